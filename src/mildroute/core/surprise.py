@@ -1,0 +1,127 @@
+"""The surprise ``log sum_j exp((f_j - f_k) / rho_k)`` of each expert, and sums of it with its gradient in one pass.
+
+Every logistic and comp-sum deferral loss is ``sum_k w_k * phi(surprise_k)``. :func:`surprises` is the plain, differentiable form.
+:func:`row_losses` is the one that training calls: it goes through the rows in blocks that fit a processor's cache, and
+one exponential a node serves both the loss and its gradient.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mildroute.core.checks import check_margins
+from mildroute.core.nodes import Nodes, nodes_for
+
+__all__ = ["comp_sum", "row_losses", "surprises"]
+
+_BLOCK_ELEMENTS = 1 << 18
+"""Exponentials held at once: 1 MiB of float32, so memory does not grow with the batch."""
+
+
+def comp_sum(surprise: Tensor, tau: float) -> Tensor:
+    """The comp-sum transform ``((1 + u)^(1 - tau) - 1) / (1 - tau)`` of ``u = exp(surprise) - 1``; the identity at tau = 1.
+
+    Args:
+        surprise: Values of at least 0, any shape.
+        tau: 1 is the logistic loss, 0 the exponential one, 2 the mean absolute error.
+
+    Example:
+        >>> comp_sum(torch.tensor([0.0, 2.0]).log1p(), 0.0)
+        tensor([0., 2.])
+    """
+    if tau == 1:
+        return surprise
+    return torch.expm1((1 - tau) * surprise) / (1 - tau)
+
+
+def surprises(scores: Tensor, margins: Tensor) -> Tensor:
+    """Surprise of each expert, ``log sum_j exp((f_j - f_k) / rho_k)``, differentiable in scores and margins.
+
+    Args:
+        scores: Router outputs, shape (n, p).
+        margins: Confidence margin of each expert, shape (p,), positive.
+
+    Returns:
+        Surprises, shape (n, p), not negative up to rounding.
+
+    Example:
+        >>> surprises(torch.zeros(1, 2), torch.ones(2))
+        tensor([[0.6931, 0.6931]])
+    """
+    below_best = scores - scores.detach().amax(dim=1, keepdim=True)
+    inverse = 1 / margins
+    if margins.requires_grad or torch.compiler.is_compiling():
+        return torch.logsumexp(below_best[:, None, :] * inverse[:, None], dim=2) - below_best * inverse
+    nodes = nodes_for(tuple(check_margins(margins, scores.shape[1])), scores.dtype, scores.device)
+    partition = torch.logsumexp(below_best[:, None, :] * nodes.inverse[:, None], dim=2)
+    return partition @ nodes.weights.T - below_best * inverse
+
+
+def row_losses(scores: Tensor, rewards: Tensor, margins: Tensor, tau: float) -> Tensor:
+    """``sum_k rewards_k * comp_sum(surprise_k)`` of each row, shape (n,).
+
+    Example:
+        >>> row_losses(torch.zeros(1, 2), torch.ones(1, 2), torch.ones(2), 1.0)
+        tensor([1.3863])
+    """
+    if rewards.requires_grad or margins.requires_grad or torch.compiler.is_compiling():
+        return (rewards * comp_sum(surprises(scores, margins), tau)).sum(dim=1)
+    losses: Tensor = _RowLosses.apply(scores, rewards, margins, tau)  # type: ignore[no-untyped-call]
+    return losses
+
+
+class _RowLosses(torch.autograd.Function):
+    """Losses and their gradient in one pass; a second derivative goes through the plain form."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, rewards: Tensor, margins: Tensor, tau: float) -> Tensor:
+        nodes = nodes_for(tuple(check_margins(margins, scores.shape[1])), scores.dtype, scores.device)
+        losses, gradient = _losses_and_gradient(scores, rewards, 1 / margins, nodes, tau, ctx.needs_input_grad[0])
+        ctx.save_for_backward(gradient, scores, rewards, margins)
+        ctx.tau = tau
+        return losses
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None, None]:
+        gradient, scores, rewards, margins = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            losses = rewards * comp_sum(surprises(scores, margins), ctx.tau)
+            (gradient,) = torch.autograd.grad(losses.sum(), scores, create_graph=True)
+        return upstream[0][:, None] * gradient, None, None, None
+
+
+def _losses_and_gradient(
+    scores: Tensor, rewards: Tensor, inverse: Tensor, nodes: Nodes, tau: float, with_gradient: bool
+) -> tuple[Tensor, Tensor | None]:
+    below_best = scores - scores.amax(dim=1, keepdim=True)
+    rows, experts = scores.shape
+    block = min(rows, max(1, _BLOCK_ELEMENTS // (experts * len(nodes.inverse))))
+    buffer = scores.new_empty(block, len(nodes.inverse), experts)
+    losses = scores.new_empty(rows)
+    gradient = torch.empty_like(scores) if with_gradient else None
+    for start in range(0, rows, max(block, 1)):
+        part = slice(start, start + block)
+        exponentials = buffer[: min(block, rows - start)]
+        torch.mul(below_best[part, None, :], nodes.inverse[:, None], out=exponentials).exp_()
+        totals = exponentials.sum(dim=2)
+        surprise = totals.log() @ nodes.weights.T - below_best[part] * inverse
+        losses[part] = (rewards[part] * comp_sum(surprise, tau)).sum(dim=1)
+        if gradient is not None:
+            slopes = rewards[part] if tau == 1 else rewards[part] * torch.exp((1 - tau) * surprise)
+            pull = slopes @ nodes.weights * nodes.inverse / totals
+            gradient[part] = torch.bmm(pull[:, None, :], exponentials)[:, 0] - slopes * inverse
+    return losses, gradient
+
+
+def comp_sum_at_zero(tau: float) -> float:
+    """Value of the comp-sum loss where two scores are equal, ``comp_sum(log 2)``.
+
+    Example:
+        >>> comp_sum_at_zero(0.0), round(comp_sum_at_zero(1.0), 4), comp_sum_at_zero(2.0)
+        (1.0, 0.6931, 0.5)
+    """
+    return math.log(2) if tau == 1 else math.expm1((1 - tau) * math.log(2)) / (1 - tau)

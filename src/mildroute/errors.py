@@ -1,0 +1,71 @@
+"""Every exception that mildroute raises on purpose.
+
+A message states the rule that was broken, the value that broke it and the way out.
+"""
+
+from __future__ import annotations
+
+__all__ = ["ArgumentError", "CostError", "MarginError", "MildrouteError", "MissingExtraError", "ShapeError"]
+
+
+class MildrouteError(Exception):
+    """Root of all errors raised by mildroute; catch it to catch them all.
+
+    Example:
+        >>> issubclass(CostError, MildrouteError)
+        True
+    """
+
+
+class ArgumentError(MildrouteError, ValueError):
+    """An argument breaks a rule stated in the function's documentation.
+
+    Example:
+        >>> issubclass(ArgumentError, ValueError)
+        True
+    """
+
+
+class ShapeError(ArgumentError):
+    """An array does not have the shape that its role demands.
+
+    Example:
+        >>> raise ShapeError("scores must be (n, p), got shape (3,); add a row axis.")
+        Traceback (most recent call last):
+        mildroute.errors.ShapeError: scores must be (n, p), got shape (3,); add a row axis.
+    """
+
+
+class CostError(ArgumentError):
+    """Costs or rewards hold values that no router can learn from.
+
+    Example:
+        >>> raise CostError("costs must be finite, got 2 non-finite values; drop those rows or impute them first.")
+        Traceback (most recent call last):
+        mildroute.errors.CostError: costs must be finite, got 2 non-finite values; drop those rows or impute them first.
+    """
+
+
+class MarginError(ArgumentError):
+    """Margins are not all positive and finite.
+
+    Example:
+        >>> raise MarginError("margins must be positive, got -0.5; use a larger offset.")
+        Traceback (most recent call last):
+        mildroute.errors.MarginError: margins must be positive, got -0.5; use a larger offset.
+    """
+
+
+class MissingExtraError(MildrouteError, ImportError):
+    """A part of mildroute needs an optional dependency that is not installed.
+
+    Example:
+        >>> raise MissingExtraError.for_package("torch", extra="torch", user="mildroute.core")
+        Traceback (most recent call last):
+        mildroute.errors.MissingExtraError: mildroute.core needs torch; run: pip install 'mildroute[torch]'
+    """
+
+    @classmethod
+    def for_package(cls, package: str, *, extra: str, user: str) -> MissingExtraError:
+        """Name the package, who needs it and the command that installs it."""
+        return cls(f"{user} needs {package}; run: pip install 'mildroute[{extra}]'")

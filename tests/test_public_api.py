@@ -1,0 +1,65 @@
+"""Every public name is documented, with an example that runs (pytest runs them all as doctests)."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import mildroute
+
+
+def public_modules() -> Iterator[ModuleType]:
+    yield mildroute
+    for found in pkgutil.walk_packages(mildroute.__path__, "mildroute."):
+        yield importlib.import_module(found.name)
+
+
+def public_objects() -> dict[str, Any]:
+    """Functions and classes in __all__, by the name of the module that defines them."""
+    objects = {}
+    for module in public_modules():
+        for name in module.__all__:
+            value = getattr(module, name)
+            if inspect.isfunction(value) or inspect.isclass(value):
+                objects[f"{value.__module__}.{value.__qualname__}"] = value
+    return objects
+
+
+@pytest.mark.parametrize("module", list(public_modules()), ids=lambda module: module.__name__)
+def test_every_module_is_documented_and_says_what_is_public(module: ModuleType) -> None:
+    assert module.__doc__
+    assert sorted(set(module.__all__)) == sorted(module.__all__)
+    assert all(hasattr(module, name) for name in module.__all__)
+
+
+@pytest.mark.parametrize("name", sorted(public_objects()))
+def test_every_public_name_has_a_docstring_with_an_example(name: str) -> None:
+    documentation = inspect.getdoc(public_objects()[name]) or ""
+    assert doctest.DocTestParser().get_examples(documentation), f"{name} has no example in its docstring"
+
+
+@pytest.mark.parametrize("name", sorted(public_objects()))
+def test_every_public_function_is_annotated(name: str) -> None:
+    value = public_objects()[name]
+    if inspect.isfunction(value):
+        signature = inspect.signature(value)
+        assert signature.return_annotation is not inspect.Signature.empty
+        assert all(parameter.annotation is not inspect.Parameter.empty for parameter in signature.parameters.values())
+
+
+def test_public_methods_are_documented() -> None:
+    bare = [
+        f"{name}.{method}"
+        for name, value in public_objects().items()
+        if inspect.isclass(value)
+        for method, function in vars(value).items()
+        if inspect.isfunction(function) and not method.startswith("_") and not inspect.getdoc(function)
+    ]
+    assert bare == []

@@ -1,0 +1,21 @@
+"""The README's Python is run, and prints what it says it prints."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PAGES = [Path(__file__).parents[1] / "README.md", *(Path(__file__).parents[1] / "docs").rglob("*.md")]
+SNIPPETS = [(page, code) for page in PAGES for code in re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL)]
+
+
+@pytest.mark.parametrize(("page", "code"), SNIPPETS, ids=[f"{page.stem}-{number}" for number, (page, _) in enumerate(SNIPPETS)])
+def test_snippets_run_and_print_what_they_promise(page: Path, code: str) -> None:
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    promised = re.findall(r"^print\(.*\)  # (.*)$", code, flags=re.MULTILINE)
+    assert run.stdout.splitlines() == promised
