@@ -117,8 +117,8 @@ def margin_bound(
     """
     if costs.numel() and not (float(costs.min()) >= 0 and float(costs.max()) <= 1):
         raise CostError(f"the bound needs costs in [0, 1], got {float(costs.min())} to {float(costs.max())}; scale them first.")
-    rows, experts = scores.shape
     empirical = float(cost_sensitive_margin_loss(scores, labels, costs, margins))
+    rows, experts = scores.shape
     counts = torch.bincount(labels, minlength=experts).to(margins.dtype)
     complexity = rademacher_bound(counts, margins, weight_norm=weight_norm, feature_norms=feature_norms)
     lipschitz = _lipschitz(constant, experts)

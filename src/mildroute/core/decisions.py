@@ -8,6 +8,7 @@ exactly, for any margins. This is the ``"consistent"`` decision, the default; ``
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, TypeAlias, get_args
 
 import torch
@@ -33,7 +34,8 @@ def posterior(scores: Tensor, margins: Tensor, *, tau: float = 1.0) -> Tensor:
     Args:
         scores: Router outputs, shape (n, p); finite.
         margins: The margins of its loss, shape (p,), positive.
-        tau: The comp-sum parameter of its :func:`~mildroute.core.losses.deferral_loss`, from 0 to below 2.
+        tau: The comp-sum parameter of its :func:`~mildroute.core.losses.deferral_loss`, from 0; above 1 only for margins that are
+            close: ``(tau - 1) * max(margins) < min(margins)``.
 
     Returns:
         Posterior, shape (n, p), rows sum to 1; with equal margins ``softmax((2 - tau) * scores / margin)``.
@@ -95,7 +97,7 @@ def rank(scores: Tensor, margins: Tensor, *, decision: Decision = "consistent", 
         tensor([[2, 1, 0]])
     """
     utilities = _utilities(scores, margins, decision, tau)
-    by_score = descending(scores)
+    by_score = descending(torch.where(utilities.isinf(), scores, 0))
     return by_score.gather(1, utilities.gather(1, by_score).argsort(dim=1, descending=True, stable=True))
 
 
@@ -122,24 +124,40 @@ def _utilities(scores: Tensor, margins: Tensor, decision: Decision, tau: float) 
     """What is compared: scores where they order the experts as the posterior does, its logarithm elsewhere."""
     if decision not in get_args(Decision):
         raise ArgumentError(f"decision must be one of {', '.join(get_args(Decision))}, got {decision!r}.")
-    equal = len(set(check_margins(margins, scores.shape[-1]))) == 1
-    return scores if decision == "argmax" or equal else log_posterior(scores, margins, tau=tau)
+    check_scores(scores, scores)
+    check_tau(tau)
+    values = check_margins(margins, scores.shape[1])
+    if decision == "argmax":
+        return scores
+    _check_decodable(tau, values)
+    if len(set(values)) == 1:
+        return scores
+    # Rounded, so that experts whose posteriors are equal but for rounding tie.
+    return log_posterior(scores, margins, tau=tau).round(decimals=5 if scores.dtype == torch.float32 else 10)
 
 
 @torch.no_grad()
 def _decode(scores: Tensor, margins: Tensor, tau: float, *, log: bool) -> Tensor:
-    check_tau(tau)
-    if tau >= 2:
-        raise ArgumentError(f"tau must be below 2 to decode a posterior, got {tau}; from 2 on the minimiser only tells the best expert.")
     check_scores(scores, scores)
     with no_autocast(scores):
         scores, margins = full_precision(scores, margins)
         values = check_margins(margins, scores.shape[1])
+        check_tau(tau)
+        _check_decodable(tau, values)
         if len(set(values)) == 1:
             temperate = (2 - tau) / values[0] * scores
             return torch.log_softmax(temperate, dim=1) if log else torch.softmax(temperate, dim=1)
         block = max(1, _BLOCK_ELEMENTS // scores.shape[1] ** 2)
         return torch.cat([_normalise(_log_masses(rows, margins, tau), log=log) for rows in torch.split(scores, block)])
+
+
+def _check_decodable(tau: float, margins: Sequence[float]) -> None:
+    """Above tau = 1 the loss is bounded; with margins too far apart it has no minimiser that could be decoded."""
+    if (tau - 1) * max(margins) >= min(margins):
+        raise ArgumentError(
+            f"(tau - 1) * largest margin must be below the smallest one to decode a posterior, got tau {tau} and margins from "
+            f"{min(margins)} to {max(margins)}; train with tau up to 1."
+        )
 
 
 def _normalise(log_masses: Tensor, *, log: bool) -> Tensor:

@@ -112,6 +112,8 @@ def theory_margins(
         raise ShapeError(f"counts must be (p,), got shape {tuple(counts.shape)}; take winner_counts(costs) or reward_mass(rewards).")
     if not (bool(torch.isfinite(counts).all()) and bool((counts >= 0).all())):
         raise ArgumentError(f"counts must be finite and not negative, got {counts.tolist()}; take winner_counts(costs).")
+    if norms is not None and norms.shape != counts.shape:
+        raise ShapeError(f"norms must be ({len(counts)},), one per expert, got shape {tuple(norms.shape)}.")
     mass = positive_counts(counts.to(torch.get_default_dtype()) if not counts.is_floating_point() else counts)
     powered = (mass / mass.max() * (1 if norms is None else norms.to(mass.dtype) ** 2)) ** exponent
     margins = scale * powered / powered.sum() + offset

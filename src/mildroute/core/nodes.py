@@ -4,7 +4,7 @@ Each distinct margin needs a logsumexp of its own, so p margins cost p^2 a row. 
 in ``log t``: a Chebyshev interpolant through M nodes gives it at every ``t = 1 / margin``, with an error that falls like
 ``r ** -M``. How fast depends on the zero of ``sum_j exp(t * scores_j)`` nearest to the real axis. The worst scores are one
 expert above p - 1 equal ones: their zeros lie at the angle ``atan(pi / log(p - 1))``, whatever the size of the scores, which
-gives r, and the error of that family is below ``r ** -M / 2``.
+gives r, and the error of that family is below ``r ** (1 - M) / 2``.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ def node_count(experts: int, ratio: float, tolerance: float) -> int:
 
     Example:
         >>> node_count(100, ratio=10.0, tolerance=1e-5), node_count(1000, ratio=10.0, tolerance=1e-5)
-        (22, 30)
+        (23, 31)
     """
     angle = math.atan2(math.pi, math.log(max(experts - 1, 1)))
     height = angle / (math.log(ratio) / 2)
-    return math.ceil(math.log(0.5 / tolerance) / math.asinh(height))
+    return 1 + math.ceil(math.log(0.5 / tolerance) / math.asinh(height))
 
 
 @lru_cache(maxsize=64)
@@ -61,15 +61,21 @@ def nodes_for(margins: tuple[float, ...], dtype: torch.dtype, device: torch.devi
         >>> len(nodes_for((2.0, 2.0, 2.0), torch.float32, torch.device("cpu")).inverse)
         1
     """
+    # What is cached must be fit for training, also if it is first asked for in inference.
+    with torch.inference_mode(False), torch.no_grad():
+        inverse, weights = _exact_or_chebyshev(margins, _TOLERANCE[dtype])
+        return Nodes(inverse.to(device, dtype), weights.to(device, dtype))
+
+
+def _exact_or_chebyshev(margins: tuple[float, ...], tolerance: float) -> tuple[Tensor, Tensor]:
     distinct = sorted(set(margins))
     if len(distinct) > 2:
-        count = node_count(len(margins), distinct[-1] / distinct[0], _TOLERANCE[dtype])
+        count = node_count(len(margins), distinct[-1] / distinct[0], tolerance)
         if count < len(distinct):
-            inverse, weights = _chebyshev(margins, count)
-            return Nodes(inverse.to(device, dtype), weights.to(device, dtype))
+            return _chebyshev(margins, count)
     wanted = torch.tensor(margins, dtype=torch.float64)
     exact = torch.tensor(distinct, dtype=torch.float64)
-    return Nodes((1 / exact).to(device, dtype), (wanted[:, None] == exact).to(device, dtype))
+    return 1 / exact, (wanted[:, None] == exact).to(torch.float64)
 
 
 def _chebyshev(margins: tuple[float, ...], count: int) -> tuple[Tensor, Tensor]:

@@ -54,9 +54,10 @@ def surprises(scores: Tensor, margins: Tensor) -> Tensor:
     """
     below_best = scores - scores.detach().amax(dim=1, keepdim=True)
     inverse = 1 / margins
-    if margins.requires_grad or torch.compiler.is_compiling():
+    values = () if torch.compiler.is_compiling() else tuple(check_margins(margins, scores.shape[1]))
+    if margins.requires_grad or not values:
         return torch.logsumexp(below_best[:, None, :] * inverse[:, None], dim=2) - below_best * inverse
-    nodes = nodes_for(tuple(check_margins(margins, scores.shape[1])), scores.dtype, scores.device)
+    nodes = nodes_for(values, scores.dtype, scores.device)
     partition = torch.logsumexp(below_best[:, None, :] * nodes.inverse[:, None], dim=2)
     return partition @ nodes.weights.T - below_best * inverse
 
