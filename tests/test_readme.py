@@ -14,8 +14,8 @@ SNIPPETS = [(page, code) for page in PAGES for code in re.findall(r"```python\n(
 
 
 @pytest.mark.parametrize(("page", "code"), SNIPPETS, ids=[f"{page.stem}-{number}" for number, (page, _) in enumerate(SNIPPETS)])
-def test_snippets_run_and_print_what_they_promise(page: Path, code: str) -> None:
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+def test_snippets_run_and_print_what_they_promise(page: Path, code: str, tmp_path: Path) -> None:
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert run.returncode == 0, run.stderr
     promised = re.findall(r"^print\(.*\)  # (.*)$", code, flags=re.MULTILINE)
     assert run.stdout.splitlines() == promised

@@ -16,9 +16,9 @@ from types import ModuleType
 
 __version__ = "0.1.0.dev0"
 
-__all__ = ["__version__", "core", "errors"]
+__all__ = ["__version__", "core", "errors", "routers"]
 
-_ROOMS = frozenset({"core", "errors"})
+_ROOMS = frozenset({"core", "errors", "routers"})
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -5,7 +5,16 @@ A message states the rule that was broken, the value that broke it and the way o
 
 from __future__ import annotations
 
-__all__ = ["ArgumentError", "CostError", "MarginError", "MildrouteError", "MissingExtraError", "ShapeError"]
+__all__ = [
+    "ArgumentError",
+    "ArtifactError",
+    "CostError",
+    "MarginError",
+    "MildrouteError",
+    "MissingExtraError",
+    "ShapeError",
+    "UnreachableTargetError",
+]
 
 
 class MildrouteError(Exception):
@@ -56,6 +65,16 @@ class MarginError(ArgumentError):
     """
 
 
+class ArtifactError(MildrouteError):
+    """A stored router cannot be read, or a router cannot be stored.
+
+    Example:
+        >>> raise ArtifactError("router.json must have schema 1, got 7; upgrade mildroute.")
+        Traceback (most recent call last):
+        mildroute.errors.ArtifactError: router.json must have schema 1, got 7; upgrade mildroute.
+    """
+
+
 class MissingExtraError(MildrouteError, ImportError):
     """A part of mildroute needs an optional dependency that is not installed.
 
@@ -69,3 +88,13 @@ class MissingExtraError(MildrouteError, ImportError):
     def for_package(cls, package: str, *, extra: str, user: str) -> MissingExtraError:
         """Name the package, who needs it and the command that installs it."""
         return cls(f"{user} needs {package}; run: pip install 'mildroute[{extra}]'")
+
+
+class UnreachableTargetError(MildrouteError):
+    """No operating point meets the target; the message says how far it can be met.
+
+    Example:
+        >>> raise UnreachableTargetError("no price weight keeps 1,000 queries below 1 dollar; raise the budget.")
+        Traceback (most recent call last):
+        mildroute.errors.UnreachableTargetError: no price weight keeps 1,000 queries below 1 dollar; raise the budget.
+    """

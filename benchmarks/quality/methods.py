@@ -1,0 +1,75 @@
+"""Every method of the comparison: a name, how it is fitted, and on which features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tasks import Task
+
+from mildroute.routers.factorisation import FactorisationRouter
+from mildroute.routers.knn import KnnRouter
+from mildroute.routers.mild import MildRouter
+from mildroute.routers.mlp_regression import MlpRegressionRouter
+from mildroute.routers.regression import RegressionRouter
+from mildroute.routers.single import BestSingleRouter, CheapestRouter, DearestRouter, RandomRouter
+from mildroute.routers.surrogates import CrossEntropyRouter, LdamRouter, PaperMildRouter, TdefRouter, WeightedCrossEntropyRouter
+from mildroute.routers.topics import TopicFeatures
+
+DEFAULT = "MildRouter()"
+RAW: dict[str, Callable[[int], Any]] = {
+    "best single": lambda _: BestSingleRouter(),
+    "random": lambda seed: RandomRouter(random_state=seed),
+    "kNN": lambda _: KnnRouter(),
+    "linear regression": lambda _: RegressionRouter(),
+    "MLP regression": lambda seed: MlpRegressionRouter(random_state=seed),
+    "matrix factorisation": lambda seed: FactorisationRouter(random_state=seed),
+    "TDEF": lambda seed: TdefRouter(random_state=seed),
+    "TDEF, sum reward": lambda seed: TdefRouter(reward="sum", random_state=seed),
+    "CE": lambda seed: CrossEntropyRouter(random_state=seed),
+    "weighted CE": lambda seed: WeightedCrossEntropyRouter(random_state=seed),
+    "LDAM": lambda seed: LdamRouter(random_state=seed),
+    "MILD as printed": lambda seed: PaperMildRouter(random_state=seed),
+    "MILD, offset search": lambda seed: PaperMildRouter(offsets="search", random_state=seed),
+}
+OWN: dict[str, Callable[[int], Any]] = {
+    "kNN, default's features": RAW["kNN"],
+    "linear regression, default's features": RAW["linear regression"],
+    "MLP regression, default's features": RAW["MLP regression"],
+    "TDEF, default's features": RAW["TDEF"],
+}
+AUTHORS = ("TDEF", "CE", "weighted CE", "LDAM", "MILD as printed")
+"""What the default must beat on at least five tasks, each as its authors use it."""
+
+
+def own_features(
+    router: MildRouter, train: NDArray[Any], groups: NDArray[Any] | None, test: NDArray[Any], seed: int
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Training and test rows as the default sees them; topics where it fell back to the best single expert."""
+    if router.features_ == "raw":
+        return train, test
+    topics = TopicFeatures(random_state=seed, clusters=() if router.features_ == "groups" else TopicFeatures().clusters)
+    seen, unseen = topics.fit_transform(train, groups=groups), topics.transform(test)
+    if router.features_ == "both":
+        count = sum(topics.blocks_[: len(topics.clusters)])
+        return np.hstack([train, seen[:, :count]]), np.hstack([test, unseen[:, :count]])
+    return seen, unseen
+
+
+def choices(task: Task, train: NDArray[np.intp], test: NDArray[np.intp], seed: int) -> Iterator[tuple[str, NDArray[np.intp], str]]:
+    """Fit each method and yield its name, its choice for each test row and a remark."""
+    X, costs = task.vectors, task.costs
+    groups = None if task.groups is None else task.groups[train]
+    default = MildRouter(random_state=seed).fit(X[train], costs[train], groups=groups)
+    yield DEFAULT, default.predict(X[test]), default.choice_
+    yield "oracle", costs[test].argmin(axis=1), ""
+    if task.prices is not None:
+        yield "cheapest", CheapestRouter(prices=task.prices).fit(X[train], costs[train]).predict(X[test]), ""
+        yield "dearest", DearestRouter(prices=task.prices).fit(X[train], costs[train]).predict(X[test]), ""
+    for name, make in RAW.items():
+        yield name, make(seed).fit(X[train], costs[train]).predict(X[test]), ""
+    seen, unseen = own_features(default, X[train], groups, X[test], seed)
+    for name, make in OWN.items():
+        yield name, make(seed).fit(seen, costs[train]).predict(unseen), default.features_

@@ -1,0 +1,167 @@
+"""What every router shares: the scikit-learn contract over vectors and a matrix of costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.utils import Tags
+from sklearn.utils.validation import _check_sample_weight, check_array, check_consistent_length, check_is_fitted, validate_data
+
+from mildroute.errors import CostError, ShapeError
+from mildroute.routers.order import descending, largest
+
+__all__ = ["Matrix", "RouterMixin", "expert_names", "posterior_of_costs"]
+
+Matrix = NDArray[Any]
+"""A two-dimensional array; where X is meant, a scipy.sparse matrix is welcome too."""
+
+
+class RouterMixin:
+    """Makes a scikit-learn estimator a router.
+
+    A router implements ``_fit(X, costs, sample_weight)``, which learns from a checked X of shape (n, d) and costs of shape (n, p), and
+    ``_scores(X)``, which returns a score for each expert, larger is better. The mixin checks input once, remembers the
+    names of the experts and derives everything else.
+
+    Example:
+        >>> from sklearn.base import BaseEstimator
+        >>> class FirstRouter(RouterMixin, BaseEstimator):
+        ...     def _fit(self, X, costs, sample_weight):
+        ...         self.scores_ = -np.arange(costs.shape[1], dtype=float)
+        ...     def _scores(self, X):
+        ...         return np.tile(self.scores_, (X.shape[0], 1))
+        >>> FirstRouter().fit([[0.0], [1.0]], [[1, 0], [0, 1]]).predict([[5.0]])
+        array([0])
+    """
+
+    experts_: NDArray[np.object_]
+    n_features_in_: int
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Learn from what each expert cost on each row.
+
+        Args:
+            X: Vectors, shape (n, d), dense or sparse.
+            y: Costs, shape (n, p), lower is better; column names of a data frame become the experts' names.
+            sample_weight: Weight of each row, shape (n,), or none.
+
+        Returns:
+            The router itself.
+        """
+        X, costs, weights = self._check_fit(X, y, sample_weight)
+        self._fit(X, costs, weights)
+        return self
+
+    def decision_function(self, X: Any) -> Matrix:
+        """Score of each expert, shape (n, p); larger is better."""
+        return self._scores(self._check_predict(X))
+
+    def predict_proba(self, X: Any) -> Matrix:
+        """Posterior over experts, shape (n, p); rows sum to 1."""
+        return self._posterior(self._check_predict(X))
+
+    def predict(self, X: Any) -> NDArray[np.intp]:
+        """Index of the expert that should answer each row, shape (n,); ties go to the highest index."""
+        return largest(self._utilities(self._check_predict(X)))
+
+    def rank(self, X: Any) -> NDArray[np.intp]:
+        """Experts of each row from best to worst, shape (n, p)."""
+        return descending(self._utilities(self._check_predict(X)))
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Minus the mean cost of the chosen experts, so that larger is better."""
+        costs = _check_costs(y)
+        choice = self.predict(X)
+        check_consistent_length(choice, costs)
+        if costs.shape[1] != len(self.experts_):
+            raise ShapeError(f"costs must be (n, {len(self.experts_)}), one column per expert of this router, got shape {costs.shape}.")
+        paid = costs[np.arange(len(costs)), choice]
+        return -float(np.average(paid, weights=sample_weight))
+
+    def _fit(self, X: Any, costs: Matrix, sample_weight: NDArray[np.float64] | None) -> None:
+        raise NotImplementedError
+
+    def _scores(self, X: Any) -> Matrix:
+        raise NotImplementedError
+
+    def _utilities(self, X: Any) -> Matrix:
+        """What choice and ranking compare."""
+        return self._scores(X)
+
+    def _posterior(self, X: Any) -> Matrix:
+        return posterior_of_costs(-self._scores(X))
+
+    def _check_fit(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Matrix, NDArray[np.float64] | None]:
+        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32])
+        names = expert_names(y)
+        costs = _check_costs(y)
+        check_consistent_length(X, costs)
+        self.experts_ = np.array(names or [f"expert_{k}" for k in range(costs.shape[1])], dtype=object)
+        if sample_weight is not None:
+            sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        return X, costs, sample_weight
+
+    def _check_predict(self, X: Any) -> Any:
+        check_is_fitted(self)
+        return validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
+
+    def __sklearn_tags__(self) -> Tags:
+        """A router takes a matrix of costs and reads sparse vectors."""
+        tags: Tags = super().__sklearn_tags__()  # type: ignore[misc]
+        tags.target_tags.required = True
+        tags.target_tags.single_output = False
+        tags.target_tags.multi_output = True
+        tags.target_tags.two_d_labels = True
+        tags.input_tags.sparse = True
+        return tags
+
+
+def expert_names(y: Any) -> list[str] | None:
+    """Column names of a pandas or polars data frame, or none for plain arrays.
+
+    Example:
+        >>> expert_names([[0, 1]]) is None
+        True
+    """
+    columns = getattr(y, "columns", None)
+    return None if columns is None else [str(name) for name in columns]
+
+
+def posterior_of_costs(costs: Matrix) -> Matrix:
+    """The posterior that expected costs imply: each expert in proportion to how far it is below the row's largest cost.
+
+    Args:
+        costs: Expected costs, shape (n, p).
+
+    Returns:
+        Shape (n, p), rows sum to 1; uniform where all experts cost the same.
+
+    Example:
+        >>> posterior_of_costs(np.array([[0.0, 0.5, 1.0], [0.3, 0.3, 0.3]])).round(3)
+        array([[0.667, 0.333, 0.   ],
+               [0.333, 0.333, 0.333]])
+    """
+    gaps = costs.max(axis=1, keepdims=True) - costs
+    total = gaps.sum(axis=1, keepdims=True)
+    return np.where(total > 0, gaps / np.where(total > 0, total, 1), 1 / costs.shape[1])
+
+
+def _check_costs(y: Any) -> Matrix:
+    if y is None:
+        raise CostError("a router requires y to be passed, but the target y is None; pass the (n, p) costs of the experts.")
+    if sparse.issparse(y):
+        raise ShapeError("costs must be a dense (n, p) matrix, got a sparse one; call .toarray() on it.")
+    costs = check_array(y, ensure_2d=False, dtype=np.float64, ensure_all_finite=False, input_name="y")
+    if costs.ndim != 2:
+        raise ShapeError(f"costs must be (n, p), one column per expert, got shape {costs.shape}; a label is not enough to learn from.")
+    bad = int((~np.isfinite(costs)).sum())
+    if bad:
+        column = int((~np.isfinite(costs)).any(axis=0).argmax())
+        raise CostError(
+            f"costs must be finite, got NaN or infinity {bad} times, first in expert {column}; drop those rows or impute them first."
+        )
+    # torch, which learns from them, wants arrays that may be written to
+    return costs if costs.flags.writeable else costs.copy()

@@ -1,0 +1,141 @@
+"""Nearest neighbours: an expert will cost what it cost on the most similar training rows."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import BaseEstimator
+
+from mildroute.errors import ArgumentError
+from mildroute.routers.base import Matrix, RouterMixin
+from mildroute.routers.neighbours import nearest_blocks
+from mildroute.routers.order import largest
+from mildroute.routers.row_weights import positive_rows
+
+__all__ = ["KnnRouter"]
+
+_SIZES = (160, 80, 40, 20, 10, 5)
+"""Numbers of neighbours tried, from smooth to rough; of equally good ones the first is taken."""
+
+_WEIGHTINGS = ("uniform", "distance")
+
+_LARGEST_TRIAL = 8192
+"""Rows on which sizes and weightings are compared; a random sample of this size where there are more."""
+
+
+class KnnRouter(RouterMixin, BaseEstimator):
+    """Mean cost of the nearest training rows; the expert with the lowest one is chosen.
+
+    Args:
+        k: Number of neighbours, or ``"cv"``: the one of 5, 10, 20, 40, 80 and 160 with the lowest leave-one-out deferral loss on the
+            training rows, or on 8,192 of them where there are more.
+        weighting: ``"uniform"``, ``"distance"`` (neighbours count in inverse proportion to their distance), or ``"cv"`` as above.
+        metric: ``"euclidean"`` or ``"cosine"`` (the Euclidean distance of rows scaled to length 1).
+
+    Attributes:
+        k_: Number of neighbours taken, at most the number of training rows.
+        weighting_: The weighting taken.
+        rows_: Training rows, shape (n, d), centred or scaled; of sparse ones the data, indices and row pointers.
+        centre_: What is subtracted from a row, shape (d,).
+        costs_: Costs of the training rows, shape (n, p).
+        row_weights_: Their weights, shape (n,).
+        experts_: Names of the experts, shape (p,).
+
+    Example:
+        >>> X = np.array([[0.0], [1.0], [10.0], [11.0]])
+        >>> costs = np.array([[0, 1], [0, 1], [1, 0], [1, 0]])
+        >>> KnnRouter(k=2, weighting="uniform").fit(X, costs).predict([[0.6], [9.0]])
+        array([0, 1])
+    """
+
+    def __init__(
+        self,
+        *,
+        k: int | Literal["cv"] = "cv",
+        weighting: Literal["cv", "uniform", "distance"] = "cv",
+        metric: Literal["euclidean", "cosine"] = "euclidean",
+    ) -> None:
+        self.k = k
+        self.weighting = weighting
+        self.metric = metric
+
+    def _fit(self, X: Any, costs: Matrix, sample_weight: NDArray[np.float64] | None) -> None:
+        self._check_parameters()
+        X, costs, sample_weight = positive_rows(X, costs, sample_weight)
+        if costs.shape[1] == 1:  # nothing to choose between: one row with the mean cost stands for all
+            X, costs, sample_weight = X[:1], np.average(costs, axis=0, weights=sample_weight)[None], None
+        centred = self.metric == "euclidean" and not sparse.issparse(X)
+        self.centre_ = X.mean(axis=0, dtype=np.float64) if centred else np.zeros(X.shape[1])
+        rows = self._prepared(X)
+        self.rows_ = [rows.data, rows.indices, rows.indptr] if sparse.issparse(rows) else rows
+        self.costs_ = costs
+        self.row_weights_ = np.ones(len(costs)) if sample_weight is None else sample_weight
+        self.k_, self.weighting_ = self._tuned()
+
+    def _scores(self, X: Any) -> Matrix:
+        scores = np.empty((X.shape[0], self.costs_.shape[1]))
+        width = self.costs_.shape[1] + 3
+        for block, near, squares in nearest_blocks(self._prepared(X), self._rows(), self.k_, width=width):
+            weights = self._neighbour_weights(near, squares, self.weighting_)
+            scores[block] = -np.einsum("ij,ijk->ik", weights, self.costs_[near]) / weights.sum(axis=1, keepdims=True)
+        return scores
+
+    def _tuned(self) -> tuple[int, str]:
+        rows = len(self.costs_)
+        sizes = [size for size in _SIZES if size < rows] or [max(1, rows - 1)] if self.k == "cv" else [min(int(self.k), rows)]
+        weightings = _WEIGHTINGS if self.weighting == "cv" else (self.weighting,)
+        if len(sizes) * len(weightings) == 1 or rows == 1:
+            return sizes[0], weightings[0]
+        risks = self._risks([min(size, rows - 1) for size in sizes], weightings)
+        best = int(np.argmin(risks))
+        return sizes[best % len(sizes)], weightings[best // len(sizes)]
+
+    def _risks(self, sizes: list[int], weightings: tuple[str, ...]) -> NDArray[np.float64]:
+        """Leave-one-out deferral loss of each weighting and size, shape (weightings * sizes,)."""
+        trial = np.arange(len(self.costs_))
+        if len(trial) > _LARGEST_TRIAL:
+            trial = np.sort(np.random.default_rng(0).choice(trial, _LARGEST_TRIAL, replace=False))
+        paid = np.zeros((len(weightings), len(sizes)))
+        rows, width = self._rows(), 3 * (self.costs_.shape[1] + 1)
+        for block, near, squares in nearest_blocks(rows[trial], rows, max(sizes), own=trial, width=width):
+            own = trial[block]
+            for place, weighting in enumerate(weightings):
+                weights = self._neighbour_weights(near, squares, weighting)[:, :, None]
+                sums = np.cumsum(weights * self.costs_[near], axis=1) / np.cumsum(weights, axis=1)
+                for step, size in enumerate(sizes):
+                    paid[place, step] += self.row_weights_[own] @ self.costs_[own, largest(-sums[:, size - 1])]
+        return (paid / self.row_weights_[trial].sum()).round(12).ravel()
+
+    def _neighbour_weights(self, near: NDArray[np.intp], squares: NDArray[np.float64], weighting: str) -> NDArray[np.float64]:
+        weights = self.row_weights_[near]
+        return weights if weighting == "uniform" else weights / np.sqrt(squares)
+
+    def _rows(self) -> Any:
+        if not isinstance(self.rows_, list):
+            return self.rows_
+        rows = sparse.csr_array(tuple(self.rows_), shape=(len(self.costs_), len(self.centre_)))
+        rows.check_format(full_check=True)  # the indices may come from a file
+        return rows
+
+    def _prepared(self, X: Any) -> Any:
+        """Rows in which the squared Euclidean distance orders as the metric does."""
+        if sparse.issparse(X) and self.centre_.any():
+            X = X.toarray()
+        X = X.astype(np.float64)
+        if self.metric == "euclidean":
+            return X if sparse.issparse(X) else X - self.centre_
+        squares = X.multiply(X) if sparse.issparse(X) else X**2
+        lengths = np.sqrt(np.asarray(squares.sum(axis=1)).ravel())
+        inverse = 1 / np.where(lengths > 0, lengths, 1)
+        return sparse.csr_array(X).multiply(inverse[:, None]).tocsr() if sparse.issparse(X) else X * inverse[:, None]
+
+    def _check_parameters(self) -> None:
+        if self.k != "cv" and int(self.k) < 1:
+            raise ArgumentError(f"k must be at least 1 or 'cv', got {self.k!r}.")
+        if self.weighting not in ("cv", *_WEIGHTINGS):
+            raise ArgumentError(f"weighting must be cv, {' or '.join(_WEIGHTINGS)}, got {self.weighting!r}.")
+        if self.metric not in ("euclidean", "cosine"):
+            raise ArgumentError(f"metric must be euclidean or cosine, got {self.metric!r}.")

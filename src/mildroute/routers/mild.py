@@ -1,0 +1,254 @@
+"""The default router: linear, convex, consistent, and chosen on held-out rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+
+from mildroute.errors import ArgumentError, MarginError, ShapeError
+from mildroute.routers.base import Matrix, RouterMixin
+from mildroute.routers.candidates import Candidate, pick, table_of
+from mildroute.routers.decode import comparable, log_posterior
+from mildroute.routers.design import design_of
+from mildroute.routers.mild_network import fit_network
+from mildroute.routers.network import forward
+from mildroute.routers.path import PENALTIES, fold_of_rows
+from mildroute.routers.row_weights import positive_rows
+from mildroute.routers.search import Problem, best_single, constant_scores, margin_specs, measured, search
+from mildroute.routers.solver import solve_linear
+from mildroute.routers.topics import TopicFeatures
+from mildroute.routers.views import View, Views, views_of
+
+__all__ = ["MildRouter"]
+
+_CHOICES = {
+    "reward": ("cv", "gap", "complement", "sum"),
+    "margins": ("cv", "theory", "uniform"),
+    "decision": ("consistent", "argmax"),
+    "features": ("cv", "raw", "topics", "groups", "both"),
+}
+
+
+class MildRouter(RouterMixin, BaseEstimator):
+    """Margin-based imbalanced learning to defer, with a default that can be trusted blindly.
+
+    Solves the paper's regularised convex problem to optimality on raw vectors or topic features. What is ``"cv"`` is chosen inside
+    ``fit`` by cross-validated deferral loss; the best single expert and TDEF are among the candidates, and a simpler
+    candidate within one standard error is preferred, so the router is not worse than either on held-out rows. The same held-out
+    rows calibrate its scores: one factor and one shift per expert, which undoes what the penalty takes from rare specialists.
+
+    Args:
+        reward: ``"gap"``, ``"complement"``, ``"sum"`` or ``"cv"``.
+        margins: ``"uniform"``, ``"theory"`` (the paper's), an array of shape (p,), or ``"cv"``.
+        decision: ``"consistent"`` (largest posterior) or ``"argmax"`` (largest score, the paper's rule).
+        penalty: Weight of the squared norm, in units of the features' variance, or ``"cv"``.
+        features: ``"raw"`` vectors, ``"topics"``, ``"groups"`` (the topics of the training groups alone), ``"both"``, or ``"cv"``.
+        topics: The transformer of topic features; by default clusters of 10, 20, 40 and 80, and the groups given to ``fit``.
+        hidden: Units of each hidden layer of a network on the raw vector, or none for a linear router. A network is stopped early by
+            held-out deferral loss; it takes the gap reward and equal margins where those are ``"cv"``, and no penalty.
+        folds: Folds of the cross-validation.
+        random_state: Seed of the folds, clusterings and networks; the same seed gives the same router.
+
+    Attributes:
+        experts_: Names of the experts, shape (p,).
+        weights_: Weights of the raw vector, shape (d, p); zero where it is not used.
+        topic_weights_: Weights of the topics, shape (K, p), or none.
+        intercept_: Shape (p,).
+        layers_: Weights and biases of the network, in turn, or none.
+        margins_: Shape (p,).
+        penalty_: The penalty taken; infinite for the best single expert.
+        features_: The features taken; ``"none"`` for the best single expert.
+        reward_: The reward taken.
+        gradient_norm_: Largest entry of the gradient at the optimum.
+        cv_results_: What was tried, as columns.
+        choice_: Why this candidate was taken, in words.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(300, 4))
+        >>> costs = np.stack([X[:, 0] > 0, X[:, 0] <= 0], axis=1).astype(float)
+        >>> router = MildRouter(random_state=0).fit(X, costs)
+        >>> router.score(X, costs) > -0.1
+        True
+    """
+
+    _scratch = ("_held_out",)
+    _held_out: tuple[Problem, Candidate] | None
+    weights_: NDArray[np.float64] | None
+    topic_weights_: NDArray[np.float64] | None
+    topics_: TopicFeatures | None
+    layers_: list[NDArray[np.float64]] | None
+
+    def __init__(
+        self,
+        *,
+        reward: str = "cv",
+        margins: str | Sequence[float] | NDArray[np.float64] = "cv",
+        decision: Literal["consistent", "argmax"] = "consistent",
+        penalty: float | Literal["cv"] = "cv",
+        features: str = "cv",
+        topics: TopicFeatures | None = None,
+        hidden: Sequence[int] | None = None,
+        folds: int = 5,
+        random_state: int | None = None,
+    ) -> None:
+        self.reward = reward
+        self.margins = margins
+        self.decision = decision
+        self.penalty = penalty
+        self.features = features
+        self.topics = topics
+        self.hidden = hidden
+        self.folds = folds
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> MildRouter:
+        """Learn from what each expert cost on each row.
+
+        Args:
+            X: Vectors, shape (n, d), dense or sparse.
+            y: Costs, shape (n, p), lower is better; column names of a data frame become the experts' names.
+            sample_weight: Weight of each row, shape (n,), or none.
+            groups: Group of each training row (task, subject, tenant), shape (n,), or none. Not needed to predict.
+
+        Returns:
+            The router itself.
+        """
+        self._check_parameters()
+        X, costs, weights = self._check_fit(X, y, sample_weight)
+        if weights is not None:
+            groups = None if groups is None else np.asarray(groups)[weights > 0]
+            X, costs, weights = positive_rows(X, costs, weights)
+        if self.hidden is not None and costs.shape[1] > 1:
+            self._fit_network(X, costs, weights)
+            return self
+        views = self._views(X, groups, costs.shape[1])
+        problem = self._problem(views.features, costs, weights)
+        candidates = self._candidates(problem)
+        choice = pick(candidates, weights)
+        self.cv_results_, self.choice_ = table_of(candidates), choice.reason
+        self._held_out = (problem, choice.taken)
+        self._finish(problem, choice.taken, views, X.shape[1])
+        return self
+
+    def held_out_posterior(self) -> Matrix:
+        """Posterior of each training row by a router that has not seen its fold, shape (n, p); only after a search in this process."""
+        known = getattr(self, "_held_out", None)
+        if known is None:
+            raise ArgumentError("held-out posteriors are known only to a linear router that was fitted in this process; fit it again.")
+        problem, taken = known
+        if np.isnan(taken.paid).any():
+            taken = measured(problem, taken)
+        return np.exp(log_posterior(taken.scores.astype(np.float64), taken.rho))
+
+    def _check_parameters(self) -> None:
+        for name, allowed in _CHOICES.items():
+            value = getattr(self, name)
+            if isinstance(value, str) and value not in allowed:
+                raise ArgumentError(f"{name} must be one of {', '.join(allowed)}, got {value!r}.")
+        if self.penalty != "cv" and not (isinstance(self.penalty, int | float) and self.penalty > 0):
+            raise ArgumentError(f"penalty must be positive or 'cv', got {self.penalty!r}.")
+        if self.folds < 2:
+            raise ArgumentError(f"folds must be at least 2, got {self.folds}.")
+
+    def _views(self, X: Any, groups: Any, experts: int) -> Views:
+        if experts == 1 or X.shape[0] < 2 * self.folds:
+            return Views({}, {})
+        wanted: tuple[View, ...] = ("groups", "topics", "raw", "both") if self.features == "cv" else (self.features,)  # type: ignore[assignment]
+        topics = TopicFeatures(random_state=self.random_state or 0) if self.topics is None else self.topics
+        return views_of(X, groups, wanted, topics)
+
+    def _problem(self, views: dict[View, Any], costs: Matrix, weights: NDArray[np.float64] | None) -> Problem:
+        fixed = None if isinstance(self.margins, str) else self._given_margins(costs.shape[1])
+        fold = fold_of_rows(len(costs), self.folds, self.random_state) if views else np.zeros(len(costs), dtype=np.intp)
+        return Problem(
+            views=views,
+            costs=costs,
+            fold=fold,
+            decision=self.decision,
+            rewards=("gap", "complement", "sum") if self.reward == "cv" else (self.reward,),
+            margins={"given": None} if fixed is not None else margin_specs(str(self.margins), costs.shape),
+            fixed_margins=fixed,
+            penalties=PENALTIES if self.penalty == "cv" else (float(self.penalty),),
+            sample_weight=weights,
+        )
+
+    def _given_margins(self, experts: int) -> NDArray[np.float64]:
+        margins = np.asarray(self.margins, dtype=np.float64)
+        if margins.shape != (experts,):
+            raise ShapeError(f"margins must be ({experts},), one per expert, got shape {margins.shape}.")
+        if not (np.isfinite(margins).all() and (margins > 0).all()):
+            raise MarginError(f"margins must be positive and finite, got {margins.tolist()}; raise the offset or the scale.")
+        return margins
+
+    def _candidates(self, problem: Problem) -> list[Candidate]:
+        if not problem.views:
+            return [best_single(problem)]
+        if len(problem.views) * len(problem.rewards) * len(problem.margins) * len(problem.penalties) > 1:
+            return search(problem)
+        (view,), (reward,), (margins,) = problem.views, problem.rewards, problem.margins
+        unknown = np.full(len(problem.costs), np.nan)
+        empty = np.zeros(problem.costs.shape, dtype=np.float32)
+        return [Candidate(view, reward, margins, problem.penalties[0], unknown, empty, problem.rho(margins, reward))]
+
+    def _fit_network(self, X: Any, costs: Matrix, weights: NDArray[np.float64] | None) -> None:
+        problem = self._problem({}, costs, weights)
+        margins = next(iter(problem.margins))
+        self.features_, self.reward_, self.penalty_ = "network", problem.rewards[0], 0.0
+        self.margins_ = problem.rho(margins, self.reward_)
+        self.weights_, self.topics_, self.topic_weights_, self.intercept_ = None, None, None, np.zeros(costs.shape[1])
+        self.layers_ = fit_network(
+            X,
+            costs,
+            problem.reward(self.reward_),
+            self.margins_,
+            hidden=tuple(self.hidden or ()),
+            decision=self.decision,
+            weights=weights,
+            seed=self.random_state or 0,
+        )
+        self.cv_results_, self.gradient_norm_, self._held_out = {}, float("nan"), None
+        self.choice_ = f"a network with hidden layers {tuple(self.hidden or ())}, {self.reward_} reward, {margins} margins: as asked"
+
+    def _finish(self, problem: Problem, taken: Candidate, views: Views, width: int) -> None:
+        """Solve the chosen problem on all rows and keep what prediction needs."""
+        self.features_, self.reward_, self.penalty_ = taken.view, taken.reward, float(taken.penalty)
+        self.margins_, self.topics_, self.topic_weights_, self.weights_, self.layers_ = taken.rho, None, None, None, None
+        if taken.view == "none":
+            self.intercept_, self.gradient_norm_ = constant_scores(problem, taken.reward, np.ones(len(problem.costs), dtype=bool)), 0.0
+            return
+        features = problem.views[taken.view]
+        loss = problem.loss_of(taken.reward, taken.rho)(np.arange(len(problem.costs)))
+        design = design_of(features, problem.sample_weight)
+        fit = solve_linear(design, loss, problem.experts, penalty=taken.penalty, sample_weight=problem.sample_weight)
+        scale = taken.calibration.scale
+        self.intercept_, self.gradient_norm_ = scale * fit.intercept + taken.calibration.shift, fit.gradient_norm
+        self.topics_ = views.topics.get(taken.view)
+        raw = width if taken.view in ("raw", "both") else 0
+        if raw:
+            self.weights_ = scale * fit.weights[:raw] * (views.vector_scale if taken.view == "both" else 1.0)
+        if self.topics_ is not None:
+            self.topic_weights_ = scale * fit.weights[raw:]
+
+    def _scores(self, X: Any) -> Matrix:
+        if self.layers_ is not None:
+            return forward(self.layers_, X)
+        scores = np.tile(self.intercept_, (X.shape[0], 1))
+        if self.weights_ is not None:
+            scores += np.asarray(X @ self.weights_.astype(X.dtype, copy=False))
+        if self.topics_ is not None and self.topic_weights_ is not None:
+            scores += self.topics_.memberships(X) @ self.topic_weights_
+        return scores
+
+    def _utilities(self, X: Any) -> Matrix:
+        scores = self._scores(X)
+        if self.decision == "argmax" or np.ptp(self.margins_) == 0:
+            return scores
+        return comparable(log_posterior(scores, self.margins_), scores)
+
+    def _posterior(self, X: Any) -> Matrix:
+        return np.exp(log_posterior(self._scores(X), self.margins_))

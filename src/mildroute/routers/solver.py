@@ -1,0 +1,137 @@
+"""The convex problem of a linear router, solved to optimality: mean loss + penalty * scale * |weights|^2."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from mildroute.routers.design import Design
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["LinearFit", "RowLoss", "solve_linear"]
+
+RowLoss: TypeAlias = "Callable[[Tensor], Tensor]"
+"""Scores of shape (n, p) to the loss of each row, shape (n,)."""
+
+OPTIMAL, ROUGH = 1e-6, 1e-4
+"""Largest entry of the gradient, in preconditioned units, of an optimum and of a solution good enough to compare candidates."""
+
+_NEGLIGIBLE = 0.05
+"""Rough solutions leave out directions that the penalty shrinks to less than this share."""
+
+
+@dataclass(frozen=True)
+class LinearFit:
+    """An optimum of the penalised problem.
+
+    Attributes:
+        weights: Shape (d, p).
+        intercept: Shape (p,).
+        solution: The solver's own variables, to start a neighbouring problem from.
+        objective: Penalised objective at the optimum.
+        gradient_norm: Largest entry of its gradient.
+        iterations: Steps taken.
+
+    Example:
+        >>> LinearFit(np.ones((1, 2)), np.zeros(2), np.zeros((2, 2)), 0.5, 0.0, 3).scores(np.array([[2.0]]))
+        array([[2., 2.]])
+    """
+
+    weights: NDArray[np.float64]
+    intercept: NDArray[np.float64]
+    solution: NDArray[np.float64]
+    objective: float
+    gradient_norm: float
+    iterations: int
+
+    def scores(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Scores of rows, shape (n, p)."""
+        return np.asarray(features @ self.weights) + self.intercept
+
+
+def solve_linear(
+    design: Design,
+    loss: RowLoss,
+    experts: int,
+    *,
+    penalty: float,
+    sample_weight: NDArray[np.float64] | None = None,
+    start: NDArray[np.float64] | None = None,
+    tolerance: float = OPTIMAL,
+    max_iterations: int = 500,
+) -> LinearFit:
+    """Minimise by L-BFGS in coordinates in which curvature is about the same in every direction.
+
+    Args:
+        design: Prepared features of n rows.
+        loss: Loss of each row as a function of the scores; convex for a global optimum.
+        experts: Number of experts p.
+        penalty: Weight of the squared norm of the weights, in units of the features' variance.
+        sample_weight: Weight of each row, shape (n,).
+        start: ``solution`` of a neighbouring problem.
+        tolerance: Largest entry of the gradient, in preconditioned units, at which it stops.
+        max_iterations: Steps after which it gives up with a warning.
+
+    Example:
+        >>> import torch
+        >>> from mildroute.core.losses import tdef_loss
+        >>> rewards = torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
+        >>> from mildroute.routers.design import design_of
+        >>> fit = solve_linear(design_of(np.array([[-1.0], [1.0]])), lambda s: tdef_loss(s, rewards, reduction="none"), 2, penalty=0.1)
+        >>> fit.weights.round(2), fit.gradient_norm < 1e-5
+        (array([[-0.82,  0.82]]), True)
+    """
+    ridge = penalty * design.scale
+    if tolerance > OPTIMAL:
+        design = design.leading(_NEGLIGIBLE * 2 * ridge * 4 * experts)
+    stretch = 1 / np.sqrt(design.variances / (4 * experts) + 2 * ridge + 1e-12 * design.scale)[:, None]
+    shape = (len(design.variances) + 1, experts)
+    objective = _objective(design, loss, ridge * stretch**2, stretch, sample_weight, shape)
+    first = np.zeros(shape)
+    if start is not None:
+        shared = min(len(start), len(first)) - 1
+        first[:shared], first[-1] = start[:shared] / stretch[:shared], start[-1]
+    options = {"maxiter": max_iterations, "maxcor": 20, "gtol": tolerance, "ftol": 1e-13 if tolerance <= OPTIMAL else 1e-7}
+    result = minimize(objective, first.ravel(), jac=True, method="L-BFGS-B", options=options)
+    if result.nit >= max_iterations and np.abs(result.jac).max() > ROUGH:
+        warnings.warn(f"the solver stopped after {result.nit} steps; raise the penalty or check the costs.", RuntimeWarning, stacklevel=2)
+    found = result.x.reshape(shape)
+    solution = np.vstack([found[:-1] * stretch, found[-1:]])
+    weights = design.weights_of(solution[:-1])
+    intercept = solution[-1] - design.mean @ weights
+    return LinearFit(weights, intercept, solution, float(result.fun), float(np.abs(result.jac).max()), int(result.nit))
+
+
+def _objective(
+    design: Design,
+    loss: RowLoss,
+    ridge: NDArray[np.float64],
+    stretch: NDArray[np.float64],
+    sample_weight: NDArray[np.float64] | None,
+    shape: tuple[int, int],
+) -> Callable[[NDArray[np.float64]], tuple[float, NDArray[np.float64]]]:
+    import torch
+
+    rows, kind = design.columns.shape[0], design.columns.dtype
+    share = np.full(rows, 1 / rows) if sample_weight is None else sample_weight / sample_weight.sum()
+    shares = torch.from_numpy(share.astype(kind))
+
+    def value_and_gradient(flat: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        variables = flat.reshape(shape)
+        weights = (variables[:-1] * stretch).astype(kind, copy=False)
+        scores = torch.from_numpy(np.asarray(design.columns @ weights) + variables[-1].astype(kind)).requires_grad_()
+        mean = (loss(scores) * shares).sum()
+        (slope,) = torch.autograd.grad(mean, scores)
+        steps = slope.numpy()
+        gradient = np.vstack([np.asarray(design.columns.T @ steps) * stretch + 2 * ridge * variables[:-1], steps.sum(axis=0)])
+        return float(mean.detach()) + float((ridge * variables[:-1] ** 2).sum()), gradient.ravel()
+
+    return value_and_gradient

@@ -1,0 +1,193 @@
+"""Topic features: soft memberships of each vector in clusters and, where training rows carry groups, in those groups.
+
+A topic feature is ``softmax(X @ weights + offsets)``, for clusters and groups alike. Few topics say most of what decides
+between experts, and a linear router on them generalises better than one on the raw vector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.cluster import MiniBatchKMeans
+from sklearn.decomposition import TruncatedSVD
+from sklearn.model_selection import KFold
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+
+from mildroute.errors import ArgumentError
+
+__all__ = ["TopicFeatures", "memberships"]
+
+_DENSE_COLUMNS = 256
+"""Sparse vectors are brought to this many dense columns before topics are sought."""
+
+
+def memberships(X: Any, weights: NDArray[np.float64], offsets: NDArray[np.float64]) -> NDArray[np.float64]:
+    """``softmax(X @ weights + offsets)`` of each row, shape (n, K).
+
+    Example:
+        >>> memberships(np.array([[1.0]]), np.array([[0.0, 0.0]]), np.zeros(2))
+        array([[0.5, 0.5]])
+    """
+    logits = np.asarray(X @ weights) + offsets
+    softmax_in_place(logits)
+    return logits
+
+
+def softmax_in_place(logits: NDArray[np.float64]) -> None:
+    """Turn each row into its softmax.
+
+    Example:
+        >>> logits = np.zeros((1, 2))
+        >>> softmax_in_place(logits)
+        >>> logits
+        array([[0.5, 0.5]])
+    """
+    logits -= logits.max(axis=1, keepdims=True)
+    np.exp(logits, out=logits)
+    logits /= logits.sum(axis=1, keepdims=True)
+
+
+class TopicFeatures(TransformerMixin, BaseEstimator):
+    """Soft memberships in clusters of several sizes, and the posterior of the training groups.
+
+    Args:
+        clusters: Sizes of the clusterings; none to use groups alone.
+        temperature: Softness of cluster memberships, in units of the mean squared distance of a row from its centre.
+        folds: Folds in which the group posterior of training rows is predicted.
+        shrinkage: Shrinkage of the covariance behind the group posterior, 0 to 1.
+        random_state: Seed of the clusterings and folds.
+
+    Attributes:
+        weights_: Shape (d, K), one column a topic.
+        offsets_: Shape (K,).
+        blocks_: Number of topics of each block; memberships sum to 1 within a block.
+
+    Example:
+        >>> X = np.random.default_rng(0).normal(size=(200, 4))
+        >>> TopicFeatures(clusters=(5,), random_state=0).fit(X, groups=X[:, 0] > 0).transform(X).shape
+        (200, 7)
+    """
+
+    def __init__(
+        self,
+        *,
+        clusters: Sequence[int] = (10, 20, 40, 80),
+        temperature: float = 0.15,
+        folds: int = 5,
+        shrinkage: float = 0.1,
+        random_state: Any = None,
+    ) -> None:
+        self.clusters = clusters
+        self.temperature = temperature
+        self.folds = folds
+        self.shrinkage = shrinkage
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None, groups: Any = None) -> TopicFeatures:  # noqa: ARG002
+        """Learn topics from vectors of shape (n, d) and, where given, the group of each row; ``y`` is ignored."""
+        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32])
+        random = check_random_state(self.random_state)
+        dense, back = _dense(X, random)
+        layers = [_cluster_layer(dense, min(size, len(dense)), self.temperature, random) for size in self.clusters]
+        labels = self._labels(X, groups)
+        if labels is not None:
+            layers.append(_group_layer(dense, labels, self.shrinkage))
+        if not layers:
+            raise ArgumentError("topic features need clusters or groups, got neither; name sizes of clusterings or pass groups.")
+        self.blocks_ = [len(offsets) for _, offsets in layers]
+        self.weights_ = np.hstack([weights if back is None else back @ weights for weights, _ in layers])
+        self.offsets_ = np.concatenate([offsets for _, offsets in layers])
+        return self
+
+    def transform(self, X: Any) -> NDArray[np.float64]:
+        """Memberships of new rows, shape (n, K); groups are not needed."""
+        check_is_fitted(self)
+        return self.memberships(validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False))
+
+    def without_groups(self) -> TopicFeatures:
+        """These clusters alone, as a fitted transformer of their own."""
+        check_is_fitted(self)
+        count = sum(self.blocks_[: len(self.clusters)])
+        alone = clone(self)
+        alone.n_features_in_, alone.blocks_ = self.n_features_in_, self.blocks_[: len(self.clusters)]
+        alone.weights_, alone.offsets_ = self.weights_[:, :count], self.offsets_[:count]
+        return alone
+
+    def memberships(self, X: Any) -> NDArray[np.float64]:
+        """Memberships of rows that have been checked already, shape (n, K)."""
+        edges = np.cumsum([0, *self.blocks_])
+        logits = np.asarray(X @ self.weights_.astype(X.dtype, copy=False)) + self.offsets_
+        for low, high in pairwise(edges):
+            softmax_in_place(logits[:, low:high])
+        return logits
+
+    def fit_transform(self, X: Any, y: Any = None, groups: Any = None) -> NDArray[np.float64]:
+        """Fit, and give the training rows memberships that know neither their own group nor that of their fold."""
+        features = self.fit(X, y, groups).transform(X)
+        labels = self._labels(X, groups)
+        if labels is None:
+            return features
+        dense, _ = _dense(X, check_random_state(self.random_state))
+        names = np.unique(labels)
+        features[:, -len(names) :] = 0
+        folds = KFold(min(self.folds, len(labels)), shuffle=True, random_state=check_random_state(self.random_state).randint(2**31))
+        for seen, held_out in folds.split(dense):
+            known = np.unique(labels[seen])
+            columns = features.shape[1] - len(names) + np.searchsorted(names, known)
+            layer = _group_layer(dense[seen], labels[seen], self.shrinkage)
+            features[np.ix_(held_out, columns)] = memberships(dense[held_out], *layer)
+        return features
+
+    def _labels(self, X: Any, groups: Any) -> NDArray[Any] | None:
+        if groups is None:
+            return None
+        labels = np.asarray(groups)
+        check_consistent_length(X, labels)
+        return labels if len(np.unique(labels)) > 1 else None
+
+    def __sklearn_tags__(self) -> Any:
+        """Topics are found in sparse vectors too."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+def _dense(X: Any, random: np.random.RandomState) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+    """Rows as dense float64 columns, and the map (d, columns) that made them where X is sparse."""
+    if not sparse.issparse(X):
+        return np.asarray(X, dtype=np.float64), None
+    size = min(_DENSE_COLUMNS, min(X.shape))
+    if size >= X.shape[1]:
+        return X.toarray().astype(np.float64), None
+    projection = TruncatedSVD(size, random_state=random.randint(2**31)).fit(X).components_.T
+    return np.asarray(X @ projection), projection
+
+
+def _cluster_layer(
+    X: NDArray[np.float64], size: int, temperature: float, random: np.random.RandomState
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    means = MiniBatchKMeans(size, n_init=1, batch_size=4096, max_iter=20, random_state=random.randint(2**31)).fit(X)
+    centres = means.cluster_centers_
+    softness = temperature * max(means.inertia_ / len(X), 1e-12)
+    return 2 * centres.T / softness, -(centres**2).sum(axis=1) / softness
+
+
+def _group_layer(X: NDArray[np.float64], labels: NDArray[Any], shrinkage: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Linear discriminant analysis with a shrunken covariance; unlike scikit-learn's it takes groups of one row in its stride."""
+    known, codes = np.unique(labels, return_inverse=True)
+    if len(known) == 1:
+        return np.zeros((X.shape[1], 1)), np.zeros(1)
+    shares = np.bincount(codes) / len(codes)
+    means = np.stack([X[codes == code].mean(axis=0) for code in range(len(known))])
+    within = X - means[codes]
+    covariance = (1 - shrinkage) * within.T @ within / len(X)
+    covariance += shrinkage * np.square(within).sum() / within.size * np.eye(X.shape[1])
+    weights = np.linalg.lstsq(covariance, means.T, rcond=None)[0]
+    return weights, np.log(shares) - (means * weights.T).sum(axis=1) / 2

@@ -1,0 +1,58 @@
+"""The baseline routers with settings that fit in a moment, and small routing problems."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mildroute.routers.factorisation import FactorisationRouter
+from mildroute.routers.knn import KnnRouter
+from mildroute.routers.mlp_regression import MlpRegressionRouter
+from mildroute.routers.oracle import OracleRouter
+from mildroute.routers.regression import RegressionRouter
+from mildroute.routers.single import BestSingleRouter, CheapestRouter, DearestRouter, RandomRouter
+from mildroute.routers.surrogates import (
+    CrossEntropyRouter,
+    LdamRouter,
+    PaperMildRouter,
+    TdefRouter,
+    WeightedCrossEntropyRouter,
+)
+
+Array = NDArray[np.float64]
+
+CONSTANT = [BestSingleRouter, CheapestRouter, DearestRouter, RandomRouter]
+SURROGATES = [TdefRouter, CrossEntropyRouter, WeightedCrossEntropyRouter, LdamRouter, PaperMildRouter]
+LEARNERS = [KnnRouter, RegressionRouter, MlpRegressionRouter, FactorisationRouter, *SURROGATES]
+BASELINES = [*CONSTANT, OracleRouter, *LEARNERS]
+
+QUICK: dict[Any, dict[str, Any]] = {
+    MlpRegressionRouter: {"hidden_sizes": (8,), "learning_rate": 0.02, "max_epochs": 20},
+    FactorisationRouter: {"dimensions": 4, "learning_rate": 0.02, "max_epochs": 20},
+} | {router: {"penalty": 0.001} for router in SURROGATES}
+
+
+def quick(router: Callable[..., Any]) -> Any:
+    return router(**QUICK.get(router, {}))
+
+
+def tuned(router: Callable[..., Any]) -> Any:
+    """The same, but a surrogate chooses its penalty."""
+    return router(folds=2) if router in SURROGATES else quick(router)
+
+
+def separable(rows: int = 240, experts: int = 3, seed: int = 0) -> tuple[Array, Array]:
+    """Two features point to the one expert that is right."""
+    random = np.random.default_rng(seed)
+    angle = random.uniform(0, 2 * np.pi, rows)
+    winner = (angle / (2 * np.pi) * experts).astype(int)
+    return np.stack([np.cos(angle), np.sin(angle)], axis=1), 1.0 - np.eye(experts)[winner]
+
+
+def noisy(rows: int = 60, columns: int = 4, experts: int = 3, seed: int = 0) -> tuple[Array, Array]:
+    random = np.random.default_rng(seed)
+    X = random.normal(size=(rows, columns))
+    return X, random.uniform(size=(rows, experts)) + 0.3 * (X[:, :1] > 0) * np.arange(experts)

@@ -1,0 +1,103 @@
+"""Operating points of curves that can be worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mildroute.errors import UnreachableTargetError
+from mildroute.routers.operating import Curve, curve_of
+
+ROWS = 200
+
+
+def steady() -> Curve:
+    """Three points without any noise: all queries to expert 0, 1, 2, of errors 0.1, 0.3, 0.6 and 10, 3, 1 dollars for 1,000."""
+    errors, dollars = (np.tile(values, (ROWS, 1)) for values in ([0.1, 0.3, 0.6], [0.010, 0.003, 0.001]))
+    return curve_of(np.array([0.0, 10.0, 100.0]), np.repeat([[0], [1], [2]], ROWS, axis=1), errors, dollars)
+
+
+def test_means_are_those_of_what_was_chosen() -> None:
+    errors, dollars = np.array([[0.0, 1.0], [1.0, 0.0]]), np.array([[1.0, 5.0], [2.0, 7.0]])
+    curve = curve_of(np.array([0.0, 1.0]), np.array([[0, 1], [0, 0]]), errors, dollars)
+    np.testing.assert_array_equal(curve.errors, [0, 0.5])
+    np.testing.assert_array_equal(curve.dollars, [4, 1.5])
+    np.testing.assert_array_equal(curve.shares, [[0.5, 0.5], [1, 0]])
+    np.testing.assert_array_equal(curve.dollars_spread, [3, 0.5])
+    assert curve.best_error == 0.5
+
+
+def test_replicates_are_means_of_resampled_rows() -> None:
+    random = np.random.default_rng(0)
+    errors, dollars = random.uniform(size=(ROWS, 2)), random.uniform(size=(ROWS, 2))
+    curve = curve_of(np.array([0.0]), random.integers(2, size=(1, ROWS)), errors, dollars)
+    assert curve.error_replicates.shape == curve.dollars_replicates.shape == (1000, 1)
+    assert curve.dollars_replicates.mean() == pytest.approx(curve.dollars[0], abs=0.005)
+    assert curve.dollars_replicates.std() == pytest.approx(curve.dollars_spread[0] / np.sqrt(ROWS), rel=0.1)
+    np.testing.assert_allclose(curve.share_replicates.sum(axis=2), 1)
+
+
+@pytest.mark.parametrize(("budget", "weight"), [(10.0, 0.0), (9.9, 10.0), (3.0, 10.0), (1.5, 100.0), (1e6, 0.0)])
+def test_a_budget_buys_the_lowest_error_that_it_pays_for(budget: float, weight: float) -> None:
+    assert steady().for_budget(budget + 1e-9, 0.95, 1000).price_weight == weight
+
+
+@pytest.mark.parametrize(("fraction", "weight"), [(1.0, 0.0), (0.78, 0.0), (0.77, 10.0), (0.45, 10.0), (0.44, 100.0), (0.0, 100.0)])
+def test_a_quality_is_bought_as_cheaply_as_possible(fraction: float, weight: float) -> None:
+    """The best single expert scores 0.9, the others 0.7 and 0.4: fractions 0.778 and 0.444."""
+    assert steady().for_quality(fraction - 1e-9, 0.95, 1000).price_weight == weight
+
+
+def test_a_share_is_kept_at_the_lowest_error() -> None:
+    assert steady().for_share(0, 0.5, 0.95, 1000).price_weight == 10
+    assert steady().for_share(1, 0.5, 0.95, 1000).price_weight == 0
+    assert steady().for_share(0, 1.0, 0.95, 1000).price_weight == 0
+
+
+def test_a_point_tells_what_it_does() -> None:
+    point = steady().point(1, 0.9, 1000)
+    assert (point.price_weight, point.confidence) == (10, 0.9)
+    assert point.shares == pytest.approx((0, 1, 0))
+    assert point.dollars_per_1000 == pytest.approx(3)
+    assert point.dollars_interval == pytest.approx((3, 3))
+    assert point.score == pytest.approx(0.7)
+    assert point.score_interval == pytest.approx((0.7, 0.7))
+
+
+def test_intervals_hold_what_they_are_about() -> None:
+    random = np.random.default_rng(0)
+    errors, dollars = random.uniform(size=(ROWS, 2)), random.uniform(size=(ROWS, 2))
+    curve = curve_of(np.array([0.0]), random.integers(2, size=(1, ROWS)), errors, dollars)
+    point, small_batch, certain = curve.point(0, 0.9, 1000), curve.point(0, 0.9, 10), curve.point(0, 0.99, 1000)
+    for one in (point, small_batch, certain):
+        assert one.dollars_interval[0] < one.dollars_per_1000 < one.dollars_interval[1]
+        assert one.score_interval[0] < one.score < one.score_interval[1]
+    assert np.ptp(small_batch.dollars_interval) > 2 * np.ptp(point.dollars_interval)
+    assert np.ptp(certain.dollars_interval) > np.ptp(point.dollars_interval)
+    assert np.ptp(certain.score_interval) > np.ptp(point.score_interval)
+
+
+def test_a_batch_of_few_queries_needs_a_larger_budget() -> None:
+    """One query costs 0 or 2 cents: a thousand of them cost close to 10 dollars, four of them may cost up to 20 a thousand."""
+    dollars = np.tile([[0.0], [0.02]], (100, 1))
+    curve = curve_of(np.array([0.0]), np.zeros((1, 200), dtype=int), np.zeros((200, 1)), dollars)
+    assert curve.for_budget(12, 0.95, 1000).price_weight == 0
+    with pytest.raises(UnreachableTargetError):
+        curve.for_budget(12, 0.95, 4)
+
+
+def test_a_budget_below_the_cheapest_point_is_refused_with_what_it_needs() -> None:
+    with pytest.raises(UnreachableTargetError, match=r"below 0.5 dollars with confidence 0.95.*price weight 100\) may need 1;"):
+        steady().for_budget(0.5, 0.95, 1000)
+
+
+def test_a_quality_above_the_best_point_is_refused_with_what_can_be_had() -> None:
+    with pytest.raises(UnreachableTargetError, match=r"a score of 0.99, 1.1 of the best single expert's, .* sure of 0.9;"):
+        steady().for_quality(1.1, 0.95, 1000)
+
+
+def test_a_share_below_the_lowest_is_refused_with_the_lowest() -> None:
+    random = np.random.default_rng(0)
+    curve = curve_of(np.array([0.0]), (random.uniform(size=(1, ROWS)) < 0.5).astype(int), np.zeros((ROWS, 2)), np.zeros((ROWS, 2)))
+    with pytest.raises(UnreachableTargetError, match=r"at most 0.1 of the queries .* with confidence 0.95: the lowest share is 0.5"):
+        curve.for_share(1, 0.1, 0.95, 1000)
