@@ -11,7 +11,9 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import _check_sample_weight, check_array, check_consistent_length, check_is_fitted, validate_data
 
 from mildroute.errors import CostError, ShapeError
+from mildroute.routers.descent import load_torch
 from mildroute.routers.order import descending, largest
+from mildroute.routers.threads import fitting_threads
 
 __all__ = ["Matrix", "RouterMixin", "expert_names", "posterior_of_costs"]
 
@@ -37,6 +39,7 @@ class RouterMixin:
         array([0])
     """
 
+    _learns_with_torch = False
     experts_: NDArray[np.object_]
     n_features_in_: int
 
@@ -52,7 +55,10 @@ class RouterMixin:
             The router itself.
         """
         X, costs, weights = self._check_fit(X, y, sample_weight)
-        self._fit(X, costs, weights)
+        if self._learns_with_torch and costs.shape[1] > 1:
+            load_torch()  # before its threads are limited
+        with fitting_threads(X, costs.shape[1]):
+            self._fit(X, costs, weights)
         return self
 
     def decision_function(self, X: Any) -> Matrix:

@@ -52,6 +52,8 @@ class FactorisationRouter(RouterMixin, BaseEstimator):
         array([0, 1])
     """
 
+    _learns_with_torch = True
+
     def __init__(
         self,
         *,

@@ -60,6 +60,8 @@ class LinearLossRouter(RouterMixin, BaseEstimator, ABC):
     weights_: NDArray[np.float64]
     intercept_: NDArray[np.float64]
 
+    _learns_with_torch = True
+
     def __init__(self, *, penalty: float | Literal["cv"] = "cv", folds: int = 5, random_state: int | None = None) -> None:
         self.penalty = penalty
         self.folds = folds

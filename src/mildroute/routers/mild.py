@@ -13,6 +13,7 @@ from mildroute.errors import ArgumentError, MarginError, ShapeError
 from mildroute.routers.base import Matrix, RouterMixin
 from mildroute.routers.candidates import Candidate, pick, table_of
 from mildroute.routers.decode import comparable, log_posterior
+from mildroute.routers.descent import load_torch
 from mildroute.routers.design import design_of
 from mildroute.routers.mild_network import fit_network
 from mildroute.routers.network import forward
@@ -20,6 +21,7 @@ from mildroute.routers.path import PENALTIES, fold_of_rows
 from mildroute.routers.row_weights import positive_rows
 from mildroute.routers.search import Problem, best_single, constant_scores, margin_specs, measured, search
 from mildroute.routers.solver import solve_linear
+from mildroute.routers.threads import fitting_threads
 from mildroute.routers.topics import TopicFeatures
 from mildroute.routers.views import View, Views, views_of
 
@@ -123,9 +125,15 @@ class MildRouter(RouterMixin, BaseEstimator):
         if weights is not None:
             groups = None if groups is None else np.asarray(groups)[weights > 0]
             X, costs, weights = positive_rows(X, costs, weights)
-        if self.hidden is not None and costs.shape[1] > 1:
-            self._fit_network(X, costs, weights)
-            return self
+        load_torch()  # before its threads are limited
+        with fitting_threads(X, costs.shape[1]):
+            if self.hidden is not None and costs.shape[1] > 1:
+                self._fit_network(X, costs, weights)
+            else:
+                self._fit_linear(X, costs, weights, groups)
+        return self
+
+    def _fit_linear(self, X: Any, costs: Matrix, weights: NDArray[np.float64] | None, groups: Any) -> None:
         views = self._views(X, groups, costs.shape[1])
         problem = self._problem(views.features, costs, weights)
         candidates = self._candidates(problem)
@@ -133,7 +141,6 @@ class MildRouter(RouterMixin, BaseEstimator):
         self.cv_results_, self.choice_ = table_of(candidates), choice.reason
         self._held_out = (problem, choice.taken)
         self._finish(problem, choice.taken, views, X.shape[1])
-        return self
 
     def held_out_posterior(self) -> Matrix:
         """Posterior of each training row by a router that has not seen its fold, shape (n, p); only after a search in this process."""

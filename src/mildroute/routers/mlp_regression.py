@@ -47,6 +47,8 @@ class MlpRegressionRouter(RouterMixin, BaseEstimator):
         array([0, 1, 1])
     """
 
+    _learns_with_torch = True
+
     def __init__(
         self,
         *,
