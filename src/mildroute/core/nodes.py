@@ -2,9 +2,10 @@
 
 Each distinct margin needs a logsumexp of its own, so p margins cost p^2 a row. But ``g(t) = logsumexp(t * scores)`` is analytic
 in ``log t``: a Chebyshev interpolant through M nodes gives it at every ``t = 1 / margin``, with an error that falls like
-``r ** -M``. How fast depends on the zero of ``sum_j exp(t * scores_j)`` nearest to the real axis. The worst scores known
-(a search found none worse; there is no proof) are one expert above p - 1 equal ones: their zeros lie at the angle ``atan(pi / log(p - 1))``, whatever the size of the scores, which
-gives r, and the error of that family is below ``r ** (1 - M) / 2``.
+``r ** -M``. How fast depends on the zero of ``sum_j exp(t * scores_j)`` nearest to the real axis. The worst scores known (a
+search found none worse; there is no proof) are one expert above p - 1 equal ones: their zeros lie at the angle
+``atan(pi / log(p - 1))``, whatever the size of the scores, which gives r, and the error of that family is below
+``r ** (1 - M) / 2``.
 """
 
 from __future__ import annotations
