@@ -79,10 +79,10 @@ def significantly(result: Result, *, worse: bool) -> bool:
     return result.significant and result.against is not None and (result.against.mean > 0) == worse
 
 
-def judge(tasks: Mapping[str, Task], ratios: Sequence[int], seeds: int, folder: Path) -> Verdict:
+def judge(tasks: Mapping[str, Task], ratios: Sequence[int], seeds: Sequence[int], folder: Path) -> Verdict:
     verdict = Verdict()
     for key, task in tasks.items():
-        cells = {seed: dict(np.load(folder / f"{key}_{seed}.npz")) for seed in range(seeds)}
+        cells = {seed: dict(np.load(folder / f"{key}_{seed}.npz")) for seed in seeds}
         verdict.remarks[task.name] = [str(cell["remark"]) for cell in cells.values()]
         verdict.results += task_results(task, cells)
     p_values = {f"{result.task}|{result.method}": result.against.p_value for result in verdict.results if result.against}
@@ -91,7 +91,7 @@ def judge(tasks: Mapping[str, Task], ratios: Sequence[int], seeds: int, folder: 
         Result(**{**vars(result), "significant": f"{result.task}|{result.method}" in rejected}) for result in verdict.results
     ]
     for ratio in ratios:
-        found = [dict(np.load(folder / f"10-{ratio}_{seed}.npz")) for seed in range(seeds)]
+        found = [dict(np.load(folder / f"10-{ratio}_{seed}.npz")) for seed in seeds]
         for name in found[0]:
             mean = np.mean([cell[name] for cell in found], axis=0)
             verdict.sweep[ratio, name.removeprefix("sweep:")] = (float(mean[0]), float(mean[1]))
@@ -99,7 +99,7 @@ def judge(tasks: Mapping[str, Task], ratios: Sequence[int], seeds: int, folder: 
 
 
 def task_results(task: Task, cells: Mapping[int, Mapping[str, NDArray[np.intp]]]) -> list[Result]:
-    names = [name.removeprefix("choice:") for name in cells[0] if name.startswith("choice:")]
+    names = [name.removeprefix("choice:") for name in next(iter(cells.values())) if name.startswith("choice:")]
     paid = {name: query_costs(task, cells, name) for name in names}
     means = {name: float(np.nanmean(values)) for name, values in paid.items()}
     gap = means["best single"] - means["oracle"]

@@ -19,11 +19,11 @@ PACKAGES = ("mildroute", "numpy", "scikit-learn", "scipy", "torch")
 COLOURS = {DEFAULT: "#d1495b", "TDEF": "#00798c", "kNN": "#edae49", "linear regression": "#66a182", "MILD as printed": "#8d6a9f"}
 
 
-def write_report(verdict: Verdict, folder: Path, *, command: str, seeds: int) -> None:
+def write_report(verdict: Verdict, folder: Path, *, command: str, seeds: Sequence[int]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     origin = {
         "command": command,
-        "seeds": f"0 to {seeds - 1}",
+        "seeds": f"{seeds[0]} to {seeds[-1]}",
         "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
         "machine": f"{platform.machine()}, two cores, Python {platform.python_version()}",
         "versions": ", ".join(f"{name} {version(name)}" for name in PACKAGES),

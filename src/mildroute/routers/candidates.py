@@ -13,7 +13,7 @@ from mildroute.routers.decode import log_posterior
 from mildroute.routers.order import largest
 from mildroute.routers.views import View
 
-__all__ = ["Candidate", "Choice", "paid_on_held_out", "pick", "table_of"]
+__all__ = ["Candidate", "Choice", "mean_and_error", "paid_on_held_out", "pick", "table_of"]
 
 
 @dataclass(frozen=True)
@@ -94,21 +94,20 @@ def pick(candidates: list[Candidate], sample_weight: NDArray[np.float64] | None 
         >>> pick([flat]).reason
         'the best single expert: nothing that was tried is better by more than one standard error'
     """
-    weight = np.ones_like(candidates[0].paid) if sample_weight is None else sample_weight
-    means = np.array([np.average(candidate.paid, weights=weight) for candidate in candidates])
+    means = np.array([mean_and_error(candidate.paid, sample_weight)[0] for candidate in candidates])
     lowest = candidates[int(means.argmin())]
     for rank in range(lowest.rank):
         peers = [number for number, candidate in enumerate(candidates) if candidate.rank == rank]
         if not peers:
             continue
         simpler = candidates[min(peers, key=lambda number: means[number])]
-        excess, error = _mean_and_error(simpler.paid - lowest.paid, weight)
+        excess, error = mean_and_error(simpler.paid - lowest.paid, sample_weight)
         if excess <= error:
             return Choice(simpler, _reason(simpler, excess, error))
     return Choice(lowest, _reason(lowest, 0.0, 0.0))
 
 
-def table_of(candidates: list[Candidate]) -> dict[str, list[Any]]:
+def table_of(candidates: list[Candidate], sample_weight: NDArray[np.float64] | None = None) -> dict[str, list[Any]]:
     """What was tried, as columns.
 
     Example:
@@ -119,12 +118,20 @@ def table_of(candidates: list[Candidate]) -> dict[str, list[Any]]:
     columns: dict[str, list[Any]] = {
         name: [getattr(candidate, name) for candidate in candidates] for name in ("view", "reward", "margins", "penalty")
     }
-    columns["mean_cost"] = [float(candidate.paid.mean()) for candidate in candidates]
-    columns["standard_error"] = [float(candidate.paid.std() / np.sqrt(len(candidate.paid))) for candidate in candidates]
+    found = [mean_and_error(candidate.paid, sample_weight) for candidate in candidates]
+    columns["mean_cost"] = [mean for mean, _ in found]
+    columns["standard_error"] = [error for _, error in found]
     return columns
 
 
-def _mean_and_error(values: NDArray[np.float64], weight: NDArray[np.float64]) -> tuple[float, float]:
+def mean_and_error(values: NDArray[np.float64], sample_weight: NDArray[np.float64] | None) -> tuple[float, float]:
+    """Weighted mean and its standard error.
+
+    Example:
+        >>> mean_and_error(np.array([0.0, 2.0, 0.0, 2.0]), None), mean_and_error(np.array([0.0, 2.0]), np.array([1.0, 0.0]))
+        ((1.0, 0.5), (0.0, 0.0))
+    """
+    weight = np.ones_like(values) if sample_weight is None else sample_weight
     mean = np.average(values, weights=weight)
     variance = np.average((values - mean) ** 2, weights=weight)
     effective = weight.sum() ** 2 / (weight**2).sum()

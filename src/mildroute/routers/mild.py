@@ -138,7 +138,7 @@ class MildRouter(RouterMixin, BaseEstimator):
         problem = self._problem(views.features, costs, weights)
         candidates = self._candidates(problem)
         choice = pick(candidates, weights)
-        self.cv_results_, self.choice_ = table_of(candidates), choice.reason
+        self.cv_results_, self.choice_ = table_of(candidates, weights), choice.reason
         self._held_out = (problem, choice.taken)
         self._finish(problem, choice.taken, views, X.shape[1])
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mildroute.routers.calibration import Calibration, calibrate
-from mildroute.routers.candidates import Candidate, paid_on_held_out
+from mildroute.routers.candidates import Candidate, mean_and_error, paid_on_held_out
 from mildroute.routers.path import PENALTIES, Fold, held_out_scores, prepare_folds
 from mildroute.routers.solver import RowLoss
 from mildroute.routers.views import View
@@ -219,7 +219,7 @@ def _along_path(problem: Problem, view: View, reward: str, margins: str, penalti
         penalties=penalties,
         sample_weight=problem.sample_weight,
         prepared=problem.folds(view),
-        paid_by=lambda held_out: _mean_and_error(paid_on_held_out(held_out, problem.costs, rho, problem.decision)),
+        paid_by=lambda held_out: mean_and_error(paid_on_held_out(held_out, problem.costs, rho, problem.decision), problem.sample_weight),
     )
     return [
         _calibrated(problem, Candidate(view, reward, margins, penalty, np.empty(0), held_out, rho))
@@ -270,7 +270,3 @@ def _variations(problem: Problem, first_margins: str) -> Iterable[tuple[str, str
 def _neighbours(penalties: Sequence[float], best: float) -> Sequence[float]:
     place = list(penalties).index(best)
     return penalties[max(0, place - 1) : place + 2]
-
-
-def _mean_and_error(paid: NDArray[np.float64]) -> tuple[float, float]:
-    return float(paid.mean()), float(paid.std() / np.sqrt(len(paid)))
