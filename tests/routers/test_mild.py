@@ -13,7 +13,8 @@ from mildroute.routers.artifact import load_router, save
 from mildroute.routers.decode import log_posterior
 from mildroute.routers.design import design_of
 from mildroute.routers.mild import MildRouter
-from mildroute.routers.search import deferral_loss_of, scaled_rewards
+from mildroute.routers.rewards import scaled_rewards
+from mildroute.routers.search import deferral_loss_of
 from mildroute.routers.single import BestSingleRouter
 from mildroute.routers.solver import solve_linear
 from mildroute.routers.surrogates import TdefRouter

@@ -7,21 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from scipy import sparse
 
-from mildroute.core.losses import deferral_loss
 from mildroute.routers.design import design_of
+from mildroute.routers.logistic import deferral_row_loss
 from mildroute.routers.path import PENALTIES, fold_of_rows, held_out_scores, prepare_folds
 from mildroute.routers.solver import RowLoss, solve_linear
 from routers.every_router import Array, problem
 
 
 def losses(costs: Array) -> Callable[[Any], RowLoss]:
-    rewards = torch.from_numpy(costs.max(axis=1, keepdims=True) - costs)
-    return lambda rows: (
-        lambda scores: deferral_loss(scores, rewards[rows].to(scores), torch.ones(costs.shape[1]).to(scores), reduction="none")
-    )
+    rewards = costs.max(axis=1, keepdims=True) - costs
+    return lambda rows: deferral_row_loss(rewards[rows], np.ones(costs.shape[1]))
 
 
 def test_penalties_go_from_strong_to_weak() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mildroute.core.margins import MarginSpec
 from mildroute.routers.candidates import Candidate
-from mildroute.routers.search import Problem, best_single, constant_scores, margin_specs, scaled_rewards, search, spec_margins
+from mildroute.routers.rewards import MarginRule, margins_by, scaled_rewards
+from mildroute.routers.search import Problem, best_single, constant_scores, margin_specs, search
 from routers.every_router import problem
 
 X, COSTS = problem(3)
@@ -23,7 +23,7 @@ def small_problem(**settings: Any) -> Problem:
         "fold": np.arange(80) % 2,
         "decision": "consistent",
         "rewards": ("gap", "complement", "sum"),
-        "margins": {"uniform": None, "theory": MarginSpec(1 / 3)},
+        "margins": {"uniform": None, "theory": MarginRule(1 / 3)},
         "penalties": PATH,
     }
     return Problem(**{**defaults, **settings})  # type: ignore[arg-type]
@@ -36,7 +36,7 @@ def tried(candidates: list[Candidate], **what: Any) -> list[float]:
 @pytest.mark.parametrize("reward", ["gap", "complement", "sum"])
 @pytest.mark.parametrize("shift", [0.0, -5.0])
 def test_the_mean_reward_of_a_row_is_one(reward: str, shift: float) -> None:
-    rewards = scaled_rewards(COSTS + shift, reward, None).numpy()
+    rewards = scaled_rewards(COSTS + shift, reward, None)
     assert rewards.sum(axis=1).mean() == pytest.approx(1)
     assert rewards.min() >= 0
     for row, costs in zip(rewards, COSTS, strict=True):
@@ -50,7 +50,7 @@ def test_the_unit_of_the_costs_does_not_move_the_rewards() -> None:
 
 def test_the_mean_reward_is_weighted() -> None:
     weights = np.arange(80.0)
-    assert np.average(scaled_rewards(COSTS, "gap", weights).numpy().sum(axis=1), weights=weights) == pytest.approx(1)
+    assert np.average(scaled_rewards(COSTS, "gap", weights).sum(axis=1), weights=weights) == pytest.approx(1)
 
 
 def test_experts_that_cost_the_same_everywhere_have_equal_rewards() -> None:
@@ -60,7 +60,7 @@ def test_experts_that_cost_the_same_everywhere_have_equal_rewards() -> None:
 def test_theory_margins_are_roots_of_how_often_an_expert_wins() -> None:
     """27 wins, 8 wins, 1 win and a tie, which does not count: roots 3, 2, 1, with a mean of 2."""
     rewards = scaled_rewards(1 - np.vstack([np.repeat(np.eye(3), [27, 8, 1], axis=0), np.ones((5, 3))]), "gap", None)
-    np.testing.assert_allclose(spec_margins(rewards, MarginSpec(1 / 3)), [1.5, 1.0, 0.5])
+    np.testing.assert_allclose(margins_by(MarginRule(1 / 3), rewards), [1.5, 1.0, 0.5])
 
 
 def test_a_row_of_weight_two_wins_twice() -> None:
@@ -81,7 +81,7 @@ def test_equal_margins_are_tried_before_the_theory() -> None:
     assert names[0] == "uniform"
     assert len(names) > 1
     assert list(margin_specs("uniform", (100, 3))) == ["uniform"]
-    assert margin_specs("theory", (100, 3)) == {"theory": MarginSpec(1 / 3)}
+    assert margin_specs("theory", (100, 3)) == {"theory": MarginRule(1 / 3)}
 
 
 def test_differing_margins_are_not_tried_where_that_would_take_long() -> None:

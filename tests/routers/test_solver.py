@@ -13,6 +13,7 @@ from scipy import sparse
 from scipy.optimize import minimize
 
 from mildroute.core.losses import deferral_loss
+from mildroute.routers.autograd import differentiated
 from mildroute.routers.design import design_of
 from mildroute.routers.mild import MildRouter
 from mildroute.routers.solver import OPTIMAL, ROUGH, LinearFit, RowLoss, solve_linear
@@ -29,7 +30,7 @@ def rewards_of(costs: Array) -> Array:
 
 def loss_of(costs: Array, margins: Array) -> RowLoss:
     rewards, rho = torch.from_numpy(rewards_of(costs)), torch.from_numpy(margins)
-    return lambda scores: deferral_loss(scores, rewards.to(scores.dtype), rho.to(scores.dtype), reduction="none")
+    return differentiated(lambda scores: deferral_loss(scores, rewards.to(scores.dtype), rho.to(scores.dtype), reduction="none"))
 
 
 def solve(X: Any, costs: Array, margins: Array, **settings: Any) -> LinearFit:

@@ -8,14 +8,13 @@ exactly. It sharpens the decision and makes the posterior mean what it says.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-if TYPE_CHECKING:
-    from torch import Tensor
+from mildroute.routers.logistic import deferral_row_loss
 
 __all__ = ["IDENTITY", "Calibration", "calibrate"]
 
@@ -45,7 +44,7 @@ IDENTITY = Calibration(1.0, 0.0)
 
 
 def calibrate(
-    scores: NDArray[np.float32], rewards: Tensor, rho: NDArray[np.float64], sample_weight: NDArray[np.float64] | None
+    scores: NDArray[np.float32], rewards: NDArray[np.float64], rho: NDArray[np.float64], sample_weight: NDArray[np.float64] | None
 ) -> Calibration:
     """The factor and shifts of lowest deferral loss on held-out scores.
 
@@ -56,26 +55,20 @@ def calibrate(
         sample_weight: Weight of each row, shape (n,), or none.
 
     Example:
-        >>> import torch
         >>> scores = np.repeat(np.array([[1.0, 0.0], [0.0, 1.0]], dtype=np.float32), 50, axis=0)
-        >>> rewards = torch.from_numpy((scores > 0.5) * 0.9 + (scores < 0.5) * 0.1)
-        >>> calibrate(scores, rewards.double(), np.ones(2), None).scale > 1.5  # right in nine of ten cases, the scores were too timid
+        >>> rewards = (scores > 0.5) * 0.9 + (scores < 0.5) * 0.1
+        >>> calibrate(scores, rewards, np.ones(2), None).scale > 1.5  # right in nine of ten cases, the scores were too timid
         True
     """
-    import torch
-
-    from mildroute.core.surprise import row_losses
-
-    held_out, margins = torch.from_numpy(scores.astype(np.float64)), torch.from_numpy(rho)
+    held_out, loss = np.asarray(scores, dtype=np.float64, order="F"), deferral_row_loss(rewards, rho)
     share = np.full(len(scores), 1 / len(scores)) if sample_weight is None else sample_weight / sample_weight.sum()
-    shares = torch.from_numpy(share)
 
-    def value_and_gradient(flat: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        unknown = torch.tensor(flat, requires_grad=True)
-        loss = (row_losses(unknown[0].exp() * held_out + unknown[1:], rewards, margins, 1.0) * shares).sum()
-        loss = loss + _TOWARDS_IDENTITY * (unknown**2).sum()
-        (gradient,) = torch.autograd.grad(loss, unknown)
-        return float(loss.detach()), gradient.numpy()
+    def value_and_gradient(unknown: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        stretched = np.exp(unknown[0]) * held_out
+        losses, slopes = loss(stretched + unknown[1:])
+        slopes *= share[:, None]
+        gradient = np.array([(slopes * stretched).sum(), *slopes.sum(axis=0)])
+        return float(share @ losses + _TOWARDS_IDENTITY * unknown @ unknown), gradient + 2 * _TOWARDS_IDENTITY * unknown
 
     found = minimize(value_and_gradient, np.zeros(scores.shape[1] + 1), jac=True, method="L-BFGS-B", options={"gtol": 1e-6}).x
     return Calibration(float(np.exp(found[0])), found[1:])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,26 +14,22 @@ from sklearn.base import BaseEstimator
 
 from mildroute.errors import ArgumentError
 from mildroute.routers.base import Matrix, RouterMixin
-from mildroute.routers.descent import load_torch
 from mildroute.routers.design import design_of
 from mildroute.routers.order import largest
 from mildroute.routers.path import PENALTIES, fold_of_rows, held_out_scores, prepare_folds
 from mildroute.routers.row_weights import positive_rows
 from mildroute.routers.solver import RowLoss, solve_linear
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 __all__ = ["LinearLossRouter", "LossOfRows"]
 
-LossOfRows: TypeAlias = "Callable[[Tensor, Tensor], RowLoss]"
+LossOfRows: TypeAlias = Callable[[Matrix, NDArray[np.float64]], RowLoss]
 """Costs (n, p) and weights (n,) of training rows to the loss of their scores."""
 
 
 class LinearLossRouter(RouterMixin, BaseEstimator, ABC):
     """Scores ``X @ weights_ + intercept_`` that minimise a convex surrogate plus a squared norm; the largest score is chosen.
 
-    A subclass says which surrogate in ``_row_loss``.
+    A subclass says which surrogate in ``_row_loss``: losses and gradient in NumPy, or a loss written in torch, differentiated.
 
     Args:
         penalty: Weight of the squared norm, in units of the features' variance, or ``"cv"``: the one of seven with the lowest
@@ -49,10 +45,13 @@ class LinearLossRouter(RouterMixin, BaseEstimator, ABC):
         experts_: Names of the experts, shape (p,).
 
     Example:
+        >>> import torch
         >>> from mildroute.core.losses import hinge_loss
+        >>> from mildroute.routers.autograd import differentiated
         >>> class HingeRouter(LinearLossRouter):
         ...     def _row_loss(self, costs, weights):
-        ...         return lambda scores: hinge_loss(scores, costs.flip(1), costs.new_ones(2), reduction="none")
+        ...         rewards = torch.from_numpy(1 - costs)
+        ...         return differentiated(lambda scores: hinge_loss(scores, rewards.to(scores), torch.ones(2).to(scores), reduction="none"))
         >>> HingeRouter(penalty=0.01).fit([[-1.0], [1.0]], [[0, 1], [1, 0]]).predict([[-3.0], [3.0]])
         array([0, 1])
     """
@@ -60,15 +59,13 @@ class LinearLossRouter(RouterMixin, BaseEstimator, ABC):
     weights_: NDArray[np.float64]
     intercept_: NDArray[np.float64]
 
-    _learns_with_torch = True
-
     def __init__(self, *, penalty: float | Literal["cv"] = "cv", folds: int = 5, random_state: int | None = None) -> None:
         self.penalty = penalty
         self.folds = folds
         self.random_state = random_state
 
     @abstractmethod
-    def _row_loss(self, costs: Tensor, weights: Tensor) -> RowLoss:
+    def _row_loss(self, costs: Matrix, weights: NDArray[np.float64]) -> RowLoss:
         """Loss of the rows with these costs (n, p) and weights (n,), as a function of their scores."""
 
     def _losses(self) -> Sequence[LossOfRows]:
@@ -125,8 +122,7 @@ class LinearLossRouter(RouterMixin, BaseEstimator, ABC):
 
 
 def _loss_of(loss: LossOfRows, costs: Matrix, weights: NDArray[np.float64]) -> Callable[[NDArray[np.intp]], RowLoss]:
-    torch = load_torch()
-    return lambda rows: loss(torch.from_numpy(costs[rows]), torch.from_numpy(weights[rows]))
+    return lambda rows: loss(costs[rows], weights[rows])
 
 
 def _paid_by(scores: NDArray[np.float32], *, costs: Matrix, weights: NDArray[np.float64]) -> tuple[float, float]:

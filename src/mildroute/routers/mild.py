@@ -125,7 +125,8 @@ class MildRouter(RouterMixin, BaseEstimator):
         if weights is not None:
             groups = None if groups is None else np.asarray(groups)[weights > 0]
             X, costs, weights = positive_rows(X, costs, weights)
-        load_torch()  # before its threads are limited
+        if self.hidden is not None:
+            load_torch()  # before its threads are limited
         with fitting_threads(X, costs.shape[1]):
             if self.hidden is not None and costs.shape[1] > 1:
                 self._fit_network(X, costs, weights)

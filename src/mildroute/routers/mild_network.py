@@ -22,7 +22,7 @@ __all__ = ["fit_network"]
 def fit_network(
     X: Any,
     costs: NDArray[np.float64],
-    rewards: Tensor,
+    rewards: NDArray[np.float64],
     rho: NDArray[np.float64],
     *,
     hidden: Sequence[int],
@@ -43,10 +43,9 @@ def fit_network(
         seed: Of the start, the split and the order of rows.
 
     Example:
-        >>> import torch
         >>> X = np.linspace(-1, 1, 64)[:, None]
         >>> costs = np.hstack([X > 0, X <= 0]).astype(float)
-        >>> layers = fit_network(X, costs, torch.from_numpy(1 - costs), np.ones(2), hidden=(4,), decision="argmax", weights=None, seed=0)
+        >>> layers = fit_network(X, costs, 1 - costs, np.ones(2), hidden=(4,), decision="argmax", weights=None, seed=0)
         >>> [array.shape for array in layers]
         [(1, 4), (4,), (4, 2), (2,)]
     """
@@ -54,7 +53,7 @@ def fit_network(
     from mildroute.core.surprise import row_losses
 
     share = np.ones(len(costs)) if weights is None else weights / weights.mean()
-    shares, margins, targets = torch.from_numpy(share).float(), torch.from_numpy(rho).float(), rewards.float()
+    shares, margins, targets = (torch.from_numpy(array).float() for array in (share, rho, rewards))
 
     def row_loss(scores: Tensor, rows: NDArray[np.intp]) -> Tensor:
         return row_losses(scores, targets[rows], margins, 1.0) * shares[rows]
@@ -65,7 +64,7 @@ def fit_network(
 
     batches = batches_of(X)
     start = start_layers([X.shape[1], *layer_sizes(hidden), costs.shape[1]], seed)
-    start[-1] = np.log(np.maximum(np.average(targets.numpy(), axis=0, weights=share), 1e-6))
+    start[-1] = np.log(np.maximum(np.average(rewards, axis=0, weights=share), 1e-6))
     layers = train_layers(batches, row_loss, risk, start, Schedule(1e-3, 1e-4, 100, seed))
     layers[0], layers[1] = batches.for_raw_rows(layers[0], layers[1])
     return layers

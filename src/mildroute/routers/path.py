@@ -90,10 +90,9 @@ def held_out_scores(
         Shape (penalties, n, p), fewer penalties where the path ended early; solved well enough to compare.
 
     Example:
-        >>> import torch
-        >>> from mildroute.core.losses import tdef_loss
-        >>> X, rewards = np.array([[0.0], [1], [2], [3], [6], [7], [8], [9]]), torch.eye(2, dtype=torch.float64).repeat_interleave(4, dim=0)
-        >>> loss_of = lambda rows: lambda scores: tdef_loss(scores, rewards[rows].to(scores), reduction="none")
+        >>> from mildroute.routers.logistic import deferral_row_loss
+        >>> X, rewards = np.array([[0.0], [1], [2], [3], [6], [7], [8], [9]]), np.eye(2).repeat(4, axis=0)
+        >>> loss_of = lambda rows: deferral_row_loss(rewards[rows], np.ones(2))
         >>> held_out_scores(X, loss_of, 2, np.arange(8) % 2, penalties=[0.01])[0].argmax(axis=1)
         array([0, 0, 0, 0, 1, 1, 1, 1])
     """

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mildroute.routers.calibration import Calibration, calibrate
 from mildroute.routers.candidates import Candidate, mean_and_error, paid_on_held_out
+from mildroute.routers.logistic import deferral_row_loss
 from mildroute.routers.path import PENALTIES, Fold, held_out_scores, prepare_folds
+from mildroute.routers.rewards import MarginRule, margins_by, scaled_rewards
 from mildroute.routers.solver import RowLoss
 from mildroute.routers.views import View
-
-if TYPE_CHECKING:
-    from mildroute.core.margins import MarginSpec
 
 __all__ = ["Problem", "best_single", "constant_scores", "margin_specs", "measured", "search"]
 
@@ -36,7 +35,7 @@ class Problem:
         fold: Fold of each row, shape (n,).
         decision: How scores become a choice.
         rewards: Names of the rewards to try, the first one first.
-        margins: Specs of the margins to try by name; ``"uniform"`` maps to none.
+        margins: Rules of the margins to try by name; ``"uniform"`` maps to none.
         fixed_margins: Margins given by the user, shape (p,), or none.
         penalties: From strong to weak.
         sample_weight: Shape (n,), or none.
@@ -53,11 +52,11 @@ class Problem:
     fold: NDArray[np.intp]
     decision: str
     rewards: Sequence[str]
-    margins: dict[str, MarginSpec | None]
+    margins: dict[str, MarginRule | None]
     fixed_margins: NDArray[np.float64] | None = None
     penalties: Sequence[float] = PENALTIES
     sample_weight: NDArray[np.float64] | None = None
-    _rewards: dict[str, Any] = field(default_factory=dict)
+    _rewards: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     _folds: dict[View, list[Fold]] = field(default_factory=dict)
 
     @property
@@ -65,8 +64,8 @@ class Problem:
         """Number of experts p."""
         return self.costs.shape[1]
 
-    def reward(self, name: str) -> Any:
-        """Rewards as a tensor, scaled to a mean row sum of 1."""
+    def reward(self, name: str) -> NDArray[np.float64]:
+        """Rewards of shape (n, p), scaled to a mean row sum of 1."""
         if name not in self._rewards:
             self._rewards[name] = scaled_rewards(self.costs, name, self.sample_weight)
         return self._rewards[name]
@@ -84,69 +83,33 @@ class Problem:
         spec = self.margins[margins]
         if spec is None:
             return np.ones(self.experts)
-        return spec_margins(self.reward(reward), spec, self.sample_weight)
+        return margins_by(spec, self.reward(reward), self.sample_weight)
 
     def loss_of(self, reward: str, rho: NDArray[np.float64]) -> Callable[[NDArray[np.intp]], RowLoss]:
         """Deferral loss of chosen rows under a reward and margins."""
         return deferral_loss_of(self.reward(reward), rho)
 
 
-def scaled_rewards(costs: NDArray[np.float64], name: str, sample_weight: NDArray[np.float64] | None) -> Any:
-    """Rewards of shape (n, p) as a float64 tensor; their mean row sum is 1, so the scale of the costs does not matter."""
-    import torch
-
-    from mildroute.core.rewards import complement_scale, rewards_of
-
-    matrix = torch.from_numpy(costs - min(costs.min(), 0.0))
-    rewards = rewards_of(matrix, name, scale=complement_scale(matrix))  # type: ignore[arg-type]
-    mean = float(np.average(rewards.sum(dim=1).numpy(), weights=sample_weight))
-    return rewards / mean if mean > 0 else torch.ones_like(rewards) / rewards.shape[1]
-
-
-def spec_margins(rewards: Any, spec: MarginSpec, sample_weight: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-    """Margins of a spec for these rewards, divided by their mean."""
-    from mildroute.core.margins import theory_margins
-    from mildroute.core.rewards import winner_targets
-
-    informative = (rewards.amax(dim=1) > rewards.amin(dim=1)).to(rewards.dtype)
-    weights = informative if sample_weight is None else informative * informative.new_tensor(sample_weight)
-    counts = weights @ winner_targets(rewards)
-    margins: NDArray[np.float64] = theory_margins(counts, exponent=spec.exponent, scale=spec.scale, offset=spec.offset).numpy()
-    return margins / margins.mean()
-
-
-def deferral_loss_of(rewards: Any, rho: NDArray[np.float64]) -> Callable[[NDArray[np.intp]], RowLoss]:
+def deferral_loss_of(rewards: NDArray[np.float64], rho: NDArray[np.float64]) -> Callable[[NDArray[np.intp]], RowLoss]:
     """The deferral loss of chosen rows, as :func:`~mildroute.routers.path.held_out_scores` wants it."""
-    import torch
-
-    from mildroute.core.surprise import row_losses
-
-    margins = torch.from_numpy(rho)
-
-    def loss_of(rows: NDArray[np.intp]) -> RowLoss:
-        chosen = {kind: rewards[rows].to(kind) for kind in (torch.float32, torch.float64)}
-        return lambda scores: row_losses(scores, chosen[scores.dtype], margins.to(scores.dtype), 1.0)
-
-    return loss_of
+    return lambda rows: deferral_row_loss(rewards[rows], rho)
 
 
-def margin_specs(margins: str, shape: tuple[int, int]) -> dict[str, MarginSpec | None]:
+def margin_specs(margins: str, shape: tuple[int, int]) -> dict[str, MarginRule | None]:
     """Margins to try by name: equal ones first, and the theory's where their search is affordable.
 
     Example:
         >>> list(margin_specs("cv", (1000, 3)))[:2], list(margin_specs("cv", (1_000_000, 100)))
         (['uniform', 'm^0.17+0'], ['uniform'])
     """
-    from mildroute.core.margins import MarginSpec
-
     if margins == "uniform":
         return {"uniform": None}
     if margins == "theory":
-        return {"theory": MarginSpec(1 / 3)}
+        return {"theory": MarginRule(1 / 3)}
     rows, experts = shape
     if rows * experts**2 > _LARGEST_MARGIN_SEARCH:
         return {"uniform": None}
-    tried = [MarginSpec(1 / 6), *(MarginSpec(1 / 3, offset=offset) for offset in (0.0, 0.3, 1.0))]
+    tried = [MarginRule(1 / 6), *(MarginRule(1 / 3, offset=offset) for offset in (0.0, 0.3, 1.0))]
     return {"uniform": None, **{f"m^{spec.exponent:.2g}+{spec.offset:g}": spec for spec in tried}}
 
 
@@ -205,7 +168,7 @@ def constant_scores(problem: Problem, reward: str, seen: NDArray[np.bool_]) -> N
     if problem.experts == 1:
         return np.zeros(1)
     weight = None if problem.sample_weight is None or not problem.sample_weight[seen].any() else problem.sample_weight[seen]
-    mean = np.average(problem.reward(reward).numpy()[seen], axis=0, weights=weight)
+    mean = np.average(problem.reward(reward)[seen], axis=0, weights=weight)
     return np.log(np.maximum(mean, 1e-12))
 
 

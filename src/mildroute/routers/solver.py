@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +13,10 @@ from scipy.optimize import minimize
 
 from mildroute.routers.design import Design
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 __all__ = ["LinearFit", "RowLoss", "solve_linear"]
 
-RowLoss: TypeAlias = "Callable[[Tensor], Tensor]"
-"""Scores of shape (n, p) to the loss of each row, shape (n,)."""
+RowLoss: TypeAlias = Callable[[NDArray[Any]], tuple[NDArray[Any], NDArray[Any]]]
+"""Scores of shape (n, p) to the loss of each row, shape (n,), and its gradient, shape (n, p); the gradient may be written to."""
 
 OPTIMAL, ROUGH = 1e-6, 1e-4
 """Largest entry of the gradient, in preconditioned units, of an optimum and of a solution good enough to compare candidates."""
@@ -81,11 +78,9 @@ def solve_linear(
         max_iterations: Steps after which it gives up with a warning.
 
     Example:
-        >>> import torch
-        >>> from mildroute.core.losses import tdef_loss
-        >>> rewards = torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
         >>> from mildroute.routers.design import design_of
-        >>> fit = solve_linear(design_of(np.array([[-1.0], [1.0]])), lambda s: tdef_loss(s, rewards, reduction="none"), 2, penalty=0.1)
+        >>> from mildroute.routers.logistic import deferral_row_loss
+        >>> fit = solve_linear(design_of(np.array([[-1.0], [1.0]])), deferral_row_loss(np.eye(2), np.ones(2)), 2, penalty=0.1)
         >>> fit.weights.round(2), fit.gradient_norm < 1e-5
         (array([[-0.82,  0.82]]), True)
     """
@@ -118,20 +113,18 @@ def _objective(
     sample_weight: NDArray[np.float64] | None,
     shape: tuple[int, int],
 ) -> Callable[[NDArray[np.float64]], tuple[float, NDArray[np.float64]]]:
-    import torch
-
     rows, kind = design.columns.shape[0], design.columns.dtype
     share = np.full(rows, 1 / rows) if sample_weight is None else sample_weight / sample_weight.sum()
-    shares = torch.from_numpy(share.astype(kind))
+    shares = share.astype(kind)
 
     def value_and_gradient(flat: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         variables = flat.reshape(shape)
         weights = (variables[:-1] * stretch).astype(kind, copy=False)
-        scores = torch.from_numpy(np.asarray(design.columns @ weights) + variables[-1].astype(kind)).requires_grad_()
-        mean = (loss(scores) * shares).sum()
-        (slope,) = torch.autograd.grad(mean, scores)
-        steps = slope.numpy()
+        # Transposed, so that what follows runs along the rows of one expert after the other.
+        scores = np.asfortranarray((weights.T @ design.columns.T).T) + variables[-1].astype(kind)
+        losses, steps = loss(scores)
+        steps *= shares[:, None]
         gradient = np.vstack([np.asarray(design.columns.T @ steps) * stretch + 2 * ridge * variables[:-1], steps.sum(axis=0)])
-        return float(mean.detach()) + float((ridge * variables[:-1] ** 2).sum()), gradient.ravel()
+        return float(losses @ shares) + float((ridge * variables[:-1] ** 2).sum()), gradient.ravel()
 
     return value_and_gradient

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
 from mildroute.errors import ArgumentError
+from mildroute.routers.autograd import differentiated
 from mildroute.routers.base import Matrix
+from mildroute.routers.descent import load_torch
 from mildroute.routers.linear_loss import LinearLossRouter, LossOfRows
+from mildroute.routers.logistic import deferral_row_loss
+from mildroute.routers.rewards import MarginRule, margins_of_wins, positive_wins, winner_shares
 from mildroute.routers.solver import RowLoss
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 __all__ = ["CrossEntropyRouter", "LdamRouter", "PaperMildRouter", "TdefRouter", "WeightedCrossEntropyRouter"]
 
@@ -63,12 +64,9 @@ class TdefRouter(LinearLossRouter):
         if self.reward not in ("complement", "sum"):
             raise ArgumentError(f"reward must be complement or sum, got {self.reward!r}; MildRouter knows the gap reward too.")
 
-    def _row_loss(self, costs: Tensor, weights: Tensor) -> RowLoss:
-        from mildroute.core.losses import tdef_loss
-        from mildroute.core.rewards import complement_rewards, complement_scale
-
-        rewards = _sum_rewards(costs) if self.reward == "sum" else complement_rewards(costs, complement_scale(costs))
-        return partial(_rewarded, tdef_loss, rewards=_to_one(rewards, weights))
+    def _row_loss(self, costs: Matrix, weights: NDArray[np.float64]) -> RowLoss:
+        rewards = _sum_rewards(costs) if self.reward == "sum" else 1 - costs / max(1.0, costs.max(initial=0.0))
+        return deferral_row_loss(_to_one(rewards, weights), np.ones(costs.shape[1]))
 
 
 class CrossEntropyRouter(LinearLossRouter):
@@ -93,10 +91,8 @@ class CrossEntropyRouter(LinearLossRouter):
         array([0, 1])
     """
 
-    def _row_loss(self, costs: Tensor, weights: Tensor) -> RowLoss:  # noqa: ARG002
-        from mildroute.core.losses import cross_entropy
-
-        return partial(_rewarded, cross_entropy, rewards=-costs)
+    def _row_loss(self, costs: Matrix, weights: NDArray[np.float64]) -> RowLoss:  # noqa: ARG002
+        return deferral_row_loss(winner_shares(-costs), np.ones(costs.shape[1]))
 
 
 class WeightedCrossEntropyRouter(LinearLossRouter):
@@ -121,10 +117,10 @@ class WeightedCrossEntropyRouter(LinearLossRouter):
         array([0, 1])
     """
 
-    def _row_loss(self, costs: Tensor, weights: Tensor) -> RowLoss:
-        from mildroute.core.losses import weighted_cross_entropy
-
-        return partial(_rewarded, weighted_cross_entropy, rewards=-costs, counts=_winner_counts(costs, weights))
+    def _row_loss(self, costs: Matrix, weights: NDArray[np.float64]) -> RowLoss:
+        winners = winner_shares(-costs)
+        wins = positive_wins(weights @ winners)
+        return deferral_row_loss(winners * (wins.mean() / wins), np.ones(costs.shape[1]))
 
 
 class LdamRouter(LinearLossRouter):
@@ -154,6 +150,8 @@ class LdamRouter(LinearLossRouter):
         array([0, 1])
     """
 
+    _learns_with_torch = True
+
     def __init__(
         self,
         *,
@@ -172,11 +170,15 @@ class LdamRouter(LinearLossRouter):
         if not (self.s > 0 and self.max_margin >= 0):
             raise ArgumentError(f"LDAM needs s > 0 and max_margin >= 0, got s={self.s} and max_margin={self.max_margin}.")
 
-    def _row_loss(self, costs: Tensor, weights: Tensor) -> RowLoss:
+    def _row_loss(self, costs: Matrix, weights: NDArray[np.float64]) -> RowLoss:
+        torch = load_torch()
         from mildroute.core.losses import ldam_loss
 
+        rewards, wins = torch.from_numpy(-costs), torch.from_numpy(weights @ winner_shares(-costs))
         margin = self.s * self.max_margin
-        return partial(_rewarded, ldam_loss, rewards=-costs, counts=_winner_counts(costs, weights), s=1.0, max_margin=margin)
+        return differentiated(
+            lambda scores: ldam_loss(scores, rewards.to(scores), wins.to(scores), s=1.0, max_margin=margin, reduction="none")
+        )
 
 
 class PaperMildRouter(LinearLossRouter):
@@ -232,20 +234,16 @@ class PaperMildRouter(LinearLossRouter):
     def _offsets(self) -> tuple[float, ...]:
         return (0.0,) if self.offsets is None else _OFFSETS
 
-    def _row_loss(self, costs: Tensor, weights: Tensor, *, offset: float = 0.0) -> RowLoss:
+    def _row_loss(self, costs: Matrix, weights: NDArray[np.float64], *, offset: float = 0.0) -> RowLoss:
         """Loss in units of the mean margin: the same problem, as well conditioned as with margins of 1."""
-        from mildroute.core.losses import deferral_loss
-
         margins = _theory_margins(costs, weights, offset)
-        return partial(_rewarded, deferral_loss, rewards=_to_one(_sum_rewards(costs), weights), margins=margins / margins.mean())
+        return deferral_row_loss(_to_one(_sum_rewards(costs), weights), margins / margins.mean())
 
     def _settle(self, choice: int, costs: Matrix, weights: NDArray[np.float64]) -> float:
         self.offset_ = self._offsets()[choice]
         self.margins_ = np.ones(1)
         if costs.shape[1] > 1:
-            import torch
-
-            self.margins_ = _theory_margins(torch.from_numpy(costs), torch.from_numpy(weights), self.offset_).numpy()
+            self.margins_ = _theory_margins(costs, weights, self.offset_)
         return float(self.margins_.mean())
 
     def _posterior(self, X: Any) -> Matrix:
@@ -253,30 +251,17 @@ class PaperMildRouter(LinearLossRouter):
         return np.asarray(softmax(self._scores(X) / self.margins_.mean(), axis=1))
 
 
-def _rewarded(loss: Any, scores: Tensor, **arguments: Any) -> Any:
-    return loss(scores, **arguments, reduction="none")
-
-
-def _to_one(rewards: Tensor, weights: Tensor) -> Tensor:
+def _to_one(rewards: Matrix, weights: NDArray[np.float64]) -> Matrix:
     """Rewards with a mean row sum of 1, so that a penalty means the same for any costs."""
-    mean = float((rewards.sum(dim=1) * weights).sum() / weights.sum())
+    mean = float(np.average(rewards.sum(axis=1), weights=weights))
     return rewards / mean if mean > 0 else rewards
 
 
-def _sum_rewards(costs: Tensor) -> Tensor:
+def _sum_rewards(costs: Matrix) -> Matrix:
     """Sum rewards; costs below zero are raised first, all by the same, which changes no regret."""
-    from mildroute.core.rewards import sum_rewards
-
-    return sum_rewards(costs - min(0.0, float(costs.min())))
-
-
-def _winner_counts(costs: Tensor, weights: Tensor) -> Tensor:
-    from mildroute.core.rewards import winner_targets
-
-    return weights @ winner_targets(-costs)
+    raised = costs - min(0.0, float(costs.min()))
+    return np.asarray(raised.sum(axis=1, keepdims=True) - raised)
 
 
-def _theory_margins(costs: Tensor, weights: Tensor, offset: float) -> Tensor:
-    from mildroute.core.margins import theory_margins
-
-    return theory_margins(_winner_counts(costs, weights), offset=offset)
+def _theory_margins(costs: Matrix, weights: NDArray[np.float64], offset: float) -> NDArray[np.float64]:
+    return margins_of_wins(MarginRule(1 / 3, offset), weights @ winner_shares(-costs))
