@@ -14,6 +14,7 @@ from mildroute.errors import CostError, ShapeError
 from mildroute.routers.descent import load_torch
 from mildroute.routers.order import descending, largest
 from mildroute.routers.threads import fitting_threads
+from mildroute.routers.validation import hash_of_data
 
 __all__ = ["Matrix", "RouterMixin", "expert_names", "posterior_of_costs"]
 
@@ -108,6 +109,7 @@ class RouterMixin:
         self.experts_ = np.array(names or [f"expert_{k}" for k in range(costs.shape[1])], dtype=object)
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        self.n_rows_, self.data_hash_ = X.shape[0], hash_of_data(X, costs)
         return X, costs, sample_weight
 
     def _check_predict(self, X: Any) -> Any:

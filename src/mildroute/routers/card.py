@@ -12,6 +12,7 @@ __all__ = ["card_text", "escape"]
 _MARKUP = re.compile(r"[\\`*_{}\[\]<>|~&#$!@]|:(?=//)|(?<=www)\.", re.IGNORECASE)
 
 _HOW = {
+    "encoder": "Encoder",
     "reward": "Reward",
     "margins": "Margins",
     "penalty": "Penalty",
@@ -71,7 +72,8 @@ def escape(value: object, *, longest: int = 300) -> str:
 
 def _opening(manifest: Mapping[str, Any]) -> str:
     name, experts = escape(manifest["router"].get("class", "Router")), len(manifest["experts"])
-    return f"# {name} between {experts} experts\n\nA mildroute router: for each input, a vector, it chooses the expert that should answer."
+    kind = "as its encoder reads it" if "encoder" in manifest else "a vector"
+    return f"# {name} between {experts} experts\n\nA mildroute router: for each input, {kind}, it chooses the expert that should answer."
 
 
 def _experts(manifest: Mapping[str, Any]) -> str:
@@ -83,10 +85,9 @@ def _experts(manifest: Mapping[str, Any]) -> str:
 
 
 def _training(manifest: Mapping[str, Any]) -> str:
-    rows, data_hash, width = manifest.get("rows"), manifest.get("data_hash"), manifest.get("n_features_in")
-    return _rows(
-        {"Rows": rows if rows is not None else "not recorded", "Data hash": data_hash or "not recorded", "Numbers per input": width}
-    )
+    rows, width = manifest.get("rows"), manifest.get("n_features_in")
+    facts = {"Rows": rows if rows is not None else "not recorded", "Data hash": manifest.get("data_hash") or "not recorded"}
+    return _rows(facts if "encoder" in manifest else facts | {"Numbers per input": width})
 
 
 def _how(manifest: Mapping[str, Any]) -> str:
@@ -127,11 +128,12 @@ def _value_and_interval(metric: Any) -> tuple[str, str]:
 def _use(manifest: Mapping[str, Any]) -> str:
     width = manifest.get("n_features_in")
     shape = f"(n, {width})" if isinstance(width, int) else "(n, d)"
+    inputs = "X is a list of n inputs" if "encoder" in manifest else f"X has shape {shape}"
     return f"""```python
 from mildroute.routers.artifact import load_router
 
 router = load_router("path/to/this/folder")
-choice = router.predict(X)  # X has shape {shape}; choice holds indices of experts
+choice = router.predict(X)  # {inputs}; choice holds indices of experts
 names = router.experts_[choice]
 ```"""
 

@@ -141,6 +141,19 @@ class FrontierRouter(RouterMixin, BaseEstimator):
             raise ArgumentError(f"expert must be one of {', '.join(names)}, got {expert!r}.")
         return curve.for_share(names.index(expert), at_most, confidence, queries)
 
+    @property
+    def validation_(self) -> dict[str, Any]:
+        """Score, bill and price weight of the operating point in use, with 95% intervals from held-out rows."""
+        curve = self._curve()
+        point = curve.point(int(np.abs(curve.weights - self.price_weight).argmin()), 0.95, 1000)
+        score, bill = point.score_interval, point.dollars_interval
+        return {
+            "price weight": point.price_weight,
+            "score": {"value": point.score, "low": score[0], "high": score[1]},
+            "dollars per 1,000 queries": {"value": point.dollars_per_1000, "low": bill[0], "high": bill[1]},
+            "score of the best single expert": 1 - curve.best_error,
+        }
+
     def _curve(self) -> Curve:
         check_is_fitted(self)
         return Curve(**self.curve_)

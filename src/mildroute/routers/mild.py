@@ -23,6 +23,7 @@ from mildroute.routers.search import Problem, best_single, constant_scores, marg
 from mildroute.routers.solver import solve_linear
 from mildroute.routers.threads import fitting_threads
 from mildroute.routers.topics import TopicFeatures
+from mildroute.routers.validation import held_out_metrics
 from mildroute.routers.views import View, Views, views_of
 
 __all__ = ["MildRouter"]
@@ -68,6 +69,7 @@ class MildRouter(RouterMixin, BaseEstimator):
         gradient_norm_: Largest entry of the gradient at the optimum.
         cv_results_: What was tried, as columns.
         choice_: Why this candidate was taken, in words.
+        validation_: Its cost on held-out rows with 95% intervals, beside the best single expert's and the oracle's, or none.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -140,8 +142,15 @@ class MildRouter(RouterMixin, BaseEstimator):
         candidates = self._candidates(problem)
         choice = pick(candidates, weights)
         self.cv_results_, self.choice_ = table_of(candidates, weights), choice.reason
+        self.validation_ = self._validation(candidates[0], choice.taken, problem)
         self._held_out = (problem, choice.taken)
         self._finish(problem, choice.taken, views, X.shape[1])
+
+    def _validation(self, single: Candidate, taken: Candidate, problem: Problem) -> dict[str, dict[str, float]] | None:
+        """Held-out metrics, where there was something to choose; the best single expert is the first candidate of a search."""
+        if not problem.views or single.view != "none":
+            return None
+        return held_out_metrics(taken.paid, single.paid, problem.costs, problem.sample_weight)
 
     def held_out_posterior(self) -> Matrix:
         """Posterior of each training row by a router that has not seen its fold, shape (n, p); only after a search in this process."""
@@ -219,7 +228,7 @@ class MildRouter(RouterMixin, BaseEstimator):
             weights=weights,
             seed=self.random_state or 0,
         )
-        self.cv_results_, self.gradient_norm_, self._held_out = {}, float("nan"), None
+        self.cv_results_, self.gradient_norm_, self._held_out, self.validation_ = {}, float("nan"), None, None
         self.choice_ = f"a network with hidden layers {tuple(self.hidden or ())}, {self.reward_} reward, {margins} margins: as asked"
 
     def _finish(self, problem: Problem, taken: Candidate, views: Views, width: int) -> None:

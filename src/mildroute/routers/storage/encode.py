@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from mildroute.errors import ArtifactError
 from mildroute.routers.storage.arrays import array_to_node
-from mildroute.routers.storage.names import check_attributes, check_parameters
+from mildroute.routers.storage.names import check_attributes, check_parameters, local_parameters
 from mildroute.routers.storage.registry import GROUP, name_of_class
 
 __all__ = ["encode"]
@@ -91,9 +91,10 @@ def _encode_other(value: Any, path: Path, tensors: Tensors) -> dict[str, Any]:
 
 def _encode_estimator(value: Any, name: str, path: Path, tensors: Tensors) -> dict[str, Any]:
     cls = type(value)
-    params = value.get_params(deep=False)
+    known = value.get_params(deep=False)
     scratch = getattr(cls, "_scratch", ())
-    attributes = {key: item for key, item in vars(value).items() if key not in params and key not in scratch}
+    params = {key: item for key, item in known.items() if key not in local_parameters(cls)}
+    attributes = {key: item for key, item in vars(value).items() if key not in known and key not in scratch}
     check_parameters(cls, params)
     check_attributes(cls, attributes)
     return {

@@ -49,11 +49,12 @@ def manifest_of(router: Any, tree: dict[str, Any], weights: Mapping[str, Any], c
         "kind": KIND,
         "experts": [str(name) for name in router.experts_],
         "n_features_in": plain(getattr(router, "n_features_in_", None), "n_features_in_"),
-        **_summary(router),
+        **_encoder(router),
+        **_summary(getattr(router, "router_", router)),
         "data_hash": plain(getattr(router, "data_hash_", None), "data_hash_"),
         "rows": plain(getattr(router, "n_rows_", None), "n_rows_"),
         "prices": None,
-        "metrics": None,
+        "metrics": plain(getattr(getattr(router, "router_", router), "validation_", None), "validation_"),
         **_checked_card(card or {}),
         "versions": _versions(),
         "weights": dict(weights),
@@ -117,6 +118,12 @@ def check_router(router: Any, manifest: Mapping[str, Any]) -> None:
         raise ArtifactError(
             "experts and n_features_in of router.json must be those of its router, but they differ; store the router again."
         )
+
+
+def _encoder(router: Any) -> dict[str, Any]:
+    """The encoder of a router over inputs, by name; its numbers are among the weights, under their digest."""
+    encoder = getattr(router, "encoder_", None)
+    return {} if encoder is None else {"encoder": plain(encoder, "encoder_")}
 
 
 def _summary(router: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from mildroute.errors import ArtifactError
 
-__all__ = ["check_attributes", "check_parameters", "parameters_of"]
+__all__ = ["check_attributes", "check_parameters", "local_parameters", "parameters_of"]
 
 _FITTED = re.compile(r"[a-zA-Z](?:[A-Za-z0-9_]*[A-Za-z0-9])?_")
 
@@ -31,6 +31,18 @@ def parameters_of(cls: type[Any]) -> dict[str, Any]:
     return {parameter.name: parameter.default for parameter in given if parameter.kind in named}
 
 
+def local_parameters(cls: type[Any]) -> tuple[str, ...]:
+    """Parameters that speak of this machine, such as a folder for a cache: not stored, and never taken from an artifact.
+
+    A class names them in its tuple ``_local``; each has a default, which a rebuilt estimator gets.
+
+    Example:
+        >>> local_parameters(dict)
+        ()
+    """
+    return tuple(getattr(cls, "_local", ()))
+
+
 def check_parameters(cls: type[Any], names: Iterable[str]) -> None:
     """Refuse names that are not parameters of the constructor, and a lack of those that have no default.
 
@@ -42,6 +54,8 @@ def check_parameters(cls: type[Any], names: Iterable[str]) -> None:
     known, given = parameters_of(cls), set(names)
     for name in sorted(given - set(known)):
         raise ArtifactError(f"{cls.__name__} has no parameter {name!r:.80}; it was stored by another version or changed by hand.")
+    for name in sorted(given & set(local_parameters(cls))):
+        raise ArtifactError(f"{name!r} of {cls.__name__} belongs to the machine that it runs on; an artifact may not set it.")
     for name, default in known.items():
         if name not in given and default is inspect.Parameter.empty:
             raise ArtifactError(f"{cls.__name__} needs the parameter {name!r}, which is not stored; store the router again.")
