@@ -266,3 +266,20 @@ def test_a_stored_router_keeps_its_promises(tmp_path: Path) -> None:
     loaded: Any = load_router(save(fitted(), tmp_path / "router"))
     np.testing.assert_array_equal(loaded.predict_proba(X, 33.0), fitted().predict_proba(X, 33.0))
     assert loaded.for_budget(5.0) == fitted().for_budget(5.0)
+
+
+def test_progress_is_told_from_nothing_to_all() -> None:
+    X, costs = problem(2)
+    told: list[tuple[int, int]] = []
+    router = FrontierRouter(price_weights=(0, 1, 10))
+    router.fit(X, costs, prices=np.array([0.1, 1.0]), progress=lambda done, steps, _word: told.append((done, steps)))
+    assert told == [(0, 4), (1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+def test_the_point_of_a_weight_is_measured_at_the_nearest_of_the_curve() -> None:
+    X, costs = problem(2)
+    router = FrontierRouter(price_weights=(0, 1, 10)).fit(X, costs, prices=np.array([0.1, 1.0]))
+    assert router.at(10.0).dollars_per_1000 == router.at(9.9).dollars_per_1000 <= router.at(0.0).dollars_per_1000
+    assert router.at(9.9).price_weight == 9.9
+    with pytest.raises(ArgumentError, match="price_weight must be finite and not negative"):
+        router.at(-1.0)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -60,7 +60,15 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         self.price_weights = price_weights
         self.price_weight = price_weight
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, prices: Any = None, groups: Any = None) -> FrontierRouter:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        prices: Any = None,
+        groups: Any = None,
+        progress: Callable[[int, int, str], None] | None = None,
+    ) -> FrontierRouter:
         """Learn from errors and dollars.
 
         Args:
@@ -69,6 +77,7 @@ class FrontierRouter(RouterMixin, BaseEstimator):
             sample_weight: Weight of each row, shape (n,), or none.
             prices: Dollars of each expert on each row, shape (n, p), or per expert, shape (p,); without them money does not matter.
             groups: Group of each training row, shape (n,), or none.
+            progress: Called with steps done, steps in all and a word on the next one, or none.
 
         Returns:
             The router itself.
@@ -83,9 +92,16 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         template = MildRouter() if self.router is None else self.router
         if template.hidden is not None:
             raise ArgumentError(f"a frontier needs held-out rows, which hidden={template.hidden!r} does not keep; take hidden=None.")
+        steps = len(self.grid_) + 1
+        tell = progress or _tell_nobody
+        tell(0, steps, "search for features and reward")
         middle = clone(template).fit(X, errors + self.grid_[len(self.grid_) // 2] * dollars, sample_weight=weights, groups=groups)
         settled = clone(template).set_params(**_settled(middle))
-        self.routers_ = [clone(settled).fit(X, errors + w * dollars, sample_weight=weights, groups=groups) for w in self.grid_]
+        self.routers_ = []
+        for done, weight in enumerate(self.grid_, 1):
+            tell(done, steps, f"price weight {weight:g}")
+            self.routers_.append(clone(settled).fit(X, errors + weight * dollars, sample_weight=weights, groups=groups))
+        tell(steps, steps, "done")
         self.curve_ = asdict(self._held_out_curve(errors, dollars, weights))
         return self
 
@@ -141,17 +157,23 @@ class FrontierRouter(RouterMixin, BaseEstimator):
             raise ArgumentError(f"expert must be one of {', '.join(names)}, got {expert!r}.")
         return curve.for_share(names.index(expert), at_most, confidence, queries)
 
+    def at(self, price_weight: float, *, confidence: float = 0.95, queries: int = 1000) -> OperatingPoint:
+        """The operating point of a price weight, measured at the nearest weight of the held-out curve."""
+        curve = self._curve()
+        self._between(np.array([price_weight], dtype=np.float64))
+        nearest = curve.point(int(np.abs(curve.weights - price_weight).argmin()), confidence, queries)
+        return replace(nearest, price_weight=float(price_weight))
+
     @property
     def validation_(self) -> dict[str, Any]:
         """Score, bill and price weight of the operating point in use, with 95% intervals from held-out rows."""
-        curve = self._curve()
-        point = curve.point(int(np.abs(curve.weights - self.price_weight).argmin()), 0.95, 1000)
+        point = self.at(self.price_weight)
         score, bill = point.score_interval, point.dollars_interval
         return {
             "price weight": point.price_weight,
             "score": {"value": point.score, "low": score[0], "high": score[1]},
             "dollars per 1,000 queries": {"value": point.dollars_per_1000, "low": bill[0], "high": bill[1]},
-            "score of the best single expert": 1 - curve.best_error,
+            "score of the best single expert": 1 - self._curve().best_error,
         }
 
     def _curve(self) -> Curve:
@@ -185,6 +207,10 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         unit = self.grid_[1]
         low, high = np.log1p(self.grid_[index : index + 2] / unit)
         return float(unit * np.expm1(low + share * (high - low)))
+
+
+def _tell_nobody(_done: int, _steps: int, _word: str) -> None:
+    """No progress is wanted."""
 
 
 def _settled(router: MildRouter) -> dict[str, Any]:
