@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import mildroute
+from mildroute.cli.app import app
 
 
 def public_modules() -> Iterator[ModuleType]:
@@ -32,6 +33,11 @@ def public_objects() -> dict[str, Any]:
     return objects
 
 
+def commands() -> set[str]:
+    callbacks = [command.callback for command in app.registered_commands]
+    return {f"{callback.__module__}.{callback.__qualname__}" for callback in callbacks if callback}
+
+
 @pytest.mark.parametrize("module", list(public_modules()), ids=lambda module: module.__name__)
 def test_every_module_is_documented_and_says_what_is_public(module: ModuleType) -> None:
     assert module.__doc__
@@ -42,7 +48,9 @@ def test_every_module_is_documented_and_says_what_is_public(module: ModuleType) 
 @pytest.mark.parametrize("name", sorted(public_objects()))
 def test_every_public_name_has_a_docstring_with_an_example(name: str) -> None:
     documentation = inspect.getdoc(public_objects()[name]) or ""
-    assert doctest.DocTestParser().get_examples(documentation), f"{name} has no example in its docstring"
+    # The docstring of a command is its help: its example is a command line, which tests/cli looks for.
+    shown = "Example: mildroute " in documentation if name in commands() else doctest.DocTestParser().get_examples(documentation)
+    assert shown, f"{name} has no example in its docstring"
 
 
 @pytest.mark.parametrize("name", sorted(public_objects()))

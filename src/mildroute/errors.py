@@ -13,6 +13,7 @@ __all__ = [
     "MildrouteError",
     "MissingExtraError",
     "ShapeError",
+    "TableError",
     "UnreachableTargetError",
 ]
 
@@ -72,6 +73,16 @@ class ArtifactError(MildrouteError):
         >>> raise ArtifactError("router.json must have schema 1, got 7; upgrade mildroute.")
         Traceback (most recent call last):
         mildroute.errors.ArtifactError: router.json must have schema 1, got 7; upgrade mildroute.
+    """
+
+
+class TableError(MildrouteError, ValueError):
+    """A cost table cannot be read, or its content breaks a rule of the format.
+
+    Example:
+        >>> raise TableError("column 'score:a', row 3 (query_id 'q3'): a score must lie in [0, 1], got 7.0; divide by the largest score.")
+        Traceback (most recent call last):
+        mildroute.errors.TableError: column 'score:a', row 3 (query_id 'q3'): a score must lie in [0, 1], got 7.0; divide by ...
     """
 
 

@@ -1,15 +1,47 @@
 from __future__ import annotations
 
-from typer.testing import CliRunner
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
 
 from mildroute import __version__
-from mildroute.cli.app import app
+
+COMMANDS = ["inspect", "compare", "fit", "evaluate", "route", "demo"]
 
 
-def test_version_is_printed_and_nothing_else_happens() -> None:
-    result = CliRunner().invoke(app, ["--version"])
+def test_version_is_printed_and_nothing_else_happens(mildroute: Callable[..., Any]) -> None:
+    result = mildroute("--version")
     assert (result.exit_code, result.output) == (0, f"mildroute {__version__}\n")
 
 
-def test_without_a_command_the_help_is_shown() -> None:
-    assert "Route each input to the expert that should answer it." in CliRunner().invoke(app, []).output
+def test_without_a_command_the_help_is_shown(mildroute: Callable[..., Any]) -> None:
+    assert "Route each input to the expert that should answer it." in mildroute().output
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example_and_json(command: str, mildroute: Callable[..., Any]) -> None:
+    text = mildroute(command, "--help").output
+    assert f"Example: mildroute {command}" in text
+    assert "--json" in text
+
+
+@pytest.mark.parametrize("arguments", [["inspect", "absent.parquet"], ["fit", "absent.parquet"], ["route", "absent", "a text"]])
+def test_an_error_is_one_line_and_an_exit_code(arguments: list[str], mildroute: Callable[..., Any]) -> None:
+    result = mildroute(*arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom typer.testing import CliRunner\nfrom mildroute.cli.app import app\n"
+        "CliRunner().invoke(app, ['--help'])\n"
+        "print([name for name in ('numpy', 'pyarrow', 'sklearn', 'torch', 'matplotlib') if name in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"

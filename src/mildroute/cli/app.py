@@ -2,15 +2,52 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from mildroute import __version__
+from mildroute.cli.compare import compare_routers
+from mildroute.cli.demo import run_demo
+from mildroute.cli.evaluate import evaluate_router
+from mildroute.cli.fit import fit_router
+from mildroute.cli.inspect import inspect_table
+from mildroute.cli.route import route_inputs
+from mildroute.errors import MildrouteError, UnreachableTargetError
 
 __all__ = ["app"]
 
-app = typer.Typer(name="mildroute", no_args_is_help=True, add_completion=False)
+BAD_INPUT, OUT_OF_REACH = 2, 3
+"""Exit codes: what was given cannot be used; the target cannot be met."""
+
+
+class _Commands(TyperGroup):
+    """Turns errors that are meant for users into one line and an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except MildrouteError as error:
+            typer.echo(f"error: {' '.join(str(error).split())}", err=True)
+            raise typer.Exit(OUT_OF_REACH if isinstance(error, UnreachableTargetError) else BAD_INPUT) from error
+
+
+app = typer.Typer(
+    name="mildroute",
+    cls=_Commands,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # boxes around the help would take longer to load than the rest of it
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 done, 2 input that cannot be used, 3 target out of reach. Every command takes --json.",
+)
+app.command("inspect")(inspect_table)
+app.command("compare")(compare_routers)
+app.command("fit")(fit_router)
+app.command("evaluate")(evaluate_router)
+app.command("route")(route_inputs)
+app.command("demo")(run_demo)
 
 
 def _print_version(wanted: bool) -> None:

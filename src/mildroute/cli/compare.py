@@ -1,0 +1,82 @@
+"""``mildroute compare``: routers beside single experts and the oracle, under one protocol."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mildroute.cli.options import AsJson, Encoder, Experts, Missing, OutputTokens, Prices, PriceWeight, Seed, Source, TestShare
+from mildroute.cli.output import print_json, print_notes, print_table, progress_bar
+
+if TYPE_CHECKING:
+    from mildroute.evaluation.comparison import Comparison
+
+__all__ = ["compare_routers", "show_comparison"]
+
+
+def compare_routers(
+    source: Source,
+    experts: Experts = None,
+    prices: Prices = None,
+    output_tokens: OutputTokens = None,
+    price_weight: PriceWeight = 0.0,
+    encoder: Encoder = "auto",
+    test: TestShare = 0.2,
+    seed: Seed = 0,
+    missing: Missing = "refuse",
+    as_json: AsJson = False,
+) -> None:
+    """Fit several routers on one part of a TABLE and measure them on the other.
+
+    Example: mildroute compare costs.parquet --price-weight 10
+    """
+    from mildroute.cli.loading import load_table
+    from mildroute.encoders.named import encoder_named
+    from mildroute.evaluation.comparison import compare
+
+    table = load_table(source, experts=experts, prices=prices, output_tokens=output_tokens, missing=missing)
+    with progress_bar("compare") as tell:
+        found = compare(table, encoder=encoder_named(encoder), price_weight=price_weight, test=test, seed=seed, progress=tell)
+    if as_json:
+        print_json(found.as_dict())
+    else:
+        show_comparison(found)
+
+
+def show_comparison(found: Comparison) -> None:
+    """Print a comparison, the lowest cost first.
+
+    Example:
+        >>> from mildroute.evaluation.comparison import Comparison
+        >>> show_comparison(Comparison((), "MildRouter", "large", ("small", "large"), 80, 20, {}, {}, None))  # doctest: +ELLIPSIS
+        80 queries to learn from, 20 to measure...
+    """
+    rows = []
+    for row in sorted(found.rows, key=lambda row: row.deferral_loss.value):
+        loss = row.deferral_loss
+        rows.append(
+            [
+                f"{row.name} ({found.best_single})" if row.name == "best single" else row.name,
+                f"{loss.value:.4f} [{loss.low:.4f}, {loss.high:.4f}]",
+                f"{row.score.value:.3f}",
+                "" if row.dollars_per_1000 is None else f"{row.dollars_per_1000.value:.4g}",
+                f"{row.gap_closed.value:.1%}",
+                f"{row.worst_recall:.2f}",
+                "" if row.holm_p_value is None else _against(row.difference.value if row.difference else 0.0, row.holm_p_value),
+            ]
+        )
+    head = ["router", "cost [95%]", "score", "$ per 1,000", "to oracle", "worst recall", "ours is"]
+    print_table(f"{found.train_rows:,} queries to learn from, {found.test_rows:,} to measure", head, rows)
+    print_notes(
+        [
+            "cost: error plus price weight times dollars; to oracle: share of the way from the best single expert;",
+            "worst recall: lowest share of an expert's wins that are sent to a winner;",
+            f"ours: {found.default}, 'better' and 'worse' at 5% with Holm's correction",
+        ],
+        mark="",
+    )
+
+
+def _against(difference: float, p_value: float) -> str:
+    if p_value > 0.05:
+        return "equal"
+    return "better" if difference < 0 else "worse"

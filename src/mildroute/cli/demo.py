@@ -1,0 +1,66 @@
+"""``mildroute demo``: the whole way on real data, with nothing to download."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mildroute.cli.compare import show_comparison
+from mildroute.cli.evaluate import write_report
+from mildroute.cli.options import AsJson, Seed
+from mildroute.cli.output import print_json, print_notes, progress_bar
+
+__all__ = ["run_demo"]
+
+_PRICE_WEIGHT = 10.0
+_QUALITY = 0.97
+
+
+def run_demo(
+    out: Annotated[Path, typer.Option("--out", help="Folder for table, router and report.")] = Path("mildroute-demo"),
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """See the whole way on real data: three classifiers of different price read handwritten digits.
+
+    Example: mildroute demo
+    """
+    from mildroute.encoders.numbers import NumberEncoder
+    from mildroute.evaluation.assessment import assess
+    from mildroute.evaluation.comparison import compare, default_routers
+    from mildroute.evaluation.demonstration import digits_table
+    from mildroute.evaluation.fitting import Target, fit_table
+    from mildroute.routers.artifact import save
+
+    out.mkdir(parents=True, exist_ok=True)
+    with progress_bar("train three experts") as tell:
+        tell(0, 1, "")
+        table = digits_table(seed)
+    table.write(out / "costs.parquet")
+    wanted = ("MildRouter", "kNN", "TDEF")
+    routers = {name: router for name, router in default_routers(seed).items() if name in wanted}
+    with progress_bar("compare routers") as tell:
+        found = compare(table, routers, encoder=NumberEncoder(), price_weight=_PRICE_WEIGHT, seed=seed, progress=tell)
+    train, held_out = table.split(0.2, seed=seed)
+    held_out.write(out / "held_out.parquet")
+    with progress_bar("fit for any price") as tell:
+        fitted = fit_table(train, encoder=NumberEncoder(), target=Target("quality", _QUALITY), seed=seed, progress=tell)
+    save(fitted.router, out / "router", card={"notes": "Made by mildroute demo."})
+    measured = assess(fitted.router, held_out, seed=seed)
+    write_report(measured, out / "report.html", {"router": "router", "table": "held_out.parquet", "made by": "mildroute demo"})
+    if as_json:
+        print_json({"comparison": found.as_dict(), "assessment": measured.as_dict(), "report": str(out / "report.html")})
+        return
+    typer.echo("1,797 handwritten digits; a tree, a linear model and a support vector machine at 0.1, 1 and 10 dollars per 1,000.")
+    show_comparison(found)
+    print_notes(
+        [
+            measured.savings.sentence if measured.savings else "",
+            f"operating point: {fitted.note}",
+            f"report: {out / 'report.html'}",
+            f"go on: mildroute inspect {out / 'costs.parquet'}; mildroute evaluate {out / 'router'} {out / 'held_out.parquet'}",
+        ],
+        mark="",
+    )

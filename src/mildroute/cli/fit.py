@@ -1,0 +1,100 @@
+"""``mildroute fit``: from a table to a router in a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mildroute.cli.options import AsJson, Encoder, Experts, Missing, OutputTokens, Prices, Seed, Source, TestShare
+from mildroute.cli.output import print_json, print_notes, print_table, progress_bar
+from mildroute.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from mildroute.evaluation.fitting import Fitted, Target
+
+__all__ = ["fit_router"]
+
+
+def fit_router(
+    source: Source,
+    out: Annotated[Path, typer.Option("--out", help="Folder of the router; replaced if it holds one.")] = Path("router"),
+    budget: Annotated[float | None, typer.Option("--budget", help="At most this many dollars per 1,000 queries.", min=0)] = None,
+    quality: Annotated[
+        float | None, typer.Option("--quality", help="At least this share of the best single expert's score.", min=0)
+    ] = None,
+    price_weight: Annotated[float | None, typer.Option("--price-weight", help="How many errors one dollar is worth.", min=0)] = None,
+    hold_out: Annotated[Path | None, typer.Option("--hold-out", help="Keep rows apart for evaluate and write them here.")] = None,
+    test: TestShare = 0.2,
+    experts: Experts = None,
+    prices: Prices = None,
+    output_tokens: OutputTokens = None,
+    encoder: Encoder = "auto",
+    seed: Seed = 0,
+    missing: Missing = "refuse",
+    as_json: AsJson = False,
+) -> None:
+    """Fit a router on a TABLE and keep it in a folder.
+
+    Example: mildroute fit costs.parquet --budget 1.5 --out router --hold-out held_out.parquet
+    """
+    from mildroute.cli.loading import load_table
+    from mildroute.encoders.named import encoder_named
+    from mildroute.evaluation.fitting import fit_table
+    from mildroute.routers.artifact import save
+
+    target = _target(budget, quality, price_weight)
+    table = load_table(source, experts=experts, prices=prices, output_tokens=output_tokens, missing=missing)
+    train = table
+    if hold_out is not None:
+        train, held = table.split(test, seed=seed)
+        held.write(hold_out)
+    with progress_bar("fit") as tell:
+        fitted = fit_table(train, encoder=encoder_named(encoder), target=target, seed=seed, progress=tell)
+    card: dict[str, object] = {"notes": f"Operating point: {fitted.note}. Table's content hash: {train.content_hash}."}
+    if train.prices is not None:
+        card["prices"] = train.prices.as_dict()
+    folder = save(fitted.router, out, card=card)
+    if as_json:
+        print_json(_as_dict(fitted, folder, len(train)))
+    else:
+        _show(fitted, folder, len(train), hold_out)
+
+
+def _target(budget: float | None, quality: float | None, price_weight: float | None) -> Target | None:
+    from mildroute.evaluation.fitting import Target
+
+    given = {"budget": budget, "quality": quality, "price weight": price_weight}
+    named = {name: value for name, value in given.items() if value is not None}
+    if len(named) > 1:
+        raise ArgumentError(f"give one of --budget, --quality and --price-weight, got {len(named)}.")
+    for name, value in named.items():
+        return Target(name, value)  # type: ignore[arg-type]
+    return None
+
+
+def _as_dict(fitted: Fitted, folder: Path, rows: int) -> dict[str, object]:
+    point = None if fitted.point is None else vars(fitted.point)
+    return {"router": str(folder), "rows": rows, "experts": list(fitted.router.experts_), "point": point, "note": fitted.note}
+
+
+def _show(fitted: Fitted, folder: Path, rows: int, hold_out: Path | None) -> None:
+    typer.echo(f"router in {folder}, learnt from {rows:,} queries")
+    point = fitted.point
+    if point is None:
+        print_notes([fitted.note], mark="")
+        return
+    low, high = point.dollars_interval
+    print_notes(
+        [
+            f"operating point: {fitted.note} (price weight {point.price_weight:.4g})",
+            f"expected on further queries: score {point.score:.3f} [{point.score_interval[0]:.3f}, {point.score_interval[1]:.3f}], "
+            f"{point.dollars_per_1000:.4g} dollars per 1,000 [{low:.4g}, {high:.4g}]",
+        ],
+        mark="",
+    )
+    shares = zip(fitted.router.experts_, point.shares, strict=True)
+    print_table("", ["expert", "share"], [[name, f"{share:.1%}"] for name, share in sorted(shares, key=lambda pair: -pair[1])])
+    if hold_out is not None:
+        typer.echo(f"measure it: mildroute evaluate {folder} {hold_out} --report report.html")

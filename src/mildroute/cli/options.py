@@ -1,0 +1,27 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+
+__all__ = ["AsJson", "Encoder", "Experts", "Missing", "OutputTokens", "PriceWeight", "Prices", "Seed", "Source", "TestShare"]
+
+Source: TypeAlias = Annotated[str, typer.Argument(metavar="TABLE", help="Cost table: Parquet, CSV or JSON lines; a file, folder or URL.")]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of tables for people.")]
+Experts: TypeAlias = Annotated[str | None, typer.Option("--experts", help="Keep only these experts: names with commas between.")]
+Prices: TypeAlias = Annotated[
+    Path | None, typer.Option("--prices", help="JSON or CSV with dollars per million tokens (expert, input, output).")
+]
+OutputTokens: TypeAlias = Annotated[
+    float | None, typer.Option("--output-tokens", help="Tokens of an answer, where the table has no counts.", min=0)
+]
+Missing: TypeAlias = Annotated[str, typer.Option("--missing", help="A missing score: refuse, wrong (counts as 0) or drop (the row).")]
+PriceWeight: TypeAlias = Annotated[float, typer.Option("--price-weight", help="How many errors one dollar is worth.", min=0)]
+Encoder: TypeAlias = Annotated[
+    str, typer.Option("--encoder", help="auto, tfidf, tfidf-sparse, hashing, numbers, minilm, minilm-int8, or a sentence model's folder.")
+]
+Seed: TypeAlias = Annotated[int, typer.Option("--seed", help="Seed of splits, folds and clusterings.")]
+TestShare: TypeAlias = Annotated[float, typer.Option("--test", help="Share of the rows to measure on.", min=0.01, max=0.9)]

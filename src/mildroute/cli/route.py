@@ -1,0 +1,85 @@
+"""``mildroute route``: which expert should answer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mildroute.cli.options import AsJson
+from mildroute.cli.output import print_json, print_table
+from mildroute.errors import ArgumentError
+
+__all__ = ["route_inputs"]
+
+
+def route_inputs(
+    folder: Annotated[Path, typer.Argument(metavar="ROUTER", help="Folder of a stored router.")],
+    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="The input; leave it out with --file.")] = None,
+    file: Annotated[Path | None, typer.Option("--file", help="Many inputs: a text a line, or JSON lines with 'input' or 'text'.")] = None,
+    price_weight: Annotated[
+        float | None, typer.Option("--price-weight", help="Another operating point than the stored one.", min=0)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Ask a stored ROUTER which expert should answer a TEXT.
+
+    Example: mildroute route router "Prove that there are infinitely many primes."
+    """
+    from mildroute.routers.artifact import load_router
+
+    if (text is None) == (file is None):
+        raise ArgumentError("give a TEXT or --file, one of them.")
+    inputs = [text] if file is None else _lines(file)
+    decisions = _decisions(load_router(folder), inputs, price_weight)
+    if as_json or file is not None:
+        _print_decisions(decisions, one=file is None)
+    else:
+        ranking = decisions[0]["ranking"]
+        print_table("", ["expert", "probability of being best"], [[entry["expert"], f"{entry['probability']:.3f}"] for entry in ranking])
+        typer.echo(decisions[0]["expert"])
+
+
+def _decisions(router: Any, inputs: list[Any], price_weight: float | None) -> list[dict[str, Any]]:
+    if not hasattr(router, "encoder_"):
+        raise ArgumentError(f"this router ({type(router).__name__}) reads vectors, not texts; fit one with mildroute fit.")
+    extra = {} if price_weight is None else {"price_weight": price_weight}
+    names, posterior, ranks = router.experts_, router.predict_proba(inputs, **extra), router.rank(inputs, **extra)
+    return [
+        {
+            "expert": names[order[0]],
+            "ranking": [{"expert": names[k], "probability": round(float(row[k]), 6)} for k in order],
+        }
+        for row, order in zip(posterior, ranks, strict=True)
+    ]
+
+
+def _print_decisions(decisions: list[dict[str, Any]], *, one: bool) -> None:
+    if one:
+        print_json(decisions[0])
+        return
+    for decision in decisions:
+        typer.echo(json.dumps(decision, ensure_ascii=False))
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise ArgumentError(f"{str(path)!r} must be a readable text file, got: {error}.") from error
+    if not lines:
+        raise ArgumentError(f"{str(path)!r} must have at least one line, got none.")
+    return [_input_of(line, place) for place, line in enumerate(lines, 1)] if path.suffix in {".jsonl", ".ndjson"} else lines
+
+
+def _input_of(line: str, place: int) -> str:
+    try:
+        entry = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ArgumentError(f"line {place} must be JSON, got: {error}.") from error
+    value = entry.get("input", entry.get("text")) if isinstance(entry, dict) else entry
+    if not isinstance(value, str):
+        raise ArgumentError(f"line {place} must have a text under 'input' or 'text', got {value!r:.80}.")
+    return value

@@ -1,0 +1,81 @@
+"""JSON lines, parsed line by line so that a message can name the line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, TextIO
+
+import pyarrow as pa
+
+from mildroute.costs.in_memory import arrow_of
+from mildroute.costs.sources import one_line
+from mildroute.errors import TableError
+
+__all__ = ["json_tables"]
+
+
+def json_tables(stream: TextIO, shown: str, rows: int) -> Iterator[pa.Table]:
+    """Objects of a stream, one a line or all in one array, as tables of at most so many rows.
+
+    Args:
+        stream: The text.
+        shown: Name of the file, for messages.
+        rows: Rows of each table but the last.
+
+    Returns:
+        Tables; a key that a line lacks is a missing value.
+
+    Example:
+        >>> from io import StringIO
+        >>> next(json_tables(StringIO('{"a": 1}'), "x.jsonl", 10)).to_pylist()
+        [{'a': 1}]
+    """
+    records = _records(stream, shown)
+    names: list[str] = []
+    while chunk := list(islice(records, rows)):
+        for record in chunk:
+            names += [name for name in record if name not in names] if record.keys() - set(names) else []
+        yield arrow_of({name: [record.get(name) for record in chunk] for name in names})
+
+
+def _records(stream: TextIO, shown: str) -> Iterator[dict[str, Any]]:
+    numbered = ((number, line) for number, line in enumerate(_lines(stream, shown), start=1) if line.strip())
+    first = next(numbered, None)
+    if first is None:
+        return
+    if first[1].lstrip().startswith("["):
+        rest = "".join(line for _, line in numbered)
+        yield from (_object(item, shown, f"item {number}") for number, item in enumerate(_parsed(first[1] + rest, shown, "the array")))
+        return
+    yield _object(_parsed(first[1], shown, f"line {first[0]}"), shown, f"line {first[0]}")
+    for number, line in numbered:
+        yield _object(_parsed(line, shown, f"line {number}"), shown, f"line {number}")
+
+
+def _lines(stream: TextIO, shown: str) -> Iterator[str]:
+    try:
+        yield from stream
+    except UnicodeDecodeError as error:
+        raise TableError(f"{shown!r} must be UTF-8 text: {one_line(error)}; save it as UTF-8.") from error
+
+
+def _parsed(text: str, shown: str, where: str) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        raise TableError(f"{shown!r}, {where}: not valid JSON ({one_line(error)}); correct or remove it.") from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        raise ValueError("a key is there twice")
+    return record
+
+
+def _object(item: Any, shown: str, where: str) -> dict[str, Any]:
+    if not isinstance(item, dict):
+        raise TableError(f"{shown!r}, {where}: each row must be a JSON object, got {type(item).__name__}; write {{...}} per row.")
+    return item

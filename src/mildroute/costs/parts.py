@@ -1,0 +1,146 @@
+"""A source, whatever its form, as runs of raw rows that are ready to be checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+
+from mildroute.costs.columns import Layout, layout_of
+from mildroute.costs.in_memory import arrow_of
+from mildroute.costs.long_form import is_long, widened
+from mildroute.costs.prices import PriceList, prices_in
+from mildroute.costs.reading import Schema, read_batches, read_schema
+from mildroute.costs.repairs import RepairLog
+from mildroute.costs.sources import SourceFile, files_of, is_source
+from mildroute.costs.validation import Part, checked_missing
+from mildroute.errors import TableError
+
+__all__ = ["Opened", "opened"]
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A source whose columns are known and whose rows are still to come.
+
+    Attributes:
+        layout: Its columns.
+        prices: Kept with the file, or none.
+        log: What was repaired so far; complete when all parts have been checked.
+        parts: The rows.
+
+    Example:
+        >>> opened({"score:a": [1], "score:b": [0]}).layout.experts
+        ('a', 'b')
+    """
+
+    layout: Layout
+    prices: PriceList | None
+    log: RepairLog
+    parts: Iterator[Part]
+
+
+def opened(source: Any, *, experts: Sequence[str] | None = None, missing: str = "refuse", rows: int = 65_536) -> Opened:
+    """Open files or a table in memory.
+
+    Args:
+        source: What ``CostTable.read`` and ``CostTable.of`` take.
+        experts: The experts to keep, or none for all.
+        missing: How a missing score counts.
+        rows: Rows of a part, about.
+
+    Returns:
+        The open source. A long table is held in memory as a whole.
+
+    Example:
+        >>> sum(part.raw.num_rows for part in opened({"score:a": [1, 0], "score:b": [0, 1]}, rows=1).parts)
+        2
+    """
+    count = checked_missing(missing)
+    if not is_source(source):
+        return _in_memory(arrow_of(source), experts, count, rows)
+    files = files_of(source)
+    schema = read_schema(files[0])
+    parse = files[0].kind == "csv"
+    if not schema.names:
+        raise TableError(f"{files[0].shown!r} is empty; a table needs a header and at least one row.")
+    if is_long(schema.names):
+        whole = _whole(files)
+        return _in_memory(whole, experts, count, rows, parse=parse)
+    layout = layout_of(schema.names, experts)
+    schemas = [schema, *map(read_schema, files[1:])]
+    _check_agreement(files, schemas, layout, experts)
+    log = RepairLog(list(layout.repairs))
+    return Opened(layout, prices_in(schema.metadata), log, _of_files(files, schemas, layout, (count, parse, rows)))
+
+
+def _in_memory(table: pa.Table, experts: Sequence[str] | None, missing: Any, rows: int, *, parse: bool = False) -> Opened:
+    log = RepairLog()
+    names = _column_names(table)
+    prices = prices_in(dict(table.schema.metadata or {}))
+    if is_long(names):
+        table, names, parse = (wide := widened(table, log, parse=parse)), wide.column_names, False
+    layout = layout_of(names, experts)
+    log.notes += layout.repairs
+    starts = range(0, table.num_rows, rows)
+    return Opened(layout, prices, log, (Part(table.slice(start, rows), layout, missing, parse, start) for start in starts))
+
+
+def _column_names(table: pa.Table) -> list[str]:
+    try:
+        return list(table.column_names)
+    except UnicodeDecodeError:
+        raise TableError("column names must be UTF-8 text, got other bytes; rename the columns.") from None
+
+
+def _whole(files: Sequence[SourceFile]) -> pa.Table:
+    tables = [table for file in files for table in read_batches([file], None, rows=2**20)]
+    try:
+        return pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException:
+        raise TableError(
+            f"the shards of {files[0].shown!r} and its neighbours have columns of different types; convert them first."
+        ) from None
+
+
+def _check_agreement(files: Sequence[SourceFile], schemas: Sequence[Schema], layout: Layout, experts: Sequence[str] | None) -> None:
+    for file, schema in zip(files[1:], schemas[1:], strict=True):
+        other = layout_of(schema.names, experts).sources if schema.names else {}
+        odd = sorted(set(other.values()) ^ set(layout.sources.values()))
+        if odd:
+            raise TableError(
+                f"all shards must have the same columns, got {odd[0]!r} in only one of {files[0].shown!r} and {file.shown!r}; "
+                "read them apart or write them again."
+            )
+
+
+def _of_files(files: Sequence[SourceFile], schemas: Sequence[Schema], layout: Layout, how: tuple[Any, bool, int]) -> Iterator[Part]:
+    missing, parse, rows = how
+    wanted = list(layout.sources.values())
+    first_row = 0
+    for _, group in groupby(zip(files, schemas, strict=True), key=lambda pair: _types(pair[1], wanted)):
+        alike = [file for file, _ in group]
+        for raw in read_batches(alike, wanted, rows=rows):
+            yield Part(_conformed(raw, layout, first_row), layout, missing, parse, first_row)
+            first_row += raw.num_rows
+
+
+def _types(schema: Schema, wanted: Sequence[str]) -> list[str]:
+    """Shards of equal types can be read ahead as one."""
+    types = dict(zip(schema.names, schema.types, strict=True))
+    return [types[name] for name in wanted]
+
+
+def _conformed(raw: pa.Table, layout: Layout, first_row: int) -> pa.Table:
+    """A run of JSON lines may lack a key, which is a missing value, or bring a new one, which would be lost."""
+    known = {*layout.sources.values(), *layout.ignored}
+    new = [name for name in raw.column_names if name not in known]
+    if new:
+        raise TableError(f"column {new[0]!r} first appears after row {first_row}; give the first line all keys.")
+    for name in layout.sources.values():
+        if name not in raw.column_names:
+            raw = raw.append_column(name, pa.nulls(raw.num_rows))
+    return raw

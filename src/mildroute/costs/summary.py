@@ -1,0 +1,244 @@
+"""What a cost table holds, in one pass and bounded memory: what ``mildroute inspect`` shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from mildroute.costs.advice import warnings_of
+from mildroute.costs.columns import DOLLARS, GROUP, ID, INPUT, SCORE
+from mildroute.costs.content_hash import ContentHasher
+from mildroute.costs.parts import Opened, opened
+from mildroute.costs.prices import PriceList
+from mildroute.costs.repairs import RepairLog
+from mildroute.costs.repeats import RepeatCounter
+from mildroute.costs.table import CostTable
+from mildroute.costs.tallies import Dominance, WinTally
+from mildroute.costs.text_digests import digests
+from mildroute.costs.validation import checked
+from mildroute.errors import ArgumentError, TableError
+
+__all__ = ["ExpertSummary", "Summary", "summarise"]
+
+_ROWS = 16_384
+_MOST_GROUPS = 10_000
+
+
+@dataclass(frozen=True)
+class ExpertSummary:
+    """One expert over all rows.
+
+    Attributes:
+        name: Of the expert.
+        score: Mean score.
+        dollars_per_1000: Bill of 1,000 queries, or none.
+        wins: Share of rows that it wins; ties are split equally.
+        wins_alone: Share of rows that no other expert wins.
+
+    Example:
+        >>> summarise({"score:a": [1, 1], "score:b": [0, 1]}).experts[0].wins
+        0.75
+    """
+
+    name: str
+    score: float
+    dollars_per_1000: float | None
+    wins: float
+    wins_alone: float
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a table holds and what routing could gain on it.
+
+    Attributes:
+        rows: Number of rows n.
+        experts: One entry for each of the p experts.
+        price_weight: At which wins, the best single expert and the oracle are judged.
+        best_single: Name of the expert of the lowest mean cost.
+        best_single_cost: Its mean of (1 - score) + price_weight dollars.
+        oracle_score: Mean score if the best expert answered each query.
+        oracle_dollars_per_1000: Bill of 1,000 queries of the oracle, which takes the cheapest of equals; or none.
+        oracle_cost: The oracle's mean cost.
+        possible_gain: Cost of the best single expert minus that of the oracle: what routing can gain at most.
+        decided: Share of rows on which not all experts tie.
+        imbalance: Largest share of wins over the smallest positive one.
+        groups: Rows of each group, largest first; none without groups or with more than 10,000.
+        repeated_ids: Rows whose id stood in an earlier row.
+        repeated_texts: Rows whose text stood in an earlier row.
+        missing_scores: Scores that were missing and count as the caller said.
+        dropped_rows: Rows that were dropped for a missing score.
+        dominated: Experts that another is never worse and never dearer than on any row, each with that other.
+        content_hash: As of ``CostTable``, for a table without repeated rows.
+        prices: List prices kept with the table, or none.
+        repairs: What was repaired, in words.
+        ignored: Columns that are not part of the format.
+        warnings: What to look at before routing, in sentences.
+
+    Example:
+        >>> summary = summarise({"score:a": [1, 1, 0], "score:b": [0, 1, 1]})
+        >>> summary.best_single, round(summary.possible_gain, 3)
+        ('a', 0.333)
+    """
+
+    rows: int
+    experts: tuple[ExpertSummary, ...]
+    price_weight: float
+    best_single: str
+    best_single_cost: float
+    oracle_score: float
+    oracle_dollars_per_1000: float | None
+    oracle_cost: float
+    possible_gain: float
+    decided: float
+    imbalance: float
+    groups: dict[str, int] | None
+    repeated_ids: int
+    repeated_texts: int
+    missing_scores: int
+    dropped_rows: int
+    dominated: dict[str, str]
+    content_hash: str
+    prices: PriceList | None
+    repairs: tuple[str, ...]
+    ignored: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON holds it.
+
+        Example:
+            >>> summarise({"score:a": [1], "score:b": [0]}).as_dict()["experts"][1]["wins"]
+            0.0
+        """
+        kept = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
+        prices = None if self.prices is None else self.prices.as_dict()
+        return kept | {"experts": [asdict(expert) for expert in self.experts], "prices": prices}
+
+
+def summarise(source: Any, *, price_weight: float = 0.0, experts: Sequence[str] | None = None, missing: str = "refuse") -> Summary:
+    """Read, check, hash and summarise a table in one pass.
+
+    Args:
+        source: A ``CostTable``, or what ``CostTable.read`` and ``CostTable.of`` take.
+        price_weight: What a dollar is worth in errors.
+        experts: The experts to keep, or none for all.
+        missing: As for ``CostTable.read``.
+
+    Returns:
+        The summary. Repeated ids are counted here and not refused.
+
+    Example:
+        >>> summarise({"score:a": [1, 0], "score:b": [0, 1]}).oracle_score
+        1.0
+    """
+    if not np.isfinite(price_weight) or price_weight < 0:
+        raise ArgumentError(f"price_weight must be finite and not negative, got {price_weight}.")
+    data = source.arrow if isinstance(source, CostTable) else source
+    rows = opened(data, experts=experts, missing=missing, rows=_ROWS)
+    if isinstance(source, CostTable):
+        rows = Opened(rows.layout, source.prices, RepairLog(list(source.repairs)), rows.parts)
+    has_dollars = bool(rows.layout.names(DOLLARS))
+    if price_weight and not has_dollars:
+        raise TableError(f"price_weight={price_weight:g} needs the columns 'cost:<expert>', got none; add them with with_prices().")
+    return _Pass(rows, price_weight, has_dollars).summary()
+
+
+class _Pass:
+    """One pass over the rows. SHA-256 runs beside it on a second thread: it needs no lock of the interpreter."""
+
+    def __init__(self, source: Opened, price_weight: float, has_dollars: bool) -> None:
+        self.source, self.price_weight, self.has_dollars = source, price_weight, has_dollars
+        count = len(source.layout.experts)
+        self.tally, self.dominance = WinTally(count, price_weight=price_weight), Dominance(count)
+        self.ids, self.texts, self.groups = RepeatCounter(), RepeatCounter(), dict[str, int]()
+        self.hasher = ContentHasher()
+
+    def summary(self) -> Summary:
+        with ThreadPoolExecutor(1) as beside:
+            pending: Future[None] | None = None
+            for table in self._tables():
+                marks = {name: digests(table.column(name)) for name in (ID, INPUT) if name in table.column_names}
+                previous, pending = pending, beside.submit(self.hasher.update, table, marks)
+                self._add(table, marks)
+                if previous is not None:
+                    previous.result()
+            if pending is not None:
+                pending.result()
+        if not self.tally.rows:
+            raise TableError("a table needs at least one row, got none; check the source and the option missing=...")
+        return self._finished()
+
+    def _tables(self) -> Iterator[pa.Table]:
+        for part in self.source.parts:
+            yield checked(part, self.source.log)
+
+    def _add(self, table: pa.Table, marks: dict[str, NDArray[np.uint64]]) -> None:
+        if not table.num_rows:
+            return
+        scores = self._matrix(table, SCORE)
+        dollars = self._matrix(table, DOLLARS) if self.has_dollars else None
+        self.tally.add(scores, dollars)
+        self.dominance.add(scores, dollars)
+        self.ids.add(marks[ID])
+        if INPUT in marks:
+            self.texts.add(marks[INPUT])
+        if GROUP in table.column_names and len(self.groups) <= _MOST_GROUPS:
+            for entry in pc.value_counts(table.column(GROUP)).to_pylist():
+                self.groups[entry["values"]] = self.groups.get(entry["values"], 0) + entry["counts"]
+
+    def _matrix(self, table: pa.Table, prefix: str) -> NDArray[np.float64]:
+        return np.stack([table.column(name).to_numpy() for name in self.source.layout.names(prefix)])
+
+    def _finished(self) -> Summary:
+        tally, names = self.tally, self.source.layout.experts
+        costs = 1.0 - tally.scores / tally.rows + self.price_weight * tally.dollars / tally.rows
+        oracle_cost = 1.0 - tally.oracle_score / tally.rows + self.price_weight * tally.oracle_dollars / tally.rows
+        positive = tally.wins[tally.wins > 0]
+        share = float(tally.decided_wins.max() / tally.decided) if tally.decided else 0.0
+        summary = Summary(
+            rows=tally.rows,
+            experts=tuple(self._expert(place, name) for place, name in enumerate(names)),
+            price_weight=float(self.price_weight),
+            best_single=names[int(costs.argmin())],
+            best_single_cost=float(costs.min()),
+            oracle_score=tally.oracle_score / tally.rows,
+            oracle_dollars_per_1000=1000 * tally.oracle_dollars / tally.rows if self.has_dollars else None,
+            oracle_cost=float(oracle_cost),
+            possible_gain=max(float(costs.min() - oracle_cost), 0.0),
+            decided=tally.decided / tally.rows,
+            imbalance=float(positive.max() / positive.min()),
+            groups=self._groups(),
+            repeated_ids=self.ids.repeats(),
+            repeated_texts=self.texts.repeats(),
+            missing_scores=self.source.log.counts.get("wrong", 0),
+            dropped_rows=self.source.log.counts.get("dropped", 0),
+            dominated={names[one]: names[other] for one, other in self.dominance.dominated().items()},
+            content_hash=self.hasher.hexdigest(),
+            prices=self.source.prices,
+            repairs=self.source.log.sentences(),
+            ignored=self.source.layout.ignored,
+        )
+        return replace(summary, warnings=warnings_of(summary, (names[int(tally.decided_wins.argmax())], share)))
+
+    def _groups(self) -> dict[str, int] | None:
+        """Largest first; too many are not worth listing, and their counts stopped at the limit."""
+        few = 0 < len(self.groups) <= _MOST_GROUPS
+        return dict(sorted(self.groups.items(), key=lambda pair: (-pair[1], pair[0]))) if few else None
+
+    def _expert(self, place: int, name: str) -> ExpertSummary:
+        tally = self.tally
+        return ExpertSummary(
+            name=name,
+            score=float(tally.scores[place] / tally.rows),
+            dollars_per_1000=float(1000 * tally.dollars[place] / tally.rows) if self.has_dollars else None,
+            wins=float(tally.wins[place] / tally.rows),
+            wins_alone=float(tally.alone[place] / tally.rows),
+        )

@@ -1,0 +1,313 @@
+"""The cost table: what every expert scored, cost and took on every query."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import ArrayLike, NDArray
+
+from mildroute.costs.columns import COUNTS, DOLLARS, GROUP, ID, INPUT, LATENCY, SCORE, SPLIT
+from mildroute.costs.content_hash import content_hash
+from mildroute.costs.parts import Opened, opened
+from mildroute.costs.prices import PriceList, metadata_of
+from mildroute.costs.pricing import dollars_of
+from mildroute.costs.sources import is_source
+from mildroute.costs.splitting import split_rows
+from mildroute.costs.validation import check_rows, checked, without_repeats
+from mildroute.costs.writing import write_table
+from mildroute.errors import ArgumentError, TableError
+
+__all__ = ["CostTable"]
+
+_RUN = 2**20
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CostTable:
+    """What every expert scored, cost and took on every query; immutable, checked when it is read.
+
+    Build one with ``read`` (files), ``of`` (tables in memory) or ``from_long``. Columns of a source: ``query_id``, ``input`` (or ``text``),
+    optional ``group``, ``split``, ``time``, and for each expert ``score:<expert>`` in [0, 1], optional ``cost:<expert>`` in dollars,
+    ``latency:<expert>`` in seconds, ``intokens:``, ``outtokens:``, ``inchars:`` and ``outchars:<expert>``.
+
+    Attributes:
+        arrow: The columns in Arrow, under their canonical names and types.
+        experts: Names of the p experts.
+        prices: List prices that belong to the table, or none.
+        repairs: What was repaired while reading, in words.
+        ignored: Columns of the source that are not part of the format.
+
+    Example:
+        >>> table = CostTable.of({"input": ["2+2?", "prove it"], "score:small": [1, 0], "score:large": [1, 1],
+        ...                       "cost:small": [0.001, 0.001], "cost:large": [0.01, 0.01]})
+        >>> table.costs(price_weight=10).tolist()
+        [[0.01, 0.1], [1.01, 0.1]]
+        >>> table.repairs
+        ('no query_id column: rows are numbered from 0',)
+    """
+
+    arrow: pa.Table
+    experts: tuple[str, ...]
+    prices: PriceList | None = None
+    repairs: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, source: Any, *, experts: Sequence[str] | None = None, missing: str = "refuse") -> CostTable:
+        """Read Parquet, CSV or JSON lines: a file, a folder of shards, a pattern, a URL, or a list of them.
+
+        Args:
+            source: What to read; wide or long form.
+            experts: The experts to keep, in this order, or none for all.
+            missing: What a missing score means: 'refuse' the table, count it as 'wrong' (0), or 'drop' the row.
+
+        Returns:
+            The table.
+
+        Example:
+            >>> CostTable.read("no/such.parquet")
+            Traceback (most recent call last):
+            mildroute.errors.TableError: 'no/such.parquet' does not exist; check the path.
+        """
+        if not is_source(source):
+            raise TableError(
+                f"read takes a path, a URL or a list of them, got {type(source).__name__}; use CostTable.of for tables in memory."
+            )
+        return cls._of_opened(opened(source, experts=experts, missing=missing, rows=_RUN))
+
+    @classmethod
+    def of(cls, data: Any, *, experts: Sequence[str] | None = None, missing: str = "refuse") -> CostTable:
+        """Take a table in memory: Arrow, pandas, polars, a Hugging Face dataset or a dict of columns; wide or long form.
+
+        Args:
+            data: The table.
+            experts: The experts to keep, in this order, or none for all.
+            missing: As for ``read``.
+
+        Returns:
+            The table.
+
+        Example:
+            >>> CostTable.of({"query_id": ["q"], "score:a": [1], "score:b": [None]}, missing="wrong").scores
+            array([[1., 0.]])
+        """
+        if isinstance(data, CostTable):
+            return data if experts is None else data.select(experts)
+        if is_source(data):
+            raise TableError(f"of takes a table in memory, got {data!r}; use CostTable.read for files.")
+        return cls._of_opened(opened(data, experts=experts, missing=missing, rows=_RUN))
+
+    @classmethod
+    def from_long(cls, data: Any, *, experts: Sequence[str] | None = None, missing: str = "refuse") -> CostTable:
+        """Take a long table, one row per query and expert, from files or from memory.
+
+        Args:
+            data: Columns ``query_id`` (or ``query``), ``expert`` (or ``model``), ``score``, optional ``dollars`` (or ``cost``),
+                ``latency``, ``input`` (or ``text``), ``group``, ``split``, ``time``.
+            experts: The experts to keep, in this order, or none for all.
+            missing: As for ``read``; pairs of query and expert without a row are missing.
+
+        Returns:
+            The table.
+
+        Example:
+            >>> CostTable.from_long({"query": ["q", "q"], "expert": ["a", "b"], "score": [1, 0], "dollars": [0.1, 0.2]}).dollars
+            array([[0.1, 0.2]])
+        """
+        return cls._of_opened(opened(data, experts=experts, missing=missing, rows=_RUN))
+
+    @classmethod
+    def _of_opened(cls, source: Opened) -> CostTable:
+        runs = [checked(part, source.log) for part in source.parts]
+        if not runs:
+            raise TableError("a table needs at least one row, got none; check the source.")
+        table = without_repeats(pa.concat_tables([_with_large_strings(run) for run in runs]), source.log)
+        check_rows(table)
+        return cls(table, source.layout.experts, source.prices, source.log.sentences(), source.layout.ignored)
+
+    def __len__(self) -> int:
+        """Number of queries."""
+        return self.rows
+
+    def __repr__(self) -> str:
+        """Size and names."""
+        return f"CostTable({self.rows:,} rows, {len(self.experts)} experts: {', '.join(self.experts)})"
+
+    @property
+    def rows(self) -> int:
+        """Number of queries n."""
+        return int(self.arrow.num_rows)
+
+    @cached_property
+    def query_ids(self) -> list[str]:
+        """Unique id of each query, length n."""
+        return list(self.arrow.column(ID).to_pylist())
+
+    @cached_property
+    def inputs(self) -> list[str] | None:
+        """Text of each query, length n, or none."""
+        return list(self.arrow.column(INPUT).to_pylist()) if INPUT in self.arrow.column_names else None
+
+    @cached_property
+    def groups(self) -> NDArray[np.object_] | None:
+        """Group of each query as text, shape (n,), or none."""
+        return np.array(self.arrow.column(GROUP).to_pylist(), dtype=object) if GROUP in self.arrow.column_names else None
+
+    @cached_property
+    def scores(self) -> NDArray[np.float64]:
+        """Score of each expert on each query, shape (n, p), in [0, 1]; read-only."""
+        return self._matrix(SCORE)
+
+    @cached_property
+    def dollars(self) -> NDArray[np.float64] | None:
+        """Dollars of each expert on each query, shape (n, p), or none; read-only."""
+        return self._matrix(DOLLARS) if self._has(DOLLARS) else None
+
+    @cached_property
+    def latencies(self) -> NDArray[np.float64] | None:
+        """Seconds of each expert on each query, shape (n, p), or none; read-only."""
+        return self._matrix(LATENCY) if self._has(LATENCY) else None
+
+    @cached_property
+    def content_hash(self) -> str:
+        """Hash of the content in any format; see ``mildroute.costs.content_hash``."""
+        return content_hash(self.arrow)
+
+    def costs(self, *, price_weight: float = 0.0, latency_weight: float = 0.0, error_weight: float = 1.0) -> NDArray[np.float64]:
+        """Cost of each expert on each query: error_weight (1 - score) + price_weight dollars + latency_weight seconds.
+
+        Args:
+            price_weight: What a dollar is worth in errors.
+            latency_weight: What a second is worth in errors.
+            error_weight: Weight of the error.
+
+        Returns:
+            Costs, shape (n, p), new and writable.
+
+        Example:
+            >>> CostTable.of({"query_id": ["q"], "score:a": [1.0], "score:b": [0.25]}).costs()
+            array([[0.  , 0.75]])
+        """
+        for name, weight in (("price_weight", price_weight), ("latency_weight", latency_weight), ("error_weight", error_weight)):
+            if not np.isfinite(weight) or weight < 0:
+                raise ArgumentError(f"{name} must be finite and not negative, got {weight}.")
+        total = error_weight * (1.0 - self.scores)
+        for weight, values, column, way_out in (
+            (price_weight, self.dollars, DOLLARS, "add them with with_prices()"),
+            (latency_weight, self.latencies, LATENCY, "add them to the source"),
+        ):
+            if weight and values is None:
+                raise TableError(f"a weight of {weight:g} needs the columns '{column}<expert>', got none; {way_out}.")
+            if weight and values is not None:
+                total += weight * values
+        return total
+
+    def take(self, rows: ArrayLike) -> CostTable:
+        """Some of the rows, by number or by a mask of n truths.
+
+        Example:
+            >>> CostTable.of({"query_id": ["p", "q"], "score:a": [1, 0], "score:b": [0, 1]}).take([1]).query_ids
+            ['q']
+        """
+        chosen = np.asarray(rows)
+        if chosen.dtype == bool and chosen.shape == (self.rows,):
+            chosen = np.flatnonzero(chosen)
+        fits = chosen.ndim == 1 and len(chosen) > 0 and np.issubdtype(chosen.dtype, np.integer)
+        if not fits or chosen.min() < 0 or chosen.max() >= self.rows or len(np.unique(chosen)) < len(chosen):
+            raise ArgumentError(
+                f"rows must be different row numbers from 0 to {self.rows - 1}, at least one, or a mask of length {self.rows}."
+            )
+        return replace(self, arrow=self.arrow.take(pa.array(chosen)))
+
+    def select(self, experts: Sequence[str]) -> CostTable:
+        """Some of the experts, in this order.
+
+        Example:
+            >>> CostTable.of({"query_id": ["q"], "score:a": [1], "score:b": [0], "score:c": [0]}).select(["c", "a"]).experts
+            ('c', 'a')
+        """
+        source = opened(self.arrow, experts=experts, rows=_RUN)
+        kept = self.arrow.select(list(source.layout.sources))
+        return replace(self, arrow=kept, experts=source.layout.experts)
+
+    def split(self, test: float = 0.2, *, by: str = "random", seed: int = 0) -> tuple[CostTable, CostTable]:
+        """Train and test tables; no id and no text is on both sides.
+
+        Args:
+            test: Share of the rows to test.
+            by: 'random', 'group' (whole groups), 'time' (the latest rows are tested) or 'column' (``split`` says train or test).
+            seed: Of the random order.
+
+        Returns:
+            The train table and the test table.
+
+        Example:
+            >>> table = CostTable.of({"input": list("abcde"), "score:a": [1] * 5, "score:b": [0] * 5})
+            >>> [len(side) for side in table.split(0.4)]
+            [3, 2]
+        """
+        train, tested = split_rows(self.arrow, test, by=by, seed=seed)
+        sides = self.take(train), self.take(tested)
+        moved = sides[1].arrow.column(SPLIT).to_pylist().count("train") if by == "column" else 0
+        if not moved:
+            return sides
+        said = (*self.repairs, f"{moved:,} rows labelled 'train' are tested, for their text is labelled 'test' too")
+        return replace(sides[0], repairs=said), replace(sides[1], repairs=said)
+
+    def with_prices(self, prices: PriceList, *, output_tokens: float | Mapping[str, float] | None = None) -> CostTable:
+        """Dollars from token or character counts, in place of any that were there.
+
+        Args:
+            prices: Of all experts.
+            output_tokens: Tokens of an answer where the table has no counts; one number, or one for each expert.
+
+        Returns:
+            A table with ``cost:<expert>`` columns that keeps the prices.
+
+        Example:
+            >>> table = CostTable.of({"input": ["abcd"], "score:a": [1], "score:b": [0]})
+            >>> table.with_prices(PriceList.of({"a": 1.0, "b": 10.0}), output_tokens=99).dollars
+            array([[0.0001, 0.001 ]])
+        """
+        dollars = dollars_of(self.arrow, self.experts, prices, output_tokens)
+        others = {name: self.arrow.column(name) for name in self.arrow.column_names if not name.startswith(DOLLARS)}
+        ordered = {name: column for name, column in others.items() if not name.startswith((LATENCY, *COUNTS))}
+        return replace(
+            self, arrow=pa.table(ordered | dollars | {name: others[name] for name in others if name not in ordered}), prices=prices
+        )
+
+    def write(self, target: str | Path, *, shards: int = 1) -> Path | str:
+        """Write Parquet, CSV or JSON lines by the suffix; without a suffix, a folder of Parquet shards.
+
+        Prices are kept in Parquet alone.
+
+        Example:
+            >>> import tempfile
+            >>> table = CostTable.of({"query_id": ["q"], "score:a": [1], "score:b": [0]})
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     CostTable.read(table.write(Path(folder, "t.parquet"))).content_hash == table.content_hash
+            True
+        """
+        return write_table(self.arrow.replace_schema_metadata(metadata_of(self.prices) or None), target, shards=shards)
+
+    def _has(self, prefix: str) -> bool:
+        return prefix + self.experts[0] in self.arrow.column_names
+
+    def _matrix(self, prefix: str) -> NDArray[np.float64]:
+        matrix = np.empty((self.rows, len(self.experts)))
+        for place, expert in enumerate(self.experts):
+            matrix[:, place] = self.arrow.column(prefix + expert).to_numpy()
+        matrix.flags.writeable = False
+        return matrix
+
+
+def _with_large_strings(run: pa.Table) -> pa.Table:
+    """A whole table may hold more than the 2 GiB of text that plain strings can address."""
+    fields = [field.with_type(pa.large_string()) if pa.types.is_string(field.type) else field for field in run.schema]
+    return run.cast(pa.schema(fields))

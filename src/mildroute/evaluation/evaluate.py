@@ -1,0 +1,284 @@
+"""Everything a report says of one choice of experts, with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mildroute.errors import ArgumentError
+from mildroute.evaluation.checks import Choice, Matrix, as_choice, as_matrix
+from mildroute.evaluation.figures import FIGURES, figure_columns, gap_of_means
+from mildroute.evaluation.metrics import best_single, regret
+from mildroute.evaluation.names import names_of
+from mildroute.evaluation.plain import as_plain
+from mildroute.evaluation.posterior import brier_score, calibration_error
+from mildroute.evaluation.recall import recall_counts
+from mildroute.evaluation.replicates import Interval, Means, Replicates, group_codes, resample
+from mildroute.evaluation.shares import effective_experts, expert_shares, oracle_shares
+
+__all__ = ["Evaluation", "ExpertRow", "GroupRow", "LostRow", "evaluate_choice"]
+
+_LOST_ROWS = 10
+
+
+@dataclass(frozen=True)
+class ExpertRow:
+    """One expert: how often it is chosen, how often it should be, and what it would do alone.
+
+    Example:
+        >>> ExpertRow("small", 0.7, 0.6, Interval(0.9, 0.8, 1.0), 0.3, 0.7, None).share
+        0.7
+    """
+
+    name: str
+    share: float
+    oracle_share: float
+    recall: Interval
+    cost: float
+    score: float
+    dollars_per_1000: float | None
+
+
+@dataclass(frozen=True)
+class GroupRow:
+    """One group of queries: the router beside the best single expert of the whole table and the oracle, in costs.
+
+    Example:
+        >>> GroupRow("law", 20, Interval(0.3, 0.1, 0.5), 0.35, 0.2, 0.7, None, "large").rows
+        20
+    """
+
+    name: str
+    rows: int
+    deferral_loss: Interval
+    best_single_loss: float
+    oracle_loss: float
+    score: float
+    dollars_per_1000: float | None
+    most_chosen: str
+
+
+@dataclass(frozen=True)
+class LostRow:
+    """A query on which the router loses much.
+
+    Example:
+        >>> LostRow(3, "small", "large", 1.0).row
+        3
+    """
+
+    row: int
+    chosen: str
+    best: str
+    regret: float
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What one choice of experts costs and earns on held-out rows.
+
+    Attributes:
+        rows: Number of rows.
+        experts: Names of the experts.
+        reference: The best single expert: the one named, or the best in hindsight.
+        deferral_loss: Mean cost of the chosen experts.
+        regret: Mean cost beyond the oracle's.
+        best_single_loss: Mean cost of the reference.
+        oracle_loss: Mean cost of the oracle.
+        difference: Deferral loss minus that of the reference; below 0 the router is better.
+        gap_closed: Share of the way from the reference to the oracle.
+        score: Mean score.
+        dollars_per_1000: Bill of 1,000 queries, where dollars are known.
+        worst_recall: Lowest recall of an expert that wins at least one row.
+        exactly_one_right_recall: Recall where exactly one expert is right.
+        effective_experts: Effective number of experts chosen.
+        oracle_effective_experts: That of the oracle.
+        calibration_error: Of the posterior, where given.
+        brier_score: Of the posterior, where given.
+        per_expert: One row per expert.
+        per_group: One row per group, by name, where groups are given.
+        lost: The rows of largest regret, the largest first; rows without regret are not listed.
+
+    Example:
+        >>> found = evaluate_choice([0, 1, 0], [[0, 1], [1, 0], [1, 0]], scores=[[1, 0], [0, 1], [0, 1]])
+        >>> round(found.deferral_loss.value, 3), round(found.gap_closed.value, 3), found.lost[0].row
+        (0.333, 0.0, 2)
+    """
+
+    rows: int
+    experts: tuple[str, ...]
+    reference: str
+    deferral_loss: Interval
+    regret: Interval
+    best_single_loss: Interval
+    oracle_loss: Interval
+    difference: Interval
+    gap_closed: Interval
+    score: Interval
+    dollars_per_1000: Interval | None
+    worst_recall: Interval
+    exactly_one_right_recall: Interval
+    effective_experts: Interval
+    oracle_effective_experts: float
+    calibration_error: float | None
+    brier_score: float | None
+    per_expert: tuple[ExpertRow, ...]
+    per_group: tuple[GroupRow, ...]
+    lost: tuple[LostRow, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The evaluation as plain values for JSON; what has no value is None."""
+        plain: dict[str, Any] = as_plain(self)
+        return plain
+
+
+@dataclass(frozen=True)
+class _Case:
+    """Checked input."""
+
+    choice: Choice
+    costs: Matrix
+    scores: Matrix
+    dollars: Matrix | None
+    names: tuple[str, ...]
+    base: int
+
+
+def evaluate_choice(
+    choice: Any,
+    costs: Any,
+    scores: Any,
+    dollars: Any = None,
+    posterior: Any = None,
+    groups: Any = None,
+    *,
+    experts: Sequence[str] | None = None,
+    reference: int | None = None,
+    clustered: bool = True,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> Evaluation:
+    """Measure a choice of experts on rows that the router has not learnt from.
+
+    Args:
+        choice: Chosen experts, shape (n,).
+        costs: What the router minimises, shape (n, p).
+        scores: Score of each expert on each row, shape (n, p).
+        dollars: Dollars of each expert on each row, shape (n, p), or none.
+        posterior: Posterior over experts, shape (n, p), or none.
+        groups: Group of each row, shape (n,), or none; each gets a row of its own.
+        experts: Names of the experts.
+        reference: The best single expert as chosen on training rows; by default the best in hindsight, which is a little too good.
+        clustered: Resample whole groups, so that the intervals are about further groups; else rows, about further queries of these groups.
+        confidence: Of each interval.
+        seed: Seed of the bootstrap.
+
+    Returns:
+        The evaluation.
+
+    Example:
+        >>> found = evaluate_choice([0, 1], [[0, 1], [1, 0]], [[1, 0], [0, 1]], dollars=[[0.001, 0.002]] * 2)
+        >>> found.score.value, found.dollars_per_1000.value, found.gap_closed.value
+        (1.0, 1.5, 1.0)
+    """
+    case = _checked(choice, costs, scores, dollars, experts, reference)
+    won, found = recall_counts(case.costs, case.choice)
+    columns = figure_columns(case.costs, case.choice, case.base, case.scores, case.dollars)
+    columns |= _expert_columns(case, won, found)
+    drawn = resample(columns, groups if clustered else None, seed=seed)
+    figures = {name: drawn.interval(statistic, confidence) for name, statistic in FIGURES.items()}
+    count = len(case.names)
+    return Evaluation(
+        rows=len(case.costs),
+        experts=case.names,
+        reference=case.names[case.base],
+        **figures,
+        gap_closed=drawn.interval(gap_of_means, confidence),
+        dollars_per_1000=None if case.dollars is None else drawn.interval("dollars", confidence),
+        worst_recall=drawn.interval(lambda mean: _worst(mean, count), confidence),
+        exactly_one_right_recall=drawn.interval(lambda mean: mean["alone found"] / mean["alone"], confidence),
+        effective_experts=drawn.interval(lambda mean: _effective(mean, count), confidence),
+        oracle_effective_experts=effective_experts(oracle_shares(case.costs)),
+        calibration_error=None if posterior is None else calibration_error(posterior, case.costs),
+        brier_score=None if posterior is None else brier_score(posterior, case.costs),
+        per_expert=_expert_rows(case, drawn, confidence),
+        per_group=() if groups is None else _group_rows(case, groups, confidence, seed),
+        lost=_lost_rows(case),
+    )
+
+
+def _checked(choice: Any, costs: Any, scores: Any, dollars: Any, experts: Sequence[str] | None, reference: int | None) -> _Case:
+    matrix = as_matrix(costs)
+    shape = (matrix.shape[0], matrix.shape[1])
+    names = names_of(experts, shape[1])
+    if reference is not None and not 0 <= reference < shape[1]:
+        raise ArgumentError(f"reference must be the index of an expert, from 0 to {shape[1] - 1}, got {reference}.")
+    base = best_single(matrix) if reference is None else reference
+    money = None if dollars is None else as_matrix(dollars, "dollars", shape)
+    return _Case(as_choice(choice, *shape), matrix, as_matrix(scores, "scores", shape), money, names, base)
+
+
+def _expert_columns(case: _Case, won: NDArray[np.bool_], found: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
+    right = case.scores >= 0.5
+    alone = right.sum(axis=1) == 1
+    columns: dict[str, NDArray[Any]] = {"alone": alone, "alone found": alone & right[np.arange(len(right)), case.choice]}
+    for index in range(won.shape[1]):
+        columns[f"won {index}"], columns[f"found {index}"] = won[:, index], found[:, index]
+        columns[f"chosen {index}"] = case.choice == index
+    return columns
+
+
+def _worst(mean: Means, experts: int) -> NDArray[np.float64]:
+    recalls = np.stack([mean[f"found {index}"] / mean[f"won {index}"] for index in range(experts)])
+    known = np.isfinite(recalls)
+    return np.where(known.any(axis=0), np.where(known, recalls, np.inf).min(axis=0), np.nan)
+
+
+def _effective(mean: Means, experts: int) -> NDArray[np.float64]:
+    shares = np.clip(np.stack([mean[f"chosen {index}"] for index in range(experts)]), 1e-300, None)
+    return np.asarray(np.exp(-(shares * np.log(shares)).sum(axis=0)))
+
+
+def _expert_rows(case: _Case, drawn: Replicates, confidence: float) -> tuple[ExpertRow, ...]:
+    shares, best = expert_shares(case.choice, len(case.names)), oracle_shares(case.costs)
+    rows = []
+    for index, name in enumerate(case.names):
+        won, found = f"won {index}", f"found {index}"
+        recall = drawn.interval(lambda mean, won=won, found=found: mean[found] / mean[won], confidence)  # type: ignore[misc]
+        cost, score = float(case.costs[:, index].mean()), float(case.scores[:, index].mean())
+        bill = None if case.dollars is None else float(1000 * case.dollars[:, index].mean())
+        rows.append(ExpertRow(name, float(shares[index]), float(best[index]), recall, cost, score, bill))
+    return tuple(rows)
+
+
+def _group_rows(case: _Case, groups: Any, confidence: float, seed: int) -> tuple[GroupRow, ...]:
+    codes = group_codes(groups, len(case.costs))
+    first = np.unique(codes, return_index=True)[1]
+    found = [_group_row(case, str(groups[start]), np.flatnonzero(codes == code), confidence, seed) for code, start in enumerate(first)]
+    return tuple(sorted(found, key=lambda row: row.name))
+
+
+def _group_row(case: _Case, name: str, rows: NDArray[np.intp], confidence: float, seed: int) -> GroupRow:
+    choice, costs = case.choice[rows], case.costs[rows]
+    every = np.arange(len(rows))
+    return GroupRow(
+        name=name,
+        rows=len(rows),
+        deferral_loss=resample({"cost": costs[every, choice]}, seed=seed).interval("cost", confidence),
+        best_single_loss=float(costs[:, case.base].mean()),
+        oracle_loss=float(costs.min(axis=1).mean()),
+        score=float(case.scores[rows, choice].mean()),
+        dollars_per_1000=None if case.dollars is None else float(1000 * case.dollars[rows, choice].mean()),
+        most_chosen=case.names[int(np.bincount(choice).argmax())],
+    )
+
+
+def _lost_rows(case: _Case) -> tuple[LostRow, ...]:
+    lost = regret(case.costs, case.choice)
+    best = case.costs.argmin(axis=1)
+    worst = np.argsort(-lost, kind="stable")[:_LOST_ROWS]
+    return tuple(LostRow(int(row), case.names[case.choice[row]], case.names[best[row]], float(lost[row])) for row in worst if lost[row] > 0)

@@ -1,0 +1,143 @@
+"""From a cost table to a router with an operating point: what ``mildroute fit`` does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mildroute.costs.table import CostTable
+from mildroute.encoders.text_router import TextRouter
+from mildroute.errors import ArgumentError, TableError, UnreachableTargetError
+from mildroute.routers.frontier import FrontierRouter
+from mildroute.routers.mild import MildRouter
+from mildroute.routers.named_costs import named_costs
+from mildroute.routers.operating import OperatingPoint
+
+__all__ = ["Fitted", "Target", "fit_table", "price_grid"]
+
+Kind: TypeAlias = Literal["price weight", "budget", "quality"]
+Progress: TypeAlias = Callable[[int, int, str], None]
+
+_STEPS = 12
+_LEAST, _MOST = 0.003, 30.0
+"""Errors that the whole difference between the dearest and the cheapest expert is worth at the ends of the grid of price weights."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the operating point is chosen by.
+
+    Attributes:
+        kind: ``"price weight"`` (errors that a dollar is worth), ``"budget"`` (dollars per 1,000 queries) or ``"quality"`` (share of the
+            best single expert's score).
+        value: Its value.
+
+    Example:
+        >>> Target("budget", 1.5).kind
+        'budget'
+    """
+
+    kind: Kind
+    value: float
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be a target."""
+        if not (np.isfinite(self.value) and self.value >= 0):
+            raise ArgumentError(f"a {self.kind} must be finite and not negative, got {self.value}.")
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A fitted router, its operating point on held-out rows (none without dollars) and how it was come by.
+
+    Example:
+        >>> Fitted(TextRouter(), None, "no dollars").note
+        'no dollars'
+    """
+
+    router: TextRouter
+    point: OperatingPoint | None
+    note: str
+
+
+def price_grid(dollars: NDArray[np.float64]) -> tuple[float, ...]:
+    """Price weights from "only quality counts" to "only money counts" for these dollars.
+
+    Args:
+        dollars: Dollars of each expert on each row, shape (n, p).
+
+    Returns:
+        Ascending, from 0.
+
+    Example:
+        >>> price_grid(np.array([[0.001, 0.011]]))[:3]
+        (0.0, 0.3, 0.69)
+    """
+    means = dollars.mean(axis=0)
+    spread = float(np.ptp(means))
+    if spread <= 0:
+        return (0.0, 1.0)
+    return (0.0, *(float(f"{weight:.2g}") for weight in np.geomspace(_LEAST, _MOST, _STEPS) / spread))
+
+
+def fit_table(
+    table: CostTable, *, encoder: Any = None, target: Target | None = None, seed: int = 0, progress: Progress | None = None
+) -> Fitted:
+    """Fit encoder and router on a table, and choose the operating point on held-out rows of it.
+
+    Args:
+        table: With inputs; with dollars where money shall count.
+        encoder: Transformer of inputs to vectors, or none for the default.
+        target: What to choose the operating point by; by default the cheapest point that keeps 99% of the best single expert's score.
+        seed: Of folds and clusterings.
+        progress: Called with steps done, steps in all and a word on the current one.
+
+    Returns:
+        The router, ready to be saved, and its operating point.
+
+    Example:
+        >>> table = CostTable.of({"input": ["add 1 1", "sing a song"] * 40, "score:small": [1, 0] * 40, "score:large": [1, 1] * 40,
+        ...                       "cost:small": [0.001] * 80, "cost:large": [0.01] * 80, "query_id": [str(i) for i in range(80)]})
+        >>> fitted = fit_table(table, target=Target("quality", 1.0))
+        >>> fitted.point.score, round(fitted.point.dollars_per_1000, 2)
+        (1.0, 5.5)
+    """
+    if table.inputs is None:
+        raise TableError("a router over texts needs the column 'input' (or 'text'), got none; add it, or fit MildRouter on vectors.")
+    costs = named_costs(table.costs(), table.experts)
+    if table.dollars is None:
+        return _without_dollars(table, costs, encoder, target, seed)
+    frontier = FrontierRouter(router=MildRouter(random_state=seed), price_weights=price_grid(table.dollars))
+    router = TextRouter(encoder=encoder, router=frontier)
+    router.fit(table.inputs, costs, groups=table.groups, prices=table.dollars, progress=progress)
+    point, note = _operating_point(router.router_, target)
+    router.router_.price_weight = point.price_weight
+    router.target_ = {"kind": target.kind, "value": float(target.value)} if target else None
+    router.point_ = asdict(point)
+    return Fitted(router, point, note)
+
+
+def _without_dollars(table: CostTable, costs: Any, encoder: Any, target: Target | None, seed: int) -> Fitted:
+    if target is not None:
+        raise TableError(
+            f"a {target.kind} of {target.value:g} needs dollars, got a table without 'cost:<expert>' columns; give prices, or no target."
+        )
+    router = TextRouter(encoder=encoder, router=MildRouter(random_state=seed)).fit(table.inputs, costs, groups=table.groups)
+    return Fitted(router, None, f"no dollars in the table, so only quality counts; {router.router_.choice_}")
+
+
+def _operating_point(router: FrontierRouter, target: Target | None) -> tuple[OperatingPoint, str]:
+    if target is None:
+        try:
+            return router.for_quality(0.99), "cheapest point that keeps 99% of the best single expert's score"
+        except UnreachableTargetError:
+            return router.at(0.0), "99% of the best single expert's score cannot be promised, so quality alone decides"
+    if target.kind == "budget":
+        return router.for_budget(target.value), f"best score within {target.value:g} dollars per 1,000 queries"
+    if target.kind == "quality":
+        return router.for_quality(target.value), f"cheapest point that keeps {target.value:.1%} of the best single expert's score"
+    return router.at(target.value), f"price weight {target.value:g}: a dollar is worth that many errors"

@@ -1,0 +1,251 @@
+"""Money against quality: what a router does along its price weights, beside single experts, random mixes and the oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mildroute.errors import ArgumentError, ShapeError
+from mildroute.evaluation.checks import Choice, Matrix, as_choice, as_matrix
+from mildroute.evaluation.hull import Point, aiq, convex_hull, hull_of, interpolate
+from mildroute.evaluation.metrics import dollars_per_1000, mean_score
+from mildroute.evaluation.names import names_of
+from mildroute.evaluation.replicates import Replicates, resample
+from mildroute.routers.order import largest
+
+__all__ = ["Band", "Frontier", "frontier_of", "mix_shares", "oracle_point", "random_mix", "single_points"]
+
+_GRID = 50
+"""Bills at which the band is drawn."""
+
+
+@dataclass(frozen=True)
+class Band:
+    """Score of the hull along bills, with the interval of each.
+
+    Example:
+        >>> Band((1.0,), (0.7,), (0.6,), (0.8,), 0.95).low
+        (0.6,)
+    """
+
+    dollars_per_1000: tuple[float, ...]
+    score: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    confidence: float
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """What a router costs and scores along its price weights on held-out rows.
+
+    Attributes:
+        points: One per price weight, with intervals, in the order given.
+        singles: One per expert, with intervals.
+        oracle: The best expert of each row by score, the cheapest of equals.
+        band: Hull of the points with its interval.
+
+    Example:
+        >>> scores, dollars = np.array([[0.0, 1.0], [1.0, 1.0]]), np.array([[0.001, 0.01], [0.001, 0.01]])
+        >>> frontier = frontier_of([[1, 1], [1, 0], [0, 0]], scores, dollars)
+        >>> [(round(point.dollars_per_1000, 3), point.score) for point in frontier.hull]
+        [(1.0, 0.5), (5.5, 1.0)]
+        >>> round(frontier.random_mix(5.5).score, 3)
+        0.75
+    """
+
+    points: tuple[Point, ...]
+    singles: tuple[Point, ...]
+    oracle: Point
+    band: Band
+
+    @property
+    def hull(self) -> tuple[Point, ...]:
+        """The points that no mix of others beats; chosen on the rows they are measured on, so a little too good."""
+        return convex_hull(self.points)
+
+    def random_mix(self, dollars: float) -> Point:
+        """What the best mix of single experts, drawn without a look at the query, scores for the same bill."""
+        return random_mix(self.singles, dollars)
+
+    def aiq(self) -> tuple[float, float]:
+        """AIQ of the router and of random mixes, both over the range of bills of the single experts that the two share."""
+        bills = [point.dollars_per_1000 for point in self.singles]
+        lowest = max(self.hull[0].dollars_per_1000, min(bills))
+        highest = max(max(bills), lowest)
+        ours, mixes = (aiq(points, lowest=lowest, highest=highest) for points in (self.points, self.singles))
+        return ours, mixes
+
+
+def frontier_of(
+    choices: Any,
+    scores: Any,
+    dollars: Any,
+    groups: Any = None,
+    *,
+    price_weights: Sequence[float] | None = None,
+    experts: Sequence[str] | None = None,
+    resamples: int = 2000,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> Frontier:
+    """Measure the choices of a router at many price weights on rows it has not learnt from.
+
+    Args:
+        choices: Expert chosen on each row at each price weight, shape (W, n).
+        scores: Score of each expert on each row, shape (n, p).
+        dollars: Dollars of each expert on each row, shape (n, p).
+        groups: Group of each row, shape (n,), or none; whole groups are resampled.
+        price_weights: The weights, shape (W,), to be kept with the points.
+        experts: Names of the experts.
+        resamples: Number of bootstrap resamples.
+        confidence: Of each interval and of the band at each bill.
+        seed: Seed of the draws.
+
+    Returns:
+        The frontier.
+
+    Example:
+        >>> frontier = frontier_of([[0, 1]], [[1, 0], [0, 1]], [[0.001, 0.002]] * 2, price_weights=[10])
+        >>> frontier.points[0].price_weight, round(frontier.points[0].dollars_per_1000, 3), frontier.points[0].score
+        (10.0, 1.5, 1.0)
+    """
+    quality = as_matrix(scores, "scores")
+    money = as_matrix(dollars, "dollars", (quality.shape[0], quality.shape[1]))
+    chosen = _as_choices(choices, quality.shape)
+    labels = _labels(price_weights, len(chosen))
+    columns = _columns(chosen, quality, money)
+    found = resample(columns, groups, resamples, seed)
+    points = tuple(_point(found, f"{index}", name, weight, confidence) for index, (name, weight) in enumerate(labels))
+    names = names_of(experts, quality.shape[1])
+    singles = tuple(_point(found, f"single{index}", name, None, confidence) for index, name in enumerate(names))
+    return Frontier(points, singles, oracle_point(quality, money), _band(found, points, confidence))
+
+
+def single_points(scores: Any, dollars: Any, experts: Sequence[str] | None = None) -> tuple[Point, ...]:
+    """One point per expert: what it costs and scores when it answers everything.
+
+    Args:
+        scores: Score of each expert on each row, shape (n, p).
+        dollars: Dollars of each expert on each row, shape (n, p).
+        experts: Names of the experts.
+
+    Returns:
+        p points.
+
+    Example:
+        >>> [(point.name, point.score) for point in single_points([[1, 0]], [[0.1, 0.2]], ["large", "small"])]
+        [('large', 1.0), ('small', 0.0)]
+    """
+    quality, money = as_matrix(scores, "scores").mean(axis=0), 1000 * as_matrix(dollars, "dollars").mean(axis=0)
+    return tuple(Point(name, float(money[k]), float(quality[k])) for k, name in enumerate(names_of(experts, len(quality))))
+
+
+def oracle_point(scores: Any, dollars: Any) -> Point:
+    """The expert of highest score on each row, the cheapest of equals: as good as can be, for as little as that can cost.
+
+    Example:
+        >>> oracle_point([[1, 1], [0, 1]], [[0.001, 0.003], [0.001, 0.003]])
+        Point(name='oracle', dollars_per_1000=2.0, score=1.0, dollars_interval=None, score_interval=None, price_weight=None)
+    """
+    quality, money = as_matrix(scores, "scores"), as_matrix(dollars, "dollars")
+    best = quality == quality.max(axis=1, keepdims=True)
+    choice = largest(np.where(best, -money, -np.inf))
+    return Point("oracle", dollars_per_1000(money, choice), mean_score(quality, choice))
+
+
+def mix_shares(singles: Sequence[Point], dollars: float) -> NDArray[np.float64]:
+    """Shares of the experts in the best random mix with a given bill.
+
+    Args:
+        singles: One point per expert, p of them.
+        dollars: Bill of 1,000 queries; below the cheapest expert's there is no mix, above the best expert's it alone is taken.
+
+    Returns:
+        Shape (p,); at most two experts have a share.
+
+    Example:
+        >>> mix_shares([Point("a", 1, 0.5), Point("b", 2, 0.4), Point("c", 3, 0.9)], 1.5)
+        array([0.75, 0.  , 0.25])
+    """
+    x = [point.dollars_per_1000 for point in singles]
+    kept = hull_of(x, [point.score for point in singles])
+    if dollars < x[kept[0]]:
+        raise ArgumentError(f"no mix costs less than the cheapest expert, {x[kept[0]]:g} dollars per 1,000 queries, got {dollars:g}.")
+    shares = np.zeros(len(x))
+    place = np.interp(dollars, [x[k] for k in kept], np.arange(len(kept)))
+    low = int(place)
+    shares[kept[low]] = 1 - (place - low)
+    if place > low:
+        shares[kept[low + 1]] = place - low
+    return shares
+
+
+def random_mix(singles: Sequence[Point], dollars: float) -> Point:
+    """The best mix of single experts with a given bill, drawn without a look at the query.
+
+    Example:
+        >>> random_mix([Point("a", 1, 0.5), Point("c", 3, 0.9)], 1.5).score
+        0.6
+    """
+    shares = mix_shares(singles, dollars)
+    bill, score = (float(shares @ values) for values in zip(*((s.dollars_per_1000, s.score) for s in singles), strict=True))
+    return Point("random mix", bill, score)
+
+
+def _as_choices(choices: Any, shape: tuple[int, ...]) -> list[Choice]:
+    chosen = np.asarray(choices)
+    if chosen.ndim != 2 or not len(chosen):
+        raise ShapeError(f"choices must be (W, n), one row per price weight, got shape {chosen.shape}.")
+    return [as_choice(choice, shape[0], shape[1]) for choice in chosen]
+
+
+def _labels(price_weights: Sequence[float] | None, count: int) -> list[tuple[str, float | None]]:
+    if price_weights is None:
+        return [(f"point {index}", None) for index in range(count)]
+    if len(price_weights) != count:
+        raise ShapeError(f"price_weights must be ({count},), one per row of choices, got {len(price_weights)}.")
+    return [(f"price weight {weight:g}", float(weight)) for weight in price_weights]
+
+
+def _columns(chosen: Sequence[Choice], scores: Matrix, dollars: Matrix) -> dict[str, NDArray[np.float64]]:
+    rows = np.arange(len(scores))
+    columns = {}
+    for index, choice in enumerate(chosen):
+        columns[f"dollars {index}"], columns[f"score {index}"] = 1000 * dollars[rows, choice], scores[rows, choice]
+    for index in range(scores.shape[1]):
+        columns[f"dollars single{index}"], columns[f"score single{index}"] = 1000 * dollars[:, index], scores[:, index]
+    return columns
+
+
+def _point(found: Replicates, key: str, name: str, price_weight: float | None, confidence: float) -> Point:
+    bill, score = found.interval(f"dollars {key}", confidence), found.interval(f"score {key}", confidence)
+    return Point(name, bill.value, score.value, bill, score, price_weight)
+
+
+def _band(found: Replicates, points: Sequence[Point], confidence: float) -> Band:
+    """Hull of the points, and quantiles of the hulls that the same points have in the resamples.
+
+    The points on the hull are settled by all rows: choosing them anew in each resample would only add luck.
+    """
+    kept = hull_of([point.dollars_per_1000 for point in points], [point.score for point in points])
+    hull = [points[index] for index in kept]
+    grid = np.linspace(hull[0].dollars_per_1000, hull[-1].dollars_per_1000, _GRID if len(hull) > 1 else 1)
+    bills, scores = ([found.names.index(f"{kind} {index}") for index in kept] for kind in ("dollars", "score"))
+    heights = np.empty((len(found.replicates), len(grid)))
+    for index, means in enumerate(found.replicates):
+        x, y = means[bills], means[scores]
+        edge = hull_of(x, y)
+        heights[index] = np.interp(grid, x[edge], y[edge])
+    middle = interpolate(hull, grid)
+    tail = found.tail(confidence)
+    low, high = np.quantile(heights, [tail, 1 - tail], axis=0)
+    return Band(_plain(grid), _plain(middle), _plain(np.minimum(low, middle)), _plain(np.maximum(high, middle)), confidence)
+
+
+def _plain(values: NDArray[np.float64]) -> tuple[float, ...]:
+    return tuple(values.tolist())

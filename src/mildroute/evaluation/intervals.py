@@ -1,0 +1,132 @@
+"""Intervals of figures by the bootstrap over queries, paired differences, and Holm's correction for many of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import t
+
+from mildroute.errors import ArgumentError, ShapeError
+from mildroute.evaluation.replicates import Interval, Means, group_codes, resample
+
+__all__ = ["Difference", "bootstrap", "holm", "paired_difference"]
+
+
+@dataclass(frozen=True)
+class Difference(Interval):
+    """A paired difference with its interval and the p-value of there being none.
+
+    Example:
+        >>> Difference(-0.1, -0.2, -0.01, 0.95, p_value=0.03).excludes(0)
+        True
+    """
+
+    p_value: float = 1.0
+
+
+def bootstrap(
+    values: Any,
+    statistic: Callable[[Means], NDArray[np.float64]] | str | None = None,
+    groups: Any = None,
+    *,
+    resamples: int = 2000,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> Interval:
+    """Interval of a mean over queries, or of any function of several means.
+
+    Args:
+        values: Values per row, shape (n,), or several columns by name.
+        statistic: Function of the means by name, or the name of one column; by default the mean of the only column.
+        groups: Group of each row, shape (n,), or none; whole groups are resampled.
+        resamples: Number of resamples.
+        confidence: Of the interval.
+        seed: Seed of the draws; the same seed gives the same interval.
+
+    Returns:
+        Value and limits.
+
+    Example:
+        >>> bootstrap([0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 0.0, 1.0])
+        Interval(value=0.625, low=0.25, high=1.0, confidence=0.95)
+        >>> costs, oracle = [1.0, 0.5, 0.5, 1.0], [0.5, 0.5, 0.0, 0.5]
+        >>> bootstrap({"cost": costs, "oracle": oracle}, lambda mean: mean["oracle"] / mean["cost"]).value
+        0.5
+    """
+    columns = values if isinstance(values, Mapping) else {"value": values}
+    if statistic is None:
+        if len(columns) != 1:
+            raise ArgumentError(f"statistic must say what is wanted of {len(columns)} columns; name one or pass a function of the means.")
+        statistic = next(iter(columns))
+    return resample(columns, groups, resamples, seed).interval(statistic, confidence)
+
+
+def paired_difference(
+    ours: Any, theirs: Any, groups: Any = None, *, resamples: int = 2000, confidence: float = 0.95, seed: int = 0
+) -> Difference:
+    """Mean of ours minus theirs over the same queries.
+
+    The interval is the bootstrap's; the p-value is that of Student's t with the standard error of the mean (robust to groups when
+    these are given), so that near the limit the two may disagree.
+
+    Args:
+        ours: Values per row, shape (n,).
+        theirs: Values of the other on the same rows, shape (n,).
+        groups: Group of each row, shape (n,), or none.
+        resamples: Number of resamples.
+        confidence: Of the interval.
+        seed: Seed of the draws.
+
+    Returns:
+        The difference.
+
+    Example:
+        >>> paired_difference([1.0, 2.0, 3.0], [1.0, 2.0, 3.0])
+        Difference(value=0.0, low=0.0, high=0.0, confidence=0.95, p_value=1.0)
+    """
+    first, second = (np.asarray(side, dtype=np.float64) for side in (ours, theirs))
+    if first.shape != second.shape or first.ndim != 1:
+        raise ShapeError(f"both sides must be (n,) over the same rows, got shapes {first.shape} and {second.shape}.")
+    gaps = first - second
+    found = bootstrap(gaps, None, groups, resamples=resamples, confidence=confidence, seed=seed)
+    return Difference(found.value, found.low, found.high, confidence, _p_value(gaps, groups))
+
+
+def holm(p_values: Mapping[str, float]) -> dict[str, float]:
+    """P-values corrected for their number by Holm's step-down procedure: reject those below the level.
+
+    Args:
+        p_values: P-values by name.
+
+    Returns:
+        Corrected p-values by name, in the same order.
+
+    Example:
+        >>> holm({"a": 0.01, "b": 0.04, "c": 0.5})
+        {'a': 0.03, 'b': 0.08, 'c': 0.5}
+    """
+    corrected: dict[str, float] = {}
+    largest = 0.0
+    for step, (name, p_value) in enumerate(sorted(p_values.items(), key=lambda item: item[1])):
+        largest = max(largest, min(1.0, (len(p_values) - step) * p_value))
+        corrected[name] = largest
+    return {name: corrected[name] for name in p_values}
+
+
+def _p_value(gaps: NDArray[np.float64], groups: Any) -> float:
+    """Two-sided, from the mean and its standard error over rows or groups."""
+    mean = gaps.mean()
+    rest = gaps - mean
+    if groups is not None:
+        codes = group_codes(groups, len(gaps))
+        if codes.max() > 0:
+            rest = np.bincount(codes, rest)
+    units = len(rest)
+    if units < 2 or not gaps.any():
+        return 1.0
+    error = np.sqrt(units / (units - 1) * (rest**2).sum()) / len(gaps)
+    return float(2 * t.sf(abs(mean) / error, units - 1)) if error > 0 else 0.0

@@ -1,0 +1,136 @@
+"""Money against quality as a picture: SVG whose colours follow the page it stands on."""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mildroute.evaluation.frontier import Frontier
+from mildroute.evaluation.hull import Point
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["frontier_svg"]
+
+_INK, _MUTED, _ACCENT, _OTHER, _GOLD = "#010203", "#010204", "#010205", "#010206", "#010207"
+_VARIABLES = {_INK: "--ink", _MUTED: "--muted", _ACCENT: "--accent", _OTHER: "--other", _GOLD: "--gold"}
+"""Colours that stand for variables of the page's style sheet; no drawing would use them by chance."""
+
+_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "mildroute",
+    "font.family": "sans-serif",
+    "axes.edgecolor": _MUTED,
+    "axes.labelcolor": _INK,
+    "text.color": _INK,
+    "xtick.color": _MUTED,
+    "ytick.color": _MUTED,
+    "xtick.labelcolor": _INK,
+    "ytick.labelcolor": _INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+_OTHERS_LABELLED = 6
+
+
+def frontier_svg(frontier: Frontier, chosen: Point | None = None, *, size: tuple[float, float] = (7.4, 4.4)) -> str:
+    """The frontier of a router with its band, the single experts, the oracle and the chosen operating point.
+
+    Args:
+        frontier: What to draw.
+        chosen: The operating point in use, or none.
+        size: Width and height in inches; text stays the same size, so a small picture is not a shrunken one.
+
+    Returns:
+        An ``<svg>`` element whose colours are the variables ``--ink``, ``--muted``, ``--accent``, ``--other`` and ``--gold``.
+
+    Example:
+        >>> from mildroute.evaluation.frontier import frontier_of
+        >>> frontier = frontier_of([[1, 1], [0, 0]], [[0, 1], [1, 1]], [[0.001, 0.01], [0.001, 0.01]])
+        >>> frontier_svg(frontier)[:4], "var(--accent)" in frontier_svg(frontier)
+        ('<svg', True)
+    """
+    import matplotlib as mpl
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=size, layout="constrained")
+        figure.patch.set_alpha(0)
+        _draw(figure.subplots(), frontier, chosen, narrow=size[0] < 5)
+        buffer = io.StringIO()
+        FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None})  # type: ignore[no-untyped-call]
+    return _themed(buffer.getvalue())
+
+
+def _draw(axes: Axes, frontier: Frontier, chosen: Point | None, *, narrow: bool) -> None:
+    from matplotlib.ticker import FuncFormatter
+
+    axes.patch.set_alpha(0)
+    band = frontier.band
+    axes.fill_between(band.dollars_per_1000, band.low, band.high, color=_ACCENT, alpha=0.18, linewidth=0)
+    axes.plot(band.dollars_per_1000, band.score, color=_ACCENT, linewidth=2, label="router, any price")
+    _draw_singles(axes, frontier, narrow=narrow)
+    axes.plot(frontier.oracle.dollars_per_1000, frontier.oracle.score, "*", color=_GOLD, markersize=12, label="oracle (not reachable)")
+    if chosen is not None:
+        axes.errorbar(chosen.dollars_per_1000, chosen.score, **_bars(chosen), color=_ACCENT, linewidth=1.4)
+        axes.plot(chosen.dollars_per_1000, chosen.score, "D", color=_ACCENT, markersize=9, label="chosen operating point")
+    if _spread(frontier) > 30:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _place: f"{value:g}"))
+    axes.set_xlabel("dollars per 1,000 queries")
+    axes.set_ylabel("score")
+    axes.legend(frameon=False, fontsize=8, loc="lower right")
+
+
+def _draw_singles(axes: Axes, frontier: Frontier, *, narrow: bool) -> None:
+    bills = [point.dollars_per_1000 for point in frontier.singles]
+    # Many points: on a logarithmic axis a mix of two experts is no straight line.
+    grid = np.geomspace(min(bills), max(bills), 100) if min(bills) > 0 else np.linspace(min(bills), max(bills), 100)
+    mixes = [frontier.random_mix(max(min(bills), bill)) for bill in grid]
+    axes.plot([m.dollars_per_1000 for m in mixes], [m.score for m in mixes], ":", color=_OTHER, linewidth=1.2, label="random mix")
+    x, y = [p.dollars_per_1000 for p in frontier.singles], [p.score for p in frontier.singles]
+    axes.plot(x, y, "o", color=_OTHER, markersize=6, label="single experts")
+    best = sorted(frontier.singles, key=lambda point: -point.score)
+    for point in best[:3] if narrow else best[:_OTHERS_LABELLED]:
+        axes.annotate(
+            _shortened(point.name, 14 if narrow else 26),
+            (point.dollars_per_1000, point.score),
+            textcoords="offset points",
+            xytext=(6, -10),
+            fontsize=8,
+            color=_MUTED,
+        )
+
+
+def _bars(point: Point) -> dict[str, Any]:
+    bill, score = point.dollars_interval, point.score_interval
+    if bill is None or score is None:
+        return {}
+    return {
+        "xerr": [[bill.value - bill.low], [bill.high - bill.value]],
+        "yerr": [[score.value - score.low], [score.high - score.value]],
+    }
+
+
+def _spread(frontier: Frontier) -> float:
+    bills = [point.dollars_per_1000 for point in frontier.singles]
+    return max(bills) / min(bills) if min(bills) > 0 else 1.0
+
+
+def _shortened(name: str, longest: int) -> str:
+    return name if len(name) <= longest else name[: longest - 1] + "…"
+
+
+def _themed(svg: str) -> str:
+    """The bare element, without XML declaration and fixed size, its stand-in colours replaced by variables."""
+    element = svg[svg.index("<svg") :]
+    element = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", element, count=1)
+    element = re.sub(r'(<svg[^>]*?) width="[^"]*"', r'\1 role="img" aria-label="money against quality"', element, count=1)
+    for colour, variable in _VARIABLES.items():
+        element = element.replace(colour, f"var({variable})")
+    return element

@@ -1,0 +1,239 @@
+"""What routing saves, in one sentence with its interval, or that it saves nothing.
+
+The statement is about rows that had no part in any choice it rests on. A router at one fixed operating point is measured on all
+rows. Given choices at many price weights, one half of the rows picks the weight (and the reference, unless named) and the other half
+is what the sentence is about; groups stay on one side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mildroute.errors import ArgumentError, ShapeError
+from mildroute.evaluation.checks import Choice, Matrix, as_choice, as_matrix
+from mildroute.evaluation.frontier import mix_shares, single_points
+from mildroute.evaluation.metrics import best_single, dollars_per_1000
+from mildroute.evaluation.names import names_of
+from mildroute.evaluation.replicates import Interval, Means, group_codes, resample
+from mildroute.evaluation.wording import Verdict, sentence_of
+
+__all__ = ["Savings", "savings"]
+
+_FEWEST_TO_HALVE = 4
+
+
+@dataclass(frozen=True)
+class Savings:
+    """What a router saves or gains against one expert that answers everything.
+
+    Attributes:
+        verdict: ``"saved"``: cheaper, and the score is shown to be lower by less than the margin; ``"likely"``: cheaper, and the
+            scores cannot be told apart; ``"gained"``: better and not dearer; ``"beyond mixing"``: better and dearer, or cheaper and worse,
+            and better than the best random mix of two experts for the same bill; ``"trade"``: the same and not shown to be better than
+            that; ``"nothing"``: none of these is shown.
+        reference: Name of the expert compared with.
+        saved: Share of the reference's bill that is saved.
+        score_difference: Score of the router minus that of the reference.
+        mix_difference: Score of the router minus that of the best random mix of single experts for the same bill.
+        dollars_per_1000: Bill of the router.
+        reference_dollars_per_1000: Bill of the reference.
+        score: Score of the router.
+        reference_score: Score of the reference.
+        margin: Loss of score that still counts as equal.
+        point: Index of the price weight picked, where there were several.
+        rows: Number of rows measured.
+
+    Example:
+        >>> scores, dollars = np.ones((50, 2)), np.tile([0.001, 0.004], (50, 1))
+        >>> savings(np.zeros(50, dtype=int), scores, dollars, reference=1, experts=["small", "large"]).sentence
+        'At the quality of large (1.0), the router costs $1.00 instead of $4.00 per 1,000 queries: 75% less [75, 75].'
+    """
+
+    verdict: Verdict
+    reference: str
+    saved: Interval
+    score_difference: Interval
+    mix_difference: Interval
+    dollars_per_1000: Interval
+    reference_dollars_per_1000: Interval
+    score: Interval
+    reference_score: Interval
+    margin: float
+    point: int | None
+    rows: int
+
+    @property
+    def sentence(self) -> str:
+        """The statement in plain words."""
+        return sentence_of(self)
+
+
+def savings(
+    choice: Any,
+    scores: Any,
+    dollars: Any,
+    groups: Any = None,
+    *,
+    reference: int | Literal["best single"] | None = None,
+    experts: Sequence[str] | None = None,
+    margin: float = 0.005,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> Savings:
+    """State what a router saves at equal quality, or gains at equal cost.
+
+    Among price weights, the first half of the rows picks the cheapest whose score is not below the reference's by more than the
+    margin, with one standard error to spare; if there is none, the best one that costs no more than the reference.
+
+    Args:
+        choice: Chosen experts at a fixed operating point, shape (n,), or at many price weights, shape (W, n).
+        scores: Score of each expert on each row, shape (n, p); rows that the router has not learnt from.
+        dollars: Dollars of each expert on each row, shape (n, p).
+        groups: Group of each row, shape (n,), or none; whole groups are resampled and stay on one side of the halving.
+        reference: The expert compared with; by default the one of highest score. For a fixed operating point it is the best in
+            hindsight, which favours the reference; name the one chosen on training rows to be exact.
+        experts: Names of the experts.
+        margin: Loss of score that still counts as equal quality: half a point of a hundred.
+        confidence: Of each interval.
+        seed: Of the halving and of the bootstrap.
+
+    Returns:
+        The figures and the sentence.
+
+    Example:
+        >>> scores, dollars = np.ones((50, 2)), np.tile([0.001, 0.004], (50, 1))
+        >>> savings(np.ones(50, dtype=int), scores, dollars, reference=1).verdict
+        'nothing'
+    """
+    quality = as_matrix(scores, "scores")
+    money = as_matrix(dollars, "dollars", (quality.shape[0], quality.shape[1]))
+    names = names_of(experts, quality.shape[1])
+    if not margin >= 0:
+        raise ArgumentError(f"margin must not be negative, got {margin}; 0.005 is half a point of score.")
+    named = None if reference in (None, "best single") else _as_expert(reference, names)
+    chosen = np.asarray(choice)
+    if chosen.ndim == 1:
+        first = rows = np.arange(len(quality))
+        point, base = None, best_single(-quality) if named is None else named
+    else:
+        checked = _as_choices(chosen, quality.shape)
+        first, rows = _halves(len(quality), groups, seed)
+        base = best_single(-quality[first]) if named is None else named
+        point = _pick(checked[:, first], quality[first], money[first], base, margin)
+        chosen = checked[point]
+    chosen = as_choice(chosen, *quality.shape)
+    rivals = (base, *_mixed(chosen[first], quality[first], money[first]))
+    columns = _columns(chosen[rows], quality[rows], money[rows], rivals)
+    clusters = None if groups is None else group_codes(groups, len(quality))[rows]
+    return _judged(columns, clusters, (names[base], margin, point), confidence, seed)
+
+
+def _as_expert(reference: Any, names: Sequence[str]) -> int:
+    if isinstance(reference, str) or not 0 <= reference < len(names):
+        raise ArgumentError(f"reference must be an index from 0 to {len(names) - 1} or 'best single', got {reference!r}.")
+    return int(reference)
+
+
+def _as_choices(choices: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.intp]:
+    if choices.ndim != 2 or not len(choices):
+        raise ShapeError(f"choice must be (n,) or (W, n), got shape {choices.shape}.")
+    return np.stack([as_choice(choice, shape[0], shape[1]) for choice in choices])
+
+
+def _halves(rows: int, groups: Any, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Rows that pick and rows that are measured; of a single group the rows are halved."""
+    units = np.arange(rows) if groups is None else group_codes(groups, rows)
+    if units.max() == 0:
+        units = np.arange(rows)
+    count = int(units.max()) + 1
+    if count < 2 or rows < _FEWEST_TO_HALVE:
+        raise ArgumentError(f"picking a price weight and measuring it need {_FEWEST_TO_HALVE} rows or more, got {rows}; pass one choice.")
+    order = np.random.default_rng(seed).permutation(count)
+    sizes = np.bincount(units)[order]
+    before = np.cumsum(sizes) - sizes
+    picks = np.zeros(count, dtype=bool)
+    picks[order[before + sizes / 2 < rows / 2]] = True
+    picks[order[0]], picks[order[-1]] = True, False
+    return np.flatnonzero(picks[units]), np.flatnonzero(~picks[units])
+
+
+def _pick(choices: NDArray[np.intp], scores: Matrix, dollars: Matrix, base: int, margin: float) -> int:
+    rows = np.arange(len(scores))
+    gaps = scores[rows, choices] - scores[:, base]
+    bills = dollars[rows, choices].mean(axis=1)
+    means, errors = gaps.mean(axis=1), gaps.std(axis=1) / np.sqrt(len(rows))
+    equal = means - errors >= -margin
+    if equal.any():
+        return int(np.where(equal, bills, np.inf).argmin())
+    affordable = bills <= dollars[:, base].mean()
+    return int(np.where(affordable | ~affordable.any(), means, -np.inf).argmax())
+
+
+def _mixed(choice: Choice, scores: Matrix, dollars: Matrix) -> tuple[int, int]:
+    """The two experts, cheaper and dearer, whose random mix is the best for the bill of these choices."""
+    singles = single_points(scores, dollars)
+    bill = max(dollars_per_1000(dollars, choice), min(single.dollars_per_1000 for single in singles))
+    both = sorted(np.flatnonzero(mix_shares(singles, bill)), key=lambda expert: singles[expert].dollars_per_1000)
+    return int(both[0]), int(both[-1])
+
+
+def _columns(choice: Choice, scores: Matrix, dollars: Matrix, rivals: tuple[int, int, int]) -> dict[str, NDArray[np.float64]]:
+    rows = np.arange(len(scores))
+    columns = {"score": scores[rows, choice], "dollars": 1000 * dollars[rows, choice]}
+    for name, expert in zip(("base", "low", "high"), rivals, strict=True):
+        columns[f"{name} score"], columns[f"{name} dollars"] = scores[:, expert], 1000 * dollars[:, expert]
+    return columns
+
+
+def _judged(
+    columns: Mapping[str, NDArray[np.float64]], groups: Any, about: tuple[str, float, int | None], confidence: float, seed: int
+) -> Savings:
+    name, margin, point = about
+    found = resample(columns, groups, seed=seed)
+    saved, difference = found.interval(_saved, confidence), found.interval(lambda mean: mean["score"] - mean["base score"], confidence)
+    mix = found.interval(_beyond_mix, confidence)
+    verdict = _verdict(saved, difference, margin)
+    return Savings(
+        verdict="beyond mixing" if verdict == "trade" and mix.low > 0 else verdict,
+        reference=name,
+        saved=saved,
+        score_difference=difference,
+        mix_difference=mix,
+        dollars_per_1000=found.interval("dollars", confidence),
+        reference_dollars_per_1000=found.interval("base dollars", confidence),
+        score=found.interval("score", confidence),
+        reference_score=found.interval("base score", confidence),
+        margin=margin,
+        point=point,
+        rows=len(columns["score"]),
+    )
+
+
+def _saved(mean: Means) -> NDArray[np.float64]:
+    """Share of the reference's bill; nothing can be saved where that is free."""
+    free = mean["base dollars"] == 0
+    return np.where(free, np.where(mean["dollars"] > 0, -np.inf, 0.0), 1 - mean["dollars"] / mean["base dollars"])
+
+
+def _beyond_mix(mean: Means) -> NDArray[np.float64]:
+    """Score beyond a random mix of two experts with the same bill; below the cheaper one that expert stands for the mix."""
+    way = mean["high dollars"] - mean["low dollars"]
+    share = np.where(way > 0, np.clip((mean["dollars"] - mean["low dollars"]) / way, 0.0, 1.0), 0.0)
+    return mean["score"] - (1 - share) * mean["low score"] - share * mean["high score"]
+
+
+def _verdict(saved: Interval, difference: Interval, margin: float) -> Verdict:
+    cheaper, dearer = saved.low > 0, saved.high < 0 or saved.value == -np.inf
+    better, worse = difference.low > 0, difference.high < 0
+    if cheaper and difference.low >= -margin:
+        return "saved"
+    if cheaper and not worse:
+        return "likely"
+    if better and not dearer:
+        return "gained"
+    return "trade" if (better and dearer) or (cheaper and worse) else "nothing"

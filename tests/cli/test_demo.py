@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def test_the_demo_leaves_table_router_and_report(tmp_path: Path, mildroute: Callable[..., Any]) -> None:
+    result = mildroute("demo", "--out", tmp_path / "demo", "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    names = {row["name"] for row in found["comparison"]["rows"]}
+    assert {"best single", "kNN", "TDEF", "MildRouter", "oracle"} <= names
+    assert {path.name for path in (tmp_path / "demo").iterdir()} == {"costs.parquet", "held_out.parquet", "router", "report.html"}
+    assert mildroute("evaluate", tmp_path / "demo" / "router", tmp_path / "demo" / "held_out.parquet").exit_code == 0

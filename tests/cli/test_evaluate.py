@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mildroute.costs.table import CostTable
+from mildroute.routers.artifact import load_router
+
+Fitted = tuple[Path, Path, dict[str, Any]]
+
+
+def test_figures_are_those_of_the_routers_own_choice(fitted: Fitted, mildroute: Callable[..., Any]) -> None:
+    router, held_out, _ = fitted
+    found = json.loads(mildroute("evaluate", router, held_out, "--json").stdout)
+    table = CostTable.read(held_out)
+    choice = load_router(router).predict(table.inputs)
+    score = table.scores[range(len(table)), choice].mean()
+    dollars = 1000 * table.dollars[range(len(table)), choice].mean()  # type: ignore[index]
+    assert found["evaluation"]["score"]["value"] == pytest.approx(score)
+    assert found["evaluation"]["dollars_per_1000"]["value"] == pytest.approx(dollars)
+    assert found["promise"]["met"] is True
+
+
+def test_another_price_weight_is_another_point(fitted: Fitted, mildroute: Callable[..., Any]) -> None:
+    router, held_out, _ = fitted
+    bills = [
+        json.loads(mildroute("evaluate", router, held_out, "--price-weight", weight, "--json").stdout)["evaluation"]["dollars_per_1000"]
+        for weight in (0, 1000)
+    ]
+    assert bills[0]["value"] > bills[1]["value"]
+
+
+def test_the_report_is_one_file_that_needs_no_network(fitted: Fitted, tmp_path: Path, mildroute: Callable[..., Any]) -> None:
+    router, held_out, _ = fitted
+    result = mildroute("evaluate", router, held_out, "--report", tmp_path / "report.html")
+    assert result.exit_code == 0
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert not re.findall(r'(?:src|href)="(?!#)', page)
+    assert not re.findall(r"url\((?!#)", page)
+    for words in ("Money against quality", "Who answers", "By group", "Where it loses most", "Provenance", "prefers-color-scheme: dark"):
+        assert words in page
+    assert page.count("<svg") == 2
+
+
+def test_a_report_that_cannot_be_written_is_said(fitted: Fitted, tmp_path: Path, mildroute: Callable[..., Any]) -> None:
+    router, held_out, _ = fitted
+    result = mildroute("evaluate", router, held_out, "--report", tmp_path / "no" / "such" / "folder.html")
+    assert result.exit_code == 2
+    assert "choose another place" in result.stderr
+
+
+def test_a_table_without_an_expert_of_the_router_is_refused(fitted: Fitted, tmp_path: Path, mildroute: Callable[..., Any]) -> None:
+    table = CostTable.of({"input": ["a"], "score:small": [1], "score:other": [0]}).write(tmp_path / "other.parquet")
+    result = mildroute("evaluate", fitted[0], table)
+    assert result.exit_code == 2
+    assert "'large' is missing" in result.stderr

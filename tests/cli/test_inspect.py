@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.conftest import small_table
+from mildroute.costs.table import CostTable
+
+
+def test_people_see_experts_oracle_and_what_can_be_gained(table: Path, mildroute: Callable[..., Any]) -> None:
+    result = mildroute("inspect", table, "--price-weight", 10)
+    assert result.exit_code == 0
+    for words in ("240 queries, 2 groups, 2 experts", "small", "best single expert at price weight 10: large", "routing can gain at most"):
+        assert words in result.output
+
+
+def test_programs_get_the_same_numbers(table: Path, mildroute: Callable[..., Any]) -> None:
+    found, read = json.loads(mildroute("inspect", table, "--json").stdout), CostTable.read(table)
+    assert found["rows"] == 240
+    assert found["content_hash"] == read.content_hash
+    assert [expert["score"] for expert in found["experts"]] == pytest.approx(read.scores.mean(axis=0).tolist())
+
+
+def test_prices_put_dollars_to_a_table_without(tmp_path: Path, mildroute: Callable[..., Any]) -> None:
+    table = small_table(dollars=False).write(tmp_path / "costs.csv")
+    prices = tmp_path / "prices.json"
+    prices.write_text(json.dumps({"small": 1, "large": 10}))
+    found = json.loads(mildroute("inspect", table, "--prices", prices, "--output-tokens", 100, "--json").stdout)
+    small, large = (expert["dollars_per_1000"] for expert in found["experts"])
+    assert large == pytest.approx(10 * small)
+    assert 0.1 < small < 0.12
+
+
+def test_a_price_weight_without_dollars_is_refused(tmp_path: Path, mildroute: Callable[..., Any]) -> None:
+    table = small_table(dollars=False).write(tmp_path / "costs.csv")
+    result = mildroute("inspect", table, "--price-weight", 1)
+    assert result.exit_code == 2
+    assert "needs the columns 'cost:<expert>'" in result.stderr

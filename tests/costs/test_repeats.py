@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mildroute.costs.repeats import RepeatCounter, Seen
+from mildroute.costs.text_digests import digests, fingerprints
+
+LENGTHS = st.sampled_from([0, 1, 7, 8, 9, 63, 64, 65, 255, 256, 257, 1023, 1024, 1025, 3000, 4096, 4097, 16_384, 65_536, 65_537])
+TEXTS = st.builds(lambda text, length: (text * 65_537)[:length], st.sampled_from(["a", "ab", "é", "\0", "xyz"]), LENGTHS)
+
+
+@given(st.lists(TEXTS, min_size=1, max_size=30))
+def test_fingerprints_are_equal_exactly_where_texts_are(texts: list[str]) -> None:
+    marks = fingerprints(digests(pa.chunked_array([texts], pa.large_string())))
+    assert len(set(marks.tolist())) == len(set(texts))
+    alone = [int(fingerprints(digests(pa.chunked_array([[text]])))[0]) for text in texts]
+    assert marks.tolist() == alone
+
+
+def test_differences_in_the_highest_bytes_of_words_are_seen() -> None:
+    texts = ["".join("." * 7 + letter for letter in letters) for letters in product("abcdefgh", repeat=5)]
+    assert len(set(fingerprints(digests(pa.chunked_array([texts]))).tolist())) == 8**5
+
+
+@given(st.lists(st.lists(st.sampled_from("abcdefghijklmnopqrstuvwxyz"), max_size=6), max_size=12))
+def test_repeats_are_counted_over_all_parts(parts: list[list[str]]) -> None:
+    counter = RepeatCounter()
+    for part in parts:
+        counter.add(digests(pa.chunked_array([part], pa.large_string())))
+    flat = [text for part in parts for text in part]
+    assert counter.repeats() == len(flat) - len(set(flat))
+
+
+@given(st.lists(st.lists(st.integers(0, 200).map(str), max_size=6, unique=True), max_size=20))
+def test_the_first_text_that_returns_is_found(parts: list[list[str]]) -> None:
+    seen, known = Seen(), set[str]()
+    for part in parts:
+        want = next((place for place, text in enumerate(part) if text in known), None)
+        assert seen.first_repeat(pa.chunked_array([part], pa.large_string())) == want
+        known |= set(part)
+
+
+def test_a_slice_of_a_larger_array_is_read_at_its_place() -> None:
+    whole = pa.array([f"text {row}" * (row % 40) for row in range(5000)])
+    marks = fingerprints(digests(pa.chunked_array([whole])))
+    np.testing.assert_array_equal(fingerprints(digests(pa.chunked_array([whole.slice(1234, 999)]))), marks[1234:2233])

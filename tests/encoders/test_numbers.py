@@ -1,0 +1,55 @@
+"""Numbers in text become vectors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mildroute.encoders.named import encoder_named
+from mildroute.encoders.numbers import NumberEncoder
+from mildroute.errors import ArgumentError
+
+
+def test_vectors_are_centred_and_scaled_by_the_training_rows() -> None:
+    """Means 1 and 7, deviations 1 and none."""
+    encoder = NumberEncoder().fit(["0 7", "2 7"])
+    np.testing.assert_array_equal(encoder.transform(["4 8"]), np.array([[3.0, 1.0]], dtype=np.float32))
+
+
+@pytest.mark.parametrize("text", ["1 2 3", "1,2,3", "[1, 2, 3]", " 1;2 \n 3e0 "])
+def test_spaces_commas_and_brackets_separate(text: str) -> None:
+    np.testing.assert_array_equal(NumberEncoder().fit(["0 0 0", "1 1 1"]).transform([text]), [[1.0, 3.0, 5.0]])
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (["1 2", "1 x"], "numbers with spaces or commas between, got row 1"),
+        (["1 2", "1"], "must have 2 numbers, got 1 in row 1"),
+        (["1 2", ""], "must have finite numbers, got '' in row 1"),
+        (["nan 2"], "must have finite numbers"),
+    ],
+)
+def test_rows_that_are_no_vectors_are_named(rows: list[str], message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        NumberEncoder().fit(rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("tfidf", "ReducedEncoder"),
+        ("tfidf-sparse", "TfidfEncoder"),
+        ("hashing", "HashingEncoder"),
+        ("numbers", "NumberEncoder"),
+        ("minilm", "SentenceEncoder"),
+        ("minilm-int8", "SentenceEncoder"),
+        ("auto", "NoneType"),
+    ],
+)
+def test_encoders_have_short_names(name: str, kind: str) -> None:
+    assert type(encoder_named(name)).__name__ == kind
+
+
+def test_a_folder_is_a_sentence_model(tmp_path: object) -> None:
+    assert encoder_named(str(tmp_path)).model == str(tmp_path)

@@ -1,0 +1,38 @@
+"""Few dense columns of wide vectors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mildroute.encoders.reduced import ReducedEncoder
+from mildroute.encoders.tfidf import TfidfEncoder
+from mildroute.errors import ArgumentError
+
+TEXTS = ["what is 2 + 2", "what is 3 + 4", "write a poem", "write a long poem", "what is a poem"]
+
+
+def test_with_all_dimensions_angles_are_those_of_the_wide_vectors() -> None:
+    wide = TfidfEncoder(min_df=1).fit_transform(TEXTS).toarray()
+    few = ReducedEncoder(TfidfEncoder(min_df=1), dimensions=5).fit_transform(TEXTS)
+    np.testing.assert_allclose(few @ few.T, wide @ wide.T, atol=1e-5)
+
+
+def test_columns_are_the_leading_right_singular_vectors() -> None:
+    wide = TfidfEncoder(min_df=1).fit_transform(TEXTS).toarray()
+    expected = np.linalg.svd(wide.astype(np.float64))[2][:2].T
+    found = ReducedEncoder(TfidfEncoder(min_df=1), dimensions=2).fit(TEXTS).components_
+    np.testing.assert_allclose(np.abs(found), np.abs(expected), atol=1e-4)
+
+
+def test_a_text_of_unknown_words_is_a_row_of_zeros() -> None:
+    assert not ReducedEncoder().fit(TEXTS).transform(["zzz"]).any()
+
+
+def test_one_text_is_enough_to_fit() -> None:
+    assert ReducedEncoder().fit_transform(["a few words"]).shape == (1, 1)
+
+
+def test_no_dimensions_are_refused() -> None:
+    with pytest.raises(ArgumentError, match="at least 1"):
+        ReducedEncoder(dimensions=0).fit(TEXTS)

@@ -1,0 +1,56 @@
+"""TF-IDF against its definition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mildroute.encoders.tfidf import TfidfEncoder
+from mildroute.errors import ArgumentError
+
+
+def test_weights_and_vectors_follow_the_definition() -> None:
+    encoder = TfidfEncoder(ngrams=(1, 1), min_df=1).fit(["a a b", "b"])
+    assert encoder.terms_.tolist() == ["a", "b"]
+    # Smoothed: log((1 + n) / (1 + df)) + 1.
+    rarity = np.array([np.log(3 / 2) + 1, 1.0])
+    np.testing.assert_allclose(encoder.weights_, rarity, rtol=1e-6)
+    raw = np.array([1 + np.log(2), 1.0]) * rarity
+    np.testing.assert_allclose(encoder.transform(["a a b"]).toarray()[0], raw / np.linalg.norm(raw), rtol=1e-6)
+
+
+def test_signs_count_as_words() -> None:
+    terms = TfidfEncoder(min_df=1).fit(["2 + 2 = 4?"]).terms_
+    assert {"+", "=", "?", "2 +"} <= set(terms)
+
+
+def test_rare_terms_are_left_out_unless_nothing_else_is_there() -> None:
+    assert TfidfEncoder(ngrams=(1, 1)).fit(["a b", "b c"]).terms_.tolist() == ["b"]
+    assert TfidfEncoder(ngrams=(1, 1)).fit(["a", "b"]).terms_.tolist() == ["a", "b"]
+
+
+def test_the_most_frequent_terms_are_kept() -> None:
+    assert TfidfEncoder(ngrams=(1, 1), min_df=1, max_features=1).fit(["a b", "b"]).terms_.tolist() == ["b"]
+
+
+def test_texts_without_a_term_are_a_row_of_zeros() -> None:
+    assert TfidfEncoder().fit(["a b", "a b"]).transform(["", "zzz"]).nnz == 0
+
+
+def test_fitting_on_empty_texts_alone_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="at least one word n-gram"):
+        TfidfEncoder().fit(["", " "])
+
+
+@pytest.mark.parametrize("settings", [{"unit": "line"}, {"ngrams": (2, 1)}, {"ngrams": (0, 1)}, {"min_df": 0}, {"max_features": 0}])
+def test_settings_out_of_range_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentError):
+        TfidfEncoder(**settings).fit(["a"])
+
+
+def test_a_new_fit_forgets_the_old_one() -> None:
+    encoder = TfidfEncoder(min_df=1).fit(["a"])
+    encoder.transform(["a"])
+    assert encoder.fit(["b c"]).transform(["b c"]).shape == (1, 3)

@@ -1,0 +1,214 @@
+"""One protocol for all routers, with baselines, paired differences and Holm's correction."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator
+from sklearn.feature_extraction.text import CountVectorizer
+
+from mildroute.costs.table import CostTable
+from mildroute.encoders.text_router import TextRouter
+from mildroute.encoders.tfidf import TfidfEncoder
+from mildroute.errors import ArgumentError, ShapeError
+from mildroute.evaluation.comparison import Comparison, compare, default_routers
+from mildroute.evaluation.metrics import deferral_loss
+from mildroute.routers.base import RouterMixin
+from mildroute.routers.frontier import FrontierRouter
+from mildroute.routers.knn import KnnRouter
+from mildroute.routers.mild import MildRouter
+from mildroute.routers.regression import RegressionRouter
+
+KINDS = ("add", "prove", "rhyme")
+
+
+def table(rows: int = 240, *, dollars: bool = True, groups: bool = True) -> CostTable:
+    """Sums are easy for all, proofs need the large expert, rhymes the poet; one query in ten is luck."""
+    rng = np.random.default_rng(0)
+    kind = np.arange(rows) % 3
+    right = np.array([[1, 1, 1], [0, 1, 0], [0, 0, 1]])[kind]
+    scores = np.where(rng.random((rows, 3)) < 0.1, 1 - right, right)
+    columns: dict[str, Any] = {
+        "query_id": [f"q{row}" for row in range(rows)],
+        "input": [f"{KINDS[k]} number{row}" for row, k in enumerate(kind)],
+    }
+    if groups:
+        columns["group"] = [f"{KINDS[k]}{row % 5}" for row, k in enumerate(kind)]
+    for index, (name, price) in enumerate({"small": 0.001, "large": 0.01, "poet": 0.003}.items()):
+        columns[f"score:{name}"] = scores[:, index].astype(float)
+        if dollars:
+            columns[f"cost:{name}"] = np.full(rows, price)
+    return CostTable.of(columns)
+
+
+class Spy(RouterMixin, BaseEstimator):
+    """Remembers what it was given, for all copies."""
+
+    seen: list[dict[str, Any]] = []  # noqa: RUF012
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Any:
+        self.seen.append({"rows": X.shape[0], "groups": groups, "costs": y})
+        return super().fit(X, y, sample_weight)
+
+    def _fit(self, X: Any, costs: Any, sample_weight: Any) -> None:  # noqa: ARG002
+        self.scores_ = -costs.mean(axis=0)
+
+    def _scores(self, X: Any) -> Any:
+        return np.tile(self.scores_, (X.shape[0], 1))
+
+
+@pytest.fixture(scope="module")
+def found() -> Comparison:
+    return compare(table(), {"kNN": KnnRouter(), "linear regression": RegressionRouter()}, price_weight=10)
+
+
+def test_every_baseline_is_shown_below_the_routers(found: Comparison) -> None:
+    names = [row.name for row in found.rows]
+    assert names == ["kNN", "linear regression", "best single", "cheapest", "dearest", "random", "random at equal cost", "oracle"]
+    assert [row.kind for row in found.rows[:3]] == ["router", "router", "baseline"]
+    assert (found.train_rows, found.test_rows, found.default) == (192, 48, "kNN")
+
+
+def test_the_ends_of_the_gap_are_the_best_single_and_the_oracle(found: Comparison) -> None:
+    assert found.row("best single").gap_closed.value == 0
+    assert found.row("oracle").gap_closed.value == pytest.approx(1)
+    assert 0.5 < found.row("kNN").gap_closed.value < 1
+    assert found.row("oracle").deferral_loss.value == min(row.deferral_loss.value for row in found.rows)
+
+
+def test_figures_are_those_of_the_choices_on_the_test_side(found: Comparison) -> None:
+    assert found.test is not None
+    costs = found.test.costs(price_weight=10)
+    for row in found.rows:
+        assert row.deferral_loss.value == pytest.approx(deferral_loss(costs, found.choices[row.name]))
+        assert row.deferral_loss.low <= row.deferral_loss.value <= row.deferral_loss.high
+
+
+def test_cheapest_and_dearest_go_by_dollars_and_the_random_mix_has_the_default_bill(found: Comparison) -> None:
+    assert set(found.choices["cheapest"]) == {0}
+    assert set(found.choices["dearest"]) == {1}
+    bills = [found.row(name).dollars_per_1000 for name in ("kNN", "random at equal cost")]
+    assert bills[0] is not None
+    assert bills[1] is not None
+    assert bills[1].value == pytest.approx(bills[0].value, rel=0.35)  # a draw of 48 rows
+
+
+def test_differences_are_to_the_first_router_and_corrected(found: Comparison) -> None:
+    assert found.row("kNN").difference is None
+    assert found.row("kNN").holm_p_value is None
+    single = found.row("best single")
+    assert single.difference is not None
+    assert single.holm_p_value is not None
+    assert single.difference.value == pytest.approx(found.row("kNN").deferral_loss.value - single.deferral_loss.value)
+    assert single.holm_p_value >= single.difference.p_value
+    assert found.row("oracle").holm_p_value is None
+
+
+def test_columns_and_dict_are_fit_for_json(found: Comparison) -> None:
+    columns = found.as_columns()
+    assert {len(values) for values in columns.values()} == {8}
+    assert columns["deferral_loss_low"][0] == found.rows[0].deferral_loss.low
+    assert columns["difference"][0] is None
+    json.dumps([columns, found.as_dict()], allow_nan=False)
+
+
+def test_the_same_seed_gives_the_same_figures() -> None:
+    first, second = (compare(table(), {"linear regression": RegressionRouter()}, seed=3) for _ in range(2))
+    assert [row.deferral_loss for row in first.rows] == [row.deferral_loss for row in second.rows]
+
+
+def test_without_dollars_nothing_is_said_of_money() -> None:
+    found = compare(table(dollars=False), {"linear regression": RegressionRouter()})
+    assert [row.name for row in found.rows] == ["linear regression", "best single", "random", "oracle"]
+    assert found.rows[0].dollars_per_1000 is None
+
+
+def test_a_router_learns_from_the_train_side_with_groups_where_it_takes_them() -> None:
+    Spy.seen.clear()
+    compare(table(), {"spy": Spy()})
+    compare(table(groups=False), {"spy": Spy()}, price_weight=100)
+    given, without = Spy.seen
+    assert given["rows"] == len(given["groups"]) == 192
+    assert without["groups"] is None
+    assert without["costs"].min() == pytest.approx(0.1)  # 100 times the dollars of the cheapest expert
+
+
+def test_routers_given_are_left_as_they_are() -> None:
+    router = RegressionRouter()
+    compare(table(), {"mine": router})
+    assert not hasattr(router, "experts_")
+
+
+def test_the_encoder_sees_no_test_row() -> None:
+    class Watching(CountVectorizer):
+        fitted: list[str] = []  # noqa: RUF012
+
+        def fit_transform(self, raw_documents: Any, y: Any = None) -> Any:
+            self.fitted.extend(raw_documents)
+            return super().fit_transform(raw_documents, y).astype(float)
+
+        def transform(self, raw_documents: Any) -> Any:
+            return super().transform(raw_documents).astype(float)
+
+    found = compare(table(), {"linear regression": RegressionRouter()}, encoder=Watching())
+    assert found.test is not None
+    assert found.test.inputs is not None
+    assert len(Watching.fitted) == 192
+    assert not set(Watching.fitted) & set(found.test.inputs)
+    assert found.settings["encoder"] == "Watching"
+
+
+def test_vectors_of_the_table_can_stand_for_an_encoder() -> None:
+    whole = table()
+    vectors = np.eye(3)[np.arange(240) % 3]
+    found = compare(whole, {"kNN": KnnRouter()}, encoder=vectors)
+    assert found.test is not None
+    kinds = np.array([int(query[1:]) % 3 for query in found.test.query_ids])
+    assert (found.choices["kNN"][kinds == 1] == 1).all()
+    assert (found.choices["kNN"][kinds == 2] == 2).all()
+    with pytest.raises(ShapeError, match="240"):
+        compare(whole, {"kNN": KnnRouter()}, encoder=vectors[:10])
+
+
+def test_a_frontier_router_is_asked_at_the_weight_of_the_comparison_and_a_text_router_reads_texts() -> None:
+    frontier = FrontierRouter(router=MildRouter(penalty=1e-3, margins="uniform", reward="gap", features="raw"), price_weights=(0, 1000))
+    routers = {"frontier": frontier, "text": TextRouter(encoder=TfidfEncoder(), router=frontier)}
+    cheap, free = (compare(table(), routers, price_weight=weight) for weight in (1000, 0))
+    for name in routers:
+        assert set(cheap.choices[name]) == {0}
+        assert free.row(name).gap_closed.value > 0.3
+
+
+def test_a_split_by_group_keeps_groups_apart_and_widens_to_them() -> None:
+    found = compare(table(), {"linear regression": RegressionRouter()}, by="group")
+    assert found.settings["by"] == "group"
+    assert found.test is not None
+    assert found.test.groups is not None
+    assert len(set(found.test.groups)) < 15
+
+
+def test_progress_counts_the_steps() -> None:
+    calls: list[tuple[int, int, str]] = []
+    compare(table(), {"a": RegressionRouter(), "b": RegressionRouter()}, progress=lambda *step: calls.append(step))
+    assert calls == [(0, 3, "encoding"), (1, 3, "a"), (2, 3, "b"), (3, 3, "done")]
+
+
+def test_the_default_routers_run_and_the_default_comes_first() -> None:
+    found = compare(table(), default_routers(), test=0.3)
+    assert found.default == "MildRouter"
+    assert found.row("MildRouter").gap_closed.value > 0.5
+    assert all((row.fit_seconds or 0) > 0 for row in found.rows if row.kind == "router")
+
+
+def test_what_makes_no_sense_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="baseline"):
+        compare(table(), {"oracle": KnnRouter()})
+    with pytest.raises(ArgumentError, match="at least one"):
+        compare(table(), {})
+    with pytest.raises(ArgumentError, match="inputs"):
+        compare(CostTable.of({"query_id": ["a", "b", "c"], "score:x": [1, 0, 1], "score:y": [0, 1, 0]}), {"kNN": KnnRouter()}, test=0.4)
+    with pytest.raises(ArgumentError, match="must be one of"):
+        compare(table(), {"mine": RegressionRouter()}).row("yours")

@@ -1,0 +1,153 @@
+"""The sentence on savings: what it claims, when it claims nothing, and that it is not fooled by its own choice."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mildroute.errors import ArgumentError, ShapeError
+from mildroute.evaluation.replicates import Interval
+from mildroute.evaluation.saving import savings
+from mildroute.evaluation.wording import as_dollars, as_percent, as_points, as_score
+
+NAMES = ["small", "large"]
+DOLLARS = np.tile([0.001, 0.004], (1000, 1))
+EASY = np.arange(1000) % 4 > 0  # three of four queries; both experts are right on them, the large one alone on the others
+SCORES = np.stack([EASY, np.ones(1000)], axis=1).astype(float)
+PERFECT = np.where(EASY, 0, 1)
+
+
+def test_the_same_quality_for_less_is_said_with_its_interval() -> None:
+    found = savings(PERFECT, SCORES, DOLLARS, reference=1, experts=NAMES)
+    # three of four queries for 1 instead of 4: 1.75 instead of 4
+    assert found.verdict == "saved"
+    assert found.saved.value == pytest.approx(1 - 1.75 / 4)
+    assert found.sentence == "At the quality of large (1.0), the router costs $1.75 instead of $4.00 per 1,000 queries: 56% less [54, 58]."
+
+
+def test_the_reference_is_the_expert_of_highest_score_unless_named() -> None:
+    assert savings(PERFECT, SCORES, DOLLARS, experts=NAMES).reference == "large"
+    assert savings(PERFECT, SCORES, DOLLARS, experts=NAMES, reference="best single").reference == "large"
+    assert savings(PERFECT, SCORES, DOLLARS, experts=NAMES, reference=0).reference == "small"
+
+
+def test_the_reference_itself_saves_nothing() -> None:
+    found = savings(np.ones(1000, dtype=int), SCORES, DOLLARS, experts=NAMES)
+    assert found.verdict == "nothing"
+    assert found.sentence.startswith("Nothing is saved: against large, the router costs $4.00 instead of $4.00")
+
+
+def test_cheaper_and_worse_is_called_a_trade() -> None:
+    found = savings(np.zeros(1000, dtype=int), SCORES, DOLLARS, experts=NAMES)
+    assert found.verdict == "trade"
+    assert found.sentence.startswith("Nothing is saved: beside large (1.0) the router costs $1.00 instead of $4.00 per 1,000 queries")
+    assert "75% less [75, 75], but scores lower by 25.0 points [22." in found.sentence
+    assert found.sentence.endswith(
+        "not shown to be better than a random mix of experts for the same bill (difference 0.0 points [0.0, 0.0])."
+    )
+
+
+def test_better_and_dearer_than_the_reference_is_compared_with_a_mix_of_the_same_bill() -> None:
+    found = savings(PERFECT, SCORES, DOLLARS, reference=0, experts=NAMES)
+    # a mix for 1.75 has a quarter of its answers from the large expert: .75 + .25 / 4
+    assert found.verdict == "beyond mixing"
+    assert found.mix_difference.value == pytest.approx(1 - 0.8125)
+    start = "For $1.75 per 1,000 queries, the router scores 1.0 and the best random mix of experts .812: higher by 18.8 points ["
+    assert found.sentence.startswith(start)
+    assert "beside small (.75) it scores higher by 25.0 points" in found.sentence
+    assert "75% more" in found.sentence
+
+
+def test_dearer_and_better_as_any_mix_would_be_is_a_trade() -> None:
+    found = savings(np.ones(1000, dtype=int), SCORES, DOLLARS, reference=0, experts=NAMES)
+    assert found.verdict == "trade"
+    assert "300% more [300, 300]" in found.sentence
+
+
+def test_a_bill_below_every_expert_is_held_against_the_cheapest() -> None:
+    dollars = np.where(np.arange(1000)[:, None] % 2 == 0, [0.001, 0.003], [0.003, 0.001])
+    found = savings(np.arange(1000) % 2, np.ones((1000, 2)), dollars, experts=NAMES)
+    assert (found.verdict, found.mix_difference.value) == ("saved", 0.0)
+
+
+def test_better_for_the_same_bill_is_a_gain() -> None:
+    found = savings(PERFECT, SCORES, np.full((1000, 2), 0.002), reference=0, experts=NAMES)
+    assert found.verdict == "gained"
+    assert found.sentence.startswith(
+        "For no more than small costs ($2.00 per 1,000 queries), the router scores 1.0 instead of .75: higher by"
+    )
+
+
+def test_cheaper_with_scores_that_cannot_be_told_apart_says_so() -> None:
+    rng = np.random.default_rng(0)
+    scores = (rng.random((200, 2)) < 0.7).astype(float)
+    found = savings(np.zeros(200, dtype=int), scores, DOLLARS[:200], reference=1, experts=NAMES)
+    assert found.verdict == "likely"
+    assert found.score_difference.low < -found.margin
+    assert "not told apart from that of large" in found.sentence
+    assert "difference" in found.sentence
+
+
+def test_a_free_reference_cannot_be_undercut() -> None:
+    free = np.tile([0.0, 0.004], (1000, 1))
+    assert savings(np.zeros(1000, dtype=int), SCORES, free, reference=0).verdict == "nothing"
+    dear = savings(PERFECT, SCORES, free, reference=0, experts=NAMES)
+    assert dear.verdict == "beyond mixing"
+    assert dear.sentence.endswith("but costs $1.00 instead of $0.00 per 1,000 queries.")
+
+
+def test_among_price_weights_the_cheapest_of_equal_quality_is_picked() -> None:
+    choices = np.stack([np.ones(1000, dtype=int), PERFECT, np.zeros(1000, dtype=int)])
+    found = savings(choices, SCORES, DOLLARS, experts=NAMES)
+    assert (found.point, found.verdict, found.rows) == (1, "saved", 500)
+
+
+def test_where_no_weight_keeps_the_quality_the_best_affordable_one_is_picked() -> None:
+    poor = np.where(np.arange(1000) % 8, PERFECT, 0)  # half of the hard queries are missed
+    found = savings(np.stack([np.zeros(1000, dtype=int), poor]), SCORES, DOLLARS, experts=NAMES)
+    assert (found.point, found.verdict) == (1, "beyond mixing")
+
+
+def test_picking_among_many_worthless_weights_does_not_look_like_a_gain() -> None:
+    """Random choices at one price: the best of 50 looks good on the rows that picked it, and not on the others."""
+    verdicts = []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        scores = (rng.random((300, 2)) < 0.6).astype(float)
+        choices = rng.integers(0, 2, size=(50, 300))
+        verdicts.append(savings(choices, scores, np.full((300, 2), 0.002), reference=1, seed=seed).verdict)
+    assert verdicts.count("gained") + verdicts.count("saved") <= 4  # one in forty is what 95% allows on this side
+
+
+def test_groups_stay_on_one_side() -> None:
+    # were groups split, the bootstrap would see more than five of ten groups on the measured side
+    groups = np.repeat([f"g{index}" for index in range(10)], 100)
+    choices = np.stack([np.ones(1000, dtype=int), PERFECT])
+    assert savings(choices, SCORES, DOLLARS, groups).rows % 100 == 0
+    assert savings(choices, SCORES, DOLLARS, ["one"] * 1000).rows == 500
+
+
+def test_a_group_larger_than_half_still_leaves_rows_on_both_sides() -> None:
+    groups = ["big"] * 990 + ["small"] * 10
+    for seed in range(4):
+        assert savings(np.stack([PERFECT]), SCORES, DOLLARS, groups, seed=seed).rows in (10, 990)
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="margin"):
+        savings(PERFECT, SCORES, DOLLARS, margin=-1)
+    with pytest.raises(ArgumentError, match="reference"):
+        savings(PERFECT, SCORES, DOLLARS, reference=2)
+    with pytest.raises(ArgumentError, match="reference"):
+        savings(PERFECT, SCORES, DOLLARS, reference="dearest")  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="4 rows"):
+        savings(PERFECT[None, :3], SCORES[:3], DOLLARS[:3])
+    with pytest.raises(ShapeError, match="W, n"):
+        savings(np.zeros((1, 1, 3), dtype=int), SCORES[:3], DOLLARS[:3])
+
+
+def test_figures_are_written_as_people_write_them() -> None:
+    assert [as_dollars(value) for value in (4.5, 0.5, 0.0123, 1e6)] == ["$4.50", "$0.50", "$0.012", "$1,000,000.00"]
+    assert [as_score(value) for value in (0.0, 0.8, 0.8256, 0.9999)] == [".00", ".80", ".826", "1.0"]
+    assert as_percent(Interval(0.001, -0.002, 0.5)) == "0% less [0, 50]"
+    assert as_points(Interval(-0.0001, -0.011, 0.02)) == "0.0 points [-1.1, 2.0]"
