@@ -25,7 +25,7 @@ def test_a_file_gives_one_decision_a_line(fitted: Fitted, tmp_path: Path, mildro
     assert plain == lines
     first = json.loads(lines[0])
     assert first["expert"] == first["ranking"][0]["expert"] == "large"
-    assert sum(entry["probability"] for entry in first["ranking"]) == pytest.approx(1, abs=1e-5)
+    assert sum(entry["posterior"] for entry in first["ranking"]) == pytest.approx(1, abs=1e-5)
 
 
 def test_quality_at_any_price_and_price_at_any_quality(fitted: Fitted, mildroute: Callable[..., Any]) -> None:

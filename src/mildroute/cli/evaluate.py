@@ -67,6 +67,8 @@ def write_report(found: Assessment, target: Path, provenance: dict[str, str]) ->
 
 
 def _show(found: Assessment, report: Path | None) -> None:
+    from mildroute.evaluation.wording import shown
+
     figures = found.evaluation
     lines = {
         "score": (figures.score, "{:.3f}"),
@@ -78,7 +80,7 @@ def _show(found: Assessment, report: Path | None) -> None:
         "worst expert's recall": (figures.worst_recall, "{:.2f}"),
     }
     rows = [
-        [name, form.format(value.value), f"{form.format(value.low)} to {form.format(value.high)}"]
+        [name, shown(value.value, form), f"{shown(value.low, form)} to {shown(value.high, form)}"]
         for name, (value, form) in lines.items()
         if value is not None
     ]

@@ -38,7 +38,7 @@ def route_inputs(
         _print_decisions(decisions, one=file is None)
     else:
         ranking = decisions[0]["ranking"]
-        print_table("", ["expert", "probability of being best"], [[entry["expert"], f"{entry['probability']:.3f}"] for entry in ranking])
+        print_table("", ["expert", "posterior"], [[entry["expert"], f"{entry['posterior']:.3f}"] for entry in ranking])
         typer.echo(decisions[0]["expert"])
 
 
@@ -50,7 +50,7 @@ def _decisions(router: Any, inputs: list[Any], price_weight: float | None) -> li
     return [
         {
             "expert": names[order[0]],
-            "ranking": [{"expert": names[k], "probability": round(float(row[k]), 6)} for k in order],
+            "ranking": [{"expert": names[k], "posterior": round(float(row[k]), 6)} for k in order],
         }
         for row, order in zip(posterior, ranks, strict=True)
     ]

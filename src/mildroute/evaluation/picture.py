@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mildroute.evaluation.frontier import Frontier
-from mildroute.evaluation.hull import Point
+from mildroute.evaluation.hull import Point, convex_hull
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,7 +35,8 @@ _STYLE: dict[Any, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
-_OTHERS_LABELLED = 6
+_APART = 0.25
+"""Share of the picture's width that two experts with a name lie apart, so that names do not overlap."""
 
 
 def frontier_svg(frontier: Frontier, chosen: Point | None = None, *, size: tuple[float, float] = (7.4, 4.4)) -> str:
@@ -62,6 +64,7 @@ def frontier_svg(frontier: Frontier, chosen: Point | None = None, *, size: tuple
         figure = Figure(figsize=size, layout="constrained")
         figure.patch.set_alpha(0)
         _draw(figure.subplots(), frontier, chosen, narrow=size[0] < 5)
+        figure.legend(loc="outside upper left", ncols=2 if size[0] < 5 else 5, frameon=False, fontsize=8, columnspacing=1.2)
         buffer = io.StringIO()
         FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None})  # type: ignore[no-untyped-call]
     return _themed(buffer.getvalue())
@@ -75,16 +78,15 @@ def _draw(axes: Axes, frontier: Frontier, chosen: Point | None, *, narrow: bool)
     axes.fill_between(band.dollars_per_1000, band.low, band.high, color=_ACCENT, alpha=0.18, linewidth=0)
     axes.plot(band.dollars_per_1000, band.score, color=_ACCENT, linewidth=2, label="router, any price")
     _draw_singles(axes, frontier, narrow=narrow)
-    axes.plot(frontier.oracle.dollars_per_1000, frontier.oracle.score, "*", color=_GOLD, markersize=12, label="oracle (not reachable)")
+    axes.plot(frontier.oracle.dollars_per_1000, frontier.oracle.score, "*", color=_GOLD, markersize=12, label="oracle")
     if chosen is not None:
         axes.errorbar(chosen.dollars_per_1000, chosen.score, **_bars(chosen), color=_ACCENT, linewidth=1.4)
-        axes.plot(chosen.dollars_per_1000, chosen.score, "D", color=_ACCENT, markersize=9, label="chosen operating point")
+        axes.plot(chosen.dollars_per_1000, chosen.score, "D", color=_ACCENT, markersize=9, label="chosen point")
     if _spread(frontier) > 30:
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _place: f"{value:g}"))
     axes.set_xlabel("dollars per 1,000 queries")
     axes.set_ylabel("score")
-    axes.legend(frameon=False, fontsize=8, loc="lower right")
 
 
 def _draw_singles(axes: Axes, frontier: Frontier, *, narrow: bool) -> None:
@@ -95,16 +97,25 @@ def _draw_singles(axes: Axes, frontier: Frontier, *, narrow: bool) -> None:
     axes.plot([m.dollars_per_1000 for m in mixes], [m.score for m in mixes], ":", color=_OTHER, linewidth=1.2, label="random mix")
     x, y = [p.dollars_per_1000 for p in frontier.singles], [p.score for p in frontier.singles]
     axes.plot(x, y, "o", color=_OTHER, markersize=6, label="single experts")
-    best = sorted(frontier.singles, key=lambda point: -point.score)
-    for point in best[:3] if narrow else best[:_OTHERS_LABELLED]:
+    for point in _apart(convex_hull(frontier.singles)):
         axes.annotate(
-            _shortened(point.name, 14 if narrow else 26),
+            _shortened(point.name.rpartition("/")[2], 14 if narrow else 26),
             (point.dollars_per_1000, point.score),
             textcoords="offset points",
             xytext=(6, -10),
             fontsize=8,
             color=_MUTED,
         )
+
+
+def _apart(hull: Sequence[Point]) -> list[Point]:
+    """From the best expert down, those far enough from the last one that was kept."""
+    places = np.log(np.maximum([point.dollars_per_1000 for point in hull], 1e-12))
+    kept = [len(hull) - 1]
+    for place in range(len(hull) - 2, -1, -1):
+        if places[kept[-1]] - places[place] > _APART * (places[-1] - places[0]):
+            kept.append(place)
+    return [hull[place] for place in kept]
 
 
 def _bars(point: Point) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 from mildroute.evaluation.assessment import Assessment
 from mildroute.evaluation.picture import frontier_svg
 from mildroute.evaluation.replicates import Interval
-from mildroute.evaluation.wording import as_dollars
+from mildroute.evaluation.wording import as_dollars, shown
 
 __all__ = ["report_html"]
 
@@ -84,7 +84,8 @@ def _cards(assessment: Assessment) -> list[dict[str, str]]:
 
 
 def _card(name: str, interval: Interval, form: str) -> dict[str, str]:
-    return {"name": name, "value": form.format(interval.value), "note": f"{form.format(interval.low)} to {form.format(interval.high)}"}
+    value, low, high = (shown(number, form) for number in (interval.value, interval.low, interval.high))
+    return {"name": name, "value": value, "note": f"{low} to {high}"}
 
 
 def _caption(assessment: Assessment) -> str:
@@ -172,7 +173,7 @@ def _provenance(assessment: Assessment, given: Mapping[str, str]) -> dict[str, s
 def _interval(interval: Interval, form: str) -> str:
     if interval.value != interval.value:  # no such row
         return "none"
-    return f"{form.format(interval.value)} [{form.format(interval.low)}, {form.format(interval.high)}]"
+    return f"{shown(interval.value, form)} [{shown(interval.low, form)}, {shown(interval.high, form)}]"
 
 
 def _shortened(text: str) -> str:

@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 from mildroute.evaluation.replicates import Interval
 
-__all__ = ["Verdict", "as_dollars", "as_percent", "as_points", "as_score", "sentence_of"]
+__all__ = ["Verdict", "as_dollars", "as_percent", "as_points", "as_score", "sentence_of", "shown"]
 
 Verdict = Literal["saved", "likely", "gained", "beyond mixing", "trade", "nothing"]
 """What the figures show, see :class:`mildroute.evaluation.saving.Savings`."""
@@ -34,6 +34,17 @@ class _Figures(Protocol):
     def score(self) -> Interval: ...
     @property
     def reference_score(self) -> Interval: ...
+
+
+def shown(number: float, form: str) -> str:
+    """A number in a form of ``str.format``, without the minus sign of what rounds to zero.
+
+    Example:
+        >>> shown(-0.0001, "{:.1%}"), shown(-0.01, "{:.1%}")
+        ('0.0%', '-1.0%')
+    """
+    text = form.format(number)
+    return text[1:] if text.startswith("-") and not text.strip("-0.%") else text
 
 
 def as_dollars(amount: float) -> str:
