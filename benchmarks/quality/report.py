@@ -16,6 +16,7 @@ from judge import Result, Verdict, significantly
 from methods import DEFAULT
 
 PACKAGES = ("mildroute", "numpy", "scikit-learn", "scipy", "torch")
+LEFT_EDGE = -30.0
 COLOURS = {DEFAULT: "#d1495b", "TDEF": "#00798c", "kNN": "#edae49", "linear regression": "#66a182", "MILD as printed": "#8d6a9f"}
 
 
@@ -134,15 +135,18 @@ def plot_tasks(verdict: Verdict, path: Path, origin: dict[str, str]) -> None:
         gaps = [(verdict.of("best single")[task].cost - verdict.of("oracle")[task].cost) for task in tasks]
         closed = np.array([found[task].closed for task in tasks])
         halves = np.array([spread(found[task], gap) for task, gap in zip(tasks, gaps, strict=True)])
+        inside = 100 * closed >= LEFT_EDGE
         axes.errorbar(100 * closed, height, xerr=100 * halves, fmt="o", color=colour, label=method, markersize=5, linewidth=1.2)
+        axes.plot(np.full((~inside).sum(), LEFT_EDGE + 0.6), height[~inside], "<", color=colour, markersize=6)
     axes.axvline(0, color="grey", linewidth=1)
     axes.set_yticks(range(len(tasks)), tasks)
     axes.invert_yaxis()
-    axes.set_xlim(-30, 25)
+    axes.set_xlim(LEFT_EDGE, 25)
     axes.set_xlabel(
-        "distance from best single expert (0) to oracle (100) that is closed, %; bars: 95% of the paired difference to the default"
+        "distance from best single expert (0) to oracle (100) that is closed, %\n"
+        "bars: 95% of the paired difference to the default; <: further to the left"
     )
-    axes.legend(loc="lower left", fontsize=8)
+    axes.legend(loc="lower right", fontsize=8)
     finish(figure, path, origin)
 
 
@@ -152,7 +156,7 @@ def spread(result: Result, gap: float) -> float:
 
 def plot_sweep(verdict: Verdict, path: Path, origin: dict[str, str]) -> None:
     ratios = sorted({ratio for ratio, _ in verdict.sweep})
-    figure, panels = plt.subplots(1, 2, figsize=(10, 4))
+    figure, panels = plt.subplots(1, 2, figsize=(12, 4))
     for name in dict.fromkeys(name for _, name in verdict.sweep):
         values = np.array([verdict.sweep[ratio, name] for ratio in ratios])
         style = {"color": COLOURS.get(name), "linewidth": 2.2 if name == DEFAULT else 1.2, "marker": "o", "markersize": 3, "label": name}
@@ -160,10 +164,12 @@ def plot_sweep(verdict: Verdict, path: Path, origin: dict[str, str]) -> None:
         panels[1].plot(ratios, 1000 * values[:, 0], **style)
     for panel, label in zip(panels, ("worst-expert recall", "exact regret x 1000"), strict=True):
         panel.set_xscale("log")
+        panel.set_xticks(ratios, [f"{ratio:,}" for ratio in ratios])
+        panel.minorticks_off()
         panel.set_xlabel("how much more often the common expert wins")
         panel.set_ylabel(label)
     panels[1].set_yscale("log")
-    panels[0].legend(fontsize=7)
+    panels[1].legend(fontsize=8, loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False)
     finish(figure, path, origin)
 
 

@@ -11,6 +11,7 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import argparse
+import resource
 import sys
 import tempfile
 import time
@@ -26,7 +27,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 from judge import judge
 from methods import DEFAULT, RAW, choices
 from report import write_report
-from rows import Row, main
+from rows import Row, main, reported
 from synthetic import RATIOS, TEST, TRAIN, draw, regret, worst_recall
 from tasks import TASKS, Task, split
 
@@ -106,6 +107,8 @@ def measure(quick: bool, store: Path | None) -> Iterator[Row]:
         if not quick:
             write_report(verdict, HERE.parent / "results", command="python benchmarks/quality/run.py", seeds=seeds)
         yield from verdict.rows(minutes=(time.perf_counter() - start) / 60, quick=quick)
+        spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+        yield reported("CPU minutes per core", (spent.ru_utime + spent.ru_stime) / 60 / WORKERS, "what a quiet machine would take")
 
 
 if __name__ == "__main__":
