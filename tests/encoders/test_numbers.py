@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -40,7 +42,7 @@ def test_rows_that_are_no_vectors_are_named(rows: list[str], message: str) -> No
     [
         ("tfidf", "ReducedEncoder"),
         ("tfidf-sparse", "TfidfEncoder"),
-        ("hashing", "HashingEncoder"),
+        ("hashing", "ReducedEncoder"),
         ("numbers", "NumberEncoder"),
         ("minilm", "SentenceEncoder"),
         ("minilm-int8", "SentenceEncoder"),
@@ -51,5 +53,14 @@ def test_encoders_have_short_names(name: str, kind: str) -> None:
     assert type(encoder_named(name)).__name__ == kind
 
 
-def test_a_folder_is_a_sentence_model(tmp_path: object) -> None:
+def test_a_folder_with_a_config_is_a_sentence_model(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="a model's folder or hub name"):
+        encoder_named(str(tmp_path))
+    (tmp_path / "config.json").write_text("{}")
     assert encoder_named(str(tmp_path)).model == str(tmp_path)
+
+
+def test_a_plus_joins_encoders_and_a_slash_names_a_model_on_the_hub() -> None:
+    union = encoder_named("tfidf+numbers")
+    assert [type(part).__name__ for part in union.encoders] == ["ReducedEncoder", "NumberEncoder"]
+    assert encoder_named("owner/model").model == "owner/model"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from mildroute.encoders.onnx_export import export_module, need, without_bars
 
-__all__ = ["ExportedImage", "export_image_model", "prepared"]
+__all__ = ["ExportedImage", "export_image_model", "preparation_of", "prepared"]
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def export_image_model(model: str) -> ExportedImage:
     settings = transformers.utils.cached_file(
         model, "preprocessor_config.json", local_files_only=local, _raise_exceptions_for_missing_entries=False
     )
-    preparation = _preparation(json.loads(Path(settings).read_text()) if settings else {})
+    preparation = preparation_of(json.loads(Path(settings).read_text()) if settings else {})
 
     class Pooled(torch.nn.Module):  # type: ignore[name-defined]
         def __init__(self) -> None:
@@ -89,8 +89,13 @@ def prepared(image: Any, preparation: dict[str, Any]) -> NDArray[np.float32]:
     return np.ascontiguousarray(standard.transpose(2, 0, 1))
 
 
-def _preparation(said: dict[str, Any]) -> dict[str, Any]:
-    """What ``preprocessor_config.json`` says, in our few words."""
+def preparation_of(said: dict[str, Any]) -> dict[str, Any]:
+    """What ``preprocessor_config.json`` says, in our few words.
+
+    Example:
+        >>> preparation_of({"size": 64})["resize"]
+        [64, 64]
+    """
     resize = _sides(said.get("size", 224))
     crop = _sides(said["crop_size"]) if said.get("do_center_crop") and "crop_size" in said else resize
     return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,16 @@ from mildroute.errors import ArgumentError
 __all__ = ["encoder_named"]
 
 _NAMES = ("auto", "tfidf", "tfidf-sparse", "hashing", "numbers", "minilm", "minilm-int8")
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
 def encoder_named(name: str) -> Any:
     """An unfitted encoder.
 
     Args:
-        name: ``"auto"`` (none: the default of :mod:`mildroute.encoders.text_router`), ``"tfidf"`` (reduced to few columns),
-            ``"tfidf-sparse"``, ``"hashing"``, ``"numbers"``, ``"minilm"``, ``"minilm-int8"``, or the folder of a sentence model.
+        name: ``"auto"`` (none: the default of :mod:`mildroute.encoders.text_router`), ``"tfidf"`` and
+            ``"hashing"`` (both reduced to few columns), ``"tfidf-sparse"``, ``"numbers"``, ``"minilm"``, ``"minilm-int8"``, the folder or
+            hub name of a sentence model, or several of them with ``+`` between.
 
     Returns:
         The encoder, or none for the default.
@@ -27,25 +30,29 @@ def encoder_named(name: str) -> Any:
         ReducedEncoder()
         >>> encoder_named("word2vec")
         Traceback (most recent call last):
-        mildroute.errors.ArgumentError: encoder must be auto, tfidf, ... or a model's folder, got 'word2vec'.
+        mildroute.errors.ArgumentError: encoder must be auto, ... or several with + between, got 'word2vec'.
     """
     from mildroute.encoders.hashing import HashingEncoder
     from mildroute.encoders.numbers import NumberEncoder
     from mildroute.encoders.reduced import ReducedEncoder
     from mildroute.encoders.sentence import SentenceEncoder
+    from mildroute.encoders.text_router import DEFAULT_ENCODER
     from mildroute.encoders.tfidf import TfidfEncoder
+    from mildroute.encoders.union import UnionEncoder
 
     makers: dict[str, Any] = {
         "auto": lambda: None,
         "tfidf": ReducedEncoder,
         "tfidf-sparse": TfidfEncoder,
-        "hashing": HashingEncoder,
+        "hashing": lambda: ReducedEncoder(HashingEncoder()),
         "numbers": NumberEncoder,
         "minilm": lambda: SentenceEncoder(precision="fp32"),
         "minilm-int8": lambda: SentenceEncoder(precision="int8"),
     }
     if name in makers:
         return makers[name]()
-    if Path(name).is_dir():
+    if name and ((Path(name) / "config.json").is_file() or _HUB_NAME.fullmatch(name)):
         return SentenceEncoder(model=name, precision="int8")
-    raise ArgumentError(f"encoder must be {', '.join(_NAMES)} or a model's folder, got {name!r}.")
+    if "+" in name:
+        return UnionEncoder([encoder_named(part) or DEFAULT_ENCODER() for part in name.split("+")])
+    raise ArgumentError(f"encoder must be {', '.join(_NAMES)}, a model's folder or hub name, or several with + between, got {name!r}.")

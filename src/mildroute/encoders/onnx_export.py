@@ -21,7 +21,17 @@ from numpy.typing import NDArray
 
 from mildroute.errors import ArgumentError, MissingExtraError
 
-__all__ = ["ExportedText", "Precision", "export_module", "export_text_model", "find_model", "need", "quantised", "without_bars"]
+__all__ = [
+    "ExportedText",
+    "Precision",
+    "export_module",
+    "export_text_model",
+    "find_model",
+    "most_tokens",
+    "need",
+    "quantised",
+    "without_bars",
+]
 
 Precision = Literal["fp32", "int8"]
 """Numbers of the exported model: 32-bit floats, or 8-bit integers with one scale per output channel."""
@@ -102,11 +112,11 @@ def export_text_model(model: str, precision: Precision) -> ExportedText:
     """
     if precision not in ("fp32", "int8"):
         raise ArgumentError(f"precision must be fp32 or int8, got {precision!r}.")
-    pooling = _pooling(Path(model))
+    pooling = _pooling(model)
     onnx, tokenizer, config = _shipped(Path(model)) or _exported(model)
     if precision == "int8":
         onnx = quantised(onnx)
-    return ExportedText(np.frombuffer(onnx, np.uint8), np.frombuffer(tokenizer, np.uint8), pooling, _limit(config))
+    return ExportedText(np.frombuffer(onnx, np.uint8), np.frombuffer(tokenizer, np.uint8), pooling, most_tokens(config))
 
 
 def export_module(module: Any, inputs: dict[str, Any], axes: dict[int, str]) -> bytes:
@@ -211,12 +221,15 @@ def without_bars(transformers: Any) -> Iterator[None]:
             bars.enable_progress_bar()
 
 
-def _pooling(folder: Path) -> str:
-    """What sentence-transformers' own file says; mean where there is none."""
-    settings = folder / "1_Pooling" / "config.json"
-    if not settings.is_file():
+def _pooling(model: str) -> str:
+    """What sentence-transformers' own files say, of a folder or on the hub; mean where there are none."""
+    modules = [module["type"].rpartition(".")[2] for module in _settings(model, "modules.json") or []]
+    if set(modules) - {"Transformer", "Pooling", "Normalize"}:
+        raise ArgumentError(f"a sentence model may have Transformer, Pooling and Normalize, got {modules} in {model}; take another model.")
+    settings = "1_Pooling/config.json"
+    said = _settings(model, settings)
+    if said is None:
         return "mean"
-    said = json.loads(settings.read_text())
     modes = [name.removeprefix("pooling_mode_") for name, on in said.items() if name.startswith("pooling_mode_") and on is True]
     kinds = {"mean_tokens": "mean", "cls_token": "cls"}
     if len(modes) != 1 or modes[0] not in kinds:
@@ -224,7 +237,22 @@ def _pooling(folder: Path) -> str:
     return kinds[modes[0]]
 
 
-def _limit(config: dict[str, Any]) -> int | None:
+def _settings(model: str, name: str) -> Any:
+    """A JSON file beside the model, or none; a hub name is looked up where the model itself comes from."""
+    if Path(model).is_dir():
+        path = Path(model) / name
+        return json.loads(path.read_text()) if path.is_file() else None
+    found = need("transformers").utils.cached_file(model, name, _raise_exceptions_for_missing_entries=False)
+    return json.loads(Path(found).read_text()) if found else None
+
+
+def most_tokens(config: dict[str, Any]) -> int | None:
+    """The longest input that a model's positions allow, or none where they have no end.
+
+    Example:
+        >>> most_tokens({"max_position_embeddings": 514, "model_type": "roberta"}), most_tokens({})
+        (512, None)
+    """
     positions = config.get("max_position_embeddings")
     if not isinstance(positions, int) or positions < 1:
         return None

@@ -18,7 +18,7 @@ _CHARACTERS_PER_TOKEN = 64
 
 
 def open_session(onnx: NDArray[np.uint8], threads: int | None = None) -> Any:
-    """An onnxruntime session on the CPU of a model that lies in memory as a whole.
+    r"""An onnxruntime session on the CPU of a model that lies in memory as a whole.
 
     Args:
         onnx: The model's bytes, shape (bytes,).
@@ -28,14 +28,15 @@ def open_session(onnx: NDArray[np.uint8], threads: int | None = None) -> Any:
         The session.
 
     Example:
-        >>> open_session(np.frombuffer(b"key: location", np.uint8))
+        >>> open_session(np.frombuffer(b"\n\x08location", np.uint8))
         Traceback (most recent call last):
         mildroute.errors.ArtifactError: an ONNX model must hold its own weights, got one that refers to other files; export it again.
     """
     runtime = need("onnxruntime")
     data = onnx.tobytes()
-    # Weights outside the model are found under the key "location", which may name any file, or even an address in memory.
-    if b"location" in data:
+    # Weights outside the model are found under the key "location" (field 1 of an entry, 8 bytes long), which may name any file, or even
+    # an address in memory.
+    if b"\x0a\x08location" in data:
         raise ArtifactError("an ONNX model must hold its own weights, got one that refers to other files; export it again.")
     options = runtime.SessionOptions()
     options.log_severity_level = 3

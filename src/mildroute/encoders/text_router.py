@@ -37,6 +37,9 @@ class TextRouter(BaseEstimator):
         experts_: Names of the experts, shape (p,).
         target_: What its operating point was chosen by, or none.
         point_: That operating point as expected on further inputs, or none.
+        n_rows_: Number of training rows.
+        data_hash_: Hash of the training data.
+        seen_: Sorted 64-bit fingerprints of the training inputs, by which an evaluation notices rows that were learnt from; or none.
 
     Example:
         >>> texts = ["what is 2 + 2", "prove that 3 > 2"] * 30 + ["write a poem", "tell me a story"] * 30
@@ -47,6 +50,7 @@ class TextRouter(BaseEstimator):
 
     target_: dict[str, Any] | None
     point_: dict[str, Any] | None
+    seen_: NDArray[np.int64] | None
 
     def __init__(self, *, encoder: Any = None, router: Any = None) -> None:
         self.encoder = encoder
@@ -77,7 +81,8 @@ class TextRouter(BaseEstimator):
         vectors = encoder.fit_transform(X)
         router.fit(vectors, y, **{name: value for name, value in given.items() if value is not None and name in known})
         self.encoder_, self.router_ = encoder, router
-        self.target_, self.point_ = None, None
+        self.n_rows_, self.data_hash_ = getattr(router, "n_rows_", None), getattr(router, "data_hash_", None)
+        self.target_, self.point_, self.seen_ = None, None, None
         return self
 
     @property

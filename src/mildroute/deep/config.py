@@ -1,0 +1,154 @@
+"""What makes a classifier a router, kept in its Hugging Face config: margins, reward, decision, and the experts as its labels.
+
+``save_pretrained``, ``from_pretrained`` and the hub carry the config, so a model that is loaded again decides as it did.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mildroute.errors import ArgumentError, ArtifactError, MarginError, ShapeError
+from mildroute.routers.base import Matrix
+from mildroute.routers.rewards import MarginRule, margins_by
+
+__all__ = ["DeferralConfig", "Margins", "config_for", "config_of", "write_config"]
+
+Margins = str | Sequence[float] | NDArray[np.float64]
+"""``"uniform"``, ``"theory"``, or one positive number for each expert."""
+
+_KEY, _SCHEMA = "mildroute", 1
+_CHOICES = {"reward": ("gap", "complement", "sum"), "decision": ("consistent", "argmax")}
+
+
+@dataclass(frozen=True)
+class DeferralConfig:
+    """How a network was trained to defer, and how its scores become a choice.
+
+    Args:
+        margins: Margin of each expert, p numbers.
+        reward: ``"gap"``, ``"complement"`` or ``"sum"``.
+        decision: ``"consistent"`` or ``"argmax"``.
+        reward_scale: The constant of the complement reward, fixed on the training rows.
+        temperature: What scores are divided by before they are decoded, or none.
+
+    Example:
+        >>> DeferralConfig((1.0, 2.0)).decision
+        'consistent'
+        >>> DeferralConfig((1.0, -2.0))
+        Traceback (most recent call last):
+        mildroute.errors.MarginError: margins must be positive and finite, got (1.0, -2.0); raise the offset or the scale.
+    """
+
+    margins: tuple[float, ...]
+    reward: str = "gap"
+    decision: str = "consistent"
+    reward_scale: float = 1.0
+    temperature: float | None = None
+
+    def __post_init__(self) -> None:
+        """Check every field once; a config from the hub may hold anything."""
+        for name, allowed in _CHOICES.items():
+            if getattr(self, name) not in allowed:
+                raise ArgumentError(f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r:.80}.")
+        if not self.margins or not all(_is_positive(margin) for margin in self.margins):
+            raise MarginError(f"margins must be positive and finite, got {self.margins!r:.200}; raise the offset or the scale.")
+        for name in ("reward_scale", "temperature"):
+            value = getattr(self, name)
+            if not (_is_positive(value) or (name == "temperature" and value is None)):
+                raise ArgumentError(f"{name} must be positive and finite, got {value!r:.80}.")
+
+
+def config_for(costs: Matrix, *, margins: Margins = "uniform", reward: str = "gap", decision: str = "consistent") -> DeferralConfig:
+    """The config of a router that will be trained on these costs.
+
+    Args:
+        costs: Costs of the training rows, shape (n, p).
+        margins: ``"uniform"``; ``"theory"``, the paper's, with a mean of 1; or an array of shape (p,).
+        reward: ``"gap"``, ``"complement"`` or ``"sum"``.
+        decision: ``"consistent"`` or ``"argmax"``.
+
+    Returns:
+        The config.
+
+    Example:
+        >>> config_for(1 - np.repeat(np.eye(2), [8, 1], axis=0), margins="theory").margins
+        (1.3333333333333333, 0.6666666666666666)
+    """
+    experts = costs.shape[1]
+    if isinstance(margins, str) and margins not in ("uniform", "theory"):
+        raise ArgumentError(f"margins must be 'uniform', 'theory' or an array, got {margins!r:.80}.")
+    if isinstance(margins, str):
+        values = np.ones(experts) if margins == "uniform" else margins_by(MarginRule(1 / 3), costs.max(axis=1, keepdims=True) - costs)
+    else:
+        values = np.asarray(margins, dtype=np.float64)
+    if values.shape != (experts,):
+        raise ShapeError(f"margins must be ({experts},), one per expert, got shape {values.shape}.")
+    scale = max(1.0, float(costs.max())) if reward == "complement" else 1.0
+    return DeferralConfig(tuple(values.tolist()), reward, decision, scale)
+
+
+def write_config(config: Any, deferral: DeferralConfig, experts: Sequence[str] | None = None) -> None:
+    """Put a deferral config, and names of experts as labels, into the config of a Hugging Face model.
+
+    Args:
+        config: A ``transformers.PretrainedConfig``.
+        deferral: What to write.
+        experts: Names of the p experts, or none to keep the labels.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> config = SimpleNamespace(id2label={0: "a", 1: "b"})
+        >>> write_config(config, DeferralConfig((1.0, 2.0)), ["small", "large"])
+        >>> config.label2id
+        {'small': 0, 'large': 1}
+    """
+    if experts is not None:
+        config.id2label = {place: str(name) for place, name in enumerate(experts)}
+        config.label2id = {str(name): place for place, name in enumerate(experts)}
+    if len(config.id2label) != len(deferral.margins):
+        raise ShapeError(f"a model must have one label per expert, got {len(config.id2label)} labels and {len(deferral.margins)} margins.")
+    setattr(config, _KEY, {"schema": _SCHEMA, **asdict(deferral), "margins": list(deferral.margins)})
+
+
+def config_of(config: Any) -> DeferralConfig | None:
+    """The deferral config in the config of a Hugging Face model, or none where it has not been trained to defer.
+
+    Args:
+        config: A ``transformers.PretrainedConfig``.
+
+    Returns:
+        The deferral config, checked.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> config = SimpleNamespace(id2label={0: "small", 1: "large"})
+        >>> config_of(config) is None
+        True
+        >>> write_config(config, DeferralConfig((1.0, 2.0)))
+        >>> config_of(config).margins
+        (1.0, 2.0)
+    """
+    said = getattr(config, _KEY, None)
+    if said is None:
+        return None
+    known = set(DeferralConfig.__dataclass_fields__) | {"schema"}
+    if not isinstance(said, dict) or said.get("schema") != _SCHEMA or set(said) != known or not isinstance(said["margins"], list):
+        raise ArtifactError(
+            f"{_KEY!r} in a model's config must have schema {_SCHEMA} and its fields, got {said!r:.200}; upgrade mildroute."
+        )
+    found = DeferralConfig(
+        **{name: value for name, value in said.items() if name not in ("schema", "margins")}, margins=tuple(said["margins"])
+    )
+    if len(found.margins) != len(config.id2label):
+        raise ArtifactError(f"a model must have one margin per label, got {len(found.margins)} and {len(config.id2label)}; train it again.")
+    return found
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value > 0

