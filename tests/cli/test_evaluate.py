@@ -23,7 +23,10 @@ def test_figures_are_those_of_the_routers_own_choice(fitted: Fitted, mildroute: 
     dollars = 1000 * table.dollars[range(len(table)), choice].mean()  # type: ignore[index]
     assert found["evaluation"]["score"]["value"] == pytest.approx(score)
     assert found["evaluation"]["dollars_per_1000"]["value"] == pytest.approx(dollars)
-    assert found["promise"]["met"] is True
+    assert found["promise"]["verdict"] in ("met", "not decided")
+    assert found["warnings"] == [
+        "only 48 rows were measured: with fewer than 50, intervals are too narrow and p-values rough; measure more rows"
+    ]
 
 
 def test_another_price_weight_is_another_point(fitted: Fitted, mildroute: Callable[..., Any]) -> None:
@@ -58,4 +61,21 @@ def test_a_table_without_an_expert_of_the_router_is_refused(fitted: Fitted, tmp_
     table = CostTable.of({"input": ["a"], "score:small": [1], "score:other": [0]}).write(tmp_path / "other.parquet")
     result = mildroute("evaluate", fitted[0], table)
     assert result.exit_code == 2
-    assert "'large' is missing" in result.stderr
+    assert "no expert is called 'large'" in result.stderr
+
+
+def test_a_report_does_not_replace_what_is_no_page(fitted: Fitted, tmp_path: Path, mildroute: Callable[..., Any]) -> None:
+    (tmp_path / "table.csv").write_text("a,b")
+    result = mildroute("evaluate", fitted[0], fitted[1], "--report", tmp_path / "table.csv")
+    assert result.exit_code == 2
+    assert (tmp_path / "table.csv").read_text() == "a,b"
+
+
+def test_experts_that_the_router_does_not_know_need_no_price(fitted: Fitted, tmp_path: Path, mildroute: Callable[..., Any]) -> None:
+    columns = CostTable.read(fitted[1]).arrow.to_pydict()
+    columns = {name: values for name, values in columns.items() if not name.startswith("cost:")}
+    columns["score:third"] = columns["score:small"]
+    table = CostTable.of(columns).write(tmp_path / "three.parquet")
+    (tmp_path / "prices.json").write_text(json.dumps({"small": 1, "large": 10}))
+    result = mildroute("evaluate", fitted[0], table, "--prices", tmp_path / "prices.json", "--output-tokens", 10)
+    assert result.exit_code == 0, result.output

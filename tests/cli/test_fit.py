@@ -44,3 +44,49 @@ def test_without_dollars_quality_alone_counts_and_a_budget_is_refused(tmp_path: 
     refused = mildroute("fit", table, "--budget", 5, "--out", tmp_path / "router")
     assert refused.exit_code == 2
     assert "a budget of 5 needs dollars" in refused.stderr
+
+
+def test_the_table_itself_and_files_that_exist_are_not_written_over(table: Path, tmp_path: Path, mildroute: Callable[..., Any]) -> None:
+    copy = tmp_path / "costs.parquet"
+    copy.write_bytes(table.read_bytes())
+    other = tmp_path / "other.csv"
+    other.write_text("precious")
+    for target, words in (
+        (copy, "must not be the table itself"),
+        (other, "must be a new file"),
+        (tmp_path / "x.xlsx", "must be a file that ends in"),
+    ):
+        result = mildroute("fit", copy, "--out", tmp_path / "router", "--hold-out", target)
+        assert result.exit_code == 2
+        assert words in result.stderr
+    assert copy.read_bytes() == table.read_bytes()
+    assert other.read_text() == "precious"
+
+
+def test_a_fit_that_fails_leaves_no_held_out_rows(table: Path, tmp_path: Path, mildroute: Callable[..., Any]) -> None:
+    result = mildroute("fit", table, "--budget", 0.1, "--out", tmp_path / "router", "--hold-out", tmp_path / "held.parquet")
+    assert result.exit_code == 3
+    assert not (tmp_path / "held.parquet").exists()
+
+
+def test_a_folder_that_is_no_router_is_refused_before_the_fit(table: Path, tmp_path: Path, mildroute: Callable[..., Any]) -> None:
+    (tmp_path / "precious.txt").write_text("keep")
+    result = mildroute("fit", table, "--out", tmp_path)
+    assert result.exit_code == 2
+    assert "precious.txt" in result.stderr
+
+
+def test_the_tables_own_split_is_kept(tmp_path: Path, mildroute: Callable[..., Any]) -> None:
+    columns = small_table(120, dollars=False).arrow.to_pydict()
+    columns["split"] = ["test" if row % 3 == 0 else "train" for row in range(120)]
+    table = CostTable.of(columns).write(tmp_path / "costs.parquet")
+    result = mildroute("fit", table, "--out", tmp_path / "router", "--hold-out", tmp_path / "held.csv")
+    assert result.exit_code == 0, result.output
+    assert "mildroute evaluate" in result.output
+    assert CostTable.read(tmp_path / "held.csv").query_ids == [columns["query_id"][row] for row in range(0, 120, 3)]
+
+
+def test_answer_tokens_without_prices_are_refused(table: Path, tmp_path: Path, mildroute: Callable[..., Any]) -> None:
+    result = mildroute("fit", table, "--output-tokens", 5, "--out", tmp_path / "router")
+    assert result.exit_code == 2
+    assert "needs --prices" in result.stderr

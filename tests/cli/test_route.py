@@ -19,7 +19,7 @@ def test_the_last_line_is_the_expert(fitted: Fitted, mildroute: Callable[..., An
 
 
 def test_a_file_gives_one_decision_a_line(fitted: Fitted, tmp_path: Path, mildroute: Callable[..., Any]) -> None:
-    (tmp_path / "many.txt").write_text("sing a song\n\nadd 1\n")
+    (tmp_path / "many.txt").write_text("sing a song\nadd 1\n")
     (tmp_path / "many.jsonl").write_text('{"input": "sing a song"}\n{"text": "add 1"}\n')
     plain, lines = (mildroute("route", fitted[0], "--file", tmp_path / name).stdout.splitlines() for name in ("many.txt", "many.jsonl"))
     assert plain == lines
@@ -49,3 +49,17 @@ def test_a_text_or_a_file_is_needed_but_not_both(fitted: Fitted, mildroute: Call
 def test_a_router_over_vectors_cannot_read_texts(tmp_path: Path, mildroute: Callable[..., Any]) -> None:
     save(BestSingleRouter().fit([[0.0]], [[0, 1]]), tmp_path / "router")
     assert "reads vectors, not texts" in mildroute("route", tmp_path / "router", "a text").stderr
+
+
+def test_files_that_we_write_are_read_whatever_separators_they_hold(fitted: Fitted, tmp_path: Path, mildroute: Callable[..., Any]) -> None:
+    (tmp_path / "many.json").write_text("\ufeff" + json.dumps({"input": "sing a\u2028song"}, ensure_ascii=False) + "\n", encoding="utf-8")
+    result = mildroute("route", fitted[0], "--file", tmp_path / "many.json")
+    assert result.exit_code == 0, result.output
+    assert len(result.stdout.splitlines()) == 1
+
+
+def test_an_empty_line_is_no_input(fitted: Fitted, tmp_path: Path, mildroute: Callable[..., Any]) -> None:
+    (tmp_path / "many.txt").write_text("add 1\n\nadd 2\n")
+    result = mildroute("route", fitted[0], "--file", tmp_path / "many.txt")
+    assert result.exit_code == 2
+    assert "an empty line 2" in result.stderr

@@ -15,6 +15,7 @@ from mildroute.encoders.text_router import TextRouter
 from mildroute.encoders.tfidf import TfidfEncoder
 from mildroute.errors import ArgumentError, ShapeError
 from mildroute.evaluation.comparison import Comparison, compare, default_routers
+from mildroute.evaluation.frontier import oracle_point
 from mildroute.evaluation.metrics import deferral_loss
 from mildroute.routers.base import RouterMixin
 from mildroute.routers.frontier import FrontierRouter
@@ -113,6 +114,24 @@ def test_columns_and_dict_are_fit_for_json(found: Comparison) -> None:
     assert columns["deferral_loss_low"][0] == found.rows[0].deferral_loss.low
     assert columns["difference"][0] is None
     json.dumps([columns, found.as_dict()], allow_nan=False)
+
+
+def test_few_test_rows_are_warned_of(found: Comparison) -> None:
+    assert found.warnings == (
+        "only 48 rows were measured: with fewer than 50, intervals are too narrow and p-values rough; measure more rows",
+    )
+    assert found.as_dict()["warnings"] == list(found.warnings)
+    assert compare(table(), {"linear regression": RegressionRouter()}, test=0.3).warnings == ()
+
+
+def test_the_oracle_and_the_best_single_do_not_depend_on_the_order_of_experts() -> None:
+    whole = table()
+    for order in (["small", "large", "poet"], ["large", "poet", "small"]):
+        found = compare(whole.select(order), {"linear regression": RegressionRouter()})
+        assert found.test is not None
+        bill = found.row("oracle").dollars_per_1000
+        assert bill is not None
+        assert bill.value == pytest.approx(oracle_point(found.test.scores, found.test.dollars).dollars_per_1000)
 
 
 def test_the_same_seed_gives_the_same_figures() -> None:

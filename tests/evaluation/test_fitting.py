@@ -10,6 +10,7 @@ from mildroute.costs.table import CostTable
 from mildroute.encoders.tfidf import TfidfEncoder
 from mildroute.errors import ArgumentError, TableError, UnreachableTargetError
 from mildroute.evaluation.fitting import Target, fit_table, price_grid
+from mildroute.routers.frontier import FrontierRouter
 
 TABLE = small_table()
 
@@ -23,6 +24,12 @@ def test_the_grid_goes_from_quality_alone_to_money_alone() -> None:
 
 def test_experts_of_one_price_need_no_grid() -> None:
     assert price_grid(np.ones((2, 3))) == (0.0, 1.0)
+    assert price_grid(np.zeros((2, 3))) == (0.0, 1.0)
+    assert price_grid(np.array([[0.1 + 0.2, 0.3]])) == (0.0, 1.0)  # rounding is no difference
+
+
+def test_experts_that_cost_the_same_on_the_whole_and_not_on_each_row_need_a_grid() -> None:
+    assert price_grid(np.array([[0.1, 0.2], [0.2, 0.1]])) == price_grid(np.array([[0.1, 0.2], [0.1, 0.2]]))
 
 
 def test_a_dearer_target_gives_a_better_score() -> None:
@@ -41,8 +48,24 @@ def test_a_price_weight_is_taken_as_it_is_and_kept() -> None:
     assert list(fitted.router.experts_) == ["small", "large"]
 
 
-def test_without_a_target_the_cheapest_point_of_nearly_full_quality_is_taken_or_quality_alone() -> None:
+def test_without_a_target_the_cheapest_point_of_nearly_full_quality_is_taken() -> None:
     assert "99%" in fit_table(TABLE).note
+
+
+def test_where_no_quality_can_be_promised_the_cheapest_point_as_good_as_the_best_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two experts right on independent halves of 80 rows, whatever the text says: the dear one is not shown to be better."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise UnreachableTargetError("out of reach")
+
+    monkeypatch.setattr(FrontierRouter, "for_quality", refuse)
+    rng = np.random.default_rng(0)
+    noise = {f"score:{name}": (rng.random(80) < 0.5).astype(float) for name in ("dear", "cheap")}
+    bills = {"cost:dear": [0.01] * 80, "cost:cheap": [0.001] * 80}
+    fitted = fit_table(CostTable.of({"input": [f"word{row}" for row in range(80)], **noise, **bills}))
+    assert fitted.point is not None
+    assert "not told apart from the best" in fitted.note
+    assert fitted.point.dollars_per_1000 == pytest.approx(1)
 
 
 def test_a_target_out_of_reach_is_said() -> None:

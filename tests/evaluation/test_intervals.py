@@ -125,9 +125,13 @@ def test_the_p_value_of_equal_groups_is_that_of_the_group_means() -> None:
     assert found.p_value == pytest.approx(ttest_rel(*means).pvalue)
 
 
-def test_equal_sides_differ_by_nothing_and_a_constant_gap_is_certain() -> None:
+def test_equal_sides_differ_by_nothing_and_a_constant_gap_has_the_p_value_of_flipped_signs() -> None:
     assert paired_difference([1.0, 2.0], [1.0, 2.0]).p_value == 1
-    assert paired_difference([1.0, 2.0], [0.5, 1.5]).p_value == 0
+    # all signs up or all down: 2 of 2 ** n
+    assert paired_difference([1.0, 2.0], [0.5, 1.5]).p_value == 0.5
+    assert paired_difference([0.0] * 4, [1.0] * 4).p_value == 0.125
+    assert paired_difference([0.3] * 4, [0.1] * 4, ["a", "a", "b", "b"]).p_value == 0.5
+    assert paired_difference([0.1 * k for k in range(10)], [0.1 * k - 0.7 for k in range(10)]).p_value == 2**-9  # but for rounding
 
 
 def test_holm_by_hand_and_never_in_another_order() -> None:

@@ -27,9 +27,20 @@ def test_regret_is_what_is_paid_beyond_the_cheapest_expert() -> None:
 
 
 def test_best_single_and_oracle_by_hand() -> None:
-    # column sums 2.5, 1.25, 2.25; lowest of each row 0, 0, .5, .25, ties to the highest index
+    # column sums 2.5, 1.25, 2.25; lowest of each row 0, 0, .5, .25, ties to the lowest index
     assert best_single(COSTS) == 1
-    assert oracle(COSTS).tolist() == [0, 2, 2, 1]
+    assert oracle(COSTS).tolist() == [0, 1, 0, 1]
+
+
+def test_equal_costs_are_told_apart_by_dollars_whatever_the_order_of_columns() -> None:
+    costs, dollars = np.array([[0.0, 0.0, 1.0], [0.5, 0.5, 0.0]]), np.array([[3.0, 1.0, 0.0], [1.0, 3.0, 5.0]])
+    for order in ([0, 1, 2], [2, 1, 0], [1, 2, 0]):
+        chosen = oracle(costs[:, order], dollars[:, order])
+        assert dollars_per_1000(dollars[:, order], chosen) == 1000 * (1 + 5) / 2
+    # the first two cost .25 each on average, the dearer one 6 dollars in all and the cheaper one 4
+    cheaper = dollars + np.array([[2.0, 0, 0], [0.0, 0, 0]])
+    assert [best_single(costs[:, order], cheaper[:, order]) for order in ([0, 1], [1, 0])] == [1, 0]
+    assert best_single(costs) == 0
 
 
 def test_gap_closed_by_hand() -> None:

@@ -48,6 +48,54 @@ def test_a_quality_is_bought_as_cheaply_as_possible(fraction: float, weight: flo
     assert steady().for_quality(fraction - 1e-9, 0.95, 1000).price_weight == weight
 
 
+def noisy(rows: int = 300) -> tuple[np.ndarray, np.ndarray]:
+    """Errors of a dear and a cheap expert that are right on the same two of three rows, and their dollars."""
+    wrong = np.arange(rows) % 3 == 0
+    return np.stack([wrong, wrong], axis=1).astype(float), np.tile([0.01, 0.001], (rows, 1))
+
+
+def test_experts_right_on_the_same_rows_are_equals_however_few_the_rows() -> None:
+    errors, dollars = noisy()
+    curve = curve_of(np.array([0.0, 10.0]), np.repeat([[0], [1]], 300, axis=1), errors, dollars)
+    assert curve.for_quality(1.0, 0.95, 1000).price_weight == 10
+    assert curve.for_quality(1.0, 0.95, 1000).score == pytest.approx(2 / 3)
+
+
+def test_a_quality_is_compared_on_the_same_rows() -> None:
+    """One of 300 rows is lost beside the best expert, .5% of its score of two thirds; each score alone is sure to 5% only."""
+    errors, dollars = noisy()
+    errors[1, 1] = 1.0
+    curve = curve_of(np.array([0.0, 10.0]), np.repeat([[0], [1]], 300, axis=1), errors, dollars)
+    assert curve.best_error == pytest.approx(1 / 3)
+    assert curve.for_quality(0.98, 0.95, 1000).price_weight == 10
+    assert curve.for_quality(0.999, 0.95, 1000).price_weight == 0
+
+
+def test_the_best_single_expert_is_found_anew_in_each_resample_with_the_points() -> None:
+    errors, dollars = noisy()
+    errors[:, 0] = np.roll(errors[:, 0], 1)  # as many errors on other rows
+    for order in ([0, 1], [1, 0]):
+        curve = curve_of(np.array([0.0, 1.0]), np.repeat([[0], [1]], 300, axis=1), errors[:, order], dollars[:, order])
+        np.testing.assert_allclose(curve.best_error_replicates, curve.error_replicates.min(axis=1))
+
+
+def test_of_points_of_equal_error_a_budget_takes_the_cheaper() -> None:
+    errors, dollars = noisy()
+    for choices in ([[0], [1]], [[1], [0]]):
+        curve = curve_of(np.array([0.0, 10.0]), np.repeat(choices, 300, axis=1), errors, dollars)
+        assert curve.for_budget(100, 0.95, 1000).dollars_per_1000 == pytest.approx(1)
+        assert curve.for_share(0, 1.0, 0.95, 1000).dollars_per_1000 == pytest.approx(1)
+
+
+def test_the_cheapest_point_not_told_apart_from_the_best_is_found() -> None:
+    """Beside the best point the next loses 1 of 300 rows and the last one 60: only the first loss may be luck."""
+    errors = np.zeros((300, 3))
+    errors[0, 1], errors[:60, 2] = 1, 1
+    curve = curve_of(np.array([0.0, 1.0, 2.0]), np.repeat([[0], [1], [2]], 300, axis=1), errors, np.tile([0.01, 0.003, 0.001], (300, 1)))
+    assert curve.for_best(0.95, 1000).price_weight == 1
+    assert steady().for_best(0.95, 1000).price_weight == 0
+
+
 def test_a_share_is_kept_at_the_lowest_error() -> None:
     assert steady().for_share(0, 0.5, 0.95, 1000).price_weight == 10
     assert steady().for_share(1, 0.5, 0.95, 1000).price_weight == 0

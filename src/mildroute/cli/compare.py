@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mildroute.cli.options import AsJson, Encoder, Experts, Missing, OutputTokens, Prices, PriceWeight, Seed, Source, TestShare
+from mildroute.cli.options import AsJson, By, Encoder, Experts, Missing, OutputTokens, Prices, PriceWeight, Seed, Source, TestShare
 from mildroute.cli.output import print_json, print_notes, print_table, progress_bar
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ def compare_routers(
     price_weight: PriceWeight = 0.0,
     encoder: Encoder = "auto",
     test: TestShare = 0.2,
+    by: By = "auto",
     seed: Seed = 0,
     missing: Missing = "refuse",
     as_json: AsJson = False,
@@ -29,13 +30,21 @@ def compare_routers(
 
     Example: mildroute compare costs.parquet --price-weight 10
     """
-    from mildroute.cli.loading import load_table
+    from mildroute.cli.loading import load_table, split_of
     from mildroute.encoders.named import encoder_named
     from mildroute.evaluation.comparison import compare
 
     table = load_table(source, experts=experts, prices=prices, output_tokens=output_tokens, missing=missing)
     with progress_bar("compare") as tell:
-        found = compare(table, encoder=encoder_named(encoder), price_weight=price_weight, test=test, seed=seed, progress=tell)
+        found = compare(
+            table,
+            encoder=encoder_named(encoder),
+            price_weight=price_weight,
+            test=test,
+            seed=seed,
+            by=split_of(table, by),
+            progress=tell,
+        )
     if as_json:
         print_json(found.as_dict())
     else:
@@ -50,22 +59,23 @@ def show_comparison(found: Comparison) -> None:
         >>> show_comparison(Comparison((), "MildRouter", "large", ("small", "large"), 80, 20, {}, {}, None))  # doctest: +ELLIPSIS
         80 queries to learn from, 20 to measure...
     """
-    rows = []
-    for row in sorted(found.rows, key=lambda row: row.deferral_loss.value):
-        loss = row.deferral_loss
-        rows.append(
-            [
-                f"{row.name} ({found.best_single})" if row.name == "best single" else row.name,
-                f"{loss.value:.4f} [{loss.low:.4f}, {loss.high:.4f}]",
-                f"{row.score.value:.3f}",
-                "" if row.dollars_per_1000 is None else f"{row.dollars_per_1000.value:.4g}",
-                f"{row.gap_closed.value:.1%}",
-                f"{row.worst_recall:.2f}",
-                "" if row.holm_p_value is None else _against(row.difference.value if row.difference else 0.0, row.holm_p_value),
-            ]
-        )
+    from mildroute.evaluation.wording import shown, shown_interval
+
+    rows = [
+        [
+            f"{row.name} ({found.best_single})" if row.name == "best single" else row.name,
+            shown_interval(row.deferral_loss, "{:.4f}"),
+            shown(row.score.value, "{:.3f}"),
+            "" if row.dollars_per_1000 is None else shown(row.dollars_per_1000.value, "{:.4g}"),
+            shown(row.gap_closed.value, "{:.1%}"),
+            shown(row.worst_recall, "{:.2f}"),
+            "" if row.holm_p_value is None else _against(row.difference.value if row.difference else 0.0, row.holm_p_value),
+        ]
+        for row in sorted(found.rows, key=lambda row: row.deferral_loss.value)
+    ]
     head = ["router", "cost [95%]", "score", "$ per 1,000", "to oracle", "worst recall", "ours is"]
     print_table(f"{found.train_rows:,} queries to learn from, {found.test_rows:,} to measure", head, rows)
+    print_notes(found.warnings, mark="note:")
     print_notes(
         [
             "cost: error plus price weight times dollars; to oracle: share of the way from the best single expert;",
@@ -78,5 +88,5 @@ def show_comparison(found: Comparison) -> None:
 
 def _against(difference: float, p_value: float) -> str:
     if p_value > 0.05:
-        return "equal"
+        return "not told apart"
     return "better" if difference < 0 else "worse"

@@ -11,11 +11,13 @@ from mildroute.cli.compare import show_comparison
 from mildroute.cli.evaluate import write_report
 from mildroute.cli.options import AsJson, Seed
 from mildroute.cli.output import print_json, print_notes, progress_bar
+from mildroute.errors import ArgumentError
 
 __all__ = ["run_demo"]
 
 _PRICE_WEIGHT = 10.0
 _QUALITY = 0.97
+_LEFT = {"costs.parquet", "held_out.parquet", "report.html", "router"}
 
 
 def run_demo(
@@ -34,7 +36,7 @@ def run_demo(
     from mildroute.evaluation.fitting import Target, fit_table
     from mildroute.routers.artifact import save
 
-    out.mkdir(parents=True, exist_ok=True)
+    _check_folder(out)
     with progress_bar("train three experts") as tell:
         tell(0, 1, "")
         table = digits_table(seed)
@@ -64,3 +66,16 @@ def run_demo(
         ],
         mark="",
     )
+
+
+def _check_folder(out: Path) -> None:
+    """A new folder, or one that an earlier demo has left."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        others = {path.name for path in out.iterdir()} - _LEFT
+    except OSError as error:
+        raise ArgumentError(f"--out must be a folder that can be written to, got {str(out)!r}: {error.strerror}.") from error
+    if others:
+        raise ArgumentError(
+            f"--out must be a new folder or an earlier demo's, got {str(out)!r} with {sorted(others)[0]!r}; choose another."
+        )

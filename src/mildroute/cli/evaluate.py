@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mildroute.cli.options import AsJson, Missing, OutputTokens, Prices, Seed, Source
-from mildroute.cli.output import print_json, print_notes, print_table
+from mildroute.cli.output import print_json, print_notes, print_table, progress_bar
 
 if TYPE_CHECKING:
     from mildroute.evaluation.assessment import Assessment
@@ -40,8 +40,10 @@ def evaluate_router(
     from mildroute.routers.artifact import load_router
 
     router = load_router(folder)
-    table = load_table(source, prices=prices, output_tokens=output_tokens, missing=missing)
-    found = assess(router, table, price_weight=price_weight, seed=seed)  # type: ignore[arg-type]
+    table = load_table(source, experts=list(router.experts_), prices=prices, output_tokens=output_tokens, missing=missing)
+    with progress_bar("evaluate") as tell:
+        tell(0, 1, f"{len(table):,} queries")
+        found = assess(router, table, price_weight=price_weight, seed=seed)  # type: ignore[arg-type]
     if report is not None:
         write_report(found, report, {"router": str(folder), "table": source})
     if as_json:
@@ -60,14 +62,20 @@ def write_report(found: Assessment, target: Path, provenance: dict[str, str]) ->
     from mildroute.errors import ArgumentError
     from mildroute.evaluation.report import report_html
 
+    if target.exists() and not _is_page(target):
+        raise ArgumentError(f"a report may replace only another page, got {str(target)!r}, which is none; choose another place.")
     try:
         target.write_text(report_html(found, provenance=provenance), encoding="utf-8")
     except OSError as error:
         raise ArgumentError(f"the report cannot be written to {str(target)!r}: {error.strerror}; choose another place.") from error
 
 
+def _is_page(path: Path) -> bool:
+    return path.is_file() and path.read_bytes()[:100].lstrip().lower().startswith(b"<!doctype html")
+
+
 def _show(found: Assessment, report: Path | None) -> None:
-    from mildroute.evaluation.wording import shown
+    from mildroute.evaluation.wording import shown, shown_limits
 
     figures = found.evaluation
     lines = {
@@ -79,17 +87,12 @@ def _show(found: Assessment, report: Path | None) -> None:
         "way from best single to oracle": (figures.gap_closed, "{:.1%}"),
         "worst expert's recall": (figures.worst_recall, "{:.2f}"),
     }
-    rows = [
-        [name, shown(value.value, form), f"{shown(value.low, form)} to {shown(value.high, form)}"]
-        for name, (value, form) in lines.items()
-        if value is not None
-    ]
-    print_table(f"{figures.rows:,} queries, price weight {found.price_weight:.4g}", ["figure", "value", "95% interval"], rows)
-    shares = [[row.name, f"{row.share:.1%}", f"{row.oracle_share:.1%}", f"{row.recall.value:.2f}"] for row in figures.per_expert]
+    rows = [[name, shown(value.value, form), shown_limits(value, form)] for name, (value, form) in lines.items() if value is not None]
+    print_table(found.title, ["figure", "value", "95% interval"], rows)
+    shares = [[row.name, f"{row.share:.1%}", f"{row.oracle_share:.1%}", shown(row.recall.value, "{:.2f}")] for row in figures.per_expert]
     print_table("", ["expert", "router sends", "oracle sends", "recall"], sorted(shares, key=lambda row: -float(row[1].rstrip("%"))))
     notes = [] if found.savings is None else [found.savings.sentence]
     if found.promise is not None:
-        measured = found.promise.measured
-        verdict = "met" if found.promise.met else "missed"
-        notes.append(f"target {found.promise.target}: {verdict} ({measured.value:.4g} [{measured.low:.4g}, {measured.high:.4g}])")
+        notes.append(f"target {found.promise.target}: {found.promise.verdict}, measured {found.promise.words}")
+    print_notes(found.warnings, mark="note:")
     print_notes(notes + ([f"report: {report}"] if report else []), mark="")

@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mildroute.cli.options import AsJson, Encoder, Experts, Missing, OutputTokens, Prices, Seed, Source, TestShare
+from mildroute.cli.options import AsJson, By, Encoder, Experts, Missing, OutputTokens, Prices, Seed, Source, TestShare
 from mildroute.cli.output import print_json, print_notes, print_table, progress_bar
 from mildroute.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from mildroute.costs.table import CostTable
     from mildroute.evaluation.fitting import Fitted, Target
+    from mildroute.routers.operating import OperatingPoint
 
 __all__ = ["fit_router"]
+
+_SUFFIXES = (".parquet", ".csv", ".jsonl")
 
 
 def fit_router(
@@ -25,8 +29,10 @@ def fit_router(
         float | None, typer.Option("--quality", help="At least this share of the best single expert's score.", min=0)
     ] = None,
     price_weight: Annotated[float | None, typer.Option("--price-weight", help="How many errors one dollar is worth.", min=0)] = None,
-    hold_out: Annotated[Path | None, typer.Option("--hold-out", help="Keep rows apart for evaluate and write them here.")] = None,
+    hold_out: Annotated[str | None, typer.Option("--hold-out", help="Keep rows apart for evaluate and write them to this file.")] = None,
     test: TestShare = 0.2,
+    by: By = "auto",
+    force: Annotated[bool, typer.Option("--force", help="Replace the file of --hold-out if it exists.")] = False,
     experts: Experts = None,
     prices: Prices = None,
     output_tokens: OutputTokens = None,
@@ -39,27 +45,49 @@ def fit_router(
 
     Example: mildroute fit costs.parquet --budget 1.5 --out router --hold-out held_out.parquet
     """
-    from mildroute.cli.loading import load_table
+    from mildroute.cli.loading import load_table, split_of
     from mildroute.encoders.named import encoder_named
     from mildroute.evaluation.fitting import fit_table
-    from mildroute.routers.artifact import save
+    from mildroute.routers.artifact import check_replaceable, save
 
     target = _target(budget, quality, price_weight)
+    check_replaceable(out)
+    _check_hold_out(hold_out, source, force)
     table = load_table(source, experts=experts, prices=prices, output_tokens=output_tokens, missing=missing)
-    train = table
-    if hold_out is not None:
-        train, held = table.split(test, seed=seed)
-        held.write(hold_out)
+    train, held = (table, None) if hold_out is None else table.split(test, by=split_of(table, by), seed=seed)
     with progress_bar("fit") as tell:
         fitted = fit_table(train, encoder=encoder_named(encoder), target=target, seed=seed, progress=tell)
-    card: dict[str, object] = {"notes": f"Operating point: {fitted.note}. Table's content hash: {train.content_hash}."}
-    if train.prices is not None:
-        card["prices"] = train.prices.as_dict()
-    folder = save(fitted.router, out, card=card)
+    folder = save(fitted.router, out, card=_card(fitted, train))
+    if held is not None and hold_out is not None:
+        # Last, so that rows kept apart always belong to the router beside them.
+        held.write(hold_out)
     if as_json:
         print_json(_as_dict(fitted, folder, len(train)))
     else:
         _show(fitted, folder, len(train), hold_out)
+
+
+def _check_hold_out(hold_out: str | None, source: str, force: bool) -> None:
+    if hold_out is None:
+        return
+    if Path(hold_out).suffix not in _SUFFIXES:
+        raise ArgumentError(f"--hold-out must be a file that ends in {', '.join(_SUFFIXES)}, got {hold_out!r}.")
+    if Path(source).exists() and Path(hold_out).resolve() == Path(source).resolve():
+        raise ArgumentError(f"--hold-out must not be the table itself, got {hold_out!r}; choose another file.")
+    if Path(hold_out).exists() and not force:
+        raise ArgumentError(f"--hold-out must be a new file, got {hold_out!r}, which exists; remove it, or add --force.")
+
+
+def _card(fitted: Fitted, train: CostTable) -> dict[str, object]:
+    card: dict[str, object] = {"notes": f"Operating point: {fitted.note}.", "rows": len(train)}
+    if train.prices is not None:
+        listed = {name: {"input": price.input, "output": price.output} for name, price in train.prices.prices.items()}
+        about = {"date": train.prices.date, "source": train.prices.source}
+        card["prices"] = {key: value for key, value in about.items() if value} | {
+            "unit": "dollars per million tokens",
+            "experts": {name: listed[name] for name in train.experts},
+        }
+    return card
 
 
 def _target(budget: float | None, quality: float | None, price_weight: float | None) -> Target | None:
@@ -79,12 +107,17 @@ def _as_dict(fitted: Fitted, folder: Path, rows: int) -> dict[str, object]:
     return {"router": str(folder), "rows": rows, "experts": list(fitted.router.experts_), "point": point, "note": fitted.note}
 
 
-def _show(fitted: Fitted, folder: Path, rows: int, hold_out: Path | None) -> None:
+def _show(fitted: Fitted, folder: Path, rows: int, hold_out: str | None) -> None:
     typer.echo(f"router in {folder}, learnt from {rows:,} queries")
-    point = fitted.point
-    if point is None:
+    if fitted.point is None:
         print_notes([fitted.note], mark="")
-        return
+    else:
+        _show_point(fitted, fitted.point)
+    if hold_out is not None:
+        typer.echo(f"measure it: mildroute evaluate {folder} {hold_out} --report report.html")
+
+
+def _show_point(fitted: Fitted, point: OperatingPoint) -> None:
     low, high = point.dollars_interval
     print_notes(
         [
@@ -96,5 +129,3 @@ def _show(fitted: Fitted, folder: Path, rows: int, hold_out: Path | None) -> Non
     )
     shares = zip(fitted.router.experts_, point.shares, strict=True)
     print_table("", ["expert", "share"], [[name, f"{share:.1%}"] for name, share in sorted(shares, key=lambda pair: -pair[1])])
-    if hold_out is not None:
-        typer.echo(f"measure it: mildroute evaluate {folder} {hold_out} --report report.html")

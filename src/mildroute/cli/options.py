@@ -7,11 +7,13 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-__all__ = ["AsJson", "Encoder", "Experts", "Missing", "OutputTokens", "PriceWeight", "Prices", "Seed", "Source", "TestShare"]
+__all__ = ["AsJson", "By", "Encoder", "Experts", "Missing", "OutputTokens", "PriceWeight", "Prices", "Seed", "Source", "TestShare"]
 
 Source: TypeAlias = Annotated[str, typer.Argument(metavar="TABLE", help="Cost table: Parquet, CSV or JSON lines; a file, folder or URL.")]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of tables for people.")]
-Experts: TypeAlias = Annotated[str | None, typer.Option("--experts", help="Keep only these experts: names with commas between.")]
+Experts: TypeAlias = Annotated[
+    str | None, typer.Option("--experts", help="Keep only these experts: names with commas between, none of which has a comma in it.")
+]
 Prices: TypeAlias = Annotated[
     Path | None, typer.Option("--prices", help="JSON or CSV with dollars per million tokens (expert, input, output).")
 ]
@@ -21,7 +23,15 @@ OutputTokens: TypeAlias = Annotated[
 Missing: TypeAlias = Annotated[str, typer.Option("--missing", help="A missing score: refuse, wrong (counts as 0) or drop (the row).")]
 PriceWeight: TypeAlias = Annotated[float, typer.Option("--price-weight", help="How many errors one dollar is worth.", min=0)]
 Encoder: TypeAlias = Annotated[
-    str, typer.Option("--encoder", help="auto, tfidf, tfidf-sparse, hashing, numbers, minilm, minilm-int8, or a sentence model's folder.")
+    str,
+    typer.Option(
+        "--encoder",
+        help="auto, tfidf, tfidf-sparse, hashing, numbers, minilm, minilm-int8, a sentence model's folder or hub name; + joins several.",
+    ),
 ]
-Seed: TypeAlias = Annotated[int, typer.Option("--seed", help="Seed of splits, folds and clusterings.")]
+Seed: TypeAlias = Annotated[int, typer.Option("--seed", help="Seed of splits, folds and clusterings.", min=0, max=2**32 - 1)]
+By: TypeAlias = Annotated[
+    str,
+    typer.Option("--by", help="How to split: random, group, time, column ('split' says train or test), or auto: column if there is one."),
+]
 TestShare: TypeAlias = Annotated[float, typer.Option("--test", help="Share of the rows to measure on.", min=0.01, max=0.9)]

@@ -9,10 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from mildroute.cli.options import AsJson
-from mildroute.cli.output import print_json, print_table
+from mildroute.cli.output import print_json, print_table, progress_bar
 from mildroute.errors import ArgumentError
 
 __all__ = ["route_inputs"]
+
+_JSON = (".json", ".jsonl", ".ndjson")
 
 
 def route_inputs(
@@ -33,7 +35,9 @@ def route_inputs(
     if (text is None) == (file is None):
         raise ArgumentError("give a TEXT or --file, one of them.")
     inputs = [text] if file is None else _lines(file)
-    decisions = _decisions(load_router(folder), inputs, price_weight)
+    with progress_bar("route") as tell:
+        tell(0, 1, f"{len(inputs):,} inputs")
+        decisions = _decisions(load_router(folder), inputs, price_weight)
     if as_json or file is not None:
         _print_decisions(decisions, one=file is None)
     else:
@@ -66,12 +70,16 @@ def _print_decisions(decisions: list[dict[str, Any]], *, one: bool) -> None:
 
 def _lines(path: Path) -> list[str]:
     try:
-        lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        # Only a line feed ends a line: JSON may hold other separators.
+        lines = path.read_bytes().decode("utf-8-sig").removesuffix("\n").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ArgumentError(f"{str(path)!r} must be a readable text file, got: {error}.") from error
-    if not lines:
-        raise ArgumentError(f"{str(path)!r} must have at least one line, got none.")
-    return [_input_of(line, place) for place, line in enumerate(lines, 1)] if path.suffix in {".jsonl", ".ndjson"} else lines
+    for place, line in enumerate(lines, 1):
+        if not line.strip():
+            raise ArgumentError(f"every line must be an input, got an empty line {place} of {str(path)!r}; remove it.")
+    return (
+        [_input_of(line, place) for place, line in enumerate(lines, 1)] if path.suffix in _JSON else [line.rstrip("\r") for line in lines]
+    )
 
 
 def _input_of(line: str, place: int) -> str:

@@ -207,7 +207,7 @@ class _Pass:
             rows=tally.rows,
             experts=tuple(self._expert(place, name) for place, name in enumerate(names)),
             price_weight=float(self.price_weight),
-            best_single=names[int(costs.argmin())],
+            best_single=names[int(np.lexsort((tally.dollars, costs.round(12)))[0])],  # of equals the cheapest, then the first
             best_single_cost=float(costs.min()),
             oracle_score=tally.oracle_score / tally.rows,
             oracle_dollars_per_1000=1000 * tally.oracle_dollars / tally.rows if self.has_dollars else None,

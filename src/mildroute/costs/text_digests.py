@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-__all__ = ["digests", "fingerprints"]
+__all__ = ["digests", "fingerprints", "text_fingerprints"]
 
 _WIDTHS = (64, 256, 1024, 4096, 16_384, 65_536)
 _WORD = 8
@@ -52,6 +52,24 @@ def fingerprints(marks: NDArray[np.uint64]) -> NDArray[np.uint64]:
     mixed = marks[:, 1] * _GOLDEN
     mixed ^= mixed >> np.uint64(32)
     return np.asarray(mixed + marks[:, 0])
+
+
+def text_fingerprints(table: Any) -> NDArray[np.int64]:
+    """Fingerprints of a table's inputs as signed numbers, which an artifact can hold.
+
+    Args:
+        table: A ``CostTable`` with inputs.
+
+    Returns:
+        Shape (n,).
+
+    Example:
+        >>> from mildroute.costs.table import CostTable
+        >>> table = CostTable.of({"input": ["a", "b"], "score:a": [1, 0], "score:b": [0, 1]})
+        >>> text_fingerprints(table).shape
+        (2,)
+    """
+    return fingerprints(digests(table.arrow.column("input"))).view(np.int64)
 
 
 def _of_block(block: pa.Array) -> NDArray[np.uint64]:

@@ -50,7 +50,7 @@ def write_table(table: pa.Table, target: str | Path, *, shards: int = 1) -> Path
             _write_file(table, system, path, SUFFIXES[suffix])
         else:
             _write_folder(table, system, path, shards)
-    except OSError as error:
+    except (OSError, pa.ArrowException) as error:
         raise TableError(f"the table cannot be written to {str(target)!r}: {one_line(error)}.") from error
     return str(target) if "://" in str(target) else Path(target)
 

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mildroute.costs.table import CostTable
+from mildroute.costs.text_digests import text_fingerprints
 from mildroute.encoders.text_router import TextRouter
 from mildroute.errors import ArgumentError, TableError
+from mildroute.evaluation.caution import few_rows
 from mildroute.evaluation.evaluate import Evaluation, evaluate_choice
 from mildroute.evaluation.frontier import Frontier, frontier_of
 from mildroute.evaluation.hull import Point
+from mildroute.evaluation.metrics import best_single, paid
 from mildroute.evaluation.plain import as_plain
-from mildroute.evaluation.replicates import Interval
+from mildroute.evaluation.replicates import Interval, resample
 from mildroute.evaluation.saving import Savings, savings
+from mildroute.evaluation.wording import shown_interval
 from mildroute.routers.frontier import FrontierRouter
 
 __all__ = ["Assessment", "Promise", "assess"]
@@ -30,19 +34,24 @@ class Promise:
 
     Attributes:
         target: In words.
-        promised: The value that was to be met.
-        measured: The value on these rows.
-        met: Whether the interval of what was measured reaches the promise.
+        promised: The value that was to be met: dollars per 1,000 queries, or a share of the best single expert's score.
+        measured: The same on these rows; both scores of a share are resampled together.
+        verdict: ``"met"`` or ``"missed"`` where the whole interval says so, else ``"not decided"``.
 
     Example:
-        >>> Promise("at most 2 dollars per 1,000 queries", 2.0, Interval(1.9, 1.8, 2.0), True).met
-        True
+        >>> Promise("at most 2 dollars per 1,000 queries", 2.0, Interval(1.9, 1.8, 2.0), "met").verdict
+        'met'
     """
 
     target: str
     promised: float
     measured: Interval
-    met: bool
+    verdict: Literal["met", "not decided", "missed"]
+
+    @property
+    def words(self) -> str:
+        """What was measured, as the target puts it."""
+        return shown_interval(self.measured, "{:.1%}" if "%" in self.target else "{:.4g}")
 
 
 @dataclass(frozen=True)
@@ -56,6 +65,7 @@ class Assessment:
         frontier: Money against quality along the router's price weights, or none without dollars.
         savings: What is saved against the best single expert, or none without dollars.
         promise: What the operating point was chosen for, or none.
+        warnings: What a reader of the figures must know, in sentences.
 
     Example:
         >>> Assessment.__dataclass_fields__["promise"].name
@@ -68,6 +78,18 @@ class Assessment:
     frontier: Frontier | None
     savings: Savings | None
     promise: Promise | None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def price_weight_used(self) -> float:
+        """The price weight in the costs measured: 0 where the table has no dollars, whatever the router weighs."""
+        return 0.0 if self.table.dollars is None else self.price_weight
+
+    @property
+    def title(self) -> str:
+        """What the figures are of, in a few words."""
+        weighed = self.price_weight == self.price_weight_used
+        return f"{len(self.table):,} queries, {f'price weight {self.price_weight:.4g}' if weighed else 'error alone'}"
 
     @property
     def chosen(self) -> Point | None:
@@ -80,10 +102,12 @@ class Assessment:
         saved = None if self.savings is None else as_plain(self.savings) | {"sentence": self.savings.sentence}
         return {
             "price_weight": self.price_weight,
+            "price_weight_used": self.price_weight_used,
             "evaluation": self.evaluation.as_dict(),
             "frontier": None if self.frontier is None else as_plain(self.frontier.points),
             "savings": saved,
             "promise": as_plain(self.promise) if self.promise else None,
+            "warnings": list(self.warnings),
             "content_hash": self.table.content_hash,
         }
 
@@ -136,8 +160,9 @@ def assess(router: TextRouter, table: CostTable, *, price_weight: float | None =
     frontier = None
     if frontier_router is not None and aligned.dollars is not None:
         frontier = _frontier(frontier_router, aligned, vectors, seed)
-    promise = _promise(router, frontier_router, found, price_weight is None)
-    return Assessment(aligned, found, weight, frontier, saved, promise)
+    target = getattr(router, "target_", None) if frontier_router is not None and price_weight is None else None
+    promise = None if target is None else _promise(target["kind"], float(target["value"]), aligned, choice, seed)
+    return Assessment(aligned, found, weight, frontier, saved, promise, (*_warnings(aligned, weight), *_seen_rows(router, aligned)))
 
 
 def _aligned(table: CostTable, experts: list[str]) -> CostTable:
@@ -163,15 +188,35 @@ def _frontier(router: FrontierRouter, table: CostTable, vectors: Any, seed: int)
     return frontier_of(choices, table.scores, table.dollars, price_weights=weights.tolist(), experts=table.experts, seed=seed)
 
 
-def _promise(router: TextRouter, frontier: FrontierRouter | None, found: Evaluation, own: bool) -> Promise | None:
-    target = getattr(router, "target_", None)
-    if frontier is None or target is None or not own or found.dollars_per_1000 is None:
-        return None
-    if target["kind"] == "budget":
-        words, promised = f"at most {target['value']:g} dollars per 1,000 queries", float(target["value"])
-        return Promise(words, promised, found.dollars_per_1000, found.dollars_per_1000.low <= promised)
-    if target["kind"] == "quality":
-        best = max(row.score for row in found.per_expert)
-        words, promised = f"at least {target['value']:.1%} of the best single expert's score", target["value"] * best
-        return Promise(words, promised, found.score, found.score.high >= promised)
+def _promise(kind: str, promised: float, table: CostTable, choice: NDArray[np.intp], seed: int) -> Promise | None:
+    if kind == "budget" and table.dollars is not None:
+        bill = resample({"dollars": 1000 * paid(table.dollars, choice)}, seed=seed).interval("dollars")
+        words = f"at most {promised:g} dollars per 1,000 queries"
+        return Promise(words, promised, bill, _decided(bill.high <= promised, bill.low > promised))
+    if kind == "quality":
+        best = table.scores[:, best_single(-table.scores, table.dollars)]
+        drawn = resample({"score": paid(table.scores, choice), "best": best}, seed=seed)
+        share = drawn.interval(lambda mean: mean["score"] / mean["best"])
+        words = f"at least {promised:.1%} of the best single expert's score"
+        return Promise(words, promised, share, _decided(share.low >= promised, share.high < promised))
     return None
+
+
+def _decided(inside: bool, outside: bool) -> Literal["met", "not decided", "missed"]:
+    return "met" if inside else "missed" if outside else "not decided"
+
+
+def _warnings(table: CostTable, weight: float) -> tuple[str, ...]:
+    unpriced = ("no dollars in this table: figures are error alone",) if weight and table.dollars is None else ()
+    return (*unpriced, *few_rows(len(table)))
+
+
+def _seen_rows(router: TextRouter, table: CostTable) -> tuple[str, ...]:
+    """A warning where the router has learnt from rows that it is measured on."""
+    known = getattr(router, "seen_", None)
+    if known is None:
+        return ()
+    seen = int(np.isin(text_fingerprints(table), known).sum())
+    if not seen:
+        return ()
+    return (f"{seen:,} of {len(table):,} rows have inputs that the router has learnt from: figures on them are too good",)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from mildroute.errors import ArgumentError
+from mildroute.evaluation.caution import few_rows
 from mildroute.evaluation.checks import Choice
 from mildroute.evaluation.contest import BASELINES, Progress, Sides, baseline_choices, choice_of, encoded
 from mildroute.evaluation.figures import figure_columns, gap_of_means
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from mildroute.costs.table import CostTable
 
 __all__ = ["Comparison", "ComparisonRow", "compare", "default_routers"]
+
+_ABOUT = ("default", "best_single", "experts", "train_rows", "test_rows", "settings", "warnings")
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,7 @@ class Comparison:
         settings: What the protocol was: weights, split, seed, encoder.
         choices: What each row chose on the test rows, shape (n,), by name.
         test: The test side of the table, in the order of the choices.
+        warnings: What a reader of the figures must know, in sentences.
 
     Example:
         >>> found = Comparison((), "MildRouter", "large", ("small", "large"), 80, 20, {}, {}, None)
@@ -91,6 +95,7 @@ class Comparison:
     settings: Mapping[str, Any]
     choices: Mapping[str, Choice]
     test: CostTable | None
+    warnings: tuple[str, ...] = ()
 
     def row(self, name: str) -> ComparisonRow:
         """The row of one router or baseline."""
@@ -106,7 +111,7 @@ class Comparison:
 
     def as_dict(self) -> dict[str, Any]:
         """Rows and protocol as plain values for JSON."""
-        about = {name: getattr(self, name) for name in ("default", "best_single", "experts", "train_rows", "test_rows", "settings")}
+        about = {name: getattr(self, name) for name in _ABOUT}
         return {**as_plain(about), "rows": as_plain(self.rows)}
 
 
@@ -162,7 +167,9 @@ def compare(
     used = "vectors" if encoder is not None and not hasattr(encoder, "transform") else type(encoder).__name__ if encoder else "default"
     settings = {"price_weight": price_weight, "latency_weight": latency_weight, "test": test, "seed": seed, "by": by, "encoder": used}
     best = table.experts[int(choices["best single"][0])]
-    return Comparison(tuple(rows), default, best, tuple(table.experts), len(train), len(tested), settings, choices, tested)
+    return Comparison(
+        tuple(rows), default, best, tuple(table.experts), len(train), len(tested), settings, choices, tested, few_rows(len(tested))
+    )
 
 
 def default_routers(seed: int = 0) -> dict[str, Any]:

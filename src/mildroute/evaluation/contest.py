@@ -133,9 +133,9 @@ def baseline_choices(sides: Sides, ours: Choice, seed: int) -> dict[str, Choice]
     rows, experts = len(sides.test), len(sides.test.experts)
     rng = np.random.default_rng(seed)
     found = {
-        "best single": _all_to(best_single(sides.costs(sides.train)), rows),
+        "best single": _all_to(best_single(sides.costs(sides.train), sides.train.dollars), rows),
         "random": rng.integers(0, experts, size=rows),
-        "oracle": oracle(sides.costs(sides.test)),
+        "oracle": oracle(sides.costs(sides.test), sides.test.dollars),
     }
     if sides.train.dollars is not None and sides.test.dollars is not None:
         bills = sides.train.dollars.mean(axis=0)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mildroute.errors import ArgumentError
 from mildroute.evaluation.checks import Choice, Matrix, as_choice, as_matrix
 from mildroute.evaluation.figures import FIGURES, figure_columns, gap_of_means
-from mildroute.evaluation.metrics import best_single, regret
+from mildroute.evaluation.metrics import best_single, oracle, regret
 from mildroute.evaluation.names import names_of
 from mildroute.evaluation.plain import as_plain
 from mildroute.evaluation.posterior import brier_score, calibration_error
@@ -217,8 +217,8 @@ def _checked(choice: Any, costs: Any, scores: Any, dollars: Any, experts: Sequen
     names = names_of(experts, shape[1])
     if reference is not None and not 0 <= reference < shape[1]:
         raise ArgumentError(f"reference must be the index of an expert, from 0 to {shape[1] - 1}, got {reference}.")
-    base = best_single(matrix) if reference is None else reference
     money = None if dollars is None else as_matrix(dollars, "dollars", shape)
+    base = best_single(matrix, money) if reference is None else reference
     return _Case(as_choice(choice, *shape), matrix, as_matrix(scores, "scores", shape), money, names, base)
 
 
@@ -279,6 +279,6 @@ def _group_row(case: _Case, name: str, rows: NDArray[np.intp], confidence: float
 
 def _lost_rows(case: _Case) -> tuple[LostRow, ...]:
     lost = regret(case.costs, case.choice)
-    best = case.costs.argmin(axis=1)
+    best = oracle(case.costs, case.dollars)
     worst = np.argsort(-lost, kind="stable")[:_LOST_ROWS]
     return tuple(LostRow(int(row), case.names[case.choice[row]], case.names[best[row]], float(lost[row])) for row in worst if lost[row] > 0)

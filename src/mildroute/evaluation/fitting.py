@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mildroute.costs.table import CostTable
+from mildroute.costs.text_digests import text_fingerprints
 from mildroute.encoders.text_router import TextRouter
 from mildroute.errors import ArgumentError, TableError, UnreachableTargetError
 from mildroute.routers.frontier import FrontierRouter
@@ -23,6 +24,7 @@ Kind: TypeAlias = Literal["price weight", "budget", "quality"]
 Progress: TypeAlias = Callable[[int, int, str], None]
 
 _STEPS = 12
+_ROUNDING = 1e-9
 _LEAST, _MOST = 0.003, 30.0
 """Errors that the whole difference between the dearest and the cheapest expert is worth at the ends of the grid of price weights."""
 
@@ -77,9 +79,8 @@ def price_grid(dollars: NDArray[np.float64]) -> tuple[float, ...]:
         >>> price_grid(np.array([[0.001, 0.011]]))[:3]
         (0.0, 0.3, 0.69)
     """
-    means = dollars.mean(axis=0)
-    spread = float(np.ptp(means))
-    if spread <= 0:
+    spread = float(np.ptp(dollars, axis=1).mean())  # of each row: who is dearest may change from row to row
+    if spread <= _ROUNDING * dollars.mean():
         return (0.0, 1.0)
     return (0.0, *(float(f"{weight:.2g}") for weight in np.geomspace(_LEAST, _MOST, _STEPS) / spread))
 
@@ -92,7 +93,8 @@ def fit_table(
     Args:
         table: With inputs; with dollars where money shall count.
         encoder: Transformer of inputs to vectors, or none for the default.
-        target: What to choose the operating point by; by default the cheapest point that keeps 99% of the best single expert's score.
+        target: What to choose the operating point by; by default the cheapest point that keeps 99% of the best single expert's score,
+            or if none is sure to, the cheapest whose score is not told apart from the best point's.
         seed: Of folds and clusterings.
         progress: Called with steps done, steps in all and a word on the current one.
 
@@ -118,7 +120,7 @@ def fit_table(
     router.router_.price_weight = point.price_weight
     router.target_ = {"kind": target.kind, "value": float(target.value)} if target else None
     router.point_ = asdict(point)
-    return Fitted(router, point, note)
+    return Fitted(_remembering(router, table), point, note)
 
 
 def _without_dollars(table: CostTable, costs: Any, encoder: Any, target: Target | None, seed: int) -> Fitted:
@@ -127,7 +129,14 @@ def _without_dollars(table: CostTable, costs: Any, encoder: Any, target: Target 
             f"a {target.kind} of {target.value:g} needs dollars, got a table without 'cost:<expert>' columns; give prices, or no target."
         )
     router = TextRouter(encoder=encoder, router=MildRouter(random_state=seed)).fit(table.inputs, costs, groups=table.groups)
-    return Fitted(router, None, f"no dollars in the table, so only quality counts; {router.router_.choice_}")
+    return Fitted(_remembering(router, table), None, f"no dollars in the table, so only quality counts; {router.router_.choice_}")
+
+
+def _remembering(router: TextRouter, table: CostTable) -> TextRouter:
+    """The router with the hash of its table and the fingerprints of its inputs."""
+    router.data_hash_ = table.content_hash
+    router.seen_ = np.sort(text_fingerprints(table))
+    return router
 
 
 def _operating_point(router: FrontierRouter, target: Target | None) -> tuple[OperatingPoint, str]:
@@ -135,7 +144,8 @@ def _operating_point(router: FrontierRouter, target: Target | None) -> tuple[Ope
         try:
             return router.for_quality(0.99), "cheapest point that keeps 99% of the best single expert's score"
         except UnreachableTargetError:
-            return router.at(0.0), "99% of the best single expert's score cannot be promised, so quality alone decides"
+            note = "99% of the best single expert's score cannot be promised, so the cheapest point not told apart from the best one"
+            return router.for_best(), note
     if target.kind == "budget":
         return router.for_budget(target.value), f"best score within {target.value:g} dollars per 1,000 queries"
     if target.kind == "quality":

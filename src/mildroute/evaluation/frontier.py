@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from mildroute.errors import ArgumentError, ShapeError
 from mildroute.evaluation.checks import Choice, Matrix, as_choice, as_matrix
 from mildroute.evaluation.hull import Point, aiq, convex_hull, hull_of, interpolate
-from mildroute.evaluation.metrics import dollars_per_1000, mean_score
+from mildroute.evaluation.metrics import dollars_per_1000, mean_score, oracle
 from mildroute.evaluation.names import names_of
 from mildroute.evaluation.replicates import Replicates, resample
-from mildroute.routers.order import largest
 
 __all__ = ["Band", "Frontier", "frontier_of", "mix_shares", "oracle_point", "random_mix", "single_points"]
 
@@ -153,8 +152,7 @@ def oracle_point(scores: Any, dollars: Any) -> Point:
         Point(name='oracle', dollars_per_1000=2.0, score=1.0, dollars_interval=None, score_interval=None, price_weight=None)
     """
     quality, money = as_matrix(scores, "scores"), as_matrix(dollars, "dollars")
-    best = quality == quality.max(axis=1, keepdims=True)
-    choice = largest(np.where(best, -money, -np.inf))
+    choice = oracle(-quality, money)
     return Point("oracle", dollars_per_1000(money, choice), mean_score(quality, choice))
 
 

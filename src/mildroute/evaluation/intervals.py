@@ -15,6 +15,9 @@ from mildroute.evaluation.replicates import Interval, Means, group_codes, resamp
 
 __all__ = ["Difference", "bootstrap", "holm", "paired_difference"]
 
+_ROUNDING = 1e-12
+"""Standard errors below this share of the mean are rounding noise."""
+
 
 @dataclass(frozen=True)
 class Difference(Interval):
@@ -71,7 +74,8 @@ def paired_difference(
     """Mean of ours minus theirs over the same queries.
 
     The interval is the bootstrap's; the p-value is that of Student's t with the standard error of the mean (robust to groups when
-    these are given), so that near the limit the two may disagree.
+    these are given), so that near the limit the two may disagree. Where all rows differ by the same amount it is that of flipping signs,
+    2 ** (1 - n).
 
     Args:
         ours: Values per row, shape (n,).
@@ -129,4 +133,6 @@ def _p_value(gaps: NDArray[np.float64], groups: Any) -> float:
     if units < 2 or not gaps.any():
         return 1.0
     error = np.sqrt(units / (units - 1) * (rest**2).sum()) / len(gaps)
-    return float(2 * t.sf(abs(mean) / error, units - 1)) if error > 0 else 0.0
+    if error <= _ROUNDING * abs(mean):
+        return float(2.0 ** (1 - units))  # both ways of the sign of every row: the only test that needs no variance
+    return float(2 * t.sf(abs(mean) / error, units - 1))

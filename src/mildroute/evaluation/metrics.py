@@ -2,6 +2,9 @@
 
 Every function takes ``choice``, the index of the chosen expert on each row, shape (n,), and matrices of shape (n, p). Costs are
 what the router minimises, lower is better; scores lie in [0, 1], higher is better; dollars are dollars.
+
+Experts of equal cost are told apart by dollars where these are known, then by the lower index, so that no figure depends on the order
+of the columns as long as dollars differ.
 """
 
 from __future__ import annotations
@@ -12,9 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mildroute.evaluation.checks import Choice, as_choice, as_matrix
-from mildroute.routers.order import largest
 
 __all__ = ["best_single", "deferral_loss", "dollars_per_1000", "gap_closed", "mean_score", "oracle", "paid", "regret"]
+
+_ROUNDING = 1e-12
+"""Means closer than this are equal."""
 
 
 def paid(costs: Any, choice: Any) -> NDArray[np.float64]:
@@ -84,27 +89,49 @@ def regret(costs: Any, choice: Any) -> NDArray[np.float64]:
     return np.asarray(paid(matrix, choice) - matrix.min(axis=1))
 
 
-def best_single(costs: Any) -> int:
-    """The expert with the lowest mean cost, the highest index of equals.
+def best_single(costs: Any, dollars: Any = None) -> int:
+    """The expert with the lowest mean cost; of equals the one of fewest dollars, then the first.
 
     On the rows of a report this is the best single expert in hindsight, a reference that is a little too good; one that could have
     been chosen comes from the training rows.
 
+    Args:
+        costs: Cost of each expert on each row, shape (n, p).
+        dollars: Dollars of each expert on each row, shape (n, p), or none.
+
+    Returns:
+        Index of the expert.
+
     Example:
         >>> best_single([[0.1, 0.3], [0.6, 0.2]])
         1
+        >>> best_single([[0.0, 0.0]], dollars=[[0.02, 0.01]])
+        1
     """
-    return int(largest(-as_matrix(costs).mean(axis=0, keepdims=True))[0])
+    means = as_matrix(costs).mean(axis=0)
+    bills = np.zeros(len(means)) if dollars is None else as_matrix(dollars, "dollars").mean(axis=0)
+    return int(np.where(means <= means.min() + _ROUNDING, bills, np.inf).argmin())
 
 
-def oracle(costs: Any) -> Choice:
-    """The cheapest expert of each row, the highest index of equals; no router can do better.
+def oracle(costs: Any, dollars: Any = None) -> Choice:
+    """The expert of lowest cost of each row; of equals the one of fewest dollars, then the first. No router can do better.
+
+    Args:
+        costs: Cost of each expert on each row, shape (n, p).
+        dollars: Dollars of each expert on each row, shape (n, p), or none.
+
+    Returns:
+        Shape (n,).
 
     Example:
         >>> oracle([[0.1, 0.9], [0.8, 0.2], [0.5, 0.5]])
-        array([0, 1, 1])
+        array([0, 1, 0])
+        >>> oracle([[0.0, 0.0]], dollars=[[0.02, 0.01]])
+        array([1])
     """
-    return largest(-as_matrix(costs))
+    matrix = as_matrix(costs)
+    bills = np.zeros(matrix.shape) if dollars is None else as_matrix(dollars, "dollars", matrix.shape)
+    return np.asarray(np.where(matrix == matrix.min(axis=1, keepdims=True), bills, np.inf).argmin(axis=1))
 
 
 def gap_closed(costs: Any, choice: Any, reference: int | None = None) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -60,12 +61,13 @@ def frontier_svg(frontier: Frontier, chosen: Point | None = None, *, size: tuple
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(_STYLE), warnings.catch_warnings():
         figure = Figure(figsize=size, layout="constrained")
         figure.patch.set_alpha(0)
         _draw(figure.subplots(), frontier, chosen, narrow=size[0] < 5)
         figure.legend(loc="outside upper left", ncols=2 if size[0] < 5 else 5, frameon=False, fontsize=8, columnspacing=1.2)
         buffer = io.StringIO()
+        warnings.filterwarnings("ignore", "Glyph", UserWarning)  # the browser draws the text, with fonts of its own
         FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None})  # type: ignore[no-untyped-call]
     return _themed(buffer.getvalue())
 
@@ -105,6 +107,7 @@ def _draw_singles(axes: Axes, frontier: Frontier, *, narrow: bool) -> None:
             xytext=(6, -10),
             fontsize=8,
             color=_MUTED,
+            parse_math=False,
         )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from mildroute.evaluation.assessment import Assessment
 from mildroute.evaluation.picture import frontier_svg
 from mildroute.evaluation.replicates import Interval
-from mildroute.evaluation.wording import as_dollars, shown
+from mildroute.evaluation.wording import as_dollars, shown, shown_interval, shown_limits
 
 __all__ = ["report_html"]
 
@@ -55,6 +55,7 @@ def report_html(assessment: Assessment, *, title: str = "Routing report", proven
         version=version("mildroute"),
         subtitle=_subtitle(assessment),
         sentence=assessment.savings.sentence if assessment.savings else None,
+        warnings=assessment.warnings,
         cards=_cards(assessment),
         caption=_caption(assessment),
         experts=_experts(assessment),
@@ -68,7 +69,8 @@ def report_html(assessment: Assessment, *, title: str = "Routing report", proven
 def _subtitle(assessment: Assessment) -> str:
     table = assessment.table
     groups = "" if table.groups is None else f", {len(set(table.groups)):,} groups"
-    return f"{len(table):,} queries{groups}, {len(table.experts)} experts; intervals are 95%, over further queries of the same kind"
+    about = f"{assessment.title}{groups}, {len(table.experts)} experts"
+    return f"{about}; intervals are 95%, over further queries of the same kind"
 
 
 def _cards(assessment: Assessment) -> list[dict[str, str]]:
@@ -78,14 +80,13 @@ def _cards(assessment: Assessment) -> list[dict[str, str]]:
         cards.insert(1, _card("dollars per 1,000 queries", found.dollars_per_1000, "{:.4g}"))
     cards.append(_card("worst expert's recall", found.worst_recall, "{:.2f}"))
     if assessment.promise is not None:
-        verdict = "met" if assessment.promise.met else "missed"
-        cards.append({"name": "target", "value": verdict, "note": assessment.promise.target})
+        promise = assessment.promise
+        cards.append({"name": "target", "value": promise.verdict, "note": f"{promise.target}; measured {promise.words}"})
     return cards
 
 
 def _card(name: str, interval: Interval, form: str) -> dict[str, str]:
-    value, low, high = (shown(number, form) for number in (interval.value, interval.low, interval.high))
-    return {"name": name, "value": value, "note": f"{low} to {high}"}
+    return {"name": name, "value": shown(interval.value, form), "note": shown_limits(interval, form)}
 
 
 def _caption(assessment: Assessment) -> str:
@@ -104,7 +105,7 @@ def _experts(assessment: Assessment) -> dict[str, Any]:
             "share_width": round(100 * row.share, 1),
             "oracle_share": f"{row.oracle_share:.1%}",
             "oracle_width": round(100 * row.oracle_share, 1),
-            "recall": _interval(row.recall, "{:.2f}"),
+            "recall": shown_interval(row.recall, "{:.2f}"),
             "score": f"{row.score:.3f}",
             "dollars": None if row.dollars_per_1000 is None else as_dollars(row.dollars_per_1000),
         }
@@ -123,18 +124,18 @@ def _groups(assessment: Assessment) -> dict[str, Any] | None:
     found = assessment.evaluation.per_group
     if len(found) < 2:
         return None
-    shown = sorted(found, key=lambda row: -row.rows)[:_GROUPS_SHOWN]
+    largest = sorted(found, key=lambda row: -row.rows)[:_GROUPS_SHOWN]
     rows = [
         [
             row.name,
             f"{row.rows:,}",
             f"{row.score:.3f}",
-            _interval(row.deferral_loss, "{:.3f}"),
+            shown_interval(row.deferral_loss, "{:.3f}"),
             f"{row.best_single_loss:.3f}",
             f"{row.oracle_loss:.3f}",
             row.most_chosen,
         ]
-        for row in shown
+        for row in largest
     ]
     note = "Cost is the error plus the price weight times dollars." + (
         f" The {_GROUPS_SHOWN} largest of {len(found)} groups." if len(found) > _GROUPS_SHOWN else ""
@@ -168,12 +169,6 @@ def _provenance(assessment: Assessment, given: Mapping[str, str]) -> dict[str, s
         "versions": f"{packages}, Python {platform.python_version()}",
         "made": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
     }
-
-
-def _interval(interval: Interval, form: str) -> str:
-    if interval.value != interval.value:  # no such row
-        return "none"
-    return f"{shown(interval.value, form)} [{shown(interval.low, form)}, {shown(interval.high, form)}]"
 
 
 def _shortened(text: str) -> str:

@@ -8,7 +8,7 @@ is what the sentence is about; groups stay on one side.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from mildroute.errors import ArgumentError, ShapeError
 from mildroute.evaluation.checks import Choice, Matrix, as_choice, as_matrix
 from mildroute.evaluation.frontier import mix_shares, single_points
+from mildroute.evaluation.lowest_mean import lowest_mean
 from mildroute.evaluation.metrics import best_single, dollars_per_1000
 from mildroute.evaluation.names import names_of
 from mildroute.evaluation.replicates import Interval, Means, group_codes, resample
@@ -25,6 +26,7 @@ from mildroute.evaluation.wording import Verdict, sentence_of
 __all__ = ["Savings", "savings"]
 
 _FEWEST_TO_HALVE = 4
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -32,13 +34,15 @@ class Savings:
     """What a router saves or gains against one expert that answers everything.
 
     Attributes:
-        verdict: ``"saved"``: cheaper, and the score is shown to be lower by less than the margin; ``"likely"``: cheaper, and the
+        verdict: ``"saved"``: cheaper, and the score is shown to be lower by no more than the margin; ``"likely"``: cheaper, and the
             scores cannot be told apart; ``"gained"``: better and not dearer; ``"beyond mixing"``: better and dearer, or cheaper and worse,
             and better than the best random mix of two experts for the same bill; ``"trade"``: the same and not shown to be better than
             that; ``"nothing"``: none of these is shown.
         reference: Name of the expert compared with.
         saved: Share of the reference's bill that is saved.
         score_difference: Score of the router minus that of the reference.
+        score_floor: How low that difference may be, also where no row has shown a loss, see
+            :func:`~mildroute.evaluation.lowest_mean.lowest_mean`; the verdict goes by it. No loss in n rows leaves 3.7 / n.
         mix_difference: Score of the router minus that of the best random mix of single experts for the same bill.
         dollars_per_1000: Bill of the router.
         reference_dollars_per_1000: Bill of the reference.
@@ -47,17 +51,22 @@ class Savings:
         margin: Loss of score that still counts as equal.
         point: Index of the price weight picked, where there were several.
         rows: Number of rows measured.
+        also: Name and bill of a single expert that earns the same verdict for no more than the router costs, or none.
 
     Example:
-        >>> scores, dollars = np.ones((50, 2)), np.tile([0.001, 0.004], (50, 1))
-        >>> savings(np.zeros(50, dtype=int), scores, dollars, reference=1, experts=["small", "large"]).sentence
-        'At the quality of large (1.0), the router costs $1.00 instead of $4.00 per 1,000 queries: 75% less [75, 75].'
+        >>> easy = np.arange(1000) % 4 > 0
+        >>> scores, dollars = np.stack([easy, np.ones(1000)], axis=1), np.tile([0.001, 0.004], (1000, 1))
+        >>> savings(np.where(easy, 0, 1), scores, dollars, experts=["small", "large"]).sentence
+        'At the quality of large (1.0), the router costs $1.75 instead of $4.00 per 1,000 queries: 56% less [54, 58].'
+        >>> savings(np.where(easy, 0, 1)[:50], scores[:50], dollars[:50]).verdict  # no loss in 50 rows may still be one in 14
+        'likely'
     """
 
     verdict: Verdict
     reference: str
     saved: Interval
     score_difference: Interval
+    score_floor: float
     mix_difference: Interval
     dollars_per_1000: Interval
     reference_dollars_per_1000: Interval
@@ -66,6 +75,7 @@ class Savings:
     margin: float
     point: int | None
     rows: int
+    also: tuple[str, float] | None = None
 
     @property
     def sentence(self) -> str:
@@ -95,8 +105,8 @@ def savings(
         scores: Score of each expert on each row, shape (n, p); rows that the router has not learnt from.
         dollars: Dollars of each expert on each row, shape (n, p).
         groups: Group of each row, shape (n,), or none; whole groups are resampled and stay on one side of the halving.
-        reference: The expert compared with; by default the one of highest score. For a fixed operating point it is the best in
-            hindsight, which favours the reference; name the one chosen on training rows to be exact.
+        reference: The expert compared with; by default the one of highest score, the cheapest of equals. For a fixed operating point it
+            is the best in hindsight, which favours the reference; name the one chosen on training rows to be exact.
         experts: Names of the experts.
         margin: Loss of score that still counts as equal quality: half a point of a hundred.
         confidence: Of each interval.
@@ -119,18 +129,20 @@ def savings(
     chosen = np.asarray(choice)
     if chosen.ndim == 1:
         first = rows = np.arange(len(quality))
-        point, base = None, best_single(-quality) if named is None else named
+        point, base = None, best_single(-quality, money) if named is None else named
     else:
         checked = _as_choices(chosen, quality.shape)
         first, rows = _halves(len(quality), groups, seed)
-        base = best_single(-quality[first]) if named is None else named
+        base = best_single(-quality[first], money[first]) if named is None else named
         point = _pick(checked[:, first], quality[first], money[first], base, margin)
         chosen = checked[point]
     chosen = as_choice(chosen, *quality.shape)
     rivals = (base, *_mixed(chosen[first], quality[first], money[first]))
     columns = _columns(chosen[rows], quality[rows], money[rows], rivals)
     clusters = None if groups is None else group_codes(groups, len(quality))[rows]
-    return _judged(columns, clusters, (names[base], margin, point), confidence, seed)
+    judge = _Judge(margin, clusters, confidence, seed)
+    found = judge.savings(columns, names[base], point)
+    return replace(found, also=_also(found, judge, quality[rows], money[rows], names))
 
 
 def _as_expert(reference: Any, names: Sequence[str]) -> int:
@@ -190,34 +202,63 @@ def _columns(choice: Choice, scores: Matrix, dollars: Matrix, rivals: tuple[int,
     return columns
 
 
-def _judged(
-    columns: Mapping[str, NDArray[np.float64]], groups: Any, about: tuple[str, float, int | None], confidence: float, seed: int
-) -> Savings:
-    name, margin, point = about
-    found = resample(columns, groups, seed=seed)
-    saved, difference = found.interval(_saved, confidence), found.interval(lambda mean: mean["score"] - mean["base score"], confidence)
-    mix = found.interval(_beyond_mix, confidence)
-    verdict = _verdict(saved, difference, margin)
-    return Savings(
-        verdict="beyond mixing" if verdict == "trade" and mix.low > 0 else verdict,
-        reference=name,
-        saved=saved,
-        score_difference=difference,
-        mix_difference=mix,
-        dollars_per_1000=found.interval("dollars", confidence),
-        reference_dollars_per_1000=found.interval("base dollars", confidence),
-        score=found.interval("score", confidence),
-        reference_score=found.interval("base score", confidence),
-        margin=margin,
-        point=point,
-        rows=len(columns["score"]),
-    )
+@dataclass(frozen=True)
+class _Judge:
+    """What verdicts go by."""
+
+    margin: float
+    groups: Any
+    confidence: float
+    seed: int
+
+    def savings(self, columns: Mapping[str, NDArray[np.float64]], reference: str, point: int | None) -> Savings:
+        found = resample(columns, self.groups, seed=self.seed)
+        saved, difference = (found.interval(figure, self.confidence) for figure in (_saved, _difference))
+        gaps = columns["score"] - columns["base score"]
+        worst = min(-1.0, float(gaps.min()))  # scores lie between 0 and 1
+        floor = min(difference.low, lowest_mean(gaps, worst, self.groups, confidence=self.confidence, seed=self.seed))
+        mix = found.interval(_beyond_mix, self.confidence)
+        verdict = _verdict(saved, difference, floor, self.margin)
+        return Savings(
+            verdict="beyond mixing" if verdict == "trade" and mix.low > 0 else verdict,
+            reference=reference,
+            saved=saved,
+            score_difference=difference,
+            score_floor=floor,
+            mix_difference=mix,
+            dollars_per_1000=found.interval("dollars", self.confidence),
+            reference_dollars_per_1000=found.interval("base dollars", self.confidence),
+            score=found.interval("score", self.confidence),
+            reference_score=found.interval("base score", self.confidence),
+            margin=self.margin,
+            point=point,
+            rows=len(columns["score"]),
+        )
+
+
+def _also(found: Savings, judge: _Judge, scores: Matrix, dollars: Matrix, names: Sequence[str]) -> tuple[str, float] | None:
+    """The cheapest single expert that does what the router does for the same bill or less."""
+    if found.verdict not in ("saved", "likely", "gained"):
+        return None
+    base = list(names).index(found.reference)
+    bills = 1000 * dollars.mean(axis=0)
+    for expert in np.argsort(bills, kind="stable"):
+        if bills[expert] > found.dollars_per_1000.value * (1 + _ROUNDING):
+            return None
+        alone = judge.savings(_columns(np.full(len(scores), expert), scores, dollars, (base, base, base)), found.reference, None)
+        if alone.score_floor > 0 if found.verdict == "gained" else alone.verdict in ("saved", found.verdict):
+            return names[expert], float(bills[expert])
+    return None
 
 
 def _saved(mean: Means) -> NDArray[np.float64]:
     """Share of the reference's bill; nothing can be saved where that is free."""
     free = mean["base dollars"] == 0
     return np.where(free, np.where(mean["dollars"] > 0, -np.inf, 0.0), 1 - mean["dollars"] / mean["base dollars"])
+
+
+def _difference(mean: Means) -> NDArray[np.float64]:
+    return mean["score"] - mean["base score"]
 
 
 def _beyond_mix(mean: Means) -> NDArray[np.float64]:
@@ -227,10 +268,10 @@ def _beyond_mix(mean: Means) -> NDArray[np.float64]:
     return mean["score"] - (1 - share) * mean["low score"] - share * mean["high score"]
 
 
-def _verdict(saved: Interval, difference: Interval, margin: float) -> Verdict:
+def _verdict(saved: Interval, difference: Interval, floor: float, margin: float) -> Verdict:
     cheaper, dearer = saved.low > 0, saved.high < 0 or saved.value == -np.inf
-    better, worse = difference.low > 0, difference.high < 0
-    if cheaper and difference.low >= -margin:
+    better, worse = floor > 0, difference.high < 0
+    if cheaper and floor >= -margin:
         return "saved"
     if cheaper and not worse:
         return "likely"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Literal, Protocol
 
 from mildroute.evaluation.replicates import Interval
 
-__all__ = ["Verdict", "as_dollars", "as_percent", "as_points", "as_score", "sentence_of", "shown"]
+__all__ = ["Verdict", "as_dollars", "as_percent", "as_points", "as_score", "sentence_of", "shown", "shown_interval", "shown_limits"]
 
 Verdict = Literal["saved", "likely", "gained", "beyond mixing", "trade", "nothing"]
 """What the figures show, see :class:`mildroute.evaluation.saving.Savings`."""
@@ -25,6 +26,10 @@ class _Figures(Protocol):
     @property
     def score_difference(self) -> Interval: ...
     @property
+    def score_floor(self) -> float: ...
+    @property
+    def also(self) -> tuple[str, float] | None: ...
+    @property
     def mix_difference(self) -> Interval: ...
     @property
     def dollars_per_1000(self) -> Interval: ...
@@ -37,14 +42,38 @@ class _Figures(Protocol):
 
 
 def shown(number: float, form: str) -> str:
-    """A number in a form of ``str.format``, without the minus sign of what rounds to zero.
+    """A number in a form of ``str.format``, without the minus sign of what rounds to zero; "none" for what has no value.
 
     Example:
-        >>> shown(-0.0001, "{:.1%}"), shown(-0.01, "{:.1%}")
-        ('0.0%', '-1.0%')
+        >>> shown(-0.0001, "{:.1%}"), shown(-0.01, "{:.1%}"), shown(float("nan"), "{:.1%}")
+        ('0.0%', '-1.0%', 'none')
     """
+    if math.isnan(number):
+        return "none"
     text = form.format(number)
     return text[1:] if text.startswith("-") and not text.strip("-0.%") else text
+
+
+def shown_interval(interval: Interval, form: str) -> str:
+    """A figure with its limits; "none" for what has no value.
+
+    Example:
+        >>> shown_interval(Interval(0.5, 0.25, 0.75), "{:.2f}"), shown_interval(Interval(math.nan, math.nan, math.nan), "{:.2f}")
+        ('0.50 [0.25, 0.75]', 'none')
+    """
+    if math.isnan(interval.value):
+        return "none"
+    return f"{shown(interval.value, form)} [{shown(interval.low, form)}, {shown(interval.high, form)}]"
+
+
+def shown_limits(interval: Interval, form: str) -> str:
+    """The limits of a figure; "none" for what has no value.
+
+    Example:
+        >>> shown_limits(Interval(0.5, 0.25, 0.75), "{:.2f}")
+        '0.25 to 0.75'
+    """
+    return "none" if math.isnan(interval.value) else f"{shown(interval.low, form)} to {shown(interval.high, form)}"
 
 
 def as_dollars(amount: float) -> str:
@@ -112,7 +141,10 @@ def sentence_of(figures: _Figures) -> str:
          differs by 0.0 points [0.0, 0.0].'
     """
     words = {"saved": _saved, "likely": _likely, "gained": _gained, "beyond mixing": _beyond_mixing, "trade": _trade, "nothing": _nothing}
-    return words[figures.verdict](figures)
+    sentence = words[figures.verdict](figures)
+    if figures.also is None:
+        return sentence
+    return f"{sentence.removesuffix('.')}; so does sending everything to {figures.also[0]}, for {as_dollars(figures.also[1])}."
 
 
 def _bills(figures: _Figures) -> str:
@@ -128,7 +160,7 @@ def _saved(figures: _Figures) -> str:
 
 def _likely(figures: _Figures) -> str:
     quality = f"At a quality not told apart from that of {figures.reference} ({as_score(figures.reference_score.value)}"
-    difference = f"difference {as_points(figures.score_difference)})"
+    difference = f"difference {as_points(replace(figures.score_difference, low=figures.score_floor))})"
     return f"{quality}, {difference}, the router costs {_bills(figures)}: {as_percent(figures.saved)}."
 
 

@@ -19,7 +19,7 @@ from mildroute.routers.storage.folder import names_in, read_file, write_folder
 from mildroute.routers.storage.manifest import KIND, check_manifest, check_router, manifest_of, manifest_to_bytes
 from mildroute.routers.storage.tensors import describe, tensors_from_bytes, tensors_to_bytes
 
-__all__ = ["Router", "load_router", "read_manifest", "save"]
+__all__ = ["Router", "check_replaceable", "load_router", "read_manifest", "save"]
 
 _MANIFEST, _WEIGHTS, _CARD = "router.json", "weights.safetensors", "CARD.md"
 _LARGEST_MANIFEST = 64 << 20
@@ -83,7 +83,7 @@ def save(router: Router, folder: str | os.PathLike[str], *, card: Mapping[str, o
         raise ArtifactError(f"only a fitted router can be stored, got a {type(router).__name__} without experts_; call fit first.")
     target = Path(folder)
     tensors: dict[str, NDArray[Any]] = {}
-    _check_replaceable(target)
+    check_replaceable(target)
     tree = encode(router, ("router",), tensors)
     weights = tensors_to_bytes(tensors)
     entry = {"sha256": hashlib.sha256(weights).hexdigest(), "tensors": describe(tensors)}
@@ -143,8 +143,13 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
     return manifest
 
 
-def _check_replaceable(target: Path) -> None:
-    """Refuse to write over anything but an empty folder, or a stored router of any schema without other files."""
+def check_replaceable(folder: str | os.PathLike[str]) -> None:
+    """Refuse to write over anything but an empty folder, or a stored router of any schema without other files.
+
+    Example:
+        >>> check_replaceable("a/new/folder")
+    """
+    target = Path(folder)
     names = names_in(target)
     if names and (names - {_MANIFEST, _WEIGHTS, _CARD} or not _is_stored_router(target)):
         raise ArtifactError(

@@ -149,6 +149,10 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         """The cheapest price weight whose score is at least this fraction of the best single expert's."""
         return self._curve().for_quality(fraction_of_best, confidence, queries)
 
+    def for_best(self, *, confidence: float = 0.95, queries: int = 1000) -> OperatingPoint:
+        """The cheapest price weight whose score is not told apart from the best one's."""
+        return self._curve().for_best(confidence, queries)
+
     def for_share(self, expert: str, at_most: float, *, confidence: float = 0.95, queries: int = 1000) -> OperatingPoint:
         """The price weight of lowest error that sends at most this share of the queries to an expert."""
         curve = self._curve()

@@ -13,6 +13,7 @@ from mildroute.errors import ArgumentError, UnreachableTargetError
 __all__ = ["Curve", "OperatingPoint", "curve_of"]
 
 _RESAMPLES = 1000
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class Curve:
         error_replicates: Bootstrap means, shape (B, P).
         share_replicates: Bootstrap shares, shape (B, P, p).
         best_error: Lowest mean error of a single expert.
+        best_error_replicates: The same in each bootstrap resample, shape (B,).
 
     Example:
         >>> curve = curve_of(np.array([0.0]), np.array([[1, 1]]), np.eye(2), np.array([[0.001, 0.002]] * 2))
@@ -70,6 +72,7 @@ class Curve:
     error_replicates: NDArray[np.float64]
     share_replicates: NDArray[np.float64]
     best_error: float
+    best_error_replicates: NDArray[np.float64]
 
     def for_budget(self, dollars_per_1000: float, confidence: float, queries: int) -> OperatingPoint:
         """Lowest held-out error among points whose bill for ``queries`` queries stays below the budget with this confidence."""
@@ -82,19 +85,31 @@ class Curve:
                 f"no price weight keeps 1,000 queries below {dollars_per_1000:g} dollars with confidence {confidence:g}: the cheapest "
                 f"point (price weight {self.weights[cheapest]:g}) may need {ceiling[cheapest]:.4g}; raise the budget."
             )
-        return self.point(int(np.where(allowed, self.errors, np.inf).argmin()), confidence, queries)
+        return self.point(_lowest(allowed, self.errors, self.dollars), confidence, queries)
 
     def for_quality(self, fraction_of_best: float, confidence: float, queries: int) -> OperatingPoint:
-        """Cheapest point whose score is at least this fraction of the best single expert's with this confidence."""
+        """Cheapest point whose score is at least this fraction of the best single expert's with this confidence.
+
+        Both scores are taken on the same resamples: what is luck of the rows for both decides nothing.
+        """
         _check_promise(confidence, queries)
         target = fraction_of_best * (1 - self.best_error)
-        floor = 1 - np.quantile(self.error_replicates, confidence, axis=0)
-        if not (floor >= target).any():
+        beyond = 1 - self.error_replicates - fraction_of_best * (1 - self.best_error_replicates[:, None])
+        floor = np.quantile(beyond, 1 - confidence, axis=0)
+        reached = floor >= -_ROUNDING
+        if not reached.any():
             raise UnreachableTargetError(
                 f"no price weight reaches a score of {target:.4g}, {fraction_of_best:g} of the best single expert's, with confidence "
-                f"{confidence:g}: the best point is sure of {floor.max():.4g}; ask for less or collect more rows."
+                f"{confidence:g}: the best point is sure of {target + floor.max():.4g}; ask for less or collect more rows."
             )
-        return self.point(int(np.where(floor >= target, self.dollars, np.inf).argmin()), confidence, queries)
+        return self.point(_lowest(reached, self.dollars, self.errors), confidence, queries)
+
+    def for_best(self, confidence: float, queries: int) -> OperatingPoint:
+        """Cheapest point whose score is not told apart from the best point's, on the same resamples with this confidence."""
+        _check_promise(confidence, queries)
+        best = _lowest(np.ones(len(self.weights), dtype=bool), self.errors, self.dollars)
+        loss = np.quantile(self.error_replicates - self.error_replicates[:, [best]], (1 - confidence) / 2, axis=0)
+        return self.point(_lowest(loss <= _ROUNDING, self.dollars, self.errors), confidence, queries)
 
     def for_share(self, expert: int, at_most: float, confidence: float, queries: int) -> OperatingPoint:
         """Lowest held-out error among points that send at most this share of queries to an expert with this confidence."""
@@ -105,7 +120,7 @@ class Curve:
                 f"no price weight sends at most {at_most:g} of the queries to that expert with confidence {confidence:g}: the lowest share "
                 f"is {ceiling.min():.4g}; allow more or leave the expert out."
             )
-        return self.point(int(np.where(ceiling <= at_most, self.errors, np.inf).argmin()), confidence, queries)
+        return self.point(_lowest(ceiling <= at_most, self.errors, self.dollars), confidence, queries)
 
     def point(self, index: int, confidence: float, queries: int) -> OperatingPoint:
         """The point at one price weight with its two-sided intervals."""
@@ -127,6 +142,13 @@ class Curve:
         """Quantile of the mean dollars of a future batch: the error of our estimate and the luck of the batch."""
         luck = np.random.default_rng(0).standard_normal((len(self.dollars_replicates), 1)) * self.dollars_spread / np.sqrt(queries)
         return np.asarray(np.quantile(self.dollars_replicates + luck, level, axis=0))
+
+
+def _lowest(allowed: NDArray[np.bool_], values: NDArray[np.float64], then: NDArray[np.float64]) -> int:
+    """Index of the lowest allowed value; of equals, but for rounding, the one that is lowest in another column."""
+    lowest = values[allowed].min()
+    equal = allowed & (values <= lowest + _ROUNDING * max(abs(lowest), 1e-300))
+    return int(np.where(equal, then, np.inf).argmin())
 
 
 def _check_promise(confidence: float, queries: int) -> None:
@@ -166,8 +188,8 @@ def curve_of(
     used = (choices.T[:, :, None] == np.arange(errors.shape[1])).reshape(len(rows), -1).astype(np.float64)
     importance = np.ones(len(rows)) if row_weights is None else row_weights
     share = importance / importance.sum()
-    replicates = _resampled_means(np.hstack([paid_dollars, paid_errors, used]), importance)
     points, experts = len(weights), errors.shape[1]
+    replicates = _resampled_means(np.hstack([paid_dollars, paid_errors, used, errors]), importance)
     return Curve(
         weights=weights,
         dollars=share @ paid_dollars,
@@ -176,8 +198,10 @@ def curve_of(
         dollars_spread=np.sqrt(share @ (paid_dollars - share @ paid_dollars) ** 2),
         dollars_replicates=replicates[:, :points],
         error_replicates=replicates[:, points : 2 * points],
-        share_replicates=replicates[:, 2 * points :].reshape(-1, points, experts),
+        share_replicates=replicates[:, 2 * points : -experts].reshape(-1, points, experts),
         best_error=float((share @ errors).min()),
+        # Best anew in each resample: who is best is a matter of luck too.
+        best_error_replicates=replicates[:, -experts:].min(axis=1),
     )
 
 
