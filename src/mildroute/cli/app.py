@@ -13,6 +13,7 @@ from mildroute.cli.demo import run_demo
 from mildroute.cli.evaluate import evaluate_router
 from mildroute.cli.fit import fit_router
 from mildroute.cli.inspect import inspect_table
+from mildroute.cli.reproduce import reproduce_tables
 from mildroute.cli.route import route_inputs
 from mildroute.errors import MildrouteError, UnreachableTargetError
 
@@ -48,6 +49,7 @@ app.command("fit")(fit_router)
 app.command("evaluate")(evaluate_router)
 app.command("route")(route_inputs)
 app.command("demo")(run_demo)
+app.command("reproduce")(reproduce_tables)
 
 
 def _print_version(wanted: bool) -> None:

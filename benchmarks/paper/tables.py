@@ -1,0 +1,108 @@
+"""The tables of the paper on frozen vectors: how many cells are filled, who beats TDEF, and whether runs agree to the bit.
+
+Run: MILDROUTE_DATA=... python benchmarks/paper/tables.py [--json] [--quick] [--store FOLDER]
+Reads the store that ``mildroute reproduce --all --profile cpu --store FOLDER`` has filled; computes only the cells of the check of Ray.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+from rows import Row, at_least, at_most, main, reported
+
+from mildroute.engine.cells import Cell, Costs, Data, Experts, Method
+from mildroute.engine.comparisons import sign_of
+from mildroute.engine.ledger import write_ledger
+from mildroute.engine.paper_tables import TABLES, cells_of
+from mildroute.engine.run import run_cells
+from mildroute.engine.store import Store
+from mildroute.engine.summaries import LineFigures, figures_of
+
+STORE, LEDGER = ROOT / "benchmarks" / "results" / "paper", ROOT / "docs" / "reproduction.md"
+IMAGE_TABLES = ("1a", "1b", "2a", "2b", "severe")
+SHOWN = ("mild", "mild-decoded", "mild-tuned", "mild-consistent", "mildroute-raw", "mildroute")
+SEEDS, RANDOM_CELLS, QUICK_CELLS = 5, 20, 4
+
+
+def measure(quick: bool, *, folder: Path) -> Iterator[Row]:
+    """Rows on the store, and on runs of random cells in one process and over Ray."""
+    store, cells = Store(folder), cells_of(list(TABLES), seeds=SEEDS)
+    results = store.read({cell.key for cell in cells})
+    yield at_least("cells filled", len(results), len(cells), f"of {len(cells)}, at least 400 wanted")
+    yield at_most("processor hours of all cells", sum(result.seconds for result in results.values()) / 3600, 16, "8 hours of two cores")
+    yield from ledger_rows(store)
+    figures = {name: figures_of(table, results, SEEDS) for name, table in TABLES.items()}
+    for name, lines in figures.items():
+        yield from table_rows(name, lines)
+    images = [line for name in IMAGE_TABLES for line in figures[name]]
+    if images:
+        gaps = [line.gaps["mildroute"] for line in images if "mildroute" in line.gaps]
+        sign = sign_of(gaps)
+        yield at_least("image lines: default surely better than TDEF", sign.surely_better / len(gaps), 0.7, f"of {len(gaps)} lines")
+        yield at_most("image lines: default surely worse than TDEF", sign.surely_worse, 0)
+    yield from ray_rows(QUICK_CELLS if quick else RANDOM_CELLS)
+
+
+def ledger_rows(store: Store) -> Iterator[Row]:
+    """Whether the ledger in the docs is the one of the store."""
+    with tempfile.TemporaryDirectory() as scratch:
+        again = Path(scratch) / "ledger.md"
+        write_ledger(store, again, seeds=SEEDS)
+        same = LEDGER.is_file() and LEDGER.read_bytes() == again.read_bytes()
+    yield at_least("ledger regenerates to the byte", float(same), 1)
+
+
+def table_rows(name: str, lines: list[LineFigures]) -> Iterator[Row]:
+    """Share of a table's lines on which each method beats TDEF."""
+    for method in SHOWN:
+        gaps = [line.gaps[method] for line in lines if method in line.gaps]
+        if gaps:
+            sign = sign_of(gaps)
+            note = f"sign test p {sign.p_value:.3g}; surely better {sign.surely_better}, surely worse {sign.surely_worse} of {len(gaps)}"
+            yield reported(f"{name}: {method} beats TDEF", sign.better / len(gaps), note)
+
+
+def ray_rows(count: int) -> Iterator[Row]:
+    """Random cells in one process and over Ray."""
+    cells = random_cells(count)
+    with tempfile.TemporaryDirectory() as scratch:
+        os.environ["MILDROUTE_CACHE"] = f"{scratch}/cache"
+        stores = [Store(f"{scratch}/{name}") for name in ("here", "ray")]
+        run_cells(cells, stores[0])
+        run_cells(cells, stores[1], workers=2, ray=True)
+        here, over_ray = (store.read() for store in stores)
+    yield at_least("cells that are equal to the bit over Ray", sum(here[key] == over_ray.get(key) for key in here), len(cells))
+
+
+def random_cells(count: int) -> list[Cell]:
+    """Cells on made-up data, of any method, experts, costs and seed."""
+    random = np.random.default_rng(0)
+    methods = sorted({method for table in TABLES.values() for method in table.methods})
+    coverages = ((0.7, 0.2, 0.1), (0.5, 0.2, 0.2, 0.1), (0.9, 0.1))
+    cells = []
+    for seed in range(count):
+        coverage = coverages[random.integers(len(coverages))]
+        costs = Costs(coverage if random.random() < 0.5 else (), 0.2 if random.random() < 0.3 else 0.0)
+        experts = Experts("real" if random.random() < 0.3 else "synthetic", coverage)
+        cells.append(Cell(Data("toy"), experts, costs, Method(str(random.choice(methods))), seed))
+    return cells
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--store", type=Path, default=STORE)
+    options, sys.argv[1:] = parser.parse_known_args()
+    main(__doc__ or "", partial(measure, folder=options.store))

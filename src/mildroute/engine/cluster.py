@@ -1,0 +1,99 @@
+"""Plain functions over Ray Core: one task a call, one processor a task, on a cluster or on this machine."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any, TypeVar
+
+from mildroute.errors import MissingExtraError
+
+__all__ = ["connected", "load_ray", "on_cluster"]
+
+_Found = TypeVar("_Found")
+_AHEAD = 2
+"""Calls that wait for each processor; more would only fill the scheduler."""
+
+
+def load_ray() -> Any:
+    """The module ``ray``, or an error that says how to install it.
+
+    Example:
+        >>> load_ray.__name__
+        'load_ray'
+    """
+    # On other systems than Linux Ray refuses clusters unless told; here it never builds one by itself.
+    os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    # The future default, chosen today: a task without graphics processors sees the environment as it is.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    try:
+        return importlib.import_module("ray")
+    except ModuleNotFoundError as missing:
+        raise MissingExtraError.for_package("ray", extra="ray", user="mildroute.engine") from missing
+
+
+@contextmanager
+def connected(processors: int | None = None) -> Iterator[Any]:
+    """Ray, connected: to what is connected already, to the cluster of ``RAY_ADDRESS``, or to a local one that ends with the region.
+
+    Args:
+        processors: Processors of a local one; none for all.
+
+    Yields:
+        The module ``ray``.
+
+    Example:
+        >>> connected.__name__
+        'connected'
+    """
+    ray = load_ray()
+    if ray.is_initialized():
+        yield ray
+        return
+    if os.environ.get("RAY_ADDRESS"):
+        ray.init(log_to_driver=False, logging_level="ERROR")
+    else:
+        ray.init(address="local", num_cpus=processors, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def on_cluster(call: Callable[..., _Found], arguments: Sequence[tuple[Any, ...]], *, processors: int | None = None) -> Iterator[_Found]:
+    """Results of calls as they come, each call a task with one processor.
+
+    Args:
+        call: A function of an importable module.
+        arguments: Arguments of each call.
+        processors: Processors of a local cluster, where there is no other.
+
+    Yields:
+        Results, in the order in which they come.
+
+    Example:
+        >>> on_cluster.__name__
+        'on_cluster'
+    """
+    with connected(processors) as ray:
+        task = ray.remote(num_cpus=1, max_retries=3)(call)
+        most = _AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
+        waiting = iter(arguments)
+        running: list[Any] = []
+        while True:
+            running += [task.remote(*each) for each in islice(waiting, most - len(running))]
+            if not running:
+                return
+            (ready, *_), running = ray.wait(running, num_returns=1)
+            yield _found(ray, ready)
+
+
+def _found(ray: Any, ready: Any) -> Any:
+    try:
+        return ray.get(ready)
+    except ray.exceptions.RayTaskError as failed:
+        # The error itself, as it would be without Ray.
+        raise failed.cause from failed

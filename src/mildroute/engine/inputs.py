@@ -1,0 +1,141 @@
+"""Inputs of the experiments as arrays: vectors with labels (images) or with experts' errors (answers of language models)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache, partial
+
+import numpy as np
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from mildroute.engine.cells import Data
+from mildroute.engine.folders import Folders, kept
+from mildroute.engine.images import frozen_vectors, main_directions
+from mildroute.errors import ArgumentError
+
+__all__ = ["IMAGE_SETS", "TEXT_SETS", "Answers", "Labelled", "answers_of", "labelled_of"]
+
+IMAGE_SETS = ("cifar10", "cifar100", "svhn", "tiny_imagenet")
+TEXT_SETS = ("mmlu57", "mmlu_pro", "mmlu_qwen")
+_TOY_CLASSES, _TOY_WIDTH, _TOY_ROWS = 10, 12, 600
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Labelled inputs with a split of their own.
+
+    Args:
+        vectors: Shape (n, d).
+        labels: Shape (n,).
+        is_train: Shape (n,).
+
+    Example:
+        >>> labelled_of(Data("toy"), Folders("", "")).vectors.shape
+        (600, 12)
+    """
+
+    vectors: NDArray[np.float32]
+    labels: NDArray[np.intp]
+    is_train: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Inputs whose experts have answered already.
+
+    Args:
+        vectors: Shape (n, d).
+        errors: One minus the score of each expert, shape (n, p).
+        rows: Row of each in the file, shape (n,).
+
+    Example:
+        >>> Answers(np.ones((2, 3), np.float32), np.zeros((2, 2)), np.arange(2)).errors.shape
+        (2, 2)
+    """
+
+    vectors: NDArray[np.float32]
+    errors: NDArray[np.float64]
+    rows: NDArray[np.intp]
+
+
+def labelled_of(data: Data, folders: Folders, progress: Callable[[int, int], None] | None = None) -> Labelled:
+    """Labelled inputs by name; vectors of images are computed once and kept.
+
+    Args:
+        data: Which.
+        folders: Where data and cache lie.
+        progress: Called with the images done and their number while vectors are computed, or none.
+
+    Returns:
+        The inputs.
+
+    Example:
+        >>> labelled_of(Data("toy"), Folders("", "")).is_train.sum()
+        np.int64(400)
+    """
+    if data.name == "toy":
+        return _toy()
+    if data.name not in IMAGE_SETS:
+        raise ArgumentError(f"labelled data must be toy, {', '.join(IMAGE_SETS)}, got {data.name!r}.")
+    return _images(data.name, folders, progress)
+
+
+@lru_cache(maxsize=2)
+def answers_of(data: Data, names: tuple[str, ...], folders: Folders) -> Answers:
+    """Inputs of a table of answers, with the errors of some of its experts.
+
+    Args:
+        data: Which, and which groups of it.
+        names: Names of the experts.
+        folders: Where the table lies, and its sentence vectors beside it.
+
+    Returns:
+        The inputs.
+
+    Example:
+        >>> answers_of(Data("toy"), ("a", "b"), Folders("", ""))
+        Traceback (most recent call last):
+        mildroute.errors.ArgumentError: a table of answers must be mmlu57, mmlu_pro, mmlu_qwen, got 'toy'.
+    """
+    if data.name not in TEXT_SETS:
+        raise ArgumentError(f"a table of answers must be {', '.join(TEXT_SETS)}, got {data.name!r}.")
+    columns = [f"score:{name}" for name in names]
+    table = pq.read_table(folders.file(f"{data.name}.parquet"), columns=["group", *columns])
+    vectors = np.load(folders.file(f"{data.name}.minilm.npy"), mmap_mode="r")
+    groups = np.asarray(table["group"].to_pylist(), dtype=str)
+    rows = np.flatnonzero(np.isin(groups, data.groups)) if data.groups else np.arange(len(groups))
+    errors = 1 - np.stack([table[column].to_numpy().astype(np.float64) for column in columns], axis=1)
+    return Answers(vectors[rows].astype(np.float32), errors[rows], rows)
+
+
+# The progress is left out of what is remembered: it does not change the result.
+_IMAGES: dict[tuple[str, Folders], Labelled] = {}
+
+
+def _images(name: str, folders: Folders, progress: Callable[[int, int], None] | None) -> Labelled:
+    if (name, folders) not in _IMAGES:
+        _IMAGES[name, folders] = _read_images(name, folders, progress)
+    return _IMAGES[name, folders]
+
+
+def _read_images(name: str, folders: Folders, progress: Callable[[int, int], None] | None) -> Labelled:
+    file = folders.file(f"{name}.parquet")
+    table = pq.read_table(file, columns=["split", "label", "image"])
+    is_train = np.asarray(table["split"].to_pylist(), dtype=str) == "train"
+    wide = frozen_vectors(folders, file, table["image"].to_pylist(), progress)
+    digest = hashlib.sha256(wide.tobytes() + is_train.tobytes()).hexdigest()[:32]
+    vectors = kept(folders, f"directions-{digest}", partial(main_directions, wide, is_train))
+    return Labelled(vectors, table["label"].to_numpy().astype(np.intp), is_train)
+
+
+@lru_cache(maxsize=1)
+def _toy() -> Labelled:
+    """Ten overlapping clouds; small, and made here, so that tests need no files."""
+    random = np.random.default_rng(0)
+    labels = random.integers(_TOY_CLASSES, size=_TOY_ROWS)
+    centres = 1.5 * random.normal(size=(_TOY_CLASSES, _TOY_WIDTH))
+    vectors = centres[labels] + random.normal(size=(_TOY_ROWS, _TOY_WIDTH))
+    return Labelled(vectors.astype(np.float32), labels, np.arange(_TOY_ROWS) < _TOY_ROWS * 2 // 3)

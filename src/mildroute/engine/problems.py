@@ -1,0 +1,131 @@
+"""From a cell to arrays: which rows teach, which test, and what each expert costs on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mildroute.engine.cells import Cell, Costs
+from mildroute.engine.experts import Pool, real_predictions, synthetic_predictions
+from mildroute.engine.folders import Folders
+from mildroute.engine.inputs import answers_of, labelled_of
+from mildroute.routers.base import Matrix
+
+__all__ = ["FOLDS", "Problem", "noisy", "problem_of"]
+
+FOLDS = 5
+"""Folds of a table of answers; seeds 0 to 4 test on one fold each, so that five seeds together test on every row once."""
+_ROWS, _NOISE, _TEST = 3, 4, 5
+"""What a draw is for; see :mod:`mildroute.engine.experts`."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a router learns from and is tested on.
+
+    Args:
+        vectors: Shape (n, d), float32.
+        costs: As the router sees them, shape (n, p).
+        test_vectors: Shape (m, d).
+        test_costs: Without noise, shape (m, p).
+        rows: Rows of the data set behind the n rows, for routers that read raw inputs.
+        test_rows: The same for the m rows.
+
+    Example:
+        >>> from mildroute.engine.cells import Data, Experts
+        >>> problem_of(Cell(Data("toy", test=50), Experts("synthetic", (0.7, 0.3))), Folders("", "")).test_costs.shape
+        (50, 2)
+    """
+
+    vectors: NDArray[np.float32]
+    costs: Matrix
+    test_vectors: NDArray[np.float32]
+    test_costs: Matrix
+    rows: NDArray[np.intp]
+    test_rows: NDArray[np.intp]
+
+
+def problem_of(cell: Cell, folders: Folders) -> Problem:
+    """The arrays of a cell; the method plays no part, so all methods of a seed meet the same rows, experts and noise.
+
+    Args:
+        cell: The experiment.
+        folders: Where data and cache lie.
+
+    Returns:
+        The arrays.
+
+    Example:
+        >>> from mildroute.engine.cells import Data, Experts
+        >>> problem_of(Cell(Data("toy"), Experts("synthetic", (0.7, 0.3))), Folders("", "")).vectors.shape
+        (400, 12)
+    """
+    return _from_answers(cell, folders) if cell.experts.kind == "table" else _from_labels(cell, folders)
+
+
+def noisy(costs: Matrix, noise: float, seed: int) -> Matrix:
+    """Costs with Gaussian noise of a share of the largest cost, none below 0.
+
+    Args:
+        costs: Shape (n, p).
+        noise: The share.
+        seed: Seed of the draw.
+
+    Returns:
+        Shape (n, p).
+
+    Example:
+        >>> noisy(np.ones((1, 2)), 0.0, seed=0)
+        array([[1., 1.]])
+    """
+    if noise == 0:
+        return costs
+    drawn = np.random.default_rng([_NOISE, seed]).normal(size=costs.shape)
+    return np.asarray(np.maximum(0.0, costs + noise * costs.max() * drawn))
+
+
+def _from_labels(cell: Cell, folders: Folders) -> Problem:
+    inputs, data = labelled_of(cell.data, folders), cell.data
+    train = np.random.default_rng([_ROWS, cell.seed]).permutation(np.flatnonzero(inputs.is_train))
+    train = train[: data.train] if data.train else train
+    # The test rows are the same for every seed.
+    test = np.random.default_rng(_TEST).permutation(np.flatnonzero(~inputs.is_train))
+    test = np.sort(test[: data.test] if data.test else test)
+    if cell.experts.kind == "real":
+        half = len(train) // 2
+        predictions = real_predictions(inputs, Pool(np.sort(train[:half]), cell.experts.coverage, cell.seed), folders)
+        train = train[half:]
+    else:
+        predictions = synthetic_predictions(inputs.labels, cell.experts.coverage, cell.seed)
+    train = np.sort(train)
+    errors = (predictions != inputs.labels[:, None]).astype(np.float64)
+    return _problem(inputs.vectors, errors, cell, train, test)
+
+
+def _from_answers(cell: Cell, folders: Folders) -> Problem:
+    inputs = answers_of(cell.data, cell.experts.names, folders)
+    round_of_folds, fold = divmod(cell.seed, FOLDS)
+    order = np.random.default_rng([_ROWS, round_of_folds]).permutation(len(inputs.rows))
+    is_test = np.arange(len(order)) % FOLDS == fold
+    train, test = order[~is_test], np.sort(order[is_test])
+    train = np.sort(train[: cell.data.train] if cell.data.train else train)
+    return _problem(inputs.vectors, inputs.errors, cell, train, test, inputs.rows)
+
+
+def _problem(
+    vectors: NDArray[np.float32],
+    errors: Matrix,
+    cell: Cell,
+    train: NDArray[np.intp],
+    test: NDArray[np.intp],
+    rows: NDArray[np.intp] | None = None,
+) -> Problem:
+    costs = _with_fees(errors, cell.costs)
+    names = np.arange(len(errors)) if rows is None else rows
+    return Problem(vectors[train], noisy(costs[train], cell.costs.noise, cell.seed), vectors[test], costs[test], names[train], names[test])
+
+
+def _with_fees(errors: Matrix, costs: Costs) -> Matrix:
+    return errors + np.asarray(costs.beta) if costs.beta else errors

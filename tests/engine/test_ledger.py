@@ -1,0 +1,113 @@
+"""The ledger is a function of the store, byte for byte, and says what the figures say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from engine.toys import made_up
+from mildroute.engine.causes import CAUSES, cause_of
+from mildroute.engine.cells import Cell, Method
+from mildroute.engine.ledger import ledger_of, write_ledger
+from mildroute.engine.paper_tables import TABLES, Line, cells_of
+from mildroute.engine.results import Result
+from mildroute.engine.store import Store
+from mildroute.engine.summaries import figures_of
+
+ROWS = 40
+
+
+def paid(rate: float) -> tuple[float, ...]:
+    """Errors on the first of some rows."""
+    return tuple(float(row < rate * ROWS) for row in range(ROWS))
+
+
+def results_on(line: Line, rates: Mapping[str, float], seeds: int = 2) -> dict[str, Result]:
+    cells = [
+        (Cell(line.data, line.experts, line.costs, Method(method), seed), rate) for method, rate in rates.items() for seed in range(seeds)
+    ]
+    return {cell.key: made_up(cell, paid(rate)) for cell, rate in cells}
+
+
+def full_store(folder: Path) -> Store:
+    """Every cell, in two files that overlap."""
+    store = Store(folder)
+    results = [made_up(cell, paid((place * 7 % 10) / 10)) for place, cell in enumerate(cells_of(list(TABLES), seeds=2))]
+    store.append(results[:300])
+    store.append(results[200:])
+    return store
+
+
+def test_the_same_store_gives_the_same_bytes(tmp_path: Path) -> None:
+    store = full_store(tmp_path / "store")
+    paths = [tmp_path / name for name in ("one.md", "two.md")]
+    counts = [write_ledger(store, path, seeds=2) for path in paths]
+    assert counts == [len(cells_of(list(TABLES), seeds=2))] * 2
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+
+
+def test_files_of_the_store_may_be_merged_without_a_change(tmp_path: Path) -> None:
+    store, merged = full_store(tmp_path / "store"), Store(tmp_path / "merged")
+    merged.append(list(store.read().values()))
+    assert ledger_of(store.read(), seeds=2) == ledger_of(merged.read(), seeds=2)
+
+
+def test_every_table_has_a_section_and_an_empty_one_names_the_command() -> None:
+    text = ledger_of({})
+    for name, table in TABLES.items():
+        assert f"## {name}: {table.title}" in text
+        assert f"`mildroute reproduce --table {name}`" in text
+
+
+def test_printed_figures_stand_beside_ours(tmp_path: Path) -> None:
+    text = ledger_of(results_on(TABLES["1a"].lines[0], {"tdef": 0.5, "mild": 0.25}), seeds=2)
+    (line,) = [line for line in text.splitlines() if line.startswith("| I cifar10 | 0.0520 ± 0.0022 |")]
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    assert cells == [
+        "I cifar10",
+        "0.0520 ± 0.0022",
+        "0.0403 ± 0.0018",
+        "0.9000",
+        "0.5000 ± 0.0000",
+        "0.2500 ± 0.0000 (+)",
+        *["-"] * 5,
+        "0.1000",
+    ]
+    assert "| -0.0117 | -0.2500 [-0.3902, -0.1098] |" in text
+
+
+def test_tables_of_markdown_are_rectangular(tmp_path: Path) -> None:
+    widths = set()
+    for block in ledger_of(full_store(tmp_path).read(), seeds=2).split("\n\n"):
+        lines = [line for line in block.splitlines() if line.startswith("|")]
+        if lines:
+            assert len({line.count("|") for line in lines}) == 1
+            widths.add(lines[0].count("|"))
+    assert len(widths) > 2
+
+
+def test_the_noise_section_compares_with_the_clean_table() -> None:
+    results = results_on(TABLES["noise"].lines[0], {"tdef": 0.5}) | results_on(TABLES["3b"].lines[0], {"tdef": 0.25})
+    (line,) = [line for line in ledger_of(results, seeds=2).splitlines() if line.startswith("| mmlu two subjects | +0.2500")]
+    assert line.endswith("| - | - | - | - | - | - |")
+
+
+@pytest.mark.parametrize(
+    ("rates", "cause"),
+    [
+        ({"tdef": 0.5, "mild": 0.1, "mild-tuned": 0.1}, ""),
+        ({"tdef": 0.5, "mild": 0.9, "mild-decoded": 0.5, "mild-tuned": 0.1}, "decision"),
+        ({"tdef": 0.5, "mild": 0.9, "mild-decoded": 0.9, "mild-tuned": 0.1}, "open"),
+        ({"tdef": 0.5, "mild": 0.9, "mild-decoded": 0.5, "mild-tuned": 0.8}, "decision, reward"),
+        ({"tdef": 0.5, "mild": 0.525, "mild-tuned": 0.475}, "noise"),
+        ({"tdef": 0.9, "mild": 0.9, "mild-tuned": 0.9}, "single"),
+        ({"tdef": 0.5}, ""),
+    ],
+)
+def test_causes_follow_from_the_figures(rates: dict[str, float], cause: str) -> None:
+    table = TABLES["1a"]
+    (figures,) = figures_of(table, results_on(table.lines[0], rates), 2)
+    assert cause_of(figures) == cause
+    assert set(filter(None, cause.split(", "))) <= set(CAUSES)
