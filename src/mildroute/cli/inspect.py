@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mildroute.cli.options import AsJson, Experts, Missing, OutputTokens, Prices, PriceWeight, Source
-from mildroute.cli.output import print_json, print_notes, print_table
+from mildroute.cli.output import print_json, print_notes, print_table, progress_bar
 
 if TYPE_CHECKING:
     from mildroute.costs.summary import Summary
@@ -29,11 +29,13 @@ def inspect_table(
     from mildroute.cli.loading import load_table, names_in
     from mildroute.costs.summary import summarise
 
-    if prices is None:
-        found = summarise(source, price_weight=price_weight, experts=names_in(experts), missing=missing)
-    else:
-        table = load_table(source, experts=experts, prices=prices, output_tokens=output_tokens, missing=missing)
-        found = summarise(table, price_weight=price_weight)
+    with progress_bar("inspect") as tell:
+        tell(0, 1, source)
+        if prices is None:
+            found = summarise(source, price_weight=price_weight, experts=names_in(experts), missing=missing)
+        else:
+            table = load_table(source, experts=experts, prices=prices, output_tokens=output_tokens, missing=missing)
+            found = summarise(table, price_weight=price_weight)
     if as_json:
         print_json(found.as_dict())
     else:

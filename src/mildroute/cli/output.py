@@ -68,13 +68,15 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int, str], None]]:
         >>> with progress_bar("fit") as tell:
         ...     tell(1, 2, "first")
     """
+    if not sys.stderr.isatty():
+        yield lambda _done, _total, _word: None
+        return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.fields[title]}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
     times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[word]}"))
-    console = Console(stderr=True)
-    with Progress(*columns, *times, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with Progress(*columns, *times, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("", total=None, title=title, word="")
         yield lambda done, total, word: progress.update(task, completed=done, total=total, word=word)
 
