@@ -27,8 +27,9 @@ _POINTS_BETWEEN = 4
 class FrontierRouter(RouterMixin, BaseEstimator):
     """Routers along a grid of price weights in one artifact; the weight is chosen at prediction, per call or per row.
 
-    The search for features, reward and margins runs once, at the middle of the grid; along the grid only the penalty is
-    chosen anew, the best single expert always among the candidates. Between two grid points their posteriors are mixed.
+    The search for features, reward and margins runs at three points of the grid; the others take what the nearest of them has found, and
+    only the penalty is chosen anew, the best single expert always among the candidates. Between two grid points their posteriors are
+    mixed.
 
     Args:
         router: The router to fit along the grid; by default :class:`MildRouter`.
@@ -92,15 +93,18 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         template = MildRouter() if self.router is None else self.router
         if template.hidden is not None:
             raise ArgumentError(f"a frontier needs held-out rows, which hidden={template.hidden!r} does not keep; take hidden=None.")
-        steps = len(self.grid_) + 1
-        tell = progress or _tell_nobody
-        tell(0, steps, "search for features and reward")
-        middle = clone(template).fit(X, errors + self.grid_[len(self.grid_) // 2] * dollars, sample_weight=weights, groups=groups)
-        settled = clone(template).set_params(**_settled(middle))
+        anchors = _anchors(len(self.grid_))
+        steps, tell = len(anchors) + len(self.grid_), progress or _tell_nobody
+        settings = []
+        for done, place in enumerate(anchors):
+            tell(done, steps, f"search at price weight {self.grid_[place]:g}")
+            found = clone(template).fit(X, errors + self.grid_[place] * dollars, sample_weight=weights, groups=groups)
+            settings.append(_settled(found))
         self.routers_ = []
-        for done, weight in enumerate(self.grid_, 1):
-            tell(done, steps, f"price weight {weight:g}")
-            self.routers_.append(clone(settled).fit(X, errors + weight * dollars, sample_weight=weights, groups=groups))
+        for place, weight in enumerate(self.grid_):
+            tell(len(anchors) + place, steps, f"price weight {weight:g}")
+            settled = clone(template).set_params(**settings[int(np.abs(anchors - place).argmin())])
+            self.routers_.append(settled.fit(X, errors + weight * dollars, sample_weight=weights, groups=groups))
         tell(steps, steps, "done")
         self.curve_ = asdict(self._held_out_curve(errors, dollars, weights))
         return self
@@ -213,12 +217,17 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         return float(unit * np.expm1(low + share * (high - low)))
 
 
+def _anchors(points: int) -> NDArray[np.intp]:
+    """Places of a grid at which everything is searched for: at a quarter, a half and three quarters of it."""
+    return np.unique([points // 4, points // 2, 3 * points // 4])
+
+
 def _tell_nobody(_done: int, _steps: int, _word: str) -> None:
     """No progress is wanted."""
 
 
 def _settled(router: MildRouter) -> dict[str, Any]:
-    """What the first search has found, to be kept along the grid; the penalty stays free."""
+    """What a search has found, to be kept at the points near it; the penalty stays free."""
     settled: dict[str, Any] = {"reward": router.reward_}
     if router.features_ != "none":
         settled["features"] = router.features_
