@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
 
 from mildroute.encoders.reduced import ReducedEncoder
 from mildroute.encoders.tfidf import TfidfEncoder
@@ -36,3 +37,12 @@ def test_one_text_is_enough_to_fit() -> None:
 def test_no_dimensions_are_refused() -> None:
     with pytest.raises(ArgumentError, match="at least 1"):
         ReducedEncoder(dimensions=0).fit(TEXTS)
+
+
+def test_vectors_do_not_depend_on_the_number_of_threads() -> None:
+    texts = [f"{word} {number} {number % 7} {word * (number % 3)}" for number in range(300) for word in ("add", "sing", "prove")]
+    found = []
+    for threads in (1, 2):
+        with threadpool_limits(limits=threads):
+            found.append(ReducedEncoder(dimensions=64).fit_transform(texts))
+    np.testing.assert_array_equal(*found)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils.extmath import randomized_svd
+from threadpoolctl import threadpool_limits
 
 from mildroute.encoders.base import Encoder
 from mildroute.encoders.inputs import as_list
@@ -60,7 +61,9 @@ class ReducedEncoder(Encoder):
         self.encoder_ = TfidfEncoder() if self.encoder is None else clone(self.encoder)
         vectors = self.encoder_.fit_transform(rows)
         count = min(self.dimensions, *vectors.shape)
-        _, _, directions = randomized_svd(vectors, count, random_state=self.random_state)
+        # One thread: on several, sums are rounded otherwise, and a router's search may then end elsewhere.
+        with threadpool_limits(limits=1):
+            _, _, directions = randomized_svd(vectors, count, random_state=self.random_state)
         self.components_ = np.ascontiguousarray(directions.T, dtype=np.float32)
         return vectors
 
