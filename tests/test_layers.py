@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "mildroute"
-ROOMS = ["errors", "core", "routers", "encoders", "costs", "evaluation", "deep", "engine", "serving", "integrations", "cli"]
+ROOMS = ["errors", "lazy", "core", "routers", "encoders", "costs", "experts", "judges", "collecting"]
+ROOMS += ["evaluation", "deep", "engine", "serving", "integrations", "cli"]
 HOMES = {
-    "httpx": {"costs", "serving"},
+    "httpx": {"experts", "serving"},
     "litellm": {"integrations"},
     "matplotlib": {"evaluation"},
     "mlflow": {"integrations"},

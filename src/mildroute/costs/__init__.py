@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from mildroute.lazy import lazy_names
 
 if TYPE_CHECKING:
     from mildroute.costs.prices import Price, PriceList
@@ -13,21 +14,12 @@ if TYPE_CHECKING:
 
 __all__ = ["CostTable", "Price", "PriceList", "Summary", "batches", "summarise"]
 
-_HOMES = {
-    "CostTable": "table",
-    "Price": "prices",
-    "PriceList": "prices",
-    "Summary": "summary",
-    "batches": "stream",
-    "summarise": "summary",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "prices": ("Price", "PriceList"),
+        "stream": ("batches",),
+        "summary": ("Summary", "summarise"),
+        "table": ("CostTable",),
+    },
+)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
 from mildroute.deep.libraries import need
+from mildroute.lazy import lazy_names
 
 if TYPE_CHECKING:
     from mildroute.deep.config import DeferralConfig, config_of, write_config
@@ -15,24 +15,19 @@ if TYPE_CHECKING:
 
 __all__ = ["DeepRouter", "DeferralConfig", "DeferralTrainer", "config_of", "resnet18_32", "write_config"]
 
-_HOMES = {
-    "DeepRouter": "router",
-    "DeferralConfig": "config",
-    "DeferralTrainer": "trainer",
-    "config_of": "config",
-    "resnet18_32": "resnet",
-    "write_config": "config",
-}
-_WITH_TORCH = ("resnet", "trainer")
+_WITH_TORCH = ("DeferralTrainer", "resnet18_32")
+_get, __dir__ = lazy_names(
+    __name__,
+    {
+        "config": ("DeferralConfig", "config_of", "write_config"),
+        "resnet": ("resnet18_32",),
+        "router": ("DeepRouter",),
+        "trainer": ("DeferralTrainer",),
+    },
+)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if _HOMES[name] in _WITH_TORCH:
+    if name in _WITH_TORCH:
         need("torch")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+    return _get(name)

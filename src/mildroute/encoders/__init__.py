@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from mildroute.lazy import lazy_names
 
 if TYPE_CHECKING:
     from mildroute.encoders.hashing import HashingEncoder
@@ -26,23 +27,16 @@ __all__ = [
     "UnionEncoder",
 ]
 
-_HOMES = {
-    "HashingEncoder": "hashing",
-    "ImageEncoder": "image",
-    "NumberEncoder": "numbers",
-    "ReducedEncoder": "reduced",
-    "SentenceEncoder": "sentence",
-    "TextRouter": "text_router",
-    "TfidfEncoder": "tfidf",
-    "UnionEncoder": "union",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "hashing": ("HashingEncoder",),
+        "image": ("ImageEncoder",),
+        "numbers": ("NumberEncoder",),
+        "reduced": ("ReducedEncoder",),
+        "sentence": ("SentenceEncoder",),
+        "text_router": ("TextRouter",),
+        "tfidf": ("TfidfEncoder",),
+        "union": ("UnionEncoder",),
+    },
+)

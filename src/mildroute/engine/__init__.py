@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from mildroute.lazy import lazy_names
 
 if TYPE_CHECKING:
     from mildroute.engine.cells import Cell, Costs, Data, Experts, Method
@@ -14,21 +15,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Cell", "Costs", "Data", "Experts", "Folders", "Method", "Result", "Store", "run_cell", "run_cells"]
 
-_HOMES = {
-    **dict.fromkeys(("Cell", "Costs", "Data", "Experts", "Method"), "cells"),
-    "Folders": "folders",
-    "Result": "results",
-    "Store": "store",
-    "run_cell": "run",
-    "run_cells": "run",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "cells": ("Cell", "Costs", "Data", "Experts", "Method"),
+        "folders": ("Folders",),
+        "results": ("Result",),
+        "run": ("run_cell", "run_cells"),
+        "store": ("Store",),
+    },
+)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from mildroute.lazy import lazy_names
 
 if TYPE_CHECKING:
     from mildroute.evaluation.comparison import Comparison, ComparisonRow, compare, default_routers
@@ -66,28 +67,20 @@ __all__ = [
     "worst_recall",
 ]
 
-_HOMES = {
-    "comparison": ("Comparison", "ComparisonRow", "compare", "default_routers"),
-    "evaluate": ("Evaluation", "evaluate_choice"),
-    "frontier": ("Frontier", "frontier_of", "oracle_point", "random_mix", "single_points"),
-    "hull": ("Point", "aiq", "convex_hull", "interpolate"),
-    "intervals": ("Difference", "bootstrap", "holm", "paired_difference"),
-    "metrics": ("best_single", "deferral_loss", "dollars_per_1000", "gap_closed", "mean_score", "oracle", "paid", "regret"),
-    "pair": ("PairCurve", "pair_curve"),
-    "posterior": ("brier_score", "calibration_error", "reliability"),
-    "recall": ("exactly_one_right_recall", "expert_recall", "winners", "worst_recall"),
-    "replicates": ("Interval", "Replicates", "resample"),
-    "saving": ("Savings", "savings"),
-    "shares": ("effective_experts", "expert_shares", "oracle_shares"),
-}
-
-
-def __getattr__(name: str) -> Any:
-    for home, names in _HOMES.items():
-        if name in names:
-            return getattr(importlib.import_module(f"{__name__}.{home}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "comparison": ("Comparison", "ComparisonRow", "compare", "default_routers"),
+        "evaluate": ("Evaluation", "evaluate_choice"),
+        "frontier": ("Frontier", "frontier_of", "oracle_point", "random_mix", "single_points"),
+        "hull": ("Point", "aiq", "convex_hull", "interpolate"),
+        "intervals": ("Difference", "bootstrap", "holm", "paired_difference"),
+        "metrics": ("best_single", "deferral_loss", "dollars_per_1000", "gap_closed", "mean_score", "oracle", "paid", "regret"),
+        "pair": ("PairCurve", "pair_curve"),
+        "posterior": ("brier_score", "calibration_error", "reliability"),
+        "recall": ("exactly_one_right_recall", "expert_recall", "winners", "worst_recall"),
+        "replicates": ("Interval", "Replicates", "resample"),
+        "saving": ("Savings", "savings"),
+        "shares": ("effective_experts", "expert_shares", "oracle_shares"),
+    },
+)

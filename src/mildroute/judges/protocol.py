@@ -1,0 +1,54 @@
+"""What a judge says, and what it must be able to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from mildroute.experts.protocol import Query
+
+__all__ = ["Judge", "Verdict"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A judge's word on one answer.
+
+    Args:
+        score: From 0, useless, to 1, perfect; none if the judge could not tell, which is a failure of the judge and no wrong answer.
+        reason: Why, in a few words: what was read out of the answer, or what went wrong.
+        dollars: What judging cost.
+
+    Example:
+        >>> Verdict(1.0, "read C").dollars
+        0.0
+    """
+
+    score: float | None
+    reason: str = ""
+    dollars: float = 0.0
+
+
+@runtime_checkable
+class Judge(Protocol):
+    """Someone who scores answers.
+
+    Attributes:
+        name: Its name in tables.
+        version: Changes with all that changes verdicts, and with nothing else.
+
+    Example:
+        >>> class Generous:
+        ...     name, version = "generous", "1"
+        ...     async def judge(self, query, text):
+        ...         return Verdict(1.0)
+        >>> isinstance(Generous(), Judge)
+        True
+    """
+
+    name: str
+    version: str
+
+    async def judge(self, query: Query, text: str) -> Verdict:
+        """Score the text that an expert gave to a query."""
+        ...
