@@ -1,10 +1,26 @@
-"""Settings of the whole suite: one thread, and the same examples on every run."""
+"""Settings of the whole suite: one thread, the same examples on every run, and slow tests only where they are asked for."""
 
 from __future__ import annotations
 
+import pytest
 import torch
 from hypothesis import settings
 
 torch.set_num_threads(1)
 settings.register_profile("suite", derandomize=True, deadline=None)
 settings.load_profile("suite")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slow", action="store_true", help="run the slow tests, and only those")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow: takes minutes; scripts/slow runs it, the gate does not")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    wanted = config.getoption("--slow")
+    left_out = [item for item in items if (item.get_closest_marker("slow") is not None) != wanted]
+    items[:] = [item for item in items if item not in set(left_out)]
+    config.hook.pytest_deselected(items=left_out)

@@ -12,8 +12,24 @@ if TYPE_CHECKING:
     from mildroute.engine.results import Result
     from mildroute.engine.run import run_cell, run_cells
     from mildroute.engine.store import Store
+    from mildroute.engine.training.plans import LinearPlan, NetworkPlan
+    from mildroute.engine.training.run import train
 
-__all__ = ["Cell", "Costs", "Data", "Experts", "Folders", "Method", "Result", "Store", "run_cell", "run_cells"]
+__all__ = [
+    "Cell",
+    "Costs",
+    "Data",
+    "Experts",
+    "Folders",
+    "LinearPlan",
+    "Method",
+    "NetworkPlan",
+    "Result",
+    "Store",
+    "run_cell",
+    "run_cells",
+    "train",
+]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
@@ -23,5 +39,7 @@ __getattr__, __dir__ = lazy_names(
         "results": ("Result",),
         "run": ("run_cell", "run_cells"),
         "store": ("Store",),
+        "training.plans": ("LinearPlan", "NetworkPlan"),
+        "training.run": ("train",),
     },
 )

@@ -16,6 +16,8 @@ __all__ = ["connected", "load_ray", "on_cluster"]
 _Found = TypeVar("_Found")
 _AHEAD = 2
 """Calls that wait for each processor; more would only fill the scheduler."""
+_IDLE = 16
+"""Idle processes that a local cluster keeps."""
 
 
 def load_ray() -> Any:
@@ -36,11 +38,12 @@ def load_ray() -> Any:
 
 
 @contextmanager
-def connected(processors: int | None = None) -> Iterator[Any]:
+def connected(processors: int | None = None, *, store_bytes: int | None = None) -> Iterator[Any]:
     """Ray, connected: to what is connected already, to the cluster of ``RAY_ADDRESS``, or to a local one that ends with the region.
 
     Args:
         processors: Processors of a local one; none for all.
+        store_bytes: Size of the object store of a local one; none for Ray's choice.
 
     Yields:
         The module ``ray``.
@@ -56,7 +59,16 @@ def connected(processors: int | None = None) -> Iterator[Any]:
     if os.environ.get("RAY_ADDRESS"):
         ray.init(log_to_driver=False, logging_level="ERROR")
     else:
-        ray.init(address="local", num_cpus=processors, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        ray.init(
+            address="local",
+            num_cpus=processors,
+            object_store_memory=store_bytes,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level="ERROR",
+            # Idle processes stay: to start one takes seconds, and jobs of many short rounds would pay that in every round.
+            _system_config={"num_workers_soft_limit": _IDLE},
+        )
     try:
         yield ray
     finally:
