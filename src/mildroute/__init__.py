@@ -16,9 +16,22 @@ from types import ModuleType
 
 __version__ = "0.1.0.dev0"
 
-__all__ = ["__version__", "core", "costs", "deep", "encoders", "engine", "errors", "evaluation", "experts", "judges", "routers"]
+__all__ = [
+    "__version__",
+    "collecting",
+    "core",
+    "costs",
+    "deep",
+    "encoders",
+    "engine",
+    "errors",
+    "evaluation",
+    "experts",
+    "judges",
+    "routers",
+]
 
-_ROOMS = frozenset({"core", "costs", "deep", "encoders", "engine", "errors", "evaluation", "experts", "judges", "routers"})
+_ROOMS = frozenset({"collecting", "core", "costs", "deep", "encoders", "engine", "errors", "evaluation", "experts", "judges", "routers"})
 
 
 def __getattr__(name: str) -> ModuleType:

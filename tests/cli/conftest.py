@@ -41,7 +41,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def mildroute() -> Callable[..., Any]:
-    return lambda *arguments: CliRunner().invoke(app, [str(argument) for argument in arguments])
+    return lambda *arguments, **more: CliRunner().invoke(app, [str(argument) for argument in arguments], **more)
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from mildroute import __version__
+from mildroute.cli.collect import collect_costs
 from mildroute.cli.compare import compare_routers
 from mildroute.cli.demo import run_demo
 from mildroute.cli.evaluate import evaluate_router
@@ -43,6 +44,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 done, 2 input that cannot be used, 3 target out of reach. Every command takes --json.",
 )
+app.command("collect")(collect_costs)
 app.command("inspect")(inspect_table)
 app.command("compare")(compare_routers)
 app.command("fit")(fit_router)

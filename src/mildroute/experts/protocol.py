@@ -44,6 +44,8 @@ class Answer:
         latency: Seconds from asking to the end of the answer, of the last attempt.
         error: Why there is no answer, in words without secrets; empty if there is one.
         attempts: Calls that were made for it.
+        doubtful_dollars: At most what attempts without an answer may have cost besides, such as those that timed out; a budget counts
+            them, a table of prices does not.
 
     Example:
         >>> Answer("4", dollars=0.001).error, Answer(None, error="timeout after 30 s").text
@@ -57,6 +59,7 @@ class Answer:
     latency: float = 0.0
     error: str = ""
     attempts: int = 1
+    doubtful_dollars: float = 0.0
 
 
 @runtime_checkable

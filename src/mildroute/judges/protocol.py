@@ -46,8 +46,16 @@ class Judge(Protocol):
         True
     """
 
-    name: str
-    version: str
+    # read-only for its users, so that a frozen dataclass is a judge
+    @property
+    def name(self) -> str:
+        """Its name in tables."""
+        ...
+
+    @property
+    def version(self) -> str:
+        """Changes with all that changes verdicts, and with nothing else."""
+        ...
 
     async def judge(self, query: Query, text: str) -> Verdict:
         """Score the text that an expert gave to a query."""

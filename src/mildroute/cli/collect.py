@@ -1,0 +1,211 @@
+"""``mildroute collect``: a cost table from queries and experts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mildroute.cli.options import AsJson
+from mildroute.cli.output import print_json, print_notes, print_table
+
+if TYPE_CHECKING:
+    from mildroute.collecting.estimate import Estimate
+    from mildroute.collecting.job import Collected, Job
+    from mildroute.collecting.tally import Tally
+
+__all__ = ["collect_costs"]
+
+_REDRAW = 0.25
+_COLUMNS = ["expert", "done", "errors", "score", "cells/s", "$ spent", "left", "time left"]
+
+
+def collect_costs(
+    queries: Annotated[
+        str, typer.Argument(help="Parquet, CSV or JSON lines with a column input (or text) and, for most judges, reference.")
+    ],
+    experts: Annotated[Path, typer.Option(help="The experts and their prices.", metavar="experts.yaml")],
+    judge: Annotated[str, typer.Option(help="Who scores: choice, exact, numeric, regex, json, label, tests, graded, pairwise.")],
+    out: Annotated[Path, typer.Option(help="Folder of the table and of all that was answered.")] = Path("costs"),
+    judge_setting: Annotated[list[str] | None, typer.Option(help="A setting of the judge, as name=value; may be repeated.")] = None,
+    max_dollars: Annotated[float | None, typer.Option(help="Cap on all that is ever spent in this folder.")] = None,
+    experts_per_query: Annotated[str, typer.Option(help="How many experts each query is given to.", metavar="all|N")] = "all",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before spending.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Ask experts all QUERIES, judge their answers and write a cost table.
+
+    First it says what this will ask, cost and take. What was answered before is not asked again, and a run that was killed goes on.
+
+    Example: mildroute collect queries.parquet --experts experts.yaml --judge choice --out costs --max-dollars 20
+    """
+    from mildroute.collecting.job import collect
+
+    job = _job(queries, experts, judge, judge_setting or [], out, max_dollars, experts_per_query)
+    with _live(quiet=as_json) as tell:
+        found = collect(job, agree=lambda estimates, spent: _agreed(estimates, spent, job, yes=yes, quiet=as_json), progress=tell)
+    if found is None:
+        print_notes(["nothing was asked"], mark="")
+    elif as_json:
+        print_json(_as_dict(found))
+    else:
+        _show(found)
+
+
+def _job(queries: str, experts: Path, judge: str, settings: list[str], out: Path, cap: float | None, per_query: str) -> Job:
+    from mildroute.collecting.job import Job
+    from mildroute.collecting.queries import open_queries
+    from mildroute.errors import ArgumentError
+    from mildroute.experts.file import read_experts
+    from mildroute.experts.kinds import build
+    from mildroute.judges.find import judge_by_name
+
+    if per_query != "all" and not per_query.isdecimal():
+        raise ArgumentError(f"experts per query must be all or a whole number, got {per_query!r}.")
+    file = read_experts(experts)
+    return Job(
+        open_queries(queries),
+        [build(spec) for spec in file.experts],
+        judge_by_name(judge, **dict(map(_setting, settings))),
+        out,
+        file.prices,
+        cap,
+        None if per_query == "all" else int(per_query),
+    )
+
+
+def _setting(written: str) -> tuple[str, Any]:
+    import json
+
+    from mildroute.errors import ArgumentError
+
+    name, equals, value = written.partition("=")
+    if not equals:
+        raise ArgumentError(f"a setting of a judge must be name=value, got {written!r}.")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
+
+
+def _agreed(estimates: list[Estimate], spent: float, job: Job, *, yes: bool, quiet: bool) -> bool:
+    calls = sum(each.calls for each in estimates)
+    if not quiet:
+        print_table(
+            f"{job.queries.rows:,} queries, {calls:,} calls to make",
+            ["expert", "cells", "known", "calls", "tokens in", "$ expected", "$ at most", "time"],
+            [_estimate_row(each) for each in estimates],
+        )
+        print_notes(_estimate_notes(estimates, spent, job), mark="")
+    return yes or quiet or not calls or typer.confirm("ask them?", default=False)
+
+
+def _estimate_row(each: Estimate) -> list[str]:
+    at_most = "no bound" if each.at_most == float("inf") else f"{each.at_most:.4g}"
+    dollars = "unknown" if each.dollars == float("inf") else f"{each.dollars:.4g}"
+    counts = [f"{each.cells:,}", f"{each.cells - each.missing:,}", f"{each.calls:,}", f"{each.tokens_in:,.0f}"]
+    return [each.expert, *counts, dollars, at_most, _duration(each.seconds)]
+
+
+def _estimate_notes(estimates: list[Estimate], spent: float, job: Job) -> list[str]:
+    longest = max((each.seconds for each in estimates), default=0.0)
+    notes = [
+        f"all together: {sum(each.dollars for each in estimates):.4g} dollars, about {_duration(longest)}; experts are asked side by side"
+    ]
+    unmeasured = [each.expert for each in estimates if each.calls and not each.is_measured]
+    if unmeasured:
+        notes.append(
+            f"time is a guess of one second a call, and dollars an upper bound, until {', '.join(unmeasured)} have answered something"
+        )
+    cap = "no cap" if job.max_dollars is None else f"a cap of {job.max_dollars:g} dollars"
+    return [*notes, f"spent in {job.folder} so far: {spent:.4g} dollars; {cap}"]
+
+
+@contextmanager
+def _live(*, quiet: bool) -> Iterator[Callable[[Sequence[Tally]], None]]:
+    """A table that follows the run on a terminal, a line now and then elsewhere."""
+    from rich.console import Console
+    from rich.live import Live
+
+    if quiet:
+        yield lambda _tallies: None
+        return
+    console = Console(stderr=True)
+    display = Live(console=console, auto_refresh=False, transient=True)
+    last, is_started = 0.0, False
+
+    def tell(tallies: Sequence[Tally]) -> None:
+        nonlocal last, is_started
+        now = time.monotonic()
+        if now - last < (_REDRAW if console.is_terminal else 10.0):
+            return
+        last = now
+        if console.is_terminal:
+            if not is_started:
+                display.start()
+                is_started = True
+            display.update(_table(tallies), refresh=True)
+        else:
+            console.print("; ".join(f"{each.expert} {each.known + each.done:,}/{each.total:,}" for each in tallies))
+
+    try:
+        yield tell
+    finally:
+        if is_started:
+            display.stop()
+
+
+def _table(tallies: Sequence[Tally]) -> Any:
+    from rich.table import Table
+
+    table = Table(*_COLUMNS, box=None)
+    for each in tallies:
+        table.add_row(*_tally_row(each))
+    return table
+
+
+def _tally_row(each: Tally) -> list[str]:
+    scored = each.done - each.errors
+    left = "" if each.seconds_left is None else _duration(each.seconds_left)
+    return [
+        each.expert,
+        f"{each.known + each.done:,}/{each.total:,}",
+        f"{each.errors:,}",
+        f"{each.score / scored:.3f}" if scored else "",
+        f"{each.rate:,.1f}",
+        f"{each.dollars:.4g}",
+        f"{each.left:,}",
+        left if each.state == "asking" else each.state,
+    ]
+
+
+def _show(found: Collected) -> None:
+    print_table("collected", _COLUMNS, [_tally_row(each) for each in found.tallies])
+    notes = [f"table: {found.table}", f"spent in this folder: {found.spent:.4g} dollars"]
+    if found.is_capped:
+        notes.append("stopped by the cap: raise --max-dollars to go on")
+    if found.empty:
+        notes.append(f"{found.empty:,} cells are empty: run the same command again to ask for them, or read the table with --missing drop")
+    print_notes(notes, mark="")
+
+
+def _as_dict(found: Collected) -> dict[str, Any]:
+    names = ("expert", "total", "known", "done", "errors", "dollars", "calls", "state")
+    experts = [{name: getattr(each, name) for name in names} for each in found.tallies]
+    return {
+        "table": str(found.table),
+        "spent": found.spent,
+        "empty": found.empty,
+        "is_capped": found.is_capped,
+        "experts": experts,
+    }
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

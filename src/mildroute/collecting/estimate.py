@@ -1,0 +1,148 @@
+"""What a run will ask, cost and take, before anything is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from mildroute.collecting.archive import Archive, Known
+from mildroute.collecting.entries import ANSWERS
+from mildroute.collecting.queries import digest_of
+from mildroute.collecting.runner import everyone, worst_dollars
+from mildroute.experts.protocol import Expert, Query
+
+__all__ = ["Estimate", "Experience", "estimate_of", "experience_in"]
+
+_CHARACTERS_PER_TOKEN = 4
+_UNKNOWN_LATENCY = 1.0
+"""Seconds that a call is taken to last where none has been made; the estimate says so."""
+
+
+@dataclass(frozen=True)
+class Experience:
+    """Means over an expert's earlier answers in the same version.
+
+    Example:
+        >>> Experience(answers=2, dollars=0.5, latency=1.5, tokens_out=40).latency
+        1.5
+    """
+
+    answers: int = 0
+    dollars: float = 0.0
+    latency: float = 0.0
+    tokens_out: float = 0.0
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What one expert will be asked.
+
+    Args:
+        expert: Its name.
+        cells: Cells of the job.
+        missing: Those that have no verdict yet.
+        calls: Those that have no answer yet.
+        tokens_in: Tokens of the calls' inputs, at four characters a token.
+        dollars: What they will cost: by earlier answers where there are some, else at most.
+        at_most: What they can cost at most; infinite if nothing bounds an answer.
+        seconds: How long they will take; by earlier answers, else at a second a call.
+        is_measured: Whether earlier answers stand behind dollars and seconds.
+
+    Example:
+        >>> Estimate("small", 10, 4, 4, 100.0, 0.1, 0.2, 5.0, True).at_most
+        0.2
+    """
+
+    expert: str
+    cells: int
+    missing: int
+    calls: int
+    tokens_in: float
+    dollars: float
+    at_most: float
+    seconds: float
+    is_measured: bool
+
+
+def estimate_of(
+    queries: Iterable[Query],
+    experts: Sequence[Expert],
+    known: Known,
+    experience: dict[str, Experience],
+    wanted: Callable[[str, str], bool] = everyone,
+) -> list[Estimate]:
+    """Estimates for all experts, from one pass over the queries.
+
+    Args:
+        queries: The queries.
+        experts: Who is asked.
+        known: What is there already.
+        experience: Earlier answers of each expert.
+        wanted: Which expert is asked which query.
+
+    Returns:
+        One estimate for each expert.
+
+    Example:
+        >>> estimate_of([], [], Known(()), {})
+        []
+    """
+    counts = {expert.name: [0, 0, 0, 0.0, 0.0] for expert in experts}
+    for query in queries:
+        digest = digest_of(query)
+        for expert in experts:
+            if wanted(expert.name, query.query_id):
+                _count(counts[expert.name], query, digest, expert, known)
+    return [_estimate(expert, counts[expert.name], experience.get(expert.name, Experience())) for expert in experts]
+
+
+def experience_in(archive: Archive, versions: dict[str, str]) -> dict[str, Experience]:
+    """Means over the answers that an archive holds of experts in these versions.
+
+    Args:
+        archive: Where.
+        versions: Version of each expert.
+
+    Returns:
+        Experience of each expert that has any.
+
+    Example:
+        >>> import tempfile
+        >>> experience_in(Archive(tempfile.mkdtemp()), {"small": "v1"})
+        {}
+    """
+    sums: dict[str, list[float]] = {}
+    for row in archive.entries(ANSWERS, ["expert", "version", "error", "dollars", "latency", "tokens_out"]):
+        if versions.get(row["expert"]) == row["version"] and not row["error"]:
+            total = sums.setdefault(row["expert"], [0, 0.0, 0.0, 0.0])
+            for place, value in enumerate((1, row["dollars"], row["latency"], row["tokens_out"] or 0)):
+                total[place] += value
+    return {name: Experience(int(count), *(part / count for part in rest)) for name, (count, *rest) in sums.items()}
+
+
+def _count(counts: list[float], query: Query, digest: str, expert: Expert, known: Known) -> None:
+    counts[0] += 1
+    if digest in known.judged[expert.name]:
+        return
+    counts[1] += 1
+    if digest not in known.answered[expert.name]:
+        counts[2] += 1
+        counts[3] += len(query.input) / _CHARACTERS_PER_TOKEN
+        counts[4] += worst_dollars(expert, query)
+
+
+def _estimate(expert: Expert, counts: list[float], experience: Experience) -> Estimate:
+    cells, missing, calls, tokens, at_most = counts
+    latency = experience.latency if experience.answers else _UNKNOWN_LATENCY
+    lanes = expert.concurrency * expert.batch_size
+    return Estimate(
+        expert.name,
+        int(cells),
+        int(missing),
+        int(calls),
+        tokens,
+        min(at_most, experience.dollars * calls) if experience.answers else at_most,
+        at_most,
+        latency * calls / lanes,
+        bool(experience.answers),
+    )

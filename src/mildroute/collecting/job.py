@@ -1,0 +1,142 @@
+"""Collect a cost table: look, estimate, ask, judge, write."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mildroute.collecting.archive import Archive, Known
+from mildroute.collecting.assembly import TABLE, write_costs
+from mildroute.collecting.budget import Budget
+from mildroute.collecting.choice import some_experts
+from mildroute.collecting.estimate import Estimate, estimate_of, experience_in
+from mildroute.collecting.queries import QueryFile
+from mildroute.collecting.runner import Progress, Round, ask_all
+from mildroute.collecting.tally import Tally
+from mildroute.costs.prices import PriceList
+from mildroute.errors import ArgumentError
+from mildroute.experts.protocol import Expert
+from mildroute.judges.protocol import Judge
+
+__all__ = ["Collected", "Job", "collect"]
+
+_INSIDE = "_collected"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to collect.
+
+    Args:
+        queries: The queries.
+        experts: Who is asked.
+        judge: Who scores.
+        folder: Where the table goes, and beside it all that was answered.
+        prices: List prices to keep beside the table, or none.
+        max_dollars: Cap on all that was ever spent in this folder, or none.
+        experts_per_query: How many experts each query is given to, or none for all.
+
+    Example:
+        >>> Job.__name__
+        'Job'
+    """
+
+    queries: QueryFile
+    experts: Sequence[Expert]
+    judge: Judge
+    folder: Path
+    prices: PriceList | None = None
+    max_dollars: float | None = None
+    experts_per_query: int | None = None
+
+    @property
+    def wanted(self) -> Callable[[str, str], bool]:
+        """Which expert is asked which query."""
+        return some_experts([expert.name for expert in self.experts], self.experts_per_query)
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Version of each expert."""
+        return {expert.name: expert.version for expert in self.experts}
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What came of it.
+
+    Args:
+        table: The cost table's file.
+        tallies: Counts of each expert.
+        empty: Cells that have no score.
+        spent: Dollars spent in this folder so far, in this run and before.
+        is_capped: Whether the cap ended the run.
+
+    Example:
+        >>> Collected(Path("costs.parquet"), [], 0, 0.0, False).empty
+        0
+    """
+
+    table: Path
+    tallies: list[Tally]
+    empty: int
+    spent: float
+    is_capped: bool
+
+
+def collect(
+    job: Job, *, agree: Callable[[list[Estimate], float], bool] | None = None, progress: Progress | None = None
+) -> Collected | None:
+    """Fill the cells that are empty, then write the table.
+
+    What was answered before is not asked again, in this run or in any other with the same folder. A run that was killed goes on.
+
+    Args:
+        job: What to collect.
+        agree: Shown the estimates and what was spent so far; nothing is asked unless it returns true.
+        progress: Told after each batch, or none.
+
+    Returns:
+        What came of it, or none if it was not agreed to.
+
+    Example:
+        >>> import tempfile
+        >>> from mildroute.collecting.queries import open_queries
+        >>> from mildroute.experts.people import People
+        >>> from mildroute.judges.exact import ExactJudge
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> _ = (folder / "q.jsonl").write_text('{"input": "2 + 2?", "answer": "4", "ann": "4", "bob": "5"}')
+        >>> people = [People("ann", "ann"), People("bob", "bob")]
+        >>> found = collect(Job(open_queries(folder / "q.jsonl"), people, ExactJudge(), folder / "costs"))
+        >>> [tally.score for tally in found.tallies]
+        [1.0, 0.0]
+    """
+    with Archive(job.folder / _INSIDE) as archive:
+        known = archive.known(job.versions, (job.judge.name, job.judge.version))
+        estimates = estimate_of(job.queries, job.experts, known, experience_in(archive, job.versions), job.wanted)
+        _check_cap(job, estimates)
+        if agree is not None and not agree(estimates, known.spent):
+            return None
+        budget = Budget(job.max_dollars, known.spent)
+        tallies = asyncio.run(_run(job, archive, known, budget, estimates, progress))
+        archive.tidy()
+        empty = write_costs(job.folder, archive, job.queries, job.experts, job.judge, job.prices)
+    return Collected(job.folder / TABLE, tallies, empty, budget.spent, budget.is_exhausted)
+
+
+async def _run(
+    job: Job, archive: Archive, known: Known, budget: Budget, estimates: list[Estimate], progress: Progress | None
+) -> list[Tally]:
+    tallies = {each.expert: Tally(each.expert, each.cells, each.cells - each.missing) for each in estimates}
+    try:
+        return await ask_all(Round(job.queries, job.experts, job.judge, archive, known, budget, job.wanted, tallies), progress)
+    finally:
+        await asyncio.gather(*(expert.close() for expert in job.experts))
+
+
+def _check_cap(job: Job, estimates: list[Estimate]) -> None:
+    unbounded = [each.expert for each in estimates if each.at_most == float("inf")]
+    if job.max_dollars is not None and unbounded:
+        rule = f"a cap of {job.max_dollars:g} dollars needs a bound on each answer"
+        raise ArgumentError(f"{rule}, got none for {', '.join(unbounded)}; set max_tokens in its request.")

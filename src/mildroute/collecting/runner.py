@@ -1,0 +1,202 @@
+"""Ask experts, judge what they say, and write everything down, many calls at a time in one process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, TypeAlias
+
+from mildroute.collecting.archive import Archive, Known
+from mildroute.collecting.budget import Budget
+from mildroute.collecting.entries import AnswerEntry, AskedEntry, VerdictEntry
+from mildroute.collecting.queries import digest_of
+from mildroute.collecting.tally import Tally
+from mildroute.experts.protocol import Answer, Expert, Query
+from mildroute.judges.protocol import Judge, Verdict
+
+__all__ = ["Progress", "Round", "ask_all", "everyone", "worst_dollars"]
+
+Progress: TypeAlias = Callable[[Sequence[Tally]], None]
+"""Called after each batch with the counts of all experts."""
+STOPPED = "stopped by the cap"
+
+
+def everyone(_expert: str, _query_id: str) -> bool:
+    """Every expert is asked every query.
+
+    Example:
+        >>> everyone("small", "q1")
+        True
+    """
+    return True
+
+
+@dataclass(frozen=True)
+class Round:
+    """Everything that one run of questioning needs.
+
+    Args:
+        queries: The queries; iterated once for each expert.
+        experts: Who is asked.
+        judge: Who scores.
+        archive: Where everything is written.
+        known: What is there already.
+        budget: What may be spent.
+        wanted: Which expert is asked which query, by names; all by default.
+        tallies: Counts by expert.
+
+    Example:
+        >>> Round.__name__
+        'Round'
+    """
+
+    queries: Iterable[Query]
+    experts: Sequence[Expert]
+    judge: Judge
+    archive: Archive
+    known: Known
+    budget: Budget
+    wanted: Callable[[str, str], bool] = everyone
+    tallies: dict[str, Tally] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Cell:
+    query: Query
+    digest: str
+    text: str | None = None
+
+
+async def ask_all(job: Round, progress: Progress | None = None) -> list[Tally]:
+    """Fill every cell that is empty.
+
+    Args:
+        job: What to do.
+        progress: Told after each batch, or none.
+
+    Returns:
+        Counts of each expert.
+
+    Example:
+        >>> ask_all.__name__
+        'ask_all'
+    """
+    tell = progress or (lambda _tallies: None)
+    for expert in job.experts:
+        job.tallies.setdefault(expert.name, Tally(expert.name)).begin()
+    await _together([_ask_expert(job, expert, tell) for expert in job.experts])
+    return list(job.tallies.values())
+
+
+def worst_dollars(asked: object, query: Query) -> float:
+    """At most what asking or judging a query costs; 0 where the expert or judge cannot say.
+
+    Args:
+        asked: An expert or a judge.
+        query: The query.
+
+    Returns:
+        Dollars.
+
+    Example:
+        >>> worst_dollars(object(), Query("q1", "Hi"))
+        0.0
+    """
+    bound = getattr(asked, "worst_dollars", None)
+    return 0.0 if bound is None else float(bound(query))
+
+
+async def _ask_expert(job: Round, expert: Expert, tell: Progress) -> None:
+    """As many workers as the expert can serve, all drawing from one list of empty cells."""
+    cells, tally = _empty_cells(job, expert), job.tallies[expert.name]
+
+    async def work() -> None:
+        while batch := list(islice(cells, expert.batch_size)):
+            if not await _fill(job, expert, batch):
+                tally.state = STOPPED
+                return
+            tell(list(job.tallies.values()))
+
+    await _together([work() for _ in range(expert.concurrency)])
+    if tally.state != STOPPED:
+        tally.state = "done"
+    tell(list(job.tallies.values()))
+
+
+async def _together(works: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """All side by side; when one fails, the others end before its error goes on."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _empty_cells(job: Round, expert: Expert) -> Iterator[_Cell]:
+    answered, judged = job.known.answered[expert.name], job.known.judged[expert.name]
+    for query in job.queries:
+        if not job.wanted(expert.name, query.query_id):
+            continue
+        digest = digest_of(query)
+        if digest not in judged:
+            yield _Cell(query, digest, job.known.texts.get((expert.name, digest)) if digest in answered else None)
+
+
+async def _fill(job: Round, expert: Expert, cells: list[_Cell]) -> bool:
+    """Ask for what has no answer, judge all; false if the money does not suffice."""
+    unanswered = [cell for cell in cells if cell.text is None]
+    answers: dict[str, Answer] = {}
+    if unanswered:
+        found = await _ask(job, expert, unanswered)
+        if found is None:
+            return False
+        answers = {cell.digest: answer for cell, answer in zip(unanswered, found, strict=True)}
+    for cell in cells:
+        answer = answers.get(cell.digest)
+        await _judge(job, expert, cell, answer)
+    return True
+
+
+async def _ask(job: Round, expert: Expert, cells: list[_Cell]) -> list[Answer] | None:
+    bounds = [worst_dollars(expert, cell.query) for cell in cells]
+    worst = sum(bounds)
+    if not await job.budget.reserve(worst):
+        return None
+    for cell, bound in zip(cells, bounds, strict=True):
+        if bound:
+            job.archive.add(AskedEntry(expert.name, expert.version, cell.digest, bound))
+    dollars = worst
+    try:
+        answers = await expert.answer([cell.query for cell in cells])
+        dollars = sum(answer.dollars + answer.doubtful_dollars for answer in answers)
+    finally:
+        job.budget.settle(worst, dollars)
+    for cell, answer in zip(cells, answers, strict=True):
+        job.archive.add(AnswerEntry.of(answer, expert.name, expert.version, cell.digest, cell.query.query_id))
+    return answers
+
+
+async def _judge(job: Round, expert: Expert, cell: _Cell, answer: Answer | None) -> None:
+    text = cell.text if answer is None else answer.text
+    verdict = Verdict(None)
+    if text is not None and (answer is None or not answer.error):
+        verdict = await job.judge.judge(cell.query, text)
+        job.budget.settle(0.0, verdict.dollars)
+        job.archive.add(
+            VerdictEntry(
+                expert.name,
+                expert.version,
+                cell.digest,
+                job.judge.name,
+                job.judge.version,
+                verdict.score,
+                verdict.reason,
+                verdict.dollars,
+            )
+        )
+    paid = 0.0 if answer is None else answer.dollars + answer.doubtful_dollars
+    job.tallies[expert.name].count(dollars=paid + verdict.dollars, attempts=0 if answer is None else answer.attempts, score=verdict.score)

@@ -1,0 +1,147 @@
+"""A fitted classifier, or any function from texts to labels, as an expert."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from mildroute.costs.prices import Price
+from mildroute.errors import ArgumentError
+from mildroute.experts.amounts import checked_amount, checked_count
+from mildroute.experts.fingerprint import fingerprint
+from mildroute.experts.import_path import imported
+from mildroute.experts.labels import label_text
+from mildroute.experts.protocol import Answer, Query
+
+__all__ = ["Classifier"]
+
+# What the code of others raises when an input does not suit it.
+_FAILURES = (ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError)
+
+
+class Classifier:
+    """A scikit-learn classifier or pipeline, or a function ``texts -> labels``; its answer is the label.
+
+    It runs in a thread, one batch at a time unless ``concurrency`` says that it may run in several. Latency is the time of the batch
+    divided by its queries. If a batch fails, its queries are asked one by one, so that one bad input spoils no other's answer.
+
+    Args:
+        name: Its name in tables.
+        model: An object with ``predict``, or a function.
+        version: Text that you change whenever the model changes.
+        field: Field of the query that holds a vector; without one the model gets the query's ``input``.
+        dollars: What an answer costs; an error costs nothing.
+        batch_size: Queries that are asked at once.
+        concurrency: Batches at the same time.
+
+    Example:
+        A pipeline of scikit-learn:
+
+        >>> from sklearn.feature_extraction.text import CountVectorizer
+        >>> from sklearn.naive_bayes import MultinomialNB
+        >>> from sklearn.pipeline import make_pipeline
+        >>> model = make_pipeline(CountVectorizer(), MultinomialNB()).fit(["good film", "bad film"], ["up", "down"])
+        >>> expert = Classifier("bayes", model, version="2026-11")
+        >>> [answer.text for answer in asyncio.run(expert.answer([Query("q1", "a good one")]))]
+        ['up']
+
+        A pipeline of Hugging Face needs one line, since it returns a label and a score
+        (``pipeline = transformers.pipeline("text-classification")``):
+
+        >>> pipeline = lambda texts: [{"label": "POSITIVE", "score": 0.9} for _ in texts]
+        >>> expert = Classifier("bert", lambda texts: [found["label"] for found in pipeline(texts)], version="sst2")
+        >>> asyncio.run(expert.answer([Query("q1", "a good one")]))[0].text
+        'POSITIVE'
+    """
+
+    price: Price | None = None
+
+    def __init__(
+        self,
+        name: str,
+        model: Any,
+        *,
+        version: str,
+        field: str | None = None,
+        dollars: float = 0.0,
+        batch_size: int = 64,
+        concurrency: int = 1,
+    ) -> None:
+        predict: Callable[[Any], Any] = getattr(model, "predict", model)
+        if not callable(predict):
+            raise ArgumentError(f"a classifier must have predict or be a function, got {type(model).__name__}; fit a model first.")
+        self.name, self.version = name, version
+        self.batch_size, self.concurrency = checked_count("batch_size", batch_size), checked_count("concurrency", concurrency)
+        self._predict, self._field, self._dollars = predict, field, checked_amount("dollars of an answer", dollars)
+
+    @classmethod
+    def from_path(
+        cls, name: str, path: str, *, arguments: Mapping[str, Any] | None = None, version: str = "", **settings: Any
+    ) -> Classifier:
+        """A classifier that a function of yours makes, named as ``package.module:function``; its module is imported.
+
+        Args:
+            name: Its name in tables.
+            path: Where the function is.
+            arguments: What it is called with.
+            version: Text that you change whenever the model changes.
+            settings: As the constructor takes them.
+
+        Example:
+            >>> Classifier.from_path("none", "sklearn.dummy:DummyClassifier", arguments={"strategy": "uniform"}).name
+            'none'
+        """
+        dollars, field = settings.get("dollars", 0.0), settings.get("field")
+        parts = {"import": path, "arguments": arguments or {}, "field": field, "dollars": dollars}
+        model = imported(path)(**(arguments or {}))
+        return cls(name, model, version=fingerprint("classifier", parts, version=version), **settings)
+
+    def worst_dollars(self, query: Query) -> float:  # noqa: ARG002 - every query costs the same
+        """What asking this query costs."""
+        return self._dollars
+
+    async def answer(self, batch: Sequence[Query]) -> list[Answer]:
+        """One answer for each query, in their order; failures are answers with an error."""
+        return await asyncio.to_thread(self._answer, batch)
+
+    async def close(self) -> None:
+        """Nothing to let go of."""
+
+    def _answer(self, batch: Sequence[Query]) -> list[Answer]:
+        answers: list[Answer] = [Answer(None, error=f"the query has no vector in its field {self._field!r}", attempts=0)] * len(batch)
+        inputs = {place: value for place, query in enumerate(batch) if (value := self._input(query)) is not None}
+        started = time.perf_counter()
+        labels = self._labels(list(inputs.values()))
+        seconds = (time.perf_counter() - started) / max(len(labels), 1)
+        for place, (text, error) in zip(inputs, labels, strict=True):
+            answers[place] = Answer(text, dollars=0.0 if error else self._dollars, latency=seconds, error=error)
+        return answers
+
+    def _input(self, query: Query) -> Any:
+        """The text or the vector, or none if the query has no vector."""
+        if self._field is None:
+            return query.input
+        try:
+            vector = np.asarray(query.fields.get(self._field), dtype=float)
+        except (TypeError, ValueError):
+            return None
+        return vector if vector.ndim == 1 and vector.size else None
+
+    def _labels(self, inputs: list[Any]) -> list[tuple[str | None, str]]:
+        """Texts and errors."""
+        if not inputs:
+            return []
+        try:
+            found = self._predict(inputs if self._field is None else np.stack(inputs))
+            texts = [label_text(label) for label in found]
+            if len(texts) != len(inputs):
+                raise ValueError(f"{len(texts)} labels for {len(inputs)} inputs")
+        except _FAILURES as error:
+            if len(inputs) > 1:
+                return [pair for value in inputs for pair in self._labels([value])]
+            return [(None, f"the classifier failed: {type(error).__name__}: {' '.join(str(error).split())[:200]}")]
+        return [(text, "" if text is not None else "the classifier gave no single label") for text in texts]

@@ -1,0 +1,127 @@
+"""What is asked of which model, and what it costs: all that decides an endpoint's answers."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mildroute.costs.prices import Price
+from mildroute.errors import ArgumentError
+from mildroute.experts.address import checked_base_url
+from mildroute.experts.amounts import checked_count
+from mildroute.experts.fingerprint import fingerprint
+from mildroute.experts.prompt import Prompt
+from mildroute.experts.protocol import Query
+
+__all__ = ["ModelSettings", "checked_request", "dollars_of"]
+
+_OURS = ("messages", "model", "prompt", "stream", "stream_options")
+_BOUNDS = ("max_tokens", "max_completion_tokens")
+_HIDDEN_PROMPT = 256
+_MILLION = 1_000_000
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """A model behind an address, with its prompt, its sampling and its price.
+
+    Args:
+        base_url: Address to which ``/chat/completions`` is added. It is no part of the version: a server that moves gives the same answers.
+            Where another address means other answers, change ``version``.
+        model: Name of the model at that address.
+        prompt: How a query is put to it.
+        request: Further keys of the request (max_tokens, temperature, ...), sent as they are.
+        price: Dollars per million tokens; none for a model that costs nothing.
+        context: Most tokens of prompt and answer together, if known.
+        version: What you call this version, if anything.
+
+    Example:
+        >>> settings = ModelSettings("http://127.0.0.1:8080/v1", "smollm2", request={"max_tokens": 64}, price=Price(1.0, 2.0))
+        >>> settings.body(Query("q1", "Hi"))
+        b'{"max_tokens": 64, "model": "smollm2", "messages": [{"role": "user", "content": "Hi"}]}'
+        >>> settings.worst_dollars(b"x" * 744)
+        0.001128
+    """
+
+    base_url: str
+    model: str
+    prompt: Prompt = field(default_factory=Prompt)
+    request: Mapping[str, Any] = field(default_factory=dict)
+    price: Price | None = None
+    context: int | None = None
+    version: str = ""
+
+    def __post_init__(self) -> None:
+        """Check the parts that are no object of ours."""
+        object.__setattr__(self, "base_url", checked_base_url(self.base_url))
+        if not isinstance(self.model, str) or not self.model.strip():
+            raise ArgumentError(f"model must be the name of a model, got {self.model!r}; put it in quotes.")
+        checked_request(self.request)
+        if self.context is not None:
+            checked_count("context", self.context)
+
+    @property
+    def url(self) -> str:
+        """Where requests go."""
+        return f"{self.base_url}/{self.prompt.path}"
+
+    @property
+    def fingerprint(self) -> str:
+        """The expert's version: changes with model, prompt, request, price and ``version``, and with nothing else."""
+        price = None if self.price is None else [self.price.input, self.price.output]
+        parts = {"model": self.model, "prompt": self.prompt.as_dict(), "request": self.request, "price": price}
+        return fingerprint("openai", parts, version=self.version)
+
+    def body(self, query: Query) -> bytes:
+        """The request as JSON; a field that the prompt needs and the query lacks is an error."""
+        return json.dumps({**self.request, "model": self.model, **self.prompt.payload(query)}).encode()
+
+    def worst_dollars(self, body: bytes) -> float:
+        """At most what one attempt with this body costs; infinite where nothing bounds the answer.
+
+        No token is shorter than a byte, so the bytes of the request bound the tokens that go in, with some room for what a server adds
+        to a prompt. ``max_tokens``, ``max_completion_tokens`` or ``context`` bound those that come out.
+        """
+        if self.price is None:
+            return 0.0
+        bounds = [self.request[name] for name in _BOUNDS if self.request.get(name) is not None]
+        longest = max(bounds) if bounds else (math.inf if self.context is None else self.context)
+        return dollars_of(self.price, len(body) + _HIDDEN_PROMPT, longest if self.price.output else 0)
+
+
+def dollars_of(price: Price | None, tokens_in: float, tokens_out: float) -> float:
+    """What a call with so many tokens costs. Discounts for cached tokens are ignored, so it is never too little.
+
+    Example:
+        >>> dollars_of(Price(0.5, 1.5), 1000, 1000)
+        0.002
+    """
+    return 0.0 if price is None else (price.input * tokens_in + price.output * tokens_out) / _MILLION
+
+
+def checked_request(request: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Further keys of a request, if they can be sent and leave alone what mildroute sets.
+
+    Example:
+        >>> checked_request({"max_tokens": 64})
+        {'max_tokens': 64}
+    """
+    if not isinstance(request, Mapping) or any(not isinstance(name, str) for name in request):
+        raise ArgumentError(f"request must be a mapping from texts to values, got {type(request).__name__}; write max_tokens: 64.")
+    ours = sorted(set(_OURS) & request.keys())
+    if ours:
+        raise ArgumentError(f"request must not hold {ours[0]!r}, which mildroute sets itself; give model and prompt beside request.")
+    for name in ("n", "best_of"):
+        if request.get(name, 1) not in (None, 1):
+            raise ArgumentError(f"request must ask for one answer, got {name}={request[name]!r}; the others would be paid and thrown away.")
+    for name in _BOUNDS:
+        if request.get(name) is not None:
+            checked_count(name, request[name])
+    try:
+        json.dumps(request, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ArgumentError(f"request must be such as JSON can hold: {error}; use finite numbers, texts, lists and mappings.") from None
+    return request

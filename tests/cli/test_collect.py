@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mildroute.costs.table import CostTable
+from tests.collecting.pools import write_queries
+from tests.experts.hostile_server import HostileServer, says
+
+EXPERTS = """
+prices_date: 2026-11-01
+experts:
+  first:
+    kind: openai
+    base_url: {url}
+    model: one
+    price: {{input: 1, output: 2}}
+    request: {{max_tokens: 10}}
+  clerk:
+    kind: people
+    field: clerk
+    price: {{per_answer: 0.5}}
+"""
+
+
+@pytest.fixture
+def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.chdir(tmp_path)
+    with HostileServer(lambda call: says(str(int(call.prompt.split()[0]) + 1))) as server:
+        write_queries(tmp_path, 12, clerk="no idea")
+        (tmp_path / "experts.yaml").write_text(EXPERTS.format(url=server.url))
+        yield server
+
+
+def test_people_see_an_estimate_are_asked_and_get_a_table(pool: HostileServer, mildroute: Callable[..., Any]) -> None:
+    refused = mildroute("collect", "queries.jsonl", "--experts", "experts.yaml", "--judge", "exact", input="n\n")
+    assert refused.exit_code == 0
+    for words in ("12 queries, 24 calls to make", "6", "no cap", "ask them?", "nothing was asked"):
+        assert words in refused.output
+    assert not pool.calls
+    agreed = mildroute("collect", "queries.jsonl", "--experts", "experts.yaml", "--judge", "exact", input="y\n")
+    assert agreed.exit_code == 0, agreed.output
+    assert CostTable.read("costs").scores.mean(axis=0).tolist() == [1.0, 0.0]
+    assert "12/12" in agreed.output
+
+
+def test_programs_get_counts_and_a_capped_run_says_so(pool: HostileServer, mildroute: Callable[..., Any]) -> None:
+    found = json.loads(
+        mildroute("collect", "queries.jsonl", "--experts", "experts.yaml", "--judge", "exact", "--max-dollars", 2, "--json").stdout
+    )
+    assert found["is_capped"]
+    assert found["spent"] <= 2
+    assert found["empty"] == 24 - sum(expert["done"] for expert in found["experts"])
+    assert len(pool.calls) <= 12
+
+
+def test_settings_reach_the_judge(pool: HostileServer, mildroute: Callable[..., Any]) -> None:
+    options = ["--experts", "experts.yaml", "--judge", "numeric", "--judge-setting", "absolute=100", "--yes"]
+    assert mildroute("collect", "queries.jsonl", *options).exit_code == 0
+    assert CostTable.read("costs").scores[:, 0].tolist() == [1.0] * 12
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--judge", "vibes"], "judge must be one of"),
+        (["--judge", "exact", "--experts-per-query", "some"], "must be all or a whole number"),
+        (["--judge", "exact", "--experts-per-query", "7"], "must be from 1 to 2"),
+        (["--judge", "exact", "--judge-setting", "absolute"], "must be name=value"),
+    ],
+)
+@pytest.mark.usefixtures("pool")
+def test_what_cannot_be_done_is_said_in_one_line(mildroute: Callable[..., Any], options: list[str], message: str) -> None:
+    result = mildroute("collect", "queries.jsonl", "--experts", "experts.yaml", "--yes", *options)
+    assert result.exit_code == 2
+    assert message in result.stderr

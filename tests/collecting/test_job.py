@@ -1,0 +1,194 @@
+"""Nothing is asked twice, nothing is mixed, and a failure is never a wrong answer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from mildroute.collecting.archive import Archive
+from mildroute.collecting.entries import AskedEntry
+from mildroute.collecting.job import Job, collect
+from mildroute.collecting.queries import open_queries
+from mildroute.costs.table import CostTable
+from mildroute.errors import ArgumentError, TableError
+from mildroute.experts.protocol import Answer, Query
+from mildroute.judges.exact import ExactJudge
+from mildroute.judges.protocol import Verdict
+from tests.collecting.pools import Counting, run, write_queries, wrong
+
+
+def test_the_table_has_scores_dollars_and_seconds_of_every_expert(tmp_path: Path) -> None:
+    right = Counting("right", lambda query: Answer(query.reference, 7, 2, dollars=0.5, latency=1.5))
+    found = run(tmp_path, [right, Counting("wrong", wrong)])
+    table = CostTable.read(tmp_path / "costs")
+    assert table.experts == ("right", "wrong")
+    assert table.scores.mean(axis=0).tolist() == [1.0, 0.0]
+    assert table.dollars is not None
+    assert table.dollars[0].tolist() == [0.5, 0.01]
+    assert pq.read_table(found.table)["latency:right"][3].as_py() == 1.5
+    assert found.spent == pytest.approx(20 * 0.51)
+    assert right.is_closed
+
+
+def test_a_second_run_asks_nothing(tmp_path: Path) -> None:
+    run(tmp_path, [Counting("a"), Counting("b", wrong)])
+    again = [Counting("a"), Counting("b", wrong)]
+    found = run(tmp_path, again)
+    assert not again[0].asked
+    assert not again[1].asked
+    assert [tally.known for tally in found.tallies] == [20, 20]
+
+
+def test_a_new_expert_and_a_new_query_ask_only_their_own_cells(tmp_path: Path) -> None:
+    run(tmp_path, [Counting("a")], queries=write_queries(tmp_path, 10))
+    first, second = Counting("a"), Counting("b")
+    run(tmp_path, [first, second], queries=write_queries(tmp_path, 12))
+    assert set(first.asked) == {"q10", "q11"}
+    assert len(second.asked) == 12
+    assert CostTable.read(tmp_path / "costs").scores.shape == (12, 2)
+
+
+def test_a_new_version_is_asked_anew_and_never_mixed_with_the_old(tmp_path: Path) -> None:
+    run(tmp_path, [Counting("a", wrong), Counting("b")])
+    newer = Counting("a", version="2")
+    run(tmp_path, [newer, Counting("b")])
+    assert len(newer.asked) == 20
+    assert CostTable.read(tmp_path / "costs").scores[:, 0].tolist() == [1.0] * 20
+    older = Counting("a", wrong)
+    run(tmp_path, [older, Counting("b")])
+    assert not older.asked
+    assert CostTable.read(tmp_path / "costs").scores[:, 0].tolist() == [0.0] * 20
+
+
+def test_a_query_that_was_changed_is_a_new_one(tmp_path: Path) -> None:
+    run(tmp_path, [Counting("a")])
+    again = Counting("a")
+    run(tmp_path, [again], queries=write_queries(tmp_path, 20, hint="think"))
+    assert len(again.asked) == 20
+
+
+def test_failures_are_empty_cells_with_a_reason_and_are_asked_again(tmp_path: Path) -> None:
+    def fails_on_odd(query: Query) -> Answer:
+        return Answer(None, error="timeout after 30 s") if int(query.query_id[1:]) % 2 else Answer(query.reference)
+
+    found = run(tmp_path, [Counting("a", fails_on_odd), Counting("b")])
+    assert (found.tallies[0].errors, found.empty) == (10, 10)
+    with pytest.raises(TableError, match="a score is missing"):
+        CostTable.read(tmp_path / "costs")
+    assert len(CostTable.read(tmp_path / "costs", missing="drop").scores) == 10
+    with Archive(tmp_path / "costs" / "_collected") as archive:
+        assert {row["error"] for row in archive.entries("answers")} == {"", "timeout after 30 s"}
+    again = Counting("a")
+    assert run(tmp_path, [again, Counting("b")]).empty == 0
+    assert set(again.asked) == {f"q{place}" for place in range(1, 20, 2)}
+
+
+class Doubting:
+    """Cannot tell until it is told how."""
+
+    name, version = "doubting", "1"
+
+    def __init__(self, score: float | None) -> None:
+        self.score = score
+
+    async def judge(self, _query: Query, _text: str) -> Verdict:
+        return Verdict(self.score, "hm", dollars=0.25)
+
+
+def test_another_judge_scores_the_answers_that_are_there(tmp_path: Path) -> None:
+    run(tmp_path, [Counting("a"), Counting("b", wrong)])
+    again = [Counting("a"), Counting("b", wrong)]
+    found = run(tmp_path, again, judge=Doubting(0.5))
+    assert not again[0].asked
+    assert CostTable.read(tmp_path / "costs").scores.mean() == 0.5
+    assert found.spent == pytest.approx(20 * 0.01 + 40 * 0.25)
+
+
+def test_a_judge_that_cannot_tell_leaves_the_cell_empty_and_is_asked_again_without_asking_the_expert(tmp_path: Path) -> None:
+    found = run(tmp_path, [Counting("a"), Counting("b")], judge=Doubting(None))
+    assert found.empty == 40
+    again = [Counting("a"), Counting("b")]
+    assert run(tmp_path, again, judge=Doubting(1.0)).empty == 0
+    assert not again[0].asked
+
+
+def test_the_cap_holds_with_many_calls_under_way(tmp_path: Path) -> None:
+    dear = Counting("dear", lambda query: Answer(query.reference, dollars=0.9), concurrency=16, worst=1.0)
+    found = run(tmp_path, [dear, Counting("free")], max_dollars=5.0)
+    assert found.is_capped
+    assert found.spent <= 5.0
+    assert len(dear.asked) == 5
+    assert found.tallies[0].state == "stopped by the cap"
+    assert found.tallies[1].done == 20
+    more = Counting("dear", lambda query: Answer(query.reference, dollars=0.9), worst=1.0)
+    assert run(tmp_path, [more, Counting("free")], max_dollars=100.0).spent == pytest.approx(18.0)
+    assert len(more.asked) == 15
+
+
+def test_money_of_calls_lost_in_a_kill_counts_at_its_upper_bound(tmp_path: Path) -> None:
+    with Archive(tmp_path / "costs" / "_collected") as archive:
+        archive.add(AskedEntry("dear", "1", "lost", 3.0))
+    dear = Counting("dear", lambda query: Answer(query.reference, dollars=1.0), worst=1.0)
+    found = run(tmp_path, [dear, Counting("free")], max_dollars=5.0)
+    assert len(dear.asked) == 2
+    assert found.spent == pytest.approx(5.0)
+
+
+def test_a_cap_needs_a_bound_on_each_answer(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="set max_tokens"):
+        run(tmp_path, [Counting("a", worst=float("inf"))], max_dollars=5.0)
+
+
+def test_nothing_is_asked_unless_agreed(tmp_path: Path) -> None:
+    expert, seen = Counting("a", worst=0.25), []
+    job = Job(open_queries(write_queries(tmp_path)), [expert], ExactJudge(), tmp_path / "costs")
+    assert collect(job, agree=lambda estimates, spent: bool(seen.append((estimates, spent)))) is None
+    assert not expert.asked
+    ((estimate,), spent) = seen[0]
+    assert (estimate.calls, estimate.at_most, spent) == (20, 5.0, 0.0)
+
+
+def test_each_query_goes_to_as_many_experts_as_wanted(tmp_path: Path) -> None:
+    experts = [Counting(name) for name in "abc"]
+    found = run(tmp_path, experts, experts_per_query=2)
+    assert sum(len(expert.asked) for expert in experts) == 40
+    assert all(len(expert.asked) > 5 for expert in experts)
+    again = [Counting(name) for name in "abc"]
+    run(tmp_path, again, experts_per_query=2)
+    assert not any(expert.asked for expert in again)
+    assert found.empty == 20
+
+
+def test_batches_and_concurrency_are_the_experts_own(tmp_path: Path) -> None:
+    expert = Counting("a", batch_size=8, concurrency=2)
+    run(tmp_path, [expert])
+    assert expert.most_at_once <= 2
+    assert len(expert.asked) == 20
+
+
+def test_two_processes_cannot_write_at_once(tmp_path: Path) -> None:
+    with Archive(tmp_path / "costs" / "_collected"), pytest.raises(TableError, match="one process at a time"):
+        run(tmp_path, [Counting("a")])
+
+
+def test_an_exception_in_an_expert_loses_nothing_that_was_answered(tmp_path: Path) -> None:
+    def breaks(query: Query) -> Answer:
+        if query.query_id == "q7":
+            raise RuntimeError("broken")
+        return Answer(query.reference)
+
+    with pytest.raises(RuntimeError, match="broken"):
+        run(tmp_path, [Counting("a", breaks, concurrency=1)])
+    again = Counting("a", concurrency=1)
+    run(tmp_path, [again])
+    assert set(again.asked) == {f"q{place}" for place in range(7, 20)}
+
+
+def test_the_table_says_who_was_asked_and_who_judged(tmp_path: Path) -> None:
+    found = run(tmp_path, [Counting("a"), Counting("b")])
+    about = json.loads(pq.read_schema(found.table).metadata[b"mildroute.collected"])
+    assert about["experts"] == {"a": "1", "b": "1"}
+    assert about["judge"][0] == "exact"

@@ -1,0 +1,36 @@
+"""The room is free to import, and says what is missing when something is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import mildroute.experts
+
+
+def test_every_public_name_is_there() -> None:
+    assert sorted(dir(mildroute.experts)) == sorted(mildroute.experts.__all__)
+    assert all(getattr(mildroute.experts, name) is not None for name in mildroute.experts.__all__)
+
+
+def test_importing_the_room_loads_no_library() -> None:
+    code = "import sys, mildroute.experts; mildroute.experts.Secret; mildroute.experts.Prompt; mildroute.experts.ModelSettings\n"
+    code += "print(sorted({'httpx', 'yaml', 'anyio', 'sklearn', 'pyarrow', 'numpy', 'h2'} & set(sys.modules)))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "said"),
+    [
+        ("httpx", "Endpoint", "mildroute.experts.Endpoint needs httpx with HTTP/2; run: pip install 'mildroute[collect]'"),
+        ("h2", "Endpoint", "mildroute.experts.Endpoint needs httpx with HTTP/2; run: pip install 'mildroute[collect]'"),
+        ("yaml", "read_experts", "experts.yaml needs pyyaml; run: pip install 'mildroute[collect]'"),
+    ],
+)
+def test_what_is_missing_is_named_with_the_command_that_installs_it(package: str, name: str, said: str) -> None:
+    code = f"import sys; sys.modules[{package!r}] = None\nimport mildroute.experts; mildroute.experts.{name}"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.stderr.splitlines()[-1].endswith(f"MissingExtraError: {said}")

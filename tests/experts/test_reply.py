@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mildroute.experts.outcome import Lost, Received, outcome_of
+from mildroute.experts.reply import completion_of
+
+LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+ANYTHING = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3))
+
+
+def with_content(content: Any, **choice: Any) -> dict[str, Any]:
+    return {"choices": [{"message": {"content": content, **choice.pop("message", {})}, **choice}]}
+
+
+@given(ANYTHING, ANYTHING, ANYTHING)
+def test_no_document_raises_and_only_text_is_a_text(content: Any, choices: Any, usage: Any) -> None:
+    for document in (
+        content,
+        {"choices": choices, "usage": usage},
+        with_content(content),
+        {"choices": [{"text": content}], "usage": usage},
+    ):
+        found = completion_of(document)
+        assert (found.text is None) == bool(found.problem)
+        assert found.tokens_in is None or found.tokens_in >= 0
+    found = completion_of(with_content(content))
+    if isinstance(content, str):
+        assert found.text == content
+    elif not isinstance(content, list):
+        assert found.text is None
+
+
+@given(st.binary())
+def test_no_body_raises(body: bytes) -> None:
+    for status in (200, 302, 400, 429, 500):
+        outcome = outcome_of(Received(status, body), str, now=0.0)
+        assert outcome.completion is not None or outcome.error
+
+
+@pytest.mark.parametrize(
+    ("document", "text"),
+    [
+        (with_content("a"), "a"),
+        (with_content(""), ""),
+        (with_content("a", finish_reason="length"), "a"),
+        (with_content("a", finish_reason="content_filter"), "a"),
+        (with_content([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]), "ab"),
+        (with_content([{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "b"}]), "b"),
+        (with_content(None, message={"refusal": "I will not."}), "I will not."),
+        ({"choices": [{"text": "raw"}]}, "raw"),
+        ({"choices": [{"message": {"content": "first"}}, {"message": {"content": "second"}}]}, "first"),
+        (with_content("", finish_reason="content_filter"), None),
+        (with_content(None), None),
+        (with_content([{"type": "image", "text": "a"}]), None),
+        (with_content([{"type": "text", "text": "a"}, "b"]), None),
+        (with_content([{"type": "text", "text": "a"}, {"type": "text", "text": None}]), None),
+        (with_content(b"".decode(), message={"refusal": 3}), ""),
+        ({"choices": [{"message": {"text": "a"}}]}, None),
+    ],
+)
+def test_the_text_is_what_the_model_said_or_nothing(document: Any, text: str | None) -> None:
+    assert completion_of(document).text == text
+
+
+@pytest.mark.parametrize(
+    ("result", "again", "doubtful"),
+    [
+        (Received(429, b""), "after refusal", False),
+        (Received(503, b"", retry_after="3"), "after refusal", False),
+        (Received(529, b"", retry_after="3"), "after refusal", False),
+        (Received(503, b""), "after failure", False),
+        (Received(500, b""), "after failure", False),
+        (Received(502, b""), "after failure", True),
+        (Received(504, b""), "after failure", True),
+        (Received(524, b""), "after failure", True),
+        (Received(408, b""), "after failure", True),
+        (Received(409, b""), "after failure", False),
+        (Received(400, b""), "never", False),
+        (Received(301, b"", location="https://example.com"), "never", False),
+        (Received(200, b"{"), "after failure", True),
+        (Received(200, b"{}"), "never", True),
+        (Received(200, b"{}", cut=True), "never", True),
+        (Lost("no connection", sent=False), "after failure", False),
+        (Lost("timeout", sent=True), "after failure", True),
+        (Lost("closed", sent=True, final=True), "never", True),
+    ],
+)
+def test_what_is_tried_again_and_what_may_have_been_charged(result: Received | Lost, again: str, doubtful: bool) -> None:
+    outcome = outcome_of(result, str, now=0.0)
+    assert (outcome.again, outcome.doubtful) == (again, doubtful)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ('{"error": {"message": "no"}}', "no"),
+        ('{"error": "no"}', "no"),
+        ('{"message": "no"}', "no"),
+        ('{"detail": "no"}', "no"),
+        ('{"detail": [{"msg": "no"}]}', '{"detail": [{"msg": "no"}]}'),
+        ("", "(empty)"),
+        ("a\n\n b\x1b[31m\tc", "a b [31m c"),
+        ("x" * 300, "x" * 200 + "..."),
+    ],
+)
+def test_the_servers_own_words_are_shown_on_one_short_line(body: str, said: str) -> None:
+    assert outcome_of(Received(400, body.encode()), str, now=0.0).error == f"HTTP 400: {said}"
+
+
+def test_numbers_that_python_refuses_to_parse_are_a_broken_body() -> None:
+    body = json.dumps({"usage": 1}).replace("1", "1" * 10_000).encode()
+    assert outcome_of(Received(200, body), str, now=0.0).again == "after failure"

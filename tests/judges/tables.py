@@ -1,0 +1,55 @@
+"""Tables of messy answers and the verdicts that a careful reader would give."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from mildroute.experts.protocol import Query
+from mildroute.judges.find import judge_by_name
+from mildroute.judges.protocol import Judge, Verdict
+
+FOLDER = Path(__file__).parent / "cases"
+
+
+def table(name: str) -> list[dict[str, Any]]:
+    """The cases of a judge; fields that are given by a name stand in the table's shared part."""
+    content = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    shared = content.get("shared", {})
+    return [case | {"fields": _fields(case.get("fields", {}), shared)} for case in content["cases"]]
+
+
+def _fields(fields: Any, shared: dict[str, Any]) -> Any:
+    return shared[fields] if isinstance(fields, str) else fields
+
+
+def query_of(case: dict[str, Any]) -> Query:
+    return Query("q", "What is asked?", reference=case["reference"], fields=case["fields"])
+
+
+def judge_of(name: str, case: dict[str, Any]) -> Judge:
+    return judge_by_name(name, **case.get("settings", {}))
+
+
+def verdict(judge: Judge, query: Query, text: str) -> Verdict:
+    return asyncio.run(judge.judge(query, text))
+
+
+def pure_verdict(judge: Judge, query: Query, text: str) -> Verdict:
+    """The verdict of a judge that waits for nobody, without an event loop, which takes longer than the judge."""
+    try:
+        judge.judge(query, text).send(None)  # type: ignore[attr-defined]
+    except StopIteration as done:
+        found: Verdict = done.value
+        return found
+    raise AssertionError(f"{judge.name} waits for something")
+
+
+def label_of(case: dict[str, Any]) -> str:
+    """A short name of a case in pytest's output."""
+    answer = case.get("note") or case.get("answer", case.get("reply", case.get("replies")))
+    return (
+        f"{case.get('reference')!s:.12}<-{answer!s:.40}".encode("ascii", "backslashreplace").decode().replace("\n", "|").replace("\0", "|")
+    )

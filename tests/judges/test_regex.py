@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from mildroute.errors import ArgumentError
+from mildroute.experts.protocol import Query
+from mildroute.judges.protocol import Verdict
+from mildroute.judges.regex import RegexJudge
+from tests.judges.tables import judge_of, label_of, query_of, table, verdict
+
+CASES = table("regex")
+
+
+def test_the_table_is_large_enough_to_mean_something() -> None:
+    assert len(CASES) >= 60
+    assert {case["score"] for case in CASES} == {0, 1, None}
+
+
+@pytest.fixture(scope="module")
+def verdicts() -> list[Verdict]:
+    """All cases at once: each waits for a process."""
+
+    async def judged() -> list[Verdict]:
+        return await asyncio.gather(*(judge_of("regex", case).judge(query_of(case), case["answer"]) for case in CASES))
+
+    return asyncio.run(judged())
+
+
+@pytest.mark.parametrize("index", range(len(CASES)), ids=[label_of(case) for case in CASES])
+def test_a_pattern_decides(index: int, verdicts: list[Verdict]) -> None:
+    assert verdicts[index].score == CASES[index]["score"], verdicts[index].reason
+    assert verdicts[index].reason
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        (r"^(a+)+$", "a" * 40 + "!"),
+        (r"(x+x+)+y", "x" * 60),
+        (r"^(\w+\s?)*$", "word " * 40 + "!"),
+        (r"(.*a){25}", "a" * 30 + "b" * 200),
+        (r"^(([a-z])+.)+[A-Z]([a-z])+$", "a" * 60),
+    ],
+)
+def test_a_hostile_pattern_is_given_up_in_time_and_is_no_wrong_answer(pattern: str, text: str) -> None:
+    start = time.monotonic()
+    found = verdict(RegexJudge(pattern, seconds=0.4), Query("q", "?"), text)
+    assert time.monotonic() - start < 10
+    assert found.score is None
+    assert "took more than" in found.reason
+
+
+def test_a_match_of_too_much_memory_is_no_wrong_answer() -> None:
+    found = verdict(RegexJudge("(?:" * 90 + "a*" + ")*" * 90 + "$", seconds=1), Query("q", "?"), "a" * 50_000 + "b")
+    assert found.score is None
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"pattern": "("},
+        {"pattern": "(a)", "group": 2},
+        {"pattern": "(a)", "group": "n"},
+        {"seconds": 0},
+        {"max_chars": 0},
+        {"compare": "exact"},
+    ],
+)
+def test_wrong_settings_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentError, match="must be"):
+        RegexJudge(**settings)
