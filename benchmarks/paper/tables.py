@@ -1,4 +1,4 @@
-"""The tables of the paper on frozen vectors: how many cells are filled, who beats TDEF, and whether runs agree to the bit.
+"""The tables of the paper at the size of two cores: how many cells are filled, who beats TDEF, and whether runs agree to the bit.
 
 Run: MILDROUTE_DATA=... python benchmarks/paper/tables.py [--json] [--quick] [--store FOLDER]
 Reads the store that ``mildroute reproduce --all --profile cpu --store FOLDER`` has filled; computes only the cells of the check of Ray.
@@ -34,7 +34,7 @@ from mildroute.engine.summaries import LineFigures, figures_of
 STORE, LEDGER = ROOT / "benchmarks" / "results" / "paper", ROOT / "docs" / "reproduction.md"
 IMAGE_TABLES = ("1a", "1b", "2a", "2b", "severe")
 SHOWN = ("mild", "mild-decoded", "mild-tuned", "mild-consistent", "mildroute-raw", "mildroute")
-SEEDS, RANDOM_CELLS, QUICK_CELLS = 5, 20, 4
+SEEDS, RANDOM_CELLS, QUICK_CELLS, QUICK_ROWS = 5, 20, 4, 200
 
 
 def measure(quick: bool, *, folder: Path) -> Iterator[Row]:
@@ -76,13 +76,13 @@ def table_rows(name: str, lines: list[LineFigures]) -> Iterator[Row]:
 
 
 def ray_rows(count: int) -> Iterator[Row]:
-    """Random cells in one process and over Ray."""
-    cells = random_cells(count)
+    """Random cells, and two of networks, in one process and over Ray, each with a cache of its own."""
+    cells = random_cells(count) + network_cells()
     with tempfile.TemporaryDirectory() as scratch:
-        os.environ["MILDROUTE_CACHE"] = f"{scratch}/cache"
         stores = [Store(f"{scratch}/{name}") for name in ("here", "ray")]
-        run_cells(cells, stores[0])
-        run_cells(cells, stores[1], workers=2, ray=True)
+        for store, ray in zip(stores, (False, True), strict=True):
+            os.environ["MILDROUTE_CACHE"] = f"{store.folder}-cache"
+            run_cells(cells, store, workers=2 if ray else 1, ray=ray)
         here, over_ray = (store.read() for store in stores)
     yield at_least("cells that are equal to the bit over Ray", sum(here[key] == over_ray.get(key) for key in here), len(cells))
 
@@ -99,6 +99,12 @@ def random_cells(count: int) -> list[Cell]:
         experts = Experts("real" if random.random() < 0.3 else "synthetic", coverage)
         cells.append(Cell(Data("toy"), experts, costs, Method(str(random.choice(methods))), seed))
     return cells
+
+
+def network_cells() -> list[Cell]:
+    """A small network end to end on a few images."""
+    data, experts = Data("cifar10", train=QUICK_ROWS, test=QUICK_ROWS, features="raw"), Experts("synthetic", (0.7, 0.2, 0.1))
+    return [Cell(data, experts, Costs(), Method(method, "resnet-small")) for method in ("mild", "mildroute")]
 
 
 if __name__ == "__main__":

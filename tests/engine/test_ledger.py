@@ -11,7 +11,9 @@ from engine.toys import made_up
 from mildroute.engine.causes import CAUSES, cause_of
 from mildroute.engine.cells import Cell, Method
 from mildroute.engine.ledger import ledger_of, write_ledger
-from mildroute.engine.paper_tables import TABLES, Line, cells_of
+from mildroute.engine.network_aims import NETWORK_METHODS
+from mildroute.engine.networks import RECIPES
+from mildroute.engine.paper_tables import TABLES, Line, cells_of, printed_figures
 from mildroute.engine.results import Result
 from mildroute.engine.store import Store
 from mildroute.engine.summaries import figures_of
@@ -26,7 +28,9 @@ def paid(rate: float) -> tuple[float, ...]:
 
 def results_on(line: Line, rates: Mapping[str, float], seeds: int = 2) -> dict[str, Result]:
     cells = [
-        (Cell(line.data, line.experts, line.costs, Method(method), seed), rate) for method, rate in rates.items() for seed in range(seeds)
+        (Cell(line.data, line.experts, line.costs, Method(method, line.network), seed), rate)
+        for method, rate in rates.items()
+        for seed in range(seeds)
     ]
     return {cell.key: made_up(cell, paid(rate)) for cell, rate in cells}
 
@@ -92,6 +96,25 @@ def test_the_noise_section_compares_with_the_clean_table() -> None:
     results = results_on(TABLES["noise"].lines[0], {"tdef": 0.5}) | results_on(TABLES["3b"].lines[0], {"tdef": 0.25})
     (line,) = [line for line in ledger_of(results, seeds=2).splitlines() if line.startswith("| mmlu two subjects | +0.2500")]
     assert line.endswith("| - | - | - | - | - | - |")
+
+
+def test_end_to_end_figures_stand_beside_the_papers_and_those_on_frozen_vectors() -> None:
+    network, linear = (next(line for line in TABLES[name].lines if line.row == "I svhn") for name in ("1a-e2e", "1a"))
+    results = results_on(network, {"tdef": 0.5, "mild": 0.25}) | results_on(linear, {"tdef": 0.25}, seeds=3)
+    section = ledger_of(results, seeds=3).split("## 1a-e2e: ")[1].split("\n## ")[0]
+    losses, _, _, beside = [line for line in section.splitlines() if line.startswith("| I svhn |")]
+    assert losses.startswith(f"| I svhn | {printed_figures()['1a', 'I svhn', 'TDEF'].loss:.4f}")
+    assert "| 0.5000 ± 0.0000 | 0.2500 ± 0.0000 (+) | - |" in losses
+    # Two seeds are in both; the network pays .25 more.
+    assert beside.startswith("| I svhn | 0.2500 ± 0.0000; +0.2500 [")
+    assert beside.endswith("| - | - | - | - | - |")
+
+
+def test_the_ledger_says_how_the_small_network_differs_from_the_papers() -> None:
+    section = ledger_of({}).split("## End to end")[1]
+    assert RECIPES["resnet-small"].unstated in section
+    for name in TABLES["1a-e2e"].methods:
+        assert NETWORK_METHODS[name].what in section
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,13 @@ from threadpoolctl import threadpool_limits
 
 from engine.toys import toy_cell, toy_cells
 from mildroute.engine import run
-from mildroute.engine.cells import Cell, Data, Experts, Method
+from mildroute.engine.cells import Cell, Data, Experts
 from mildroute.engine.folders import Folders
 from mildroute.engine.methods import METHODS, router_of
 from mildroute.engine.problems import problem_of
 from mildroute.engine.run import missing_cells, run_cell, run_cells
 from mildroute.engine.store import Store
-from mildroute.errors import ArgumentError, MissingExtraError
+from mildroute.errors import ArgumentError
 
 
 @pytest.fixture(autouse=True)
@@ -89,14 +89,6 @@ def test_results_are_written_in_batches_before_the_end(tmp_path: Path, monkeypat
     run_cells(toy_cells(5), store, progress=lambda _done, _total, _word: seen.append(len(store.keys())))
     assert seen == [0, 0, 2, 2, 4, 4]
     assert len(store.keys()) == 5
-
-
-def test_a_network_says_what_it_needs() -> None:
-    cell = Cell(Data("toy", features="raw"), Experts("synthetic", (0.7, 0.3)), method=Method("tdef", "resnet18"))
-    with pytest.raises(MissingExtraError, match="ResNet-18"):
-        run_cell(cell)
-    with pytest.raises(ArgumentError, match="resnet18, deberta"):
-        run_cell(Cell(Data("toy"), Experts("synthetic", (0.7, 0.3)), method=Method("tdef", "vgg")))
 
 
 @pytest.mark.parametrize("workers", [0, -1])

@@ -6,7 +6,7 @@ import math
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,20 @@ _FEWEST = 10
 class Plan:
     """How long and how fast to train.
 
+    Args:
+        epochs: Passes over the rows at most.
+        learning_rate: Largest step.
+        batch_size: Rows of a step.
+        seed: Seed of the order of the rows.
+        progress: Called with the steps done and their number, or none.
+        weight_decay: Decay of the weights a step, in units of the step.
+        optimiser: ``"adamw"``, which shortens long gradients; or ``"adam"``, which does not, and decays every weight by its gradient.
+        schedule: ``"warm"``: the step warms up, then falls linearly to zero; ``"falling"``: it falls at once; ``"constant"``: it stays.
+        steps: End after so many steps; 0 for all epochs.
+        keep: ``"cost"``: the state that decided best on held-out rows, and three looks without a gain end the training; or ``"loss"``:
+            the state of lowest loss on them, which does not depend on the decision, and the training goes on to its end.
+        trainer: A trainer with a loss of its own, or none for :class:`~mildroute.deep.trainer.DeferralTrainer` itself.
+
     Example:
         >>> Plan(epochs=2).batch_size
         32
@@ -40,6 +54,12 @@ class Plan:
     batch_size: int = 32
     seed: int = 0
     progress: Callable[[int, int], None] | None = None
+    weight_decay: float = 0.01
+    optimiser: Literal["adamw", "adam"] = "adamw"
+    schedule: Literal["warm", "falling", "constant"] = "warm"
+    steps: int = 0
+    keep: Literal["cost", "loss"] = "cost"
+    trainer: type[DeferralTrainer] | None = None
 
 
 @dataclass(frozen=True)
@@ -136,16 +156,17 @@ def fine_tune(classifier: Classifier, train: Rows, held_out: Rows, deferral: Def
 
 def _trainer(classifier: Classifier, train: Rows, held_out: Rows, deferral: DeferralConfig, plan: Plan, scratch: str) -> DeferralTrainer:
     transformers = need("transformers")
-    trainer = DeferralTrainer(
+    trainer = (plan.trainer or DeferralTrainer)(
         model=classifier.model,
         args=transformers.TrainingArguments(output_dir=scratch, **_arguments(classifier, len(train.inputs), bool(held_out.inputs), plan)),
         train_dataset=CostRows(train.inputs, train.costs, train.weights),
         eval_dataset=CostRows(held_out.inputs, held_out.costs) if held_out.inputs else None,
         data_collator=classifier.reader.batch,
-        callbacks=[transformers.EarlyStoppingCallback(_PATIENCE)] if held_out.inputs else [],
+        callbacks=[transformers.EarlyStoppingCallback(_PATIENCE)] if held_out.inputs and plan.keep == "cost" else [],
         margins=deferral.margins,
         reward=deferral.reward,
         decision=deferral.decision,
+        optimizers=(_adam(classifier.model, plan) if plan.optimiser == "adam" else None, None),
     )
     trainer.remove_callback(transformers.PrinterCallback)
     if plan.progress is not None:
@@ -160,20 +181,28 @@ def _arguments(classifier: Classifier, rows: int, looks: bool, plan: Plan) -> di
         "learning_rate": plan.learning_rate,
         "per_device_train_batch_size": plan.batch_size,
         "per_device_eval_batch_size": 2 * plan.batch_size,
-        "weight_decay": 0.01,
-        "warmup_steps": int(_WARM_UP * steps),
+        "weight_decay": plan.weight_decay,
+        "max_steps": plan.steps or -1,
         "seed": plan.seed,
         "report_to": "none",
         "logging_strategy": "no",
         "disable_tqdm": True,
         "remove_unused_columns": False,
         "dataloader_pin_memory": need("torch").cuda.is_available(),
+        "lr_scheduler_type": "constant" if plan.schedule == "constant" else "linear",
+        "warmup_steps": int(_WARM_UP * steps) if plan.schedule == "warm" else 0,
+        "max_grad_norm": 0.0 if plan.optimiser == "adam" else 1.0,
         **(_by_length() if isinstance(classifier.reader, TextReader) else {}),
-        **(_looks(max(1, math.ceil(steps / (_LOOKS * plan.epochs)))) if looks else {"save_strategy": "no"}),
+        **(_looks(max(1, math.ceil(steps / (_LOOKS * plan.epochs))), plan) if looks else {"save_strategy": "no"}),
     }
 
 
-def _looks(steps: int) -> dict[str, Any]:
+def _adam(model: Any, plan: Plan) -> Any:
+    """The optimiser as its authors have it; the trainer would spare biases and norms the decay."""
+    return need("torch").optim.Adam(model.parameters(), lr=plan.learning_rate, weight_decay=plan.weight_decay)
+
+
+def _looks(steps: int, plan: Plan) -> dict[str, Any]:
     """Evaluate every so many steps and end with the best state."""
     return {
         "eval_strategy": "steps",
@@ -183,7 +212,7 @@ def _looks(steps: int) -> dict[str, Any]:
         "save_total_limit": 1,
         "save_only_model": True,
         "load_best_model_at_end": True,
-        "metric_for_best_model": "deferral_loss",
+        "metric_for_best_model": "deferral_loss" if plan.keep == "cost" else "loss",
         "greater_is_better": False,
     }
 

@@ -12,8 +12,8 @@ _CLOSE = 0.01
 CAUSES = {
     "decision": "With unequal margins the largest score is not the best choice, even at the optimum. The very same scores, decoded to the "
     "posterior that they stand for, pay clearly less. See [the decision rule](theory/decision.md).",
-    "single": "TDEF already pays what the best single expert pays. At these fees a dearer expert must be right more often by the whole "
-    "difference of the fees, and no method here finds enough rows on which it is.",
+    "single": "TDEF already pays what the best single expert pays. A dearer expert must be right more often by the whole difference of "
+    "the fees, an equally dear one must be right where the best one errs, and no method here finds enough such rows.",
     "noise": "The difference of MILD tuned to TDEF is within noise: its interval covers zero.",
     "reward": "MILD tuned is clearly worse than TDEF. Its margins are nearly equal, so what is left is its reward, the sum of the others' "
     "costs, which is nearly uniform for several experts: a likely cause, not a proven one.",

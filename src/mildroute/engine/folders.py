@@ -40,13 +40,12 @@ class Folders:
         cache = os.environ.get("MILDROUTE_CACHE") or str(Path.home() / ".cache" / "mildroute")
         return cls(os.environ.get("MILDROUTE_DATA", ""), cache)
 
-    def file(self, name: str) -> Path:
-        """Path of a file of the benchmark data."""
+    def file(self, name: str, otherwise: str = "") -> Path:
+        """Path of a file of the benchmark data; ``otherwise`` says how to come by one that nobody hands out."""
         path = Path(self.data) / name
         if not self.data or not path.is_file():
-            raise ArgumentError(
-                f"{name} must be in the folder of the benchmark data, which is {self.data!r}; set MILDROUTE_DATA to that folder."
-            )
+            way_out = otherwise or "set MILDROUTE_DATA to that folder"
+            raise ArgumentError(f"{name} must be in the folder of the benchmark data, which is {self.data!r}; {way_out}.")
         return path
 
 

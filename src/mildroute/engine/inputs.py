@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -16,10 +17,15 @@ from mildroute.engine.folders import Folders, kept
 from mildroute.engine.images import frozen_vectors, main_directions
 from mildroute.errors import ArgumentError
 
-__all__ = ["IMAGE_SETS", "TEXT_SETS", "Answers", "Labelled", "answers_of", "labelled_of"]
+__all__ = ["IMAGE_SETS", "TEXT_SETS", "Answers", "Labelled", "answers_of", "labelled_of", "table_file"]
 
 IMAGE_SETS = ("cifar10", "cifar100", "svhn", "tiny_imagenet")
 TEXT_SETS = ("mmlu57", "mmlu_pro", "mmlu_qwen")
+_TO_COLLECT = {
+    "mmlu_qwen": "it holds the answers of Qwen2.5-7B-Instruct, Qwen2.5-1.5B-Instruct and Qwen2.5-0.5B-Instruct on MMLU, which nobody has "
+    "published: collect them with `mildroute collect`, each question with its subject as group, and set MILDROUTE_DATA to the folder"
+}
+"""Tables that nobody hands out, and how to come by them."""
 _TOY_CLASSES, _TOY_WIDTH, _TOY_ROWS = 10, 12, 600
 
 
@@ -28,7 +34,7 @@ class Labelled:
     """Labelled inputs with a split of their own.
 
     Args:
-        vectors: Shape (n, d).
+        vectors: Shape (n, d); d is 0 where the data is raw.
         labels: Shape (n,).
         is_train: Shape (n,).
 
@@ -47,7 +53,7 @@ class Answers:
     """Inputs whose experts have answered already.
 
     Args:
-        vectors: Shape (n, d).
+        vectors: Shape (n, d); d is 0 where the data is raw.
         errors: One minus the score of each expert, shape (n, p).
         rows: Row of each in the file, shape (n,).
 
@@ -80,7 +86,25 @@ def labelled_of(data: Data, folders: Folders, progress: Callable[[int, int], Non
         return _toy()
     if data.name not in IMAGE_SETS:
         raise ArgumentError(f"labelled data must be toy, {', '.join(IMAGE_SETS)}, got {data.name!r}.")
-    return _images(data.name, folders, progress)
+    return _images(data.name, folders, progress) if data.features == "frozen" else _labels(data.name, folders)
+
+
+def table_file(name: str, folders: Folders) -> Path:
+    """Path of the table of a data set.
+
+    Args:
+        name: Name of the set.
+        folders: Where the data lies.
+
+    Returns:
+        The path; the error of a missing one says how to come by it.
+
+    Example:
+        >>> table_file("mmlu_qwen", Folders("data", ""))
+        Traceback (most recent call last):
+        mildroute.errors.ArgumentError: mmlu_qwen.parquet must be in the folder of the benchmark data, which is 'data'; it holds the ...
+    """
+    return folders.file(f"{name}.parquet", _TO_COLLECT.get(name, ""))
 
 
 @lru_cache(maxsize=2)
@@ -103,10 +127,11 @@ def answers_of(data: Data, names: tuple[str, ...], folders: Folders) -> Answers:
     if data.name not in TEXT_SETS:
         raise ArgumentError(f"a table of answers must be {', '.join(TEXT_SETS)}, got {data.name!r}.")
     columns = [f"score:{name}" for name in names]
-    table = pq.read_table(folders.file(f"{data.name}.parquet"), columns=["group", *columns])
-    vectors = np.load(folders.file(f"{data.name}.minilm.npy"), mmap_mode="r")
+    table = pq.read_table(table_file(data.name, folders), columns=["group", *columns])
     groups = np.asarray(table["group"].to_pylist(), dtype=str)
     rows = np.flatnonzero(np.isin(groups, data.groups)) if data.groups else np.arange(len(groups))
+    frozen = data.features == "frozen"
+    vectors = np.load(folders.file(f"{data.name}.minilm.npy"), mmap_mode="r") if frozen else _no_vectors(len(groups))
     errors = 1 - np.stack([table[column].to_numpy().astype(np.float64) for column in columns], axis=1)
     return Answers(vectors[rows].astype(np.float32), errors[rows], rows)
 
@@ -122,13 +147,25 @@ def _images(name: str, folders: Folders, progress: Callable[[int, int], None] | 
 
 
 def _read_images(name: str, folders: Folders, progress: Callable[[int, int], None] | None) -> Labelled:
-    file = folders.file(f"{name}.parquet")
+    file = table_file(name, folders)
     table = pq.read_table(file, columns=["split", "label", "image"])
     is_train = np.asarray(table["split"].to_pylist(), dtype=str) == "train"
     wide = frozen_vectors(folders, file, table["image"].to_pylist(), progress)
     digest = hashlib.sha256(wide.tobytes() + is_train.tobytes()).hexdigest()[:32]
     vectors = kept(folders, f"directions-{digest}", partial(main_directions, wide, is_train))
     return Labelled(vectors, table["label"].to_numpy().astype(np.intp), is_train)
+
+
+@lru_cache(maxsize=2)
+def _labels(name: str, folders: Folders) -> Labelled:
+    """Labels and split alone: a network that reads the images needs no vectors."""
+    table = pq.read_table(table_file(name, folders), columns=["split", "label"])
+    is_train = np.asarray(table["split"].to_pylist(), dtype=str) == "train"
+    return Labelled(_no_vectors(len(is_train)), table["label"].to_numpy().astype(np.intp), is_train)
+
+
+def _no_vectors(rows: int) -> NDArray[np.float32]:
+    return np.empty((rows, 0), dtype=np.float32)
 
 
 @lru_cache(maxsize=1)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from mildroute.engine.causes import CAUSES, agreement, cause_of
-from mildroute.engine.comparisons import Gap, Spread, gap_between, sign_of
+from mildroute.engine.causes import CAUSES
+from mildroute.engine.comparisons import gap_between
+from mildroute.engine.ledger_end_to_end import end_to_end_introduction, frozen_table
+from mildroute.engine.ledger_tables import gap_table, gap_words, loss_table, markdown, share_table, sign_table
 from mildroute.engine.ledger_words import INTRODUCTION, NOT_SHOWN, ODDITIES
 from mildroute.engine.methods import METHODS
-from mildroute.engine.paper_tables import TABLES, PaperTable, Printed, cells_of
+from mildroute.engine.paper_tables import TABLES, PaperTable, cells_of
 from mildroute.engine.results import Result
 from mildroute.engine.store import Store
-from mildroute.engine.summaries import BASELINE, LineFigures, figures_of, results_of
+from mildroute.engine.summaries import LineFigures, figures_of, results_of
 
 __all__ = ["ledger_of", "write_ledger"]
 
@@ -58,8 +60,10 @@ def ledger_of(results: Mapping[str, Result], *, seeds: int = 5) -> str:
     known = [results[key] for key in sorted(results)]
     figures = {name: figures_of(table, results, seeds) for name, table in TABLES.items()}
     parts = ["# The paper, table by table", *INTRODUCTION, _runs(known, seeds), _methods(), _overall(figures)]
-    for name, table in TABLES.items():
-        parts += _section(table, figures[name], results, seeds)
+    linear, networks = ([table for table in TABLES.values() if bool(table.frozen) is end_to_end] for end_to_end in (False, True))
+    parts += [part for table in linear for part in _section(table, figures[table.name], results, seeds)]
+    parts += end_to_end_introduction(figures)
+    parts += [part for table in networks for part in _section(table, figures[table.name], results, seeds)]
     parts += ["## Causes", "\n".join(f"- **{name}**: {cause}" for name, cause in CAUSES.items())]
     parts += ["## Oddities in print", "\n".join(f"- {oddity}" for oddity in ODDITIES)]
     parts += ["## Not shown here", "\n".join(f"- {item}" for item in NOT_SHOWN)]
@@ -79,13 +83,13 @@ def _runs(results: Sequence[Result], seeds: int) -> str:
 
 def _methods() -> str:
     lines = [f"- **{each.label}**: {each.what}." for each in METHODS.values()]
-    return "\n".join(["Methods, all linear on the same frozen vectors:", "", *lines])
+    return "\n".join(["Methods, all linear on the same frozen vectors (for networks see [end to end](#end-to-end)):", "", *lines])
 
 
 def _overall(figures: Mapping[str, Sequence[LineFigures]]) -> str:
     """The image tables together: the share of lines on which each method beats TDEF."""
     lines = [each for name in ("1a", "1b", "2a", "2b", "severe") for each in figures[name]]
-    return "\n".join(["## All image lines together", "", _sign_table(lines, TABLES["1a"].methods)])
+    return "\n".join(["## All image lines together", "", sign_table(lines, TABLES["1a"].methods)])
 
 
 def _section(table: PaperTable, figures: Sequence[LineFigures], results: Mapping[str, Result], seeds: int) -> list[str]:
@@ -94,74 +98,13 @@ def _section(table: PaperTable, figures: Sequence[LineFigures], results: Mapping
         return [title, f"Not run yet: `mildroute reproduce --table {table.name}`."]
     parts = [
         title,
-        _loss_table(table, figures),
-        _gap_table(table, figures),
-        _sign_table(figures, table.methods),
-        _share_table(table, figures),
+        loss_table(table, figures),
+        gap_table(table, figures),
+        sign_table(figures, table.methods),
+        share_table(table, figures),
     ]
-    return [*parts, _noise_table(table, results, seeds)] if table.clean else parts
-
-
-def _loss_table(table: PaperTable, figures: Sequence[LineFigures]) -> str:
-    papers = list(dict.fromkeys(name for each in figures for name, value in each.printed.items() if value.loss is not None))
-    head = ["row", *(f"paper {name}" for name in papers), "best single", *(METHODS[name].label for name in table.methods), "oracle"]
-    rows = [
-        [
-            each.line.row,
-            *(_printed(each.printed.get(name)) for name in papers),
-            _number(each.best_single),
-            *(_spread(each.spreads.get(name), each.gaps.get(name)) for name in table.methods),
-            _number(each.oracle),
-        ]
-        for each in figures
-    ]
-    note = "Deferral loss, mean ± standard deviation over seeds; (+) and (-): better and worse than TDEF, the 95% interval excludes zero."
-    return f"{note}\n\n{_markdown(head, rows)}"
-
-
-def _gap_table(table: PaperTable, figures: Sequence[LineFigures]) -> str:
-    methods = [name for name in table.methods if name != BASELINE]
-    head = ["row", "paper", *(METHODS[name].label for name in methods), "printed agrees", "tuned agrees", "cause"]
-    rows = [
-        [
-            each.line.row,
-            _printed_gap(each),
-            *(_gap(each.gaps.get(name)) for name in methods),
-            agreement(each, "mild"),
-            agreement(each, "mild-tuned"),
-            cause_of(each),
-        ]
-        for each in figures
-    ]
-    return f"Difference to TDEF with its 95% interval (below zero is better); the paper's is MILD's.\n\n{_markdown(head, rows)}"
-
-
-def _sign_table(figures: Sequence[LineFigures], methods: Iterable[str]) -> str:
-    head = ["against TDEF", "lines better", "worse", "sign test p", "surely better", "surely worse"]
-    rows = []
-    for name in methods:
-        gaps = [each.gaps[name] for each in figures if name in each.gaps]
-        if gaps:
-            sign = sign_of(gaps)
-            counts = [f"{count}/{len(gaps)}" for count in (sign.better, sign.worse, sign.surely_better, sign.surely_worse)]
-            rows.append([METHODS[name].label, *counts[:2], f"{sign.p_value:.3g}", *counts[2:]])
-    return _markdown(head, rows)
-
-
-def _share_table(table: PaperTable, figures: Sequence[LineFigures]) -> str:
-    shown = [name for name in ("tdef", "mild", "mild-decoded", "mild-tuned", "mildroute") if name in table.methods]
-    papers = [name for name in ("optimal", "TDEF", "MILD") if any(name in each.printed for each in figures)]
-    head = ["row", *(f"paper {name}" for name in papers), "optimal", *(METHODS[name].label for name in shown)]
-    rows = [
-        [
-            each.line.row,
-            *(_printed_shares(each.printed.get(name)) for name in papers),
-            _shares(each.optimal),
-            *(_shares(each.shares.get(name, ())) for name in shown),
-        ]
-        for each in figures
-    ]
-    return f"How often each expert is chosen, in percent.\n\n{_markdown(head, rows)}"
+    parts += [_noise_table(table, results, seeds)] if table.clean else []
+    return parts + ([frozen_table(table, results, seeds)] if table.frozen else [])
 
 
 def _noise_table(table: PaperTable, results: Mapping[str, Result], seeds: int) -> str:
@@ -172,44 +115,7 @@ def _noise_table(table: PaperTable, results: Mapping[str, Result], seeds: int) -
         row = [line.row]
         for name in table.methods:
             noisy, quiet = (results_of(each, name, results, seeds) for each in (line, without))
-            row.append(_gap(gap_between(noisy, quiet)) if set(noisy) & set(quiet) else "-")
+            row.append(gap_words(gap_between(noisy, quiet)) if set(noisy) & set(quiet) else "-")
         rows.append(row)
     head = ["row", *(METHODS[name].label for name in table.methods)]
-    return f"What the noise adds to the loss (paper: TDEF +0.126, MILD +0.013).\n\n{_markdown(head, rows)}"
-
-
-def _printed(value: Printed | None) -> str:
-    return "-" if value is None or value.loss is None else f"{_number(value.loss)} ± {_number(value.sd or 0.0)}"
-
-
-def _printed_gap(figures: LineFigures) -> str:
-    losses = [figures.printed[name].loss for name in ("MILD", "TDEF") if name in figures.printed]
-    return f"{losses[0] - losses[1]:+.4f}" if len(losses) == 2 and losses[0] is not None and losses[1] is not None else "-"
-
-
-def _spread(spread: Spread | None, gap: Gap | None) -> str:
-    if spread is None:
-        return "-"
-    mark = {"better": " (+)", "worse": " (-)"}.get(gap.verdict if gap is not None else "", "")
-    return f"{_number(spread.mean)} ± {_number(spread.sd)}{mark}"
-
-
-def _gap(gap: Gap | None) -> str:
-    return "-" if gap is None else f"{gap.value:+.4f} [{gap.low:+.4f}, {gap.high:+.4f}]"
-
-
-def _shares(shares: Sequence[float]) -> str:
-    return " / ".join(f"{100 * share:.1f}" for share in shares)
-
-
-def _printed_shares(value: Printed | None) -> str:
-    return _shares([share / 100 for share in value.shares]) if value is not None and value.shares else "-"
-
-
-def _number(value: float) -> str:
-    return f"{value:.4f}"
-
-
-def _markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    rule = ["---", *("--:" for _ in head[1:])]
-    return "\n".join(f"| {' | '.join(line)} |" for line in [head, rule, *rows])
+    return f"What the noise adds to the loss (paper: TDEF +0.126, MILD +0.013).\n\n{markdown(head, rows)}"

@@ -14,7 +14,7 @@ INTRODUCTION = (
     "since experts are better on rows they have seen. Language models: answers of claude-3-opus, mixtral-8x7b and "
     "Llama-2-7b on MMLU, and of Qwen2.5-72B, Qwen2.5-7B and gemma-2b on MMLU-Pro, with MiniLM sentence vectors, instead of "
     "Qwen2.5 7B/1.5B/0.5B with DeBERTa; seeds 0 to 4 are five folds. Penalties are chosen by cross-validation for every "
-    "method. Absolute figures cannot match, directions should.",
+    "method. The last tables train a small ResNet on the pixels. Absolute figures cannot match, directions should.",
 )
 """Paragraphs at the top."""
 
@@ -40,6 +40,6 @@ ODDITIES = (
 
 NOT_SHOWN = (
     "The profile `paper` (ResNet-18, 200 epochs; DeBERTa-v3-xsmall, 5 epochs) needs a GPU and, for Table 3, answers of the "
-    "paper's own models.",
+    "paper's own models. That it starts and passes a step at full size is shown by `python benchmarks/paper/one_step.py`.",
 )
 """What is missing."""

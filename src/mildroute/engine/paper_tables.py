@@ -20,6 +20,10 @@ _IMAGES = ("cifar10", "cifar100", "svhn", "tiny_imagenet")
 _OURS = ("tdef", "mild", "mild-decoded", "mild-tuned", "mild-consistent", "mildroute-raw", "mildroute")
 _LINEAR_ONLY = ("mildroute-raw",)
 _BASELINES = ("ce", "weighted-ce", "ldam")
+_END_TO_END = ("tdef", "mild", "mild-decoded", "mild-tuned", "mild-consistent", "mildroute")
+_SMALL_NETWORK, _SMALL_SEEDS = "resnet-small", 4
+_SHARING = {"mild-tuned": 1, "mild-decoded": 2, "mild-consistent": 2, "mild-consistent-tuned": 2}
+"""Methods that use a network which another method trains; they run later, so that no two workers train it at once."""
 _MARGINS = ("tdef", "mild-uniform", "mild", "mild-decoded", "mild-tuned", "mild-consistent", "mild-consistent-tuned")
 _PAPER_BETA, _MILD_BETA, _EXTREME_BETA = (1.0, 0.6, 0.1), (0.3, 0.15, 0.02), (0.0, 0.1, 1.5)
 _SUBJECTS = ("high_school_mathematics", "high_school_world_history")
@@ -39,6 +43,7 @@ class Line:
         costs: What a choice costs.
         printed: Name of the paper's row to stand beside it.
         in_paper: Whether the paper has this very problem; if not, only the profile ``"cpu"`` runs it.
+        network: Network that the profile ``"cpu"`` trains on it; empty for linear routers on frozen vectors.
 
     Example:
         >>> TABLES["1a"].lines[0].row
@@ -51,6 +56,7 @@ class Line:
     costs: Costs
     printed: str
     in_paper: bool = True
+    network: str = ""
 
 
 @dataclass(frozen=True)
@@ -63,6 +69,8 @@ class PaperTable:
         lines: Its rows.
         methods: Names of the methods.
         clean: Name of the table with the same lines without noise, or empty.
+        frozen: Name of the table with the same lines on frozen vectors, or empty where this is one.
+        most_seeds: Seeds of the profile ``"cpu"`` at most; 0 for as many as asked for.
 
     Example:
         >>> TABLES["2b"].title
@@ -74,6 +82,8 @@ class PaperTable:
     lines: tuple[Line, ...]
     methods: tuple[str, ...] = _OURS
     clean: str = ""
+    frozen: str = ""
+    most_seeds: int = 0
 
 
 @dataclass(frozen=True)
@@ -116,7 +126,14 @@ def _text_lines(costs: Costs) -> tuple[Line, ...]:
     )
 
 
-_ALL = (
+def _end_to_end(table: PaperTable, rows: Sequence[str]) -> PaperTable:
+    """Some lines of a table with a network instead of a linear router: the same rows, experts and costs."""
+    lines = [replace(line, data=replace(line.data, features="raw"), network=_SMALL_NETWORK) for line in table.lines if line.row in rows]
+    title = f"{table.title}; a small network, end to end"
+    return PaperTable(f"{table.name}-e2e", title, tuple(lines), _END_TO_END, frozen=table.name, most_seeds=_SMALL_SEEDS)
+
+
+_LINEAR = (
     PaperTable("1a", "Synthetic experts, error only", _image_lines("synthetic", _IMAGES, fees=False)),
     PaperTable("1b", "Synthetic experts, error + cost", _image_lines("synthetic", _IMAGES, fees=True)),
     PaperTable("2a", "Real experts, error only", _image_lines("real", _IMAGES[:3], fees=False)),
@@ -129,8 +146,15 @@ _ALL = (
     PaperTable("noise", "20% noise on the training costs, error + (1, .6, .1)", _text_lines(Costs(_PAPER_BETA, noise=0.2)), clean="3b"),
     PaperTable("extreme", "Extreme 95/5, error + (0, .1, 1.5)", _text_lines(Costs(_EXTREME_BETA))),
 )
-TABLES: dict[str, PaperTable] = {table.name: table for table in _ALL}
-"""The tables by name, in the order of the paper."""
+TABLES: dict[str, PaperTable] = {table.name: table for table in _LINEAR}
+"""The tables by name, in the order of the paper; then some of their lines end to end."""
+TABLES |= {
+    f"{name}-e2e": _end_to_end(TABLES[name], rows)
+    for name, rows in {
+        "1a": ("I cifar10", "I svhn"),
+        "severe": ("cifar10 synthetic", "svhn synthetic"),
+    }.items()
+}
 
 
 def cells_of(names: Sequence[str], *, profile: str = "cpu", seeds: int = 5) -> list[Cell]:
@@ -138,11 +162,12 @@ def cells_of(names: Sequence[str], *, profile: str = "cpu", seeds: int = 5) -> l
 
     Args:
         names: Names of tables.
-        profile: ``"cpu"``, linear routers on frozen vectors, or ``"paper"``, its own networks on raw inputs.
+        profile: ``"cpu"``, linear routers on frozen vectors and a small network; or ``"paper"``, its own networks on raw inputs, which
+            has no tables of a small one.
         seeds: Seeds 0 to this one, exclusive.
 
     Returns:
-        Cells, those that share experts next to each other.
+        Cells, those that share experts next to each other; last those that share a network with one before.
 
     Example:
         >>> len(cells_of(["1a"])), len(cells_of(["1a", "1a"], seeds=1))
@@ -157,16 +182,17 @@ def cells_of(names: Sequence[str], *, profile: str = "cpu", seeds: int = 5) -> l
         _cell(line, method, seed, profile)
         for table in tables
         for line in table.lines
-        if profile == "cpu" or line.in_paper
-        for seed in range(seeds)
+        if profile == "cpu" or (line.in_paper and not line.network)
+        for seed in range(min(seeds, table.most_seeds) if profile == "cpu" and table.most_seeds else seeds)
         for method in table.methods
         if profile == "cpu" or method not in _LINEAR_ONLY
     ]
-    return list({cell.key: cell for cell in cells}.values())
+    once = {cell.key: cell for cell in cells}.values()
+    return sorted(once, key=lambda cell: _SHARING.get(cell.method.name, 0) if cell.method.network else 0)
 
 
 def _cell(line: Line, method: str, seed: int, profile: str) -> Cell:
-    cell = Cell(line.data, line.experts, line.costs, Method(method), seed)
+    cell = Cell(line.data, line.experts, line.costs, Method(method, line.network), seed)
     if profile == "cpu":
         return cell
     if line.experts.kind != "table":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ class Problem:
     """What a router learns from and is tested on.
 
     Args:
-        vectors: Shape (n, d), float32.
+        vectors: Shape (n, d), float32; d is 0 where the data is raw.
         costs: As the router sees them, shape (n, p).
         test_vectors: Shape (m, d).
         test_costs: Without noise, shape (m, p).
@@ -95,7 +95,9 @@ def _from_labels(cell: Cell, folders: Folders) -> Problem:
     test = np.sort(test[: data.test] if data.test else test)
     if cell.experts.kind == "real":
         half = len(train) // 2
-        predictions = real_predictions(inputs, Pool(np.sort(train[:half]), cell.experts.coverage, cell.seed), folders)
+        # Experts read frozen vectors, whatever the router reads.
+        seen = labelled_of(replace(data, features="frozen"), folders)
+        predictions = real_predictions(seen, Pool(np.sort(train[:half]), cell.experts.coverage, cell.seed), folders)
         train = train[half:]
     else:
         predictions = synthetic_predictions(inputs.labels, cell.experts.coverage, cell.seed)

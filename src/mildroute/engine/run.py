@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from mildroute.engine.cells import Cell
+from mildroute.engine.cells import Cell, Data
 from mildroute.engine.folders import Folders
 from mildroute.engine.inputs import IMAGE_SETS, labelled_of
 from mildroute.engine.methods import router_of
-from mildroute.engine.networks import choose_by_network
+from mildroute.engine.network_choice import choose_by_network
 from mildroute.engine.problems import Problem, problem_of
 from mildroute.engine.results import Result
 from mildroute.engine.store import Store
@@ -36,6 +36,7 @@ Progress: TypeAlias = Callable[[int, int, str], None]
 _BATCH, _PATIENCE = 16, 30.0
 """Results, or seconds, after which what was found is written; what a killed run loses."""
 _TELLING = ("mildroute", "numpy", "scikit-learn", "scipy")
+_TELLING_OF_NETWORKS = ("torch", "transformers")
 
 
 def run_cell(cell: Cell, folders: Folders | None = None) -> Result:
@@ -56,10 +57,11 @@ def run_cell(cell: Cell, folders: Folders | None = None) -> Result:
         >>> found.oracle <= found.loss <= 1, len(found.paid)
         (True, 200)
     """
-    with _one_thread(with_torch=cell.method.name == "ldam"):
-        problem = problem_of(cell, folders or Folders.from_environment())
+    known = folders or Folders.from_environment()
+    with _one_thread(with_torch=cell.method.name == "ldam" or bool(cell.method.network)):
+        problem = problem_of(cell, known)
         start = time.process_time()
-        choice, note = _choose(cell, problem)
+        choice, note = choose_by_network(cell, problem, known) if cell.method.network else _choose(cell, problem)
         return _result(cell, problem, choice, note, time.process_time() - start)
 
 
@@ -133,8 +135,6 @@ def _one_thread(*, with_torch: bool) -> Iterator[None]:
 
 
 def _choose(cell: Cell, problem: Problem) -> tuple[NDArray[np.intp], str]:
-    if cell.method.network:
-        choose_by_network(cell, problem)
     router = router_of(cell.method.name, cell.seed).fit(problem.vectors, problem.costs)
     return np.asarray(router.predict(problem.test_vectors), dtype=np.intp), _note(router)
 
@@ -162,13 +162,13 @@ def _result(cell: Cell, problem: Problem, choice: NDArray[np.intp], note: str, s
         note=note,
         seconds=seconds,
         finished=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        versions=_versions(),
+        versions=_versions(_TELLING + (_TELLING_OF_NETWORKS if cell.method.network else ())),
     )
 
 
-def _versions() -> str:
+def _versions(packages: Sequence[str]) -> str:
     found = {"python": platform.python_version()}
-    for name in _TELLING:
+    for name in packages:
         with suppress(PackageNotFoundError):
             found[name] = version(name)
     return json.dumps(found, sort_keys=True)
@@ -191,8 +191,9 @@ def _kept(found: Iterator[Result], store: Store) -> Iterator[Result]:
 
 def _prepare(cells: Sequence[Cell], folders: Folders, tell: Progress) -> None:
     """Compute the vectors of image sets once, before several workers would each do so."""
-    for name in sorted({cell.data.name for cell in cells if cell.data.name in IMAGE_SETS and cell.data.features == "frozen"}):
-        data = next(cell.data for cell in cells if cell.data.name == name)
+    wanted = [cell.data.name for cell in cells if cell.data.features == "frozen" or cell.experts.kind == "real"]
+    for name in sorted(set(wanted) & set(IMAGE_SETS)):
+        data = Data(name)
         with _one_thread(with_torch=True):
             labelled_of(data, folders, lambda done, total, name=name: tell(done, total, f"vectors of {name}"))  # type: ignore[misc]
 

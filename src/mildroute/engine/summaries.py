@@ -63,7 +63,7 @@ def results_of(line: Line, method: str, results: Mapping[str, Result], seeds: in
         >>> results_of(TABLES["1a"].lines[0], "tdef", {}, 5)
         {}
     """
-    keys = {seed: Cell(line.data, line.experts, line.costs, Method(method), seed).key for seed in range(seeds)}
+    keys = {seed: Cell(line.data, line.experts, line.costs, Method(method, line.network), seed).key for seed in range(seeds)}
     return {seed: results[key] for seed, key in keys.items() if key in results}
 
 
@@ -93,7 +93,9 @@ def _line_figures(table: PaperTable, line: Line, results: Mapping[str, Result], 
     if BASELINE not in known:
         return None
     baseline = list(known[BASELINE].values())
-    printed = {each.method: each for each in printed_figures().values() if (each.table, each.row) == (table.name, line.printed)}
+    printed = {
+        each.method: each for each in printed_figures().values() if (each.table, each.row) == (table.frozen or table.name, line.printed)
+    }
     return LineFigures(
         line=line,
         spreads={method: spread_of(list(by_seed.values())) for method, by_seed in known.items()},

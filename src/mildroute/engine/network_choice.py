@@ -1,0 +1,98 @@
+"""From a cell whose method names a network to choices: train what the method asks for, take the best, decide."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mildroute.deep.config import DeferralConfig
+from mildroute.deep.temperature import fit_temperature
+from mildroute.engine.cells import Cell
+from mildroute.engine.folders import Folders
+from mildroute.engine.network_aims import Aim, NetworkMethod, lesson_of, method_of_network
+from mildroute.engine.network_training import Material, Training, network_scores
+from mildroute.engine.networks import recipe_of
+from mildroute.engine.problems import Problem
+from mildroute.engine.raw_inputs import raw_inputs
+from mildroute.routers.base import Matrix
+from mildroute.routers.decode import comparable, log_posterior
+from mildroute.routers.order import largest
+from mildroute.routers.rewards import scaled_rewards
+
+__all__ = ["choose_by_network", "material_of"]
+
+_HELD_OUT = 0.1
+"""Share of the training rows that teaches no method, whether the method asks them anything or not: all learn from the same rows."""
+
+
+def choose_by_network(cell: Cell, problem: Problem, folders: Folders) -> tuple[NDArray[np.intp], str]:
+    """Train the network of a cell on raw inputs and choose an expert for each test row.
+
+    Args:
+        cell: The experiment; its method names a network.
+        problem: Its arrays.
+        folders: Where data and cache lie.
+
+    Returns:
+        Chosen expert of each test row, shape (m,), and a note on what was taken.
+
+    Example:
+        >>> choose_by_network.__name__  # needs images or texts, see the tests
+        'choose_by_network'
+    """
+    recipe, method = recipe_of(cell.method.network), method_of_network(cell.method.name)
+    material = material_of(cell, problem, folders)
+    heads = [_head(cell, method, aim, material, folders) for aim in method.aims(recipe.offsets)]
+    # The first of equals: the smallest offset.
+    best = min(heads, key=lambda head: head.paid)
+    return best.choice, best.note
+
+
+def material_of(cell: Cell, problem: Problem, folders: Folders) -> Material:
+    """Raw inputs and costs of a cell, with the rows that are held out.
+
+    Args:
+        cell: The experiment.
+        problem: Its arrays.
+        folders: Where the data lies.
+
+    Returns:
+        What a network learns from and is asked about.
+
+    Example:
+        >>> material_of.__name__  # needs images or texts, see the tests
+        'material_of'
+    """
+    from mildroute.deep.fitting import held_out_rows
+
+    inputs, test_inputs = (raw_inputs(cell.data.name, rows, folders) for rows in (problem.rows, problem.test_rows))
+    return Material(inputs, problem.costs, held_out_rows(len(inputs), _HELD_OUT, None, cell.seed), test_inputs)
+
+
+@dataclass(frozen=True)
+class _Head:
+    """One trained network with its decision: what it paid on held-out rows and what it chooses on test rows."""
+
+    paid: float
+    choice: NDArray[np.intp]
+    note: str
+
+
+def _head(cell: Cell, method: NetworkMethod, aim: Aim, material: Material, folders: Folders) -> _Head:
+    held_out, test = network_scores(Training(cell.method.network, aim, cell.seed), material, folders)
+    deferral, costs = lesson_of(aim, material.costs).deferral, material.costs[material.held_out]
+    temperature = _temperature(held_out, costs, deferral) if method.calibrated and len(costs) else 1.0
+    choices = [_choice(scores / temperature, np.asarray(deferral.margins), method.decision) for scores in (held_out, test)]
+    words = [f"offset {aim.offset:g}" if method.tuned else "", f"temperature {temperature:.3g}" if method.calibrated else ""]
+    note = "; ".join(filter(None, [f"{cell.method.network}, {recipe_of(cell.method.network).epochs} epochs", *words]))
+    return _Head(float(costs[np.arange(len(costs)), choices[0]].sum()), choices[1], note)
+
+
+def _temperature(scores: Matrix, costs: Matrix, deferral: DeferralConfig) -> float:
+    return fit_temperature(scores, scaled_rewards(costs, deferral.reward, None), deferral)
+
+
+def _choice(scores: Matrix, margins: NDArray[np.float64], decision: str) -> NDArray[np.intp]:
+    return largest(scores if decision == "argmax" else comparable(log_posterior(scores, margins), scores))
