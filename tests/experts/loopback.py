@@ -49,7 +49,7 @@ class LoopbackServer(ABC):
         await self._stop.wait()
         # Connections that still wait are accepted before the server is closed, and all are closed before the loop is.
         for _ in range(10):
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0)
         server.close()
         for writer in self._writers:
             writer.transport.abort()
