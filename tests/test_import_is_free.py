@@ -9,7 +9,7 @@ import sys
 import pytest
 
 HEAVY = ["httpx", "litellm", "matplotlib", "mlflow", "numpy", "onnxruntime", "pandas", "polars", "pyarrow", "ray", "rich", "scipy"]
-HEAVY += ["sklearn", "starlette", "torch", "transformers", "typer"]
+HEAVY += ["sklearn", "starlette", "torch", "transformers", "typer", "yaml"]
 
 
 def loaded_after(statement: str) -> tuple[list[str], str]:

@@ -24,6 +24,7 @@ HOMES = {
     "transformers": {"encoders", "deep"},
     "typer": {"cli"},
     "uvicorn": {"serving"},
+    "yaml": {"experts"},
 }
 
 
