@@ -15,10 +15,13 @@ __all__ = ["reproduce_tables"]
 
 def reproduce_tables(
     table: Annotated[
-        list[str] | None, typer.Option("--table", help="A table: 1a, 1b, 2a, 2b, 3a, 3b, 3c, severe, margins, noise, extreme.")
+        list[str] | None,
+        typer.Option("--table", help="A table: 1a, 1b, 2a, 2b, 3a, 3b, 3c, severe, margins, noise, extreme, 1a-e2e, severe-e2e."),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All tables.")] = False,
-    profile: Annotated[str, typer.Option("--profile", help="cpu (frozen vectors) or paper (its networks).")] = "cpu",
+    profile: Annotated[
+        str, typer.Option("--profile", help="cpu (frozen vectors, a small network for -e2e) or paper (its networks).")
+    ] = "cpu",
     seeds: Annotated[int, typer.Option("--seeds", help="Seeds of each experiment.", min=1)] = 5,
     store: Annotated[Path, typer.Option("--store", help="Folder of results; what it holds is not run again.")] = Path("reproduction"),
     workers: Annotated[int, typer.Option("--workers", help="Processes, or processors of a local Ray.", min=1)] = 1,
