@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from mildroute.cli.reproduce import reproduce_tables
 from mildroute.engine import paper_tables
 from mildroute.engine.cells import Costs, Data, Experts
-from mildroute.errors import ArgumentError, MissingExtraError
+from mildroute.errors import ArgumentError
 
 LINE = paper_tables.Line("toy", Data("toy", train=120), Experts("synthetic", (0.7, 0.3)), Costs(), "I cifar10")
 
@@ -57,4 +57,5 @@ def test_nothing_to_do_is_an_error_that_names_the_tables() -> None:
 
 def test_the_profile_of_the_paper_says_what_it_needs(tmp_path: Path) -> None:
     found = reproduce("--table", "1a", "--profile", "paper", "--store", tmp_path)
-    assert isinstance(found.exception, MissingExtraError)
+    assert isinstance(found.exception, ArgumentError)
+    assert "raw inputs must be of cifar10" in str(found.exception)
