@@ -79,7 +79,7 @@ class AnswerEntry:
             query,
             query_id,
             answer.text,
-            answer.error if answer.text is None or answer.error else "",
+            answer.error,
             float(answer.dollars),
             float(answer.doubtful_dollars),
             float(answer.latency),

@@ -23,14 +23,13 @@ class Experience:
     """Means over an expert's earlier answers in the same version.
 
     Example:
-        >>> Experience(answers=2, dollars=0.5, latency=1.5, tokens_out=40).latency
+        >>> Experience(answers=2, dollars=0.5, latency=1.5).latency
         1.5
     """
 
     answers: int = 0
     dollars: float = 0.0
     latency: float = 0.0
-    tokens_out: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -112,10 +111,10 @@ def experience_in(archive: Archive, versions: dict[str, str]) -> dict[str, Exper
         {}
     """
     sums: dict[str, list[float]] = {}
-    for row in archive.entries(ANSWERS, ["expert", "version", "error", "dollars", "latency", "tokens_out"]):
+    for row in archive.entries(ANSWERS, ["expert", "version", "error", "dollars", "latency"]):
         if versions.get(row["expert"]) == row["version"] and not row["error"]:
-            total = sums.setdefault(row["expert"], [0, 0.0, 0.0, 0.0])
-            for place, value in enumerate((1, row["dollars"], row["latency"], row["tokens_out"] or 0)):
+            total = sums.setdefault(row["expert"], [0, 0.0, 0.0])
+            for place, value in enumerate((1, row["dollars"], row["latency"])):
                 total[place] += value
     return {name: Experience(int(count), *(part / count for part in rest)) for name, (count, *rest) in sums.items()}
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from mildroute.errors import ArgumentError, ArtifactError, MarginError, ShapeError
 from mildroute.routers.base import Matrix
-from mildroute.routers.rewards import MarginRule, margins_by
+from mildroute.routers.rewards import THEORY, margins_by
 
 __all__ = ["DeferralConfig", "Margins", "config_for", "config_of", "write_config"]
 
@@ -84,7 +84,7 @@ def config_for(costs: Matrix, *, margins: Margins = "uniform", reward: str = "ga
     if isinstance(margins, str) and margins not in ("uniform", "theory"):
         raise ArgumentError(f"margins must be 'uniform', 'theory' or an array, got {margins!r:.80}.")
     if isinstance(margins, str):
-        values = np.ones(experts) if margins == "uniform" else margins_by(MarginRule(1 / 3), costs.max(axis=1, keepdims=True) - costs)
+        values = np.ones(experts) if margins == "uniform" else margins_by(THEORY, costs.max(axis=1, keepdims=True) - costs)
     else:
         values = np.asarray(margins, dtype=np.float64)
     if values.shape != (experts,):

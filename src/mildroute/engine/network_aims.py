@@ -13,7 +13,7 @@ from mildroute.deep.config import DeferralConfig, config_for
 from mildroute.errors import ArgumentError
 from mildroute.routers.base import Matrix
 from mildroute.routers.descent import load_torch
-from mildroute.routers.rewards import MarginRule, margins_of_wins, positive_wins, winner_shares
+from mildroute.routers.rewards import THEORY, margins_of_wins, positive_wins, winner_shares
 
 if TYPE_CHECKING:
     from mildroute.deep.trainer import DeferralTrainer
@@ -157,7 +157,7 @@ def lesson_of(aim: Aim, costs: Matrix) -> Lesson:
         weights = positive_wins(wins).min() / positive_wins(wins) if aim.reward == "rare winner" else np.ones_like(wins)
         seen = 1 - winners * weights
         return Lesson(seen, config_for(seen, reward="complement"))
-    margins = margins_of_wins(MarginRule(1 / 3, aim.offset), wins) if aim.margins == "theory" else np.ones_like(wins)
+    margins = margins_of_wins(THEORY._replace(offset=aim.offset), wins) if aim.margins == "theory" else np.ones_like(wins)
     return Lesson(costs, config_for(costs, margins=margins, reward=aim.reward))
 
 

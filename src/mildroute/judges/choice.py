@@ -14,7 +14,7 @@ from mildroute.judges.latex import unfolded
 from mildroute.judges.mentions import NO, WORD, Mention
 from mildroute.judges.options import ReferenceKind, option_meant, options_of
 from mildroute.judges.plain import plain, without_emphasis, without_thinking
-from mildroute.judges.protocol import Verdict
+from mildroute.judges.protocol import NO_REFERENCE, Verdict, reference_of
 from mildroute.judges.statements import stated
 from mildroute.judges.versions import version_of
 
@@ -103,17 +103,16 @@ class ChoiceJudge:
 
     async def judge(self, query: Query, text: str) -> Verdict:
         """Compare the letter that is read with the reference."""
-        if query.reference is None or not query.reference.strip():
-            return Verdict(None, "the query has no reference")
+        reference = reference_of(query)
+        if not reference:
+            return NO_REFERENCE
         try:
             options = options_of(query.fields.get("choices"), self.letters)
         except ArgumentError as broken:
             return Verdict(None, str(broken))
-        expected = option_meant(query.reference, options, self.reference, self.first_index)
+        expected = option_meant(reference, options, self.reference, self.first_index)
         if expected is None:
-            return Verdict(
-                None, f"the reference {query.reference[:40]!r} means no choice or several; set reference to letter, index or text"
-            )
+            return Verdict(None, f"the reference {reference[:40]!r} means no choice or several; set reference to letter, index or text")
         read = read_choice(text, options)
         if read is None:
             return Verdict(0.0, f"no single choice could be read, expected {expected}")

@@ -13,7 +13,7 @@ from mildroute.experts.protocol import Query
 from mildroute.judges.latex import BOX, unfolded
 from mildroute.judges.markers import Marker, markers
 from mildroute.judges.plain import plain, without_thinking
-from mildroute.judges.protocol import Verdict
+from mildroute.judges.protocol import NO_REFERENCE, Verdict
 from mildroute.judges.versions import version_of
 
 __all__ = ["AnswerPart", "ExactJudge", "accepted", "bared", "parts_of"]
@@ -134,7 +134,7 @@ class ExactJudge:
         """Compare the answer with all accepted texts."""
         texts = accepted(query.reference or "")
         if not texts:
-            return Verdict(None, "the query has no reference")
+            return NO_REFERENCE
         parts = parts_of(text, self.part)
         read = {self._key(part) for part in parts if part}
         return Verdict(float(not read.isdisjoint(map(self._key, texts))), f"read {bared(parts[0])[:80]!r}")

@@ -10,7 +10,7 @@ from mildroute.experts.protocol import Expert, Query
 from mildroute.judges.asking import Turns, ask, check_template, fenced
 from mildroute.judges.latex import BOX, unfolded
 from mildroute.judges.plain import plain, without_emphasis, without_thinking
-from mildroute.judges.protocol import Verdict
+from mildroute.judges.protocol import NO_REFERENCE, Verdict, reference_of
 from mildroute.judges.versions import version_of
 
 __all__ = ["GRADING_TEMPLATE", "GradedJudge", "read_grade"]
@@ -122,8 +122,8 @@ class GradedJudge:
 
     async def judge(self, query: Query, text: str) -> Verdict:
         """Ask for a grade."""
-        if self.require_reference and not (query.reference or "").strip():
-            return Verdict(None, "the query has no reference")
+        if self.require_reference and not reference_of(query):
+            return NO_REFERENCE
         if not text.strip():
             return Verdict(0.0, "the answer is blank")
         texts = fenced({"question": query.input, "reference": query.reference or "(none)", "answer": text})

@@ -11,7 +11,7 @@ from mildroute.experts.protocol import Query
 from mildroute.judges.exact import ExactJudge
 from mildroute.judges.json_text import MISSING, json_values, same_json, value_at
 from mildroute.judges.plain import without_thinking
-from mildroute.judges.protocol import Judge, Verdict
+from mildroute.judges.protocol import NO_REFERENCE, Judge, Verdict, reference_of
 from mildroute.judges.versions import version_of
 
 __all__ = ["JsonFieldJudge", "read_field"]
@@ -65,13 +65,14 @@ class JsonFieldJudge:
         path = query.fields.get("path", self.path)
         if not isinstance(path, str):
             return Verdict(None, "there is no path to a field; set it, or give the query a field 'path'")
-        if query.reference is None or not query.reference.strip():
-            return Verdict(None, "the query has no reference")
+        reference = reference_of(query)
+        if not reference:
+            return NO_REFERENCE
         value = read_field(text, path)
         if value is MISSING:
             return Verdict(0.0, f"no JSON with a field {path[:40]!r} could be read")
         if isinstance(value, (dict, list, tuple)):
-            return Verdict(float(_equals(value, query.reference)), "read an object or a list")
+            return Verdict(float(_equals(value, reference)), "read an object or a list")
         return await self.compare.judge(query, value if isinstance(value, str) else json.dumps(value, default=str))
 
 

@@ -15,7 +15,7 @@ from mildroute.judges.latex import unfolded
 from mildroute.judges.markers import ANSWER_WORDS
 from mildroute.judges.mentions import NO, WORD, Mention
 from mildroute.judges.plain import plain, without_emphasis, without_thinking
-from mildroute.judges.protocol import Verdict
+from mildroute.judges.protocol import NO_REFERENCE, Verdict, reference_of
 from mildroute.judges.statements import stated
 from mildroute.judges.versions import version_of
 
@@ -139,15 +139,16 @@ class LabelJudge:
 
     async def judge(self, query: Query, text: str) -> Verdict:
         """Compare the label that is read with the reference."""
-        if query.reference is None or not query.reference.strip():
-            return Verdict(None, "the query has no reference")
+        reference = reference_of(query)
+        if not reference:
+            return NO_REFERENCE
         try:
             labels = labels_of(query.fields.get("labels", self.labels))
         except ArgumentError as broken:
             return Verdict(None, str(broken))
-        expected = label_meant(query.reference, labels)
+        expected = label_meant(reference, labels)
         if expected is None:
-            return Verdict(None, f"the reference {query.reference[:40]!r} is none of the labels")
+            return Verdict(None, f"the reference {reference[:40]!r} is none of the labels")
         read = read_label(text, labels)
         if read is None:
             return Verdict(0.0, f"no single label could be read, expected {expected!r}")

@@ -11,7 +11,7 @@ from mildroute.errors import ArgumentError
 from mildroute.experts.protocol import Query
 from mildroute.judges.number_reading import read_number
 from mildroute.judges.numbers import Number
-from mildroute.judges.protocol import Verdict
+from mildroute.judges.protocol import NO_REFERENCE, Verdict, reference_of
 from mildroute.judges.versions import version_of
 
 __all__ = ["NumericJudge", "PercentRule", "same_number"]
@@ -82,11 +82,12 @@ class NumericJudge:
 
     async def judge(self, query: Query, text: str) -> Verdict:
         """Compare the number that is read with the reference."""
-        if query.reference is None or not query.reference.strip():
-            return Verdict(None, "the query has no reference")
-        expected = read_number(query.reference)
+        reference = reference_of(query)
+        if not reference:
+            return NO_REFERENCE
+        expected = read_number(reference)
         if expected is None:
-            return Verdict(None, f"the reference {query.reference[:40]!r} is no number")
+            return Verdict(None, f"the reference {reference[:40]!r} is no number")
         read = read_number(text)
         if read is None:
             return Verdict(0.0, f"no single number could be read, expected {_shown(expected)}")

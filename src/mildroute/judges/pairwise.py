@@ -10,7 +10,7 @@ from mildroute.experts.protocol import Expert, Query
 from mildroute.judges.asking import Turns, ask, check_template, fenced
 from mildroute.judges.latex import unfolded
 from mildroute.judges.plain import plain, without_emphasis, without_thinking
-from mildroute.judges.protocol import Verdict
+from mildroute.judges.protocol import NO_REFERENCE, Verdict, reference_of
 from mildroute.judges.versions import version_of
 
 __all__ = ["PAIRWISE_TEMPLATE", "PairwiseJudge", "Preference", "read_preference"]
@@ -109,12 +109,13 @@ class PairwiseJudge:
 
     async def judge(self, query: Query, text: str) -> Verdict:
         """Ask twice, with the answer as A and as B."""
-        if query.reference is None or not query.reference.strip():
-            return Verdict(None, "the query has no reference")
+        reference = reference_of(query)
+        if not reference:
+            return NO_REFERENCE
         if not text.strip():
             return Verdict(0.0, "the answer is blank")
         dollars, told = 0.0, []
-        for a, b in ((text, query.reference), (query.reference, text)):
+        for a, b in ((text, reference), (reference, text)):
             texts = fenced({"question": query.input, "a": a, "b": b})
             reply = await ask(self.expert, self.template.format(**texts), query.query_id, self._turns)
             dollars += reply.dollars

@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 
 from mildroute.experts.protocol import Query
 
-__all__ = ["Judge", "Verdict"]
+__all__ = ["NO_REFERENCE", "Judge", "Verdict", "reference_of"]
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,20 @@ class Verdict:
     score: float | None
     reason: str = ""
     dollars: float = 0.0
+
+
+NO_REFERENCE = Verdict(None, "the query has no reference")
+"""The word of a judge that has nothing to compare with."""
+
+
+def reference_of(query: Query) -> str:
+    """The reference of a query as it stands; empty if there is none or nothing in it.
+
+    Example:
+        >>> reference_of(Query("q1", "2 + 2?", " 4")), reference_of(Query("q2", "Hi", " "))
+        (' 4', '')
+    """
+    return query.reference if query.reference is not None and query.reference.strip() else ""
 
 
 @runtime_checkable

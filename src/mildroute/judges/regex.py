@@ -17,7 +17,7 @@ from mildroute.errors import ArgumentError
 from mildroute.experts.protocol import Query
 from mildroute.judges.bounded import run_script
 from mildroute.judges.exact import ExactJudge
-from mildroute.judges.protocol import Judge, Verdict
+from mildroute.judges.protocol import NO_REFERENCE, Judge, Verdict, reference_of
 from mildroute.judges.versions import version_of
 
 __all__ = ["RegexJudge"]
@@ -78,8 +78,8 @@ class RegexJudge:
         pattern = query.fields.get("pattern", self.pattern)
         if not isinstance(pattern, str) or not pattern:
             return Verdict(None, "there is no pattern; set it, or give the query a field 'pattern'")
-        if self.group is not None and not (query.reference or "").strip():
-            return Verdict(None, "the query has no reference")
+        if self.group is not None and not reference_of(query):
+            return NO_REFERENCE
         text = unicodedata.normalize("NFC", text).strip()
         if len(text) > self.max_chars:
             return Verdict(None, f"the answer has {len(text):,} characters, more than max_chars, {self.max_chars:,}")

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-__all__ = ["Batches", "batches_of"]
+__all__ = ["Batches", "batches_of", "positive_spread"]
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,22 @@ def batches_of(X: Any) -> Batches:
         spread = float(np.sqrt(X.multiply(X).sum() / max(1, X.shape[0] * columns))) or 1.0
         return Batches(X, np.zeros(columns), np.full(columns, spread))
     centre = X.mean(axis=0, dtype=np.float64)
-    spread = X.std(axis=0, dtype=np.float64)
+    return Batches(X, centre, positive_spread(X.std(axis=0, dtype=np.float64), centre))
+
+
+def positive_spread(spread: NDArray[np.float64], centre: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What to divide columns by: their deviation, or 1 for those that are constant but for rounding.
+
+    Args:
+        spread: Standard deviation of each column, shape (d,).
+        centre: Mean of each column, shape (d,).
+
+    Returns:
+        Shape (d,), positive.
+
+    Example:
+        >>> positive_spread(np.array([2.0, 0.0, 1e-9]), np.array([0.0, 0.0, 5.0]))
+        array([2., 1., 1.])
+    """
     varies = spread > 1e-6 * np.abs(centre)
-    return Batches(X, centre, np.where(varies, np.where(spread > 0, spread, 1.0), 1.0))
+    return np.where(varies, np.where(spread > 0, spread, 1.0), 1.0)

@@ -16,7 +16,7 @@ from mildroute.routers.descent import Arrays, Schedule, descend, load_torch, spl
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["forward", "layer_sizes", "start_layers", "train_layers"]
+__all__ = ["forward", "layer_sizes", "start_layers", "torch_forward", "train_layers"]
 
 
 def layer_sizes(hidden: Sequence[int]) -> list[int]:
@@ -78,12 +78,24 @@ def train_layers(
     judged = batches.take(held_out)
 
     def loss(layers: Sequence[Tensor], rows: NDArray[np.intp]) -> Tensor:
-        hidden = torch.from_numpy(batches.take(rows))
-        for place in range(0, len(layers), 2):
-            hidden = torch.addmm(layers[place + 1], hidden.relu() if place else hidden, layers[place])
-        return row_loss(hidden, rows).mean()
+        return row_loss(torch_forward(layers, torch.from_numpy(batches.take(rows))), rows).mean()
 
     return descend(start, loss, lambda layers: risk(forward(layers, judged), held_out), seen, schedule)
+
+
+def torch_forward(layers: Sequence[Tensor], vectors: Tensor) -> Tensor:
+    """What :func:`forward` computes, for tensors.
+
+    Example:
+        >>> import torch
+        >>> torch_forward([torch.eye(2), torch.zeros(2), torch.ones(2, 1), torch.zeros(1)], torch.tensor([[-1.0, 2.0]]))
+        tensor([[2.]])
+    """
+    torch = load_torch()
+    hidden = vectors
+    for place in range(0, len(layers), 2):
+        hidden = torch.addmm(layers[place + 1], hidden.relu() if place else hidden, layers[place])
+    return hidden
 
 
 def forward(layers: Sequence[NDArray[Any]], X: Any) -> NDArray[Any]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["MarginRule", "margins_by", "margins_of_wins", "positive_wins", "scaled_rewards", "winner_shares"]
+__all__ = ["THEORY", "MarginRule", "margins_by", "margins_of_wins", "positive_wins", "rewards_of_raised", "scaled_rewards", "winner_shares"]
 
 
 class MarginRule(NamedTuple):
@@ -20,6 +20,32 @@ class MarginRule(NamedTuple):
 
     exponent: float
     offset: float = 0.0
+
+
+THEORY = MarginRule(1 / 3)
+"""The paper's margins: wins to the power of a third."""
+
+
+def rewards_of_raised(raised: NDArray[np.float64], name: str, largest: float) -> NDArray[np.float64]:
+    """Rewards by name, in no particular unit.
+
+    Args:
+        raised: Costs of some rows, none below 0, shape (n, p).
+        name: ``"gap"``, ``"complement"`` or ``"sum"``, as in :mod:`mildroute.core.rewards`.
+        largest: Largest raised cost of all rows.
+
+    Returns:
+        Shape (n, p), not negative.
+
+    Example:
+        >>> rewards_of_raised(np.array([[0.0, 1.0, 2.0]]), "sum", 2.0)
+        array([[3., 2., 1.]])
+    """
+    if name == "gap":
+        return np.asarray(raised.max(axis=1, keepdims=True) - raised)
+    if name == "complement":
+        return np.asarray(1 - raised / max(1.0, largest))
+    return np.asarray(raised.sum(axis=1, keepdims=True) - raised)
 
 
 def scaled_rewards(costs: NDArray[np.float64], name: str, sample_weight: NDArray[np.float64] | None) -> NDArray[np.float64]:
@@ -38,12 +64,7 @@ def scaled_rewards(costs: NDArray[np.float64], name: str, sample_weight: NDArray
         (array([[1., 0., 0.]]), array([[0.5 , 0.25, 0.25]]))
     """
     raised = costs - min(costs.min(), 0.0)
-    if name == "gap":
-        rewards = raised.max(axis=1, keepdims=True) - raised
-    elif name == "complement":
-        rewards = 1 - raised / max(1.0, raised.max())
-    else:
-        rewards = raised.sum(axis=1, keepdims=True) - raised
+    rewards = rewards_of_raised(raised, name, float(raised.max()))
     mean = float(np.average(rewards.sum(axis=1), weights=sample_weight))
     return np.asarray(rewards / mean) if mean > 0 else np.full(rewards.shape, 1 / rewards.shape[1])
 

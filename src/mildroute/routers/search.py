@@ -13,7 +13,7 @@ from mildroute.routers.calibration import Calibration, calibrate
 from mildroute.routers.candidates import Candidate, mean_and_error, paid_on_held_out
 from mildroute.routers.logistic import deferral_row_loss
 from mildroute.routers.path import PENALTIES, Fold, held_out_scores, prepare_folds
-from mildroute.routers.rewards import MarginRule, margins_by, scaled_rewards
+from mildroute.routers.rewards import THEORY, MarginRule, margins_by, scaled_rewards
 from mildroute.routers.solver import RowLoss
 from mildroute.routers.views import View
 
@@ -105,11 +105,11 @@ def margin_specs(margins: str, shape: tuple[int, int]) -> dict[str, MarginRule |
     if margins == "uniform":
         return {"uniform": None}
     if margins == "theory":
-        return {"theory": MarginRule(1 / 3)}
+        return {"theory": THEORY}
     rows, experts = shape
     if rows * experts**2 > _LARGEST_MARGIN_SEARCH:
         return {"uniform": None}
-    tried = [MarginRule(1 / 6), *(MarginRule(1 / 3, offset=offset) for offset in (0.0, 0.3, 1.0))]
+    tried = [MarginRule(1 / 6), *(THEORY._replace(offset=offset) for offset in (0.0, 0.3, 1.0))]
     return {"uniform": None, **{f"m^{spec.exponent:.2g}+{spec.offset:g}": spec for spec in tried}}
 
 

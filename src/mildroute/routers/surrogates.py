@@ -16,7 +16,7 @@ from mildroute.routers.base import Matrix
 from mildroute.routers.descent import load_torch
 from mildroute.routers.linear_loss import LinearLossRouter, LossOfRows
 from mildroute.routers.logistic import deferral_row_loss
-from mildroute.routers.rewards import MarginRule, margins_of_wins, positive_wins, winner_shares
+from mildroute.routers.rewards import THEORY, margins_of_wins, positive_wins, winner_shares
 from mildroute.routers.solver import RowLoss
 
 __all__ = ["CrossEntropyRouter", "LdamRouter", "PaperMildRouter", "TdefRouter", "WeightedCrossEntropyRouter"]
@@ -264,4 +264,4 @@ def _sum_rewards(costs: Matrix) -> Matrix:
 
 
 def _theory_margins(costs: Matrix, weights: NDArray[np.float64], offset: float) -> NDArray[np.float64]:
-    return margins_of_wins(MarginRule(1 / 3, offset), weights @ winner_shares(-costs))
+    return margins_of_wins(THEORY._replace(offset=offset), weights @ winner_shares(-costs))

@@ -10,12 +10,10 @@ from numpy.typing import NDArray
 
 from mildroute.engine.training.statistics import Statistics, unit_margins
 from mildroute.errors import ArgumentError, MarginError, ShapeError
-from mildroute.routers.rewards import MarginRule
+from mildroute.routers.rewards import THEORY
 
-__all__ = ["THEORY", "LinearPlan", "NetworkPlan", "plan_margins"]
+__all__ = ["LinearPlan", "NetworkPlan", "plan_margins"]
 
-THEORY = MarginRule(1 / 3)
-"""The paper's margins: wins to the power of a third."""
 _REWARDS = ("gap", "complement", "sum")
 
 

@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyarrow import fs
 
+from mildroute.costs.columns import DOLLARS, SCORE
 from mildroute.costs.sources import filesystem_of
 from mildroute.errors import TableError
 
 __all__ = ["Piece", "Rows", "Shards", "open_shards", "read_piece", "rows_of", "vector_column"]
 
-SCORE, COST = "score:", "cost:"
 _LARGEST_PIECE = 1 << 26
 """Bytes of vectors that are read at once; row groups are put together or taken as they are up to about this size."""
 
@@ -62,7 +62,7 @@ class Shards:
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that are read."""
-        prices = tuple(f"{COST}{name}" for name in self.experts) if self.price_weight else ()
+        prices = tuple(f"{DOLLARS}{name}" for name in self.experts) if self.price_weight else ()
         return (self.vector, *(f"{SCORE}{name}" for name in self.experts), *prices)
 
     @property
@@ -239,7 +239,7 @@ def _vectors(column: pa.Array, shards: Shards) -> NDArray[np.floating]:
 def _costs(batch: pa.RecordBatch, shards: Shards) -> NDArray[np.float64]:
     costs = 1.0 - _numbers(batch, SCORE, shards.experts)
     if shards.price_weight:
-        costs += shards.price_weight * _numbers(batch, COST, shards.experts)
+        costs += shards.price_weight * _numbers(batch, DOLLARS, shards.experts)
     if not np.isfinite(costs).all():
         expert = shards.experts[int((~np.isfinite(costs)).any(axis=0).argmax())]
         raise TableError(f"scores and dollars must be known and finite, got nulls or NaN for {expert!r}; drop those rows first.")

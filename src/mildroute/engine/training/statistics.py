@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from mildroute.engine.training.shards import Rows
 from mildroute.errors import TableError
-from mildroute.routers.rewards import MarginRule, margins_of_wins, winner_shares
+from mildroute.routers.rewards import MarginRule, margins_of_wins, rewards_of_raised, winner_shares
 
 __all__ = ["Statistics", "combined", "rewards_of", "statistics_of", "unit_margins"]
 
@@ -132,14 +132,13 @@ def rewards_of(costs: NDArray[np.float64], name: str, known: Statistics) -> NDAr
     """
     experts, shift = costs.shape[1], -min(known.lowest, 0.0)
     mean_sum = known.paid / known.rows + experts * shift
-    if name == "gap":
-        rewards, unit = costs.max(axis=1, keepdims=True) - costs, experts * known.worst / known.rows - known.paid / known.rows
-    elif name == "complement":
-        largest = max(1.0, known.highest + shift)
-        rewards, unit = 1 - (costs + shift) / largest, experts - mean_sum / largest
-    else:
-        raised = costs + shift
-        rewards, unit = raised.sum(axis=1, keepdims=True) - raised, (experts - 1) * mean_sum
+    largest = known.highest + shift
+    units = {
+        "gap": experts * known.worst / known.rows - known.paid / known.rows,
+        "complement": experts - mean_sum / max(1.0, largest),
+        "sum": (experts - 1) * mean_sum,
+    }
+    rewards, unit = rewards_of_raised(costs + shift, name, largest), units[name]
     return np.asarray(rewards / unit) if unit > 0 else np.full(costs.shape, 1 / experts)
 
 

@@ -12,7 +12,7 @@ from mildroute.engine.training.statistics import Statistics, combined, statistic
 from mildroute.engine.training.team import Team
 from mildroute.errors import TableError
 
-__all__ = ["Tell", "Worker", "gathered_statistics"]
+__all__ = ["Tell", "Worker", "check_rows", "gathered_statistics"]
 
 Tell: TypeAlias = Callable[[dict[str, float], Progress | None], None]
 """Called by all workers at the same time, with figures and, by the leader, with where the run stands."""
