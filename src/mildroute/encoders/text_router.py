@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
@@ -16,6 +17,7 @@ from mildroute.errors import ArgumentError
 from mildroute.routers.base import Matrix
 from mildroute.routers.frontier import FrontierRouter
 from mildroute.routers.mild import MildRouter
+from mildroute.routers.outlook import Outlook
 
 __all__ = ["DEFAULT_ENCODER", "TextRouter"]
 
@@ -39,6 +41,7 @@ class TextRouter(BaseEstimator):
         point_: That operating point as expected on further inputs, or none.
         n_rows_: Number of training rows.
         data_hash_: Hash of the training data.
+        outlook_: What to expect of each expert, and which inputs are unlike the training data; or none for sparse vectors.
         seen_: Sorted 64-bit fingerprints of the training inputs, by which an evaluation notices rows that were learnt from; or none.
 
     Example:
@@ -51,6 +54,7 @@ class TextRouter(BaseEstimator):
     target_: dict[str, Any] | None
     point_: dict[str, Any] | None
     seen_: NDArray[np.int64] | None
+    outlook_: Outlook | None = None
 
     def __init__(self, *, encoder: Any = None, router: Any = None) -> None:
         self.encoder = encoder
@@ -83,6 +87,7 @@ class TextRouter(BaseEstimator):
         self.encoder_, self.router_ = encoder, router
         self.n_rows_, self.data_hash_ = getattr(router, "n_rows_", None), getattr(router, "data_hash_", None)
         self.target_, self.point_, self.seen_ = None, None, None
+        self.outlook_ = None if issparse(vectors) else Outlook().fit(vectors, y, sample_weight, prices)
         return self
 
     @property

@@ -120,6 +120,8 @@ def fit_table(
     router.router_.price_weight = point.price_weight
     router.target_ = {"kind": target.kind, "value": float(target.value)} if target else None
     router.point_ = asdict(point)
+    if router.outlook_ is not None:
+        router.outlook_.note_decisions(router.router_.held_out_posterior())
     return Fitted(_remembering(router, table), point, note)
 
 
@@ -129,6 +131,8 @@ def _without_dollars(table: CostTable, costs: Any, encoder: Any, target: Target 
             f"a {target.kind} of {target.value:g} needs dollars, got a table without 'cost:<expert>' columns; give prices, or no target."
         )
     router = TextRouter(encoder=encoder, router=MildRouter(random_state=seed)).fit(table.inputs, costs, groups=table.groups)
+    if router.outlook_ is not None:
+        router.outlook_.note_decisions(router.router_.held_out_posterior())
     return Fitted(_remembering(router, table), None, f"no dollars in the table, so only quality counts; {router.router_.choice_}")
 
 

@@ -68,7 +68,11 @@ class RouterMixin:
 
     def predict_proba(self, X: Any) -> Matrix:
         """Posterior over experts, shape (n, p); rows sum to 1."""
-        return self._posterior(self._check_predict(X))
+        return self.posterior_unchecked(self._check_predict(X))
+
+    def posterior_unchecked(self, X: Any) -> Matrix:
+        """As ``predict_proba``, for vectors known to be sound: on one row, checking takes ten times as long as deciding."""
+        return self._posterior(X)
 
     def predict(self, X: Any) -> NDArray[np.intp]:
         """Index of the expert that should answer each row, shape (n,); ties go to the highest index."""

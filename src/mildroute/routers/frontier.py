@@ -119,7 +119,10 @@ class FrontierRouter(RouterMixin, BaseEstimator):
 
     def predict_proba(self, X: Any, price_weight: Any = None) -> Matrix:
         """Posterior over experts at a price weight, shape (n, p)."""
-        X = self._check_predict(X)
+        return self.posterior_unchecked(self._check_predict(X), price_weight)
+
+    def posterior_unchecked(self, X: Any, price_weight: Any = None) -> Matrix:
+        """As ``predict_proba``, for vectors known to be sound."""
         wanted = np.asarray(self.price_weight if price_weight is None else price_weight, dtype=np.float64)
         if wanted.shape not in ((), (X.shape[0],)):
             raise ShapeError(f"price_weight must be a number or ({X.shape[0]},), one per row, got shape {wanted.shape}.")
@@ -129,12 +132,24 @@ class FrontierRouter(RouterMixin, BaseEstimator):
             part = np.where(lower == index, 1 - share, np.where(lower + 1 == index, share, 0.0))
             rows = np.flatnonzero(part)
             if len(rows):
-                mixed[rows] += part[rows, None] * self.routers_[index]._posterior(X[rows])
+                mixed[rows] += part[rows, None] * self.routers_[index].posterior_unchecked(X[rows])
         return mixed
 
     def decision_function(self, X: Any, price_weight: Any = None) -> Matrix:
         """Scores at a price weight: the posterior, shape (n, p)."""
         return self.predict_proba(X, price_weight)
+
+    def held_out_posterior(self, price_weight: float | None = None) -> Matrix:
+        """Posterior of each training row by routers that have not seen its fold, shape (n, p); only after a fit in this process."""
+        check_is_fitted(self)
+        wanted = self.price_weight if price_weight is None else price_weight
+        return np.asarray(sum(part * router.held_out_posterior() for router, part in self.mixture(wanted)))
+
+    def mixture(self, price_weight: float) -> list[tuple[MildRouter, float]]:
+        """The one or two routers of the grid whose posteriors are mixed at a price weight, and the part of each."""
+        (lower,), (share,) = self._between(np.array([price_weight], dtype=np.float64))
+        parts = ((lower, 1 - float(share)), (lower + 1, float(share)))
+        return [(self.routers_[place], part) for place, part in parts if part > 0]
 
     def for_budget(self, dollars_per_1000: float, *, confidence: float = 0.95, queries: int = 1000) -> OperatingPoint:
         """The price weight of lowest error whose bill stays within a budget.

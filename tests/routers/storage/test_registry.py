@@ -12,6 +12,7 @@ import pytest
 from mildroute.errors import ArtifactError
 from mildroute.routers.artifact import load_router, save
 from mildroute.routers.base import RouterMixin
+from mildroute.routers.outlook import Outlook
 from mildroute.routers.storage.registry import built_in_classes, class_named, name_of_class
 from mildroute.routers.topics import TopicFeatures
 from routers.stored import ToyRouter, document_of
@@ -55,10 +56,10 @@ def install(site: Path, points: str) -> None:
     (info / "entry_points.txt").write_text(f"[mildroute.routers]\n{points}")
 
 
-def test_every_class_of_the_house_is_a_router_or_makes_features_and_knows_its_name() -> None:
+def test_every_class_of_the_house_is_a_router_or_a_part_of_one_and_knows_its_name() -> None:
     assert {"TopicFeatures", "MildRouter"} <= set(built_in_classes())
     for name, cls in built_in_classes().items():
-        assert issubclass(cls, (RouterMixin, TopicFeatures))
+        assert issubclass(cls, (Outlook, RouterMixin, TopicFeatures))
         assert cls.__module__.startswith("mildroute.routers.")
         assert (name_of_class(cls), class_named(name)) == (name, cls)
 

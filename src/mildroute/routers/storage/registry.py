@@ -15,6 +15,7 @@ from typing import Any
 
 from mildroute.errors import ArtifactError, MissingExtraError
 from mildroute.routers.base import RouterMixin
+from mildroute.routers.outlook import Outlook
 from mildroute.routers.topics import TopicFeatures
 
 __all__ = ["GROUP", "built_in_classes", "class_named", "name_of_class"]
@@ -25,7 +26,7 @@ GROUP = "mildroute.routers"
 
 @functools.cache
 def built_in_classes() -> Mapping[str, type[Any]]:
-    """Every router and feature transformer defined in :mod:`mildroute.routers`, by short name.
+    """Every router, feature transformer and outlook defined in :mod:`mildroute.routers`, by short name.
 
     A module whose optional dependency is missing is left out.
 
@@ -79,7 +80,7 @@ def _storable_classes(module: ModuleType) -> dict[str, type[Any]]:
         name: value
         for name, value in vars(module).items()
         if inspect.isclass(value) and value.__module__ == module.__name__ and value is not RouterMixin
-        if issubclass(value, (RouterMixin, TopicFeatures)) and not inspect.isabstract(value)
+        if issubclass(value, (Outlook, RouterMixin, TopicFeatures)) and not inspect.isabstract(value)
     }
 
 
