@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "mildroute"
-ROOMS = ["errors", "lazy", "core", "routers", "encoders", "costs", "experts", "judges", "collecting"]
+ROOMS = ["errors", "lazy", "core", "routers", "encoders", "costs", "experts", "judges", "collecting", "embedding"]
 ROOMS += ["evaluation", "deep", "engine", "serving", "integrations", "cli"]
 HOMES = {
     "httpx": {"experts", "serving"},

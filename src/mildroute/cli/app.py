@@ -11,6 +11,7 @@ from mildroute import __version__
 from mildroute.cli.collect import collect_costs
 from mildroute.cli.compare import compare_routers
 from mildroute.cli.demo import run_demo
+from mildroute.cli.embed import embed_table
 from mildroute.cli.evaluate import evaluate_router
 from mildroute.cli.fit import fit_router
 from mildroute.cli.inspect import inspect_table
@@ -45,6 +46,7 @@ app = typer.Typer(
     epilog="Exit codes: 0 done, 2 input that cannot be used, 3 target out of reach. Every command takes --json.",
 )
 app.command("collect")(collect_costs)
+app.command("embed")(embed_table)
 app.command("inspect")(inspect_table)
 app.command("compare")(compare_routers)
 app.command("fit")(fit_router)

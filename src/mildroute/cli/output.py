@@ -10,9 +10,21 @@ from typing import Any
 
 import typer
 
-__all__ = ["print_json", "print_notes", "print_table", "progress_bar"]
+__all__ = ["duration", "print_json", "print_notes", "print_table", "progress_bar"]
 
 _WIDTH_OF_FILES = 140
+
+
+def duration(seconds: float) -> str:
+    """Seconds, minutes or hours, as people say them.
+
+    Example:
+        >>> duration(42), duration(600), duration(9000)
+        ('42 s', '10 min', '2.5 h')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def print_json(value: Any) -> None:

@@ -1,0 +1,104 @@
+"""``mildroute embed``: vectors of a table's inputs, for training at any size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mildroute.cli.options import AsJson
+from mildroute.cli.output import duration, print_json, print_notes, progress_bar
+
+if TYPE_CHECKING:
+    from mildroute.embedding.job import Embedded, Estimate, Runner
+
+__all__ = ["embed_table"]
+
+
+def embed_table(
+    source: Annotated[
+        str, typer.Argument(metavar="TABLE", help="Parquet, CSV or JSON lines with a column input or text; a file, folder or URL.")
+    ],
+    encoder: Annotated[
+        str | None,
+        typer.Option("--encoder", help="minilm (default), minilm-int8, or a sentence model's folder or hub name; + joins several."),
+    ] = None,
+    encoder_of: Annotated[Path | None, typer.Option("--encoder-of", help="Take the fitted encoder of this stored router.")] = None,
+    out: Annotated[str, typer.Option("--out", help="Folder of the vectors, or a URL; other vectors in it are replaced.")] = "vectors",
+    rows_per_shard: Annotated[int, typer.Option("--rows-per-shard", help="Rows of a file; what a kill can cost.", min=1)] = 50_000,
+    vector: Annotated[str, typer.Option("--vector", help="Name of the column of vectors.")] = "vector",
+    ray: Annotated[bool, typer.Option("--ray", help="Encode over Ray: on the cluster of RAY_ADDRESS, or a local one.")] = False,
+    ray_workers: Annotated[int, typer.Option("--ray-workers", help="Processes that encode there, one processor each.", min=1)] = 2,
+    as_json: AsJson = False,
+) -> None:
+    """Write a TABLE with the vectors of its inputs as Parquet shards.
+
+    First it measures how long that will take. Shards that are there are not made again, and a run that was killed goes on.
+
+    Example: mildroute embed costs.parquet --encoder minilm --out vectors
+    """
+    from mildroute.embedding.job import Job, embed
+
+    estimates: list[Estimate] = []
+    workers, threads = (ray_workers, 1) if ray else (1, None)
+    job = Job(source, _encoder(encoder, encoder_of), out, rows_per_shard, vector, workers, threads)
+    with progress_bar("rows") as tell:
+        found = embed(
+            job,
+            run=_runner(ray, ray_workers),
+            estimated=lambda estimate: _note(estimate, estimates, quiet=as_json),
+            progress=lambda done, total, rate: tell(done, total, f"{rate:,.0f} rows/s"),
+        )
+    if as_json:
+        print_json(_as_dict(found, estimates[0]))
+    else:
+        _show(found)
+
+
+def _encoder(name: str | None, folder: Path | None) -> Any:
+    from mildroute.embedding.choice import encoder_of, encoder_without_data
+    from mildroute.errors import ArgumentError
+
+    if name is not None and folder is not None:
+        raise ArgumentError(f"give --encoder or --encoder-of, one of them, got {name!r} and {str(folder)!r}.")
+    return encoder_without_data(name or "minilm") if folder is None else encoder_of(folder)
+
+
+def _runner(ray: bool, workers: int) -> Runner | None:
+    if not ray:
+        return None
+    from mildroute.engine.embedding import on_ray
+
+    return on_ray(workers)
+
+
+def _note(estimate: Estimate, kept: list[Estimate], *, quiet: bool) -> None:
+    kept.append(estimate)
+    if quiet:
+        return
+    size = f"vectors of {estimate.dimension:,} numbers, {estimate.vector_bytes / 1e6:,.1f} MB"
+    notes = [f"{estimate.rows:,} rows in {estimate.shards:,} shards, {estimate.missing:,} of them still to encode; {size}"]
+    if estimate.missing:
+        by = f" by each of {estimate.workers} processes" if estimate.workers > 1 else ""
+        notes.append(f"a sample was encoded at {estimate.rate:,.0f} rows/s{by}: about {duration(estimate.seconds)}")
+    print_notes(notes, mark="")
+
+
+def _show(found: Embedded) -> None:
+    pace = f", {found.encoded:,} of them encoded now at {found.rate:,.0f} rows/s" if found.encoded else ", all of them there already"
+    print_notes([f"vectors in {found.folder}: {found.rows:,} rows{pace}"], mark="")
+
+
+def _as_dict(found: Embedded, estimate: Estimate) -> dict[str, Any]:
+    return {
+        "vectors": found.folder,
+        "rows": found.rows,
+        "dimension": found.dimension,
+        "shards": len(found.shards),
+        "encoded": found.encoded,
+        "seconds": found.seconds,
+        "rows_per_second": found.rate,
+        "encoder": found.manifest["encoder"],
+        "estimate": {"missing": estimate.missing, "rows_per_second": estimate.rate, "seconds": estimate.seconds},
+    }

@@ -1,0 +1,271 @@
+"""Embed a table: look, measure, encode what is missing, bring it into the open as a whole."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+
+from mildroute.costs.sources import SourceFile, files_of
+from mildroute.embedding.folder import ShardFolder, shard_stem
+from mildroute.embedding.identity import identity_of, with_threads
+from mildroute.embedding.pace import Pace
+from mildroute.embedding.shard import Made, Part, Work, half_vectors, make_shard
+from mildroute.embedding.staging import staged
+from mildroute.embedding.table import open_table, runs
+from mildroute.errors import ArgumentError, TableError
+
+__all__ = ["Embedded", "Estimate", "Job", "Runner", "embed", "here"]
+
+_FORMAT = 1
+_SAMPLE = 128
+_WIDEST = 8192
+"""Numbers of a vector; wide sparse vectors are better reduced than stored with all their zeros."""
+
+Runner = Callable[[Work, Sequence[Part], Pace], Iterator[Made]]
+"""Makes all shards somewhere, and counts their rows."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to embed, by what, and where to.
+
+    Args:
+        source: Parquet, CSV or JSON lines with a column ``input`` or ``text``: a file, folder, pattern, URL or a list of them.
+        encoder: Fitted, and such that an artifact can hold it.
+        out: Folder of the vectors, as a path or URI; another version in it is replaced once this one is whole.
+        rows_per_shard: Rows of a file; what a kill can cost at most, for each process that encodes.
+        vector: Name of the column of vectors.
+        workers: Processes that encode side by side, for the estimate.
+        threads: Threads of a model in each of them, or none for all.
+
+    Example:
+        >>> Job("costs.parquet", None, "vectors").rows_per_shard
+        50000
+    """
+
+    source: Any
+    encoder: Any
+    out: str | Path
+    rows_per_shard: int = 50_000
+    vector: str = "vector"
+    workers: int = 1
+    threads: int | None = None
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a job will do.
+
+    Args:
+        rows: Rows of the source.
+        shards: Files that they become.
+        missing: Rows that are still to be encoded, as far as names of files tell.
+        dimension: Numbers of a vector.
+        rate: Rows a second that one process encodes, measured on some of them; 0 where none are missing.
+        workers: Processes.
+
+    Example:
+        >>> Estimate(1000, 1, 600, 384, 100.0, 2).seconds
+        3.0
+    """
+
+    rows: int
+    shards: int
+    missing: int
+    dimension: int
+    rate: float
+    workers: int = 1
+
+    @property
+    def seconds(self) -> float:
+        """Time that is left."""
+        return self.missing / (self.rate * self.workers) if self.rate else 0.0
+
+    @property
+    def vector_bytes(self) -> int:
+        """Bytes of all vectors."""
+        return 2 * self.rows * self.dimension
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """Vectors that are whole.
+
+    Args:
+        folder: Where, for :func:`mildroute.engine.train`.
+        rows: Rows of the source.
+        dimension: Numbers of a vector.
+        shards: Names of the files, in order.
+        encoded: Rows that were encoded now; the others were there.
+        seconds: What that took.
+        manifest: What ``_manifest.json`` says.
+
+    Example:
+        >>> Embedded("vectors", 10, 4, (), 10, 2.0, {}).rate
+        5.0
+    """
+
+    folder: str
+    rows: int
+    dimension: int
+    shards: tuple[str, ...]
+    encoded: int
+    seconds: float
+    manifest: dict[str, Any]
+
+    @property
+    def rate(self) -> float:
+        """Rows encoded a second."""
+        return self.encoded / self.seconds if self.seconds else 0.0
+
+
+def embed(
+    job: Job,
+    *,
+    run: Runner | None = None,
+    estimated: Callable[[Estimate], None] | None = None,
+    progress: Callable[[int, int, float], None] | None = None,
+) -> Embedded:
+    r"""Write a table's rows with the vectors of its texts; what an earlier run has made of the same rows and encoder is kept.
+
+    Args:
+        job: What to do.
+        run: Who makes the shards: this process unless told otherwise (:func:`mildroute.engine.embedding.on_ray`).
+        estimated: Called with the estimate before anything is encoded, or none.
+        progress: Called with the rows done, the rows in all and the rows encoded a second, or none.
+
+    Returns:
+        What was made.
+
+    Example:
+        >>> import tempfile
+        >>> from mildroute.encoders.hashing import HashingEncoder
+        >>> home = Path(tempfile.mkdtemp())
+        >>> _ = (home / "texts.csv").write_text("text,label\nadd 2 and 3,sum\nsing a song,song\n")
+        >>> found = embed(Job(home / "texts.csv", HashingEncoder(columns=8).fit(["a"]), home / "vectors"))
+        >>> found.rows, found.dimension, found.encoded
+        (2, 8, 2)
+        >>> embed(Job(home / "texts.csv", HashingEncoder(columns=8).fit(["a"]), home / "vectors")).encoded
+        0
+    """
+    _check(job)
+    files, folder = _absolute(files_of(job.source)), ShardFolder(str(job.out))
+    _check_apart(files, folder)
+    with folder.taken():
+        work = _work(job, files, folder)
+        parts = _parts(work.table.rows, job.rows_per_shard)
+        estimate = _estimate(job, work, parts)
+        if estimated is not None:
+            estimated(estimate)
+        pace = Pace(work.table.rows, progress)
+        made = sorted((run or here)(work, parts, pace), key=lambda each: each.part.start)
+        names = tuple(each.name for each in made)
+        manifest = _manifest(job, work, files, names, estimate.dimension)
+        folder.publish(names, manifest)
+    return Embedded(str(job.out), work.table.rows, estimate.dimension, names, pace.encoded, pace.seconds, manifest)
+
+
+def here(work: Work, parts: Sequence[Part], pace: Pace) -> Iterator[Made]:
+    """Make all shards in this process, one after the other.
+
+    Args:
+        work: What to do.
+        parts: The rows of each shard.
+        pace: Counts rows.
+
+    Yields:
+        The shards.
+
+    Example:
+        >>> list(here(None, [], Pace(0)))
+        []
+    """
+    for part in parts:
+        made = make_shard(work, part, pace.encode)
+        if not made.is_new:
+            pace.found(part.rows)
+        yield made
+
+
+def _check(job: Job) -> None:
+    if isinstance(job.rows_per_shard, bool) or not isinstance(job.rows_per_shard, int) or job.rows_per_shard < 1:
+        raise ArgumentError(f"rows per shard must be a whole number of at least 1, got {job.rows_per_shard!r}.")
+    try:
+        check_is_fitted(job.encoder)
+    except (NotFittedError, TypeError):
+        kind = type(job.encoder).__name__
+        raise ArgumentError(f"the encoder of a job must be fitted, got a {kind} that is not; fit it, or take that of a router.") from None
+
+
+def _absolute(files: Sequence[SourceFile]) -> list[SourceFile]:
+    """Other processes may stand in other folders."""
+    return [file if "://" in file.shown else replace(file, path=str(Path(file.path).absolute())) for file in files]
+
+
+def _check_apart(files: Sequence[SourceFile], folder: ShardFolder) -> None:
+    home = str(Path(folder.root).resolve())
+    inside = [file for file in files if "://" not in file.shown and str(Path(file.path).resolve()).startswith(f"{home}/")]
+    if inside and "://" not in folder.uri:
+        raise ArgumentError(f"vectors must not go to the folder of their source, got {folder.uri!r}; choose another one.")
+
+
+def _work(job: Job, files: list[SourceFile], folder: ShardFolder) -> Work:
+    is_text = files[0].kind != "parquet"
+    table = open_table(staged(files, folder.system, folder.source) if is_text else files, parse=files[0].kind == "csv")
+    if job.vector in table.schema.names:
+        raise TableError(f"the column of vectors must be new, got {job.vector!r}, which the source has; choose another name.")
+    identity = identity_of(job.encoder)
+    recipe = _digest([str(_FORMAT), identity, table.text, job.vector])
+    encoder = job.encoder if job.threads is None else with_threads(job.encoder, job.threads)
+    return Work(table, encoder, folder, identity, recipe, job.vector)
+
+
+def _parts(rows: int, size: int) -> list[Part]:
+    return [Part(start, min(start + size, rows)) for start in range(0, rows, size)]
+
+
+def _estimate(job: Job, work: Work, parts: Sequence[Part]) -> Estimate:
+    known = {name.rpartition("-")[0] for name in work.folder.names()}
+    missing = [part for part in parts if shard_stem(part.start, part.stop, work.recipe) not in known]
+    first = (missing or parts)[0]
+    texts = next(runs(work.table, first.start, first.stop, size=_SAMPLE)).column(work.table.text).to_pylist()
+    # The first call also opens the model, which is not counted.
+    dimension = half_vectors(work.encoder, texts[:1], first.start).shape[1]
+    if dimension > _WIDEST:
+        raise ArgumentError(f"vectors may have {_WIDEST:,} numbers, got {dimension:,}; reduce them with a ReducedEncoder.")
+    rate = _measured(work.encoder, texts, first.start) if missing else 0.0
+    return Estimate(work.table.rows, len(parts), sum(part.rows for part in missing), dimension, rate, job.workers)
+
+
+def _measured(encoder: Any, texts: list[str], first_row: int) -> float:
+    """Rows a second."""
+    begin = time.perf_counter()
+    half_vectors(encoder, texts, first_row)
+    return len(texts) / max(time.perf_counter() - begin, 1e-9)
+
+
+def _manifest(job: Job, work: Work, files: Sequence[SourceFile], names: Sequence[str], dimension: int) -> dict[str, Any]:
+    return {
+        "format": _FORMAT,
+        "encoder": {"class": type(job.encoder).__name__, "hash": work.identity},
+        "source": {
+            "files": [file.shown for file in files],
+            "text": work.table.text,
+            "hash": _digest([name.rpartition("-")[2] for name in names]),
+        },
+        "rows": work.table.rows,
+        "dimension": dimension,
+        "vector": {"column": work.vector, "type": "float16"},
+        "shards": list(names),
+    }
+
+
+def _digest(words: Sequence[str]) -> str:
+    return hashlib.blake2b("\n".join(words).encode(), digest_size=16).hexdigest()
