@@ -173,11 +173,11 @@ def huge(size: int, *, code: int = 200) -> Behaviour:
     return status(code, {}, json.dumps(completion("x" * size)))
 
 
-def drips(pause: float) -> Behaviour:
+def drips(pause: float, text: str = "slow") -> Behaviour:
     """One byte of a sound answer at a time, so that no wait for a byte is long."""
 
     async def behave(call: Call, writer: Writer) -> bool:
-        content = json.dumps(completion("slow")).encode()
+        content = json.dumps(completion(text)).encode()
         writer.write(_head(200, {"Content-Length": str(len(content))}))
         for byte in content:
             writer.write(bytes([byte]))

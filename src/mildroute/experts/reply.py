@@ -9,6 +9,7 @@ __all__ = ["Completion", "completion_of"]
 
 _MOST_TOKENS = 10**9
 _TEXT_PARTS = ("text", "output_text")
+_FINISHES = ("stop", "length", "tool_calls", "function_call", "content_filter", "error", "abort")
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,14 @@ def _said(choice: dict[str, Any]) -> tuple[str | None, str]:
     if isinstance(content, str) and (content or choice.get("finish_reason") != "content_filter"):
         return content, ""
     if isinstance(content, str) or content is None:
-        return None, f"the answer has no text (finish_reason {choice.get('finish_reason')!r:.40})"
+        return None, f"the answer has no text (finish_reason {_finish(choice)})"
     return None, f"the answer's text is of type {_name(content)}"
+
+
+def _finish(choice: dict[str, Any]) -> str:
+    """The reason, if it is a known one: any other text may repeat the key."""
+    reason = choice.get("finish_reason")
+    return repr(reason) if reason is None or reason in _FINISHES else "unknown"
 
 
 def _joined(parts: list[Any]) -> str | list[Any]:

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-import html
-import json
 import os
 import re
 from collections.abc import Mapping
 from typing import Any, NoReturn
-from urllib.parse import quote
 
 from mildroute.errors import ArgumentError
+from mildroute.experts.spellings import MANY, marks_of, pattern_of
 
 __all__ = ["HIDDEN", "LONGEST", "Secret", "checked_variable"]
 
 HIDDEN = "[secret]"
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,127}")
-_LONG = 16
 LONGEST = 4096
 """Characters of the longest key."""
 
 
 class _HiddenBytes(bytes):
     """HTTP libraries keep headers in local variables, which some error reporters show."""
+
+    def __repr__(self) -> str:
+        return HIDDEN
+
+    __str__ = __repr__
+
+
+class _HiddenText(str):
+    """The same for text."""
+
+    __slots__ = ()
 
     def __repr__(self) -> str:
         return HIDDEN
@@ -45,7 +53,7 @@ class Secret:
         Secret('SMALL_KEY')
     """
 
-    __slots__ = ("_pattern", "_value", "variable")
+    __slots__ = ("_marks", "_pattern", "_value", "variable")
 
     def __init__(self, variable: str, environment: Mapping[str, str] | None = None) -> None:
         checked_variable(variable)
@@ -58,7 +66,7 @@ class Secret:
             )
         self.variable = variable
         self._value = _HiddenBytes(value.encode())
-        self._pattern = re.compile("|".join(map(re.escape, _spellings(value))), re.IGNORECASE)
+        self._pattern, self._marks = pattern_of(value), tuple(map(_HiddenText, marks_of(value)))
 
     def bearer(self) -> bytes:
         """Value of the Authorization header; its repr is hidden, too.
@@ -70,13 +78,15 @@ class Secret:
         return _HiddenBytes(b"Bearer " + self._value)
 
     def scrub(self, text: str) -> str:
-        """A text of others without the key, in any spelling that HTTP, JSON, HTML or Python give it.
+        """A text of others without the key, in any spelling that HTTP, JSON, HTML, base64 or Python give it.
 
         Example:
             >>> Secret("KEY", {"KEY": "sk-1234"}).scrub("bad key SK-1234")
             'bad key [secret]'
         """
-        return self._pattern.sub(HIDDEN, text)
+        # Almost no text holds it, and to look for plain texts is far quicker than to match a pattern.
+        folded = text.lower()
+        return self._pattern.sub(HIDDEN, text) if any(mark in folded for mark in self._marks) else text
 
     def scrub_answer(self, text: str) -> str:
         """An answer without the key; a short key, as local servers take it, may be a word of the answer and is left.
@@ -85,7 +95,7 @@ class Secret:
             >>> Secret("KEY", {"KEY": "none"}).scrub_answer("There are none.")
             'There are none.'
         """
-        return self.scrub(text) if len(self._value) >= _LONG else text
+        return self.scrub(text) if len(self._value) >= MANY else text
 
     def __repr__(self) -> str:
         """The variable's name alone."""
@@ -121,9 +131,3 @@ def checked_variable(variable: str) -> str:
             "else (not shown: it may be the key); export the key under such a name and give the name."
         )
     return variable
-
-
-def _spellings(value: str) -> list[str]:
-    """Longest first, so that no part of a longer spelling is left over."""
-    found = {value, json.dumps(value)[1:-1], repr(value)[1:-1], repr(value.encode())[2:-1], quote(value, safe=""), html.escape(value)}
-    return sorted(found, key=lambda spelling: (-len(spelling), spelling))

@@ -1,4 +1,4 @@
-"""One pace for all callers of an endpoint: as fast as they like until it refuses, then slower, then slowly faster again."""
+"""One pace for all callers of an endpoint: as fast as they like until it refuses, then slower, then carefully faster again."""
 
 from __future__ import annotations
 
@@ -9,17 +9,23 @@ from mildroute.experts.timing import Timing
 
 __all__ = ["Throttle"]
 
-_DOUBLING = 30.0
-_FORGOTTEN = 8 * _DOUBLING
+_CUT = 0.7
+_BACK = 5.0
+"""Seconds after which the rate is again what it was before a cut."""
+_FORGOTTEN = 60.0
 _SLOWEST = 0.5
-_REMEMBERED = 256
+_LATELY = 10.0
+_OUTCOMES, _TELLING, _FEW = 20, 3, 5
+"""Of the last 20 outcomes since a cut, three refusals tell of a limit; of fewer than five, one does."""
 
 
 class Throttle:
     """The rate at which calls may start.
 
-    There is no limit before the first refusal. A refusal sets the rate to half of what the endpoint has lately answered; it then doubles
-    every 30 seconds, until the next refusal or until the limit is forgotten after four minutes. Refusals of calls that had started before
+    There is no limit before the first refusals. An endpoint that refuses a call now and then, for whatever reason, is not slowed down
+    for it. One that refuses several of its last calls has a limit: the rate is cut to seven tenths of what it has lately answered, and
+    then follows a cubic, as in TCP CUBIC and the adaptive retries of AWS: back in five seconds, a while near the rate that was refused,
+    then faster and faster until the next cut, or until the limit is forgotten after a minute. Refusals of calls that had started before
     the last cut are echoes of the same mistake and cut nothing. A rate also bounds the calls at the same time, so this serves endpoints
     that refuse for either reason.
 
@@ -35,48 +41,60 @@ class Throttle:
 
     def __init__(self, timing: Timing) -> None:
         self._timing = timing
-        self._answered: deque[float] = deque(maxlen=_REMEMBERED)
-        self._limit = math.inf
+        self._answered: deque[float] = deque()
+        self._refused_lately: deque[bool] = deque(maxlen=_OUTCOMES)
+        self._peak = math.inf
         self._cut = self._resume = self._next = -math.inf
-        self._refusals = 0
+        self._changes = 0
 
     def rate(self) -> float:
         """Calls a second that may start now; infinite without a limit."""
-        if self._limit == math.inf:
+        if self._peak == math.inf:
             return math.inf
         age = max(self._timing.clock() - max(self._cut, self._resume), 0.0)
         if age > _FORGOTTEN:
-            self._limit = math.inf
-        return self._limit * math.pow(2.0, age / _DOUBLING)
+            self._peak = math.inf
+            return math.inf
+        return max(_SLOWEST, self._peak * (1 + (1 - _CUT) * (age / _BACK - 1) ** 3))
 
     async def turn(self) -> float:
         """Wait until a call may start; the moment at which it does."""
-        while self._limit < math.inf:
-            refusals, now = self._refusals, self._timing.clock()
+        while self._peak < math.inf or self._resume > self._timing.clock():
+            changes, now = self._changes, self._timing.clock()
             begin = max(now, self._next)
             self._next = begin + 1.0 / self.rate()
             if begin > now:
                 await self._timing.sleep(begin - now)
-            # Who slept through a refusal had a turn of the old pace.
-            if refusals == self._refusals:
+            # Who slept through a change had a turn of the old pace.
+            if changes == self._changes:
                 break
         return self._timing.clock()
 
     def answered(self) -> None:
         """A call was answered now."""
         self._answered.append(self._timing.clock())
+        self._refused_lately.append(False)
+        self._forget_old()
 
     def refused(self, started: float, wait: float = 0.0) -> None:
         """A call that started then was refused for its rate; nobody calls for as many seconds as the endpoint asks for."""
         now = self._timing.clock()
-        fresh = started > self._cut or self._limit == math.inf
-        if fresh:
-            self._limit = max(_SLOWEST, min(self.rate(), self._lately(now)) / 2.0)
+        self._refused_lately.append(True)
+        is_telling = sum(self._refused_lately) >= _TELLING or len(self._refused_lately) < _FEW
+        is_fresh = is_telling and (started > self._cut or self._peak == math.inf)
+        if is_fresh:
+            self._peak = max(_SLOWEST, min(self.rate(), self._lately(now)))
             self._cut = now
-        if fresh or (wait > 0 and now + wait > self._resume):
-            self._refusals += 1
+            self._refused_lately.clear()
+        if is_fresh or (wait > 0 and now + wait > self._resume):
+            self._changes += 1
             self._resume = max(self._resume, now + wait)
-            self._next = max(self._resume, self._cut + 1.0 / self._limit)
+            self._next = max(self._resume, now + 1.0 / self.rate() if is_fresh else self._next)
 
     def _lately(self, now: float) -> float:
+        self._forget_old()
         return len(self._answered) / max(now - self._answered[0], 1.0) if self._answered else 0.0
+
+    def _forget_old(self) -> None:
+        while self._answered and self._answered[0] < self._timing.clock() - _LATELY:
+            self._answered.popleft()
