@@ -14,7 +14,9 @@ _BACK = 5.0
 """Seconds after which the rate is again what it was before a cut."""
 _FORGOTTEN = 60.0
 _SLOWEST = 0.5
-_LATELY = 10.0
+_LATELY, _JUST_NOW = 10.0, 2.0
+_UNKNOWN = 4.0
+"""Calls a second that an endpoint is taken to stand before it has answered any."""
 _OUTCOMES, _TELLING, _FEW = 20, 3, 5
 """Of the last 20 outcomes since a cut, three refusals tell of a limit; of fewer than five, one does."""
 
@@ -36,7 +38,7 @@ class Throttle:
         >>> throttle = Throttle(Timing(clock=lambda: 10.0))
         >>> throttle.refused(started=9.0)
         >>> throttle.rate()
-        0.5
+        2.8
     """
 
     def __init__(self, timing: Timing) -> None:
@@ -92,8 +94,12 @@ class Throttle:
             self._next = max(self._resume, now + 1.0 / self.rate() if is_fresh else self._next)
 
     def _lately(self, now: float) -> float:
+        """Answers a second, the last two seconds apart: a pace that has just been raised must not be taken for its mean."""
         self._forget_old()
-        return len(self._answered) / max(now - self._answered[0], 1.0) if self._answered else 0.0
+        if not self._answered:
+            return _UNKNOWN
+        just_now = sum(moment > now - _JUST_NOW for moment in self._answered)
+        return max(len(self._answered) / max(now - self._answered[0], 1.0), just_now / _JUST_NOW)
 
     def _forget_old(self) -> None:
         while self._answered and self._answered[0] < self._timing.clock() - _LATELY:
