@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
 from mildroute.collecting.archive import Archive
-from mildroute.collecting.entries import AskedEntry
+from mildroute.collecting.entries import AskedEntry, written
 from mildroute.collecting.job import Job, collect
+from mildroute.collecting.journal import Journal
 from mildroute.collecting.queries import open_queries
 from mildroute.costs.table import CostTable
 from mildroute.errors import ArgumentError, TableError
@@ -172,6 +174,25 @@ def test_batches_and_concurrency_are_the_experts_own(tmp_path: Path) -> None:
 def test_two_processes_cannot_write_at_once(tmp_path: Path) -> None:
     with Archive(tmp_path / "costs" / "_collected"), pytest.raises(TableError, match="one process at a time"):
         run(tmp_path, [Counting("a")])
+
+
+def test_a_journal_that_is_still_written_is_waited_for_and_then_refused(tmp_path: Path) -> None:
+    with Archive(tmp_path) as archive:
+        journal = Journal(archive.journals)
+        journal.append(written(AskedEntry("a", "1", "lost", 3.0)))
+        with pytest.raises(TableError, match=r"still in use after .* stop the process that writes it"):
+            archive.tidy(patience=0.01)
+        timer = threading.Timer(0.05, journal.close)
+        timer.start()
+        archive.tidy(patience=5.0)
+        assert archive.spent() == 3.0
+        assert not list(archive.journals.iterdir())
+
+
+def test_work_of_a_run_elsewhere_is_called_off_before_anything_is_read(tmp_path: Path) -> None:
+    (tmp_path / "work" / "17").mkdir(parents=True)
+    with Archive(tmp_path) as archive:
+        assert not archive.work.exists()
 
 
 def test_an_exception_in_an_expert_loses_nothing_that_was_answered(tmp_path: Path) -> None:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mildroute.cli.options import AsJson
-from mildroute.cli.output import print_json, print_notes, print_table
+from mildroute.cli.output import duration, print_json, print_notes, print_table
 
 if TYPE_CHECKING:
     from mildroute.collecting.estimate import Estimate
     from mildroute.collecting.job import Collected, Job
     from mildroute.collecting.tally import Tally
+    from mildroute.experts.file import ExpertFile
 
 __all__ = ["collect_costs"]
 
@@ -34,6 +36,10 @@ def collect_costs(
     judge_setting: Annotated[list[str] | None, typer.Option(help="A setting of the judge, as name=value; may be repeated.")] = None,
     max_dollars: Annotated[float | None, typer.Option(help="Cap on all that is ever spent in this folder.")] = None,
     experts_per_query: Annotated[str, typer.Option(help="How many experts each query is given to.", metavar="all|N")] = "all",
+    ray: Annotated[bool, typer.Option("--ray", help="Ask from all machines of a Ray cluster, which must share the folder.")] = False,
+    ray_workers: Annotated[
+        int | None, typer.Option(help="Processes for each expert, at most; one a processor by default.", metavar="N")
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before spending.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -41,13 +47,17 @@ def collect_costs(
 
     First it says what this will ask, cost and take. What was answered before is not asked again, and a run that was killed goes on.
 
+    With --ray it runs on the cluster of RAY_ADDRESS, or on a local one. Keys must be exported on every machine before Ray is started there.
+
     Example: mildroute collect queries.parquet --experts experts.yaml --judge choice --out costs --max-dollars 20
     """
-    from mildroute.collecting.job import collect
+    from mildroute.experts.file import read_experts
 
-    job = _job(queries, experts, judge, judge_setting or [], out, max_dollars, experts_per_query)
+    file, settings = read_experts(experts), dict(map(_setting, judge_setting or []))
+    job = _job(queries, file, judge, settings, out, max_dollars, experts_per_query)
+    run = _on_ray(file, judge, settings, ray_workers) if ray else _here(ray_workers)
     with _live(quiet=as_json) as tell:
-        found = collect(job, agree=lambda estimates, spent: _agreed(estimates, spent, job, yes=yes, quiet=as_json), progress=tell)
+        found = run(job, agree=lambda estimates, spent: _agreed(estimates, spent, job, yes=yes, quiet=as_json), progress=tell)
     if found is None:
         print_notes(["nothing was asked"], mark="")
     elif as_json:
@@ -56,21 +66,35 @@ def collect_costs(
         _show(found)
 
 
-def _job(queries: str, experts: Path, judge: str, settings: list[str], out: Path, cap: float | None, per_query: str) -> Job:
+def _here(workers: int | None) -> Callable[..., Collected | None]:
+    from mildroute.collecting.job import collect
+    from mildroute.errors import ArgumentError
+
+    if workers is not None:
+        raise ArgumentError(f"workers are for runs on Ray, got --ray-workers {workers} without --ray; add it.")
+    return collect
+
+
+def _on_ray(file: ExpertFile, judge: str, settings: dict[str, Any], workers: int | None) -> Callable[..., Collected | None]:
+    from mildroute.engine.collecting.makers import Makers
+    from mildroute.engine.collecting.on_ray import collect_on_ray
+
+    return partial(collect_on_ray, makers=Makers.of(file.experts, judge, settings), workers=workers)
+
+
+def _job(queries: str, file: ExpertFile, judge: str, settings: dict[str, Any], out: Path, cap: float | None, per_query: str) -> Job:
     from mildroute.collecting.job import Job
     from mildroute.collecting.queries import open_queries
     from mildroute.errors import ArgumentError
-    from mildroute.experts.file import read_experts
     from mildroute.experts.kinds import build
     from mildroute.judges.find import judge_by_name
 
     if per_query != "all" and not per_query.isdecimal():
         raise ArgumentError(f"experts per query must be all or a whole number, got {per_query!r}.")
-    file = read_experts(experts)
     return Job(
         open_queries(queries),
         [build(spec) for spec in file.experts],
-        judge_by_name(judge, **dict(map(_setting, settings))),
+        judge_by_name(judge, **settings),
         out,
         file.prices,
         cap,
@@ -108,13 +132,13 @@ def _estimate_row(each: Estimate) -> list[str]:
     at_most = "no bound" if each.at_most == float("inf") else f"{each.at_most:.4g}"
     dollars = "unknown" if each.dollars == float("inf") else f"{each.dollars:.4g}"
     counts = [f"{each.cells:,}", f"{each.cells - each.missing:,}", f"{each.calls:,}", f"{each.tokens_in:,.0f}"]
-    return [each.expert, *counts, dollars, at_most, _duration(each.seconds)]
+    return [each.expert, *counts, dollars, at_most, duration(each.seconds)]
 
 
 def _estimate_notes(estimates: list[Estimate], spent: float, job: Job) -> list[str]:
     longest = max((each.seconds for each in estimates), default=0.0)
     notes = [
-        f"all together: {sum(each.dollars for each in estimates):.4g} dollars, about {_duration(longest)}; experts are asked side by side"
+        f"all together: {sum(each.dollars for each in estimates):.4g} dollars, about {duration(longest)}; experts are asked side by side"
     ]
     unmeasured = [each.expert for each in estimates if each.calls and not each.is_measured]
     if unmeasured:
@@ -170,7 +194,7 @@ def _table(tallies: Sequence[Tally]) -> Any:
 
 def _tally_row(each: Tally) -> list[str]:
     scored = each.done - each.errors
-    left = "" if each.seconds_left is None else _duration(each.seconds_left)
+    left = "" if each.seconds_left is None else duration(each.seconds_left)
     return [
         each.expert,
         f"{each.known + each.done:,}/{each.total:,}",
@@ -203,9 +227,3 @@ def _as_dict(found: Collected) -> dict[str, Any]:
         "is_capped": found.is_capped,
         "experts": experts,
     }
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -2,29 +2,38 @@
 
 A kill at any moment leaves whole parts and journals whose last line may be cut off. A journal is deleted only when the parts made of it
 are in place; an entry that is in both counts once.
+
+A run on many machines keeps its blocks of work in a folder inside. Deleting them is how it is called off: its workers, some of which may
+outlive the process that sent them, ask nothing for a block that is gone, and a journal that is still written is waited for.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import shutil
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mildroute.collecting.entries import ANSWERS, ASKED, SCHEMAS, VERDICTS, Entry, written
-from mildroute.collecting.journal import Journal, read_journal
+from mildroute.collecting.journal import Journal, held, read_journal
 from mildroute.errors import TableError
 
-__all__ = ["Archive", "Known"]
+__all__ = ["Archive", "Known", "dollars_in", "rows_by_kind", "unanswered_in"]
 
-_ROTATE = 20_000
-_RUN = 8192
+Row: TypeAlias = dict[str, Any]
+_ROTATE, _LARGEST = 20_000, 32 << 20
+"""Lines and bytes of a journal, after which it becomes parts: making them holds it in memory as a whole."""
+_RUN, _RUN_OF_TEXTS = 8192, 256
+_PATIENCE = 120.0
+"""Seconds that a journal's writer may live on: a disk over a network keeps the locks of a lost machine for up to 90."""
 
 
 @dataclass
@@ -87,32 +96,58 @@ class Archive:
             raise TableError(
                 f"one process at a time may write to {str(self.folder)!r}; another one does, wait for it or stop it."
             ) from None
-        self.tidy()
+        try:
+            self.call_off_work()
+            self.tidy()
+        except BaseException:
+            os.close(self._lock)
+            raise
         return self
 
     def __exit__(self, *_exception: object) -> None:
         """Make parts of the journal and let go."""
-        self.tidy()
-        os.close(self._lock)
+        try:
+            self.tidy()
+        finally:
+            os.close(self._lock)
+
+    @property
+    def journals(self) -> Path:
+        """Folder of the journals."""
+        return self.folder / "journals"
+
+    @property
+    def work(self) -> Path:
+        """Folder of the blocks that workers on other machines are to fill."""
+        return self.folder / "work"
+
+    def call_off_work(self) -> None:
+        """Delete all blocks, so that whoever still works on one of them stops."""
+        # A network disk may keep a file that someone has open, under another name.
+        shutil.rmtree(self.work, ignore_errors=True)
 
     def add(self, entry: Entry) -> None:
         """Write an entry down; when this returns, a kill cannot undo it."""
         if self._journal is None:
-            self._journal = Journal(self.folder / "journals")
+            self._journal = Journal(self.journals)
         self._journal.append(written(entry))
-        if self._journal.lines >= _ROTATE:
+        if self._journal.lines >= _ROTATE or self._journal.bytes >= _LARGEST:
             self._turn_over()
 
-    def tidy(self) -> None:
-        """Make parts of all journals."""
+    def tidy(self, patience: float = _PATIENCE) -> None:
+        """Make parts of all journals, after waiting for those that are still written."""
         if self._journal is not None:
             self._journal.close()
             self._journal = None
-        for path in sorted((self.folder / "journals").glob("*.jsonl")):
-            rows = _rows_by_kind(path)
-            rows[ASKED] = _unanswered(rows)
-            self._make_parts(path, rows)
-            path.unlink()
+        end = time.monotonic() + patience
+        for path in sorted(self.journals.glob("*.jsonl")):
+            with held(path, max(0.0, end - time.monotonic())):
+                rows = rows_by_kind(path)
+                rows[ASKED] = unanswered_in(rows)
+                self._make_parts(path, rows)
+                path.unlink()
+        for path in self.journals.glob("*.opening"):
+            path.unlink(missing_ok=True)
 
     def _turn_over(self) -> None:
         """Begin a new journal with the calls that are under way, and make parts of the old one."""
@@ -120,9 +155,9 @@ class Archive:
         if old is None:
             return
         old.close()
-        rows = _rows_by_kind(old.path)
-        self._journal = Journal(self.folder / "journals")
-        for row in _unanswered(rows):
+        rows = rows_by_kind(old.path)
+        self._journal = Journal(self.journals)
+        for row in unanswered_in(rows):
             self._journal.append({"kind": ASKED, **row})
         rows[ASKED] = []
         self._make_parts(old.path, rows)
@@ -131,13 +166,15 @@ class Archive:
     def entries(self, kind: str, columns: list[str] | None = None) -> Iterator[dict[str, Any]]:
         """All entries of a kind as plain rows, in the order in which they were written; those of a journal only once it is a part."""
         for path in sorted((self.folder / kind).glob("*.parquet")):
-            for batch in pq.ParquetFile(path).iter_batches(batch_size=_RUN, columns=columns):
+            for batch in pq.ParquetFile(path).iter_batches(
+                batch_size=_RUN if columns and "text" not in columns else _RUN_OF_TEXTS, columns=columns
+            ):
                 yield from batch.to_pylist()
 
     def known(self, versions: dict[str, str], judge: tuple[str, str]) -> Known:
         """What is there already for experts in these versions and a judge (its name and version)."""
         found = Known(tuple(versions))
-        found.spent = self._spent()
+        found.spent = self.spent()
         for row in self.entries(VERDICTS, ["expert", "version", "query", "judge", "judge_version", "score"]):
             is_wanted = versions.get(row["expert"]) == row["version"] and (row["judge"], row["judge_version"]) == judge
             if is_wanted and row["score"] is not None:
@@ -150,13 +187,13 @@ class Archive:
                     found.texts[expert, query] = row["text"]
         return found
 
-    def _spent(self) -> float:
+    def spent(self) -> float:
         """Dollars of answers and verdicts, and of calls whose answers were lost in a kill, at their upper bound."""
-        answers = sum(row["dollars"] + row["doubtful_dollars"] for row in self.entries(ANSWERS, ["dollars", "doubtful_dollars"]))
-        verdicts = sum(row["dollars"] for row in self.entries(VERDICTS, ["dollars"]))
-        return float(answers + verdicts + sum(row["worst"] for row in self.entries(ASKED, ["worst"])))
+        return dollars_in(
+            self.entries(ANSWERS, ["dollars", "doubtful_dollars"]), self.entries(VERDICTS, ["dollars"]), self.entries(ASKED, ["worst"])
+        )
 
-    def _make_parts(self, path: Path, rows: dict[str, list[dict[str, Any]]]) -> None:
+    def _make_parts(self, path: Path, rows: dict[str, list[Row]]) -> None:
         """A part for each kind, named after the journal: made twice, it is the same part."""
         for kind, found in rows.items():
             if not found:
@@ -168,15 +205,57 @@ class Archive:
             beside.replace(target)
 
 
-def _rows_by_kind(path: Path) -> dict[str, list[dict[str, Any]]]:
-    rows: dict[str, list[dict[str, Any]]] = {}
+def dollars_in(answers: Iterable[Row], verdicts: Iterable[Row], lost: Iterable[Row]) -> float:
+    """All that was charged for some entries, and all that may have been.
+
+    Args:
+        answers: Rows of answers.
+        verdicts: Rows of verdicts.
+        lost: Rows of calls that have no answer.
+
+    Returns:
+        Dollars.
+
+    Example:
+        >>> dollars_in([{"dollars": 1.0, "doubtful_dollars": 0.5}], [{"dollars": 0.25}], [{"worst": 2.0}])
+        3.75
+    """
+    asked = sum(row["dollars"] + row["doubtful_dollars"] for row in answers)
+    return float(asked + sum(row["dollars"] for row in verdicts) + sum(row["worst"] for row in lost))
+
+
+def rows_by_kind(path: Path) -> dict[str, list[Row]]:
+    """The entries of a journal, by their kind.
+
+    Args:
+        path: The journal.
+
+    Returns:
+        Rows, in order, under their kinds.
+
+    Example:
+        >>> rows_by_kind(Path(os.devnull))
+        {}
+    """
+    rows: dict[str, list[Row]] = {}
     for line in read_journal(path):
         rows.setdefault(line["kind"], []).append({name: value for name, value in line.items() if name != "kind"})
     return rows
 
 
-def _unanswered(rows: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Calls that have no answer in the same journal; a cell is asked again only after the answer to the last time."""
+def unanswered_in(rows: dict[str, list[Row]]) -> list[Row]:
+    """Calls that have no answer in the same journal; a cell is asked again only after the answer to the last time.
+
+    Args:
+        rows: The entries of one journal, by their kind.
+
+    Returns:
+        Rows of calls.
+
+    Example:
+        >>> unanswered_in({"asked": [{"expert": "small", "version": "1", "query": "ab12", "worst": 0.5}]})[0]["worst"]
+        0.5
+    """
     answers = Counter((row["expert"], row["version"], row["query"]) for row in rows.get(ANSWERS, []))
     asked = Counter((row["expert"], row["version"], row["query"]) for row in rows.get(ASKED, []))
     left = asked - answers

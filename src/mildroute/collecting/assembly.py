@@ -64,9 +64,10 @@ def write_costs(
 def _cells(archive: Archive, experts: Sequence[Expert], judge: Judge) -> dict[tuple[str, str], list[Any]]:
     """Score, dollars, latency and tokens by expert and digest of the query; the last answer counts, its dollars alone."""
     versions = {expert.name: expert.version for expert in experts}
+    who = (judge.name, judge.version)
     cells: dict[tuple[str, str], list[Any]] = {}
     for row in archive.entries(VERDICTS):
-        is_wanted = versions.get(row["expert"]) == row["version"] and (row["judge"], row["judge_version"]) == (judge.name, judge.version)
+        is_wanted = versions.get(row["expert"]) == row["version"] and (row["judge"], row["judge_version"]) == who
         if is_wanted and row["score"] is not None:
             cells[row["expert"], row["query"]] = [row["score"], None, None, None, None]
     for row in archive.entries(ANSWERS, ["expert", "version", "query", "error", "dollars", "latency", "tokens_in", "tokens_out"]):

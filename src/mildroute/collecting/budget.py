@@ -4,10 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import math
+from typing import Protocol
 
 from mildroute.errors import ArgumentError
 
-__all__ = ["Budget"]
+__all__ = ["Budget", "Purse"]
+
+
+class Purse(Protocol):
+    """Where money for calls comes from: a budget of this process, or a part of one that many processes share.
+
+    Example:
+        >>> purse: Purse = Budget()
+    """
+
+    async def reserve(self, worst: float) -> bool:
+        """Set dollars aside; false if they can never be had."""
+        ...
+
+    def settle(self, worst: float, dollars: float) -> None:
+        """Give back what was set aside, and count what was spent."""
+        ...
 
 
 class Budget:

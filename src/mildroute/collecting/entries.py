@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -166,4 +166,4 @@ def written(entry: Entry) -> dict[str, Any]:
         >>> written(AskedEntry("a", "1", "q", 0.1))["kind"]
         'asked'
     """
-    return {"kind": entry.kind, **asdict(entry)}
+    return {"kind": entry.kind, **vars(entry)}

@@ -6,21 +6,22 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
-from mildroute.collecting.archive import Archive, Known
+from mildroute.collecting.archive import Archive
 from mildroute.collecting.assembly import TABLE, write_costs
 from mildroute.collecting.budget import Budget
 from mildroute.collecting.choice import some_experts
 from mildroute.collecting.estimate import Estimate, estimate_of, experience_in
 from mildroute.collecting.queries import QueryFile
-from mildroute.collecting.runner import Progress, Round, ask_all
+from mildroute.collecting.runner import STOPPED, Progress, Round, ask_all
 from mildroute.collecting.tally import Tally
 from mildroute.costs.prices import PriceList
 from mildroute.errors import ArgumentError
 from mildroute.experts.protocol import Expert
 from mildroute.judges.protocol import Judge
 
-__all__ = ["Collected", "Job", "collect"]
+__all__ = ["Collected", "Job", "Questioning", "Work", "ask_here", "collect"]
 
 _INSIDE = "_collected"
 
@@ -85,8 +86,60 @@ class Collected:
     is_capped: bool
 
 
+@dataclass(frozen=True)
+class Work:
+    """What is left to do once everything was looked at and agreed to.
+
+    Args:
+        round: What to ask; its notes are the archive.
+        archive: Where it is written.
+        budget: What may be spent.
+
+    Example:
+        >>> Work.__name__
+        'Work'
+    """
+
+    round: Round
+    archive: Archive
+    budget: Budget
+
+
+class Questioning(Protocol):
+    """Fills the cells, in this process or elsewhere; afterwards the archive's folder holds all entries.
+
+    Example:
+        >>> ask: Questioning = ask_here
+    """
+
+    def __call__(self, work: Work, progress: Progress | None) -> list[Tally]:
+        """Ask and judge; returns the counts of each expert."""
+        ...
+
+
+def ask_here(work: Work, progress: Progress | None) -> list[Tally]:
+    """Fill the cells in this process.
+
+    Args:
+        work: What to do.
+        progress: Told after each batch, or none.
+
+    Returns:
+        Counts of each expert.
+
+    Example:
+        >>> ask_here.__name__
+        'ask_here'
+    """
+    return asyncio.run(_ask(work.round, progress))
+
+
 def collect(
-    job: Job, *, agree: Callable[[list[Estimate], float], bool] | None = None, progress: Progress | None = None
+    job: Job,
+    *,
+    agree: Callable[[list[Estimate], float], bool] | None = None,
+    progress: Progress | None = None,
+    ask: Questioning = ask_here,
 ) -> Collected | None:
     """Fill the cells that are empty, then write the table.
 
@@ -96,6 +149,7 @@ def collect(
         job: What to collect.
         agree: Shown the estimates and what was spent so far; nothing is asked unless it returns true.
         progress: Told after each batch, or none.
+        ask: Who fills the cells; this process by default.
 
     Returns:
         What came of it, or none if it was not agreed to.
@@ -119,20 +173,20 @@ def collect(
         if agree is not None and not agree(estimates, known.spent):
             return None
         budget = Budget(job.max_dollars, known.spent)
-        tallies = asyncio.run(_run(job, archive, known, budget, estimates, progress))
+        counts = {each.expert: Tally(each.expert, each.cells, each.cells - each.missing) for each in estimates}
+        todo = Round(job.queries, job.experts, job.judge, archive, known, budget, job.wanted, counts)
+        tallies = ask(Work(todo, archive, budget), progress)
         archive.tidy()
         empty = write_costs(job.folder, archive, job.queries, job.experts, job.judge, job.prices)
-    return Collected(job.folder / TABLE, tallies, empty, budget.spent, budget.is_exhausted)
+        spent = archive.spent()
+    return Collected(job.folder / TABLE, tallies, empty, spent, any(tally.state == STOPPED for tally in tallies))
 
 
-async def _run(
-    job: Job, archive: Archive, known: Known, budget: Budget, estimates: list[Estimate], progress: Progress | None
-) -> list[Tally]:
-    tallies = {each.expert: Tally(each.expert, each.cells, each.cells - each.missing) for each in estimates}
+async def _ask(todo: Round, progress: Progress | None) -> list[Tally]:
     try:
-        return await ask_all(Round(job.queries, job.experts, job.judge, archive, known, budget, job.wanted, tallies), progress)
+        return await ask_all(todo, progress)
     finally:
-        await asyncio.gather(*(expert.close() for expert in job.experts))
+        await asyncio.gather(*(expert.close() for expert in todo.experts))
 
 
 def _check_cap(job: Job, estimates: list[Estimate]) -> None:

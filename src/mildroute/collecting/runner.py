@@ -3,24 +3,41 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
-from mildroute.collecting.archive import Archive, Known
-from mildroute.collecting.budget import Budget
-from mildroute.collecting.entries import AnswerEntry, AskedEntry, VerdictEntry
+from mildroute.collecting.archive import Known
+from mildroute.collecting.budget import Purse
+from mildroute.collecting.entries import AnswerEntry, AskedEntry, Entry, VerdictEntry
 from mildroute.collecting.queries import digest_of
 from mildroute.collecting.tally import Tally
 from mildroute.experts.protocol import Answer, Expert, Query
 from mildroute.judges.protocol import Judge, Verdict
 
-__all__ = ["Progress", "Round", "ask_all", "everyone", "worst_dollars"]
+__all__ = ["STOPPED", "Cell", "Notes", "Progress", "Round", "ask_all", "empty_cells", "everyone", "worst_dollars"]
 
 Progress: TypeAlias = Callable[[Sequence[Tally]], None]
 """Called after each batch with the counts of all experts."""
 STOPPED = "stopped by the cap"
+"""State of an expert for whose next call there was not enough money."""
+
+
+class Notes(Protocol):
+    """Where everything is written down.
+
+    Example:
+        >>> class Forgetful:
+        ...     def add(self, entry):
+        ...         pass
+        >>> notes: Notes = Forgetful()
+    """
+
+    def add(self, entry: Entry) -> None:
+        """Write an entry down; when this returns, a kill cannot undo it."""
+        ...
 
 
 def everyone(_expert: str, _query_id: str) -> bool:
@@ -41,11 +58,12 @@ class Round:
         queries: The queries; iterated once for each expert.
         experts: Who is asked.
         judge: Who scores.
-        archive: Where everything is written.
+        notes: Where everything is written.
         known: What is there already.
         budget: What may be spent.
         wanted: Which expert is asked which query, by names; all by default.
         tallies: Counts by expert.
+        lanes: Batches that each expert works on at the same time, where others ask it, too; none for as many as it can.
 
     Example:
         >>> Round.__name__
@@ -55,15 +73,32 @@ class Round:
     queries: Iterable[Query]
     experts: Sequence[Expert]
     judge: Judge
-    archive: Archive
+    notes: Notes
     known: Known
-    budget: Budget
+    budget: Purse
     wanted: Callable[[str, str], bool] = everyone
     tallies: dict[str, Tally] = field(default_factory=dict)
+    lanes: int | None = None
+
+    @functools.cached_property
+    def judge_version(self) -> str:
+        """Version of the judge, which is a hash of its settings: computed once and not for each cell."""
+        return self.judge.version
 
 
 @dataclass(frozen=True)
-class _Cell:
+class Cell:
+    """What one expert is to be asked.
+
+    Args:
+        query: The query.
+        digest: Its fingerprint.
+        text: The answer, if it is there already and waits for a verdict.
+
+    Example:
+        >>> Cell(Query("q1", "Hi"), "ab12").text
+    """
+
     query: Query
     digest: str
     text: str | None = None
@@ -110,7 +145,7 @@ def worst_dollars(asked: object, query: Query) -> float:
 
 async def _ask_expert(job: Round, expert: Expert, tell: Progress) -> None:
     """As many workers as the expert can serve, all drawing from one list of empty cells."""
-    cells, tally = _empty_cells(job, expert), job.tallies[expert.name]
+    cells, tally = empty_cells(job, expert), job.tallies[expert.name]
 
     async def work() -> None:
         while batch := list(islice(cells, expert.batch_size)):
@@ -119,7 +154,7 @@ async def _ask_expert(job: Round, expert: Expert, tell: Progress) -> None:
                 return
             tell(list(job.tallies.values()))
 
-    await _together([work() for _ in range(expert.concurrency)])
+    await _together([work() for _ in range(job.lanes or expert.concurrency)])
     if tally.state != STOPPED:
         tally.state = "done"
     tell(list(job.tallies.values()))
@@ -136,17 +171,30 @@ async def _together(works: Sequence[Coroutine[Any, Any, None]]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _empty_cells(job: Round, expert: Expert) -> Iterator[_Cell]:
+def empty_cells(job: Round, expert: Expert) -> Iterator[Cell]:
+    """The cells of an expert that are wanted and have no verdict yet, in the order of the queries.
+
+    Args:
+        job: What to do.
+        expert: Who is asked.
+
+    Yields:
+        Cells.
+
+    Example:
+        >>> empty_cells.__name__
+        'empty_cells'
+    """
     answered, judged = job.known.answered[expert.name], job.known.judged[expert.name]
     for query in job.queries:
         if not job.wanted(expert.name, query.query_id):
             continue
         digest = digest_of(query)
         if digest not in judged:
-            yield _Cell(query, digest, job.known.texts.get((expert.name, digest)) if digest in answered else None)
+            yield Cell(query, digest, job.known.texts.get((expert.name, digest)) if digest in answered else None)
 
 
-async def _fill(job: Round, expert: Expert, cells: list[_Cell]) -> bool:
+async def _fill(job: Round, expert: Expert, cells: list[Cell]) -> bool:
     """Ask for what has no answer, judge all; false if the money does not suffice."""
     unanswered = [cell for cell in cells if cell.text is None]
     answers: dict[str, Answer] = {}
@@ -161,14 +209,14 @@ async def _fill(job: Round, expert: Expert, cells: list[_Cell]) -> bool:
     return True
 
 
-async def _ask(job: Round, expert: Expert, cells: list[_Cell]) -> list[Answer] | None:
+async def _ask(job: Round, expert: Expert, cells: list[Cell]) -> list[Answer] | None:
     bounds = [worst_dollars(expert, cell.query) for cell in cells]
     worst = sum(bounds)
     if not await job.budget.reserve(worst):
         return None
     for cell, bound in zip(cells, bounds, strict=True):
         if bound:
-            job.archive.add(AskedEntry(expert.name, expert.version, cell.digest, bound))
+            job.notes.add(AskedEntry(expert.name, expert.version, cell.digest, bound))
     dollars = worst
     try:
         answers = await expert.answer([cell.query for cell in cells])
@@ -176,23 +224,23 @@ async def _ask(job: Round, expert: Expert, cells: list[_Cell]) -> list[Answer] |
     finally:
         job.budget.settle(worst, dollars)
     for cell, answer in zip(cells, answers, strict=True):
-        job.archive.add(AnswerEntry.of(answer, expert.name, expert.version, cell.digest, cell.query.query_id))
+        job.notes.add(AnswerEntry.of(answer, expert.name, expert.version, cell.digest, cell.query.query_id))
     return answers
 
 
-async def _judge(job: Round, expert: Expert, cell: _Cell, answer: Answer | None) -> None:
+async def _judge(job: Round, expert: Expert, cell: Cell, answer: Answer | None) -> None:
     text = cell.text if answer is None else answer.text
     verdict = Verdict(None)
     if text is not None and (answer is None or not answer.error):
         verdict = await job.judge.judge(cell.query, text)
         job.budget.settle(0.0, verdict.dollars)
-        job.archive.add(
+        job.notes.add(
             VerdictEntry(
                 expert.name,
                 expert.version,
                 cell.digest,
                 job.judge.name,
-                job.judge.version,
+                job.judge_version,
                 verdict.score,
                 verdict.reason,
                 verdict.dollars,

@@ -8,6 +8,8 @@ from mildroute.lazy import lazy_names
 
 if TYPE_CHECKING:
     from mildroute.engine.cells import Cell, Costs, Data, Experts, Method
+    from mildroute.engine.collecting.makers import Makers
+    from mildroute.engine.collecting.on_ray import collect_on_ray
     from mildroute.engine.folders import Folders
     from mildroute.engine.results import Result
     from mildroute.engine.run import run_cell, run_cells
@@ -22,10 +24,12 @@ __all__ = [
     "Experts",
     "Folders",
     "LinearPlan",
+    "Makers",
     "Method",
     "NetworkPlan",
     "Result",
     "Store",
+    "collect_on_ray",
     "run_cell",
     "run_cells",
     "train",
@@ -35,6 +39,8 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "cells": ("Cell", "Costs", "Data", "Experts", "Method"),
+        "collecting.makers": ("Makers",),
+        "collecting.on_ray": ("collect_on_ray",),
         "folders": ("Folders",),
         "results": ("Result",),
         "run": ("run_cell", "run_cells"),

@@ -29,6 +29,8 @@ def load_ray() -> Any:
     """
     # On other systems than Linux Ray refuses clusters unless told; here it never builds one by itself.
     os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    # Nothing is reported to anyone unless the user wants it.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # The future default, chosen today: a task without graphics processors sees the environment as it is.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
