@@ -8,8 +8,22 @@ import sys
 
 import pytest
 
-HEAVY = ["httpx", "litellm", "matplotlib", "mlflow", "numpy", "onnxruntime", "pandas", "polars", "pyarrow", "ray", "rich", "scipy"]
-HEAVY += ["sklearn", "starlette", "torch", "transformers", "typer", "yaml"]
+HEAVY = [
+    "httpx",
+    "litellm",
+    "matplotlib",
+    "mlflow",
+    "numpy",
+    "onnxruntime",
+    "opentelemetry",
+    "pandas",
+    "polars",
+    "pyarrow",
+    "ray",
+    "rich",
+    "scipy",
+]
+HEAVY += ["prometheus_client", "sklearn", "starlette", "torch", "transformers", "typer", "uvicorn", "yaml"]
 
 
 def loaded_after(statement: str) -> tuple[list[str], str]:

@@ -12,11 +12,14 @@ SOURCE = Path(__file__).parents[1] / "src" / "mildroute"
 ROOMS = ["errors", "lazy", "core", "routers", "encoders", "costs", "experts", "judges", "collecting", "embedding"]
 ROOMS += ["evaluation", "deep", "engine", "serving", "integrations", "cli"]
 HOMES = {
+    "httptools": {"serving"},
     "httpx": {"experts", "serving"},
     "litellm": {"integrations"},
     "matplotlib": {"evaluation"},
     "mlflow": {"integrations"},
     "onnxruntime": {"encoders"},
+    "opentelemetry": {"serving"},
+    "prometheus_client": {"serving"},
     "ray": {"engine"},
     "rich": {"cli"},
     "starlette": {"serving"},

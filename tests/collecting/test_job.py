@@ -213,3 +213,47 @@ def test_the_table_says_who_was_asked_and_who_judged(tmp_path: Path) -> None:
     about = json.loads(pq.read_schema(found.table).metadata[b"mildroute.collected"])
     assert about["experts"] == {"a": "1", "b": "1"}
     assert about["judge"][0] == "exact"
+
+
+def fails(_query: Query) -> Answer:
+    return Answer(None, error="no connection: refused (the last of 5 attempts)")
+
+
+def test_an_expert_that_gives_no_answers_is_left_alone_and_the_reason_is_told(tmp_path: Path) -> None:
+    dead, alive = Counting("dead", fails, concurrency=2), Counting("alive")
+    found = run(tmp_path, [dead, alive], queries=write_queries(tmp_path, 100))
+    assert 20 <= sum(dead.asked.values()) <= 22
+    assert [tally.state for tally in found.tallies] == ["gives no answers", "done"]
+    assert found.reasons == {"dead": [("no connection: refused", sum(dead.asked.values()))]}
+    assert CostTable.read(tmp_path / "costs", missing="wrong").scores[:, 1].mean() == 1.0
+
+
+def test_failures_between_answers_do_not_stop_an_expert(tmp_path: Path) -> None:
+    flaky = Counting("flaky", lambda query: fails(query) if int(query.query_id[1:]) % 15 else Answer(query.reference), concurrency=1)
+    found = run(tmp_path, [flaky], queries=write_queries(tmp_path, 100))
+    assert len(flaky.asked) == 100
+    assert found.tallies[0].state == "done"
+
+
+def test_reasons_of_cells_that_were_filled_later_are_forgotten(tmp_path: Path) -> None:
+    run(tmp_path, [Counting("a", fails, concurrency=1)], queries=write_queries(tmp_path, 5))
+    found = run(tmp_path, [Counting("a", lambda query: fails(query) if query.query_id == "q3" else Answer("?"))])
+    assert found.empty == 1
+    assert found.reasons == {"a": [("no connection: refused", 1)]}
+
+
+def test_what_the_judge_could_not_tell_is_a_reason(tmp_path: Path) -> None:
+    queries = tmp_path / "queries.jsonl"
+    queries.write_text('{"query_id": "q0", "input": "2 + 2?"}')
+    found = run(tmp_path, [Counting("a", lambda _query: Answer("4"))], queries=queries)
+    ((reason, count),) = found.reasons["a"]
+    assert reason.startswith("the judge could not tell: ")
+    assert count == 1
+
+
+def test_when_money_is_short_a_batch_is_asked_as_far_as_it_lasts(tmp_path: Path) -> None:
+    people = Counting("people", lambda query: Answer(query.reference, dollars=0.05), batch_size=8, concurrency=1, worst=0.05)
+    found = run(tmp_path, [people], max_dollars=0.12)
+    assert sum(people.asked.values()) == 2
+    assert found.is_capped
+    assert found.spent == pytest.approx(0.10)

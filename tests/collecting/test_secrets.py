@@ -154,7 +154,7 @@ WAYS: dict[str, Callable[[str], Behaviour]] = {
 
 
 def test_a_server_that_repeats_the_key_in_every_code_gets_it_into_no_file_log_or_output(tmp_path: Path, key: str) -> None:
-    echoes = [told(lambda key, way=way, code=code: way(code(key))) for way in WAYS.values() for code in CODES.values()]
+    echoes = [told(lambda key, way=way, code=code: way(code(key))) for code in CODES.values() for way in WAYS.values()]
     with HostileServer(lambda call: echoes[call.number % len(echoes)]) as server:
         write_pool(tmp_path, server.url, len(echoes))
         done = run(tmp_path, key)

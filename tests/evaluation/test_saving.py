@@ -88,7 +88,8 @@ def test_the_reference_itself_saves_nothing() -> None:
 def test_cheaper_and_worse_is_called_a_trade() -> None:
     found = savings(np.zeros(1000, dtype=int), SCORES, DOLLARS, experts=NAMES)
     assert found.verdict == "trade"
-    assert found.sentence.startswith("Nothing is saved: beside large (1.0) the router costs $1.00 instead of $4.00 per 1,000 queries")
+    told = "Nothing is gained beyond mixing: beside large (1.0) the router costs $1.00 instead of $4.00 per 1,000 queries"
+    assert found.sentence.startswith(told)
     assert "75% less [75, 75], but scores lower by 25.0 points [22." in found.sentence
     assert found.sentence.endswith(
         "not shown to be better than a random mix of experts for the same bill (difference 0.0 points [0.0, 0.0])."

@@ -10,13 +10,17 @@ from typer.core import TyperGroup
 from mildroute import __version__
 from mildroute.cli.collect import collect_costs
 from mildroute.cli.compare import compare_routers
+from mildroute.cli.costs import costs
 from mildroute.cli.demo import run_demo
 from mildroute.cli.embed import embed_table
 from mildroute.cli.evaluate import evaluate_router
 from mildroute.cli.fit import fit_router
 from mildroute.cli.inspect import inspect_table
+from mildroute.cli.keys import keys
+from mildroute.cli.log import log
 from mildroute.cli.reproduce import reproduce_tables
 from mildroute.cli.route import route_inputs
+from mildroute.cli.serve import serve_router
 from mildroute.errors import MildrouteError, UnreachableTargetError
 
 __all__ = ["app"]
@@ -43,7 +47,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # boxes around the help would take longer to load than the rest of it
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 done, 2 input that cannot be used, 3 target out of reach. Every command takes --json.",
+    epilog="Exit codes: 0 done, 2 input that cannot be used, 3 target out of reach, 4 an expert gave nothing. Every command takes --json.",
 )
 app.command("collect")(collect_costs)
 app.command("embed")(embed_table)
@@ -52,8 +56,12 @@ app.command("compare")(compare_routers)
 app.command("fit")(fit_router)
 app.command("evaluate")(evaluate_router)
 app.command("route")(route_inputs)
+app.command("serve")(serve_router)
 app.command("demo")(run_demo)
 app.command("reproduce")(reproduce_tables)
+app.add_typer(costs)
+app.add_typer(keys)
+app.add_typer(log)
 
 
 def _print_version(wanted: bool) -> None:

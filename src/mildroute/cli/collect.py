@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["collect_costs"]
 
-_REDRAW = 0.25
+NO_SCORES = 4
+"""Exit code: an expert has not one score."""
+_REDRAW, _REASONS = 0.25, 2
 _COLUMNS = ["expert", "done", "errors", "score", "cells/s", "$ spent", "left", "time left"]
 
 
@@ -64,6 +66,8 @@ def collect_costs(
         print_json(_as_dict(found))
     else:
         _show(found)
+    if found is not None and any(each.done and not each.known and each.done == each.errors for each in found.tallies):
+        raise typer.Exit(NO_SCORES)
 
 
 def _here(workers: int | None) -> Callable[..., Collected | None]:
@@ -143,7 +147,7 @@ def _estimate_notes(estimates: list[Estimate], spent: float, job: Job) -> list[s
     unmeasured = [each.expert for each in estimates if each.calls and not each.is_measured]
     if unmeasured:
         notes.append(
-            f"time is a guess of one second a call, and dollars an upper bound, until {', '.join(unmeasured)} have answered something"
+            f"time is a guess of one second a call, and dollars of the longest answers, until {', '.join(unmeasured)} have answered some"
         )
     cap = "no cap" if job.max_dollars is None else f"a cap of {job.max_dollars:g} dollars"
     return [*notes, f"spent in {job.folder} so far: {spent:.4g} dollars; {cap}"]
@@ -174,7 +178,7 @@ def _live(*, quiet: bool) -> Iterator[Callable[[Sequence[Tally]], None]]:
                 is_started = True
             display.update(_table(tallies), refresh=True)
         else:
-            console.print("; ".join(f"{each.expert} {each.known + each.done:,}/{each.total:,}" for each in tallies))
+            console.print("; ".join(f"{each.expert} {each.known + each.done:,}/{each.total:,}" for each in tallies), soft_wrap=True)
 
     try:
         yield tell
@@ -214,6 +218,10 @@ def _show(found: Collected) -> None:
         notes.append("stopped by the cap: raise --max-dollars to go on")
     if found.empty:
         notes.append(f"{found.empty:,} cells are empty: run the same command again to ask for them, or read the table with --missing drop")
+    for expert, reasons in found.reasons.items():
+        told = [f"{count:,} x {reason}" for reason, count in reasons[:_REASONS]]
+        more = sum(count for _, count in reasons[_REASONS:])
+        notes.append(f"{expert}: {'; '.join(told)}{f'; {more:,} for other reasons' if more else ''}")
     print_notes(notes, mark="")
 
 
@@ -225,5 +233,6 @@ def _as_dict(found: Collected) -> dict[str, Any]:
         "spent": found.spent,
         "empty": found.empty,
         "is_capped": found.is_capped,
+        "reasons": {expert: dict(reasons) for expert, reasons in found.reasons.items()},
         "experts": experts,
     }

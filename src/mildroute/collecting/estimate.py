@@ -41,9 +41,9 @@ class Estimate:
         cells: Cells of the job.
         missing: Those that have no verdict yet.
         calls: Those that have no answer yet.
-        tokens_in: Tokens of the calls' inputs, at four characters a token.
-        dollars: What they will cost: by earlier answers where there are some, else at most.
-        at_most: What they can cost at most; infinite if nothing bounds an answer.
+        tokens_in: Tokens of the calls' prompts, at four characters a token.
+        dollars: What they will cost: by earlier answers where there are some, else with every answer as long as it may be.
+        at_most: What they can cost at most, all attempts charged; infinite if nothing bounds an answer.
         seconds: How long they will take; by earlier answers, else at a second a call.
         is_measured: Whether earlier answers stand behind dollars and seconds.
 
@@ -86,7 +86,7 @@ def estimate_of(
         >>> estimate_of([], [], Known(()), {})
         []
     """
-    counts = {expert.name: [0, 0, 0, 0.0, 0.0] for expert in experts}
+    counts = {expert.name: [0, 0, 0, 0.0, 0.0, 0.0] for expert in experts}
     for query in queries:
         digest = digest_of(query)
         for expert in experts:
@@ -125,13 +125,21 @@ def _count(counts: list[float], query: Query, digest: str, expert: Expert, known
         return
     counts[1] += 1
     if digest not in known.answered[expert.name]:
+        tokens, dollars = _outlay(expert, query)
         counts[2] += 1
-        counts[3] += len(query.input) / _CHARACTERS_PER_TOKEN
-        counts[4] += worst_dollars(expert, query)
+        counts[3] += tokens
+        counts[4] += dollars
+        counts[5] += worst_dollars(expert, query)
+
+
+def _outlay(expert: Expert, query: Query) -> tuple[float, float]:
+    """Tokens in and dollars of one call, by the expert's own account where it can give one."""
+    told = getattr(expert, "outlay", None)
+    return (len(query.input) / _CHARACTERS_PER_TOKEN, worst_dollars(expert, query)) if told is None else told(query)
 
 
 def _estimate(expert: Expert, counts: list[float], experience: Experience) -> Estimate:
-    cells, missing, calls, tokens, at_most = counts
+    cells, missing, calls, tokens, once, at_most = counts
     latency = experience.latency if experience.answers else _UNKNOWN_LATENCY
     lanes = expert.concurrency * expert.batch_size
     return Estimate(
@@ -140,7 +148,7 @@ def _estimate(expert: Expert, counts: list[float], experience: Experience) -> Es
         int(missing),
         int(calls),
         tokens,
-        min(at_most, experience.dollars * calls) if experience.answers else at_most,
+        min(at_most, experience.dollars * calls) if experience.answers else once,
         at_most,
         latency * calls / lanes,
         bool(experience.answers),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -14,6 +14,7 @@ from mildroute.collecting.budget import Budget
 from mildroute.collecting.choice import some_experts
 from mildroute.collecting.estimate import Estimate, estimate_of, experience_in
 from mildroute.collecting.queries import QueryFile
+from mildroute.collecting.reasons import reasons_in
 from mildroute.collecting.runner import STOPPED, Progress, Round, ask_all
 from mildroute.collecting.tally import Tally
 from mildroute.costs.prices import PriceList
@@ -73,6 +74,7 @@ class Collected:
         empty: Cells that have no score.
         spent: Dollars spent in this folder so far, in this run and before.
         is_capped: Whether the cap ended the run.
+        reasons: Why cells are empty, the commonest first, by expert.
 
     Example:
         >>> Collected(Path("costs.parquet"), [], 0, 0.0, False).empty
@@ -84,6 +86,7 @@ class Collected:
     empty: int
     spent: float
     is_capped: bool
+    reasons: Mapping[str, list[tuple[str, int]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -179,7 +182,8 @@ def collect(
         archive.tidy()
         empty = write_costs(job.folder, archive, job.queries, job.experts, job.judge, job.prices)
         spent = archive.spent()
-    return Collected(job.folder / TABLE, tallies, empty, spent, any(tally.state == STOPPED for tally in tallies))
+        reasons = reasons_in(archive, job.versions, (job.judge.name, job.judge.version)) if empty else {}
+    return Collected(job.folder / TABLE, tallies, empty, spent, any(tally.state == STOPPED for tally in tallies), reasons)
 
 
 async def _ask(todo: Round, progress: Progress | None) -> list[Tally]:

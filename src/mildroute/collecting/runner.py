@@ -21,7 +21,9 @@ __all__ = ["STOPPED", "Cell", "Notes", "Progress", "Round", "ask_all", "empty_ce
 
 Progress: TypeAlias = Callable[[Sequence[Tally]], None]
 """Called after each batch with the counts of all experts."""
-STOPPED = "stopped by the cap"
+STOPPED, HOPELESS = "stopped by the cap", "gives no answers"
+_HOPELESS = 20
+"""Calls in a row without an answer, after which an expert is left alone; twice as many as are made at once, if that is more."""
 """State of an expert for whose next call there was not enough money."""
 
 
@@ -148,14 +150,15 @@ async def _ask_expert(job: Round, expert: Expert, tell: Progress) -> None:
     cells, tally = empty_cells(job, expert), job.tallies[expert.name]
 
     async def work() -> None:
-        while batch := list(islice(cells, expert.batch_size)):
+        while tally.state == "asking" and (batch := list(islice(cells, expert.batch_size))):
             if not await _fill(job, expert, batch):
                 tally.state = STOPPED
-                return
+            elif tally.failures >= max(_HOPELESS, 2 * expert.concurrency * expert.batch_size):
+                tally.state = HOPELESS
             tell(list(job.tallies.values()))
 
     await _together([work() for _ in range(job.lanes or expert.concurrency)])
-    if tally.state != STOPPED:
+    if tally.state == "asking":
         tally.state = "done"
     tell(list(job.tallies.values()))
 
@@ -201,7 +204,8 @@ async def _fill(job: Round, expert: Expert, cells: list[Cell]) -> bool:
     if unanswered:
         found = await _ask(job, expert, unanswered)
         if found is None:
-            return False
+            # What is left may still do for some of them.
+            return len(cells) > 1 and all([await _fill(job, expert, [cell]) for cell in cells])
         answers = {cell.digest: answer for cell, answer in zip(unanswered, found, strict=True)}
     for cell in cells:
         answer = answers.get(cell.digest)
@@ -247,4 +251,9 @@ async def _judge(job: Round, expert: Expert, cell: Cell, answer: Answer | None) 
             )
         )
     paid = 0.0 if answer is None else answer.dollars + answer.doubtful_dollars
-    job.tallies[expert.name].count(dollars=paid + verdict.dollars, attempts=0 if answer is None else answer.attempts, score=verdict.score)
+    job.tallies[expert.name].count(
+        dollars=paid + verdict.dollars,
+        attempts=0 if answer is None else answer.attempts,
+        score=verdict.score,
+        is_answered=answer is None or not answer.error,
+    )

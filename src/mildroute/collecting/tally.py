@@ -22,7 +22,8 @@ class Tally:
         score: Sum of the scores of now.
         dollars: Spent now, with what may have been charged besides.
         calls: Calls that were made, repeated ones too.
-        state: ``"waiting"``, ``"asking"``, ``"done"`` or ``"stopped by the cap"``.
+        failures: Calls without an answer, one after the other, up to now.
+        state: ``"waiting"``, ``"asking"``, ``"done"``, ``"stopped by the cap"`` or ``"gives no answers"``.
 
     Example:
         >>> tally = Tally("small", total=10, known=4, done=2)
@@ -38,6 +39,7 @@ class Tally:
     score: float = 0.0
     dollars: float = 0.0
     calls: int = 0
+    failures: int = 0
     state: str = "waiting"
     clock: Callable[[], float] = field(default=time.monotonic, repr=False)
     started: float = 0.0
@@ -64,9 +66,10 @@ class Tally:
         self.state, self.started = "asking", self.clock()
         self.latest = self.started
 
-    def count(self, *, dollars: float, attempts: int, score: float | None) -> None:
+    def count(self, *, dollars: float, attempts: int, score: float | None, is_answered: bool = True) -> None:
         """One more cell is filled."""
         self.done += 1
+        self.failures = 0 if is_answered else self.failures + 1
         self.errors += score is None
         self.score += score or 0.0
         self.dollars += dollars

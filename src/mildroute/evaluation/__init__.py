@@ -12,7 +12,10 @@ if TYPE_CHECKING:
     from mildroute.evaluation.frontier import Frontier, frontier_of, oracle_point, random_mix, single_points
     from mildroute.evaluation.hull import Point, aiq, convex_hull, interpolate
     from mildroute.evaluation.intervals import Difference, bootstrap, holm, paired_difference
+    from mildroute.evaluation.logged import Logged, read_logged
     from mildroute.evaluation.metrics import best_single, deferral_loss, dollars_per_1000, gap_closed, mean_score, oracle, paid, regret
+    from mildroute.evaluation.off_policy import Estimate, difference_of, expert_values, value_of
+    from mildroute.evaluation.outcome_model import forecast_costs
     from mildroute.evaluation.pair import PairCurve, pair_curve
     from mildroute.evaluation.posterior import brier_score, calibration_error, reliability
     from mildroute.evaluation.recall import exactly_one_right_recall, expert_recall, winners, worst_recall
@@ -24,9 +27,11 @@ __all__ = [
     "Comparison",
     "ComparisonRow",
     "Difference",
+    "Estimate",
     "Evaluation",
     "Frontier",
     "Interval",
+    "Logged",
     "PairCurve",
     "Point",
     "Replicates",
@@ -40,12 +45,15 @@ __all__ = [
     "convex_hull",
     "default_routers",
     "deferral_loss",
+    "difference_of",
     "dollars_per_1000",
     "effective_experts",
     "evaluate_choice",
     "exactly_one_right_recall",
     "expert_recall",
     "expert_shares",
+    "expert_values",
+    "forecast_costs",
     "frontier_of",
     "gap_closed",
     "holm",
@@ -58,11 +66,13 @@ __all__ = [
     "pair_curve",
     "paired_difference",
     "random_mix",
+    "read_logged",
     "regret",
     "reliability",
     "resample",
     "savings",
     "single_points",
+    "value_of",
     "winners",
     "worst_recall",
 ]
@@ -75,7 +85,10 @@ __getattr__, __dir__ = lazy_names(
         "frontier": ("Frontier", "frontier_of", "oracle_point", "random_mix", "single_points"),
         "hull": ("Point", "aiq", "convex_hull", "interpolate"),
         "intervals": ("Difference", "bootstrap", "holm", "paired_difference"),
+        "logged": ("Logged", "read_logged"),
         "metrics": ("best_single", "deferral_loss", "dollars_per_1000", "gap_closed", "mean_score", "oracle", "paid", "regret"),
+        "off_policy": ("Estimate", "difference_of", "expert_values", "value_of"),
+        "outcome_model": ("forecast_costs",),
         "pair": ("PairCurve", "pair_curve"),
         "posterior": ("brier_score", "calibration_error", "reliability"),
         "recall": ("exactly_one_right_recall", "expert_recall", "winners", "worst_recall"),

@@ -179,7 +179,7 @@ def _beyond_mixing(figures: _Figures) -> str:
 
 def _trade(figures: _Figures) -> str:
     mix = f"not shown to be better than a random mix of experts for the same bill (difference {as_points(figures.mix_difference)})"
-    return f"Nothing is saved: {_exchange(figures)}, {mix}."
+    return f"Nothing is gained beyond mixing: {_exchange(figures)}, {mix}."
 
 
 def _exchange(figures: _Figures) -> str:

@@ -100,6 +100,20 @@ class Endpoint:
             return 0.0
         return once * (1 + self.calls.backoff.retries)
 
+    def outlay(self, query: Query) -> tuple[float, float]:
+        """Tokens of the whole prompt, at four characters a token, and dollars of one call whose answer is as long as it may be.
+
+        Example:
+            >>> free = Endpoint("small", ModelSettings("http://127.0.0.1:8080/v1", "smollm2"))
+            >>> free.outlay(Query("q1", "Hi"))[1]
+            0.0
+        """
+        try:
+            tokens = len(self.model.body(query)) / _CHARACTERS_PER_TOKEN
+        except ArgumentError:
+            return 0.0, 0.0
+        return tokens, self.model.dollars_for(tokens)
+
     async def answer(self, batch: Sequence[Query]) -> list[Answer]:
         """One answer for each query, in their order; failures are answers with an error."""
         if len(batch) == 1:

@@ -85,11 +85,15 @@ class ModelSettings:
         No token is shorter than a byte, so the bytes of the request bound the tokens that go in, with some room for what a server adds
         to a prompt. ``max_tokens``, ``max_completion_tokens`` or ``context`` bound those that come out.
         """
+        return self.dollars_for(len(body) + _HIDDEN_PROMPT)
+
+    def dollars_for(self, tokens_in: float) -> float:
+        """What one attempt costs whose answer is as long as it may be; infinite where nothing bounds the answer."""
         if self.price is None:
             return 0.0
         bounds = [self.request[name] for name in _BOUNDS if self.request.get(name) is not None]
         longest = max(bounds) if bounds else (math.inf if self.context is None else self.context)
-        return dollars_of(self.price, len(body) + _HIDDEN_PROMPT, longest if self.price.output else 0)
+        return dollars_of(self.price, tokens_in, longest if self.price.output else 0)
 
 
 def dollars_of(price: Price | None, tokens_in: float, tokens_out: float) -> float:

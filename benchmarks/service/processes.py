@@ -1,0 +1,241 @@
+"""Real processes on loopback: experts that can be killed and revived, and the gateway by ``mildroute serve``."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+PRICES = {"small": (0.1, 0.2), "middle": (0.5, 1.5), "large": (2.0, 8.0)}
+"""Dollars of a million tokens in and out."""
+
+
+@dataclass
+class ExpertProcess:
+    """An expert; it is revived on the same port."""
+
+    name: str
+    book: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+    port: int = 0
+
+    def start(self) -> None:
+        command = [sys.executable, str(HERE / "expert.py"), self.name, str(self.book), str(self.port)]
+        environment = {**os.environ, **self.environment}
+        for _ in range(50):
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
+            )
+            assert self.process.stdout is not None
+            line = self.process.stdout.readline()
+            if line:
+                self.port = int(line)
+                return
+            self.process.wait()  # the port is not free yet
+            time.sleep(0.05)
+        raise SystemExit(f"{self.name} does not start on port {self.port}")
+
+    def kill(self) -> None:
+        """Without a word."""
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout):
+            assert stream is not None
+            stream.close()
+
+    def tell(self, mode: str, **further: Any) -> dict[str, Any]:
+        return ask(self.port, "/control", {"mode": mode, **further})[1]  # type: ignore[no-any-return]
+
+    def answered(self) -> list[int]:
+        """Numbers of the prompts that it has answered to the end."""
+        return [int(line) for line in self.book.read_text().split()] if self.book.exists() else []
+
+
+@dataclass
+class GatewayProcess:
+    """``mildroute serve``; its output is kept."""
+
+    folder: Path
+    router: Path
+    environment: Mapping[str, str]
+    port: int = 0
+
+    def start(self, wait: bool = True) -> None:
+        self.port = self.port or free_port()
+        options = ["--experts", "experts.yaml", "--settings", "gateway.yaml", "--keys", "keys.yaml", "--port", str(self.port)]
+        command = [sys.executable, "-c", "from mildroute.cli.app import app; app()", "serve", str(self.router), *options]
+        with (self.folder / "output.txt").open("ab") as output:
+            self.process = subprocess.Popen(
+                command, cwd=self.folder, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env={**os.environ, **self.environment}
+            )
+        if wait:
+            self.wait_until_ready()
+
+    def wait_until_ready(self, seconds: float = 180.0) -> None:
+        until = time.monotonic() + seconds
+        while not is_answering(self.port):
+            if self.process.poll() is not None or time.monotonic() > until:
+                raise SystemExit(f"the gateway did not start:\n{self.output()[-3000:]}")
+            time.sleep(0.1)
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def stop(self, seconds: float = 60.0) -> float:
+        """Ask it to end; the seconds that it took."""
+        begun = time.monotonic()
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.wait(seconds)
+        return time.monotonic() - begun
+
+    def end(self) -> None:
+        """In any case."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+    def output(self) -> str:
+        return (self.folder / "output.txt").read_text(errors="replace")
+
+    def reload(self, key: str) -> int:
+        """Status of ``POST /admin/reload``."""
+        return ask(self.port, "/admin/reload", {}, {"authorization": f"Bearer {key}"}, seconds=60)[0]
+
+    def digest(self) -> str:
+        """Of the router in use."""
+        return str(ask(self.port, "/readyz")[1].get("router", ""))
+
+    def metrics(self) -> str:
+        return str(ask(self.port, "/metrics")[1])
+
+    def resources(self) -> dict[str, float]:
+        """Memory in MiB, file descriptors and threads, from the system's own books."""
+        home = Path(f"/proc/{self.process.pid}")
+        status = dict(line.split(":", 1) for line in (home / "status").read_text().splitlines())
+        return {
+            "memory": int(status["VmRSS"].split()[0]) / 1024,
+            "descriptors": float(len(list((home / "fd").iterdir()))),
+            "threads": float(status["Threads"]),
+        }
+
+
+def ask(port: int, path: str, document: Any = None, headers: Mapping[str, str] | None = None, seconds: float = 30.0) -> tuple[int, Any]:
+    """Status and answer; JSON where it is JSON."""
+    body = None if document is None else json.dumps(document).encode()
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", body, {"content-type": "application/json", **(headers or {})})
+    try:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=seconds) as answer:
+            status, content = answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        status, content = error.code, error.read()
+    try:
+        return status, json.loads(content)
+    except ValueError:
+        return status, content.decode(errors="replace")
+
+
+def is_answering(port: int) -> bool:
+    try:
+        return ask(port, "/healthz", seconds=2)[0] == 200
+    except OSError:
+        return False
+
+
+def free_port() -> int:
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        return int(held.getsockname()[1])
+
+
+@dataclass
+class House:
+    """A gateway and its experts."""
+
+    folder: Path
+    gateway: GatewayProcess
+    experts: dict[str, ExpertProcess]
+    keys: dict[str, str]
+    admin_key: str
+
+    @property
+    def port(self) -> int:
+        return self.gateway.port
+
+
+@contextmanager
+def house(
+    folder: Path,
+    settings: str = "",
+    *,
+    clients: int = 3,
+    environment: Mapping[str, str] | None = None,
+    further: str = "",
+    priced: bool = False,
+) -> Iterator[House]:
+    """A gateway between three experts, with keys for so many clients and one for the operator.
+
+    Args:
+        folder: Where all files go.
+        settings: Of gateway.yaml, besides log and operator's key.
+        clients: Number of keys.
+        environment: Of the gateway and the experts, besides.
+        further: Lines of experts.yaml for further experts.
+        priced: Whether the router takes price weights.
+    """
+    from artifacts import make_router
+
+    from mildroute.serving.key_file import add_client
+    from mildroute.serving.keys import Client
+
+    given = {"OMP_NUM_THREADS": "1", "EXPERT_KEY": "sk-upstream-0123456789", "ADMIN_KEY": "admin-0123456789", **(environment or {})}
+    folder.mkdir(parents=True, exist_ok=True)
+    router = make_router(folder / "router", priced=priced)
+    experts = {name: ExpertProcess(name, folder / f"{name}.book", given) for name in PRICES}
+    with ExitStack() as stack:
+        for expert in experts.values():
+            expert.start()
+            stack.callback(expert.kill)
+        lines = "".join(
+            f"  {name}: {{kind: openai, base_url: 'http://127.0.0.1:{expert.port}/v1', model: {name}-1, api_key_env: EXPERT_KEY, "
+            f"price: {{input: {PRICES[name][0]}, output: {PRICES[name][1]}}}, concurrency: 512}}\n"
+            for name, expert in experts.items()
+        )
+        (folder / "experts.yaml").write_text(f"experts:\n{lines}{further}")
+        (folder / "gateway.yaml").write_text(f"admin_key_env: ADMIN_KEY\nlog: {{folder: log}}\n{settings}")
+        keys = {f"team-{number}": add_client(folder / "keys.yaml", Client(f"team-{number}")) for number in range(clients)}
+        gateway = GatewayProcess(folder, router, given)
+        gateway.start()
+        stack.callback(gateway.end)
+        yield House(folder, gateway, experts, keys, given["ADMIN_KEY"])
+
+
+def minutes_wanted(usual: float) -> float:
+    """The value of ``--minutes``, which is taken out of the command line."""
+    if "--minutes" not in sys.argv:
+        return usual
+    place = sys.argv.index("--minutes")
+    value = float(sys.argv[place + 1])
+    del sys.argv[place : place + 2]
+    return value
+
+
+def fresh(folder: Path) -> Path:
+    """An empty folder."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder

@@ -1,0 +1,294 @@
+"""The cost of being there: the gateway beside direct calls, a bare proxy, the bare encoder and the LiteLLM proxy.
+
+Run: python benchmarks/speed/gateway.py [--json] [--quick]
+
+Every server is a process of its own on loopback: an upstream with canned answers, a bare pass-through proxy (Starlette and httpx on the
+same uvicorn and loop), the gateway (twice: with TF-IDF and with MiniLM int8), and LiteLLM where ``scripts/litellm-env`` has been run.
+Rounds alternate between the sides, and a figure is the median of its rounds; all sides share two cores with the load.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import json
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import numpy as np
+
+sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1])]
+from http_load import Load, load
+from replay_server import replay_server
+from rows import Row, at_least, at_most, main, reported
+
+ROOT = Path(__file__).resolve().parents[2]
+CONNECTIONS, WORDS = (
+    64,
+    ["the", "cat", "sat", "on", "a", "mat", "while", "seven", "old", "men", "sang", "about", "sums", "and", "songs", "of", "the", "sea"],
+)
+EXPERTS = """experts:
+  small: {{kind: openai, base_url: '{url}', model: small-1, price: {{input: 0.1, output: 0.2}}, concurrency: 512}}
+  large: {{kind: openai, base_url: '{url}', model: large-1, price: {{input: 2, output: 8}}, concurrency: 512}}
+"""
+BARE_PROXY = """
+import httpx
+from starlette.applications import Starlette
+from starlette.responses import Response
+from starlette.routing import Route
+
+LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+client = httpx.AsyncClient(timeout=60, limits=LIMITS, trust_env=False)
+
+async def forward(request):
+    answer = await client.post("URL/chat/completions", content=await request.body(), headers={"content-type": "application/json"})
+    return Response(answer.content, answer.status_code, media_type=answer.headers["content-type"])
+
+app = Starlette(routes=[Route("/v1/chat/completions", forward, methods=["POST"])])
+"""
+LITELLM = """
+model_list:
+  - model_name: mildroute
+    litellm_params: {model: openai/mock, api_key: none, mock_response: "A"}
+litellm_settings: {telemetry: false}
+"""
+
+
+def prompts(count: int, words: int = 45, seed: int = 0) -> list[str]:
+    """Of about 60 tokens."""
+    rng = np.random.default_rng(seed)
+    return [f"#{place} " + " ".join(rng.choice(WORDS, words)) for place in range(count)]
+
+
+def fit_router(folder: Path, encoder: str) -> Path:
+    """A router between two experts, fitted by the command line on a small table."""
+    texts, rng = prompts(400, seed=1), np.random.default_rng(2)
+    lines = [
+        {
+            "query_id": str(place),
+            "input": text,
+            "score:small": float(rng.random() < (0.9 if "sums" in text.split()[:12] else 0.4)),
+            "score:large": float(rng.random() < 0.8),
+            "cost:small": 0.0001,
+            "cost:large": 0.002,
+        }
+        for place, text in enumerate(texts)
+    ]
+    folder.mkdir(parents=True)
+    (folder / "table.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    command = ["fit", str(folder / "table.jsonl"), "--out", str(folder / "router"), "--encoder", encoder, "--json"]
+    subprocess.run([sys.executable, "-c", "from mildroute.cli.app import app; app()", *command], check=True, capture_output=True)
+    return folder / "router"
+
+
+@contextmanager
+def process(command: list[str], port: int, folder: Path, path: str = "/healthz") -> Iterator[int]:
+    """A server that is waited for and ended."""
+    with (folder / "server.log").open("wb") as log:
+        running = subprocess.Popen(command, cwd=folder, stdout=log, stderr=subprocess.STDOUT)
+        try:
+            until = time.monotonic() + 180
+            while not answers(port, path):
+                if running.poll() is not None or time.monotonic() > until:
+                    raise SystemExit(f"{command[:4]} did not start:\n{(folder / 'server.log').read_text()[-2000:]}")
+                time.sleep(0.2)
+            yield running.pid
+        finally:
+            running.terminate()
+            running.wait(60)
+
+
+def answers(port: int, path: str) -> bool:
+    try:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(f"http://127.0.0.1:{port}{path}", timeout=2):
+            return True
+    except urllib.error.HTTPError:
+        return True
+    except OSError:
+        return False
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        port: int = held.getsockname()[1]
+        return port
+
+
+@contextmanager
+def gateway(folder: Path, router: Path, url: str, settings: str = "") -> Iterator[int]:
+    folder.mkdir(parents=True)
+    (folder / "experts.yaml").write_text(EXPERTS.format(url=url))
+    (folder / "gateway.yaml").write_text(settings)
+    port = free_port()
+    options = ["--experts", "experts.yaml", "--settings", "gateway.yaml", "--log", "log", "--port", str(port)]
+    with process([sys.executable, "-c", "from mildroute.cli.app import app; app()", "serve", str(router), *options], port, folder):
+        yield port
+
+
+@contextmanager
+def bare_proxy(folder: Path, url: str) -> Iterator[int]:
+    folder.mkdir(parents=True)
+    (folder / "bare.py").write_text(BARE_PROXY.replace("URL", url))
+    port = free_port()
+    options = ["--port", str(port), "--no-access-log", "--log-level", "warning", "--loop", "uvloop", "--http", "httptools"]
+    with process([sys.executable, "-m", "uvicorn", "bare:app", *options], port, folder):
+        yield port
+
+
+@contextmanager
+def litellm_proxy(folder: Path, python: Path) -> Iterator[int]:
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(LITELLM)
+    port = free_port()
+    command = [str(python.parent / "litellm"), "--config", "config.yaml", "--host", "127.0.0.1", "--port", str(port)]
+    with process(command, port, folder, "/health/liveliness"):
+        yield port
+
+
+def alternated(sides: dict[str, Callable[[], Load]], rounds: int) -> dict[str, list[Load]]:
+    """Rounds of all sides in turn."""
+    found: dict[str, list[Load]] = {name: [] for name in sides}
+    for _ in range(rounds):
+        for name, measure in sides.items():
+            found[name].append(measure())
+    return found
+
+
+def rate(loads: list[Load]) -> float:
+    return statistics.median(each.per_second for each in loads)
+
+
+def failures(loads: list[Load]) -> int:
+    return sum(each.failures for each in loads)
+
+
+def encoder_alone(seconds: float, router: Path) -> tuple[float, int]:
+    """Texts a second of the encoder of the artifact on one thread, at its best batch size."""
+    from mildroute.routers.artifact import load_router
+
+    encoder = load_router(router).encoder_  # type: ignore[attr-defined]
+    encoder.set_params(threads=1)
+    best, size_of_best, texts, place = 0.0, 0, prompts(20_000, seed=3), 0
+    for size in (1, 4, 16, 32):
+        encoder.transform(texts[:size])
+        begun, done = time.perf_counter(), 0
+        while time.perf_counter() - begun < seconds:
+            encoder.transform([f"{text} {place}" for text in texts[place : place + size]])
+            place, done = (place + size) % 19_000, done + size
+        speed = done / (time.perf_counter() - begun)
+        if speed > best:
+            best, size_of_best = speed, size
+    return best, size_of_best
+
+
+def decision_seconds(folder: Path) -> np.ndarray:
+    """Of all decisions in a log."""
+    found = re.compile(rb'"decision_seconds":([0-9.e+-]+)')
+    values = [float(value) for path in sorted((folder / "log").rglob("*.jsonl")) for value in found.findall(path.read_bytes())]
+    return np.array(values)
+
+
+def measure(quick: bool) -> Iterator[Row]:
+    seconds, rounds = (2.0, 2) if quick else (6.0, 5)
+    folder = Path(tempfile.mkdtemp(prefix="mildroute-gateway-"))
+    try:
+        with replay_server() as upstream:
+            yield from passing_through(folder, upstream.url, upstream.port, seconds, rounds)
+            yield from encoding(folder, upstream.url, seconds, rounds)
+            yield from beside_litellm(folder, upstream.url, seconds, rounds)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def passing_through(folder: Path, url: str, direct: int, seconds: float, rounds: int) -> Iterator[Row]:
+    router = fit_router(folder / "tfidf", "auto")
+    known = prompts(200)
+    with ExitStack() as stack:
+        ours = stack.enter_context(gateway(folder / "ours", router, url))
+        bare = stack.enter_context(bare_proxy(folder / "bare", url))
+        for port in (ours, bare):
+            load(port, known, connections=8, seconds=seconds)  # all vectors are known afterwards
+        before = len(decision_seconds(folder / "ours"))
+        found = alternated(
+            {
+                "ours": lambda: load(ours, known, connections=CONNECTIONS, seconds=seconds),
+                "bare": lambda: load(bare, known, connections=CONNECTIONS, seconds=seconds),
+            },
+            rounds,
+        )
+        ratio = rate(found["ours"]) / rate(found["bare"])
+        note = f"{rate(found['ours']):,.0f} and {rate(found['bare']):,.0f} requests/s; {CONNECTIONS} connections, vectors known"
+        yield at_least("requests per second / bare httpx proxy", ratio, 0.8, note)
+        yield at_most("failed requests", failures(found["ours"]), 0)
+        times = decision_seconds(folder / "ours")[before:]
+        yield at_most("decision without encoding, p95, ms", float(np.quantile(times, 0.95)) * 1e3, 1.0, f"{len(times):,} decisions")
+        yield reported("decision without encoding, p50, ms", float(np.quantile(times, 0.5)) * 1e3)
+        yield from first_bytes(ours, bare, direct, known, seconds, rounds)
+
+
+def first_bytes(ours: int, bare: int, direct: int, known: list[str], seconds: float, rounds: int) -> Iterator[Row]:
+    """At one connection: what a single client feels."""
+    sides = {"direct": direct, "gateway": ours, "bare proxy": bare}
+    found = alternated(
+        {name: (lambda port=port: load(port, known, connections=1, seconds=seconds)) for name, port in sides.items()}, rounds
+    )
+    for share, name in ((0.5, "p50"), (0.99, "p99")):
+        times = {side: statistics.median(each.first_byte(share) for each in loads) * 1e3 for side, loads in found.items()}
+        note = ", ".join(f"{side} {value:.2f} ms" for side, value in times.items())
+        yield reported(f"added to the first byte at one connection, {name}, ms", times["gateway"] - times["direct"], note)
+
+
+def encoding(folder: Path, url: str, seconds: float, rounds: int) -> Iterator[Row]:
+    router = fit_router(folder / "minilm", "minilm-int8")
+    texts = prompts(500, seed=4)
+    # The encoder's own pace is measured here, so nobody may be sent to the default for want of time.
+    settings = "encoder: {budget: 10, queue: 1024}\n"
+    with gateway(folder / "encoding", router, url, settings) as port:
+        ratios, notes = [], []
+        for number in range(rounds):
+            alone, size = encoder_alone(seconds / 4, router)
+            served = load(port, [f"{text} {number}" for text in texts], connections=CONNECTIONS, seconds=seconds, unique=True)
+            ratios.append(served.per_second / alone)
+            notes.append(f"{served.per_second:,.0f} and {alone:,.0f}/s (batches of {size})")
+        middle = int(np.argsort(ratios)[len(ratios) // 2])
+        yield at_least("requests per second / bare MiniLM int8 encoder", ratios[middle], 0.8, notes[middle] + "; one encoder thread each")
+
+
+def beside_litellm(folder: Path, url: str, seconds: float, rounds: int) -> Iterator[Row]:
+    python = Path(os.environ.get("MILDROUTE_LITELLM_ENV", "nowhere")) / "bin" / "python"
+    if not python.exists():
+        advice = "not measured: MILDROUTE_LITELLM_ENV=$(scripts/litellm-env) must be set"
+        yield Row("requests per second / LiteLLM proxy", float("nan"), 5.0, False, advice)
+        return
+    known = prompts(200)
+    with gateway(folder / "beside", folder / "tfidf" / "router", url) as ours, litellm_proxy(folder / "litellm", python) as theirs:
+        for port in (ours, theirs):
+            load(port, known, connections=8, seconds=seconds)
+        found = alternated(
+            {
+                "ours": lambda: load(ours, known, connections=CONNECTIONS, seconds=seconds),
+                "theirs": lambda: load(theirs, known, connections=CONNECTIONS, seconds=seconds),
+            },
+            min(rounds, 3),
+        )
+        note = f"{rate(found['ours']):,.0f} and {rate(found['theirs']):,.0f} requests/s; LiteLLM with a mock model, which calls nobody"
+        yield at_least("requests per second / LiteLLM proxy", rate(found["ours"]) / rate(found["theirs"]), 5.0, note)
+
+
+if __name__ == "__main__":
+    main(__doc__ or "", measure)

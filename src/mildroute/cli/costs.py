@@ -1,0 +1,102 @@
+"""``mildroute costs from-log``: a cost table from the gateway's decisions and their feedback, and what the experts cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mildroute.cli.options import AsJson, PriceWeight
+from mildroute.cli.output import print_json, print_notes, print_table
+
+if TYPE_CHECKING:
+    from mildroute.evaluation.logged import Logged
+    from mildroute.evaluation.off_policy import Estimate
+    from mildroute.serving.from_log import LoggedCosts
+
+__all__ = ["costs"]
+
+costs = typer.Typer(name="costs", help="Cost tables from other sources.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@costs.command("from-log")
+def costs_from_log(
+    folder: Annotated[Path, typer.Argument(metavar="LOG_FOLDER", help="Folder of the gateway's log.")],
+    out: Annotated[Path, typer.Option("--out", help="Where to write the table: a Parquet file.")] = Path("logged.parquet"),
+    price_weight: PriceWeight = 0.0,
+    only_with_text: Annotated[bool, typer.Option("--only-with-text", help="Leave out decisions whose text was not kept.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Turn decisions and feedback of a gateway into a table, and estimate each expert's mean cost with a 95% interval.
+
+    Example: mildroute costs from-log log --out logged.parquet
+    """
+    from mildroute.errors import ArgumentError
+    from mildroute.serving.from_log import costs_from_log as join
+
+    if out.suffix != ".parquet":
+        raise ArgumentError(f"the table is written as Parquet, got {out.name!r}; choose a name that ends with .parquet.")
+    found = join(folder, only_with_text=only_with_text)
+    found.write(out)
+    values, notes = _estimates(found, price_weight)
+    if as_json:
+        print_json(_as_dict(found, out, values, notes))
+    else:
+        _show(found, out, values, notes)
+
+
+def _estimates(found: LoggedCosts, price_weight: float) -> tuple[dict[str, Any], list[str]]:
+    """Estimates of the experts, of the log itself and of a shadow router; none where nobody else had a chance."""
+    from mildroute.errors import TableError
+    from mildroute.evaluation.logged import read_logged
+    from mildroute.evaluation.off_policy import expert_values, value_of
+
+    try:
+        logged = read_logged(found.arrow, price_weight=price_weight)
+    except TableError as error:
+        return {}, [str(error)]
+    values = {name: (estimate, _plain_mean(logged, place)) for place, (name, estimate) in enumerate(expert_values(logged).items())}
+    notes = [*logged.notes, *(f"{name}: {warning}" for name, (estimate, _) in values.items() for warning in estimate.warnings)]
+    shadowed, choice = _shadow(found, logged)
+    if shadowed is not None:
+        notes.append(f"the shadow router would have cost {value_of(shadowed, choice)} on {shadowed.rows:,} requests")
+        notes.append(f"the gateway has cost {value_of(shadowed, shadowed.chances)} on the same requests")
+    return values, notes
+
+
+def _plain_mean(logged: Logged, place: int) -> float:
+    import numpy as np
+
+    own = logged.costs[logged.has_answer & (logged.chosen == place)]
+    return float(np.mean(own)) if len(own) else float("nan")
+
+
+def _shadow(found: LoggedCosts, logged: Logged) -> tuple[Logged | None, list[str]]:
+    """Decisions on which a shadow router chose one of the experts, and whom."""
+    chosen = dict(zip(found.arrow.column("query_id").to_pylist(), found.arrow.column("shadow").to_pylist(), strict=True))
+    ids = [] if logged.query_ids is None else logged.query_ids.tolist()
+    rows = [row for row, name in enumerate(ids) if chosen[name] in logged.experts]
+    return (logged.take(rows), [chosen[ids[row]] for row in rows]) if rows else (None, [])
+
+
+def _as_dict(found: LoggedCosts, out: Path, values: dict[str, Any], notes: list[str]) -> dict[str, Any]:
+    from mildroute.evaluation.plain import as_plain
+
+    counts = {name: getattr(found, name) for name in ("rows", "decisions", "without_score", "without_answer", "unknown")}
+    experts = {name: {**as_plain(estimate), "plain_mean": plain} for name, (estimate, plain) in values.items()}
+    return {"table": str(out), **counts, "experts": experts, "notes": [*found.notes, *notes]}
+
+
+def _show(found: LoggedCosts, out: Path, values: dict[str, tuple[Estimate, float]], notes: list[str]) -> None:
+    rows = [
+        [name, f"{estimate.rows:,}", f"{plain:.4f}", f"{estimate.value:.4f}", f"{estimate.low:.4f} to {estimate.high:.4f}",
+         f"{estimate.effective_rows:,.0f}"]
+        for name, (estimate, plain) in values.items()
+    ]  # fmt: skip
+    if rows:
+        title = f"{found.rows:,} of {found.decisions:,} decisions have a score"
+        print_table(title, ["expert", "answers", "plain mean", "cost on all requests", "95% interval", "effective answers"], rows)
+    others = [f"{found.without_score:,} decisions have no score, {found.without_answer:,} no answer; {found.unknown:,} scores no decision"]
+    print_notes([*found.notes, *notes], mark="note:")
+    print_notes([*others, f"table: {out}"], mark="")

@@ -1,0 +1,106 @@
+"""``mildroute serve``: an OpenAI-compatible endpoint that chooses the expert."""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+import logging
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mildroute.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from mildroute.serving.settings import Settings
+
+__all__ = ["serve_router"]
+
+
+def serve_router(
+    router: Annotated[Path, typer.Argument(metavar="ROUTER", help="Folder of a stored router.")],
+    experts: Annotated[Path, typer.Option(help="The experts, their addresses and prices.", metavar="experts.yaml")],
+    settings: Annotated[Path | None, typer.Option(help="All that can be set; see docs.", metavar="gateway.yaml")] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.", min=0, max=65535)] = 8000,
+    keys: Annotated[Path | None, typer.Option(help="File of client keys; see mildroute keys.", metavar="keys.yaml")] = None,
+    no_keys: Annotated[bool, typer.Option("--no-keys", help="Let everyone in, even on an address that others can reach.")] = False,
+    log: Annotated[Path | None, typer.Option(help="Folder of the decision log; without it nothing is written down.")] = None,
+    explore: Annotated[float | None, typer.Option(help="Share of requests whose expert is drawn by lot.", min=0, max=1)] = None,
+    traces: Annotated[bool, typer.Option("--traces", help="Send OpenTelemetry spans; OTEL_EXPORTER_OTLP_ENDPOINT says where.")] = False,
+) -> None:
+    """Serve a stored ROUTER as an OpenAI-compatible endpoint that picks the model.
+
+    Clients change their base URL to http://127.0.0.1:8000/v1 and ask for the model "mildroute". SIGHUP loads the artifact anew.
+
+    Example: mildroute serve router --experts experts.yaml --log decisions
+    """
+    from mildroute.serving.assembly import assemble
+    from mildroute.serving.server import serve
+
+    chosen = _settings(settings, keys, log, explore)
+    _check_reach(host, chosen, open_to_all=no_keys)
+    _check_port(host, port)
+    parts = assemble(router, experts, chosen, traces=traces)
+    with _news_on_stderr():
+        serve(
+            parts, host, port, lambda address: typer.echo(f"serving {len(parts.experts.experts)} experts at {address}  (model: mildroute)")
+        )
+
+
+def _settings(path: Path | None, keys: Path | None, log: Path | None, explore: float | None) -> Settings:
+    from mildroute.serving.file import read_settings
+    from mildroute.serving.settings import Settings
+
+    found = Settings() if path is None else read_settings(path)
+    if keys is not None:
+        found = dataclasses.replace(found, keys=keys)
+    if log is not None:
+        found = dataclasses.replace(found, log=dataclasses.replace(found.log, folder=log))
+    if explore is not None:
+        found = dataclasses.replace(found, policy=dataclasses.replace(found.policy, explore=explore))
+    return found
+
+
+def _check_reach(host: str, settings: Settings, *, open_to_all: bool) -> None:
+    try:
+        is_private = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        is_private = False
+    if not is_private and settings.keys is None and not open_to_all:
+        raise ArgumentError(
+            f"a gateway that others can reach needs client keys, got none for {host!r}; make them with mildroute keys new and give --keys, "
+            "or add --no-keys if something before it lets only the right ones in."
+        )
+
+
+def _check_port(host: str, port: int) -> None:
+    """Say so before a router is loaded for nothing."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        raise ArgumentError(
+            f"the gateway must be able to listen on {host} at port {port}, got: {error.strerror}; give --port or --host."
+        ) from None
+
+
+@contextmanager
+def _news_on_stderr() -> Iterator[None]:
+    """Tell of routers that are loaded, or refused, while the gateway runs."""
+    news, handler = logging.getLogger("mildroute"), logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    level = news.level
+    news.addHandler(handler)
+    news.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        news.removeHandler(handler)
+        news.setLevel(level)

@@ -1,0 +1,190 @@
+"""A router inside LiteLLM: a routing plug-in that leaves of a group's models the one that should answer.
+
+Give it to a Python router as ``Router(plugins=[plugin])``, with its asynchronous methods. For the proxy (1.94 or newer) make it in a
+module beside ``config.yaml`` and name it there; the group's models are the experts::
+
+    # chooser.py
+    from mildroute.integrations.litellm import MildroutePlugin
+    plugin = MildroutePlugin("router", models={"small": "openai/small-1", "large": "openai/large-1"}, default="large")
+
+    # config.yaml
+    router_settings:
+      plugins: ["chooser.plugin"]
+      num_retries: 2            # a retry asks the next best
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from mildroute.errors import ArgumentError
+from mildroute.serving.brain import Brain
+from mildroute.serving.prompts import prompt_of_messages
+from mildroute.serving.route_client import RouteClient
+from mildroute.serving.settings import EncoderRules
+
+__all__ = ["MildroutePlugin", "RoutingContext"]
+
+_SIGNAL = "mildroute"
+_SIGNALS = "routing_plugin_signals"
+
+
+class RoutingContext(Protocol):
+    """What LiteLLM hands to a plug-in, as far as it is used here; LiteLLM itself is never imported.
+
+    Example:
+        >>> sorted(RoutingContext.__annotations__)
+        ['candidate_models', 'metadata', 'signals', 'structured_messages']
+    """
+
+    structured_messages: list[dict[str, Any]]
+    candidate_models: list[str]
+    metadata: dict[str, Any]
+    signals: dict[str, Any]
+
+
+class _Tried(tuple[str, ...]):
+    """Models that a request has been sent to, kept in its metadata; of a class of its own, as clients write metadata but no classes."""
+
+    left: list[str]
+    """Candidates that the last of them was chosen from; LiteLLM holds the same list."""
+
+
+class _Judge(Protocol):
+    """Who ranks experts, here or elsewhere."""
+
+    async def ranking(self, text: str, price_weight: float | None) -> tuple[str, ...] | None: ...
+
+    async def close(self) -> None: ...
+
+
+class _Local:
+    """An artifact in this process."""
+
+    def __init__(self, brain: Brain) -> None:
+        self._brain = brain
+
+    async def ranking(self, text: str, price_weight: float | None) -> tuple[str, ...] | None:
+        opinion = await self._brain.opinion(text, price_weight)
+        return None if opinion is None or opinion.is_far else opinion.ranking
+
+    async def close(self) -> None:
+        self._brain.close()
+
+
+class MildroutePlugin:
+    """Narrows the candidates to the model of the best expert, and at each retry to that of the next best.
+
+    Groups with one model, or with none of the experts, are left as they are. Of several deployments of the chosen model LiteLLM takes
+    one as it is set up to.
+
+    Args:
+        router: Folder of a stored router, which then decides in this process, on a thread of its own; or the URL of a gateway, which is
+            then asked for each decision.
+        price_weight: How much error one dollar is worth; the router's own operating point where none is given.
+        models: For each expert the ``model`` under ``litellm_params``; where none is given, an expert's name is that model's, with or
+            without its provider.
+        default: Expert for requests that cannot be judged: in time, for want of a text, or because they are unlike the training data.
+            Where none is named it is the router's best single expert; with a gateway LiteLLM chooses then among all.
+        seconds: Time for a decision.
+        key_env: Environment variable of the client's key for a gateway, or none.
+
+    Example:
+        >>> import asyncio, tempfile
+        >>> from pathlib import Path
+        >>> from types import SimpleNamespace
+        >>> from mildroute.encoders.text_router import TextRouter
+        >>> from mildroute.routers.artifact import save
+        >>> router = TextRouter().fit(["add 1 1", "sing a song"] * 40, [[0, 1], [1, 0]] * 40)
+        >>> folder = save(router, Path(tempfile.mkdtemp()) / "router")
+        >>> plugin = MildroutePlugin(folder, models={"expert_0": "openai/sums", "expert_1": "openai/songs"}, seconds=10.0)
+        >>> asked = [{"role": "user", "content": "sing a song"}]
+        >>> context = SimpleNamespace(
+        ...     structured_messages=asked, candidate_models=["openai/sums", "openai/songs"], metadata={}, signals={}
+        ... )
+        >>> asyncio.run(plugin.run(context)).candidate_models
+        ['openai/songs']
+    """
+
+    def __init__(
+        self,
+        router: str | os.PathLike[str],
+        *,
+        price_weight: float | None = None,
+        models: Mapping[str, str] | None = None,
+        default: str | None = None,
+        seconds: float = 0.25,
+        key_env: str | None = None,
+    ) -> None:
+        self._price_weight, self._models, self._default = price_weight, models, default
+        self._judge: _Judge
+        # Made here and not at the first request: a proxy with a broken artifact must not start.
+        if isinstance(router, str) and router.startswith(("http://", "https://")):
+            self._judge = RouteClient(router, seconds=seconds, key_env=key_env)
+        else:
+            brain = Brain.load(router, EncoderRules(budget=seconds))
+            brain.check_price_weight(price_weight)
+            _check_names(brain.experts, models, default)
+            self._judge, self._default = _Local(brain), default or brain.default
+
+    async def run(self, context: Any) -> Any:
+        """Narrow the candidates of a request; called by LiteLLM before it chooses a deployment.
+
+        Args:
+            context: LiteLLM's ``RoutingContext``; see :class:`RoutingContext` for what is read and changed.
+        """
+        candidates: list[str] = context.candidate_models
+        tried = _tried(context.metadata)
+        ordered: list[str] = []
+        if len(set(candidates)) > 1:
+            text = prompt_of_messages(context.structured_messages).text
+            ranking = await self._judge.ranking(text, self._price_weight) if text else None
+            ordered = self._in_order(ranking, candidates)
+        if ordered:
+            first = next((model for model in ordered if model not in tried), ordered[0])
+            context.candidate_models = [model for model in candidates if model == first]
+            reason = "default" if ranking is None else "router" if first == ordered[0] else "next"
+            context.signals[_SIGNAL] = {"model": first, "reason": reason, "tried": _noted(tried, first, context.candidate_models)}
+        elif tried:
+            # A fallback to another group: LiteLLM would still allow only what was left of the group before it (seen in 1.106).
+            tried.left[:] = candidates
+        return context
+
+    async def close(self) -> None:
+        """Let threads and connections go."""
+        await self._judge.close()
+
+    def _in_order(self, ranking: Sequence[str] | None, candidates: Sequence[str]) -> list[str]:
+        """Models from best to worst, those that are no expert's last; none at all if no expert is among the candidates."""
+        experts = ([] if self._default is None else [self._default]) if ranking is None else ranking
+        models = (self._model(expert, candidates) for expert in experts)
+        ordered = [model for model in models if model is not None]
+        return list(dict.fromkeys([*ordered, *candidates])) if ordered else []
+
+    def _model(self, expert: str, candidates: Sequence[str]) -> str | None:
+        if self._models is not None:
+            model = self._models.get(expert)
+            return model if model in candidates else None
+        return next((model for model in candidates if expert in (model, model.partition("/")[2])), None)
+
+
+def _tried(metadata: Mapping[str, Any]) -> _Tried:
+    """Where this request has been sent before; LiteLLM keeps the signals of the last run in its metadata."""
+    signals = metadata.get(_SIGNALS)
+    own = signals.get(_SIGNAL) if isinstance(signals, Mapping) else None
+    tried = own.get("tried") if isinstance(own, Mapping) else None
+    return tried if isinstance(tried, _Tried) else _Tried()
+
+
+def _noted(tried: _Tried, model: str, left: list[str]) -> _Tried:
+    noted = _Tried((*tried, model))
+    noted.left = left
+    return noted
+
+
+def _check_names(experts: Sequence[str], models: Mapping[str, str] | None, default: str | None) -> None:
+    for name in (*(models or ()), *(() if default is None else (default,))):
+        if name not in experts:
+            raise ArgumentError(f"models and default must name experts of the router ({', '.join(experts)}), got {name!r}.")

@@ -1,0 +1,106 @@
+"""From a request to a decision."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from time import perf_counter
+
+from mildroute.errors import ArgumentError, ArtifactError
+from mildroute.serving.asked import Asked
+from mildroute.serving.complaints import ComplaintError
+from mildroute.serving.conversations import Conversations
+from mildroute.serving.course import Course
+from mildroute.serving.decision import Decision
+from mildroute.serving.opinion import Opinion
+from mildroute.serving.parts import Minded, Parts, Thinking
+from mildroute.serving.policy import decide, decide_named
+from mildroute.serving.roster import CHOOSE, Roster
+
+__all__ = ["Deciding"]
+
+
+class Deciding:
+    """Whom to ask.
+
+    Args:
+        parts: Of the gateway.
+        roster: Who there is.
+        conversations: Who is with whom.
+
+    Example:
+        >>> Deciding.__name__
+        'Deciding'
+    """
+
+    def __init__(self, parts: Parts, roster: Roster, conversations: Conversations) -> None:
+        self._parts, self._roster, self._conversations = parts, roster, conversations
+        self._routes = frozenset((CHOOSE, *parts.settings.policy.routes))
+
+    def leaves_choice(self, model: str) -> bool:
+        """Whether what stands under ``model`` means "choose"; a ComplaintError if nobody has that name."""
+        if model in self._routes:
+            return True
+        if model not in self._roster.candidates:
+            known = ", ".join((*sorted(self._routes), *self._roster.candidates))
+            message = f"model must be a route or an expert of this gateway, which has: {known:.2000}."
+            raise ComplaintError(404, message, code="model_not_found", param="model")
+        return False
+
+    async def choose(self, course: Course, price_weight: float | None) -> None:
+        """Decide in time."""
+        brain, asked = self._brain(price_weight), course.asked
+        opinion = await brain.opinion(asked.text, price_weight)
+        if self._parts.shadow is not None:
+            course.shadow = asyncio.get_running_loop().create_task(_silently(self._parts.shadow, asked.text, price_weight))
+        held = self._conversations.held(asked.conversation)
+        decision = self._decided(asked, opinion, brain, self._roster.standings(), held)
+        self._settle(course, decision, opinion, brain)
+
+    async def choose_all(self, courses: Sequence[Course], price_weight: float | None) -> None:
+        """Decide for many at once, however long it takes, and for experts that the gateway cannot call, too."""
+        brain, standings = self._brain(price_weight), self._roster.standings_of_all()
+        opinions = await brain.opinions([course.asked.text for course in courses], price_weight)
+        for course, opinion in zip(courses, opinions, strict=True):
+            held = self._conversations.held(course.asked.conversation)
+            self._settle(course, self._decided(course.asked, opinion, brain, standings, held), opinion, brain)
+
+    def take_named(self, course: Course) -> None:
+        """Decide for the expert that the client named; a ComplaintError if it is none that can be called."""
+        name = course.asked.model
+        if name not in self._roster.callable:
+            message = f"{name} cannot be asked through the gateway, which only speaks to experts of the kind 'openai'; use /v1/route."
+            raise ComplaintError(400, message, code="expert_not_callable", param="model")
+        self._settle(course, decide_named(name, course.asked, self._roster.standings()), None, None)
+
+    def _brain(self, price_weight: float | None) -> Thinking:
+        try:
+            brain = self._parts.holder.brain
+            brain.check_price_weight(price_weight)
+        except ArtifactError:
+            raise ComplaintError(503, "no router has been loaded yet; come again.", retry_after=1.0) from None
+        except ArgumentError as error:
+            raise ComplaintError(400, str(error), param="price_weight") from None
+        return brain
+
+    def _decided(self, asked: Asked, opinion: Opinion | None, brain: Thinking, standings: dict, held: str | None) -> Decision:  # type: ignore[type-arg]
+        rules = self._parts.settings.policy
+        return decide(opinion, asked, standings, rules, rules.default or brain.default, held, self._parts.draw)
+
+    def _settle(self, course: Course, decision: Decision, opinion: Opinion | None, brain: Thinking | None) -> None:
+        course.opinion, course.decision, course.decided = opinion, decision, perf_counter()
+        if brain is not None:
+            course.experts, course.router = brain.experts, brain.digest
+        self._parts.telemetry.decided(decision, opinion, course.decided - course.arrived)
+        course.trace.decided(decision)
+
+
+async def _silently(shadow: Minded, text: str, price_weight: float | None) -> str:
+    """What the second router would choose; empty if it could not say."""
+    try:
+        brain = shadow.brain
+        brain.check_price_weight(price_weight)
+    except (ArtifactError, ArgumentError):
+        return ""
+    opinion = await brain.opinion(text, price_weight)
+    return "" if opinion is None else opinion.ranking[0]

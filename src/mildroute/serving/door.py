@@ -1,0 +1,108 @@
+"""The way in to one path: which methods it knows, how many requests are inside, and what a client is told when something goes wrong."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from mildroute.serving.caller import Caller, GoneError, Receive, Scope, Send
+from mildroute.serving.complaints import ComplaintError
+from mildroute.serving.reading import RequestError
+
+__all__ = ["Door", "Hall", "Handler"]
+
+_LOG = logging.getLogger(__name__)
+
+Handler = Callable[[Caller], Awaitable[None]]
+"""Answers one request."""
+
+
+class Hall:
+    """All requests that are inside.
+
+    Args:
+        most: That may be inside at the same time.
+
+    Attributes:
+        inside: That are now.
+        is_draining: Whether the gateway is about to stop; it still answers, but should get no new requests.
+
+    Example:
+        >>> Hall(1).inside
+        0
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.inside, self.is_draining = 0, False
+
+    def enter(self) -> None:
+        """One more; a ComplaintError if it is too full."""
+        if self.inside >= self._most:
+            raise ComplaintError(503, "too many requests are under way; come again.", code="overloaded", retry_after=1.0)
+        self.inside += 1
+
+
+class Door:
+    """An ASGI application for one path.
+
+    Args:
+        handlers: By method.
+        hall: Where requests are counted, or none for paths that must answer even when it is full.
+
+    Example:
+        >>> async def nothing(caller): ...
+        >>> sorted(Door({"GET": nothing}).methods)
+        ['GET', 'HEAD']
+    """
+
+    def __init__(self, handlers: dict[str, Handler], hall: Hall | None = None) -> None:
+        self._handlers, self._hall = dict(handlers), hall
+        if "GET" in handlers:
+            self._handlers["HEAD"] = handlers["GET"]
+        self.methods = tuple(self._handlers)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, whatever happens."""
+        caller = Caller(scope, receive, send)
+        try:
+            await self._handle(caller)
+        except ComplaintError as complaint:
+            await _say(caller, complaint)
+        except RequestError as error:
+            await _say(caller, ComplaintError(error.status, error.message, param=error.param))
+        except GoneError:
+            pass
+        except Exception as error:  # noqa: BLE001 - the last line of defence: a client must not see what went wrong inside
+            # Neither the text of the error nor its frames: they may quote what was asked.
+            _LOG.error("%s %s failed: %s in %s", scope["method"], scope["path"], type(error).__name__, _place(error))
+            await _say(caller, ComplaintError(500, "the gateway failed; its operator can find the reason in its log."))
+
+    async def _handle(self, caller: Caller) -> None:
+        handler = self._handlers.get(caller.scope["method"])
+        if handler is None:
+            complaint = ComplaintError(405, f"this path takes {', '.join(self.methods)}, got another method.")
+            await caller.complain(complaint, [(b"allow", ", ".join(self.methods).encode())])
+            return
+        if self._hall is None:
+            await handler(caller)
+            return
+        self._hall.enter()
+        try:
+            await handler(caller)
+        finally:
+            self._hall.inside -= 1
+
+
+async def _say(caller: Caller, complaint: ComplaintError) -> None:
+    """An answer that has begun cannot become another one; the server cuts it off."""
+    if not caller.has_started:
+        await caller.complain(complaint)
+
+
+def _place(error: Exception) -> str:
+    """File and line at which it was raised."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_next is not None:
+        frames = frames.tb_next
+    return "nowhere" if frames is None else f"{frames.tb_frame.f_code.co_filename}:{frames.tb_lineno}"

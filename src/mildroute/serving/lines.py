@@ -1,0 +1,226 @@
+"""Files of JSON lines that outlive the process that writes them, and a way to read them while they grow.
+
+Each process writes a file of its own. When ``append`` returns, the line survives the death of the process, though not the loss of power.
+The writer holds a lock on its file, which the system lifts when the process ends, however it ends: what is not locked is finished.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from mildroute.errors import ArgumentError, TableError
+
+if sys.platform != "win32":
+    import fcntl
+
+__all__ = ["LINES", "TABLE", "LineFiles", "lock_of", "read_file", "read_rows"]
+
+LINES, TABLE = ".jsonl", ".parquet"
+"""Suffixes of a file as it is written, and of one that was tidied."""
+
+_PERMISSIONS = 0o640
+_TRIES = 1000
+
+
+class LineFiles:
+    """The growing file of one process in a folder; after some lines a new one begins. For one thread.
+
+    A line is written as a whole or not at all: if the disk is full, what got through is taken back, the line is counted as lost, and the
+    caller goes on, for a request must not fail with its log.
+
+    Args:
+        folder: Where; it is made.
+        rows: Lines of a file.
+        clock: Nanoseconds since 1970, for names of files.
+
+    Attributes:
+        path: The growing file.
+        lost: Lines that could not be written.
+
+    Example:
+        >>> import tempfile
+        >>> files = LineFiles(tempfile.mkdtemp(), rows=2)
+        >>> [files.append(b'{"a":%d}' % number) for number in range(3)]
+        [True, True, True]
+        >>> files.close()
+        >>> list(read_rows(files.folder)), len(list(files.folder.iterdir()))
+        ([{'a': 0}, {'a': 1}, {'a': 2}], 2)
+    """
+
+    def __init__(self, folder: str | Path, rows: int, clock: Callable[[], int] = time.time_ns) -> None:
+        if rows < 1:
+            raise ArgumentError(f"a file of the log needs at least one line, got rows={rows}.")
+        self.folder, self.lost = Path(folder), 0
+        self._rows, self._clock = rows, clock
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self.path, self._file = self._opened()
+        except OSError as error:
+            raise ArgumentError(f"nothing can be written into {str(folder)!r}: {error.strerror}; check the folder.") from error
+        self._size = self._lines = 0
+
+    def append(self, line: bytes) -> bool:
+        """Write one line, given without its end; false if it is lost."""
+        whole = line + b"\n"
+        try:
+            written = os.write(self._file, whole)
+        except OSError:
+            written = 0
+        if written != len(whole):
+            self._take_back(written)
+            return False
+        self._size += written
+        self._lines += 1
+        if self._lines >= self._rows:
+            self._turn()
+        return True
+
+    def close(self) -> None:
+        """End the file; one without a line is removed. What is appended later is lost."""
+        if self._file < 0:
+            return
+        if not self._lines:
+            self.path.unlink(missing_ok=True)
+        os.close(self._file)
+        self._file = -1
+
+    def _opened(self) -> tuple[Path, int]:
+        """A new file, locked; names of others, and files that were locked by someone who tidies, are passed over."""
+        for attempt in range(_TRIES):
+            path = self.folder / f"{self._clock() + attempt:020d}-{os.getpid()}{LINES}"
+            try:
+                file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, _PERMISSIONS)
+            except FileExistsError:
+                continue
+            if _is_locked(file) is not False:
+                return path, file
+            os.close(file)
+        raise ArgumentError(f"no name is left for a file in {str(self.folder)!r}; check the clock.")
+
+    def _turn(self) -> None:
+        """Begin a new file; if there can be none now, the old one grows on."""
+        with contextlib.suppress(OSError, ArgumentError):
+            path, file = self._opened()
+            os.close(self._file)
+            self.path, self._file = path, file
+            self._size = self._lines = 0
+
+    def _take_back(self, written: int) -> None:
+        """No one else writes into the file, so that it can be cut back to its last whole line."""
+        self.lost += 1
+        if written:
+            try:
+                os.ftruncate(self._file, self._size)
+            except OSError:
+                self._turn()
+
+
+def lock_of(path: Path) -> int | None:
+    """The file, opened and locked, or none while its writer lives or where files cannot be locked; whoever closes it gives the lock back.
+
+    Example:
+        >>> import tempfile
+        >>> files = LineFiles(tempfile.mkdtemp(), rows=9)
+        >>> lock_of(files.path) is None
+        True
+    """
+    file = os.open(path, os.O_RDONLY)
+    if _is_locked(file):
+        return file
+    os.close(file)
+    return None
+
+
+def _is_locked(file: int) -> bool | None:
+    """Whether we hold the lock now; none where the system or the file system has no such locks: there, files are not tidied."""
+    if sys.platform == "win32":
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
+def read_rows(folder: str | Path, columns: Sequence[str] | None = None, *, since: float = 0.0) -> Iterator[dict[str, Any]]:
+    """Rows of all files of a folder, oldest file first, tidied or not; a folder that is not there has none.
+
+    The last line of a file may have been cut off by the death of its writer, or may be half written yet: it is left out. Other lines that
+    cannot be read are an error.
+
+    Args:
+        folder: Where.
+        columns: Those that are wanted; a row of lines has all of them anyway.
+        since: Files that nobody has touched since then, in seconds since 1970, are passed over.
+
+    Yields:
+        One mapping per line.
+
+    Example:
+        >>> list(read_rows("no/such/folder"))
+        []
+    """
+    for path in _files(Path(folder)):
+        try:
+            if path.stat().st_mtime < since:
+                continue
+            yield from read_file(path, columns)
+        except FileNotFoundError:  # it was tidied a moment ago
+            yield from read_file(path.with_suffix(TABLE), columns)
+
+
+def _files(folder: Path) -> list[Path]:
+    """A file that is there in both forms was tidied, and only its removal was not reached."""
+    names = [path for path in folder.glob("[0-9]*") if path.suffix in {LINES, TABLE}] if folder.is_dir() else []
+    tidied = {path.stem for path in names if path.suffix == TABLE}
+    return sorted(path for path in names if path.suffix == TABLE or path.stem not in tidied)
+
+
+def read_file(path: Path, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
+    r"""Rows of one file, by its suffix.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp(), "1.jsonl")
+        >>> _ = path.write_bytes(b'{"a":1}\n{"a":')
+        >>> list(read_file(path))
+        [{'a': 1}]
+    """
+    return _of_table(path, columns) if path.suffix == TABLE else _of_lines(path)
+
+
+def _of_table(path: Path, columns: Sequence[str] | None) -> Iterator[dict[str, Any]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=8192, columns=None if columns is None else list(columns)):
+                yield from batch.to_pylist()
+    except pa.ArrowException as error:
+        raise TableError(f"{path.name} is not a readable Parquet file: {str(error)[:200]}; put it aside.") from error
+
+
+def _of_lines(path: Path) -> Iterator[dict[str, Any]]:
+    bad = 0
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if bad:
+                raise TableError(f"{path.name}:{bad}: a line must be one JSON object, got something else; put the file aside.")
+            try:
+                row = json.loads(line) if line.endswith(b"\n") else None
+            except ValueError:
+                row = None
+            if isinstance(row, dict):
+                yield row
+            else:
+                bad = number

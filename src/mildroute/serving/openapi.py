@@ -1,0 +1,180 @@
+"""The description of all paths, for people, for clients and for those who try to break them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from mildroute import __version__
+
+__all__ = ["description"]
+
+_Schema = dict[str, Any]
+
+
+def description(presets: Collection[str] = (), *, with_admin: bool = False) -> _Schema:
+    """An OpenAPI 3.1 document.
+
+    Args:
+        presets: Names of price weights.
+        with_admin: Whether ``/admin`` is there.
+
+    Returns:
+        The document, as JSON can hold it.
+
+    Example:
+        >>> sorted(description()["paths"])[:3]
+        ['/healthz', '/metrics', '/openapi.json']
+    """
+    wishes = _wishes(presets)
+    paths = {**_answered(wishes), **_own(wishes), **_open()}
+    if with_admin:
+        reload = _operation("Read the router's folder anew", _json("Router"))
+        paths["/admin/reload"] = {"post": reload | {"security": [{"operator": []}]}}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "mildroute", "version": __version__, "description": "An OpenAI-compatible endpoint that chooses the expert."},
+        "paths": paths,
+        "components": {"schemas": _SCHEMAS, "securitySchemes": _KEYS},
+    }
+
+
+def _wishes(presets: Collection[str]) -> list[_Schema]:
+    """Headers that set the price of quality; if both are there, the number counts."""
+    weight = {"name": "x-mildroute-price-weight", "in": "header", "schema": _WEIGHT, "description": "How much error one dollar is worth."}
+    named = {"type": "string", "enum": sorted(presets)}
+    preset = {"name": "x-mildroute-preset", "in": "header", "schema": named, "description": "A price weight of the gateway's, by name."}
+    return [weight, preset] if presets else [weight]
+
+
+def _answered(wishes: list[_Schema]) -> _Schema:
+    """What experts answer: the gateway reads a few fields and passes on the others."""
+    words = {
+        "/v1/chat/completions": ("Answer a chat", "ChatRequest"),
+        "/v1/completions": ("Continue a text", "CompletionRequest"),
+        "/v1/responses": ("Answer with a response", "ResponseRequest"),
+        "/v1/embeddings": ("Vectors of texts, from the expert that is named", "EmbeddingRequest"),
+    }
+    answer = {"application/json": {"schema": {"type": "object"}}, "text/event-stream": {"schema": {"type": "string"}}}
+    found = {}
+    for path, (summary, schema) in words.items():
+        told = {f"x-mildroute-{name}": {"schema": {"type": "string"}} for name in ("expert", "reason", "decision-id")}
+        operation = _operation(summary, answer, schema) | {"security": [{}, {"client": []}]}
+        operation["responses"]["200"]["headers"] = told
+        if path != "/v1/embeddings":
+            operation["parameters"] = wishes
+        found[path] = {"post": operation}
+    return found
+
+
+def _own(wishes: list[_Schema]) -> _Schema:
+    keyed: _Schema = {"security": [{}, {"client": []}]}
+    decided = {"application/json": {"schema": {"anyOf": [_ref("Decision"), _ref("Decisions")]}}}
+    return {
+        "/v1/route": {"post": _operation("Decide, and call nobody", decided, "RouteRequest") | keyed | {"parameters": wishes}},
+        "/v1/feedback": {"post": _operation("Say how good an answer was", _json("FeedbackReceipt"), "FeedbackRequest") | keyed},
+        "/v1/models": {"get": _operation("Routes and experts", _json("Models")) | keyed},
+    }
+
+
+def _open() -> _Schema:
+    state = {"application/json": {"schema": {"type": "object", "required": ["status"], "properties": {"status": {"type": "string"}}}}}
+    ready = _operation("Whether it should get requests", state)
+    ready["responses"]["503"] = {"description": "Not now", "content": state}
+    page = {"text/plain": {"schema": {"type": "string"}}}
+    document = {"application/json": {"schema": {"type": "object"}}}
+    return {
+        "/healthz": {"get": _operation("Whether it is alive", state)},
+        "/readyz": {"get": ready},
+        "/metrics": {"get": _operation("Figures for Prometheus", page)},
+        "/openapi.json": {"get": _operation("This document", document)},
+    }
+
+
+def _operation(summary: str, content: _Schema, request: str | None = None) -> _Schema:
+    responses: _Schema = {
+        "200": {"description": "Done", "content": content},
+        "default": {"description": "An error", "content": _json("Error")},
+    }
+    if request is None:
+        return {"summary": summary, "responses": responses}
+    return {"summary": summary, "responses": responses, "requestBody": {"required": True, "content": _json(request)}}
+
+
+def _json(schema: str) -> _Schema:
+    return {"application/json": {"schema": _ref(schema)}}
+
+
+def _ref(schema: str) -> _Schema:
+    return {"$ref": f"#/components/schemas/{schema}"}
+
+
+def _object(required: tuple[str, ...] = (), **properties: _Schema) -> _Schema:
+    return {"type": "object", "required": list(required), "properties": properties}
+
+
+_KEYS = {name: {"type": "http", "scheme": "bearer"} for name in ("client", "operator")}
+_TEXT: _Schema = {"type": "string"}
+_NUMBER: _Schema = {"type": "number"}
+_NAMES: _Schema = {"type": "array", "items": _TEXT}
+_MODEL: _Schema = {"type": "string", "pattern": "^[ -~]{1,256}$", "description": "A route, such as mildroute, or an expert."}
+_STREAM: _Schema = {"type": "boolean", "default": False}
+_MESSAGES: _Schema = {"type": "array", "items": {"type": "object"}, "minItems": 1}
+_TEXT_OR_LIST: _Schema = {"anyOf": [_TEXT, {"type": "array"}]}
+_WEIGHT: _Schema = {"type": "number", "minimum": 0}
+
+_SCHEMAS: _Schema = {
+    "ChatRequest": _object(("model", "messages"), model=_MODEL, messages=_MESSAGES, stream=_STREAM),
+    "CompletionRequest": _object(("model",), model=_MODEL, prompt=_TEXT_OR_LIST, stream=_STREAM),
+    "ResponseRequest": _object(
+        ("model",), model=_MODEL, input={"anyOf": [_TEXT, {"type": "array", "items": {"type": "object"}}]}, stream=_STREAM
+    ),
+    "EmbeddingRequest": _object(("model", "input"), model=_MODEL, input=_TEXT_OR_LIST),
+    "RouteRequest": {
+        "oneOf": [
+            _object(("input",), input=_TEXT, model=_MODEL, price_weight=_WEIGHT) | {"not": {"required": ["inputs"]}},
+            _object(("inputs",), inputs=_NAMES | {"minItems": 1}, model=_MODEL, price_weight=_WEIGHT) | {"not": {"required": ["input"]}},
+            _object(("messages",), messages=_MESSAGES, model=_MODEL),
+        ]
+    },
+    "Decision": _object(
+        ("decision_id", "expert", "reason", "ranking", "order", "excluded"),
+        decision_id=_TEXT,
+        expert={"type": ["string", "null"]},
+        reason=_TEXT,
+        ranking={
+            "type": "array",
+            "items": _object(
+                ("expert", "probability"),
+                expert=_TEXT,
+                probability=_NUMBER,
+                score={"type": ["number", "null"]},
+                dollars={"type": ["number", "null"]},
+            ),
+        },
+        order=_NAMES,
+        excluded={"type": "object", "additionalProperties": _TEXT},
+        price_weight={"type": ["number", "null"]},
+        router=_TEXT,
+    ),
+    "Decisions": _object(("data",), object=_TEXT, data={"type": "array", "items": _ref("Decision")}),
+    "FeedbackRequest": _object(
+        ("decision_id", "score"),
+        decision_id={"type": "string", "minLength": 1, "maxLength": 128, "pattern": "^[!-~]+$"},
+        score={"type": "number", "minimum": 0, "maximum": 1},
+        detail={"anyOf": [{"type": "string", "maxLength": 2000}, {"type": "null"}]},
+    ),
+    "FeedbackReceipt": _object(("decision_id",), object=_TEXT, decision_id=_TEXT),
+    "Models": _object(("data",), object=_TEXT, data={"type": "array", "items": _object(("id",), id=_TEXT, object=_TEXT, owned_by=_TEXT)}),
+    "Router": _object(("router",), object=_TEXT, router=_TEXT),
+    "Error": _object(
+        ("error",),
+        error=_object(
+            ("message", "type", "param", "code"),
+            message=_TEXT,
+            type=_TEXT,
+            param={"type": ["string", "null"]},
+            code={"type": ["string", "null"]},
+        ),
+    ),
+}

@@ -1,0 +1,132 @@
+"""``mildroute serve``: what is wrong is said before a port is opened; a running gateway routes, reloads and ends in order."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mildroute.encoders.text_router import TextRouter
+from mildroute.routers.artifact import save
+from mildroute.routers.named_costs import named_costs
+from tests.experts.hostile_server import HostileServer, says
+
+SUMS = [f"add {place} and {place + 1}" for place in range(40)]
+SONGS = [f"sing song number {place}" for place in range(40)]
+
+
+def fitted(folder: Path, experts: tuple[str, str] = ("small", "large")) -> Path:
+    costs = named_costs([[0.0, 1.0]] * 40 + [[1.0, 0.0]] * 40, experts)
+    return save(TextRouter().fit([*SUMS, *SONGS], costs), folder)  # type: ignore[arg-type]
+
+
+def experts_file(folder: Path, url: str) -> Path:
+    path = folder / "experts.yaml"
+    lines = [f"  {name}: {{kind: openai, base_url: '{url}', model: {name}-1, price: 1}}" for name in ("small", "large")]
+    path.write_text("\n".join(["experts:", *lines]))
+    return path
+
+
+@contextmanager
+def running(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A gateway in a process of its own, and its address."""
+    command = [sys.executable, "-c", "from mildroute.cli.app import app; app()", "serve", "router", "--experts", "experts.yaml"]
+    process = subprocess.Popen([*command, "--port", "0", *options], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        first = process.stdout.readline()
+        assert " at http://127.0.0.1:" in first, first + (process.stderr.read() if process.stderr else "")
+        yield process, first.split(" at ")[1].split()[0]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def ask(address: str, text: str) -> tuple[dict[str, Any], dict[str, str]]:
+    body = json.dumps({"model": "mildroute", "messages": [{"role": "user", "content": text}]}).encode()
+    request = urllib.request.Request(f"{address}/chat/completions", body, {"content-type": "application/json"})  # noqa: S310
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=20) as answer:
+        return json.loads(answer.read()), {name.lower(): value for name, value in answer.headers.items()}
+
+
+def router_in_use(address: str) -> str:
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(address.replace("/v1", "/readyz"), timeout=20) as answer:
+        digest: str = json.loads(answer.read())["router"]
+        return digest
+
+
+def test_it_routes_reloads_on_sighup_and_ends_in_order(tmp_path: Path) -> None:
+    fitted(tmp_path / "router")
+    with HostileServer([says("done")]) as server:
+        experts_file(tmp_path, server.url)
+        with running(tmp_path, "--log", "log") as (process, address):
+            _, sums = ask(address, "add 3 and 9")
+            _, songs = ask(address, "sing song number 7")
+            assert (sums["x-mildroute-expert"], songs["x-mildroute-expert"]) == ("small", "large")
+            assert [call.json["model"] for call in server.calls] == ["small-1", "large-1"]
+            before = router_in_use(address)
+            save(
+                TextRouter().fit([*SUMS, *SONGS], named_costs([[1.0, 0.0]] * 40 + [[0.0, 1.0]] * 40, ("small", "large"))),
+                tmp_path / "router",
+            )  # type: ignore[arg-type]
+            process.send_signal(signal.SIGHUP)
+            for _ in range(200):
+                if router_in_use(address) != before:
+                    break
+            _, after = ask(address, "add 3 and 9")
+            assert after["x-mildroute-expert"] == "large"
+            process.terminate()
+            assert process.wait(20) in (0, -signal.SIGTERM)
+    lines = [line for path in (tmp_path / "log").rglob("*.jsonl") for line in path.read_text().splitlines()]
+    assert {sums["x-mildroute-decision-id"], songs["x-mildroute-decision-id"]} <= {json.loads(line)["decision_id"] for line in lines}
+    assert len(lines) == 3
+
+
+def test_an_address_that_others_can_reach_needs_keys(tmp_path: Path, mildroute: Callable[..., Any]) -> None:
+    fitted(tmp_path / "router")
+    experts = experts_file(tmp_path, "http://127.0.0.1:9/v1")
+    result = mildroute("serve", str(tmp_path / "router"), "--experts", str(experts), "--host", "192.0.2.1")
+    assert result.exit_code == 2
+    assert "needs client keys, got none for '192.0.2.1'; make them with mildroute keys new" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda folder: (folder / "router" / "router.json").unlink(), "router.json"),
+        (lambda folder: (folder / "experts.yaml").unlink(), "experts.yaml"),
+        (lambda folder: (folder / "gateway.yaml").write_text("policy: {default: tiny}\n"), "no expert 'tiny'"),
+        (lambda folder: (folder / "gateway.yaml").write_text("baseline: tiny\n"), "'tiny'"),
+        (lambda folder: (folder / "gateway.yaml").write_text("polizy: {}\n"), "gateway.yaml:1: unknown key 'polizy'"),
+        (lambda folder: fitted(folder / "router", ("red", "blue")), "got one for red, blue"),
+    ],
+)
+def test_what_is_wrong_is_said_before_a_port_is_opened(
+    tmp_path: Path, mildroute: Callable[..., Any], change: Callable[[Path], Any], message: str
+) -> None:
+    fitted(tmp_path / "router")
+    experts_file(tmp_path, "http://127.0.0.1:9/v1")
+    (tmp_path / "gateway.yaml").write_text("")
+    change(tmp_path)
+    options = ["--experts", str(tmp_path / "experts.yaml"), "--settings", str(tmp_path / "gateway.yaml"), "--port", "0"]
+    result = mildroute("serve", str(tmp_path / "router"), *options)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_port_that_is_taken_is_said_before_the_router_is_loaded(tmp_path: Path, mildroute: Callable[..., Any]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        result = mildroute("serve", str(tmp_path / "no router"), "--experts", "no experts", "--port", port)
+    assert result.exit_code == 2
+    assert f"must be able to listen on 127.0.0.1 at port {port}, got: Address already in use; give --port or --host." in result.stderr

@@ -1,0 +1,85 @@
+"""A router that thinks what it is told, and whoever holds it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from mildroute.errors import ArgumentError, ArtifactError
+from mildroute.experts.file import ExpertFile
+from mildroute.experts.spec import ExpertSpec
+from mildroute.serving.opinion import Opinion
+from mildroute.serving.record import Record
+
+
+class FakeBrain:
+    """Ranks experts in the order in which they are given, or as a function of the text says."""
+
+    def __init__(self, *experts: str, rank: Callable[[str], Sequence[str]] | None = None, knows_prices: bool = True) -> None:
+        self.experts, self.default, self.digest = experts, experts[-1], "fake"
+        self._rank, self._knows_prices = rank, knows_prices
+        self.is_late, self.seconds = False, 0.0
+        self.weights: list[float | None] = []
+
+    async def opinion(self, text: str, price_weight: float | None) -> Opinion | None:
+        if self.seconds:
+            await asyncio.sleep(self.seconds)
+        return None if self.is_late else self._opinion(text, price_weight)
+
+    async def opinions(self, texts: Sequence[str], price_weight: float | None) -> list[Opinion]:
+        return [self._opinion(text, price_weight) for text in texts]
+
+    def check_price_weight(self, price_weight: float | None) -> None:
+        if price_weight is not None and not self._knows_prices:
+            raise ArgumentError("this router knows no prices.")
+
+    def _opinion(self, text: str, price_weight: float | None) -> Opinion:
+        self.weights.append(price_weight)
+        order = list(self.experts if self._rank is None else self._rank(text))
+        whole = sum(range(1, len(order) + 1))
+        posterior = tuple((len(order) - order.index(name)) / whole for name in self.experts)
+        scores, dollars = tuple(0.5 for _ in order), tuple(0.25 for _ in order)
+        return Opinion(self.experts, posterior, price_weight, scores, dollars, router=self.digest)
+
+
+class FakeHolder:
+    def __init__(self, brain: FakeBrain | None) -> None:
+        self._brain, self.next_digest = brain, "fresh"
+
+    @property
+    def brain(self) -> FakeBrain:
+        if self._brain is None:
+            raise ArtifactError("no artifact has been loaded.")
+        return self._brain
+
+    async def reload(self, folder: Any = None) -> str:  # noqa: ARG002
+        if not self.next_digest:
+            raise ArtifactError("router.json must have schema 1.")
+        self.brain.digest = self.next_digest
+        return self.next_digest
+
+
+class KeptLog:
+    """A log in memory."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+
+    def write(self, record: Record) -> None:
+        self.records.append(record)
+
+    def close(self) -> None: ...
+
+
+def experts_at(**urls: str | dict[str, Any]) -> ExpertFile:
+    """Experts whose models are called ``<name>-model``; a mapping adds settings to an address under ``base_url``."""
+    specs = []
+    for name, given in urls.items():
+        settings = {"base_url": given} if isinstance(given, str) else dict(given)
+        kind = settings.pop("kind", "openai")
+        if kind == "openai":
+            settings.setdefault("model", f"{name}-model")
+        specs.append(ExpertSpec(name, kind, settings))
+    return ExpertFile(Path("experts.yaml"), tuple(specs))

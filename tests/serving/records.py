@@ -1,0 +1,38 @@
+"""Records of the decision log for tests."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from mildroute.serving.record import Record
+
+PLAIN = Record(
+    decision_id="d0",
+    time=1000.0,
+    key="team-a",
+    path="chat/completions",
+    model="mildroute",
+    router="abc",
+    experts=("small", "large"),
+    posterior=(0.7, 0.3),
+    price_weight=None,
+    reason="router",
+    chosen="small",
+    propensity=0.975,
+    propensities=(0.975, 0.025),
+    answered="small",
+    attempts=1,
+    status=200,
+    tokens_in=10,
+    tokens_out=20,
+    dollars=0.001,
+    baseline_dollars=0.01,
+    decision_seconds=0.001,
+    first_byte_seconds=0.2,
+    seconds=0.5,
+)
+
+
+def record(decision_id: str = "d0", **changes: Any) -> Record:
+    return replace(PLAIN, decision_id=decision_id, **changes)

@@ -1,0 +1,61 @@
+"""gateway.yaml is read as a whole, and every mistake has its line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mildroute.errors import ArgumentError
+from mildroute.serving.file import read_settings
+from mildroute.serving.settings import Settings
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "gateway.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_what_is_not_named_keeps_its_default(tmp_path: Path) -> None:
+    found = read_settings(written(tmp_path, "breaker: {failures: 2}\nbaseline: large\n"))
+    assert found.breaker.failures == 2
+    assert found.breaker.rest == Settings().breaker.rest
+    assert found.baseline == "large"
+    assert found.policy == Settings().policy
+
+
+def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
+    found = read_settings(written(tmp_path, "log: {folder: log}\nkeys: /etc/keys.yaml\n"))
+    assert found.log.folder == tmp_path / "log"
+    assert found.keys == Path("/etc/keys.yaml")
+
+
+def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
+    assert read_settings(written(tmp_path, "# nothing yet\n")) == Settings()
+
+
+def test_presets_and_routes_are_price_weights_by_name(tmp_path: Path) -> None:
+    found = read_settings(written(tmp_path, "policy:\n  presets: {cheap: 100, best: 0}\n  routes: {thrifty: 50, plain: }\n"))
+    assert found.policy.presets == {"cheap": 100, "best": 0}
+    assert found.policy.routes == {"thrifty": 50, "plain": None}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("polcy: {}\n", "gateway.yaml:1: unknown key 'polcy'; did you mean 'policy'"),
+        ("policy:\n  explore: 1.5\n", "gateway.yaml:2: 'explore': it must be at most 1, got 1.5"),
+        ("encoder:\n  batch: 0\n", "gateway.yaml:2: 'batch': it must be more than 0, got 0"),
+        ("encoder:\n  batch: 1.5\n", "gateway.yaml:2: 'batch': it must be a whole number, got 1.5"),
+        ("log:\n  keep_text: 1\n", "gateway.yaml:2: 'keep_text': it must be true or false, got 1"),
+        ("failover:\n  deadline: .nan\n", "gateway.yaml:2: 'deadline': it must be a number, got nan"),
+        ("policy: 3\n", "gateway.yaml:1: 'policy' must be a mapping"),
+        ("policy:\n  presets: [1]\n", "gateway.yaml:2: 'presets': it must be a mapping from names to price weights"),
+        ("admin_key_env: sk-1234abcd\n", "gateway.yaml:1: 'admin_key_env': a key is named by an environment variable"),
+    ],
+)
+def test_every_mistake_has_its_line(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        read_settings(written(tmp_path, text))
+    assert message in str(caught.value)

@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from mildroute.costs.table import CostTable
+from mildroute.errors import TableError
+from mildroute.evaluation.logged import read_logged
+from mildroute.evaluation.off_policy import Method, expert_values
+from mildroute.serving.decision_log import DecisionLog
+from mildroute.serving.feedback import Feedback
+from mildroute.serving.from_log import LoggedCosts, costs_from_log
+from mildroute.serving.record import Record
+from mildroute.serving.settings import LogRules
+from mildroute.serving.tidying import tidy_log
+from serving.records import record
+
+
+def joined(folder: Path, records: list[Record], scores: dict[str, float], *, only_with_text: bool = False) -> LoggedCosts:
+    log, feedback = DecisionLog(LogRules(folder, keep_text=True)), Feedback(LogRules(folder))
+    for each in records:
+        log.write(each)
+    for name, score in scores.items():
+        feedback.write(name, score, "a")
+    log.close()
+    feedback.close()
+    return costs_from_log(folder, only_with_text=only_with_text)
+
+
+def test_a_row_has_the_answer_and_the_chances_of_all(tmp_path: Path) -> None:
+    found = joined(tmp_path, [record("d1"), record("d2", chosen="large", answered="large", propensity=0.025)], {"d1": 0.25, "d2": 1})
+    assert found.arrow.drop_columns(["time", "shadow"]).to_pylist() == [
+        {
+            "query_id": "d1", "score:small": 0.25, "score:large": None, "cost:small": 0.001, "cost:large": None,
+            "latency:small": 0.5, "latency:large": None, "chosen": "small", "propensity": 0.975,
+            "propensity:small": 0.975, "propensity:large": 0.025, "posterior:small": 0.7, "posterior:large": 0.3,
+        },
+        {
+            "query_id": "d2", "score:small": None, "score:large": 1.0, "cost:small": None, "cost:large": 0.001,
+            "latency:small": None, "latency:large": 0.5, "chosen": "large", "propensity": 0.025,
+            "propensity:small": 0.975, "propensity:large": 0.025, "posterior:small": 0.7, "posterior:large": 0.3,
+        },
+    ]  # fmt: skip
+
+
+def test_the_file_is_a_cost_table_whose_reader_says_what_empty_cells_count(tmp_path: Path) -> None:
+    found = joined(tmp_path, [record("d1"), record("d2", chosen="large", answered="large")], {"d1": 0.5, "d2": 1.0})
+    path = found.write(tmp_path / "table.parquet")
+    with pytest.raises(TableError, match="a score is missing"):
+        CostTable.read(path)
+    table = CostTable.read(path, missing="wrong")
+    assert table.scores.tolist() == [[0.5, 0.0], [0.0, 1.0]]
+    assert set(table.ignored) >= {"propensity", "propensity:small", "chosen", "shadow"}
+    assert found.table("wrong").content_hash == table.content_hash
+
+
+def test_decisions_without_score_or_answer_are_counted(tmp_path: Path) -> None:
+    records = [record("d1"), record("d2"), record("d3", answered="", status=502), record("d4", answered="stranger")]
+    found = joined(tmp_path, records, {"d1": 1.0, "d3": 0.0, "d4": 1.0, "elsewhere": 1.0})
+    assert (found.rows, found.decisions, found.without_score, found.without_answer, found.unknown) == (1, 4, 1, 2, 1)
+
+
+def test_an_answer_of_another_expert_fills_its_cell_but_has_no_chance(tmp_path: Path) -> None:
+    found = joined(tmp_path, [record("d1", chosen="small", answered="large", attempts=2)], {"d1": 1.0})
+    (row,) = found.arrow.to_pylist()
+    assert (row["score:small"], row["score:large"], row["propensity"], row["propensity:small"]) == (None, 1.0, None, 0.975)
+    assert any("1 answers came from another expert" in note for note in found.notes)
+
+
+def test_an_expert_that_the_client_named_was_not_drawn(tmp_path: Path) -> None:
+    named = record("d1", reason="named", chosen="large", answered="large", propensity=1.0, propensities=(0.0, 1.0))
+    (row,) = joined(tmp_path, [named], {"d1": 1.0}).arrow.to_pylist()
+    assert (row["score:large"], row["propensity"], row["propensity:small"], row["propensity:large"]) == (1.0, None, None, None)
+
+
+def test_experts_of_several_routers_share_the_table(tmp_path: Path) -> None:
+    new = record("d2", experts=("tiny", "small"), posterior=(0.6, 0.4), propensities=(0.9, 0.1), chosen="tiny", answered="tiny")
+    found = joined(tmp_path, [record("d1"), new], {"d1": 1.0, "d2": 0.5})
+    assert found.experts == ("small", "large", "tiny")
+    assert [found.arrow.column(f"propensity:{name}").to_pylist() for name in found.experts] == [[0.975, 0.1], [0.025, 0.0], [0.0, 0.9]]
+
+
+def test_a_decision_without_an_opinion_has_no_chances(tmp_path: Path) -> None:
+    late = record("d2", experts=(), posterior=(), propensities=(), reason="late", chosen="large", answered="large", propensity=1.0)
+    found = joined(tmp_path, [record("d1"), late], {"d1": 1.0, "d2": 0.5})
+    assert found.arrow.column("propensity:small").to_pylist() == [0.975, None]
+    assert found.arrow.column("score:large").to_pylist() == [None, 0.5]
+
+
+def test_texts_and_conversations_are_there_if_they_were_kept(tmp_path: Path) -> None:
+    records = [record("d1", text="hello", conversation="c1"), record("d2", text="you")]
+    found = joined(tmp_path / "both", records, {"d1": 1.0, "d2": 0.5})
+    assert found.arrow.column("input").to_pylist() == ["hello", "you"]
+    assert found.arrow.column("group").to_pylist() == ["c1", "d2"]
+    assert found.notes == ()
+    mixed = [record("d1", text="hello"), record("d2")]
+    found = joined(tmp_path / "mixed", mixed, {"d1": 1.0, "d2": 0.5})
+    assert "input" not in found.arrow.column_names
+    assert "1 of 2 rows have no text" in found.notes[0]
+    found = joined(tmp_path / "only", mixed, {"d1": 1.0, "d2": 0.5}, only_with_text=True)
+    assert found.arrow.column("input").to_pylist() == ["hello"]
+
+
+def test_a_tidied_log_and_repeated_lines_give_the_same_table(tmp_path: Path) -> None:
+    records = [record("d1"), record("d2", chosen="large", answered="large")]
+    before = joined(tmp_path, [*records, records[0]], {"d1": 1.0, "d2": 0.5})
+    tidy_log(tmp_path)
+    assert costs_from_log(tmp_path).arrow.equals(before.arrow)
+    assert before.decisions == 2
+
+
+def test_a_log_without_a_score_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(TableError, match="among 1 decisions and 0 scores; send scores to POST /v1/feedback"):
+        joined(tmp_path, [record("d1")], {})
+
+
+def test_decisions_that_the_client_carried_out_itself_give_scores_alone(tmp_path: Path) -> None:
+    told = [record(name, path="route", answered="", attempts=0, dollars=0.0) for name in ("d1", "d2")]
+    alone = joined(tmp_path / "alone", told, {"d1": 0.25, "d2": 1.0})
+    assert alone.table("wrong").scores.tolist() == [[0.25, 0.0], [1.0, 0.0]]
+    assert alone.table("wrong").dollars is None
+    assert read_logged(alone.arrow).costs.tolist() == [0.75, 0.0]
+    beside = joined(tmp_path / "beside", [*told, record("d3")], {"d1": 0.25, "d2": 1.0, "d3": 0.5})
+    assert beside.arrow.column("query_id").to_pylist() == ["d3"]
+    assert any("2 decisions of /v1/route are left out" in note for note in beside.notes)
+
+
+@pytest.fixture(scope="module")
+def failing(tmp_path_factory: pytest.TempPathFactory) -> tuple[LoggedCosts, float]:
+    """Hard requests are dear for all; "a" fails on 40% of its requests, and "b" answers in its place. With a naive estimate of "b"."""
+    random, rows = np.random.default_rng(0), 3000
+    hard = random.random(rows) < 0.5
+    chances = np.where(hard[:, None], [0.9, 0.1], [0.2, 0.8])
+    chosen = (random.random(rows) >= chances[:, 0]).astype(int)
+    answered = np.where((chosen == 0) & (random.random(rows) < 0.4), 1, chosen)
+    errors = np.where(hard[:, None], [0.6, 0.8], [0.1, 0.2])
+    names = ("a", "b")
+    records = [
+        record(
+            f"d{row}", experts=names, propensities=tuple(chances[row].tolist()), propensity=float(chances[row, chosen[row]]),
+            chosen=names[chosen[row]], answered=names[answered[row]],
+        )
+        for row in range(rows)
+    ]  # fmt: skip
+    scores = {f"d{row}": float(1 - errors[row, answered[row]]) for row in range(rows)}
+    weights = (answered == 1) / chances[np.arange(rows), answered]
+    return joined(tmp_path_factory.mktemp("failing"), records, scores), float(np.average(errors[:, 1], weights=weights))
+
+
+@pytest.mark.parametrize(("method", "tolerance"), [("ips", 0.13), ("snips", 0.06), ("dr", 0.03)])
+def test_failures_of_the_chosen_expert_do_not_bias_the_estimates(
+    failing: tuple[LoggedCosts, float], method: Method, tolerance: float
+) -> None:
+    """Tolerances are about four standard deviations of an estimate: 0.033 for the widest, of "b", whose chance is 0.1 on hard requests."""
+    (costs, naive), truth = failing, {"a": 0.35, "b": 0.5}
+    found = expert_values(read_logged(costs.arrow), method=method)
+    assert {name: estimate.value for name, estimate in found.items()} == pytest.approx(truth, abs=tolerance)
+    assert all(not found[name].excludes(truth[name]) for name in truth)
+    assert naive > 0.6  # what it would be if the stand-in's answers counted with its own chance
+    assert any("answers failed to come" in warning for warning in found["a"].warnings)
+
+
+def test_rows_on_which_not_everyone_had_a_chance_are_left_out_of_estimates(tmp_path: Path) -> None:
+    kept = record("d2", reason="kept", propensity=1.0, propensities=(1.0, 0.0))
+    named = record("d3", reason="named", chosen="large", answered="large", propensity=1.0, propensities=(0.0, 1.0))
+    joined(tmp_path, [record("d1"), kept, named], {"d1": 0.5, "d2": 1.0, "d3": 1.0}).write(tmp_path / "table.parquet")
+    logged = read_logged(pq.read_table(tmp_path / "table.parquet"))
+    assert (logged.rows, logged.costs.tolist()) == (1, [0.5])
+    assert logged.notes == ("2 of 3 decisions are left out, for not every expert had a chance in them",)

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+from mildroute.serving.gatekeeper import DAY, Gatekeeper, Refusal
+from mildroute.serving.keys import ANYONE, Client
+
+
+class Clock:
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.seconds = seconds
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def refused(found: Refusal | None) -> Refusal:
+    assert found is not None
+    return found
+
+
+def test_a_client_without_limits_is_never_refused_nor_remembered() -> None:
+    gate = Gatekeeper()
+    for _ in range(1000):
+        assert gate.admit(ANYONE) is None
+        gate.charge(ANYONE, 100.0)
+    assert gate._accounts == {}
+
+
+def test_a_rate_lets_ten_seconds_worth_through_at_once_and_then_its_pace() -> None:
+    clock, client = Clock(), Client("a", requests_per_minute=60)
+    gate = Gatekeeper(clock=clock)
+    assert [gate.admit(client) is None for _ in range(11)] == [True] * 10 + [False]
+    refusal = refused(gate.admit(client))
+    assert (refusal.status, refusal.code, refusal.retry_after) == (429, "rate_limit_exceeded", "1")
+    clock.seconds += refusal.seconds
+    assert gate.admit(client) is None
+    assert gate.admit(client) is not None
+
+
+def test_a_slow_rate_still_lets_one_request_through() -> None:
+    clock, client = Clock(), Client("a", requests_per_minute=1)
+    gate = Gatekeeper(clock=clock)
+    assert gate.admit(client) is None
+    assert refused(gate.admit(client)).retry_after == "60"
+
+
+def test_rates_of_two_clients_do_not_touch() -> None:
+    gate, one, other = Gatekeeper(clock=Clock()), Client("a", requests_per_minute=6), Client("b", requests_per_minute=6)
+    assert [gate.admit(client) is None for client in (one, one, other, other)] == [True, False, True, False]
+
+
+def test_who_has_spent_the_day_waits_for_midnight() -> None:
+    now, client = Clock(DAY * 20_000 + 80_000), Client("a", dollars_per_day=1.0)
+    gate = Gatekeeper(now=now)
+    assert gate.admit(client) is None
+    gate.charge(client, 1.0)
+    refusal = refused(gate.admit(client))
+    assert (refusal.status, refusal.code, refusal.seconds) == (429, "insufficient_quota", 6400.0)
+    now.seconds += 6399.9
+    assert gate.admit(client) is not None
+    now.seconds += 0.1
+    assert gate.admit(client) is None
+    assert gate.spent(client) == 0.0
+
+
+def test_requests_under_way_cannot_run_far_past_the_limit() -> None:
+    client = Client("a", dollars_per_day=1.0)
+    gate = Gatekeeper(now=Clock())
+    assert gate.admit(client) is None
+    gate.charge(client, 0.1)
+    admitted = 0
+    while gate.admit(client) is None:
+        admitted += 1
+    assert admitted == 9  # 0.1 spent and 9 times 0.1 held back
+    assert refused(gate.admit(client)).code == "rate_limit_exceeded"
+    for _ in range(admitted):
+        gate.charge(client, 0.1)
+    assert abs(gate.spent(client) - 1.0) < 1e-9
+
+
+def test_before_anything_is_known_fifty_requests_at_once_are_the_most() -> None:
+    client, gate = Client("a", dollars_per_day=1.0), Gatekeeper(now=Clock())
+    assert sum(gate.admit(client) is None for _ in range(1000)) == 50
+
+
+def test_a_request_that_failed_gives_back_what_was_held() -> None:
+    client, gate = Client("a", dollars_per_day=1.0), Gatekeeper(now=Clock())
+    for _ in range(500):
+        assert gate.admit(client) is None
+        gate.charge(client, 0.0)
+    assert gate.spent(client) == 0.0
+
+
+def test_the_callers_own_estimate_is_held_and_given_back() -> None:
+    client, gate = Client("a", dollars_per_day=1.0), Gatekeeper(now=Clock())
+    assert gate.admit(client, 0.6) is None
+    assert gate.admit(client, 0.6) is None  # 0.6 of 1 is held: there is room, and how much it will be nobody knows
+    assert gate.admit(client, 0.6) is not None
+    gate.charge(client, 0.01, 0.6)
+    assert gate.admit(client, 0.6) is None
+
+
+def test_a_cheap_request_does_not_make_dear_ones_forgotten() -> None:
+    client, gate = Client("a", dollars_per_day=10.0), Gatekeeper(now=Clock())
+    for dollars in (1.0, 0.001, 0.001):
+        gate.admit(client)
+        gate.charge(client, dollars)
+    assert sum(gate.admit(client) is None for _ in range(100)) <= 10
+
+
+def test_what_was_spent_before_a_restart_counts_for_that_day_alone() -> None:
+    now, client = Clock(DAY * 3 + 10), Client("a", dollars_per_day=1.0)
+    gate = Gatekeeper({"a": 1.5}, now=now)
+    assert gate.spent(client) == 1.5
+    assert refused(gate.admit(client)).code == "insufficient_quota"
+    later = Gatekeeper({"a": 1.5}, now=now)
+    now.seconds += DAY
+    assert later.admit(client) is None
+
+
+def test_a_request_that_is_refused_for_money_takes_nothing_of_the_rate() -> None:
+    clock, client = Clock(), Client("a", requests_per_minute=6, dollars_per_day=1.0)
+    gate = Gatekeeper({"a": 2.0}, clock=clock, now=clock)
+    assert gate.admit(client) is not None
+    clock.seconds = DAY
+    assert gate.admit(client) is None
+
+
+def test_new_limits_hold_at_once_and_what_was_spent_stays() -> None:
+    gate = Gatekeeper(now=Clock())
+    gate.admit(Client("a", dollars_per_day=1.0))
+    gate.charge(Client("a", dollars_per_day=1.0), 0.9)
+    assert gate.admit(Client("a", dollars_per_day=0.5)) is not None
+    assert gate.admit(Client("a", dollars_per_day=5.0)) is None
+
+
+def test_dollars_that_are_no_number_change_nothing() -> None:
+    client, gate = Client("a", dollars_per_day=1.0), Gatekeeper(now=Clock())
+    gate.admit(client)
+    gate.charge(client, float("nan"))
+    gate.charge(client, -5.0)
+    assert gate.spent(client) == 0.0
+
+
+def test_who_has_spent_the_day_may_still_send_what_costs_nothing_at_its_rate() -> None:
+    clock, client = Clock(), Client("a", requests_per_minute=6, dollars_per_day=1.0)
+    gate = Gatekeeper(clock=clock)
+    assert gate.admit(client) is None
+    gate.charge(client, 2.0)
+    clock.seconds += 10
+    assert refused(gate.admit(client)).code == "insufficient_quota"
+    assert gate.admit_free(client) is None
+    assert refused(gate.admit_free(client)).code == "rate_limit_exceeded"
+    assert gate.admit_free(ANYONE) is None

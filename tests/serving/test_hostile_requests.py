@@ -1,0 +1,180 @@
+"""Clients that mean harm; benchmarks/service/hostile.py is the same with more than ten thousand requests."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+import uvicorn
+
+from mildroute.serving.app import Gateway, create_app
+from mildroute.serving.front import front_of
+from mildroute.serving.parts import Parts
+from mildroute.serving.reading import RequestError, read_request
+from mildroute.serving.settings import FailoverRules, Limits, Settings
+from tests.experts.hostile_server import HostileServer, answers, completion, hangs, sends
+from tests.serving.fakes import FakeBrain, FakeHolder, KeptLog, experts_at
+from tests.serving.running import running, until
+from tests.serving.streams import DONE, event, streams
+
+SERVICE = Path(__file__).parents[2] / "benchmarks" / "service"
+PIECE = b"data: " + b"x" * 60_000 + b"\n\n"
+ASK = b'{"model":"mildroute","stream":true,"messages":[{"role":"user","content":"Hi"}]}'
+POST = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b" % (len(ASK), ASK)
+
+
+def test_hostile_requests_of_every_kind_find_no_500_no_hang_and_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(SERVICE.parent))
+    monkeypatch.syspath_prepend(str(SERVICE))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    import hostile
+
+    found = hostile.besiege(tmp_path, hostile.Amounts(1, 3, 0, 30, 20, 20, 1), priced=False)
+    assert [row for row in hostile.rows_of(found, 250) if not row.ok] == []
+
+
+@contextmanager
+def fronted(seconds: float = 0.25) -> Iterator[tuple[int, Gateway, uvicorn.Server]]:
+    """A gateway as ``mildroute serve`` runs it, with little patience, before an expert that streams 12 MB."""
+    settings = Settings(limits=Limits(head_seconds=seconds, body_seconds=seconds), failover=FailoverRules(idle=5.0))
+    with HostileServer([streams(*[PIECE] * 200, DONE)]) as expert:
+        app = create_app(Parts(settings, experts_at(small=expert.url), FakeHolder(FakeBrain("small")), log=KeptLog()))
+        front = front_of(settings.limits)
+        config = uvicorn.Config(app, port=0, http=front, log_level="critical", timeout_graceful_shutdown=1, timeout_keep_alive=75)
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, daemon=True)
+        thread.start()
+        until(lambda: server.started, 20)
+        try:
+            yield server.servers[0].sockets[0].getsockname()[1], app, server
+        finally:
+            server.should_exit = True
+            thread.join(20)
+
+
+def is_ended(connection: socket.socket) -> bool:
+    connection.settimeout(3)
+    try:
+        while connection.recv(1 << 16):
+            pass
+    except TimeoutError:
+        return False
+    except ConnectionError:
+        pass
+    return True
+
+
+@pytest.mark.parametrize(
+    ("opening", "more"),
+    [
+        (b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n", b"\r\n"),
+        (b"POST /nowhere HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n", b"x"),
+        (b"GET /\xff HTTP/1.1\r\nhost: x\r\n\r\n", b"\r\n"),
+    ],
+    ids=["an empty line behind an answer", "a body that nobody reads", "a path that is none"],
+)
+def test_what_comes_between_requests_does_not_hold_the_connection(opening: bytes, more: bytes) -> None:
+    with fronted() as (port, _, _), socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(opening)
+        assert connection.recv(4096).startswith(b"HTTP/1.1 ")
+        connection.sendall(more)
+        assert is_ended(connection)
+
+
+def test_a_connection_that_rests_between_requests_is_kept() -> None:
+    with fronted() as (port, _, server), httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as http:
+        for rest in (0.0, 0.0, 0.6, 0.0):
+            time.sleep(rest)
+            assert http.get("/healthz").status_code == 200
+        assert len(server.server_state.connections) == 1
+
+
+def test_a_client_that_reads_nothing_loses_its_connection() -> None:
+    with fronted() as (port, app, server), socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", port))
+        connection.sendall(POST)
+        until(lambda: app.hall.inside == 1)
+        until(lambda: not server.server_state.connections and not app.hall.inside)
+
+
+def test_a_client_that_leaves_many_answers_unread_loses_its_connection() -> None:
+    with fronted() as (port, _, server), socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        connection.connect(("127.0.0.1", port))
+        connection.settimeout(0.5)
+        with contextlib.suppress(OSError):
+            for _ in range(2000):
+                connection.sendall(b"GET /openapi.json HTTP/1.1\r\nhost: x\r\n\r\n")
+        until(lambda: not server.server_state.connections)
+
+
+def test_a_client_that_reads_slowly_gets_all() -> None:
+    with fronted(2.0) as (port, _, _), socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(POST.replace(b"host: x", b"host: x\r\nconnection: close"))
+        size = 0
+        while data := connection.recv(1 << 17):
+            size += len(data)
+            time.sleep(0.002)
+        assert size > 200 * len(PIECE)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"model":"m",' + b",".join(b'"a%d":1' % number for number in range(9_000)) + b',"a0":2}',
+        b'{"model":"m",' + b",".join(b'"a%d":1' % number for number in range(200_000)) + b"}",
+        b'{"model":"m","messages":[' + b"{}," * 300_000 + b"{}]}",
+        b'{"model":"m","messages":[{"role":"user","content":[' + b"{}," * 300_000 + b"{}]}]}",
+    ],
+    ids=["a name twice among many", "many members", "many messages", "many parts"],
+)
+def test_a_wide_body_does_not_keep_all_others_waiting(body: bytes) -> None:
+    begun = time.process_time()
+    with pytest.raises(RequestError) as caught:
+        read_request("chat/completions", body)
+    assert caught.value.status == 400
+    assert time.process_time() - begun < 1.0
+
+
+@pytest.mark.parametrize("is_stream", [False, True], ids=["whole", "stream"])
+def test_a_number_of_tokens_that_cannot_be_true_is_not_believed(is_stream: bool) -> None:
+    absurd = completion("4", (10**400, 2))
+    told = streams(event("4"), b"data: " + httpx.Request("POST", "http://x", json=absurd).content + b"\n\n", DONE)
+    with HostileServer([told if is_stream else answers(absurd)]) as expert:
+        priced = {"base_url": expert.url, "price": {"input": 1, "output": 1}}
+        with running(small=priced) as gateway:
+            assert gateway.chat("Hi", stream=is_stream).status_code == 200
+            record = gateway.records()[0]
+    assert (record.status, record.answered) == (200, "small")
+    assert 0 < record.dollars < 0.001
+
+
+def test_a_judge_sees_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(SERVICE))
+    from attack import CLIENT_ERRORS, Attack
+    from judge import Judge, drip
+
+    told = b"HTTP/1.1 500 Oops\r\ncontent-type: application/json\r\nX-Injected: 1\r\n\r\n{NaN} SK-secret"
+    twice = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n{NaN}"
+    with HostileServer([sends(told), sends(twice), sends(twice + twice), hangs()]) as server:
+        judge = Judge(server.port, {"a key": b"sk-secret"}, seconds=0.2)
+        for _ in range(4):
+            judge.try_one(Attack("x", b"GET / HTTP/1.1\r\n\r\n", CLIENT_ERRORS))
+        assert drip(server.port, b"G", b"", seconds=0.1, pause=0.02) == float("inf")
+    assert judge.faults == {
+        "answers with 500": 1,
+        "headers that were injected": 1,
+        "secrets that were told": 1,
+        "answers with a status that should not be": 2,
+        "answers that are called JSON and are none": 1,
+        "more answers than requests": 1,
+        "connections that hang": 1,
+    }

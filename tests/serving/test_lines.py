@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mildroute.errors import ArgumentError, TableError
+from mildroute.serving.lines import LineFiles, lock_of, read_rows
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.jsonl"))
+
+
+def test_a_line_is_there_as_soon_as_append_returns(tmp_path: Path) -> None:
+    lines = LineFiles(tmp_path, rows=10)
+    assert lines.append(b'{"a":1}')
+    assert list(read_rows(tmp_path)) == [{"a": 1}]
+    lines.close()
+
+
+def test_a_new_file_begins_after_the_rows_and_the_order_is_kept(tmp_path: Path) -> None:
+    lines = LineFiles(tmp_path, rows=3)
+    for number in range(8):
+        lines.append(b'{"a":%d}' % number)
+    lines.close()
+    assert [path.read_bytes().count(b"\n") for path in files(tmp_path)] == [3, 3, 2]
+    assert [row["a"] for row in read_rows(tmp_path)] == list(range(8))
+
+
+def test_a_file_without_a_line_is_not_left_behind(tmp_path: Path) -> None:
+    lines = LineFiles(tmp_path, rows=1)
+    lines.append(b"{}")
+    lines.close()
+    assert len(files(tmp_path)) == 1
+
+
+def test_names_that_are_taken_are_passed_over(tmp_path: Path) -> None:
+    one, other = (LineFiles(tmp_path, rows=10, clock=lambda: 5) for _ in range(2))
+    one.append(b'{"a":1}')
+    other.append(b'{"a":2}')
+    assert sorted(row["a"] for row in read_rows(tmp_path)) == [1, 2]
+    one.close()
+    other.close()
+
+
+@pytest.mark.parametrize("tail", [b'{"a":', b'{"a":2}', b"\0\0\0\0", b"garbage\n", b"[1]\n"])
+def test_a_last_line_that_was_cut_off_is_left_out(tmp_path: Path, tail: bytes) -> None:
+    (tmp_path / "1-1.jsonl").write_bytes(b'{"a":1}\n' + tail)
+    assert list(read_rows(tmp_path)) == [{"a": 1}]
+
+
+def test_a_broken_line_before_others_is_an_error_with_its_number(tmp_path: Path) -> None:
+    (tmp_path / "1-1.jsonl").write_bytes(b'{"a":1}\nbroken\n{"a":2}\n')
+    with pytest.raises(TableError, match=r"1-1\.jsonl:2: a line must be one JSON object"):
+        list(read_rows(tmp_path))
+
+
+def test_a_full_disk_loses_whole_lines_and_raises_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines, write = LineFiles(tmp_path, rows=100), os.write
+    lines.append(b'{"a":1}')
+    monkeypatch.setattr(os, "write", lambda file, line: write(file, line[:4]))
+    assert not lines.append(b'{"a":2}')
+
+    def fail(file: int, line: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", fail)
+    assert not lines.append(b'{"a":3}')
+    monkeypatch.setattr(os, "write", write)
+    assert lines.append(b'{"a":4}')
+    assert lines.lost == 2
+    assert list(read_rows(tmp_path)) == [{"a": 1}, {"a": 4}]
+    lines.close()
+
+
+def test_a_piece_that_cannot_be_taken_back_ends_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines, write = LineFiles(tmp_path, rows=100), os.write
+
+    def fail(file: int, size: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "write", lambda file, line: write(file, line[:4]))
+    monkeypatch.setattr(os, "ftruncate", fail)
+    lines.append(b'{"a":2}')
+    monkeypatch.setattr(os, "write", write)
+    lines.append(b'{"a":3}')
+    assert list(read_rows(tmp_path)) == [{"a": 3}]
+    lines.close()
+
+
+def test_what_is_appended_after_the_end_is_lost_and_reaches_no_other_file(tmp_path: Path) -> None:
+    lines = LineFiles(tmp_path / "log", rows=10)
+    lines.append(b"{}")
+    lines.close()
+    lines.close()
+    with (tmp_path / "other").open("wb") as other:
+        assert not lines.append(b"{}")
+        other.flush()
+    assert (tmp_path / "other").read_bytes() == b""
+    assert lines.lost == 1
+
+
+def test_no_room_for_a_new_file_lets_the_old_one_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = LineFiles(tmp_path, rows=1)
+    lines.append(b'{"a":1}')
+    monkeypatch.setattr(LineFiles, "_opened", lambda _: (_ for _ in ()).throw(OSError(28, "full")))
+    assert all(lines.append(b'{"a":%d}' % number) for number in (2, 3))
+    monkeypatch.undo()
+    assert [row["a"] for row in read_rows(tmp_path)] == [1, 2, 3]
+    lines.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such locks")
+def test_a_file_is_locked_while_its_writer_lives_and_free_after_its_death(tmp_path: Path) -> None:
+    code = (
+        "import os, sys\nfrom mildroute.serving.lines import LineFiles\nlines = LineFiles(sys.argv[1], rows=10)\n"
+        "lines.append(b'{\"a\":1}')\nprint(lines.path, flush=True)\nsys.stdin.read()\nos.abort()"
+    )
+    run = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert run.stdin is not None
+    assert run.stdout is not None
+    path = Path(run.stdout.readline().strip())
+    assert lock_of(path) is None
+    run.kill()
+    run.communicate()
+    assert list(read_rows(tmp_path)) == [{"a": 1}]
+    lock = lock_of(path)
+    assert lock is not None
+    os.close(lock)
+
+
+def test_files_that_nobody_touched_since_are_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "1-1.jsonl").write_bytes(b'{"a":1}\n')
+    (tmp_path / "2-1.jsonl").write_bytes(b'{"a":2}\n')
+    os.utime(tmp_path / "1-1.jsonl", (100, 100))
+    assert list(read_rows(tmp_path, since=200.0)) == [{"a": 2}]
+
+
+def test_a_folder_that_cannot_be_made_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ArgumentError, match="nothing can be written into"):
+        LineFiles(tmp_path / "file", rows=10)
+    with pytest.raises(ArgumentError, match="at least one line, got rows=0"):
+        LineFiles(tmp_path, rows=0)

@@ -1,0 +1,86 @@
+"""The description of the paths is true: what it allows is taken, what it forbids is refused, and nothing breaks."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+from mildroute.serving.feedback import Feedback
+from mildroute.serving.openapi import description
+from mildroute.serving.settings import FailoverRules, LogRules, Settings
+from tests.experts.hostile_server import HostileServer, says
+from tests.serving.running import Running, running
+
+EXAMPLES = settings(max_examples=100, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck), database=None)
+OPERATIONS = [(path, method) for path, methods in description(with_admin=True)["paths"].items() for method in methods]
+WITH_BODY = [(path, "post") for path, methods in description()["paths"].items() if "post" in methods]
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    log = LogRules(tmp_path_factory.mktemp("log"))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("ADMIN_KEY", "operator")
+        with (
+            HostileServer([says("4")]) as expert,
+            running(
+                Settings(log=log, failover=FailoverRules(drain=1.0), admin_key_env="ADMIN_KEY"),
+                parts={"feedback": Feedback(log)},
+                small=expert.url,
+            ) as made,
+        ):
+            yield made
+
+
+@functools.cache
+def schema_at(url: str) -> Any:
+    import schemathesis
+
+    return schemathesis.openapi.from_url(f"{url}/openapi.json")
+
+
+def test_the_description_names_presets_and_its_parts_are_there() -> None:
+    document = description({"cheap": 1.0}, with_admin=True)
+    written = json.dumps(document)
+    assert '"enum": ["cheap"]' in written
+    for name in re.findall(r"#/components/schemas/(\w+)", written):
+        assert name in document["components"]["schemas"]
+
+
+def test_every_path_of_the_gateway_is_described(gateway: Running) -> None:
+    served = {route.path for route in gateway.app._router.routes}  # type: ignore[attr-defined]
+    assert served == {path for path, _ in OPERATIONS}
+    assert set(description()["paths"]) == served - {"/admin/reload"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("path", "method"), OPERATIONS, ids=lambda value: value)
+def test_what_is_described_is_taken(gateway: Running, path: str, method: str) -> None:
+    _check(gateway, path, method, "positive")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("path", "method"), WITH_BODY, ids=lambda value: value)
+def test_what_is_not_described_is_refused(gateway: Running, path: str, method: str) -> None:
+    _check(gateway, path, method, "negative")
+
+
+def _check(gateway: Running, path: str, method: str, mode: str) -> None:
+    from schemathesis import GenerationMode
+
+    operation = schema_at(gateway.url)[path][method]
+
+    @EXAMPLES
+    @given(case=operation.as_strategy(generation_mode=GenerationMode(mode)))
+    def check(case: Any) -> None:
+        answer = case.call()
+        case.validate_response(answer)
+        assert answer.status_code < 500
+
+    check()

@@ -1,0 +1,276 @@
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mildroute.serving.asked import Asked
+from mildroute.serving.decision import REASONS, Decision
+from mildroute.serving.opinion import Opinion
+from mildroute.serving.policy import decide, decide_named
+from mildroute.serving.settings import PolicyRules
+from mildroute.serving.standing import Standing
+
+OPINION = Opinion(("a", "b", "c"), (0.2, 0.5, 0.3))
+FAR = Opinion(("a", "b", "c"), (0.2, 0.5, 0.3), is_far=True)
+UP = {name: Standing() for name in "abc"}
+DOWN, BUSY = Standing(is_up=False), Standing(has_room=False)
+
+
+def asked(**settings: Any) -> Asked:
+    return Asked("chat/completions", "mildroute", "Hi", b"", (0, 0), **settings)
+
+
+def never_drawn() -> float:
+    raise AssertionError("no lots are to be drawn here")
+
+
+def decided(
+    opinion: Opinion | None = OPINION,
+    request: Asked | None = None,
+    standings: dict[str, Standing] | None = None,
+    held: str | None = None,
+    default: str = "a",
+    chance: float | None = None,
+    **rules: Any,
+) -> Decision:
+    draw = never_drawn if chance is None else lambda: chance
+    return decide(opinion, request or asked(), UP if standings is None else standings, PolicyRules(**rules), default, held, draw)
+
+
+def test_the_router_decides_and_the_others_follow_in_its_order() -> None:
+    assert decided() == Decision(("b", "c", "a"), "router", {}, {"a": 0.0, "b": 1.0, "c": 0.0})
+
+
+def test_the_next_best_answers_for_one_that_cannot() -> None:
+    assert decided(standings=UP | {"b": DOWN}) == Decision(("c", "a", "b"), "next", {"b": "down"}, {"a": 0.0, "b": 0.0, "c": 1.0})
+
+
+def test_that_another_one_than_the_best_is_down_is_no_reason() -> None:
+    assert decided(standings=UP | {"a": DOWN}).reason == "router"
+
+
+@pytest.mark.parametrize(
+    ("standing", "why"),
+    [
+        (DOWN, "down"),
+        (BUSY, "rate"),
+        (Standing(context=149), "context"),
+        (Standing(capabilities=frozenset({"tools"})), "vision"),
+        (Standing(capabilities=frozenset({"vision"})), "tools"),
+        (Standing(is_up=False, has_room=False, context=1, capabilities=frozenset()), "tools"),
+    ],
+)
+def test_who_cannot_answer_is_left_out_with_the_reason(standing: Standing, why: str) -> None:
+    request = asked(tokens_in=100, tokens_out=50, needs=frozenset({"tools", "vision"}))
+    decision = decided(request=request, standings=UP | {"b": standing})
+    # What may pass is tried in the end, when all others have failed.
+    assert (decision.order, decision.excluded) == (("c", "a", *(["b"] if why in ("down", "rate") else [])), {"b": why})
+
+
+def test_a_request_that_just_fits_is_answered() -> None:
+    fitting = Standing(context=150, capabilities=frozenset({"vision", "tools"}))
+    request = asked(tokens_in=100, tokens_out=50, needs=frozenset({"vision"}))
+    assert decided(request=request, standings=UP | {"b": fitting}).expert == "b"
+    assert decided(request=asked(tokens_in=150), standings=UP | {"b": fitting}).expert == "b"
+
+
+def test_where_nobody_is_up_those_over_their_rate_are_tried_before_those_that_are_down() -> None:
+    decision = decided(standings={"a": DOWN, "b": DOWN, "c": BUSY})
+    assert (decision.order, decision.reason) == (("c", "b", "a"), "next")
+    assert decision.excluded == {"a": "down", "b": "down", "c": "rate"}
+    assert decision.propensities == {"a": 0.0, "b": 0.0, "c": 1.0}
+
+
+def test_who_is_too_small_or_unable_is_not_tried_even_then() -> None:
+    blind = Standing(capabilities=frozenset())
+    request = asked(needs=frozenset({"vision"}), tokens_in=10)
+    assert decided(request=request, standings={"a": DOWN, "b": blind, "c": Standing(context=9)}).order == ("a",)
+    nobody = decided(request=request, standings={"b": blind})
+    assert (nobody.order, nobody.expert) == ((), None)
+    assert set(nobody.propensities.values()) == {0.0}
+
+
+def test_without_experts_there_is_nobody_to_ask() -> None:
+    assert decided(standings={}).order == ()
+    assert decided(opinion=None, standings={}).order == ()
+
+
+def test_an_input_unlike_the_training_data_goes_to_the_safe_default_first() -> None:
+    assert decided(FAR) == Decision(("a", "b", "c"), "far", {}, {"a": 1.0, "b": 0.0, "c": 0.0})
+    down = decided(FAR, standings=UP | {"a": DOWN})
+    assert (down.order, down.reason) == (("b", "c", "a"), "next")
+
+
+def test_a_router_that_had_no_time_leaves_it_to_the_safe_default() -> None:
+    late = decided(None, default="c")
+    assert (late.order, late.reason) == (("c", "a", "b"), "late")
+    assert decided(None, standings=UP | {"c": DOWN}, default="c").reason == "next"
+
+
+def test_a_default_that_the_router_does_not_know_is_heeded() -> None:
+    assert decided(FAR, standings=UP | {"new": Standing()}, default="new").order == ("new", "b", "c", "a")
+
+
+def test_an_expert_that_the_router_does_not_know_comes_last_and_is_never_drawn() -> None:
+    standings = {"new": Standing()} | UP
+    assert decided(standings=standings).order == ("b", "c", "a", "new")
+    drawn = {decided(standings=standings, explore=1.0, chance=number / 100).expert for number in range(100)}
+    assert drawn == {"a", "b", "c"}
+    alone = decided(standings={"new": Standing(), "b": DOWN})
+    assert (alone.order, alone.reason, alone.propensities["new"]) == (("new", "b"), "next", 1.0)
+
+
+def test_an_expert_that_the_gateway_does_not_know_is_left_out() -> None:
+    decision = decided(standings={"a": Standing()})
+    assert (decision.order, decision.reason, decision.excluded) == (("a",), "next", {"b": "absent", "c": "absent"})
+
+
+def test_a_conversation_stays_unless_another_expert_is_better_by_more_than_the_gain() -> None:
+    kept = decided(held="a", leave_gain=0.3)
+    assert (kept.order, kept.reason, kept.propensities) == (("a", "b", "c"), "kept", {"a": 1.0, "b": 0.0, "c": 0.0})
+    left = decided(held="a", leave_gain=0.29)
+    assert (left.order, left.reason) == (("b", "c", "a"), "router")
+
+
+def test_the_gain_is_that_of_the_best_who_can_answer() -> None:
+    assert decided(held="a", leave_gain=0.2, standings=UP | {"b": DOWN}).reason == "kept"
+
+
+def test_a_conversation_leaves_an_expert_that_cannot_answer() -> None:
+    assert decided(held="c", standings=UP | {"c": DOWN}).order == ("b", "a", "c")
+    assert decided(held="gone").order == ("b", "c", "a")
+
+
+def test_a_conversation_stays_where_the_router_cannot_judge() -> None:
+    for opinion in (FAR, None):
+        assert (decided(opinion, held="c", leave_gain=0.0).order[0], decided(opinion, held="c").reason) == ("c", "kept")
+    assert decided(FAR, held="c", standings=UP | {"c": DOWN}).reason == "far"
+
+
+def test_conversations_may_be_switched_off_and_a_first_turn_has_no_expert_yet() -> None:
+    assert decided(held="a", keep_conversations=False).reason == "router"
+    assert decided(held="a", request=asked(is_first_turn=True)).reason == "router"
+
+
+def test_lots_are_drawn_below_the_share_and_evenly() -> None:
+    assert decided(explore=0.3, chance=0.0).order == ("b", "c", "a")
+    assert decided(explore=0.3, chance=0.15).order == ("c", "b", "a")
+    assert decided(explore=0.3, chance=0.29).order == ("a", "b", "c")
+    assert decided(explore=0.3, chance=0.29).reason == "explored"
+    router = decided(explore=0.3, chance=0.3)
+    assert (router.order, router.reason) == (("b", "c", "a"), "router")
+    assert router.propensities == pytest.approx({"a": 0.1, "b": 0.8, "c": 0.1})
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"held": "a"},
+        {"held": "gone"},
+        {"opinion": FAR},
+        {"opinion": None},
+        {"standings": {"a": DOWN, "b": DOWN}},
+        {"standings": {"a": UP["a"]}},
+    ],
+)
+def test_no_lots_are_drawn_in_a_conversation_nor_where_the_router_cannot_judge_nor_where_there_is_no_choice(
+    settings: dict[str, Any],
+) -> None:
+    decision = decided(explore=1.0, **settings)
+    assert decision.reason != "explored"
+    assert decision.propensities[decision.order[0]] == 1.0
+
+
+def test_a_tiny_share_and_a_chance_just_below_the_share_do_not_leave_the_list() -> None:
+    assert decided(explore=5e-324, chance=0.5).reason == "router"
+    for share in (0.1, 0.7, 1.0 / 3.0):
+        below = share - 1e-17 if share - 1e-17 < share else share * (1 - 2**-53)
+        assert decided(explore=share, chance=below).expert == "a"
+
+
+def test_a_named_expert_is_asked_alone() -> None:
+    assert decide_named("a", asked(), UP) == Decision(("a",), "named", {}, {"a": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("standing", "why", "order"),
+    [
+        (DOWN, "down", ("a",)),
+        (BUSY, "rate", ("a",)),
+        (Standing(context=1), "context", ("a",)),
+        (Standing(capabilities=frozenset()), "vision", ()),
+    ],
+)
+def test_a_named_expert_is_tried_unless_it_is_unable(standing: Standing, why: str, order: tuple[str, ...]) -> None:
+    decision = decide_named("a", asked(tokens_in=5, needs=frozenset({"vision"})), {"a": standing})
+    assert (decision.order, decision.excluded) == (order, {"a": why})
+
+
+def test_a_name_that_nobody_has_is_nobody() -> None:
+    assert decide_named("x", asked(), UP) == Decision((), "named", {"x": "absent"}, {"x": 0.0})
+
+
+NAMES = ["a", "b", "c", "d", "e"]
+ABILITIES = st.frozensets(st.sampled_from(["tools", "vision", "json"]))
+STANDINGS = st.dictionaries(
+    st.sampled_from([*NAMES, "new"]),
+    st.builds(Standing, st.booleans(), st.booleans(), st.none() | st.integers(0, 20), st.none() | ABILITIES),
+)
+
+
+@st.composite
+def opinions(draw: st.DrawFn) -> Opinion | None:
+    experts = tuple(draw(st.lists(st.sampled_from(NAMES), unique=True, min_size=1)))
+    posterior = draw(st.lists(st.floats(0, 1), min_size=len(experts), max_size=len(experts)))
+    return draw(st.sampled_from([None, Opinion(experts, tuple(posterior), is_far=draw(st.booleans()))]))
+
+
+REQUESTS = st.builds(
+    asked, needs=ABILITIES, tokens_in=st.integers(0, 20), tokens_out=st.none() | st.integers(0, 9), is_first_turn=st.booleans()
+)
+RULES = st.builds(PolicyRules, explore=st.sampled_from([0.0, 0.05, 0.5, 1.0]), leave_gain=st.floats(0, 1), keep_conversations=st.booleans())
+SOMEBODY = st.sampled_from([*NAMES, "new"])
+
+
+def can_ever(standing: Standing, request: Asked) -> bool:
+    is_able = standing.capabilities is None or not request.needs - standing.capabilities
+    return is_able and (standing.context is None or request.tokens_in + (request.tokens_out or 0) <= standing.context)
+
+
+@given(opinions(), REQUESTS, STANDINGS, RULES, SOMEBODY, st.none() | SOMEBODY, st.floats(0, 1, exclude_max=True))
+def test_whatever_comes_only_those_are_asked_who_can_answer_each_once(
+    opinion: Opinion | None,
+    request: Asked,
+    standings: dict[str, Standing],
+    rules: PolicyRules,
+    default: str,
+    held: str | None,
+    chance: float,
+) -> None:
+    decision = decide(opinion, request, standings, rules, default, held, lambda: chance)
+    able = {name for name, standing in standings.items() if can_ever(standing, request)}
+    well = {name for name in able if standings[name].is_up and standings[name].has_room}
+    assert set(decision.order[: len(well)]) == well
+    assert sorted(decision.order) == sorted(able)
+    assert decision.reason in REASONS
+    assert set(decision.excluded) == ({*standings, *(opinion.experts if opinion else ())} - well)
+    assert {name for name, share in decision.propensities.items() if share > 0} <= set(decision.order)
+    assert sum(decision.propensities.values()) == pytest.approx(1.0 if decision.order else 0.0)
+    assert not decision.order or decision.propensities[decision.order[0]] > 0
+
+
+@given(opinions(), REQUESTS, STANDINGS, RULES, SOMEBODY, st.none() | SOMEBODY)
+def test_the_first_is_the_first_as_often_as_its_propensity_says(
+    opinion: Opinion | None, request: Asked, standings: dict[str, Standing], rules: PolicyRules, default: str, held: str | None
+) -> None:
+    draws = 600
+    decisions = [decide(opinion, request, standings, rules, default, held, lambda at=at: (at + 0.5) / draws) for at in range(draws)]
+    assert all(decision.propensities == decisions[0].propensities for decision in decisions)
+    firsts = Counter(decision.expert for decision in decisions)
+    for name, propensity in decisions[0].propensities.items():
+        # a grid of draws misses each of the at most six borders by one at most
+        assert firsts[name] / draws == pytest.approx(propensity, abs=2 / draws)

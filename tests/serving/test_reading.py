@@ -1,0 +1,312 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mildroute.serving.asked import Asked
+from mildroute.serving.conversations import named_conversation
+from mildroute.serving.reading import RequestError, read_request
+from tests.serving.test_json_members import ANY_JSON
+
+PATHS = ["chat/completions", "completions", "responses", "embeddings"]
+HI = [{"role": "user", "content": "Hi"}]
+
+
+def body_of(**fields: Any) -> bytes:
+    return json.dumps({"model": "mildroute", "messages": HI} | fields).encode()
+
+
+def refused(body: bytes, path: str = "chat/completions") -> RequestError:
+    with pytest.raises(RequestError) as caught:
+        read_request(path, body)
+    assert caught.value.status == 400
+    return caught.value
+
+
+def outcome(path: str, body: bytes) -> Asked | RequestError:
+    try:
+        return read_request(path, body)
+    except RequestError as error:
+        return error
+
+
+def test_a_chat_is_read() -> None:
+    body = body_of(stream=True, max_tokens=7, tools=[{"type": "function"}], response_format={"type": "json_object"})
+    asked = read_request("chat/completions", body)
+    assert (asked.path, asked.model, asked.text, asked.body) == ("chat/completions", "mildroute", "Hi", body)
+    assert (asked.is_stream, asked.tokens_out, asked.needs) == (True, 7, {"tools", "json"})
+    # 2 characters of the message, 22 of the tools, 23 of the format
+    assert asked.tokens_in == 12
+
+
+@given(
+    st.lists(st.tuples(st.text().filter(lambda name: name.lower() != "model"), ANY_JSON), max_size=4, unique_by=lambda field: field[0]),
+    st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=20),
+    st.sampled_from([None, 1, "\t"]),
+    st.booleans(),
+    st.integers(0, 4),
+)
+def test_only_the_model_is_replaced_wherever_it_stands_and_in_whatever_letters(
+    others: list[tuple[str, Any]], model: str, indent: Any, is_ascii: bool, place: int
+) -> None:
+    fields = [field for field in others if field[0] not in ("prompt", "stream")]
+    fields.insert(place, ("model", model))
+    body = json.dumps(dict(fields), indent=indent, ensure_ascii=is_ascii).encode()
+    asked = read_request("completions", body)
+    start, end = asked.model_at
+    assert json.loads(body[start:end]) == asked.model == model
+    changed = asked.body_for("small-ü")
+    assert json.loads(changed) == dict(fields) | {"model": "small-ü"}
+    assert changed[:start] == body[:start]
+    assert body.endswith(body[end:])
+
+
+def test_a_model_in_escapes_behind_wide_letters_is_found() -> None:
+    body = '{ "user" : "Grüße, 世界 🙂" , "mod\\u0065l" :\n"mild\\u0072oute" ,"x":"é"}'.encode()
+    asked = read_request("completions", body)
+    assert asked.model == "mildroute"
+    assert asked.body_for("s").decode() == '{ "user" : "Grüße, 世界 🙂" , "mod\\u0065l" :\n"s" ,"x":"é"}'
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"", "JSON object"),
+        (b"   ", "JSON object"),
+        (b"[]", "JSON object"),
+        (b'"model"', "JSON object"),
+        (b"null", "JSON object"),
+        (b"\xef\xbb\xbf{}", "byte order mark"),
+        (b'\xff\xfe{\x00"\x00', "UTF-8"),
+        (b'{"model":"m\xff"}', "wrong byte at 11"),
+        (b'{"model":"\xed\xa0\x80"}', "UTF-8"),
+        (b'{"model":"m"', "error at character 12"),
+        (b'{"model":"m"}}', "more behind character 13"),
+        (b'{"model":"m"} {}', "more behind"),
+        (b'{"model":"m","x":NaN}', "NaN"),
+        (b'{"model":"m","x":[-Infinity]}', "NaN"),
+        (b'{"model":"m","x":"\n"}', "control character"),
+        (b"{'model':'m'}", "error at character 1"),
+        (b'{"model":"m","x":' + b"[" * 200_000, "nested"),
+        (b'{"model":"m","x":' + b'{"a":' * 200_000, "nested"),
+        (b'{"model":"m","x":' + b"9" * 5000 + b"}", "too many digits"),
+    ],
+)
+def test_what_is_no_json_object_is_refused(body: bytes, words: str) -> None:
+    error = refused(body)
+    assert words in error.message
+    assert error.param is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{}",
+        b'{"model":null}',
+        b'{"model":7}',
+        b'{"model":["m"]}',
+        b'{"model":""}',
+        b'{"model":"a\\nb"}',
+        b'{"model":"\\ud800"}',
+        b'{"model":"' + b"m" * 257 + b'"}',
+        b'{"model":"m","model":"n"}',
+        b'{"model":"m","mod\\u0065l":"n"}',
+        b'{"model":"m","Model":"n"}',
+        b'{"MODEL":"m"}',
+        b'{"messages":{"model":"m"}}',
+    ],
+)
+def test_a_model_that_cannot_be_replaced_for_sure_is_refused(body: bytes) -> None:
+    assert refused(body).param == "model"
+
+
+def test_a_field_that_is_given_twice_is_refused_and_named_if_it_can_be() -> None:
+    assert refused(b'{"model":"m","stream":true,"stream":false}').param == "stream"
+    assert refused(b'{"model":"m","\\ud800":1,"\\ud800":2}').param == "a field"
+    assert refused(b'{"model":"m","' + b"x" * 65 + b'":1,"' + b"x" * 65 + b'":2}').param == "a field"
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "param"),
+    [
+        ("chat/completions", {"messages": None}, "messages"),
+        ("chat/completions", {"messages": "Hi"}, "messages"),
+        ("chat/completions", {"messages": {}}, "messages"),
+        ("chat/completions", {"messages": []}, "messages"),
+        ("chat/completions", {"messages": [HI[0], "Hi"]}, "messages[1]"),
+        ("chat/completions", {"stream": "true"}, "stream"),
+        ("chat/completions", {"stream": 1}, "stream"),
+        ("completions", {"prompt": 7}, "prompt"),
+        ("completions", {"prompt": {"a": 1}}, "prompt"),
+        ("responses", {"input": True}, "input"),
+        ("responses", {"input": ["Hi"]}, "input[0]"),
+        ("embeddings", {"input": 1.5}, "input"),
+    ],
+)
+def test_a_field_that_is_read_must_have_its_type(path: str, fields: dict[str, Any], param: str) -> None:
+    error = refused(body_of(**fields), path)
+    assert error.param == param
+    assert error.message.startswith(f"{param} must ")
+
+
+def test_a_message_never_shows_what_the_client_sent() -> None:
+    secret = b"sk-very-secret"
+    for body in (
+        secret,
+        b'{"model":"' + secret + b'\\n"}',
+        b'{"model":["' + secret + b'"]}',
+        b'{"model":"m","stream":"' + secret + b'"}',
+        b"{" + secret,
+    ):
+        assert "secret" not in refused(body).message
+
+
+def test_a_path_that_is_not_served_is_not_found() -> None:
+    with pytest.raises(RequestError) as caught:
+        read_request("audio/speech", body_of())
+    assert caught.value.status == 404
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "text"),
+    [
+        ("completions", {"prompt": "Once"}, "Once"),
+        ("completions", {"prompt": ["Once", "upon"]}, "Once\nupon"),
+        ("completions", {"prompt": [1, 2]}, ""),
+        ("completions", {}, ""),
+        ("responses", {"input": "Hi"}, "Hi"),
+        ("responses", {"input": [{"role": "user", "content": [{"type": "input_text", "text": "Hi"}]}], "instructions": "Be brief."}, "Hi"),
+        ("responses", {}, ""),
+        ("embeddings", {"input": ["a", "b"]}, "a\nb"),
+    ],
+)
+def test_the_text_stands_elsewhere_in_every_api(path: str, fields: dict[str, Any], text: str) -> None:
+    assert read_request(path, body_of(**fields)).text == text
+
+
+def test_halves_of_letters_do_not_reach_the_router() -> None:
+    asked = read_request("completions", b'{"model":"m","prompt":"a\\ud800b \xc3\xbc"}')
+    assert asked.text == "a?b ü"
+
+
+@pytest.mark.parametrize(
+    ("fields", "needs"),
+    [
+        ({}, set()),
+        ({"tools": []}, set()),
+        ({"tools": [{}], "tool_choice": "none"}, {"tools"}),
+        ({"functions": [{}]}, {"tools"}),
+        ({"response_format": {"type": "text"}}, set()),
+        ({"response_format": {"type": "json_schema", "json_schema": {}}}, {"json"}),
+        ({"text": {"format": {"type": "json_object"}}}, {"json"}),
+        ({"response_format": "json_object", "text": ["format"]}, set()),
+        ({"response_format": {"type": ["json_object"]}}, set()),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, {"vision"}),
+    ],
+)
+def test_needs_are_read_from_the_fields_that_tell_them(fields: dict[str, Any], needs: set[str]) -> None:
+    assert read_request("chat/completions", body_of(**fields)).needs == needs
+
+
+@pytest.mark.parametrize(
+    ("fields", "most"),
+    [
+        ({"max_tokens": 5}, 5),
+        ({"max_completion_tokens": 6, "max_tokens": 5}, 6),
+        ({"max_output_tokens": 7}, 7),
+        ({"max_tokens": None}, None),
+        ({"max_tokens": True}, None),
+        ({"max_tokens": -1}, None),
+        ({"max_tokens": "5"}, None),
+    ],
+)
+def test_the_most_tokens_of_the_answer_are_read_under_each_name(fields: dict[str, Any], most: int | None) -> None:
+    assert read_request("chat/completions", body_of(**fields)).tokens_out == most
+
+
+def conversation_of(salt: str = "", path: str = "chat/completions", **fields: Any) -> tuple[str | None, bool]:
+    asked = read_request(path, body_of(**fields), salt)
+    return asked.conversation, asked.is_first_turn
+
+
+def test_the_turns_of_a_conversation_have_one_digest_and_the_first_is_known() -> None:
+    more = [*HI, {"role": "assistant", "content": "Hello!"}, {"role": "user", "content": "Bye"}]
+    (first, is_first), (second, is_second_first) = conversation_of(), conversation_of(messages=more, temperature=1)
+    assert first == second
+    assert (is_first, is_second_first) == (True, False)
+
+
+def test_other_words_other_system_prompts_other_users_and_other_clients_are_other_conversations() -> None:
+    system = [{"role": "system", "content": "Be brief."}, *HI]
+    digests = [
+        conversation_of(),
+        conversation_of("team-a"),
+        conversation_of(user="u1"),
+        conversation_of(messages=system),
+        conversation_of(messages=[{"role": "user", "content": "Ho"}]),
+        conversation_of(path="responses", input="Hi", instructions="Be brief."),
+        conversation_of(path="responses", input="Ho"),
+    ]
+    assert len({digest for digest, _ in digests}) == len(digests)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"metadata": {"conversation_id": "c1"}, "conversation": "c2", "previous_response_id": "c3"},
+        {"conversation": "c1", "previous_response_id": "c3"},
+        {"conversation": {"id": "c1"}},
+        {"previous_response_id": "c1"},
+        {"metadata": {"conversation_id": 7}, "conversation": {"id": ""}, "previous_response_id": "c1"},
+    ],
+)
+def test_a_name_of_the_conversation_goes_before_its_words(fields: dict[str, Any]) -> None:
+    assert conversation_of("team-a", "responses", input="Hi", **fields) == (named_conversation("c1", "team-a"), False)
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("completions", {"prompt": "Hi", "metadata": {"conversation_id": "c1"}}),
+        ("embeddings", {"input": "Hi"}),
+        ("chat/completions", {"messages": [{"role": "system", "content": "Write a poem."}]}),
+        ("responses", {}),
+    ],
+)
+def test_some_requests_belong_to_no_conversation(path: str, fields: dict[str, Any]) -> None:
+    assert conversation_of(path=path, **fields) == (None, True)
+
+
+@given(st.sampled_from(PATHS), st.binary(max_size=60))
+def test_no_bytes_break_it(path: str, body: bytes) -> None:
+    with pytest.raises(RequestError):
+        read_request(path, body)
+
+
+KNOWN = ["messages", "input", "prompt", "tools", "functions", "response_format", "text", "stream", "metadata", "conversation", "user"]
+KNOWN += ["previous_response_id", "instructions", "max_tokens", "max_output_tokens"]
+WORDS = st.sampled_from(
+    ["role", "content", "type", "text", "output", "image_url", "url", "tool_calls", "function", "arguments", "user", "assistant"]
+)
+NEAR_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(st.characters(exclude_categories=[]), max_size=5) | WORDS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=5),
+    max_leaves=20,
+)
+
+
+@given(st.sampled_from(PATHS), st.dictionaries(st.sampled_from(KNOWN), NEAR_JSON, max_size=6), st.lists(NEAR_JSON, max_size=3))
+def test_no_json_breaks_it(path: str, fields: dict[str, Any], messages: list[Any]) -> None:
+    body = json.dumps({"model": "m", "messages": messages} | fields).encode()
+    asked = outcome(path, body)
+    if isinstance(asked, RequestError):
+        assert asked.status == 400
+        assert asked.param is not None
+    else:
+        asked.text.encode()
+        assert asked.tokens_in >= 0
+        assert json.loads(asked.body_for("n")) == json.loads(body) | {"model": "n"}
