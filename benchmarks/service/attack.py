@@ -48,4 +48,5 @@ class Target(NamedTuple):
 def partial(attacks: Iterable[Attack], cut: float) -> Iterator[Attack]:
     """The same, broken off."""
     for attack in attacks:
-        yield Attack(f"cut: {attack.name}", attack.data[: int(len(attack.data) * cut)], most=attack.most)
+        allowed = ANY | (attack.allowed & {100})  # who asks whether to go on is told so, and then waited for in vain
+        yield Attack(f"cut: {attack.name}", attack.data[: int(len(attack.data) * cut)], allowed, attack.most)

@@ -37,7 +37,11 @@ _STYLE: dict[Any, Any] = {
     "axes.spines.right": False,
 }
 _APART = 0.25
-"""Share of the picture's width that two experts with a name lie apart, so that names do not overlap."""
+"""Share of the picture's width that two experts with long names lie apart, so that the names do not overlap."""
+_MARGIN, _LETTER = 0.03, 0.0095
+"""Shares of the width: between a name and the next point, and of a letter."""
+_ABOVE, _NAMES = 0.08, 12
+"""Share of the height that lets one name stand above another; names that are written at most."""
 
 
 def frontier_svg(frontier: Frontier, chosen: Point | None = None, *, size: tuple[float, float] = (7.4, 4.4)) -> str:
@@ -99,9 +103,9 @@ def _draw_singles(axes: Axes, frontier: Frontier, *, narrow: bool) -> None:
     axes.plot([m.dollars_per_1000 for m in mixes], [m.score for m in mixes], ":", color=_OTHER, linewidth=1.2, label="random mix")
     x, y = [p.dollars_per_1000 for p in frontier.singles], [p.score for p in frontier.singles]
     axes.plot(x, y, "o", color=_OTHER, markersize=6, label="single experts")
-    for point in _apart(convex_hull(frontier.singles)):
+    for point in _apart(frontier.singles):
         axes.annotate(
-            _shortened(point.name.rpartition("/")[2], 14 if narrow else 26),
+            _shortened(_name(point), 14 if narrow else 26),
             (point.dollars_per_1000, point.score),
             textcoords="offset points",
             xytext=(6, -10),
@@ -111,14 +115,32 @@ def _draw_singles(axes: Axes, frontier: Frontier, *, narrow: bool) -> None:
         )
 
 
-def _apart(hull: Sequence[Point]) -> list[Point]:
-    """From the best expert down, those far enough from the last one that was kept."""
-    places = np.log(np.maximum([point.dollars_per_1000 for point in hull], 1e-12))
-    kept = [len(hull) - 1]
-    for place in range(len(hull) - 2, -1, -1):
-        if places[kept[-1]] - places[place] > _APART * (places[-1] - places[0]):
-            kept.append(place)
-    return [hull[place] for place in kept]
+def _apart(singles: Sequence[Point]) -> list[Point]:
+    """Those whose names have room: first the experts that a mix would use, from the best one down, then the others."""
+    hull = convex_hull(singles)[::-1]
+    rest = sorted((point for point in singles if point not in hull), key=lambda point: -point.score)
+    width = max(float(np.ptp([_place(point) for point in singles])), 1e-12)
+    height = max(float(np.ptp([point.score for point in singles])), 1e-12)
+    kept: list[Point] = []
+    for point in (*hull, *rest):
+        if all(_have_room(point, other, width, height) for other in kept):
+            kept.append(point)
+    return kept[:_NAMES]
+
+
+def _have_room(one: Point, other: Point, width: float, height: float) -> bool:
+    """Whether two names do not overlap; a name stands to the right of its point."""
+    left, right = sorted((one, other), key=_place)
+    letters = min(_APART, _MARGIN + _LETTER * len(_name(left)))
+    return _place(right) - _place(left) > letters * width or abs(one.score - other.score) > _ABOVE * height
+
+
+def _place(point: Point) -> float:
+    return float(np.log(max(point.dollars_per_1000, 1e-12)))
+
+
+def _name(point: Point) -> str:
+    return point.name.rpartition("/")[2]
 
 
 def _bars(point: Point) -> dict[str, Any]:
