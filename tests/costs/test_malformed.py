@@ -121,7 +121,7 @@ def repeated_row(columns: Columns, draw: Draw) -> None:
 
 def repeated_id(columns: Columns, draw: Draw) -> None:
     repeated_row(columns, draw)
-    columns["input"][-1] += "!"
+    columns["input"][-1] = f"{columns['input'][-1]}!"  # damaged before, it may be none
 
 
 def bad_name(columns: Columns, draw: Draw) -> None:
