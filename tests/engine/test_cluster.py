@@ -55,6 +55,7 @@ def test_a_local_ray_gives_the_same_bits_as_one_process(tmp_path: Path) -> None:
     assert stores[0].read() == stores[1].read()
 
 
+@pytest.mark.slow
 def test_several_nodes_share_the_work_and_give_the_same_bits(two_nodes: Any, tmp_path: Path) -> None:
     def node_of(cell: Cell) -> str:
         run_cell(cell)

@@ -128,6 +128,7 @@ def test_networks_and_methods_that_do_not_exist_are_refused(folders: Folders) ->
         run_cell(replace(network_cell(), data=Data("toy", features="raw")), folders)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning", "ignore::FutureWarning")
 def test_one_process_and_ray_train_the_same_network_to_the_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray")

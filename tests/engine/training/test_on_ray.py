@@ -70,6 +70,7 @@ def test_a_killed_worker_comes_back_from_the_checkpoint(tmp_path: Path) -> None:
     assert found.objective == pytest.approx(train(shards, PLAN).objective, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_network_is_trained_by_two_workers_on_unequal_shares(tmp_path: Path) -> None:
     shards = write(tmp_path / "shards", *rows(2000), files=3, group=1000)
     plan = NetworkPlan(hidden=(8,), epochs=3, batch_size=50, learning_rate=0.01)
