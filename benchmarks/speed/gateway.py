@@ -156,6 +156,7 @@ def litellm_proxy(folder: Path, python: Path) -> Iterator[int]:
     (folder / "config.yaml").write_text(LITELLM)
     port = free_port()
     command = [str(python.parent / "litellm"), "--config", "config.yaml", "--host", "127.0.0.1", "--port", str(port)]
+    os.environ |= {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true"}  # on loopback
     with process(command, port, folder, "/health/liveliness"):
         yield port
 
