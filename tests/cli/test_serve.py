@@ -18,6 +18,8 @@ import pytest
 from mildroute.encoders.text_router import TextRouter
 from mildroute.routers.artifact import save
 from mildroute.routers.named_costs import named_costs
+from mildroute.serving.assembly import assemble
+from mildroute.serving.settings import Settings
 from tests.experts.hostile_server import HostileServer, says
 
 SUMS = [f"add {place} and {place + 1}" for place in range(40)]
@@ -130,3 +132,9 @@ def test_a_port_that_is_taken_is_said_before_the_router_is_loaded(tmp_path: Path
         result = mildroute("serve", str(tmp_path / "no router"), "--experts", "no experts", "--port", port)
     assert result.exit_code == 2
     assert f"must be able to listen on 127.0.0.1 at port {port}, got: Address already in use; give --port or --host." in result.stderr
+
+
+def test_an_expert_that_only_the_router_knows_is_told_at_the_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    parts = assemble(fitted(tmp_path / "router", ("small", "huge")), experts_file(tmp_path, "http://127.0.0.1:9/v1"), Settings())
+    parts.holder.close()
+    assert caplog.messages == ["experts.yaml lacks huge, whom the router knows: they are never asked"]

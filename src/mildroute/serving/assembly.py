@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from mildroute.serving.spans import Spans, otlp_provider
 from mildroute.serving.telemetry import Telemetry
 
 __all__ = ["assemble"]
+
+_LOG = logging.getLogger(__name__)
 
 
 def assemble(router: str | Path, experts: str | Path, settings: Settings, *, traces: bool = False) -> Parts:
@@ -45,6 +48,9 @@ def assemble(router: str | Path, experts: str | Path, settings: Settings, *, tra
     names = frozenset(spec.name for spec in file.experts)
 
     def changed(brain: Brain) -> None:
+        unknown = [name for name in brain.experts if name not in names]
+        if unknown:
+            _LOG.warning("%s lacks %s, whom the router knows: they are never asked", file.path.name, ", ".join(unknown))
         brain.queue.batches = telemetry.batch
         telemetry.watch(queue=lambda: holder.brain.queue.waiting)
         telemetry.loaded(brain.digest, sorted(names), Drift(brain.experts, brain.reference), baseline=settings.baseline or _dearest(file))
