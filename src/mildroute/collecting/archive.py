@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from mildroute.collecting.entries import ANSWERS, ASKED, SCHEMAS, VERDICTS, Entry, written
@@ -165,11 +166,8 @@ class Archive:
 
     def entries(self, kind: str, columns: list[str] | None = None) -> Iterator[dict[str, Any]]:
         """All entries of a kind as plain rows, in the order in which they were written; those of a journal only once it is a part."""
-        for path in sorted((self.folder / kind).glob("*.parquet")):
-            for batch in pq.ParquetFile(path).iter_batches(
-                batch_size=_RUN if columns and "text" not in columns else _RUN_OF_TEXTS, columns=columns
-            ):
-                yield from batch.to_pylist()
+        for batch in self._batches(kind, columns):
+            yield from batch.to_pylist()
 
     def known(self, versions: dict[str, str], judge: tuple[str, str]) -> Known:
         """What is there already for experts in these versions and a judge (its name and version)."""
@@ -189,9 +187,14 @@ class Archive:
 
     def spent(self) -> float:
         """Dollars of answers and verdicts, and of calls whose answers were lost in a kill, at their upper bound."""
-        return dollars_in(
-            self.entries(ANSWERS, ["dollars", "doubtful_dollars"]), self.entries(VERDICTS, ["dollars"]), self.entries(ASKED, ["worst"])
-        )
+        charged = {ANSWERS: ["dollars", "doubtful_dollars"], VERDICTS: ["dollars"], ASKED: ["worst"]}
+        batches = (batch for kind, names in charged.items() for batch in self._batches(kind, names))
+        return float(sum(pc.sum(column).as_py() or 0.0 for batch in batches for column in batch.columns))
+
+    def _batches(self, kind: str, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
+        has_texts = columns is None or "text" in columns
+        for path in sorted((self.folder / kind).glob("*.parquet")):
+            yield from pq.ParquetFile(path).iter_batches(_RUN_OF_TEXTS if has_texts else _RUN, columns=columns)
 
     def _make_parts(self, path: Path, rows: dict[str, list[Row]]) -> None:
         """A part for each kind, named after the journal: made twice, it is the same part."""

@@ -9,7 +9,7 @@ from mildroute.collecting.archive import Archive, Known
 from mildroute.collecting.entries import ANSWERS
 from mildroute.collecting.queries import digest_of
 from mildroute.collecting.runner import everyone, worst_dollars
-from mildroute.experts.protocol import Expert, Query
+from mildroute.experts.protocol import Expert, Outlay, Query
 
 __all__ = ["Estimate", "Experience", "estimate_of", "experience_in"]
 
@@ -125,17 +125,18 @@ def _count(counts: list[float], query: Query, digest: str, expert: Expert, known
         return
     counts[1] += 1
     if digest not in known.answered[expert.name]:
-        tokens, dollars = _outlay(expert, query)
         counts[2] += 1
-        counts[3] += tokens
-        counts[4] += dollars
-        counts[5] += worst_dollars(expert, query)
+        for place, amount in enumerate(_outlay(expert, query), start=3):
+            counts[place] += amount
 
 
-def _outlay(expert: Expert, query: Query) -> tuple[float, float]:
-    """Tokens in and dollars of one call, by the expert's own account where it can give one."""
-    told = getattr(expert, "outlay", None)
-    return (len(query.input) / _CHARACTERS_PER_TOKEN, worst_dollars(expert, query)) if told is None else told(query)
+def _outlay(expert: Expert, query: Query) -> Outlay:
+    """By the expert's own account, where it can give one."""
+    told: Callable[[Query], Outlay] | None = getattr(expert, "outlay", None)
+    if told is not None:
+        return told(query)
+    worst = worst_dollars(expert, query)
+    return Outlay(len(query.input) / _CHARACTERS_PER_TOKEN, worst, worst)
 
 
 def _estimate(expert: Expert, counts: list[float], experience: Experience) -> Estimate:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from typing import Any, TypeVar
 
 from mildroute.errors import MissingExtraError
 
-__all__ = ["connected", "load_ray", "on_cluster"]
+__all__ = ["connected", "load_ray", "on_cluster", "quiet_data"]
 
 _Found = TypeVar("_Found")
 _AHEAD = 2
@@ -75,6 +76,36 @@ def connected(processors: int | None = None, *, store_bytes: int | None = None) 
         yield ray
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def quiet_data(**settings: Any) -> Iterator[None]:
+    """Ray Data without bars and reports beside our own: what goes wrong is raised, and it would log that as well, with all of its frames.
+
+    Args:
+        settings: Further settings of its ``DataContext`` while this lasts.
+
+    Example:
+        >>> quiet_data.__name__
+        'quiet_data'
+    """
+    from ray import data
+
+    context, wanted = data.DataContext.get_current(), {"enable_progress_bars": False, **settings}
+    levels = {"ray": logging.ERROR, "ray.data": logging.CRITICAL}
+    before = {name: getattr(context, name) for name in wanted}, {name: logging.getLogger(name).level for name in levels}
+    _set_data(context, wanted, levels)
+    try:
+        yield
+    finally:
+        _set_data(context, *before)
+
+
+def _set_data(context: Any, settings: dict[str, Any], levels: dict[str, int]) -> None:
+    for name, value in settings.items():
+        setattr(context, name, value)
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
 
 
 def on_cluster(call: Callable[..., _Found], arguments: Sequence[tuple[Any, ...]], *, processors: int | None = None) -> Iterator[_Found]:

@@ -5,7 +5,6 @@ Only names and row numbers go through Ray. A shard of an actor that dies is made
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ import pyarrow as pa
 from mildroute.embedding.job import Runner
 from mildroute.embedding.pace import Pace
 from mildroute.embedding.shard import Made, Part, Work, make_shard
-from mildroute.engine.cluster import connected
+from mildroute.engine.cluster import connected, quiet_data
 from mildroute.errors import MildrouteError
 
 __all__ = ["ShardMaker", "on_ray"]
@@ -81,11 +80,6 @@ def on_ray(workers: int) -> Runner:
 def _rows(ray: Any, work: Work, parts: Sequence[Part], workers: int) -> Iterator[dict[str, Any]]:
     from ray import data
 
-    # What goes wrong is raised; Ray Data would log it as well, with all of its own frames.
-    for name, level in (("ray", logging.ERROR), ("ray.data", logging.CRITICAL)):
-        logging.getLogger(name).setLevel(level)
-    context = data.DataContext.get_current()
-    context.enable_progress_bars = False
     blocks = [pa.table({"start": [part.start], "stop": [part.stop]}) for part in parts]
     results = data.from_arrow(blocks).map_batches(
         ShardMaker,
@@ -96,7 +90,8 @@ def _rows(ray: Any, work: Work, parts: Sequence[Part], workers: int) -> Iterator
         max_task_retries=_RETRIES,
     )
     try:
-        yield from results.iter_rows()
+        with quiet_data():
+            yield from results.iter_rows()
     except ray.exceptions.RayError as failed:
         cause = _innermost(failed)
         said = f"{type(cause).__name__}: {cause}"[:300]

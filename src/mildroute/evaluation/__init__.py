@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 from mildroute.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from mildroute.evaluation.assessment import Assessment, assess
     from mildroute.evaluation.comparison import Comparison, ComparisonRow, compare, default_routers
     from mildroute.evaluation.evaluate import Evaluation, evaluate_choice
+    from mildroute.evaluation.fitting import Fitted, Target, fit_table
     from mildroute.evaluation.frontier import Frontier, frontier_of, oracle_point, random_mix, single_points
     from mildroute.evaluation.hull import Point, aiq, convex_hull, interpolate
     from mildroute.evaluation.intervals import Difference, bootstrap, holm, paired_difference
@@ -20,15 +22,18 @@ if TYPE_CHECKING:
     from mildroute.evaluation.posterior import brier_score, calibration_error, reliability
     from mildroute.evaluation.recall import exactly_one_right_recall, expert_recall, winners, worst_recall
     from mildroute.evaluation.replicates import Interval, Replicates, resample
+    from mildroute.evaluation.report import report_html
     from mildroute.evaluation.saving import Savings, savings
     from mildroute.evaluation.shares import effective_experts, expert_shares, oracle_shares
 
 __all__ = [
+    "Assessment",
     "Comparison",
     "ComparisonRow",
     "Difference",
     "Estimate",
     "Evaluation",
+    "Fitted",
     "Frontier",
     "Interval",
     "Logged",
@@ -36,7 +41,9 @@ __all__ = [
     "Point",
     "Replicates",
     "Savings",
+    "Target",
     "aiq",
+    "assess",
     "best_single",
     "bootstrap",
     "brier_score",
@@ -53,6 +60,7 @@ __all__ = [
     "expert_recall",
     "expert_shares",
     "expert_values",
+    "fit_table",
     "forecast_costs",
     "frontier_of",
     "gap_closed",
@@ -69,6 +77,7 @@ __all__ = [
     "read_logged",
     "regret",
     "reliability",
+    "report_html",
     "resample",
     "savings",
     "single_points",
@@ -80,8 +89,10 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        "assessment": ("Assessment", "assess"),
         "comparison": ("Comparison", "ComparisonRow", "compare", "default_routers"),
         "evaluate": ("Evaluation", "evaluate_choice"),
+        "fitting": ("Fitted", "Target", "fit_table"),
         "frontier": ("Frontier", "frontier_of", "oracle_point", "random_mix", "single_points"),
         "hull": ("Point", "aiq", "convex_hull", "interpolate"),
         "intervals": ("Difference", "bootstrap", "holm", "paired_difference"),
@@ -93,6 +104,7 @@ __getattr__, __dir__ = lazy_names(
         "posterior": ("brier_score", "calibration_error", "reliability"),
         "recall": ("exactly_one_right_recall", "expert_recall", "winners", "worst_recall"),
         "replicates": ("Interval", "Replicates", "resample"),
+        "report": ("report_html",),
         "saving": ("Savings", "savings"),
         "shares": ("effective_experts", "expert_shares", "oracle_shares"),
     },

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mildroute.experts.model_settings import ModelSettings
     from mildroute.experts.people import People
     from mildroute.experts.prompt import Prompt
-    from mildroute.experts.protocol import Answer, Expert, Query
+    from mildroute.experts.protocol import Answer, Expert, Outlay, Query
     from mildroute.experts.recorded import Recorded
     from mildroute.experts.recorder import Recorder
     from mildroute.experts.secret import Secret
@@ -32,6 +32,7 @@ __all__ = [
     "ExpertFile",
     "ExpertSpec",
     "ModelSettings",
+    "Outlay",
     "People",
     "Prompt",
     "Query",
@@ -55,7 +56,7 @@ __getattr__, __dir__ = lazy_names(
         "model_settings": ("ModelSettings",),
         "people": ("People",),
         "prompt": ("Prompt",),
-        "protocol": ("Answer", "Expert", "Query"),
+        "protocol": ("Answer", "Expert", "Outlay", "Query"),
         "recorded": ("Recorded",),
         "recorder": ("Recorder",),
         "secret": ("Secret",),

@@ -11,7 +11,7 @@ from mildroute.errors import ArgumentError
 from mildroute.experts.call_settings import CallSettings
 from mildroute.experts.model_settings import ModelSettings, dollars_of
 from mildroute.experts.outcome import Outcome, outcome_of
-from mildroute.experts.protocol import Answer, Query
+from mildroute.experts.protocol import Answer, Outlay, Query
 from mildroute.experts.reply import Completion
 from mildroute.experts.secret import Secret
 from mildroute.experts.throttle import Throttle
@@ -94,25 +94,22 @@ class Endpoint:
             >>> free.worst_dollars(Query("q1", "Hi"))
             0.0
         """
-        try:
-            once = self.model.worst_dollars(self.model.body(query))
-        except ArgumentError:
-            return 0.0
-        return once * (1 + self.calls.backoff.retries)
+        return self.outlay(query).at_most
 
-    def outlay(self, query: Query) -> tuple[float, float]:
-        """Tokens of the whole prompt, at four characters a token, and dollars of one call whose answer is as long as it may be.
+    def outlay(self, query: Query) -> Outlay:
+        """What asking this query takes: tokens at four characters each, dollars of one call whose answer is as long as it may be.
 
         Example:
             >>> free = Endpoint("small", ModelSettings("http://127.0.0.1:8080/v1", "smollm2"))
-            >>> free.outlay(Query("q1", "Hi"))[1]
+            >>> free.outlay(Query("q1", "Hi")).dollars
             0.0
         """
         try:
-            tokens = len(self.model.body(query)) / _CHARACTERS_PER_TOKEN
+            body = self.model.body(query)
         except ArgumentError:
-            return 0.0, 0.0
-        return tokens, self.model.dollars_for(tokens)
+            return Outlay(0.0, 0.0, 0.0)
+        tokens = len(body) / _CHARACTERS_PER_TOKEN
+        return Outlay(tokens, self.model.dollars_for(tokens), self.model.worst_dollars(body) * (1 + self.calls.backoff.retries))
 
     async def answer(self, batch: Sequence[Query]) -> list[Answer]:
         """One answer for each query, in their order; failures are answers with an error."""

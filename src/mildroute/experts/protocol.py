@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from mildroute.costs.prices import Price
 
-__all__ = ["Answer", "Expert", "Query"]
+__all__ = ["Answer", "Expert", "Outlay", "Query"]
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,24 @@ class Answer:
     error: str = ""
     attempts: int = 1
     doubtful_dollars: float = 0.0
+
+
+class Outlay(NamedTuple):
+    """What asking a query takes, as far as it can be told beforehand; an expert may tell it by a method ``outlay(query)``.
+
+    Args:
+        tokens_in: Tokens of the whole prompt.
+        dollars: Of one call.
+        at_most: Dollars with all the attempts that may be charged.
+
+    Example:
+        >>> Outlay(12.0, 0.001, 0.005).at_most
+        0.005
+    """
+
+    tokens_in: float
+    dollars: float
+    at_most: float
 
 
 @runtime_checkable

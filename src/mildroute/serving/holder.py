@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -86,8 +85,7 @@ class Holder:
             now = _mark(self.folder)
             if now != seen and now is not None:
                 seen = now
-                with contextlib.suppress(MildrouteError):
-                    await self.try_reload()
+                await self.try_reload()
 
     async def try_reload(self) -> bool:
         """Reload the folder, and only report if that fails."""

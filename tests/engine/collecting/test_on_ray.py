@@ -70,6 +70,14 @@ def test_the_cap_holds_over_all_workers(tmp_path: Path) -> None:
         assert len(server.calls) == 5
 
 
+def test_an_expert_that_gives_no_answers_is_left_alone(tmp_path: Path) -> None:
+    with HostileServer([status(400)]) as server:
+        found = run(tmp_path, specs(server, "first"), 60)
+    (tally,) = found.tallies
+    assert tally.state == "gives no answers"
+    assert tally.done == tally.errors < 60
+
+
 def test_an_error_of_a_worker_ends_the_run_at_once_with_its_own_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONLY_HERE_KEY", "sk-only-here-0815")
     with (

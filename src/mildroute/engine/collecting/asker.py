@@ -15,7 +15,7 @@ import pyarrow as pa
 from mildroute.collecting.budget import Budget
 from mildroute.collecting.entries import Entry, written
 from mildroute.collecting.journal import Journal, held
-from mildroute.collecting.runner import STOPPED, Round, ask_all
+from mildroute.collecting.runner import Round, ask_all
 from mildroute.collecting.tally import Tally
 from mildroute.engine.collecting.blocks import read_block
 from mildroute.engine.collecting.remains import Remains, journal_name, journals_of, remains_in
@@ -33,7 +33,7 @@ _LOOK = 0.5
 _DEATHS = 10
 """Deaths of its worker that a block survives: a query that kills whoever reads it must not do so for ever."""
 _COUNTS = {"done": pa.int64(), "errors": pa.int64(), "score": pa.float64(), "dollars": pa.float64(), "calls": pa.int64()}
-_SCHEMA = pa.schema({"expert": pa.string(), **_COUNTS, "is_stopped": pa.bool_(), "failure": pa.string(), "message": pa.string()})
+_SCHEMA = pa.schema({"expert": pa.string(), **_COUNTS, "state": pa.string(), "failure": pa.string(), "message": pa.string()})
 _SYNC = 1.0
 """Seconds of answers that the loss of a whole machine may cost."""
 
@@ -83,6 +83,7 @@ class Asker:
         self._assignment = assignment
         self._loop: asyncio.AbstractEventLoop | None = None
         self._team: tuple[Expert, Judge] | None = None
+        self._failures = 0
 
     def __call__(self, blocks: pa.Table) -> pa.Table:
         """Fill the block whose file the table names, and return its counts, or what is wrong."""
@@ -132,7 +133,10 @@ class Asker:
             with closing(_Notes(path, self._assignment.journals)) as notes:
                 self._loop = self._loop or asyncio.new_event_loop()
                 self._team = self._team or _team(self._assignment)
-                return self._loop.run_until_complete(_fill(self._assignment, self._team, _Attempt(path, notes, remains_in(before))))
+                attempt = _Attempt(path, notes, remains_in(before), self._failures)
+                tally = self._loop.run_until_complete(_fill(self._assignment, self._team, attempt))
+        self._failures = tally.failures
+        return tally
 
 
 class _Notes:
@@ -148,17 +152,19 @@ class _Notes:
 
 @dataclass(frozen=True)
 class _Attempt:
-    """A block, where to write, and what earlier attempts left."""
+    """A block, where to write, what earlier attempts left, and calls without an answer up to here, which a new block does not forgive."""
 
     path: Path
     notes: _Notes
     remains: Remains
+    failures: int
 
 
 async def _fill(assignment: Assignment, team: tuple[Expert, Judge], attempt: _Attempt) -> Tally:
     remains, cells = attempt.remains, read_block(attempt.path)
     queries, known = remains.left(cells, assignment.name)
     tally = remains.tally(cells, assignment.name)
+    tally.failures = attempt.failures
     money = None if assignment.treasury is None else LeasedBudget(_teller(assignment.treasury), attempt.path.name)
     if money is not None:
         await money.begin(remains.dollars)
@@ -231,4 +237,4 @@ def _called_off(path: Path) -> TableError:
 
 
 def _row(tally: Tally) -> dict[str, Any]:
-    return {**{name: getattr(tally, name) for name in ("expert", *_COUNTS)}, "is_stopped": tally.state == STOPPED}
+    return {name: getattr(tally, name) for name in ("expert", *_COUNTS, "state")}

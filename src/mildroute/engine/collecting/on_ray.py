@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager, redirect_stdout
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,9 +16,9 @@ from mildroute import errors
 from mildroute.collecting.estimate import Estimate
 from mildroute.collecting.job import Collected, Job, Work, collect
 from mildroute.collecting.journal import held
-from mildroute.collecting.runner import STOPPED, Progress, empty_cells
+from mildroute.collecting.runner import HOPELESS, STOPPED, Progress, empty_cells
 from mildroute.collecting.tally import Tally
-from mildroute.engine.cluster import connected
+from mildroute.engine.cluster import connected, quiet_data
 from mildroute.engine.collecting.asker import Asker, Assignment
 from mildroute.engine.collecting.blocks import block_size, write_blocks
 from mildroute.engine.collecting.makers import Makers
@@ -122,7 +121,7 @@ def _ask(makers: Makers, workers: int | None, work: Work, progress: Progress | N
     finally:
         asyncio.run(_close(work.round.experts))
     for tally in tallies.values():
-        tally.state = STOPPED if tally.state == STOPPED else "done"
+        tally.state = tally.state if tally.state in (STOPPED, HOPELESS) else "done"
     return list(tallies.values())
 
 
@@ -131,7 +130,7 @@ def _ask_from_all(ray: Any, makers: Makers, workers: int | None, work: Work, tel
     try:
         teams = _teams(work, workers or int(processors))
         share = _LOAD * processors / max(1, sum(team.size for team in teams))
-        with _own_settings(ray.data.DataContext.get_current()):
+        with quiet_data(raise_original_map_exception=True):
             _follow(ray, _datasets(ray, makers, teams, work, min(_LOAD, share)), work.round.tallies, tell)
     finally:
         # Workers that still ask stop by themselves and close their journals.
@@ -236,24 +235,6 @@ def _rows(datasets: Sequence[Any]) -> Generator[dict[str, Any], None, None]:
             yield from batch.to_pylist()
 
 
-@contextmanager
-def _own_settings(context: Any) -> Iterator[None]:
-    """No bars and no reports beside our own, and errors as they are."""
-    wanted = {"enable_progress_bars": False, "raise_original_map_exception": True}
-    before = {name: getattr(context, name) for name in wanted}
-    logger = logging.getLogger("ray.data")
-    level = logger.level
-    for name, value in wanted.items():
-        setattr(context, name, value)
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
-        for name, value in before.items():
-            setattr(context, name, value)
-
-
 def _count(tallies: dict[str, Tally], row: dict[str, Any]) -> None:
     if row["failure"] is not None:
         failure: type[MildrouteError] = getattr(errors, row["failure"], MildrouteError)
@@ -262,8 +243,8 @@ def _count(tallies: dict[str, Tally], row: dict[str, Any]) -> None:
     for name in ("done", "errors", "score", "dollars", "calls"):
         setattr(tally, name, getattr(tally, name) + row[name])
     tally.latest = tally.clock()
-    if row["is_stopped"]:
-        tally.state = STOPPED
+    if row["state"] in (STOPPED, HOPELESS):
+        tally.state = row["state"]
 
 
 async def _close(experts: Sequence[Expert]) -> None:

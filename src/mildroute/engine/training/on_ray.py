@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import tempfile
 from dataclasses import dataclass
 from typing import Any
 
-from mildroute.engine.cluster import connected
+from mildroute.engine.cluster import connected, quiet_data
 from mildroute.engine.training.checkpoints import Progress, read_progress, write_progress
 from mildroute.engine.training.linear_training import train_linear
 from mildroute.engine.training.network_training import train_network
@@ -64,13 +63,10 @@ def train_on_ray(plan: LinearPlan | NetworkPlan, shards: Shards, run: RayRun) ->
         'train_on_ray'
     """
     # A worker trains on one processor and its rows are read on another.
-    with connected(2 * run.workers, store_bytes=run.store_bytes):
-        from ray import data, train
+    with connected(2 * run.workers, store_bytes=run.store_bytes), quiet_data():
+        from ray import train
         from ray.train.torch import TorchTrainer
 
-        context = data.DataContext.get_current()
-        context.enable_progress_bars = False
-        logging.getLogger("ray").setLevel(logging.ERROR)
         trainer = TorchTrainer(
             _work,
             train_loop_config={"plan": plan, "shards": shards, "patience": run.patience},
