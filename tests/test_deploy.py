@@ -36,7 +36,8 @@ def labels_of_metrics() -> dict[str, set[str]]:
     telemetry.answered(RECORD)
     telemetry.answered(RECORD.__class__(**{**vars(RECORD), "shadow": "small"}), added=0.001)
     telemetry.fallback("small", "timeout")
-    telemetry.breaker("small", "open")
+    telemetry.refused(503, "overloaded")
+    telemetry.watch(circuits=lambda: {"small": "open"}, lost=lambda: {"decisions": 1})
     telemetry.batch(4)
     found: dict[str, set[str]] = {"up": set(), "process_resident_memory_bytes": set(), "process_cpu_seconds_total": set()}
     for metric in telemetry.registry.collect():
@@ -178,7 +179,7 @@ def test_the_chart_waits_longer_than_requests_under_way_are_given() -> None:
     from mildroute.serving.settings import FailoverRules
 
     before_stop = 5
-    assert yaml.safe_load((CHART / "values.yaml").read_text())["grace"] > FailoverRules().drain + before_stop
+    assert yaml.safe_load((CHART / "values.yaml").read_text())["grace"] > FailoverRules().notice + FailoverRules().drain + before_stop
 
 
 def test_the_chart_s_experts_can_be_read(tmp_path: Path) -> None:

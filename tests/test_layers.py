@@ -10,7 +10,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "mildroute"
 ROOMS = ["errors", "lazy", "core", "routers", "encoders", "costs", "experts", "judges", "collecting", "embedding"]
-ROOMS += ["evaluation", "deep", "engine", "serving", "integrations", "cli"]
+ROOMS += ["evaluation", "deep", "engine", "serving", "integrations", "cli", "__main__"]
 HOMES = {
     "httptools": {"serving"},
     "httpx": {"experts", "serving"},

@@ -49,13 +49,40 @@ def test_people_see_an_estimate_are_asked_and_get_a_table(pool: HostileServer, m
 
 
 def test_programs_get_counts_and_a_capped_run_says_so(pool: HostileServer, mildroute: Callable[..., Any]) -> None:
-    found = json.loads(
-        mildroute("collect", "queries.jsonl", "--experts", "experts.yaml", "--judge", "exact", "--max-dollars", 2, "--json").stdout
-    )
+    options = ["--experts", "experts.yaml", "--judge", "exact", "--max-dollars", 2, "--json"]
+    refused = mildroute("collect", "queries.jsonl", *options)
+    assert refused.exit_code == 2
+    assert "must be told that it may spend up to" in refused.stderr
+    assert "add --yes" in refused.stderr
+    assert not pool.calls
+    found = json.loads(mildroute("collect", "queries.jsonl", *options, "--yes").stdout)
     assert found["is_capped"]
     assert found["spent"] <= 2
     assert found["empty"] == 24 - sum(expert["done"] for expert in found["experts"])
     assert len(pool.calls) <= 12
+
+
+def test_calls_without_a_price_need_no_consent_in_json(tmp_path: Path, mildroute: Callable[..., Any]) -> None:
+    write_queries(tmp_path, 3, ann="1", bob="2")
+    (tmp_path / "experts.yaml").write_text("experts: {ann: {kind: people, field: ann}, bob: {kind: people, field: bob}}")
+    options = ["--experts", tmp_path / "experts.yaml", "--judge", "exact", "--out", tmp_path / "costs", "--json"]
+    assert json.loads(mildroute("collect", tmp_path / "queries.jsonl", *options).stdout)["empty"] == 0
+
+
+def test_cells_that_were_not_wanted_are_not_called_empty(tmp_path: Path, mildroute: Callable[..., Any]) -> None:
+    write_queries(tmp_path, 30, ann="1", bob="2", cat="3")
+    people = "\n".join(f"  {name}: {{kind: people, field: {name}}}" for name in ("ann", "bob", "cat"))
+    (tmp_path / "experts.yaml").write_text(f"experts:\n{people}\n")
+    options = ["--experts", tmp_path / "experts.yaml", "--judge", "exact", "--out", tmp_path / "costs", "--yes"]
+    said = mildroute("collect", tmp_path / "queries.jsonl", *options, "--experts-per-query", "2").output
+    assert "30 cells were left out" in said
+    assert "empty" not in said
+    for command in ("fit", "compare", "inspect"):
+        refused = mildroute(command, tmp_path / "costs", "--missing", "wrong")
+        assert refused.exit_code == 2
+        assert "collect the rest with --experts-per-query all" in refused.stderr
+    assert "left out" not in mildroute("collect", tmp_path / "queries.jsonl", *options).output
+    assert mildroute("inspect", tmp_path / "costs").exit_code == 0
 
 
 def test_settings_reach_the_judge(pool: HostileServer, mildroute: Callable[..., Any]) -> None:

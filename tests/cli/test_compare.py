@@ -34,6 +34,21 @@ def test_an_unknown_encoder_is_named_with_those_there_are(table: Path, mildroute
     assert "tfidf" in result.stderr
 
 
+def test_routers_of_choice_stand_beside_the_usual_ones(table: Path, mildroute: Callable[..., Any]) -> None:
+    found = json.loads(
+        mildroute("compare", table, "--router", "BestSingleRouter", "--router", "WeightedCrossEntropyRouter", "--json").stdout
+    )
+    assert [row["name"] for row in found["rows"] if row["kind"] == "router"][-2:] == ["BestSingleRouter", "WeightedCrossEntropyRouter"]
+    assert found["default"] == "MildRouter"
+
+
+def test_an_unknown_router_is_named_with_those_there_are(table: Path, mildroute: Callable[..., Any]) -> None:
+    result = mildroute("compare", table, "--router", "vibes")
+    assert result.exit_code == 2
+    assert "KnnRouter" in result.stderr
+    assert "cross-entropy, gap, tdef" in result.stderr
+
+
 def test_what_has_no_value_is_called_none(capsys: pytest.CaptureFixture[str]) -> None:
     """Two experts that are always right: nothing lies between the best single expert and the oracle."""
     names = {"score:small": [1.0] * 100, "score:large": [1.0] * 100}

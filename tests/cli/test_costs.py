@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from serving.records import PLAIN
 
-from mildroute.costs.table import CostTable
 from mildroute.serving.decision_log import DecisionLog
 from mildroute.serving.feedback import Feedback
 from mildroute.serving.settings import LogRules
@@ -36,9 +36,23 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_people_see_estimates_beside_plain_means(log: Path, tmp_path: Path, mildroute: Callable[..., Any]) -> None:
     result = mildroute("costs", "from-log", log, "--out", tmp_path / "table.parquet")
     assert result.exit_code == 0, result.output
-    for words in ("1,500 of 1,500 decisions have a score", "plain mean", "95% interval", "the shadow router would have cost", "no router"):
+    for words in (
+        "1,500 of 1,500 decisions have a score",
+        "plain mean",
+        "95% interval",
+        "the shadow router would have cost",
+        "no other router",
+    ):
         assert words in result.output
-    assert len(CostTable.read(tmp_path / "table.parquet", missing="wrong")) == 1500
+    assert pq.read_metadata(tmp_path / "table.parquet").num_rows == 1500
+
+
+def test_a_router_is_not_fitted_on_a_log(log: Path, tmp_path: Path, mildroute: Callable[..., Any]) -> None:
+    mildroute("costs", "from-log", log, "--out", tmp_path / "table.parquet")
+    for missing in ("refuse", "wrong"):
+        refused = mildroute("fit", tmp_path / "table.parquet", "--missing", missing, "--out", tmp_path / "router")
+        assert refused.exit_code == 2
+        assert "only one expert answered each query; 'mildroute costs from-log' estimates" in refused.stderr
 
 
 def test_programs_get_the_same_and_the_estimates_hold(log: Path, tmp_path: Path, mildroute: Callable[..., Any]) -> None:

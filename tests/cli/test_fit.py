@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
 
 from cli.conftest import small_table
 from mildroute.costs.table import CostTable
@@ -90,3 +95,39 @@ def test_answer_tokens_without_prices_are_refused(table: Path, tmp_path: Path, m
     result = mildroute("fit", table, "--output-tokens", 5, "--out", tmp_path / "router")
     assert result.exit_code == 2
     assert "needs --prices" in result.stderr
+
+
+def test_a_router_of_choice_is_fitted_and_named(tmp_path: Path, mildroute: Callable[..., Any]) -> None:
+    table = small_table(dollars=False).write(tmp_path / "costs.parquet")
+    result = mildroute("fit", table, "--router", "RegressionRouter", "--encoder", "tfidf-sparse", "--out", tmp_path / "router")
+    assert result.exit_code == 0, result.output
+    assert "learnt from 240 queries, by RegressionRouter" in result.output
+    assert "Method: RegressionRouter; encoder: TfidfEncoder" in read_manifest(tmp_path / "router")["notes"]
+
+
+def test_an_unknown_router_is_refused_before_the_table_is_read(tmp_path: Path, mildroute: Callable[..., Any]) -> None:
+    result = mildroute("fit", tmp_path / "none.parquet", "--router", "vibes")
+    assert result.exit_code == 2
+    assert "router must be one of BestSingleRouter" in result.stderr
+
+
+def test_a_model_that_cannot_be_found_is_one_line_with_the_way_out(
+    table: Path, tmp_path: Path, mildroute: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def offline(*_given: object, **_settings: object) -> None:
+        raise OSError("We couldn't connect to 'https://huggingface.co'\nto load the files.")
+
+    monkeypatch.setattr("mildroute.encoders.onnx_export._settings", offline)
+    refused = mildroute("fit", table, "--encoder", "nobody/no-such-model", "--out", tmp_path / "router")
+    assert refused.exit_code == 2
+    assert "model 'nobody/no-such-model' must be a folder with a model, or be on the hub: We couldn't connect" in refused.stderr
+    assert "give the folder of a copy" in refused.stderr
+
+
+def test_how_missing_scores_were_counted_is_said(table: Path, tmp_path: Path, mildroute: Callable[..., Any]) -> None:
+    holes = CostTable.read(table).arrow.to_pylist()
+    holes[0]["score:small"] = None
+    pq.write_table(pa.Table.from_pylist(holes), tmp_path / "costs.parquet")
+    done = mildroute("fit", tmp_path / "costs.parquet", "--missing", "wrong", "--out", tmp_path / "router", "--json")
+    assert "repaired: 1 missing score counts as 0 (missing: wrong)" in done.stderr
+    assert json.loads(done.stdout)["rows"] == 240

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from cli.conftest import small_table
@@ -40,3 +41,19 @@ def test_a_price_weight_without_dollars_is_refused(tmp_path: Path, mildroute: Ca
     result = mildroute("inspect", table, "--price-weight", 1)
     assert result.exit_code == 2
     assert "needs the columns 'cost:<expert>'" in result.stderr
+
+
+def test_who_scored_a_collected_table_is_told(tmp_path: Path, mildroute: Callable[..., Any]) -> None:
+    plain = pq.read_table(small_table(60).write(tmp_path / "costs.parquet"))
+    pq.write_table(plain.replace_schema_metadata({"mildroute.collected": '{"judge": ["strict", "2"]}'}), tmp_path / "costs.parquet")
+    assert "scores: judge strict, version 2" in mildroute("inspect", tmp_path / "costs.parquet").output
+    pq.write_table(plain.replace_schema_metadata({"mildroute.collected": "{}"}), tmp_path / "costs.parquet")
+    refused = mildroute("inspect", tmp_path / "costs.parquet")
+    assert refused.exit_code == 2
+    assert "must hold JSON with a judge" in refused.stderr
+
+
+def test_tokens_without_prices_are_refused(table: Path, mildroute: Callable[..., Any]) -> None:
+    refused = mildroute("inspect", table, "--output-tokens", 100)
+    assert refused.exit_code == 2
+    assert "--output-tokens 100 needs --prices" in refused.stderr

@@ -16,7 +16,7 @@ def test_finished_files_become_parquet(tmp_path: Path, mildroute: Callable[..., 
     log.write(PLAIN)
     assert json.loads(mildroute("log", "tidy", tmp_path, "--json").stdout) == {"files": 0, "rows": 0, "growing": 1}
     log.close()
-    assert mildroute("log", "tidy", tmp_path).stdout == "1 files with 1 lines are Parquet now; 0 are still written.\n"
+    assert mildroute("log", "tidy", tmp_path).stdout == "1 file with 1 line is Parquet now; 0 are still written.\n"
     assert list(read_log(tmp_path)) == [PLAIN]
 
 

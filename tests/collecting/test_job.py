@@ -18,7 +18,8 @@ from mildroute.costs.table import CostTable
 from mildroute.errors import ArgumentError, TableError
 from mildroute.experts.protocol import Answer, Query
 from mildroute.judges.exact import ExactJudge
-from mildroute.judges.protocol import Verdict
+from mildroute.judges.find import judge_by_name
+from mildroute.judges.protocol import Judge, Verdict
 from tests.collecting.pools import Counting, run, write_queries, wrong
 
 
@@ -161,7 +162,18 @@ def test_each_query_goes_to_as_many_experts_as_wanted(tmp_path: Path) -> None:
     again = [Counting(name) for name in "abc"]
     run(tmp_path, again, experts_per_query=2)
     assert not any(expert.asked for expert in again)
-    assert found.empty == 20
+    assert (found.empty, found.unwanted, found.reasons) == (0, 20, {})
+
+
+def test_experts_that_were_not_wanted_never_count_as_wrong_and_can_be_asked_later(tmp_path: Path) -> None:
+    run(tmp_path, [Counting(name) for name in "abc"], experts_per_query=2)
+    with pytest.raises(TableError, match=r"each query was given to 2 of the experts only; collect the rest with --experts-per-query all"):
+        CostTable.read(tmp_path / "costs", missing="wrong")
+    rest = [Counting(name) for name in "abc"]
+    found = run(tmp_path, rest)
+    assert sum(len(expert.asked) for expert in rest) == 20
+    assert (found.empty, found.unwanted) == (0, 0)
+    assert CostTable.read(tmp_path / "costs").scores.shape == (20, 3)
 
 
 def test_batches_and_concurrency_are_the_experts_own(tmp_path: Path) -> None:
@@ -244,7 +256,7 @@ def test_reasons_of_cells_that_were_filled_later_are_forgotten(tmp_path: Path) -
 
 def test_what_the_judge_could_not_tell_is_a_reason(tmp_path: Path) -> None:
     queries = tmp_path / "queries.jsonl"
-    queries.write_text('{"query_id": "q0", "input": "2 + 2?"}')
+    queries.write_text('{"query_id": "q0", "input": "2 + 2?"}\n{"query_id": "q1", "input": "2 + 3?", "answer": "5"}')
     found = run(tmp_path, [Counting("a", lambda _query: Answer("4"))], queries=queries)
     ((reason, count),) = found.reasons["a"]
     assert reason.startswith("the judge could not tell: ")
@@ -257,3 +269,48 @@ def test_when_money_is_short_a_batch_is_asked_as_far_as_it_lasts(tmp_path: Path)
     assert sum(people.asked.values()) == 2
     assert found.is_capped
     assert found.spent == pytest.approx(0.10)
+
+
+BARE, REFERRED = {"input": "2 + 2?"}, {"input": "2 + 2?", "reference": "4"}
+
+
+@pytest.mark.parametrize(
+    ("judge", "query", "lack"),
+    [
+        (judge_by_name("exact"), BARE, "has no reference"),
+        (judge_by_name("choice"), BARE, "has no reference"),
+        (judge_by_name("choice"), REFERRED | {"reference": "Paris"}, "means no choice"),
+        (judge_by_name("numeric"), REFERRED | {"reference": "Paris"}, "is no number"),
+        (judge_by_name("label"), REFERRED, "there are no labels; set labels"),
+        (judge_by_name("label", labels=["a", "b"]), REFERRED | {"reference": "c"}, "is none of the labels"),
+        (judge_by_name("regex"), REFERRED, "there is no pattern"),
+        (judge_by_name("regex", pattern="(.)", group=1), BARE, "has no reference"),
+        (judge_by_name("json"), REFERRED, "there is no path"),
+        (judge_by_name("tests"), BARE, "has no tests"),
+        (judge_by_name("tests"), REFERRED | {"tests": "x = 1"}, "must check something"),
+    ],
+)
+def test_a_judge_that_could_score_nothing_is_refused_before_anybody_is_paid(
+    tmp_path: Path, judge: Judge, query: dict[str, str], lack: str
+) -> None:
+    (tmp_path / "queries.jsonl").write_text(f"{json.dumps(query)}\n" * 2)
+    expert = Counting("a")
+    with pytest.raises(ArgumentError, match=f"can score no answer to any of the queries.*{lack}.*nothing was asked"):
+        run(tmp_path, [expert], queries=tmp_path / "queries.jsonl", judge=judge)
+    assert not expert.asked
+
+
+def test_one_query_that_can_be_scored_is_enough_to_begin(tmp_path: Path) -> None:
+    (tmp_path / "queries.jsonl").write_text(f"{json.dumps(BARE)}\n{json.dumps(REFERRED)}\n")
+    assert run(tmp_path, [Counting("a", lambda _query: Answer("4"))], queries=tmp_path / "queries.jsonl").empty == 1
+
+
+def test_csv_files_are_read_as_text(tmp_path: Path) -> None:
+    (tmp_path / "queries.csv").write_text('id,input,answer,ann\n01,7,007,007\n02,"two\nlines",0.50,\n03,true,NA,1e5\n')
+    read = list(open_queries(tmp_path / "queries.csv"))
+    assert [(query.query_id, query.input, query.reference) for query in read] == [
+        ("01", "7", "007"),
+        ("02", "two\nlines", "0.50"),
+        ("03", "true", "NA"),
+    ]
+    assert [query.fields["ann"] for query in read] == ["007", None, "1e5"]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from mildroute.costs.summary import summarise
 from mildroute.costs.table import CostTable
 from mildroute.errors import ArgumentError, MissingExtraError, TableError
 
@@ -149,18 +151,37 @@ def test_missing_scores_count_as_the_caller_says() -> None:
         CostTable.of(columns)
     wrong = CostTable.of(columns, missing="wrong")
     assert wrong.scores[:, 0].tolist() == [0.0, 0.25, 0.0]
-    assert wrong.repairs == ("2 missing scores count as 0 (missing='wrong')",)
+    assert wrong.repairs == ("2 missing scores count as 0 (missing: wrong)",)
     dropped = CostTable.of(columns, missing="drop")
     assert dropped.query_ids == ["q"]
-    assert dropped.repairs == ("2 rows with missing scores are dropped (missing='drop')",)
+    assert dropped.repairs == ("2 rows with missing scores are dropped (missing: drop)",)
     with pytest.raises(ArgumentError, match="missing must be"):
         CostTable.of(columns, missing="ignore")
+
+
+@pytest.mark.parametrize("look", [CostTable.of, summarise])
+def test_experts_that_a_gateway_did_not_choose_never_count_as_wrong(look: Callable[..., Any]) -> None:
+    logged = {"query_id": ["p", "q", "r"], "score:a": [1, None, 1], "score:b": [None, 0, 1], "propensity:a": [0.9] * 3}
+    for missing in ("refuse", "wrong"):
+        with pytest.raises(TableError, match=r"a score is missing.*only one expert answered each query.*costs from-log"):
+            look(logged, missing=missing)
+    assert look(logged, missing="drop").rows == 1
+
+
+@pytest.mark.parametrize("look", [CostTable.of, summarise])
+def test_a_table_of_holes_is_refused_with_the_way_out(look: Callable[..., Any]) -> None:
+    sparse = {"query_id": list("pqr"), "score:a": [1, None, None], "score:b": [None, 0, None], "score:c": [None, None, 1]}
+    with pytest.raises(TableError, match=r"got 6 of 9 missing; an expert that was not asked is not wrong: ask all of them"):
+        look(sparse, missing="wrong")
+    with pytest.raises(TableError, match=r"every expert has a score, got none: all 3 have a hole; collect the rest"):
+        look(sparse, missing="drop")
+    assert look(sparse | {"score:a": [1, 0, 1], "score:b": [None, 0, 1]}, missing="wrong").rows == 3
 
 
 def test_identical_rows_are_dropped_and_said() -> None:
     table = CostTable.of({name: [*values, values[0]] for name, values in COLUMNS.items()})
     assert table.content_hash == TABLE.content_hash
-    assert table.repairs == ("1 rows that repeat an earlier row in every column are dropped",)
+    assert table.repairs == ("1 row that repeats an earlier row in every column is dropped",)
 
 
 def test_other_rows_of_the_same_id_are_refused() -> None:

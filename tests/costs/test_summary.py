@@ -53,8 +53,8 @@ def test_a_small_table_worked_out_by_hand() -> None:
 def test_warnings_are_sentences_about_what_was_found() -> None:
     text = " ".join(summarise(COLUMNS).warnings)
     for word in (
-        "1 rows repeat the query_id",
-        "1 rows repeat the text",
+        "1 row repeats the query_id",
+        "1 row repeats the text",
         "'c' is dominated: 'a' is never worse and never dearer",
         "only 4 rows",
     ):
@@ -75,7 +75,7 @@ def test_a_price_weight_moves_wins_and_oracle() -> None:
     assert summary.oracle_cost == pytest.approx(1.5)
     assert summary.oracle_dollars_per_1000 == pytest.approx(10)
     assert summary.oracle_score == pytest.approx(0.5)
-    with pytest.raises(TableError, match="with_prices"):
+    with pytest.raises(TableError, match="give a price list"):
         summarise({"score:a": [1], "score:b": [0]}, price_weight=1)
     with pytest.raises(ArgumentError):
         summarise(COLUMNS, price_weight=-1)

@@ -10,7 +10,9 @@ from mildroute.costs.table import CostTable
 from mildroute.encoders.tfidf import TfidfEncoder
 from mildroute.errors import ArgumentError, TableError, UnreachableTargetError
 from mildroute.evaluation.fitting import Target, fit_table, price_grid
+from mildroute.evaluation.method import about_router
 from mildroute.routers.frontier import FrontierRouter
+from mildroute.routers.regression import RegressionRouter
 
 TABLE = small_table()
 
@@ -90,3 +92,13 @@ def test_an_encoder_of_choice_is_used() -> None:
     fitted = fit_table(small_table(dollars=False), encoder=TfidfEncoder())
     assert isinstance(fitted.router.encoder_, TfidfEncoder)
     assert fitted.point is None
+
+
+@pytest.mark.parametrize("dollars", [True, False])
+def test_a_router_of_choice_is_used_and_knows_its_held_out_decisions(dollars: bool) -> None:
+    fitted = fit_table(small_table(dollars=dollars), router=RegressionRouter())
+    assert about_router(fitted.router)["method"] == ("RegressionRouter, for any price" if dollars else "RegressionRouter")
+    assert fitted.router.outlook_ is not None
+    assert fitted.router.outlook_.shares_ is not None
+    assert fitted.router.outlook_.shares_.sum() == pytest.approx(1)
+    assert dollars or fitted.note == "no dollars in the table, so only quality counts; RegressionRouter"

@@ -26,7 +26,8 @@ SMALL: dict[str, dict[str, Any]] = {
     "MildRouter": SMALL_MILD.get_params(deep=False),
     "MlpRegressionRouter": {"hidden_sizes": (8,), "learning_rate": 0.02, "max_epochs": 20},
 } | {
-    name: {"penalty": 0.01} for name in ("CrossEntropyRouter", "LdamRouter", "PaperMildRouter", "TdefRouter", "WeightedCrossEntropyRouter")
+    name: {"penalty": 0.01}
+    for name in ("CrossEntropyRouter", "LdamRouter", "LossRouter", "PaperMildRouter", "TdefRouter", "WeightedCrossEntropyRouter")
 }
 """Settings for speed alone; a router that is not here is tested as it comes."""
 

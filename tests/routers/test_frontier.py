@@ -14,6 +14,8 @@ from mildroute.errors import ArgumentError, MildrouteError, ShapeError, Unreacha
 from mildroute.routers.artifact import load_router, save
 from mildroute.routers.frontier import FrontierRouter
 from mildroute.routers.mild import MildRouter
+from mildroute.routers.own_loss import LossRouter
+from mildroute.routers.regression import RegressionRouter
 from mildroute.routers.topics import TopicFeatures
 from routers.every_router import Array, problem
 
@@ -283,3 +285,19 @@ def test_the_point_of_a_weight_is_measured_at_the_nearest_of_the_curve() -> None
     assert router.at(9.9).price_weight == 9.9
     with pytest.raises(ArgumentError, match="price_weight must be finite and not negative"):
         router.at(-1.0)
+
+
+@pytest.mark.parametrize("router", [RegressionRouter(), LossRouter("tdef", penalty=0.001)], ids=["regression", "own loss"])
+def test_any_router_keeps_its_budget_along_the_grid_and_comes_back(router: Any, tmp_path: Path) -> None:
+    X, errors, dollars = market()
+    frontier = FrontierRouter(router=router, price_weights=GRID).fit(X, errors, prices=dollars)
+    point = frontier.for_budget(4.0)
+    error, bill, _ = on_new_rows(point.price_weight, frontier)
+    assert bill < 4.2
+    assert abs(error - (1 - point.score)) < 0.05
+    assert [type(each) for each in frontier.routers_] == [type(router)] * len(GRID)
+    again: Any = load_router(save(frontier, tmp_path / "router"))
+    np.testing.assert_array_equal(again.predict(X, 7.0), frontier.predict(X, 7.0))
+    assert frontier.held_out_posterior(7.0).shape == errors.shape
+    with pytest.raises(ArgumentError, match="fitted in this process"):
+        again.held_out_posterior()

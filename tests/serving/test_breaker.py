@@ -31,6 +31,17 @@ def test_it_opens_after_failures_in_a_row_and_not_before() -> None:
     assert (breaker.state, breaker.is_closed_for_call(), breaker.try_enter()) == ("open", False, False)
 
 
+def test_an_open_circuit_that_nobody_asks_shows_when_its_rest_is_over() -> None:
+    clock = Clock()
+    breaker = opened(clock, rest=4.0)
+    clock.now += 3.9
+    assert breaker.state == "open"
+    clock.now += 0.1
+    assert (breaker.state, breaker.try_enter(), breaker.state) == ("half-open", True, "half-open")
+    breaker.fail()
+    assert breaker.state == "open"
+
+
 def test_it_opens_when_too_large_a_share_of_enough_calls_fails() -> None:
     breaker = breaker_of(Clock(), failures=100, share=0.5, least=20)
     for _ in range(9):
@@ -75,7 +86,7 @@ def test_after_its_rest_one_probe_is_let_in_and_closes_it() -> None:
     assert not breaker.is_closed_for_call()
     clock.now += 0.02
     assert breaker.is_closed_for_call()
-    assert breaker.state == "open"
+    assert breaker.state == "half-open"
     assert breaker.try_enter()
     assert (breaker.state, breaker.is_closed_for_call(), breaker.try_enter()) == ("half-open", False, False)
     breaker.succeed()

@@ -35,16 +35,16 @@ def test_a_refusal_of_a_day_is_not_believed_for_longer_than_a_minute() -> None:
     assert Candidate(SPEC, Settings(), clock).refused(clock(), 86_400.0) == 60.0
 
 
-def test_a_circuit_is_told_when_it_changes_and_only_then() -> None:
-    told: list[tuple[str, str]] = []
+def test_failures_open_its_circuit_and_an_answer_closes_it() -> None:
     clock = Clock()
-    candidate = Candidate(SPEC, Settings(breaker=BreakerRules(failures=2)), clock, lambda name, state: told.append((name, state)))
-    for _ in range(4):
+    candidate = Candidate(SPEC, Settings(breaker=BreakerRules(failures=2)), clock)
+    for state in ("closed", "open", "open"):
         candidate.failed(clock())
+        assert candidate.breaker.state == state
     clock.now += 10.0
     assert candidate.breaker.try_enter()
     candidate.succeeded(clock())
-    assert told == [("small", "closed"), ("small", "open"), ("small", "closed")]
+    assert candidate.breaker.state == "closed"
 
 
 def test_its_standing_has_what_its_file_says() -> None:

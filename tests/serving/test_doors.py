@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 import pytest
 
+from mildroute.serving.delivery import Delivery
 from mildroute.serving.feedback import Feedback, read_feedback
 from mildroute.serving.gatekeeper import Gatekeeper
+from mildroute.serving.key_file import add_client
 from mildroute.serving.keys import Client, KeyRing, hash_of, new_key
-from mildroute.serving.settings import BreakerRules, LogRules, PolicyRules, Settings
+from mildroute.serving.settings import BreakerRules, Limits, LogRules, PolicyRules, Settings
 from mildroute.serving.telemetry import Telemetry
 from tests.experts.hostile_server import HostileServer, says
 from tests.serving.fakes import FakeHolder
 from tests.serving.running import Running, running, until
+from tests.serving.ticking import Clock
 
 ERROR_KEYS = {"message", "type", "param", "code"}
 
@@ -140,6 +143,67 @@ class TestAdmin:
         assert kept.chat().status_code == 200
 
 
+class TestKeysAnew:
+    OPERATOR: ClassVar = {"authorization": "Bearer a-long-key-of-the-operator"}
+
+    @pytest.fixture
+    def file(self, tmp_path: Path) -> Path:
+        return tmp_path / "keys.yaml"
+
+    @pytest.fixture
+    def keys(self, file: Path) -> list[str]:
+        return [add_client(file, Client(name, dollars_per_day=5.0)) for name in ("team-a", "team-b")]
+
+    @pytest.fixture
+    def kept(self, expert: HostileServer, file: Path, keys: list[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
+        monkeypatch.setenv("ADMIN_KEY", "a-long-key-of-the-operator")
+        parts = {"keyring": KeyRing.read(file), "gatekeeper": Gatekeeper()}
+        expert_of_two_dollars = {"base_url": expert.url, "price": {"input": 0, "output": 1_000_000}}
+        with running(Settings(keys=file, admin_key_env="ADMIN_KEY"), parts=parts, small=expert_of_two_dollars) as gateway:
+            assert len(keys) == 2
+            yield gateway
+
+    def statuses(self, gateway: Running, keys: list[str]) -> list[int]:
+        return [gateway.http.get("/v1/models", headers={"authorization": f"Bearer {key}"}).status_code for key in keys]
+
+    def test_a_revoked_key_is_shut_out_by_a_reload_and_a_new_one_is_let_in(self, kept: Running, file: Path, keys: list[str]) -> None:
+        assert self.statuses(kept, keys) == [200, 200]
+        file.write_text("\n".join(line for line in file.read_text().splitlines() if "team-b" not in line) + "\n")
+        new = add_client(file, Client("team-c"))
+        assert self.statuses(kept, [*keys, new]) == [200, 200, 401]
+        answer = kept.http.post("/admin/reload", headers=self.OPERATOR)
+        assert answer.json() == {"object": "mildroute.router", "router": "fresh", "clients": 2}
+        assert self.statuses(kept, [*keys, new]) == [200, 401, 200]
+
+    def test_a_broken_file_is_refused_with_the_reason_and_the_old_keys_stay(self, kept: Running, file: Path, keys: list[str]) -> None:
+        file.write_text("team-a: {hash: 7}\n")
+        answer = kept.http.post("/admin/reload", headers=self.OPERATOR)
+        assert (answer.status_code, error_of(answer)["code"]) == (422, "bad_keys")
+        assert "the router was replaced, but the keys stay as they were: keys.yaml:1" in error_of(answer)["message"]
+        assert self.statuses(kept, keys) == [200, 200]
+        kept.parts.holder.next_digest = ""  # type: ignore[attr-defined]
+        message = error_of(kept.http.post("/admin/reload", headers=self.OPERATOR))["message"]
+        assert message.startswith("the router was not replaced: router.json")
+        assert "The keys stay as they were: keys.yaml:1" in message
+
+    def test_a_bad_router_does_not_keep_a_revoked_key_alive(self, kept: Running, file: Path, keys: list[str]) -> None:
+        file.write_text("")
+        kept.parts.holder.next_digest = ""  # type: ignore[attr-defined]
+        assert kept.http.post("/admin/reload", headers=self.OPERATOR).status_code == 422
+        assert self.statuses(kept, keys) == [401, 401]
+
+    def test_what_a_key_that_stays_has_spent_is_not_forgotten(self, kept: Running, file: Path, keys: list[str]) -> None:
+        mine = {"authorization": f"Bearer {keys[0]}"}
+        assert kept.chat(headers=mine).status_code == 200
+        kept.records()
+        client = kept.parts.keyring.clients[0]
+        until(lambda: kept.parts.gatekeeper.spent(client) == 2.0)
+        file.write_text(file.read_text().replace("5.0", "2.0"))
+        assert kept.http.post("/admin/reload", headers=self.OPERATOR).status_code == 200
+        answer = kept.chat(headers=mine)
+        assert (answer.status_code, error_of(answer)["code"]) == (429, "insufficient_quota")
+
+
 def test_metrics_are_told(expert: HostileServer) -> None:
     with running(parts={"telemetry": Telemetry()}, small=expert.url) as gateway:
         gateway.chat()
@@ -148,5 +212,86 @@ def test_metrics_are_told(expert: HostileServer) -> None:
         assert 'mildroute_breaker_state{expert="small"} 0.0' in gateway.http.get("/metrics").text
 
 
+class TestGuardedMetrics:
+    def test_they_are_told_with_their_key_alone(self, expert: HostileServer, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("SCRAPER_KEY", "a-key-of-the-scraper")
+        with running(Settings(metrics_key_env="SCRAPER_KEY"), parts={"telemetry": Telemetry()}, small=expert.url) as gateway:
+            for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": "a-key-of-the-scraper"}):
+                answer = gateway.http.get("/metrics", headers=headers)
+                assert (answer.status_code, error_of(answer)["code"]) == (401, "invalid_api_key")
+            answer = gateway.http.get("/metrics", headers={"authorization": "Bearer a-key-of-the-scraper"})
+            assert "mildroute_build_info" in answer.text
+            assert gateway.http.get("/healthz").status_code == 200
+            assert gateway.http.get("/openapi.json").json()["paths"]["/metrics"]["get"]["security"] == [{"operator": []}]
+
+
+def refusals(telemetry: Telemetry) -> dict[tuple[str, str], float]:
+    samples = [sample for metric in telemetry.registry.collect() if metric.name == "mildroute_refused" for sample in metric.samples]
+    return {(sample.labels["status"], sample.labels["code"]): sample.value for sample in samples if sample.value}
+
+
+class TestRefusals:
+    def test_what_is_refused_before_a_decision_is_counted_by_status_and_code(self, expert: HostileServer) -> None:
+        telemetry, key = Telemetry(), new_key()
+        ring = KeyRing([(hash_of(key), Client("team-a", requests_per_minute=12.0))])
+        parts = {"telemetry": telemetry, "keyring": ring, "gatekeeper": Gatekeeper()}
+        with running(Settings(limits=Limits(body=100)), parts=parts, small=expert.url) as gateway:
+            gateway.http.headers["authorization"] = f"Bearer {key}"
+            assert [gateway.chat("x" * 100).status_code, gateway.chat(model="gpt-99").status_code] == [413, 404]
+            assert gateway.http.post("/v1/route", json={"input": "x"}).status_code == 429
+            assert gateway.chat(headers={"authorization": "Bearer x"}).status_code == 401
+            assert [gateway.http.get("/x").status_code, gateway.http.get("/v1/route").status_code] == [404, 405]
+        assert refusals(telemetry) == {
+            ("413", "request_too_large"): 1,
+            ("404", "model_not_found"): 1,
+            ("429", "rate_limit_exceeded"): 1,
+            ("401", "invalid_api_key"): 1,
+            ("404", "not_found"): 1,
+            ("405", "method_not_allowed"): 1,
+        }
+
+    def test_a_full_gateway_and_bodies_that_cannot_be_read_are_counted(self, expert: HostileServer) -> None:
+        telemetry = Telemetry()
+        with running(Settings(limits=Limits(connections=1)), parts={"telemetry": telemetry}, small=expert.url) as gateway:
+            assert gateway.http.post("/v1/chat/completions", content=b"{").status_code == 400
+            gateway.app.hall.inside = 1
+            assert gateway.chat().status_code == 503
+            gateway.app.hall.inside = 0
+        assert refusals(telemetry) == {("400", "none"): 1, ("503", "overloaded"): 1}
+
+    def test_a_request_that_was_decided_is_counted_among_those_and_not_twice(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def fail(*_: Any) -> None:
+            raise RuntimeError
+
+        monkeypatch.setattr(Delivery, "deliver", fail)
+        telemetry = Telemetry()
+        with running(parts={"telemetry": telemetry}, small="http://127.0.0.1:1/v1") as gateway:
+            assert gateway.chat().status_code == 500
+        assert telemetry.registry.get_sample_value("mildroute_requests_total", {"path": "chat/completions", "status": "500"}) == 1
+        assert refusals(telemetry) == {}
+
+
+def test_an_idle_expert_does_not_seem_down_for_ever_nor_keep_the_gateway_from_requests() -> None:
+    telemetry, clock = Telemetry(), Clock()
+    settings = Settings(breaker=BreakerRules(failures=1, rest=60.0))
+    with running(settings, parts={"telemetry": telemetry, "clock": clock}, small="http://127.0.0.1:1/v1") as gateway:
+        assert gateway.chat().status_code == 502
+        assert telemetry.registry.get_sample_value("mildroute_breaker_state", {"expert": "small"}) == 2
+        assert gateway.http.get("/readyz").status_code == 503
+        clock.now += 60.0
+        assert telemetry.registry.get_sample_value("mildroute_breaker_state", {"expert": "small"}) == 1
+        assert gateway.http.get("/readyz").status_code == 200
+
+
 def test_models_are_routes_and_experts(gateway: Running) -> None:
-    assert [model["id"] for model in gateway.http.get("/v1/models").json()["data"]] == ["mildroute", "fast", "small", "crowd"]
+    models = gateway.http.get("/v1/models").json()["data"]
+    assert [model["id"] for model in models] == ["mildroute", "fast", "small", "crowd"]
+    assert [gateway.http.get(f"/v1/models/{model['id']}").json() for model in models] == models
+    answer = gateway.http.get("/v1/models/gpt-99")
+    assert (answer.status_code, error_of(answer)["code"]) == (404, "model_not_found")
+
+
+def test_a_name_with_a_slash_is_found_among_the_models(expert: HostileServer) -> None:
+    with running(**{"meta/llama": expert.url}) as gateway:
+        for path in ("meta/llama", "meta%2Fllama"):
+            assert gateway.http.get(f"/v1/models/{path}").json()["id"] == "meta/llama"

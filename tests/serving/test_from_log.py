@@ -46,15 +46,14 @@ def test_a_row_has_the_answer_and_the_chances_of_all(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_the_file_is_a_cost_table_whose_reader_says_what_empty_cells_count(tmp_path: Path) -> None:
+def test_the_file_is_no_table_to_fit_on_and_who_did_not_answer_never_counts_as_wrong(tmp_path: Path) -> None:
     found = joined(tmp_path, [record("d1"), record("d2", chosen="large", answered="large")], {"d1": 0.5, "d2": 1.0})
     path = found.write(tmp_path / "table.parquet")
-    with pytest.raises(TableError, match="a score is missing"):
-        CostTable.read(path)
-    table = CostTable.read(path, missing="wrong")
-    assert table.scores.tolist() == [[0.5, 0.0], [0.0, 1.0]]
-    assert set(table.ignored) >= {"propensity", "propensity:small", "chosen", "shadow"}
-    assert found.table("wrong").content_hash == table.content_hash
+    for missing in ("refuse", "wrong"):
+        with pytest.raises(TableError, match=r"a score is missing.*only one expert answered each query"):
+            CostTable.read(path, missing=missing)
+    with pytest.raises(TableError, match="all 2 have a hole"):
+        CostTable.read(path, missing="drop")
 
 
 def test_decisions_without_score_or_answer_are_counted(tmp_path: Path) -> None:
@@ -120,8 +119,8 @@ def test_a_log_without_a_score_says_what_to_do(tmp_path: Path) -> None:
 def test_decisions_that_the_client_carried_out_itself_give_scores_alone(tmp_path: Path) -> None:
     told = [record(name, path="route", answered="", attempts=0, dollars=0.0) for name in ("d1", "d2")]
     alone = joined(tmp_path / "alone", told, {"d1": 0.25, "d2": 1.0})
-    assert alone.table("wrong").scores.tolist() == [[0.25, 0.0], [1.0, 0.0]]
-    assert alone.table("wrong").dollars is None
+    assert alone.arrow.column("score:small").to_pylist() == [0.25, 1.0]
+    assert "cost:small" not in alone.arrow.column_names
     assert read_logged(alone.arrow).costs.tolist() == [0.75, 0.0]
     beside = joined(tmp_path / "beside", [*told, record("d3")], {"d1": 0.25, "d2": 1.0, "d3": 0.5})
     assert beside.arrow.column("query_id").to_pylist() == ["d3"]

@@ -151,3 +151,19 @@ def test_who_has_spent_the_day_may_still_send_what_costs_nothing_at_its_rate() -
     assert gate.admit_free(client) is None
     assert refused(gate.admit_free(client)).code == "rate_limit_exceeded"
     assert gate.admit_free(ANYONE) is None
+
+
+def test_limits_that_change_while_a_request_is_under_way_stay_changed_and_its_cost_is_counted() -> None:
+    before, after = Client("a", requests_per_minute=600, dollars_per_day=9.0), Client("a", requests_per_minute=6, dollars_per_day=9.0)
+    gate = Gatekeeper(clock=Clock())
+    assert gate.admit(before) is None
+    assert gate.admit(after) is None
+    gate.charge(before, 4.0)
+    assert refused(gate.admit(after)).code == "rate_limit_exceeded"
+    assert gate.spent(after) == 4.0
+
+
+def test_a_rate_that_stays_goes_on_from_where_it_is_when_other_limits_change() -> None:
+    gate = Gatekeeper(clock=Clock())
+    assert gate.admit(Client("a", requests_per_minute=6)) is None
+    assert refused(gate.admit(Client("a", requests_per_minute=6, dollars_per_day=1.0))).code == "rate_limit_exceeded"

@@ -77,6 +77,25 @@ def test_a_full_disk_loses_whole_lines_and_raises_nothing(tmp_path: Path, monkey
     lines.close()
 
 
+def test_a_warning_is_given_when_lines_begin_to_be_lost_and_not_for_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines, write = LineFiles(tmp_path, rows=100), os.write
+
+    def fail(file: int, line: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    for told in (1, 2):
+        monkeypatch.setattr(os, "write", fail)
+        assert not any(lines.append(b"{}") for _ in range(3))
+        assert [record.getMessage() for record in caplog.records] == [
+            f"nothing can be written into {tmp_path}: No space left on device; lines are lost until it can"
+        ] * told
+        monkeypatch.setattr(os, "write", write)
+        assert lines.append(b"{}")
+    lines.close()
+
+
 def test_a_piece_that_cannot_be_taken_back_ends_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines, write = LineFiles(tmp_path, rows=100), os.write
 

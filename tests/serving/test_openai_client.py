@@ -103,6 +103,12 @@ def test_embeddings_responses_and_models(client: openai.OpenAI) -> None:
     assert [model.id for model in client.models.list()] == ["mildroute", "small", "large"]
 
 
+def test_a_model_can_be_retrieved_by_its_name(client: openai.OpenAI) -> None:
+    assert [client.models.retrieve(name).owned_by for name in ("mildroute", "small")] == ["mildroute", "expert"]
+    with pytest.raises(openai.NotFoundError, match="see /v1/models"):
+        client.models.retrieve("gpt-99")
+
+
 def test_errors_are_the_clients_own_kinds_of_errors(client: openai.OpenAI, gateway: Running) -> None:
     with pytest.raises(openai.NotFoundError, match="model must be a route or an expert"):
         client.chat.completions.create(model="gpt-99", messages=[USER])

@@ -53,8 +53,19 @@ def test_the_description_names_presets_and_its_parts_are_there() -> None:
         assert name in document["components"]["schemas"]
 
 
+def test_a_decision_may_be_asked_for_by_a_preset_that_there_is() -> None:
+    for presets, wanted in (((), None), (("cheap", "best"), {"type": "string", "enum": ["best", "cheap"]})):
+        ways = description(presets)["components"]["schemas"]["RouteRequest"]["oneOf"]
+        assert [way["properties"].get("preset") for way in ways] == [wanted, wanted, None]
+
+
+def test_metrics_are_described_with_the_key_that_they_need() -> None:
+    assert "security" not in description()["paths"]["/metrics"]["get"]
+    assert description(guards_metrics=True)["paths"]["/metrics"]["get"]["security"] == [{"operator": []}]
+
+
 def test_every_path_of_the_gateway_is_described(gateway: Running) -> None:
-    served = {route.path for route in gateway.app._router.routes}  # type: ignore[attr-defined]
+    served = {route.path.replace(":path}", "}") for route in gateway.app._router.routes}  # type: ignore[attr-defined]
     assert served == {path for path, _ in OPERATIONS}
     assert set(description()["paths"]) == served - {"/admin/reload"}
 

@@ -281,6 +281,13 @@ def test_some_requests_belong_to_no_conversation(path: str, fields: dict[str, An
     assert conversation_of(path=path, **fields) == (None, True)
 
 
+def test_only_a_response_goes_on_from_another_one() -> None:
+    body = json.dumps({"model": "m", "input": "x", "metadata": {"conversation_id": "c"}, "previous_response_id": "resp_1"}).encode()
+    assert read_request("responses", body, "team").follows == named_conversation("resp_1", "team")
+    assert read_request("completions", body, "team").follows is None
+    assert read_request("responses", body.replace(b'"resp_1"', b"7")).follows is None
+
+
 @given(st.sampled_from(PATHS), st.binary(max_size=60))
 def test_no_bytes_break_it(path: str, body: bytes) -> None:
     with pytest.raises(RequestError):

@@ -130,21 +130,34 @@ def test_agreement_with_the_shadow_is_about_the_routers_alone() -> None:
 
 
 def test_breakers_and_fallbacks() -> None:
-    telemetry = Telemetry()
+    telemetry, states = Telemetry(), {"small": "closed"}
+    telemetry.watch(circuits=lambda: states)
     for state, number in (("open", 2), ("half-open", 1), ("closed", 0)):
-        telemetry.breaker("small", state)
+        states["small"] = state
         assert value(telemetry, "breaker_state", expert="small") == number
     telemetry.fallback("small", "timeout")
     assert value(telemetry, "fallbacks_total", expert="small", why="timeout") == 1
 
 
+def test_refusals_are_counted_by_status_and_code_and_those_of_a_full_gateway_begin_at_zero() -> None:
+    telemetry = Telemetry()
+    assert value(telemetry, "refused_total", status="503", code="overloaded") == 0
+    for _ in range(2):
+        telemetry.refused(401, "invalid_api_key")
+    telemetry.refused(400, None)
+    assert value(telemetry, "refused_total", status="401", code="invalid_api_key") == 2
+    assert value(telemetry, "refused_total", status="400", code="none") == 1
+
+
 def test_what_is_watched_is_asked_when_metrics_are_collected() -> None:
     telemetry, queue = Telemetry(), [1, 2]
     telemetry.watch(in_flight=lambda: 7, queue=lambda: len(queue))
+    telemetry.watch(lost=lambda: {"decisions": 3})
     queue.append(3)
     telemetry.batch(5)
     assert value(telemetry, "in_flight") == 7
     assert value(telemetry, "encoder_queue") == 3
+    assert value(telemetry, "log_lost_lines_total", log="decisions") == 3
     assert value(telemetry, "encoder_batch_size_bucket", le="8.0") == 1
 
 

@@ -47,7 +47,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # boxes around the help would take longer to load than the rest of it
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 done, 2 input that cannot be used, 3 target out of reach, 4 an expert gave nothing. Every command takes --json.",
+    epilog="Exit codes: 0 done, 1 interrupted or a fault of mildroute, 2 input that cannot be used, 3 target out of reach, "
+    "4 an expert gave nothing. Every command but serve takes --json.",
 )
 app.command("collect")(collect_costs)
 app.command("embed")(embed_table)

@@ -33,16 +33,22 @@ def collect_costs(
         str, typer.Argument(help="Parquet, CSV or JSON lines with a column input (or text) and, for most judges, reference.")
     ],
     experts: Annotated[Path, typer.Option(help="The experts and their prices.", metavar="experts.yaml")],
-    judge: Annotated[str, typer.Option(help="Who scores: choice, exact, numeric, regex, json, label, tests, graded, pairwise.")],
+    judge: Annotated[
+        str, typer.Option(help="Who scores: choice, exact, numeric, regex, json, label, tests, graded, pairwise, or a plug-in.")
+    ],
     out: Annotated[Path, typer.Option(help="Folder of the table and of all that was answered.")] = Path("costs"),
     judge_setting: Annotated[list[str] | None, typer.Option(help="A setting of the judge, as name=value; may be repeated.")] = None,
     max_dollars: Annotated[float | None, typer.Option(help="Cap on all that is ever spent in this folder.")] = None,
-    experts_per_query: Annotated[str, typer.Option(help="How many experts each query is given to.", metavar="all|N")] = "all",
+    experts_per_query: Annotated[
+        str, typer.Option(help="How many experts each query is given to; a router needs all.", metavar="all|N")
+    ] = "all",
     ray: Annotated[bool, typer.Option("--ray", help="Ask from all machines of a Ray cluster, which must share the folder.")] = False,
     ray_workers: Annotated[
         int | None, typer.Option(help="Processes for each expert, at most; one a processor by default.", metavar="N")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before spending.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask before spending; with --json, needed where calls have a price.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Ask experts all QUERIES, judge their answers and write a cost table.
@@ -83,7 +89,7 @@ def _on_ray(file: ExpertFile, judge: str, settings: dict[str, Any], workers: int
     from mildroute.engine.collecting.makers import Makers
     from mildroute.engine.collecting.on_ray import collect_on_ray
 
-    return partial(collect_on_ray, makers=Makers.of(file.experts, judge, settings), workers=workers)
+    return partial(collect_on_ray, makers=Makers.of(file.experts, judge, settings, file.judges), workers=workers)
 
 
 def _job(queries: str, file: ExpertFile, judge: str, settings: dict[str, Any], out: Path, cap: float | None, per_query: str) -> Job:
@@ -91,14 +97,14 @@ def _job(queries: str, file: ExpertFile, judge: str, settings: dict[str, Any], o
     from mildroute.collecting.queries import open_queries
     from mildroute.errors import ArgumentError
     from mildroute.experts.kinds import build
-    from mildroute.judges.find import judge_by_name
+    from mildroute.judges.described import described_judge
 
     if per_query != "all" and not per_query.isdecimal():
         raise ArgumentError(f"experts per query must be all or a whole number, got {per_query!r}.")
     return Job(
         open_queries(queries),
         [build(spec) for spec in file.experts],
-        judge_by_name(judge, **settings),
+        described_judge(judge, settings, [*file.judges, *file.experts]),
         out,
         file.prices,
         cap,
@@ -121,15 +127,36 @@ def _setting(written: str) -> tuple[str, Any]:
 
 
 def _agreed(estimates: list[Estimate], spent: float, job: Job, *, yes: bool, quiet: bool) -> bool:
+    from mildroute.costs.counted import counted
+
     calls = sum(each.calls for each in estimates)
     if not quiet:
         print_table(
-            f"{job.queries.rows:,} queries, {calls:,} calls to make",
+            f"{counted(job.queries.rows, 'query')}, {counted(calls, 'call')} to make",
             ["expert", "cells", "known", "calls", "tokens in", "$ expected", "$ at most", "time"],
             [_estimate_row(each) for each in estimates],
         )
         print_notes(_estimate_notes(estimates, spent, job), mark="")
-    return yes or quiet or not calls or typer.confirm("ask them?", default=False)
+    is_judging_paid = _is_judging_paid(estimates, job)
+    if quiet and not yes:
+        _check_free(sum(each.at_most for each in estimates), is_judging_paid)
+    return yes or quiet or not (calls or is_judging_paid) or typer.confirm("ask them?", default=False)
+
+
+def _check_free(at_most: float, is_judging_paid: bool) -> None:
+    """With --json no question can be asked, so only calls without a price are made unless --yes is given."""
+    from mildroute.errors import ArgumentError
+
+    if at_most or is_judging_paid:
+        bound = "" if is_judging_paid or at_most == float("inf") else f" up to {at_most:.4g} dollars"
+        raise ArgumentError(f"--json asks no question, so it must be told that it may spend{bound}; add --yes, and best --max-dollars.")
+
+
+def _is_judging_paid(estimates: list[Estimate], job: Job) -> bool:
+    from mildroute.collecting.runner import asked_by, worst_dollars
+    from mildroute.experts.protocol import Query
+
+    return any(each.missing for each in estimates) and any(worst_dollars(each, Query("", "")) for each in asked_by(job.judge))
 
 
 def _estimate_row(each: Estimate) -> list[str]:
@@ -140,6 +167,8 @@ def _estimate_row(each: Estimate) -> list[str]:
 
 
 def _estimate_notes(estimates: list[Estimate], spent: float, job: Job) -> list[str]:
+    from mildroute.collecting.runner import asked_by
+
     longest = max((each.seconds for each in estimates), default=0.0)
     notes = [
         f"all together: {sum(each.dollars for each in estimates):.4g} dollars, about {duration(longest)}; experts are asked side by side"
@@ -149,6 +178,8 @@ def _estimate_notes(estimates: list[Estimate], spent: float, job: Job) -> list[s
         notes.append(
             f"time is a guess of one second a call, and dollars of the longest answers, until {', '.join(unmeasured)} have answered some"
         )
+    judging = [expert.name for expert in asked_by(job.judge)] if any(each.missing for each in estimates) else []
+    notes += [f"{name} is asked for each verdict, which is paid on top and within the cap" for name in judging]
     cap = "no cap" if job.max_dollars is None else f"a cap of {job.max_dollars:g} dollars"
     return [*notes, f"spent in {job.folder} so far: {spent:.4g} dollars; {cap}"]
 
@@ -212,12 +243,23 @@ def _tally_row(each: Tally) -> list[str]:
 
 
 def _show(found: Collected) -> None:
+    from mildroute.costs.counted import counted
+
     print_table("collected", _COLUMNS, [_tally_row(each) for each in found.tallies])
     notes = [f"table: {found.table}", f"spent in this folder: {found.spent:.4g} dollars"]
     if found.is_capped:
         notes.append("stopped by the cap: raise --max-dollars to go on")
     if found.empty:
-        notes.append(f"{found.empty:,} cells are empty: run the same command again to ask for them, or read the table with --missing drop")
+        are = "is" if found.empty == 1 else "are"
+        notes.append(
+            f"{counted(found.empty, 'cell')} {are} empty: run the same command again to fill them, or read the table with --missing drop"
+        )
+    if found.unwanted:
+        were = "was" if found.unwanted == 1 else "were"
+        notes += [
+            f"{counted(found.unwanted, 'cell')} {were} left out, as --experts-per-query says: the table tells each expert's mean score and",
+            "price, so that you can choose experts; to fit a router, collect the rest with --experts-per-query all",
+        ]
     for expert, reasons in found.reasons.items():
         told = [f"{count:,} x {reason}" for reason, count in reasons[:_REASONS]]
         more = sum(count for _, count in reasons[_REASONS:])
@@ -232,6 +274,7 @@ def _as_dict(found: Collected) -> dict[str, Any]:
         "table": str(found.table),
         "spent": found.spent,
         "empty": found.empty,
+        "unwanted": found.unwanted,
         "is_capped": found.is_capped,
         "reasons": {expert: dict(reasons) for expert, reasons in found.reasons.items()},
         "experts": experts,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from mildroute.cli.options import AsJson, By, Encoder, Experts, Missing, OutputTokens, Prices, PriceWeight, Seed, Source, TestShare
 from mildroute.cli.output import print_json, print_notes, print_table, progress_bar
@@ -20,6 +22,9 @@ def compare_routers(
     output_tokens: OutputTokens = None,
     price_weight: PriceWeight = 0.0,
     encoder: Encoder = "auto",
+    router: Annotated[
+        list[str] | None, typer.Option("--router", help="Compare this one, too: a router's class, a plug-in or a loss; may be repeated.")
+    ] = None,
     test: TestShare = 0.2,
     by: By = "auto",
     seed: Seed = 0,
@@ -32,12 +37,15 @@ def compare_routers(
     """
     from mildroute.cli.loading import load_table, split_of
     from mildroute.encoders.named import encoder_named
-    from mildroute.evaluation.comparison import compare
+    from mildroute.evaluation.comparison import compare, default_routers
+    from mildroute.routers.named import router_named
 
+    routers = default_routers(seed) | {name: router_named(name, random_state=seed) for name in router or []}
     table = load_table(source, experts=experts, prices=prices, output_tokens=output_tokens, missing=missing)
     with progress_bar("compare") as tell:
         found = compare(
             table,
+            routers,
             encoder=encoder_named(encoder),
             price_weight=price_weight,
             test=test,
@@ -59,6 +67,7 @@ def show_comparison(found: Comparison) -> None:
         >>> show_comparison(Comparison((), "MildRouter", "large", ("small", "large"), 80, 20, {}, {}, None))  # doctest: +ELLIPSIS
         80 queries to learn from, 20 to measure...
     """
+    from mildroute.costs.counted import counted
     from mildroute.evaluation.wording import shown, shown_interval
 
     rows = [
@@ -74,7 +83,7 @@ def show_comparison(found: Comparison) -> None:
         for row in sorted(found.rows, key=lambda row: row.deferral_loss.value)
     ]
     head = ["router", "cost [95%]", "score", "$ per 1,000", "to oracle", "worst recall", "ours is"]
-    print_table(f"{found.train_rows:,} queries to learn from, {found.test_rows:,} to measure", head, rows)
+    print_table(f"{counted(found.train_rows, 'query')} to learn from, {found.test_rows:,} to measure", head, rows)
     print_notes(found.warnings, mark="note:")
     print_notes(
         [

@@ -77,8 +77,12 @@ def _note(estimate: Estimate, kept: list[Estimate], *, quiet: bool) -> None:
     kept.append(estimate)
     if quiet:
         return
+    from mildroute.costs.counted import counted
+
     size = f"vectors of {estimate.dimension:,} numbers, {estimate.vector_bytes / 1e6:,.1f} MB"
-    notes = [f"{estimate.rows:,} rows in {estimate.shards:,} shards, {estimate.missing:,} of them still to encode; {size}"]
+    notes = [
+        f"{counted(estimate.rows, 'row')} in {counted(estimate.shards, 'shard')}, {estimate.missing:,} of them still to encode; {size}"
+    ]
     if estimate.missing:
         by = f" by each of {estimate.workers} processes" if estimate.workers > 1 else ""
         notes.append(f"a sample was encoded at {estimate.rate:,.0f} rows/s{by}: about {duration(estimate.seconds)}")
@@ -86,8 +90,10 @@ def _note(estimate: Estimate, kept: list[Estimate], *, quiet: bool) -> None:
 
 
 def _show(found: Embedded) -> None:
+    from mildroute.costs.counted import counted
+
     pace = f", {found.encoded:,} of them encoded now at {found.rate:,.0f} rows/s" if found.encoded else ", all of them there already"
-    print_notes([f"vectors in {found.folder}: {found.rows:,} rows{pace}"], mark="")
+    print_notes([f"vectors in {found.folder}: {counted(found.rows, 'row')}{pace}"], mark="")
 
 
 def _as_dict(found: Embedded, estimate: Estimate) -> dict[str, Any]:

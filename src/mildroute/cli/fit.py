@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["fit_router"]
 
 _SUFFIXES = (".parquet", ".csv", ".jsonl")
+_DEFAULT = "MildRouter"
 
 
 def fit_router(
@@ -37,6 +39,7 @@ def fit_router(
     prices: Prices = None,
     output_tokens: OutputTokens = None,
     encoder: Encoder = "auto",
+    router: Annotated[str, typer.Option("--router", help="Fit this one: a router's class, a plug-in or a loss.")] = _DEFAULT,
     seed: Seed = 0,
     missing: Missing = "refuse",
     as_json: AsJson = False,
@@ -45,26 +48,34 @@ def fit_router(
 
     Example: mildroute fit costs.parquet --budget 1.5 --out router --hold-out held_out.parquet
     """
-    from mildroute.cli.loading import load_table, split_of
+    from mildroute.cli.loading import judge_of, load_table, split_of
+    from mildroute.costs.counted import counted
     from mildroute.encoders.named import encoder_named
     from mildroute.evaluation.fitting import fit_table
+    from mildroute.evaluation.method import about_router
     from mildroute.routers.artifact import check_replaceable, save
+    from mildroute.routers.named import router_named
 
-    target = _target(budget, quality, price_weight)
+    target, chosen = _target(budget, quality, price_weight), router_named(router, random_state=seed)
     check_replaceable(out)
     _check_hold_out(hold_out, source, force)
     table = load_table(source, experts=experts, prices=prices, output_tokens=output_tokens, missing=missing)
+    judge = judge_of(source)
     train, held = (table, None) if hold_out is None else table.split(test, by=split_of(table, by), seed=seed)
     with progress_bar("fit") as tell:
-        fitted = fit_table(train, encoder=encoder_named(encoder), target=target, seed=seed, progress=tell)
-    folder = save(fitted.router, out, card=_card(fitted, train))
+        fitted = fit_table(train, encoder=encoder_named(encoder), router=chosen, target=target, seed=seed, progress=tell)
+    fitted.router.judge_ = judge
+    about = about_router(fitted.router)
+    folder = save(fitted.router, out, card=_card(fitted, about, train))
     if held is not None and hold_out is not None:
         # Last, so that rows kept apart always belong to the router beside them.
         held.write(hold_out)
     if as_json:
-        print_json(_as_dict(fitted, folder, len(train)))
+        print_json(_as_dict(fitted, about, folder, len(train)))
     else:
-        _show(fitted, folder, len(train), hold_out)
+        method = "" if router == _DEFAULT else f", by {about['method']}"
+        typer.echo(f"router in {folder}, learnt from {counted(len(train), 'query')}{method}")
+        _show(fitted, folder, hold_out)
 
 
 def _check_hold_out(hold_out: str | None, source: str, force: bool) -> None:
@@ -78,12 +89,13 @@ def _check_hold_out(hold_out: str | None, source: str, force: bool) -> None:
         raise ArgumentError(f"--hold-out must be a new file, got {hold_out!r}, which exists; remove it, or add --force.")
 
 
-def _card(fitted: Fitted, train: CostTable) -> dict[str, object]:
-    card: dict[str, object] = {"notes": f"Operating point: {fitted.note}.", "rows": len(train)}
+def _card(fitted: Fitted, about: Mapping[str, str], train: CostTable) -> dict[str, object]:
+    told = "; ".join(f"{title}: {value}" for title, value in about.items())
+    card: dict[str, object] = {"notes": f"Operating point: {fitted.note}. {told[:1].upper()}{told[1:]}.", "rows": len(train)}
     if train.prices is not None:
         listed = {name: {"input": price.input, "output": price.output} for name, price in train.prices.prices.items()}
-        about = {"date": train.prices.date, "source": train.prices.source}
-        card["prices"] = {key: value for key, value in about.items() if value} | {
+        dated = {"date": train.prices.date, "source": train.prices.source}
+        card["prices"] = {key: value for key, value in dated.items() if value} | {
             "unit": "dollars per million tokens",
             "experts": {name: listed[name] for name in train.experts},
         }
@@ -102,13 +114,13 @@ def _target(budget: float | None, quality: float | None, price_weight: float | N
     return None
 
 
-def _as_dict(fitted: Fitted, folder: Path, rows: int) -> dict[str, object]:
+def _as_dict(fitted: Fitted, about: Mapping[str, str], folder: Path, rows: int) -> dict[str, object]:
     point = None if fitted.point is None else vars(fitted.point)
-    return {"router": str(folder), "rows": rows, "experts": list(fitted.router.experts_), "point": point, "note": fitted.note}
+    experts = list(fitted.router.experts_)
+    return {"router": str(folder), "about": dict(about), "rows": rows, "experts": experts, "point": point, "note": fitted.note}
 
 
-def _show(fitted: Fitted, folder: Path, rows: int, hold_out: str | None) -> None:
-    typer.echo(f"router in {folder}, learnt from {rows:,} queries")
+def _show(fitted: Fitted, folder: Path, hold_out: str | None) -> None:
     if fitted.point is None:
         print_notes([fitted.note], mark="")
     else:

@@ -26,23 +26,26 @@ def inspect_table(
 
     Example: mildroute inspect costs.parquet --price-weight 10
     """
-    from mildroute.cli.loading import load_table, names_in
+    from mildroute.cli.loading import judge_of, load_table, names_in
     from mildroute.costs.summary import summarise
 
     with progress_bar("inspect") as tell:
         tell(0, 1, source)
-        if prices is None:
+        if prices is None and output_tokens is None:
             found = summarise(source, price_weight=price_weight, experts=names_in(experts), missing=missing)
         else:
             table = load_table(source, experts=experts, prices=prices, output_tokens=output_tokens, missing=missing)
             found = summarise(table, price_weight=price_weight)
+    judge = judge_of(source)
     if as_json:
-        print_json(found.as_dict())
+        print_json({**found.as_dict(), "judge": judge})
     else:
-        _show(found)
+        _show(found, judge)
 
 
-def _show(found: Summary) -> None:
+def _show(found: Summary, judge: str | None) -> None:
+    from mildroute.costs.counted import counted
+
     rows = [
         [
             expert.name,
@@ -53,9 +56,9 @@ def _show(found: Summary) -> None:
         ]
         for expert in sorted(found.experts, key=lambda expert: -expert.score)
     ]
-    groups = "" if not found.groups else f", {len(found.groups):,} groups"
+    groups = "" if not found.groups else f", {counted(len(found.groups), 'group')}"
     print_table(
-        f"{found.rows:,} queries{groups}, {len(found.experts)} experts",
+        f"{counted(found.rows, 'query')}{groups}, {len(found.experts)} experts",
         ["expert", "score", "$ per 1,000", "wins", "wins alone"],
         rows,
     )
@@ -67,6 +70,7 @@ def _show(found: Summary) -> None:
             + ("" if found.oracle_dollars_per_1000 is None else f", {found.oracle_dollars_per_1000:.4g} dollars per 1,000"),
             f"routing can gain at most {found.possible_gain:.4f} a query; the experts differ on {found.decided:.1%} of the queries",
             f"imbalance: the most frequent winner wins {found.imbalance:.4g} times as often as the rarest",
+            *([] if judge is None else [f"scores: {judge}"]),
             f"content hash: {found.content_hash}",
         ],
         mark="",

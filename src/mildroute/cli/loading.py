@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mildroute.errors import ArgumentError
+import typer
+
+from mildroute.errors import ArgumentError, TableError
 
 if TYPE_CHECKING:
     from mildroute.costs.table import CostTable
 
-__all__ = ["load_table", "names_in", "split_of"]
+__all__ = ["judge_of", "load_table", "names_in", "split_of"]
 
 
 def load_table(
@@ -22,7 +25,7 @@ def load_table(
     output_tokens: float | None = None,
     missing: str = "refuse",
 ) -> CostTable:
-    """Read a table, keep some experts and put dollars to it.
+    """Read a table, keep some experts and put dollars to it; says on the error stream how missing scores were counted.
 
     Args:
         source: Path or URL.
@@ -45,6 +48,9 @@ def load_table(
     if output_tokens is not None and prices is None:
         raise ArgumentError(f"--output-tokens {output_tokens:g} needs --prices to become dollars; give both or neither.")
     table = CostTable.read(source, experts=names_in(experts) if isinstance(experts, str) else experts, missing=missing)
+    if missing != "refuse":
+        for repair in table.repairs:
+            typer.echo(f"repaired: {repair}", err=True)
     return table if prices is None else table.with_prices(PriceList.read(prices), output_tokens=output_tokens)
 
 
@@ -59,6 +65,29 @@ def split_of(table: CostTable, by: str) -> str:
     if by != "auto":
         return by
     return "column" if "split" in table.arrow.column_names else "random"
+
+
+def judge_of(source: str) -> str | None:
+    """Name and version of the judge that scored a table, as ``mildroute collect`` wrote them; none where a table does not say.
+
+    Example:
+        >>> judge_of("no/such.parquet") is None
+        True
+    """
+    import pyarrow.parquet as pq
+
+    from mildroute.costs.unasked import COLLECTED
+
+    path = Path(source)
+    files = [path] if path.suffix == ".parquet" and path.is_file() else sorted(path.glob("*.parquet"))
+    written = (pq.read_schema(files[0]).metadata or {}).get(COLLECTED) if files else None
+    if written is None:
+        return None
+    try:
+        name, version = json.loads(written)["judge"]
+    except (ValueError, LookupError, TypeError) as broken:
+        raise TableError(f"the metadata key {COLLECTED.decode()!r} must hold JSON with a judge; collect the table again.") from broken
+    return f"judge {name}, version {version}"
 
 
 def names_in(text: str | None) -> list[str] | None:

@@ -25,10 +25,14 @@ def tidy(
 
     Example: mildroute log tidy log
     """
+    from mildroute.costs.counted import counted
     from mildroute.serving.tidying import tidy_log
 
     done = tidy_log(folder)
     if as_json:
         print_json(asdict(done))
     else:
-        typer.echo(f"{done.files:,} files with {done.rows:,} lines are Parquet now; {done.growing:,} are still written.")
+        are = "is" if done.files == 1 else "are"
+        still = "is" if done.growing == 1 else "are"
+        files = f"{counted(done.files, 'file')} with {counted(done.rows, 'line')}"
+        typer.echo(f"{files} {are} Parquet now; {done.growing:,} {still} still written.")

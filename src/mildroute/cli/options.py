@@ -26,7 +26,8 @@ Encoder: TypeAlias = Annotated[
     str,
     typer.Option(
         "--encoder",
-        help="auto, tfidf, tfidf-sparse, hashing, numbers, minilm, minilm-int8, a sentence model's folder or hub name; + joins several.",
+        help="auto, tfidf, tfidf-sparse, hashing, numbers, minilm, minilm-int8, a plug-in, a sentence model's folder or hub name; "
+        "+ joins several.",
     ),
 ]
 Seed: TypeAlias = Annotated[int, typer.Option("--seed", help="Seed of splits, folds and clusterings.", min=0, max=2**32 - 1)]

@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mildroute.collecting.archive import Archive
+from mildroute.collecting.choice import some_experts
 from mildroute.collecting.entries import ANSWERS, VERDICTS
 from mildroute.collecting.queries import QueryFile, digest_of
 from mildroute.costs.prices import PriceList, metadata_of
+from mildroute.costs.unasked import COLLECTED
 from mildroute.experts.protocol import Expert, Query
 from mildroute.judges.protocol import Judge
 
-__all__ = ["TABLE", "write_costs"]
+__all__ = ["TABLE", "Gaps", "write_costs"]
 
 TABLE = "costs.parquet"
 _KEPT = ("group", "split", "time")
@@ -26,9 +28,31 @@ _KINDS = ("score", "cost", "latency", "intokens", "outtokens")
 _RUN = 8192
 
 
+class Gaps(NamedTuple):
+    """Cells of a table without a score.
+
+    Args:
+        empty: Those that were wanted: no answer, no verdict, or not asked yet.
+        unwanted: Those of experts that were not to be asked that query.
+
+    Example:
+        >>> Gaps(empty=2, unwanted=10).empty
+        2
+    """
+
+    empty: int
+    unwanted: int
+
+
 def write_costs(
-    folder: Path, archive: Archive, queries: QueryFile, experts: Sequence[Expert], judge: Judge, prices: PriceList | None
-) -> int:
+    folder: Path,
+    archive: Archive,
+    queries: QueryFile,
+    experts: Sequence[Expert],
+    judge: Judge,
+    prices: PriceList | None,
+    experts_per_query: int | None = None,
+) -> Gaps:
     """Write the table of the experts in their present versions, scored by the judge in its present version.
 
     Cells without a verdict are empty: reading the table then asks how to count them.
@@ -40,9 +64,10 @@ def write_costs(
         experts: Its columns.
         judge: Whose scores.
         prices: List prices to keep beside the table, or none.
+        experts_per_query: How many experts each query is given to, or none for all; the table says so, for whoever reads it.
 
     Returns:
-        Cells that are empty.
+        Cells without a score.
 
     Example:
         >>> write_costs.__name__
@@ -50,15 +75,18 @@ def write_costs(
     """
     found = _cells(archive, experts, judge)
     kinds = _KINDS if all(None not in cell for cell in found.values()) else _KINDS[:3]
-    schema = _schema([name for name in _KEPT if name in queries.others], kinds, experts).with_metadata(_about(experts, judge, prices))
-    beside, empty = folder / f".{TABLE}.partial", 0
+    schema = _schema([name for name in _KEPT if name in queries.others], kinds, experts)
+    schema = schema.with_metadata(_about(experts, judge, prices, experts_per_query))
+    wanted = some_experts([expert.name for expert in experts], experts_per_query)
+    beside, empty, unwanted = folder / f".{TABLE}.partial", 0, 0
     with pq.ParquetWriter(beside, schema, write_page_checksum=True) as writer:
         for run in _runs(queries):
             rows = [_row(query, experts, found) for query in run]  # columns that the schema does not have are left out
-            empty += sum(row[f"score:{expert.name}"] is None for row in rows for expert in experts)
+            holes = [wanted(expert.name, row["query_id"]) for row in rows for expert in experts if row[f"score:{expert.name}"] is None]
+            empty, unwanted = empty + sum(holes), unwanted + len(holes) - sum(holes)
             writer.write_table(pa.Table.from_pylist(rows, schema=schema))
     beside.replace(folder / TABLE)
-    return empty
+    return Gaps(empty, unwanted)
 
 
 def _cells(archive: Archive, experts: Sequence[Expert], judge: Judge) -> dict[tuple[str, str], list[Any]]:
@@ -83,9 +111,11 @@ def _schema(kept: Sequence[str], kinds: Sequence[str], experts: Sequence[Expert]
     return pa.schema({**texts, **numbers})
 
 
-def _about(experts: Sequence[Expert], judge: Judge, prices: PriceList | None) -> dict[bytes, bytes]:
-    about = {"judge": [judge.name, judge.version], "experts": {expert.name: expert.version for expert in experts}}
-    return {**metadata_of(prices), b"mildroute.collected": json.dumps(about, sort_keys=True).encode()}
+def _about(experts: Sequence[Expert], judge: Judge, prices: PriceList | None, per_query: int | None) -> dict[bytes, bytes]:
+    about: dict[str, Any] = {"judge": [judge.name, judge.version], "experts": {expert.name: expert.version for expert in experts}}
+    if per_query is not None and per_query < len(experts):
+        about["experts_per_query"] = per_query
+    return {**metadata_of(prices), COLLECTED: json.dumps(about, sort_keys=True).encode()}
 
 
 def _row(query: Query, experts: Sequence[Expert], cells: dict[tuple[str, str], list[Any]]) -> dict[str, Any]:

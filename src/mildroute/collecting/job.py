@@ -15,12 +15,12 @@ from mildroute.collecting.choice import some_experts
 from mildroute.collecting.estimate import Estimate, estimate_of, experience_in
 from mildroute.collecting.queries import QueryFile
 from mildroute.collecting.reasons import reasons_in
-from mildroute.collecting.runner import STOPPED, Progress, Round, ask_all
+from mildroute.collecting.runner import STOPPED, Progress, Round, ask_all, asked_by, worst_dollars
 from mildroute.collecting.tally import Tally
 from mildroute.costs.prices import PriceList
 from mildroute.errors import ArgumentError
-from mildroute.experts.protocol import Expert
-from mildroute.judges.protocol import Judge
+from mildroute.experts.protocol import Expert, Query
+from mildroute.judges.protocol import Judge, lack_of
 
 __all__ = ["Collected", "Job", "Questioning", "Work", "ask_here", "collect"]
 
@@ -71,10 +71,11 @@ class Collected:
     Args:
         table: The cost table's file.
         tallies: Counts of each expert.
-        empty: Cells that have no score.
+        empty: Cells that have no score, though they were wanted.
         spent: Dollars spent in this folder so far, in this run and before.
         is_capped: Whether the cap ended the run.
         reasons: Why cells are empty, the commonest first, by expert.
+        unwanted: Cells that have no score because each query was given to some of the experts only.
 
     Example:
         >>> Collected(Path("costs.parquet"), [], 0, 0.0, False).empty
@@ -87,6 +88,7 @@ class Collected:
     spent: float
     is_capped: bool
     reasons: Mapping[str, list[tuple[str, int]]] = field(default_factory=dict)
+    unwanted: int = 0
 
 
 @dataclass(frozen=True)
@@ -169,6 +171,7 @@ def collect(
         >>> [tally.score for tally in found.tallies]
         [1.0, 0.0]
     """
+    _check_judge(job)
     with Archive(job.folder / _INSIDE) as archive:
         known = archive.known(job.versions, (job.judge.name, job.judge.version))
         estimates = estimate_of(job.queries, job.experts, known, experience_in(archive, job.versions), job.wanted)
@@ -180,17 +183,30 @@ def collect(
         todo = Round(job.queries, job.experts, job.judge, archive, known, budget, job.wanted, counts)
         tallies = ask(Work(todo, archive, budget), progress)
         archive.tidy()
-        empty = write_costs(job.folder, archive, job.queries, job.experts, job.judge, job.prices)
+        gaps = write_costs(job.folder, archive, job.queries, job.experts, job.judge, job.prices, job.experts_per_query)
         spent = archive.spent()
-        reasons = reasons_in(archive, job.versions, (job.judge.name, job.judge.version)) if empty else {}
-    return Collected(job.folder / TABLE, tallies, empty, spent, any(tally.state == STOPPED for tally in tallies), reasons)
+        reasons = reasons_in(archive, job.versions, (job.judge.name, job.judge.version)) if gaps.empty else {}
+    is_capped = any(tally.state == STOPPED for tally in tallies)
+    return Collected(job.folder / TABLE, tallies, gaps.empty, spent, is_capped, reasons, gaps.unwanted)
 
 
 async def _ask(todo: Round, progress: Progress | None) -> list[Tally]:
     try:
         return await ask_all(todo, progress)
     finally:
-        await asyncio.gather(*(expert.close() for expert in todo.experts))
+        await todo.close()
+
+
+def _check_judge(job: Job) -> None:
+    """Refuse a judge that can score no answer to any of the queries, before anybody is paid for one."""
+    first = ""
+    for query in job.queries:
+        lack = lack_of(job.judge, query)
+        if not lack:
+            return
+        first = first or lack
+    told = f"judge {job.judge.name!r} can score no answer to any of the queries, got for the first: {first}"
+    raise ArgumentError(f"{told}; correct the judge's settings or the file of queries, nothing was asked.")
 
 
 def _check_cap(job: Job, estimates: list[Estimate]) -> None:
@@ -198,3 +214,7 @@ def _check_cap(job: Job, estimates: list[Estimate]) -> None:
     if job.max_dollars is not None and unbounded:
         rule = f"a cap of {job.max_dollars:g} dollars needs a bound on each answer"
         raise ArgumentError(f"{rule}, got none for {', '.join(unbounded)}; set max_tokens in its request.")
+    judging = [expert.name for expert in asked_by(job.judge) if worst_dollars(expert, Query("bound", "")) == float("inf")]
+    if job.max_dollars is not None and judging:
+        rule = f"a cap of {job.max_dollars:g} dollars needs a bound on each verdict"
+        raise ArgumentError(f"{rule}, got none for {judging[0]}, whom the judge asks; set max_tokens in its request.")

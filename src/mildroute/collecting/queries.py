@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as pads
+from pyarrow import csv
 
 from mildroute.errors import TableError
 from mildroute.experts.protocol import Query
@@ -61,7 +62,8 @@ def open_queries(path: str | Path) -> QueryFile:
 
     Args:
         path: Parquet, CSV or JSON lines, or a folder of one kind. Columns: ``input`` (or ``text``, ``prompt``, ``question``), optional
-            ``query_id`` (or ``id``), optional ``reference`` (or ``answer``, ``target``), and whatever templates and judges need.
+            ``query_id`` (or ``id``), optional ``reference`` (or ``answer``, ``target``), and whatever templates and judges need. All
+            columns of a CSV file are text.
 
     Returns:
         What was found.
@@ -115,8 +117,18 @@ def _rows(path: Path, columns: list[str] | None = None) -> Iterator[dict[str, An
         if _FORMATS[file.suffix] == "json":
             yield from _lines(file)
         else:
-            for batch in pads.dataset(file, format=_FORMATS[file.suffix]).to_batches(batch_size=_BATCH, columns=columns):
+            for batch in _dataset(file).to_batches(batch_size=_BATCH, columns=columns):
                 yield from batch.to_pylist()
+
+
+def _dataset(file: Path) -> Any:
+    if _FORMATS[file.suffix] == "parquet":
+        return pads.dataset(file, format="parquet")
+    parse: Any = csv.ParseOptions(newlines_in_values=True)
+    names = pads.dataset(file, format=pads.CsvFileFormat(parse_options=parse)).schema.names
+    # All columns are text: as numbers, 007 would be 7 and 0.50 would be 0.5. What is empty is missing.
+    convert: Any = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), null_values=[""], strings_can_be_null=True)
+    return pads.dataset(file, format=pads.CsvFileFormat(parse_options=parse, convert_options=convert))
 
 
 def _lines(file: Path) -> Iterator[dict[str, Any]]:
@@ -133,8 +145,9 @@ def _lines(file: Path) -> Iterator[dict[str, Any]]:
 def _names(path: Path) -> list[str]:
     first = _files(path)[0]
     if _FORMATS[first.suffix] == "json":
-        return list(next(_lines(first), {}))
-    return list(pads.dataset(first, format=_FORMATS[first.suffix]).schema.names)
+        # A line may leave out what it has not, also the first one.
+        return list(dict.fromkeys(name for row in _rows(path) for name in row))
+    return list(_dataset(first).schema.names)
 
 
 def _counted(path: Path, column: str | None) -> int:

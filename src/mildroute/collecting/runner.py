@@ -17,7 +17,7 @@ from mildroute.collecting.tally import Tally
 from mildroute.experts.protocol import Answer, Expert, Query
 from mildroute.judges.protocol import Judge, Verdict
 
-__all__ = ["STOPPED", "Cell", "Notes", "Progress", "Round", "ask_all", "empty_cells", "everyone", "worst_dollars"]
+__all__ = ["STOPPED", "Cell", "Notes", "Progress", "Round", "ask_all", "asked_by", "empty_cells", "everyone", "worst_dollars"]
 
 Progress: TypeAlias = Callable[[Sequence[Tally]], None]
 """Called after each batch with the counts of all experts."""
@@ -86,6 +86,22 @@ class Round:
     def judge_version(self) -> str:
         """Version of the judge, which is a hash of its settings: computed once and not for each cell."""
         return self.judge.version
+
+    async def close(self) -> None:
+        """Let go of all connections, also those of an expert whom only the judge asks."""
+        await asyncio.gather(*(expert.close() for expert in (*self.experts, *asked_by(self.judge))))
+
+
+def asked_by(judge: Judge) -> list[Expert]:
+    """The expert that a judge asks, if it asks one.
+
+    Example:
+        >>> from mildroute.judges.exact import ExactJudge
+        >>> asked_by(ExactJudge())
+        []
+    """
+    expert: Expert | None = getattr(judge, "expert", None)
+    return [] if expert is None else [expert]
 
 
 @dataclass(frozen=True)
@@ -207,10 +223,8 @@ async def _fill(job: Round, expert: Expert, cells: list[Cell]) -> bool:
             # What is left may still do for some of them.
             return len(cells) > 1 and all([await _fill(job, expert, [cell]) for cell in cells])
         answers = {cell.digest: answer for cell, answer in zip(unanswered, found, strict=True)}
-    for cell in cells:
-        answer = answers.get(cell.digest)
-        await _judge(job, expert, cell, answer)
-    return True
+    # All are judged: for some of them the money may suffice.
+    return all([await _judge(job, expert, cell, answers.get(cell.digest)) for cell in cells])
 
 
 async def _ask(job: Round, expert: Expert, cells: list[Cell]) -> list[Answer] | None:
@@ -232,28 +246,37 @@ async def _ask(job: Round, expert: Expert, cells: list[Cell]) -> list[Answer] | 
     return answers
 
 
-async def _judge(job: Round, expert: Expert, cell: Cell, answer: Answer | None) -> None:
+async def _judge(job: Round, expert: Expert, cell: Cell, answer: Answer | None) -> bool:
+    """Judge an answer and count it; false if the money does not suffice for the verdict, which a later run may give."""
     text = cell.text if answer is None else answer.text
-    verdict = Verdict(None)
+    verdict: Verdict | None = Verdict(None)
     if text is not None and (answer is None or not answer.error):
-        verdict = await job.judge.judge(cell.query, text)
-        job.budget.settle(0.0, verdict.dollars)
-        job.notes.add(
-            VerdictEntry(
-                expert.name,
-                expert.version,
-                cell.digest,
-                job.judge.name,
-                job.judge_version,
-                verdict.score,
-                verdict.reason,
-                verdict.dollars,
-            )
-        )
+        verdict = await _verdict(job, expert, cell, text)
+    score, charged = (None, 0.0) if verdict is None else (verdict.score, verdict.dollars)
     paid = 0.0 if answer is None else answer.dollars + answer.doubtful_dollars
     job.tallies[expert.name].count(
-        dollars=paid + verdict.dollars,
+        dollars=paid + charged,
         attempts=0 if answer is None else answer.attempts,
-        score=verdict.score,
+        score=score,
         is_answered=answer is None or not answer.error,
     )
+    return verdict is not None
+
+
+async def _verdict(job: Round, expert: Expert, cell: Cell, text: str) -> Verdict | None:
+    bound: Callable[[Query, str], float] | None = getattr(job.judge, "worst_dollars", None)
+    worst = 0.0 if bound is None else bound(cell.query, text)
+    if not await job.budget.reserve(worst):
+        return None
+    dollars = worst
+    try:
+        verdict = await job.judge.judge(cell.query, text)
+        dollars = verdict.dollars
+    finally:
+        job.budget.settle(worst, dollars)
+    job.notes.add(
+        VerdictEntry(
+            expert.name, expert.version, cell.digest, job.judge.name, job.judge_version, verdict.score, verdict.reason, verdict.dollars
+        )
+    )
+    return verdict

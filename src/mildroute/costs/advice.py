@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from mildroute.costs.counted import counted
+
 __all__ = ["warnings_of"]
 
 _COLLAPSE = 0.8
@@ -38,13 +40,17 @@ def _sentences(summary: Any, leader: str, share: float) -> Iterator[str]:
     if not summary.decided:
         yield "all experts tie on every row: there is nothing to learn."
     if summary.repeated_ids:
-        yield f"{summary.repeated_ids:,} rows repeat the query_id of an earlier row; CostTable.read refuses them unless they are identical."
+        yield f"{_repeat(summary.repeated_ids)} the query_id of an earlier row; fit and compare refuse them unless they are identical."
     if summary.repeated_texts:
-        yield f"{summary.repeated_texts:,} rows repeat the text of an earlier row; a split keeps them on one side."
+        yield f"{_repeat(summary.repeated_texts)} the text of an earlier row; a split keeps them on one side."
     for expert, other in summary.dominated.items():
         dearer = " and never dearer" if summary.oracle_dollars_per_1000 is not None else ""
         yield f"{expert!r} is dominated: {other!r} is never worse{dearer} on any row, so no router needs {expert!r}."
     if summary.oracle_dollars_per_1000 is None:
         yield "the table has no dollars: quality alone is compared; add cost:<expert> columns or use with_prices()."
     if summary.rows < _FEW_ROWS:
-        yield f"only {summary.rows:,} rows: intervals will be wide; {_FEW_ROWS} or more are advisable."
+        yield f"only {counted(summary.rows, 'row')}: intervals will be wide; {_FEW_ROWS} or more are advisable."
+
+
+def _repeat(count: int) -> str:
+    return f"{counted(count, 'row')} {'repeats' if count == 1 else 'repeat'}"

@@ -149,7 +149,7 @@ def _parsed(column: pa.ChunkedArray, name: str, first_row: int) -> pa.ChunkedArr
     except pa.ArrowInvalid:
         row, word = next((row, word) for row, word in enumerate(words.to_pylist()) if word is not None and not _is_number(word))
         raise TableError(
-            f"column {name!r}, row {first_row + row}: a number is needed, got {word[:40]!r}; correct the value or leave it empty."
+            f"column {name!r}, row {first_row + row}: a number is needed, got {word[:40]!r}; correct the value or drop the row."
         ) from None
 
 

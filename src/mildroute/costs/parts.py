@@ -16,6 +16,7 @@ from mildroute.costs.prices import PriceList, prices_in
 from mildroute.costs.reading import Schema, read_batches, read_schema
 from mildroute.costs.repairs import RepairLog
 from mildroute.costs.sources import SourceFile, files_of, is_source
+from mildroute.costs.unasked import why_unasked
 from mildroute.costs.validation import Part, checked_missing
 from mildroute.errors import TableError
 
@@ -74,7 +75,8 @@ def opened(source: Any, *, experts: Sequence[str] | None = None, missing: str = 
     schemas = [schema, *map(read_schema, files[1:])]
     _check_agreement(files, schemas, layout, experts)
     log = RepairLog(list(layout.repairs))
-    return Opened(layout, prices_in(schema.metadata), log, _of_files(files, schemas, layout, (count, parse, rows)))
+    unasked = why_unasked(schema.names, schema.metadata)
+    return Opened(layout, prices_in(schema.metadata), log, _of_files(files, schemas, layout, (count, parse, rows, unasked)))
 
 
 def _in_memory(table: pa.Table, experts: Sequence[str] | None, missing: Any, rows: int, *, parse: bool = False) -> Opened:
@@ -86,7 +88,8 @@ def _in_memory(table: pa.Table, experts: Sequence[str] | None, missing: Any, row
     layout = layout_of(names, experts)
     log.notes += layout.repairs
     starts = range(0, table.num_rows, rows)
-    return Opened(layout, prices, log, (Part(table.slice(start, rows), layout, missing, parse, start) for start in starts))
+    unasked = why_unasked(names, table.schema.metadata or {})
+    return Opened(layout, prices, log, (Part(table.slice(start, rows), layout, missing, parse, start, unasked) for start in starts))
 
 
 def _column_names(table: pa.Table) -> list[str]:
@@ -117,14 +120,14 @@ def _check_agreement(files: Sequence[SourceFile], schemas: Sequence[Schema], lay
             )
 
 
-def _of_files(files: Sequence[SourceFile], schemas: Sequence[Schema], layout: Layout, how: tuple[Any, bool, int]) -> Iterator[Part]:
-    missing, parse, rows = how
+def _of_files(files: Sequence[SourceFile], schemas: Sequence[Schema], layout: Layout, how: tuple[Any, bool, int, str]) -> Iterator[Part]:
+    missing, parse, rows, unasked = how
     wanted = list(layout.sources.values())
     first_row = 0
     for _, group in groupby(zip(files, schemas, strict=True), key=lambda pair: _types(pair[1], wanted)):
         alike = [file for file, _ in group]
         for raw in read_batches(alike, wanted, rows=rows):
-            yield Part(_conformed(raw, layout, first_row), layout, missing, parse, first_row)
+            yield Part(_conformed(raw, layout, first_row), layout, missing, parse, first_row, unasked)
             first_row += raw.num_rows
 
 

@@ -42,7 +42,7 @@ def dollars_of(
     """
     missing = [name for name in experts if name not in prices.prices]
     if missing:
-        raise TableError(f"the price list has no price for {', '.join(map(repr, missing))}; add them, or keep other experts with select().")
+        raise TableError(f"the price list has no price for {', '.join(map(repr, missing))}; add them, or keep other experts.")
     return {
         DOLLARS + expert: prices.dollars(expert, _tokens_in(table, expert), _tokens_out(table, expert, output_tokens)) for expert in experts
     }
@@ -72,7 +72,8 @@ def _tokens_out(table: pa.Table, expert: str, output_tokens: Any) -> NDArray[np.
     given = output_tokens.get(expert) if isinstance(output_tokens, Mapping) else output_tokens
     if given is None:
         raise TableError(
-            f"what comes out of {expert!r} is unknown; add 'outtokens:{expert}' or 'outchars:{expert}', or give output_tokens=..."
+            f"what comes out of {expert!r} is unknown; add 'outtokens:{expert}' or 'outchars:{expert}', or give the tokens of an answer "
+            "(output_tokens, --output-tokens)."
         )
     if isinstance(given, bool) or not isinstance(given, (int, float)) or not np.isfinite(given) or given < 0:
         raise ArgumentError(f"output_tokens must be finite and not negative, got {given!r} for {expert!r}.")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+
+from mildroute.costs.counted import counted
 
 __all__ = ["RepairLog"]
 
-_SENTENCES = {
-    "numbered": "no query_id column: rows are numbered from 0",
-    "wrong": "{} missing scores count as 0 (missing='wrong')",
-    "unpaid": "{} missing costs, latencies or counts of missing answers count as 0 (missing='wrong')",
-    "dropped": "{} rows with missing scores are dropped (missing='drop')",
-    "repeated": "{} rows that repeat an earlier row in every column are dropped",
+_SENTENCES: dict[str, Callable[[int], str]] = {
+    "numbered": lambda _: "no query_id column: rows are numbered from 0",
+    "wrong": lambda count: f"{counted(count, 'missing score')} {_verb(count, 'count')} as 0 (missing: wrong)",
+    "unpaid": lambda count: f"{counted(count, 'missing value')} of cost, latency or tokens beside them {_verb(count, 'count')} as 0, too",
+    "dropped": lambda count: f"{counted(count, 'row')} with missing scores {_are(count)} dropped (missing: drop)",
+    "repeated": lambda count: f"{counted(count, 'row')} that {_verb(count, 'repeat')} an earlier row in every column {_are(count)} dropped",
 }
 
 
@@ -27,7 +30,7 @@ class RepairLog:
         >>> log = RepairLog()
         >>> log.add("wrong", 2)
         >>> log.sentences()
-        ("2 missing scores count as 0 (missing='wrong')",)
+        ('2 missing scores count as 0 (missing: wrong)',)
     """
 
     notes: list[str] = field(default_factory=list)
@@ -40,5 +43,12 @@ class RepairLog:
 
     def sentences(self) -> tuple[str, ...]:
         """All repairs in words."""
-        counted = (text.format(f"{self.counts[kind]:,}") for kind, text in _SENTENCES.items() if kind in self.counts)
-        return (*self.notes, *counted)
+        return (*self.notes, *(sentence(self.counts[kind]) for kind, sentence in _SENTENCES.items() if kind in self.counts))
+
+
+def _verb(count: int, verb: str) -> str:
+    return f"{verb}s" if count == 1 else verb
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"

@@ -10,7 +10,7 @@ from mildroute.costs.parts import Opened, opened
 from mildroute.costs.repairs import RepairLog
 from mildroute.costs.repeats import Seen
 from mildroute.costs.table import CostTable
-from mildroute.costs.validation import checked, without_repeats
+from mildroute.costs.validation import check_rows, checked, without_repeats
 from mildroute.errors import ArgumentError, TableError
 
 __all__ = ["batches"]
@@ -55,4 +55,4 @@ def _checked(source: Opened, rows: int) -> Iterator[CostTable]:
             total += 1
             yield CostTable(whole.slice(start, rows), source.layout.experts, source.prices, log.sentences(), source.layout.ignored)
     if not total:
-        raise TableError("a table needs at least one row, got none; check the source and the option missing=...")
+        check_rows(0, source.log)

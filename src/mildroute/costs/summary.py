@@ -22,7 +22,7 @@ from mildroute.costs.repeats import RepeatCounter
 from mildroute.costs.table import CostTable
 from mildroute.costs.tallies import Dominance, WinTally
 from mildroute.costs.text_digests import digests
-from mildroute.costs.validation import checked
+from mildroute.costs.validation import check_holes, check_rows, checked
 from mildroute.errors import ArgumentError, TableError
 
 __all__ = ["ExpertSummary", "Summary", "summarise"]
@@ -147,7 +147,7 @@ def summarise(source: Any, *, price_weight: float = 0.0, experts: Sequence[str] 
         rows = Opened(rows.layout, source.prices, RepairLog(list(source.repairs)), rows.parts)
     has_dollars = bool(rows.layout.names(DOLLARS))
     if price_weight and not has_dollars:
-        raise TableError(f"price_weight={price_weight:g} needs the columns 'cost:<expert>', got none; add them with with_prices().")
+        raise TableError(f"a price weight of {price_weight:g} needs the columns 'cost:<expert>', got none; add them, or give a price list.")
     return _Pass(rows, price_weight, has_dollars).summary()
 
 
@@ -172,8 +172,8 @@ class _Pass:
                     previous.result()
             if pending is not None:
                 pending.result()
-        if not self.tally.rows:
-            raise TableError("a table needs at least one row, got none; check the source and the option missing=...")
+        check_rows(self.tally.rows, self.source.log)
+        check_holes(self.tally.rows, len(self.source.layout.experts), self.source.log)
         return self._finished()
 
     def _tables(self) -> Iterator[pa.Table]:

@@ -19,7 +19,7 @@ from mildroute.costs.prices import PriceList, metadata_of
 from mildroute.costs.pricing import dollars_of
 from mildroute.costs.sources import is_source
 from mildroute.costs.splitting import split_rows
-from mildroute.costs.validation import check_rows, checked, without_repeats
+from mildroute.costs.validation import check_holes, check_rows, checked, without_repeats
 from mildroute.costs.writing import write_table
 from mildroute.errors import ArgumentError, TableError
 
@@ -128,7 +128,8 @@ class CostTable:
         if not runs:
             raise TableError("a table needs at least one row, got none; check the source.")
         table = without_repeats(pa.concat_tables([_with_large_strings(run) for run in runs]), source.log)
-        check_rows(table)
+        check_rows(table.num_rows, source.log)
+        check_holes(table.num_rows, len(source.layout.experts), source.log)
         return cls(table, source.layout.experts, source.prices, source.log.sentences(), source.layout.ignored)
 
     def __len__(self) -> int:
@@ -199,7 +200,7 @@ class CostTable:
                 raise ArgumentError(f"{name} must be finite and not negative, got {weight}.")
         total = error_weight * (1.0 - self.scores)
         for weight, values, column, way_out in (
-            (price_weight, self.dollars, DOLLARS, "add them with with_prices()"),
+            (price_weight, self.dollars, DOLLARS, "add them, or give a price list (with_prices, --prices)"),
             (latency_weight, self.latencies, LATENCY, "add them to the source"),
         ):
             if weight and values is None:

@@ -18,7 +18,7 @@ from mildroute.costs.columns import GROUP, ID, INPUT, SCORE, SPLIT, TIME, Layout
 from mildroute.costs.repairs import RepairLog
 from mildroute.errors import ArgumentError, TableError
 
-__all__ = ["Missing", "Part", "check_rows", "checked", "checked_missing", "without_repeats"]
+__all__ = ["Missing", "Part", "check_holes", "check_rows", "checked", "checked_missing", "without_repeats"]
 
 Missing = Literal["refuse", "wrong", "drop"]
 
@@ -35,6 +35,7 @@ class Part:
         missing: How a missing score counts.
         parse: Whether numbers are still text, as in a CSV file.
         first_row: Number of the first row.
+        unasked: Why a missing score may be no missing answer, and the way out; empty if nothing says so.
 
     Example:
         >>> from mildroute.costs.columns import layout_of
@@ -48,6 +49,7 @@ class Part:
     missing: Missing = "refuse"
     parse: bool = False
     first_row: int = 0
+    unasked: str = ""
 
 
 def checked_missing(missing: str) -> Missing:
@@ -60,7 +62,7 @@ def checked_missing(missing: str) -> Missing:
     for option in get_args(Missing):
         if missing == option:
             return option  # type: ignore[no-any-return]
-    raise ArgumentError(f"missing must be 'refuse', 'wrong' or 'drop', got {missing!r}.")
+    raise ArgumentError(f"missing must be refuse, wrong or drop, got {missing!r}.")
 
 
 def checked(part: Part, log: RepairLog) -> pa.Table:
@@ -80,7 +82,7 @@ def checked(part: Part, log: RepairLog) -> pa.Table:
         >>> checked(Part(raw, layout_of(raw.column_names), missing="wrong"), log).to_pylist()
         [{'query_id': '7', 'score:a': 1.0, 'score:b': 0.0}]
         >>> log.sentences()
-        ("1 missing scores count as 0 (missing='wrong')",)
+        ('1 missing score counts as 0 (missing: wrong)',)
     """
     columns = {name: part.raw.column(source) for name, source in part.layout.sources.items()}
     if ID not in columns:
@@ -105,14 +107,46 @@ def checked(part: Part, log: RepairLog) -> pa.Table:
     return table
 
 
-def check_rows(table: pa.Table) -> None:
-    """Refuse a table without rows.
+def check_rows(rows: int, log: RepairLog) -> None:
+    """Refuse a table without rows, also if all of them were dropped.
+
+    Args:
+        rows: That are left.
+        log: What was repaired.
 
     Example:
-        >>> check_rows(pa.table({"query_id": ["q"]}))
+        >>> check_rows(1, RepairLog())
     """
-    if not table.num_rows:
-        raise TableError("a table needs at least one row, got none; check the file and the option missing=...")
+    dropped = log.counts.get("dropped", 0)
+    if not rows and dropped:
+        raise TableError(
+            f"a table needs a row in which every expert has a score, got none: all {dropped:,} have a hole; collect the rest, keep fewer "
+            "experts, or, if a missing score is a failure, set missing to wrong."
+        )
+    if not rows:
+        raise TableError("a table needs at least one row, got none; check the source, and how missing scores count.")
+
+
+def check_holes(rows: int, experts: int, log: RepairLog) -> None:
+    """Refuse a table that is mostly holes which count as wrong: then experts were not asked, and nothing can be told about them.
+
+    Args:
+        rows: Of the table.
+        experts: Of the table.
+        log: What was repaired.
+
+    Example:
+        >>> check_holes(10, 2, RepairLog(counts={"wrong": 2}))
+        >>> check_holes(10, 3, RepairLog(counts={"wrong": 20}))
+        Traceback (most recent call last):
+        mildroute.errors.TableError: most scores must be there if missing ones count as wrong, got 20 of 30 missing; ...
+    """
+    holes = log.counts.get("wrong", 0)
+    if 2 * holes > rows * experts:
+        raise TableError(
+            f"most scores must be there if missing ones count as wrong, got {holes:,} of {rows * experts:,} missing; an expert that was "
+            "not asked is not wrong: ask all of them, for example with 'mildroute collect', or keep only those that were."
+        )
 
 
 def without_repeats(table: pa.Table, log: RepairLog) -> pa.Table:
@@ -194,10 +228,13 @@ def _absent(numbers: dict[str, pa.ChunkedArray], part: Part, rows: _Rows) -> dic
         if len(values) == 0 or not np.isnan(values.min()):
             continue
         mask = np.isnan(values)
+        place = rows.place(name, int(mask.argmax()))
+        if part.unasked and part.missing != "drop":
+            raise TableError(f"{place}: a score is missing, which need not be a wrong answer: {part.unasked}.")
         if part.missing == "refuse":
             raise TableError(
-                f"{rows.place(name, int(mask.argmax()))}: a score is missing; fill it in, or say how it counts: missing='wrong' (as 0) "
-                "or missing='drop' (without the row)."
+                f"{place}: a score is missing; fill it in, or set missing (--missing) to wrong, so that it counts as 0, or to drop, so "
+                "that its row does not count."
             )
         found[name] = mask
     return found

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from mildroute.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from mildroute.encoders.base import Encoder
     from mildroute.encoders.hashing import HashingEncoder
     from mildroute.encoders.image import ImageEncoder
     from mildroute.encoders.numbers import NumberEncoder
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from mildroute.encoders.union import UnionEncoder
 
 __all__ = [
+    "Encoder",
     "HashingEncoder",
     "ImageEncoder",
     "NumberEncoder",
@@ -30,6 +32,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        "base": ("Encoder",),
         "hashing": ("HashingEncoder",),
         "image": ("ImageEncoder",),
         "numbers": ("NumberEncoder",),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mildroute.encoders.onnx_export import export_module, need, without_bars
+from mildroute.encoders.onnx_export import export_module, need, readable, without_bars
 
 __all__ = ["ExportedImage", "export_image_model", "preparation_of", "prepared"]
 
@@ -47,11 +47,11 @@ def export_image_model(model: str) -> ExportedImage:
     """
     torch, transformers = need("torch"), need("transformers")
     local = Path(model).is_dir()
-    with without_bars(transformers):
+    with readable(model), without_bars(transformers):
         found = transformers.AutoModel.from_pretrained(model, local_files_only=local, use_safetensors=True, dtype=torch.float32)
-    settings = transformers.utils.cached_file(
-        model, "preprocessor_config.json", local_files_only=local, _raise_exceptions_for_missing_entries=False
-    )
+        settings = transformers.utils.cached_file(
+            model, "preprocessor_config.json", local_files_only=local, _raise_exceptions_for_missing_entries=False
+        )
     preparation = preparation_of(json.loads(Path(settings).read_text()) if settings else {})
 
     class Pooled(torch.nn.Module):  # type: ignore[name-defined]

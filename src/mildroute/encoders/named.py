@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import re
 from pathlib import Path
 from typing import Any
 
 from mildroute.errors import ArgumentError
+from mildroute.routers.storage.registry import GROUP, class_named, plug_ins
 
 __all__ = ["encoder_named"]
 
@@ -19,8 +21,8 @@ def encoder_named(name: str) -> Any:
 
     Args:
         name: ``"auto"`` (none: the default of :mod:`mildroute.encoders.text_router`), ``"tfidf"`` and
-            ``"hashing"`` (both reduced to few columns), ``"tfidf-sparse"``, ``"numbers"``, ``"minilm"``, ``"minilm-int8"``, the folder or
-            hub name of a sentence model, or several of them with ``+`` between.
+            ``"hashing"`` (both reduced to few columns), ``"tfidf-sparse"``, ``"numbers"``, ``"minilm"``, ``"minilm-int8"``, the name of a
+            plug-in, the folder or hub name of a sentence model, or several of them with ``+`` between.
 
     Returns:
         The encoder, or none for the default.
@@ -51,8 +53,22 @@ def encoder_named(name: str) -> Any:
     }
     if name in makers:
         return makers[name]()
+    if any(importlib.metadata.entry_points(group=GROUP, name=name)):
+        return _of_plug_in(name)
     if name and ((Path(name) / "config.json").is_file() or _HUB_NAME.fullmatch(name)):
         return SentenceEncoder(model=name, precision="int8")
     if "+" in name:
         return UnionEncoder([encoder_named(part) or DEFAULT_ENCODER() for part in name.split("+")])
-    raise ArgumentError(f"encoder must be {', '.join(_NAMES)}, a model's folder or hub name, or several with + between, got {name!r}.")
+    known = ", ".join((*_NAMES, *plug_ins("transform")))
+    raise ArgumentError(f"encoder must be {known}, a model's folder or hub name, or several with + between, got {name!r}.")
+
+
+def _of_plug_in(name: str) -> Any:
+    """An encoder that an artifact may hold, with its default settings."""
+    cls = class_named(name)
+    if not hasattr(cls, "transform"):
+        raise ArgumentError(f"encoder {name!r} must have transform, but {cls.__name__} has none; is it a router? Then give it as --router.")
+    try:
+        return cls()
+    except TypeError as wrong:
+        raise ArgumentError(f"encoder {name!r} must be made without arguments, got: {wrong}; give its parameters defaults.") from wrong

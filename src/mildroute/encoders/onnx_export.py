@@ -30,6 +30,7 @@ __all__ = [
     "most_tokens",
     "need",
     "quantised",
+    "readable",
     "without_bars",
 ]
 
@@ -112,8 +113,9 @@ def export_text_model(model: str, precision: Precision) -> ExportedText:
     """
     if precision not in ("fp32", "int8"):
         raise ArgumentError(f"precision must be fp32 or int8, got {precision!r}.")
-    pooling = _pooling(model)
-    onnx, tokenizer, config = _shipped(Path(model)) or _exported(model)
+    with readable(model):
+        pooling = _pooling(model)
+        onnx, tokenizer, config = _shipped(Path(model)) or _exported(model)
     if precision == "int8":
         onnx = quantised(onnx)
     return ExportedText(np.frombuffer(onnx, np.uint8), np.frombuffer(tokenizer, np.uint8), pooling, most_tokens(config))
@@ -200,6 +202,29 @@ def need(package: str) -> Any:
         return importlib.import_module(package)
     except ModuleNotFoundError as missing:
         raise MissingExtraError.for_package(missing.name or package, extra="text", user="this encoder") from missing
+
+
+@contextlib.contextmanager
+def readable(model: str) -> Iterator[None]:
+    """A model that cannot be read or downloaded is an error of one line.
+
+    Args:
+        model: A folder or a hub name.
+
+    Example:
+        >>> with readable("owner/name"):
+        ...     raise OSError("We couldn't connect to the hub.")
+        Traceback (most recent call last):
+        mildroute.errors.ArgumentError: model 'owner/name' must be a folder with a model, or be on the hub: We couldn't connect ...
+    """
+    try:
+        yield
+    except OSError as error:
+        why = " ".join(str(error).split())[:160].rstrip(".")
+        raise ArgumentError(
+            f"model {model!r} must be a folder with a model, or be on the hub: {why}; check the name and the network, or give the folder "
+            "of a copy that was downloaded elsewhere."
+        ) from error
 
 
 @contextlib.contextmanager

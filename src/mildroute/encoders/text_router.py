@@ -42,6 +42,7 @@ class TextRouter(BaseEstimator):
         n_rows_: Number of training rows.
         data_hash_: Hash of the training data.
         outlook_: What to expect of each expert, and which inputs are unlike the training data; or none for sparse vectors.
+        judge_: Who gave the scores that it has learnt from, or none where nobody said.
         seen_: Sorted 64-bit fingerprints of the training inputs, by which an evaluation notices rows that were learnt from; or none.
 
     Example:
@@ -55,6 +56,7 @@ class TextRouter(BaseEstimator):
     point_: dict[str, Any] | None
     seen_: NDArray[np.int64] | None
     outlook_: Outlook | None = None
+    judge_: str | None = None
 
     def __init__(self, *, encoder: Any = None, router: Any = None) -> None:
         self.encoder = encoder

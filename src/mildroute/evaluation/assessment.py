@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -16,6 +17,7 @@ from mildroute.evaluation.caution import few_rows
 from mildroute.evaluation.evaluate import Evaluation, evaluate_choice
 from mildroute.evaluation.frontier import Frontier, frontier_of
 from mildroute.evaluation.hull import Point
+from mildroute.evaluation.method import about_router
 from mildroute.evaluation.metrics import best_single, paid
 from mildroute.evaluation.plain import as_plain
 from mildroute.evaluation.replicates import Interval, resample
@@ -66,6 +68,7 @@ class Assessment:
         savings: What is saved against the best single expert, or none without dollars.
         promise: What the operating point was chosen for, or none.
         warnings: What a reader of the figures must know, in sentences.
+        about: What the router is: its method, its encoder and, where it knows, the judge of the scores that it has learnt from.
 
     Example:
         >>> Assessment.__dataclass_fields__["promise"].name
@@ -79,6 +82,7 @@ class Assessment:
     savings: Savings | None
     promise: Promise | None
     warnings: tuple[str, ...] = ()
+    about: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def price_weight_used(self) -> float:
@@ -101,6 +105,7 @@ class Assessment:
         """Plain values for JSON."""
         saved = None if self.savings is None else as_plain(self.savings) | {"sentence": self.savings.sentence}
         return {
+            "about": dict(self.about),
             "price_weight": self.price_weight,
             "price_weight_used": self.price_weight_used,
             "evaluation": self.evaluation.as_dict(),
@@ -162,7 +167,8 @@ def assess(router: TextRouter, table: CostTable, *, price_weight: float | None =
         frontier = _frontier(frontier_router, aligned, vectors, seed)
     target = getattr(router, "target_", None) if frontier_router is not None and price_weight is None else None
     promise = None if target is None else _promise(target["kind"], float(target["value"]), aligned, choice, seed)
-    return Assessment(aligned, found, weight, frontier, saved, promise, (*_warnings(aligned, weight), *_seen_rows(router, aligned)))
+    warnings = (*_warnings(aligned, weight), *_seen_rows(router, aligned))
+    return Assessment(aligned, found, weight, frontier, saved, promise, warnings, about_router(router))
 
 
 def _aligned(table: CostTable, experts: list[str]) -> CostTable:

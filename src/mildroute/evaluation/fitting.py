@@ -13,6 +13,8 @@ from mildroute.costs.table import CostTable
 from mildroute.costs.text_digests import text_fingerprints
 from mildroute.encoders.text_router import TextRouter
 from mildroute.errors import ArgumentError, TableError, UnreachableTargetError
+from mildroute.evaluation.method import method_of
+from mildroute.routers.cross_fit import held_out_posterior
 from mildroute.routers.frontier import FrontierRouter
 from mildroute.routers.mild import MildRouter
 from mildroute.routers.named_costs import named_costs
@@ -86,13 +88,21 @@ def price_grid(dollars: NDArray[np.float64]) -> tuple[float, ...]:
 
 
 def fit_table(
-    table: CostTable, *, encoder: Any = None, target: Target | None = None, seed: int = 0, progress: Progress | None = None
+    table: CostTable,
+    *,
+    encoder: Any = None,
+    router: Any = None,
+    target: Target | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
 ) -> Fitted:
     """Fit encoder and router on a table, and choose the operating point on held-out rows of it.
 
     Args:
         table: With inputs; with dollars where money shall count.
         encoder: Transformer of inputs to vectors, or none for the default.
+        router: Router over vectors, or none for a :class:`~mildroute.routers.mild.MildRouter`; fitted along a grid of prices where the
+            table has dollars.
         target: What to choose the operating point by; by default the cheapest point that keeps 99% of the best single expert's score,
             or if none is sure to, the cheapest whose score is not told apart from the best point's.
         seed: Of folds and clusterings.
@@ -111,36 +121,43 @@ def fit_table(
     if table.inputs is None:
         raise TableError("a router over texts needs the column 'input' (or 'text'), got none; add it, or fit MildRouter on vectors.")
     costs = named_costs(table.costs(), table.experts)
+    inner = MildRouter(random_state=seed) if router is None else router
     if table.dollars is None:
-        return _without_dollars(table, costs, encoder, target, seed)
-    frontier = FrontierRouter(router=MildRouter(random_state=seed), price_weights=price_grid(table.dollars))
-    router = TextRouter(encoder=encoder, router=frontier)
-    router.fit(table.inputs, costs, groups=table.groups, prices=table.dollars, progress=progress)
-    point, note = _operating_point(router.router_, target)
-    router.router_.price_weight = point.price_weight
-    router.target_ = {"kind": target.kind, "value": float(target.value)} if target else None
-    router.point_ = asdict(point)
-    if router.outlook_ is not None:
-        router.outlook_.note_decisions(router.router_.held_out_posterior())
-    return Fitted(_remembering(router, table), point, note)
+        return _without_dollars(table, costs, encoder, inner, target)
+    frontier = FrontierRouter(router=inner, price_weights=price_grid(table.dollars))
+    fitted = TextRouter(encoder=encoder, router=frontier)
+    fitted.fit(table.inputs, costs, groups=table.groups, prices=table.dollars, progress=progress)
+    point, note = _operating_point(fitted.router_, target)
+    fitted.router_.price_weight = point.price_weight
+    fitted.target_ = {"kind": target.kind, "value": float(target.value)} if target else None
+    fitted.point_ = asdict(point)
+    return Fitted(_remembering(fitted, table, costs), point, note)
 
 
-def _without_dollars(table: CostTable, costs: Any, encoder: Any, target: Target | None, seed: int) -> Fitted:
+def _without_dollars(table: CostTable, costs: Any, encoder: Any, router: Any, target: Target | None) -> Fitted:
     if target is not None:
         raise TableError(
             f"a {target.kind} of {target.value:g} needs dollars, got a table without 'cost:<expert>' columns; give prices, or no target."
         )
-    router = TextRouter(encoder=encoder, router=MildRouter(random_state=seed)).fit(table.inputs, costs, groups=table.groups)
-    if router.outlook_ is not None:
-        router.outlook_.note_decisions(router.router_.held_out_posterior())
-    return Fitted(_remembering(router, table), None, f"no dollars in the table, so only quality counts; {router.router_.choice_}")
+    fitted = TextRouter(encoder=encoder, router=router).fit(table.inputs, costs, groups=table.groups)
+    why = getattr(fitted.router_, "choice_", method_of(fitted))
+    return Fitted(_remembering(fitted, table, costs), None, f"no dollars in the table, so only quality counts; {why}")
 
 
-def _remembering(router: TextRouter, table: CostTable) -> TextRouter:
-    """The router with the hash of its table and the fingerprints of its inputs."""
+def _remembering(router: TextRouter, table: CostTable, costs: Any) -> TextRouter:
+    """The router with the hash of its table, the fingerprints of its inputs and what its held-out decisions look like."""
     router.data_hash_ = table.content_hash
     router.seen_ = np.sort(text_fingerprints(table))
+    if router.outlook_ is not None:
+        router.outlook_.note_decisions(_held_out(router, table, costs))
     return router
+
+
+def _held_out(router: TextRouter, table: CostTable, costs: Any) -> NDArray[np.float64]:
+    """Posteriors of the table's rows by routers that have not seen them; the encoder has."""
+    if hasattr(router.router_, "held_out_posterior"):
+        return np.asarray(router.router_.held_out_posterior())
+    return held_out_posterior(router.router_, router.encoder_.transform(table.inputs), np.asarray(costs), groups=table.groups)
 
 
 def _operating_point(router: FrontierRouter, target: Target | None) -> tuple[OperatingPoint, str]:

@@ -164,6 +164,7 @@ def _provenance(assessment: Assessment, given: Mapping[str, str]) -> dict[str, s
     packages = ", ".join(f"{name} {version(name)}" for name in ("mildroute", "numpy", "scikit-learn"))
     return {
         **given,
+        **assessment.about,
         "table's content hash": assessment.table.content_hash,
         **listed,
         "versions": f"{packages}, Python {platform.python_version()}",

@@ -17,7 +17,7 @@ from mildroute.experts.spec import ExpertSpec, per_answer_in, price_in
 
 __all__ = ["ExpertFile", "read_experts"]
 
-_TOP = Shape({"prices_date": text, "experts": lambda value: value}, required=("experts",))
+_TOP = Shape({"prices_date": text, "experts": lambda value: value, "judges": lambda value: value}, required=("experts",))
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class ExpertFile:
         path: The file.
         experts: In the order of the file.
         prices_date: Date of the prices, as it was written.
+        judges: Those who only judge answers of others: they are not asked themselves and never served.
 
     Example:
         >>> ExpertFile(Path("experts.yaml"), (ExpertSpec("a", "openai", {"price": 2}),), "2026-11-01").prices.date
@@ -37,6 +38,7 @@ class ExpertFile:
     path: Path
     experts: tuple[ExpertSpec, ...]
     prices_date: str | None = None
+    judges: tuple[ExpertSpec, ...] = ()
 
     @property
     def prices(self) -> PriceList | None:
@@ -80,17 +82,20 @@ def read_experts(path: str | Path) -> ExpertFile:
     document = read_document(path)
     refuse_literal_secrets(document)
     check_shape(document, (), document.value, _TOP)
-    experts = document.value["experts"]
-    if not isinstance(experts, dict) or not experts:
-        raise document.error(
-            ("experts",), "'experts' must name at least one expert; write 'name:' below it, indented, and its keys below that."
-        )
-    specs = tuple(_spec(document, name, value, path) for name, value in experts.items())
-    return ExpertFile(path, specs, document.value.get("prices_date"))
+    experts = _specs(document, "experts", path)
+    judges = _specs(document, "judges", path) if "judges" in document.value else ()
+    return ExpertFile(path, experts, document.value.get("prices_date"), judges)
 
 
-def _spec(document: Document, name: str, value: Any, path: Path) -> ExpertSpec:
-    place = ("experts", name)
+def _specs(document: Document, key: str, path: Path) -> tuple[ExpertSpec, ...]:
+    named = document.value[key]
+    if not isinstance(named, dict) or not named:
+        raise document.error((key,), f"{key!r} must name at least one expert; write 'name:' below it, indented, and its keys below that.")
+    return tuple(_spec(document, (key, name), value, path) for name, value in named.items())
+
+
+def _spec(document: Document, place: tuple[str, str], value: Any, path: Path) -> ExpertSpec:
+    name = place[1]
     if not name.strip() or name != name.strip() or any(unicodedata.category(letter) in {"Cc", "Cs", "Zl", "Zp"} for letter in name):
         raise document.error(place, f"names of experts must not be empty nor hold line breaks or spaces at their ends, got {name!r:.60}.")
     if not isinstance(value, dict) or "kind" not in value:

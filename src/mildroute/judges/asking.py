@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from string import Formatter
 
 from mildroute.errors import ArgumentError
 from mildroute.experts.protocol import Answer, Expert, Query
 
-__all__ = ["Turns", "ask", "check_template", "fenced"]
+__all__ = ["Turns", "ask", "check_template", "fenced", "worst_of"]
 
 
 class Turns:
@@ -63,6 +63,20 @@ async def ask(expert: Expert, prompt: str, query_id: str, turns: Turns) -> Answe
             None, error=f"{expert.name!r} gave {len(answers)} answers to one query", dollars=sum(answer.dollars for answer in answers)
         )
     return answers[0]
+
+
+def worst_of(expert: Expert, prompts: Iterable[str]) -> float:
+    """The most dollars that an expert may charge for prompts; none where it cannot say.
+
+    Example:
+        >>> class Dear:
+        ...     def worst_dollars(self, query):
+        ...         return 0.5
+        >>> worst_of(Dear(), ["Grade this.", "And this."]), worst_of(object(), ["Grade this."])
+        (1.0, 0.0)
+    """
+    bound: Callable[[Query], float] | None = getattr(expert, "worst_dollars", None)
+    return 0.0 if bound is None else float(sum(bound(Query("bound", prompt)) for prompt in prompts))
 
 
 def fenced(texts: Mapping[str, str]) -> dict[str, str]:

@@ -103,20 +103,30 @@ class ChoiceJudge:
 
     async def judge(self, query: Query, text: str) -> Verdict:
         """Compare the letter that is read with the reference."""
-        reference = reference_of(query)
-        if not reference:
-            return NO_REFERENCE
-        try:
-            options = options_of(query.fields.get("choices"), self.letters)
-        except ArgumentError as broken:
-            return Verdict(None, str(broken))
-        expected = option_meant(reference, options, self.reference, self.first_index)
-        if expected is None:
-            return Verdict(None, f"the reference {reference[:40]!r} means no choice or several; set reference to letter, index or text")
+        if lack := self.lacks(query):
+            return Verdict(None, lack)
+        options = options_of(query.fields.get("choices"), self.letters)
+        expected = self._expected(query, options)
         read = read_choice(text, options)
         if read is None:
             return Verdict(0.0, f"no single choice could be read, expected {expected}")
         return Verdict(float(read == expected), f"read {read}, expected {expected}")
+
+    def lacks(self, query: Query) -> str:
+        """What keeps it from scoring any answer to a query."""
+        reference = reference_of(query)
+        if not reference:
+            return NO_REFERENCE
+        try:
+            expected = self._expected(query, options_of(query.fields.get("choices"), self.letters))
+        except ArgumentError as broken:
+            return str(broken)
+        if expected is None:
+            return f"the reference {reference[:40]!r} means no choice or several; set reference to letter, index or text"
+        return ""
+
+    def _expected(self, query: Query, options: Mapping[str, str]) -> str | None:
+        return option_meant(reference_of(query), options, self.reference, self.first_index)
 
 
 @functools.lru_cache(maxsize=256)

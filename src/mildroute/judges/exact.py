@@ -132,12 +132,16 @@ class ExactJudge:
 
     async def judge(self, query: Query, text: str) -> Verdict:
         """Compare the answer with all accepted texts."""
+        if lack := self.lacks(query):
+            return Verdict(None, lack)
         texts = accepted(query.reference or "")
-        if not texts:
-            return NO_REFERENCE
         parts = parts_of(text, self.part)
         read = {self._key(part) for part in parts if part}
         return Verdict(float(not read.isdisjoint(map(self._key, texts))), f"read {bared(parts[0])[:80]!r}")
+
+    def lacks(self, query: Query) -> str:
+        """What keeps it from scoring any answer to a query."""
+        return "" if accepted(query.reference or "") else NO_REFERENCE
 
     def _key(self, text: str) -> str:
         text = unfolded(plain(text)).replace(BOX, "").strip()

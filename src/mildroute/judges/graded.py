@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from mildroute.errors import ArgumentError
 from mildroute.experts.protocol import Expert, Query
-from mildroute.judges.asking import Turns, ask, check_template, fenced
+from mildroute.judges.asking import Turns, ask, check_template, fenced, worst_of
 from mildroute.judges.latex import BOX, unfolded
 from mildroute.judges.plain import plain, without_emphasis, without_thinking
 from mildroute.judges.protocol import NO_REFERENCE, Verdict, reference_of
@@ -80,7 +80,7 @@ class GradedJudge:
     own, and only if all such lines agree. An error of the expert, or a reply without a grade, gives no verdict; its dollars count.
 
     Args:
-        expert: Who grades; any expert will do, and whoever made it closes it.
+        expert: Who grades; any expert will do, and whoever made it closes it, or the run that it judges in.
         template: The prompt, with the fields ``{question}``, ``{answer}`` and perhaps ``{reference}``, ``{low}`` and ``{high}``. It
             should ask for a last line "Grade: N".
         low: The lowest grade.
@@ -122,19 +122,28 @@ class GradedJudge:
 
     async def judge(self, query: Query, text: str) -> Verdict:
         """Ask for a grade."""
-        if self.require_reference and not reference_of(query):
-            return NO_REFERENCE
+        if lack := self.lacks(query):
+            return Verdict(None, lack)
         if not text.strip():
             return Verdict(0.0, "the answer is blank")
-        texts = fenced({"question": query.input, "reference": query.reference or "(none)", "answer": text})
-        reply = await ask(
-            self.expert, self.template.format(**texts, low=f"{self.low:g}", high=f"{self.high:g}"), query.query_id, self._turns
-        )
+        reply = await ask(self.expert, self._prompt(query, text), query.query_id, self._turns)
         if reply.text is None or reply.error:
             return Verdict(None, f"{self.expert.name} failed: {reply.error[:160]}", reply.dollars)
         score = read_grade(reply.text, self.low, self.high)
         told = f"{self.expert.name}: {' '.join(reply.text.split())[-160:]}"
         return Verdict(score, told if score is not None else f"no single grade in the reply of {told}", reply.dollars)
+
+    def lacks(self, query: Query) -> str:
+        """What keeps it from scoring any answer to a query."""
+        return NO_REFERENCE if self.require_reference and not reference_of(query) else ""
+
+    def worst_dollars(self, query: Query, text: str) -> float:
+        """The most that a verdict on this answer may cost."""
+        return worst_of(self.expert, [self._prompt(query, text)])
+
+    def _prompt(self, query: Query, text: str) -> str:
+        texts = fenced({"question": query.input, "reference": query.reference or "(none)", "answer": text})
+        return self.template.format(**texts, low=f"{self.low:g}", high=f"{self.high:g}")
 
 
 def _grade(match: re.Match[str], high: float) -> float | None:

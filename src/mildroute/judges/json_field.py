@@ -62,18 +62,21 @@ class JsonFieldJudge:
 
     async def judge(self, query: Query, text: str) -> Verdict:
         """Compare the field with the reference."""
-        path = query.fields.get("path", self.path)
-        if not isinstance(path, str):
-            return Verdict(None, "there is no path to a field; set it, or give the query a field 'path'")
-        reference = reference_of(query)
-        if not reference:
-            return NO_REFERENCE
+        if lack := self.lacks(query):
+            return Verdict(None, lack)
+        path, reference = str(query.fields.get("path", self.path)), reference_of(query)
         value = read_field(text, path)
         if value is MISSING:
             return Verdict(0.0, f"no JSON with a field {path[:40]!r} could be read")
         if isinstance(value, (dict, list, tuple)):
             return Verdict(float(_equals(value, reference)), "read an object or a list")
         return await self.compare.judge(query, value if isinstance(value, str) else json.dumps(value, default=str))
+
+    def lacks(self, query: Query) -> str:
+        """What keeps it from scoring any answer to a query."""
+        if not isinstance(query.fields.get("path", self.path), str):
+            return "there is no path to a field; set it, or give the query a field 'path'"
+        return "" if reference_of(query) else NO_REFERENCE
 
 
 def _equals(value: Any, reference: str) -> bool:

@@ -139,20 +139,27 @@ class LabelJudge:
 
     async def judge(self, query: Query, text: str) -> Verdict:
         """Compare the label that is read with the reference."""
-        reference = reference_of(query)
-        if not reference:
-            return NO_REFERENCE
-        try:
-            labels = labels_of(query.fields.get("labels", self.labels))
-        except ArgumentError as broken:
-            return Verdict(None, str(broken))
-        expected = label_meant(reference, labels)
-        if expected is None:
-            return Verdict(None, f"the reference {reference[:40]!r} is none of the labels")
+        if lack := self.lacks(query):
+            return Verdict(None, lack)
+        labels = labels_of(query.fields.get("labels", self.labels))
+        expected = label_meant(reference_of(query), labels)
         read = read_label(text, labels)
         if read is None:
             return Verdict(0.0, f"no single label could be read, expected {expected!r}")
         return Verdict(float(read == expected), f"read {read!r}, expected {expected!r}")
+
+    def lacks(self, query: Query) -> str:
+        """What keeps it from scoring any answer to a query."""
+        reference = reference_of(query)
+        if not reference:
+            return NO_REFERENCE
+        if "labels" not in query.fields and not self.labels:
+            return "there are no labels; set labels, or give the query a field 'labels'"
+        try:
+            labels = labels_of(query.fields.get("labels", self.labels))
+        except ArgumentError as broken:
+            return str(broken)
+        return f"the reference {reference[:40]!r} is none of the labels" if label_meant(reference, labels) is None else ""
 
 
 def _squashed(text: str) -> str:

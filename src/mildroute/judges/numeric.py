@@ -82,17 +82,21 @@ class NumericJudge:
 
     async def judge(self, query: Query, text: str) -> Verdict:
         """Compare the number that is read with the reference."""
-        reference = reference_of(query)
-        if not reference:
-            return NO_REFERENCE
-        expected = read_number(reference)
+        expected = read_number(reference_of(query))
         if expected is None:
-            return Verdict(None, f"the reference {reference[:40]!r} is no number")
+            return Verdict(None, self.lacks(query))
         read = read_number(text)
         if read is None:
             return Verdict(0.0, f"no single number could be read, expected {_shown(expected)}")
         near = same_number(self._rounded(read, expected), expected, relative=self.relative, absolute=self.absolute, percent=self.percent)
         return Verdict(float(near), f"read {_shown(read)}, expected {_shown(expected)}")
+
+    def lacks(self, query: Query) -> str:
+        """What keeps it from scoring any answer to a query."""
+        reference = reference_of(query)
+        if not reference:
+            return NO_REFERENCE
+        return f"the reference {reference[:40]!r} is no number" if read_number(reference) is None else ""
 
     def _rounded(self, read: Number, expected: Number) -> Number:
         """The answer with as many decimals as the reference, halves away from zero."""

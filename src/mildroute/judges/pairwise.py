@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from mildroute.experts.protocol import Expert, Query
-from mildroute.judges.asking import Turns, ask, check_template, fenced
+from mildroute.judges.asking import Turns, ask, check_template, fenced, worst_of
 from mildroute.judges.latex import unfolded
 from mildroute.judges.plain import plain, without_emphasis, without_thinking
 from mildroute.judges.protocol import NO_REFERENCE, Verdict, reference_of
@@ -75,7 +75,7 @@ class PairwiseJudge:
     verdict; its dollars count. Both answers go into the prompt between tags that they cannot contain.
 
     Args:
-        expert: Who compares; any expert will do, and whoever made it closes it.
+        expert: Who compares; any expert will do, and whoever made it closes it, or the run that it judges in.
         template: The prompt, with the fields ``{a}``, ``{b}`` and perhaps ``{question}``. It should ask for a last line
             "Verdict: A", "B" or "tie".
         name: Its name in tables.
@@ -109,15 +109,13 @@ class PairwiseJudge:
 
     async def judge(self, query: Query, text: str) -> Verdict:
         """Ask twice, with the answer as A and as B."""
-        reference = reference_of(query)
-        if not reference:
-            return NO_REFERENCE
+        if lack := self.lacks(query):
+            return Verdict(None, lack)
         if not text.strip():
             return Verdict(0.0, "the answer is blank")
         dollars, told = 0.0, []
-        for a, b in ((text, reference), (reference, text)):
-            texts = fenced({"question": query.input, "a": a, "b": b})
-            reply = await ask(self.expert, self.template.format(**texts), query.query_id, self._turns)
+        for prompt in self._prompts(query, text, reference_of(query)):
+            reply = await ask(self.expert, prompt, query.query_id, self._turns)
             dollars += reply.dollars
             if reply.text is None or reply.error:
                 return Verdict(None, f"{self.expert.name} failed: {reply.error[:160]}", dollars)
@@ -129,3 +127,15 @@ class PairwiseJudge:
             told.append(preference)
         score = {("A", "B"): 1.0, ("B", "A"): 0.0}.get((told[0], told[1]), 0.5)
         return Verdict(score, f"{self.expert.name}: prefers {told[0]}, then {told[1]}", dollars)
+
+    def lacks(self, query: Query) -> str:
+        """What keeps it from scoring any answer to a query."""
+        return "" if reference_of(query) else NO_REFERENCE
+
+    def worst_dollars(self, query: Query, text: str) -> float:
+        """The most that a verdict on this answer may cost."""
+        return worst_of(self.expert, self._prompts(query, text, reference_of(query)))
+
+    def _prompts(self, query: Query, text: str, reference: str) -> list[str]:
+        pairs = ((text, reference), (reference, text))
+        return [self.template.format(**fenced({"question": query.input, "a": a, "b": b})) for a, b in pairs]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from mildroute.experts.protocol import Query
 
-__all__ = ["NO_REFERENCE", "Judge", "Verdict", "reference_of"]
+__all__ = ["NO_REFERENCE", "Judge", "Verdict", "lack_of", "reference_of"]
 
 
 @dataclass(frozen=True)
@@ -29,8 +30,8 @@ class Verdict:
     dollars: float = 0.0
 
 
-NO_REFERENCE = Verdict(None, "the query has no reference")
-"""The word of a judge that has nothing to compare with."""
+NO_REFERENCE = "the query has no reference"
+"""What a query lacks for a judge that has nothing to compare with."""
 
 
 def reference_of(query: Query) -> str:
@@ -46,6 +47,9 @@ def reference_of(query: Query) -> str:
 @runtime_checkable
 class Judge(Protocol):
     """Someone who scores answers.
+
+    A judge may also have a method ``lacks(query) -> str``: what a query lacks so that no answer to it can be scored, or an empty text. It
+    is asked before any expert is, so that nobody is paid for answers without a score.
 
     Attributes:
         name: Its name in tables.
@@ -74,3 +78,22 @@ class Judge(Protocol):
     async def judge(self, query: Query, text: str) -> Verdict:
         """Score the text that an expert gave to a query."""
         ...
+
+
+def lack_of(judge: Judge, query: Query) -> str:
+    """What a query lacks so that the judge can score no answer to it; empty if nothing, or if the judge cannot say.
+
+    Args:
+        judge: Who scores.
+        query: What was or will be asked.
+
+    Returns:
+        A few words.
+
+    Example:
+        >>> from mildroute.judges.exact import ExactJudge
+        >>> lack_of(ExactJudge(), Query("q1", "2 + 2?")), lack_of(ExactJudge(), Query("q1", "2 + 2?", "4"))
+        ('the query has no reference', '')
+    """
+    lacks: Callable[[Query], str] | None = getattr(judge, "lacks", None)
+    return "" if lacks is None else lacks(query)

@@ -17,7 +17,7 @@ from mildroute.errors import ArgumentError
 from mildroute.experts.protocol import Query
 from mildroute.judges.bounded import run_script
 from mildroute.judges.exact import ExactJudge
-from mildroute.judges.protocol import NO_REFERENCE, Judge, Verdict, reference_of
+from mildroute.judges.protocol import NO_REFERENCE, Judge, Verdict, lack_of, reference_of
 from mildroute.judges.versions import version_of
 
 __all__ = ["RegexJudge"]
@@ -75,11 +75,9 @@ class RegexJudge:
 
     async def judge(self, query: Query, text: str) -> Verdict:
         """Match the answer."""
-        pattern = query.fields.get("pattern", self.pattern)
-        if not isinstance(pattern, str) or not pattern:
-            return Verdict(None, "there is no pattern; set it, or give the query a field 'pattern'")
-        if self.group is not None and not reference_of(query):
-            return NO_REFERENCE
+        if lack := self.lacks(query):
+            return Verdict(None, lack)
+        pattern = str(query.fields.get("pattern", self.pattern))
         text = unicodedata.normalize("NFC", text).strip()
         if len(text) > self.max_chars:
             return Verdict(None, f"the answer has {len(text):,} characters, more than max_chars, {self.max_chars:,}")
@@ -89,6 +87,13 @@ class RegexJudge:
         if not found["matched"] or (self.group is not None and found["group"] is None):
             return Verdict(0.0, "the pattern does not match")
         return Verdict(1.0, "the pattern matches") if self.group is None else await self.compare.judge(query, found["group"])
+
+    def lacks(self, query: Query) -> str:
+        """What keeps it from scoring any answer to a query."""
+        pattern = query.fields.get("pattern", self.pattern)
+        if not isinstance(pattern, str) or not pattern:
+            return "there is no pattern; set it, or give the query a field 'pattern'"
+        return "" if self.group is None else (lack_of(self.compare, query) if reference_of(query) else NO_REFERENCE)
 
     def _match(self, pattern: str, text: str) -> Mapping[str, Any]:
         given = {"pattern": pattern, "text": text, "ignore_case": self.ignore_case, "whole": self.whole, "group": self.group}

@@ -81,17 +81,23 @@ class UnitTestJudge:
 
     async def judge(self, query: Query, text: str) -> Verdict:
         """Run the tests on the code."""
-        tests = query.fields.get("tests", query.reference)
-        if tests is None:
-            return Verdict(None, "the query has no tests")
-        try:
-            plan = plan_of(tests_of(tests), str(query.fields.get("entry_point") or ""))
-        except ArgumentError as broken:
-            return Verdict(None, str(broken))
+        if lack := self.lacks(query):
+            return Verdict(None, lack)
+        plan = _plan(query)
         variants = python_in(text, plan.names)
         if not variants:
             return Verdict(0.0, "no Python code could be read")
         return await asyncio.to_thread(self._run, plan, variants)
+
+    def lacks(self, query: Query) -> str:
+        """What keeps it from scoring any answer to a query."""
+        if query.fields.get("tests", query.reference) is None:
+            return "the query has no tests"
+        try:
+            _plan(query)
+        except ArgumentError as broken:
+            return str(broken)
+        return ""
 
     def _run(self, plan: Plan, variants: list[str]) -> Verdict:
         token = secrets.token_hex(16)
@@ -121,6 +127,10 @@ class UnitTestJudge:
         if finished.timed_out:
             return Verdict(0.0, f"the code ran for more than {self.wall_seconds:g} s")
         return Verdict(0.0, f"the code ended before its tests did, or used too much time or memory: code {finished.code}")
+
+
+def _plan(query: Query) -> Plan:
+    return plan_of(tests_of(query.fields.get("tests", query.reference)), str(query.fields.get("entry_point") or ""))
 
 
 def _said(output: bytes, token: str) -> dict[str, Any]:

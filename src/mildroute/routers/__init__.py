@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from mildroute.routers.artifact import load_router, save
+from mildroute.routers.base import RouterMixin
 from mildroute.routers.factorisation import FactorisationRouter
 from mildroute.routers.frontier import FrontierRouter
 from mildroute.routers.knn import KnnRouter
 from mildroute.routers.mild import MildRouter
 from mildroute.routers.mlp_regression import MlpRegressionRouter
+from mildroute.routers.named_costs import named_costs
 from mildroute.routers.operating import OperatingPoint
 from mildroute.routers.oracle import OracleRouter
+from mildroute.routers.own_loss import LossRouter
 from mildroute.routers.regression import RegressionRouter
 from mildroute.routers.single import BestSingleRouter, CheapestRouter, DearestRouter, RandomRouter
 from mildroute.routers.surrogates import CrossEntropyRouter, LdamRouter, PaperMildRouter, TdefRouter, WeightedCrossEntropyRouter
@@ -24,6 +27,7 @@ __all__ = [
     "FrontierRouter",
     "KnnRouter",
     "LdamRouter",
+    "LossRouter",
     "MildRouter",
     "MlpRegressionRouter",
     "OperatingPoint",
@@ -31,9 +35,11 @@ __all__ = [
     "PaperMildRouter",
     "RandomRouter",
     "RegressionRouter",
+    "RouterMixin",
     "TdefRouter",
     "TopicFeatures",
     "WeightedCrossEntropyRouter",
     "load_router",
+    "named_costs",
     "save",
 ]

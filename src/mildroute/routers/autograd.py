@@ -39,6 +39,7 @@ def differentiated(loss: TorchLoss) -> RowLoss:
         unknown = torch.from_numpy(np.ascontiguousarray(scores)).requires_grad_()
         losses = loss(unknown)
         (gradient,) = torch.autograd.grad(losses.sum(), unknown)
-        return losses.detach().numpy(), gradient.numpy()
+        # the gradient of a plain sum is one number seen n times, which must not be written to
+        return losses.detach().numpy(), gradient.contiguous().numpy()
 
     return value_and_gradient

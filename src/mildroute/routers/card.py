@@ -13,6 +13,7 @@ _MARKUP = re.compile(r"[\\`*_{}\[\]<>|~&#$!@]|:(?=//)|(?<=www)\.", re.IGNORECASE
 
 _HOW = {
     "encoder": "Encoder",
+    "loss": "Loss",
     "reward": "Reward",
     "margins": "Margins",
     "penalty": "Penalty",

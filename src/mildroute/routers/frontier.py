@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from mildroute.errors import ArgumentError, ShapeError
 from mildroute.routers.base import Matrix, RouterMixin
+from mildroute.routers.cross_fit import fit_with, held_out_posterior
 from mildroute.routers.mild import MildRouter
 from mildroute.routers.operating import Curve, OperatingPoint, curve_of
 from mildroute.routers.order import descending, largest
@@ -20,16 +21,35 @@ from mildroute.routers.row_weights import positive_rows
 
 __all__ = ["FrontierRouter"]
 
+_Tell: TypeAlias = Callable[[int, int, str], None]
+
 _POINTS_BETWEEN = 4
 """Price weights between two neighbours of the grid at which the held-out curve is measured."""
+
+
+class _Rows(NamedTuple):
+    """The training rows; weights and groups may be none."""
+
+    X: Any
+    errors: Matrix
+    dollars: Matrix
+    weights: NDArray[np.float64] | None
+    groups: Any
+
+    def costs(self, price_weight: float) -> Matrix:
+        return np.asarray(self.errors + price_weight * self.dollars)
+
+    def fitted(self, router: Any, price_weight: float) -> Any:
+        return fit_with(clone(router), self.X, self.costs(price_weight), self.weights, self.groups)
 
 
 class FrontierRouter(RouterMixin, BaseEstimator):
     """Routers along a grid of price weights in one artifact; the weight is chosen at prediction, per call or per row.
 
-    The search for features, reward and margins runs at three points of the grid; the others take what the nearest of them has found, and
-    only the penalty is chosen anew, the best single expert always among the candidates. Between two grid points their posteriors are
-    mixed.
+    The search of a :class:`MildRouter` for features, reward and margins runs at three points of the grid; the others take what the nearest
+    of them has found, and only the penalty is chosen anew, the best single expert always among the candidates. Any other router is
+    fitted anew at each point, and on five parts of the rows besides, to know what it says of rows that it has not seen. Between
+    two grid points their posteriors are mixed.
 
     Args:
         router: The router to fit along the grid; by default :class:`MildRouter`.
@@ -50,10 +70,13 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         [1.0, 0.5, 0.0]
     """
 
+    _scratch: ClassVar[tuple[str, ...]] = ("_held_out",)
+    _held_out: list[Matrix] | None
+
     def __init__(
         self,
         *,
-        router: MildRouter | None = None,
+        router: Any = None,
         price_weights: Sequence[float] = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000),
         price_weight: float = 0.0,
     ) -> None:
@@ -91,23 +114,35 @@ class FrontierRouter(RouterMixin, BaseEstimator):
             X, errors, weights = positive_rows(X, errors, weights)
         self.grid_ = _grid(self.price_weights) if dollars.any() else np.zeros(1)
         template = MildRouter() if self.router is None else self.router
-        if template.hidden is not None:
-            raise ArgumentError(f"a frontier needs held-out rows, which hidden={template.hidden!r} does not keep; take hidden=None.")
-        anchors = _anchors(len(self.grid_))
-        steps, tell = len(anchors) + len(self.grid_), progress or _tell_nobody
-        settings = []
-        for done, place in enumerate(anchors):
-            tell(done, steps, f"search at price weight {self.grid_[place]:g}")
-            found = clone(template).fit(X, errors + self.grid_[place] * dollars, sample_weight=weights, groups=groups)
-            settings.append(_settled(found))
-        self.routers_ = []
-        for place, weight in enumerate(self.grid_):
-            tell(len(anchors) + place, steps, f"price weight {weight:g}")
-            settled = clone(template).set_params(**settings[int(np.abs(anchors - place).argmin())])
-            self.routers_.append(settled.fit(X, errors + weight * dollars, sample_weight=weights, groups=groups))
-        tell(steps, steps, "done")
+        rows = _Rows(X, errors, dollars, weights, groups)
+        along = self._searched if _has_search(template) else self._crossed
+        self.routers_, self._held_out = along(template, rows, progress or _tell_nobody)
         self.curve_ = asdict(self._held_out_curve(errors, dollars, weights))
         return self
+
+    def _searched(self, template: MildRouter, rows: _Rows, tell: _Tell) -> tuple[list[Any], None]:
+        """Routers along the grid that share what a search at a few points has found; they keep their held-out rows themselves."""
+        anchors = _anchors(len(self.grid_))
+        steps, found, routers = len(anchors) + len(self.grid_), [], []
+        for done, place in enumerate(anchors):
+            tell(done, steps, f"search at price weight {self.grid_[place]:g}")
+            found.append(_settled(rows.fitted(template, self.grid_[place])))
+        for place, weight in enumerate(self.grid_):
+            tell(len(anchors) + place, steps, f"price weight {weight:g}")
+            settled = clone(template).set_params(**found[int(np.abs(anchors - place).argmin())])
+            routers.append(rows.fitted(settled, weight))
+        tell(steps, steps, "done")
+        return routers, None
+
+    def _crossed(self, template: Any, rows: _Rows, tell: _Tell) -> tuple[list[Any], list[Matrix]]:
+        """Routers along the grid, and their posteriors of rows that copies of them have not seen."""
+        steps, routers, held_out = len(self.grid_), [], []
+        for done, weight in enumerate(self.grid_):
+            tell(done, steps, f"price weight {weight:g}")
+            routers.append(rows.fitted(template, weight))
+            held_out.append(held_out_posterior(routers[-1], rows.X, rows.costs(weight), rows.weights, rows.groups))
+        tell(steps, steps, "done")
+        return routers, held_out
 
     def predict(self, X: Any, price_weight: Any = None) -> NDArray[np.intp]:
         """Index of the expert for each row at a price weight (a number, or one per row), shape (n,)."""
@@ -143,13 +178,11 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         """Posterior of each training row by routers that have not seen its fold, shape (n, p); only after a fit in this process."""
         check_is_fitted(self)
         wanted = self.price_weight if price_weight is None else price_weight
-        return np.asarray(sum(part * router.held_out_posterior() for router, part in self.mixture(wanted)))
+        return np.asarray(sum(part * self._held_out_at(place) for place, part in self._parts(wanted)))
 
-    def mixture(self, price_weight: float) -> list[tuple[MildRouter, float]]:
+    def mixture(self, price_weight: float) -> list[tuple[Any, float]]:
         """The one or two routers of the grid whose posteriors are mixed at a price weight, and the part of each."""
-        (lower,), (share,) = self._between(np.array([price_weight], dtype=np.float64))
-        parts = ((lower, 1 - float(share)), (lower + 1, float(share)))
-        return [(self.routers_[place], part) for place, part in parts if part > 0]
+        return [(self.routers_[place], part) for place, part in self._parts(price_weight)]
 
     def for_budget(self, dollars_per_1000: float, *, confidence: float = 0.95, queries: int = 1000) -> OperatingPoint:
         """The price weight of lowest error whose bill stays within a budget.
@@ -214,9 +247,21 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         lower = np.clip(np.searchsorted(scale, place, side="right") - 1, 0, len(scale) - 2)
         return lower, (place - scale[lower]) / (scale[lower + 1] - scale[lower])
 
+    def _parts(self, price_weight: float) -> list[tuple[int, float]]:
+        """The one or two points of the grid that are mixed at a price weight, and the part of each."""
+        (lower,), (share,) = self._between(np.array([price_weight], dtype=np.float64))
+        return [(place, part) for place, part in ((int(lower), 1 - float(share)), (int(lower) + 1, float(share))) if part > 0]
+
+    def _held_out_at(self, place: int) -> Matrix:
+        """Held-out posterior of the training rows at a point of the grid."""
+        known, router = getattr(self, "_held_out", None), self.routers_[place]
+        if known is None and not isinstance(router, MildRouter):
+            raise ArgumentError("held-out posteriors are known only to a router that was fitted in this process; fit it again.")
+        return np.asarray(router.held_out_posterior() if known is None else known[place])
+
     def _held_out_curve(self, errors: Matrix, dollars: Matrix, row_weights: NDArray[np.float64] | None) -> Curve:
         """Choices of held-out rows at the grid and between its points."""
-        posteriors = [router.held_out_posterior() for router in self.routers_]
+        posteriors = [self._held_out_at(place) for place in range(len(self.routers_))]
         weights, choices = [], []
         for index, low in enumerate(self.grid_):
             last = index == len(self.grid_) - 1
@@ -230,6 +275,15 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         unit = self.grid_[1]
         low, high = np.log1p(self.grid_[index : index + 2] / unit)
         return float(unit * np.expm1(low + share * (high - low)))
+
+
+def _has_search(template: Any) -> bool:
+    """Whether a router searches for settings that are worth keeping along the grid."""
+    if not isinstance(template, MildRouter):
+        return False
+    if template.hidden is not None:
+        raise ArgumentError(f"a frontier needs held-out rows, which hidden={template.hidden!r} does not keep; take hidden=None.")
+    return True
 
 
 def _anchors(points: int) -> NDArray[np.intp]:

@@ -2,43 +2,46 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-
-from mildroute.errors import ArtifactError
-from mildroute.experts.secret import Secret
+from mildroute.errors import ArgumentError, ArtifactError
 from mildroute.serving.caller import Caller
 from mildroute.serving.complaints import ComplaintError
 from mildroute.serving.documents import send_document
-from mildroute.serving.parts import Minded
+from mildroute.serving.guard import Guard
+from mildroute.serving.renewal import Renewal
 
 __all__ = ["Admin"]
 
 
 class Admin:
-    """Replaces the router.
+    """Replaces the router and the keys of clients.
 
     Args:
-        holder: Has it.
-        secret: The operator's key.
+        renewal: Reads them anew.
+        guard: Knows the operator.
 
     Example:
         >>> Admin.__name__
         'Admin'
     """
 
-    def __init__(self, holder: Minded, secret: Secret) -> None:
-        self._holder = holder
-        # Digests have one length, so that not even the length of the key can be measured.
-        self._wanted = hashlib.sha256(secret.bearer()).digest()
+    def __init__(self, renewal: Renewal, guard: Guard) -> None:
+        self._renewal, self._guard = renewal, guard
 
     async def reload(self, caller: Caller) -> None:
-        """Read the router's folder anew; a bad one is refused and the old router stays."""
-        sent = hashlib.sha256(caller.header(b"authorization") or b"").digest()
-        if not hmac.compare_digest(sent, self._wanted):
-            raise ComplaintError(401, "the operator's own key is needed, as 'Authorization: Bearer ...'.")
+        """Read the keys and the router's folder anew; what is bad is refused, and what was there stays."""
+        self._guard.check(caller)
+        clients, refusal = None, ""
         try:
-            digest = await self._holder.reload(None)
+            # First: who was shut out must be out, also where the router is bad.
+            clients = await self._renewal.keys()
+        except ArgumentError as error:
+            refusal = f"{error}"
+        try:
+            digest = await self._renewal.router()
         except ArtifactError as error:
-            raise ComplaintError(422, f"the router was not replaced: {error}", code="bad_artifact") from None
-        await send_document(caller, {"object": "mildroute.router", "router": digest})
+            said = f"{error} The keys stay as they were: {refusal}" if refusal else f"{error}"
+            raise ComplaintError(422, f"the router was not replaced: {said}", code="bad_artifact") from None
+        if refusal:
+            raise ComplaintError(422, f"the router was replaced, but the keys stay as they were: {refusal}", code="bad_keys")
+        told = {} if clients is None else {"clients": clients}
+        await send_document(caller, {"object": "mildroute.router", "router": digest, **told})

@@ -82,6 +82,7 @@ class Answering:
         finally:
             caller.unwatch()
             if course.decided:
+                caller.is_counted = True
                 await self._closing.close(course)
 
     async def _decide(self, course: Course, caller: Caller) -> None:

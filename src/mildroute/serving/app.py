@@ -20,7 +20,9 @@ from mildroute.serving.deciding import Deciding
 from mildroute.serving.delivery import Delivery
 from mildroute.serving.door import Door, Hall, Handler
 from mildroute.serving.entrance import Entrance
+from mildroute.serving.guard import Guard
 from mildroute.serving.parts import Parts
+from mildroute.serving.renewal import Renewal
 from mildroute.serving.roster import Roster
 from mildroute.serving.routing import Routing
 from mildroute.serving.small_doors import SmallDoors
@@ -39,8 +41,9 @@ _LOOK = 0.02
 class Gateway:
     """An ASGI application that chooses experts and passes on their answers.
 
-    A server should call :meth:`begin_drain` when it is told to stop, so that load balancers look elsewhere, give requests under way
-    ``failover.drain`` seconds, and end the lifespan; the end of the lifespan does all of that itself where the server does not.
+    A server should call :meth:`begin_drain` when it is told to stop, listen for ``failover.notice`` seconds more, so that load balancers
+    see it and look elsewhere, give requests under way ``failover.drain`` seconds, and end the lifespan; the end of the lifespan does all of
+    that itself where the server does not, but nobody can ask by then.
 
     Args:
         parts: What it is put together from.
@@ -48,6 +51,7 @@ class Gateway:
     Attributes:
         roster: Its experts.
         hall: Its requests under way.
+        renewal: Reads its router and its keys anew.
 
     Example:
         >>> Gateway.__name__
@@ -57,16 +61,20 @@ class Gateway:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self.hall = Hall(parts.settings.limits.connections)
-        self.roster = Roster(parts.experts, parts.settings, parts.clock, parts.telemetry.breaker)
-        self._router = Router(self._routes(), redirect_slashes=False, default=_elsewhere, lifespan=self._lifespan)
-        parts.telemetry.watch(in_flight=lambda: float(self.hall.inside))
+        self.roster = Roster(parts.experts, parts.settings, parts.clock)
+        self.renewal = Renewal(parts.holder, parts.keyring, parts.settings.keys)
+        self._router = Router(self._routes(), redirect_slashes=False, default=self._elsewhere, lifespan=self._lifespan)
+        parts.telemetry.watch(in_flight=lambda: float(self.hall.inside), circuits=self.roster.circuits)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, or the lifespan."""
         await self._router(scope, receive, send)
 
     def begin_drain(self) -> None:
-        """Tell load balancers, by ``/readyz``, to send nothing more; what comes nevertheless is answered."""
+        """Tell load balancers, by ``/readyz``, to send nothing more; what comes nevertheless is answered.
+
+        They can hear it for as long as the server listens: ``mildroute serve`` goes on for ``failover.notice`` seconds, 0 by default.
+        """
         self.hall.is_draining = True
 
     async def drained(self) -> bool:
@@ -97,17 +105,28 @@ class Gateway:
         deciding = Deciding(parts, self.roster, conversations)
         attempts = Attempts(self.roster, parts.settings, parts.telemetry.fallback, parts.clock, parts.now)
         answering = Answering(parts, entrance, deciding, Delivery(attempts, parts.settings, conversations), closing)
-        small = SmallDoors(parts, self.roster, entrance, hall)
+        settings, refused = parts.settings, parts.telemetry.refused
+        small = SmallDoors(parts, self.roster, entrance, hall, _guard(settings.metrics_key_env))
         posted: dict[str, Handler] = {f"/v1/{path}": functools.partial(answering.answer, path) for path in _ANSWERED}
         posted |= {"/v1/route": Routing(parts, entrance, deciding, closing).route, "/v1/feedback": small.feedback}
-        if parts.settings.admin_key_env is not None:
-            posted["/admin/reload"] = Admin(parts.holder, Secret(parts.settings.admin_key_env)).reload
+        if (guard := _guard(settings.admin_key_env)) is not None:
+            posted["/admin/reload"] = Admin(self.renewal, guard).reload
         open_to_all = {"/healthz": small.health, "/readyz": small.readiness, "/metrics": small.metrics, "/openapi.json": small.openapi}
+        asked: dict[str, Handler] = {"/v1/models": small.models, "/v1/models/{model:path}": small.model}
         return [
-            *(Route(path, Door({"POST": handler}, hall)) for path, handler in posted.items()),
-            Route("/v1/models", Door({"GET": small.models}, hall)),
-            *(Route(path, Door({"GET": handler})) for path, handler in open_to_all.items()),
+            *(Route(path, Door({"POST": handler}, hall, refused)) for path, handler in posted.items()),
+            *(Route(path, Door({"GET": handler}, hall, refused)) for path, handler in asked.items()),
+            *(Route(path, Door({"GET": handler}, refused=refused)) for path, handler in open_to_all.items()),
         ]
+
+    async def _elsewhere(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Paths that are not there."""
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1000})
+            return
+        complaint = ComplaintError(404, "this path is not served; see /openapi.json for those that are.")
+        self._parts.telemetry.refused(complaint.status, complaint.code)
+        await Caller(scope, receive, send).complain(complaint)
 
 
 def create_app(parts: Parts) -> Gateway:
@@ -130,9 +149,5 @@ def create_app(parts: Parts) -> Gateway:
     return Gateway(parts)
 
 
-async def _elsewhere(scope: Scope, receive: Receive, send: Send) -> None:
-    """Paths that are not there."""
-    if scope["type"] == "websocket":
-        await send({"type": "websocket.close", "code": 1000})
-        return
-    await Caller(scope, receive, send).complain(ComplaintError(404, "this path is not served; see /openapi.json for those that are."))
+def _guard(variable: str | None) -> Guard | None:
+    return None if variable is None else Guard(Secret(variable))

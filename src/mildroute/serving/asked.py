@@ -22,6 +22,7 @@ class Asked:
         tokens_in: Tokens of the request, at four characters a token.
         tokens_out: Tokens that the client allows at most, or none.
         conversation: A digest that stays the same while a conversation goes on, or none where there is none.
+        follows: Digest of the response that a response goes on from (``previous_response_id``), which only who gave it knows, or none.
         is_first_turn: Whether nothing was answered yet: who began with the same words before had another conversation, even if its
             digest is the same.
 
@@ -41,6 +42,7 @@ class Asked:
     tokens_in: int = 0
     tokens_out: int | None = None
     conversation: str | None = None
+    follows: str | None = None
     is_first_turn: bool = False
 
     def body_for(self, model: str) -> bytes:

@@ -61,14 +61,20 @@ def assemble(router: str | Path, experts: str | Path, settings: Settings, *, tra
     if shadow is not None:
         shadow.load()
     folder = settings.log.folder
+    keyring = KeyRing() if settings.keys is None else KeyRing.read(settings.keys)
+    gatekeeper = Gatekeeper({} if folder is None else spent_since(folder, start_of_day(time.time())))
+    log = None if folder is None else DecisionLog(settings.log)
+    feedback = None if folder is None else Feedback(settings.log)
+    if log is not None and feedback is not None:
+        telemetry.watch(lost=lambda: {"decisions": log.lost, "feedback": feedback.lost})
     return Parts(
         settings,
         file,
         holder,
-        keyring=KeyRing() if settings.keys is None else KeyRing.read(settings.keys),
-        gatekeeper=Gatekeeper({} if folder is None else spent_since(folder, start_of_day(time.time()))),
-        log=Quiet() if folder is None else DecisionLog(settings.log),
-        feedback=None if folder is None else Feedback(settings.log),
+        keyring=keyring,
+        gatekeeper=gatekeeper,
+        log=log or Quiet(),
+        feedback=feedback,
         telemetry=telemetry,
         spans=Spans(otlp_provider() if traces else None),
         shadow=shadow,

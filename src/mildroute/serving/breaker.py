@@ -12,7 +12,7 @@ from mildroute.serving.settings import BreakerRules
 __all__ = ["Breaker", "State"]
 
 State = Literal["closed", "open", "half-open"]
-"""Calls go through; nobody calls; one call is on its way to find out."""
+"""Calls go through; nobody calls; one call may find out, or is on its way to do so."""
 
 _PIECES = 10
 
@@ -56,8 +56,8 @@ class Breaker:
 
     @property
     def state(self) -> State:
-        """``"closed"``, ``"open"`` or ``"half-open"``."""
-        return self._state
+        """``"closed"``, ``"open"`` or ``"half-open"``: what a call would meet now, also where nobody has called for long."""
+        return "half-open" if self._state == "open" and self._clock() >= self._probe_at else self._state
 
     def is_closed_for_call(self) -> bool:
         """Whether a call would be let in now; looks only."""

@@ -42,6 +42,7 @@ class Caller:
         scope: The same.
         is_gone: Whether the client went away while it was watched.
         has_started: Whether the answer has begun.
+        is_counted: Whether the request was decided, and is counted among those.
 
     Example:
         >>> async def receive():
@@ -51,11 +52,11 @@ class Caller:
         (b'*/*', b'{}')
     """
 
-    __slots__ = ("_is_ending", "_receive", "_send", "_task", "_timer", "_watcher", "has_started", "is_gone", "scope")
+    __slots__ = ("_is_ending", "_receive", "_send", "_task", "_timer", "_watcher", "has_started", "is_counted", "is_gone", "scope")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope, self._receive, self._send = scope, receive, send
-        self.is_gone = self.has_started = self._is_ending = False
+        self.is_gone = self.has_started = self.is_counted = self._is_ending = False
         self._timer: asyncio.TimerHandle | None = None
         self._watcher: asyncio.Task[None] | None = None
 

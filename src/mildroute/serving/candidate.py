@@ -30,7 +30,6 @@ class Candidate:
         spec: The expert.
         settings: Of the gateway.
         clock: Seconds that only grow.
-        told: Called with name and state whenever its circuit has another state.
 
     Attributes:
         name: Its name.
@@ -43,21 +42,14 @@ class Candidate:
         True
     """
 
-    def __init__(
-        self,
-        spec: ExpertSpec,
-        settings: Settings,
-        clock: Callable[[], float] = time.monotonic,
-        told: Callable[[str, str], None] = lambda *_: None,
-    ) -> None:
+    def __init__(self, spec: ExpertSpec, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
         self.name, self.header = spec.name, quote(spec.name, safe=_QUOTED).encode()
         limits, failover = settings.limits, settings.failover
         self.upstream = Upstream(spec, connect=failover.connect, most=limits.connections) if spec.kind == "openai" else None
         self.breaker = Breaker(settings.breaker, clock)
-        self._price, self._per_answer, self._clock, self._told = spec.price, spec.per_answer or 0.0, clock, told
-        self._state, self._aside_until, self._refusals = "", 0.0, 0
+        self._price, self._per_answer, self._clock = spec.price, spec.per_answer or 0.0, clock
+        self._aside_until, self._refusals = 0.0, 0
         self._standings = _standings(spec)
-        self._tell()
 
     def standing(self) -> Standing:
         """How it stands now."""
@@ -77,12 +69,10 @@ class Candidate:
         """It answered a call that began then."""
         self._refusals = 0
         self.breaker.succeed(started)
-        self._tell()
 
     def failed(self, started: float) -> None:
         """It did not answer, or with an error of its own."""
         self.breaker.fail(started)
-        self._tell()
 
     def given_up(self, started: float) -> None:
         """Nobody waits for its answer any more."""
@@ -95,11 +85,6 @@ class Candidate:
         self._aside_until = max(self._aside_until, self._clock() + rest)
         self.breaker.cancel(started)
         return rest
-
-    def _tell(self) -> None:
-        if self.breaker.state != self._state:
-            self._state = self.breaker.state
-            self._told(self.name, self._state)
 
 
 def _standings(spec: ExpertSpec) -> dict[tuple[bool, bool], Standing]:

@@ -53,8 +53,12 @@ class Deciding:
         opinion = await brain.opinion(asked.text, price_weight)
         if self._parts.shadow is not None:
             course.shadow = asyncio.get_running_loop().create_task(_silently(self._parts.shadow, asked.text, price_weight))
-        held = self._conversations.held(asked.conversation)
-        decision = self._decided(asked, opinion, brain, self._roster.standings(), held)
+        standings, owner = self._roster.standings(), self._conversations.held(asked.follows)
+        if owner is None:
+            decision = self._decided(asked, opinion, brain, standings, self._conversations.held(asked.conversation))
+        else:
+            # Nobody else knows the response that this one goes on from: an error is better than an answer that has lost its past.
+            decision = decide_named(owner, asked, standings, "kept")
         self._settle(course, decision, opinion, brain)
 
     async def choose_all(self, courses: Sequence[Course], price_weight: float | None) -> None:

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from mildroute.serving.caller import Caller, GoneError, Receive, Scope, Send
 from mildroute.serving.complaints import ComplaintError
+from mildroute.serving.passing import Header
 from mildroute.serving.reading import RequestError
 
-__all__ = ["Door", "Hall", "Handler"]
+__all__ = ["Door", "Hall", "Handler", "Refused"]
 
 _LOG = logging.getLogger(__name__)
 
 Handler = Callable[[Caller], Awaitable[None]]
 """Answers one request."""
+
+Refused = Callable[[int, str | None], None]
+"""Is told the status and the code of a request that was refused before a decision."""
+
+
+def _untold(status: int, code: str | None) -> None: ...
 
 
 class Hall:
@@ -49,6 +56,7 @@ class Door:
     Args:
         handlers: By method.
         hall: Where requests are counted, or none for paths that must answer even when it is full.
+        refused: Told of requests that were refused before a decision.
 
     Example:
         >>> async def nothing(caller): ...
@@ -56,8 +64,8 @@ class Door:
         ['GET', 'HEAD']
     """
 
-    def __init__(self, handlers: dict[str, Handler], hall: Hall | None = None) -> None:
-        self._handlers, self._hall = dict(handlers), hall
+    def __init__(self, handlers: dict[str, Handler], hall: Hall | None = None, refused: Refused = _untold) -> None:
+        self._handlers, self._hall, self._refused = dict(handlers), hall, refused
         if "GET" in handlers:
             self._handlers["HEAD"] = handlers["GET"]
         self.methods = tuple(self._handlers)
@@ -68,21 +76,21 @@ class Door:
         try:
             await self._handle(caller)
         except ComplaintError as complaint:
-            await _say(caller, complaint)
+            await self._say(caller, complaint)
         except RequestError as error:
-            await _say(caller, ComplaintError(error.status, error.message, param=error.param))
+            await self._say(caller, ComplaintError(error.status, error.message, param=error.param))
         except GoneError:
             pass
         except Exception as error:  # noqa: BLE001 - the last line of defence: a client must not see what went wrong inside
             # Neither the text of the error nor its frames: they may quote what was asked.
             _LOG.error("%s %s failed: %s in %s", scope["method"], scope["path"], type(error).__name__, _place(error))
-            await _say(caller, ComplaintError(500, "the gateway failed; its operator can find the reason in its log."))
+            await self._say(caller, ComplaintError(500, "the gateway failed; its operator can find the reason in its log."))
 
     async def _handle(self, caller: Caller) -> None:
         handler = self._handlers.get(caller.scope["method"])
         if handler is None:
             complaint = ComplaintError(405, f"this path takes {', '.join(self.methods)}, got another method.")
-            await caller.complain(complaint, [(b"allow", ", ".join(self.methods).encode())])
+            await self._say(caller, complaint, [(b"allow", ", ".join(self.methods).encode())])
             return
         if self._hall is None:
             await handler(caller)
@@ -93,11 +101,12 @@ class Door:
         finally:
             self._hall.inside -= 1
 
-
-async def _say(caller: Caller, complaint: ComplaintError) -> None:
-    """An answer that has begun cannot become another one; the server cuts it off."""
-    if not caller.has_started:
-        await caller.complain(complaint)
+    async def _say(self, caller: Caller, complaint: ComplaintError, headers: Sequence[Header] = ()) -> None:
+        """An answer that has begun cannot become another one; the server cuts it off."""
+        if not caller.is_counted:
+            self._refused(complaint.status, complaint.code)
+        if not caller.has_started:
+            await caller.complain(complaint, headers)
 
 
 def _place(error: Exception) -> str:

@@ -17,7 +17,7 @@ from mildroute.serving.settings import Settings
 
 __all__ = ["read_settings"]
 
-_MAY_BE_ZERO = {"drain", "explore", "leave_gain", "remembered", "weight"}
+_MAY_BE_ZERO = {"drain", "notice", "explore", "leave_gain", "remembered", "weight"}
 _SHARES = {"explore", "share", "leave_gain"}
 """Settings that must be at most 1."""
 
@@ -60,7 +60,7 @@ def _shape_of(kind: type[Any]) -> Shape:
 def _rule_of(name: str, hint: Any) -> Check | Shape:
     if dataclasses.is_dataclass(hint):
         return _shape_of(hint)  # type: ignore[arg-type]
-    if name == "admin_key_env":
+    if name.endswith("_key_env"):
         return checked_variable
     if "Mapping" in str(hint):
         return _weights

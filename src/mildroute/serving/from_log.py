@@ -32,7 +32,6 @@ from mildroute.serving.lines import read_rows
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from mildroute.costs.table import CostTable
 
 __all__ = ["LoggedCosts", "costs_from_log"]
 
@@ -74,12 +73,6 @@ class LoggedCosts:
         """Decisions that have a score."""
         return int(self.arrow.num_rows)
 
-    def table(self, missing: str) -> CostTable:
-        """The table as others read it, who must say what an empty cell counts: ``"wrong"``, or ``"drop"`` the row."""
-        from mildroute.costs.table import CostTable
-
-        return CostTable.of(self.arrow, missing=missing)
-
     def write(self, target: str | Path) -> Path | str:
         """Write it; the suffix says the format, and only Parquet can be read for estimates."""
         from mildroute.costs.writing import write_table
@@ -91,7 +84,7 @@ def costs_from_log(folder: str | Path, *, only_with_text: bool = False) -> Logge
     """Join decisions and feedback.
 
     Texts are part of the table only if every row has one. Without them, experts and routers whose choices are known, such as a shadow
-    router's, can be estimated; a router cannot be trained.
+    router's, can be estimated; other routers cannot. No router is fitted on a log: ask every expert about its inputs instead.
 
     Args:
         folder: Of the log.
@@ -175,7 +168,7 @@ class _Found:
         if bare:
             notes += (
                 f"{bare:,} of {len(self.rows):,} rows have no text, so that the table has no input: experts can be estimated, but "
-                "no router can be trained; switch on keep_text, or leave out those rows with only_with_text",
+                "no other router; switch on keep_text, or leave out those rows with only_with_text",
             )
         if self.told:
             notes += (f"{len(self.told):,} decisions of /v1/route are left out, whose dollars and seconds nobody has told",)

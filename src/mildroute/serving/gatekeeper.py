@@ -118,7 +118,9 @@ class Gatekeeper:
             estimate: The same as for ``admit``.
         """
         if client.requests_per_minute is not None or client.dollars_per_day is not None:
-            self._account(client).settle(dollars, estimate, self._now())
+            # Limits may have changed since the request was let through; what it costs is counted, and its old limits do not come back.
+            account = self._accounts.get(client.name) or self._account(client)
+            account.settle(dollars, estimate, self._now())
 
     def spent(self, client: Client) -> float:
         """Dollars of today; 0 for a client without limits, whose dollars are not counted."""
@@ -142,13 +144,16 @@ class _Account:
     def __init__(self, client: Client, spent: float, day: float, clock: Callable[[], float]) -> None:
         self._spent, self._day = spent, day
         self._count, self._held, self._estimate = 0, 0.0, 0.0
+        self._bucket: Bucket | None = None
+        self.client = Client(client.name)
         self.change(client, clock)
 
     def change(self, client: Client, clock: Callable[[], float]) -> None:
-        """New limits, or the first ones."""
+        """New limits, or the first ones; a rate that stays goes on from where it is."""
         rate = client.requests_per_minute
+        if rate != self.client.requests_per_minute:
+            self._bucket = None if rate is None else Bucket(rate / 60, max(1.0, rate / 60 * _BURST_SECONDS), clock)
         self.client = client
-        self._bucket = None if rate is None else Bucket(rate / 60, max(1.0, rate / 60 * _BURST_SECONDS), clock)
 
     def today(self, now: float) -> float:
         if now // DAY > self._day:

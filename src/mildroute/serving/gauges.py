@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from math import nan
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from mildroute import __version__
 from mildroute.serving.drift import Drift, DriftReport
@@ -15,10 +15,20 @@ __all__ = ["Gauges"]
 
 LEVELS = {"unknown": nan, "steady": 0.0, "moved": 1.0, "shifted": 2.0}
 """Readings of drift as numbers."""
+STATES = {"closed": 0.0, "half-open": 1.0, "open": 2.0}
+"""States of circuits as numbers."""
 
 
 def _zero() -> float:
     return 0.0
+
+
+def _none() -> Mapping[str, str]:
+    return {}
+
+
+def _nothing() -> Mapping[str, int]:
+    return {}
 
 
 class Gauges:
@@ -30,6 +40,8 @@ class Gauges:
         drift: Compares decisions with training, or none.
         in_flight: Tells the requests under way.
         queue: Tells the inputs that wait for the encoder.
+        circuits: Tells the state of each expert's circuit.
+        lost: Tells the lines of each log that could not be written.
 
     Example:
         >>> gauges = Gauges()
@@ -43,12 +55,16 @@ class Gauges:
         self.drift: Drift | None = None
         self.in_flight: Callable[[], float] = _zero
         self.queue: Callable[[], float] = _zero
+        self.circuits: Callable[[], Mapping[str, str]] = _none
+        self.lost: Callable[[], Mapping[str, int]] = _nothing
 
     def collect(self) -> Iterator[Metric]:
         """All of them, now."""
         yield _gauge("mildroute_in_flight", "Requests under way.", float(self.in_flight()))
         yield _gauge("mildroute_encoder_queue", "Inputs that wait for their vectors.", float(self.queue()))
         yield _gauge("mildroute_tasks", "Tasks of the event loop: they rise and fall with the requests under way.", float(_tasks()))
+        yield _circuits(self.circuits())
+        yield _lost(self.lost())
         yield _info("mildroute_build_info", "The version that runs.", version=__version__)
         yield _info("mildroute_router_info", "The artifact that decides.", digest=self.digest, baseline=self.baseline)
         if self.drift is not None:
@@ -60,6 +76,22 @@ def _tasks() -> int:
         return len(asyncio.all_tasks())
     except RuntimeError:  # collected outside of the loop
         return 0
+
+
+def _circuits(states: Mapping[str, str]) -> Metric:
+    family = GaugeMetricFamily(
+        "mildroute_breaker_state", "0 closed, 1 half-open: a probe may go or is on its way, 2 open.", labels=["expert"]
+    )
+    for expert, state in states.items():
+        family.add_metric([expert], STATES[state])
+    return family
+
+
+def _lost(lines: Mapping[str, int]) -> Metric:
+    family = CounterMetricFamily("mildroute_log_lost_lines", "Lines of a log that could not be written.", labels=["log"])
+    for log, number in lines.items():
+        family.add_metric([log], float(number))
+    return family
 
 
 def _gauge(name: str, words: str, value: float) -> Metric:

@@ -111,6 +111,17 @@ class KeyRing:
         _refuse_repeats(document, clients)
         return cls((settings["hash"], _client(name, settings)) for name, settings in clients.items())
 
+    def become(self, other: KeyRing) -> None:
+        """Know the clients of another ring from now on, and no others.
+
+        Example:
+            >>> ring = KeyRing([(hash_of(new_key()), Client("team-a"))])
+            >>> ring.become(KeyRing([]))
+            >>> ring.clients
+            ()
+        """
+        self.is_open, self.clients, self._by_start = other.is_open, other.clients, other._by_start
+
     def find(self, authorization: str | None) -> Client | None:
         """The client whose key a header ``Authorization: Bearer mr-...`` brings, or none.
 

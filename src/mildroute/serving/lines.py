@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import sys
 import time
@@ -25,6 +26,7 @@ __all__ = ["LINES", "TABLE", "LineFiles", "lock_of", "read_file", "read_rows"]
 LINES, TABLE = ".jsonl", ".parquet"
 """Suffixes of a file as it is written, and of one that was tidied."""
 
+_LOG = logging.getLogger(__name__)
 _PERMISSIONS = 0o640
 _TRIES = 1000
 
@@ -33,7 +35,7 @@ class LineFiles:
     """The growing file of one process in a folder; after some lines a new one begins. For one thread.
 
     A line is written as a whole or not at all: if the disk is full, what got through is taken back, the line is counted as lost, and the
-    caller goes on, for a request must not fail with its log.
+    caller goes on, for a request must not fail with its log. A warning is given when lines begin to be lost, and not for each of them.
 
     Args:
         folder: Where; it is made.
@@ -65,18 +67,20 @@ class LineFiles:
         except OSError as error:
             raise ArgumentError(f"nothing can be written into {str(folder)!r}: {error.strerror}; check the folder.") from error
         self._size = self._lines = 0
+        self._is_losing = False
 
     def append(self, line: bytes) -> bool:
         """Write one line, given without its end; false if it is lost."""
         whole = line + b"\n"
+        why = "the disk took a part of a line"
         try:
             written = os.write(self._file, whole)
-        except OSError:
-            written = 0
+        except OSError as error:
+            written, why = 0, error.strerror or why
         if written != len(whole):
-            self._take_back(written)
+            self._take_back(written, why)
             return False
-        self._size += written
+        self._size, self._is_losing = self._size + written, False
         self._lines += 1
         if self._lines >= self._rows:
             self._turn()
@@ -112,9 +116,12 @@ class LineFiles:
             self.path, self._file = path, file
             self._size = self._lines = 0
 
-    def _take_back(self, written: int) -> None:
+    def _take_back(self, written: int, why: str) -> None:
         """No one else writes into the file, so that it can be cut back to its last whole line."""
         self.lost += 1
+        if not self._is_losing:
+            self._is_losing = True
+            _LOG.warning("nothing can be written into %s: %s; lines are lost until it can", self.folder, why)
         if written:
             try:
                 os.ftruncate(self._file, self._size)

@@ -12,12 +12,13 @@ __all__ = ["description"]
 _Schema = dict[str, Any]
 
 
-def description(presets: Collection[str] = (), *, with_admin: bool = False) -> _Schema:
+def description(presets: Collection[str] = (), *, with_admin: bool = False, guards_metrics: bool = False) -> _Schema:
     """An OpenAPI 3.1 document.
 
     Args:
         presets: Names of price weights.
         with_admin: Whether ``/admin`` is there.
+        guards_metrics: Whether ``/metrics`` needs a key.
 
     Returns:
         The document, as JSON can hold it.
@@ -29,22 +30,42 @@ def description(presets: Collection[str] = (), *, with_admin: bool = False) -> _
     wishes = _wishes(presets)
     paths = {**_answered(wishes), **_own(wishes), **_open()}
     if with_admin:
-        reload = _operation("Read the router's folder anew", _json("Router"))
-        paths["/admin/reload"] = {"post": reload | {"security": [{"operator": []}]}}
+        paths["/admin/reload"] = {"post": _operation("Read the router's folder and the keys anew", _json("Router")) | _OPERATOR}
+    if guards_metrics:
+        paths["/metrics"]["get"] |= _OPERATOR
     return {
         "openapi": "3.1.0",
         "info": {"title": "mildroute", "version": __version__, "description": "An OpenAI-compatible endpoint that chooses the expert."},
         "paths": paths,
-        "components": {"schemas": _SCHEMAS, "securitySchemes": _KEYS},
+        "components": {"schemas": _SCHEMAS | {"RouteRequest": _route_request(presets)}, "securitySchemes": _KEYS},
     }
 
 
 def _wishes(presets: Collection[str]) -> list[_Schema]:
     """Headers that set the price of quality; if both are there, the number counts."""
     weight = {"name": "x-mildroute-price-weight", "in": "header", "schema": _WEIGHT, "description": "How much error one dollar is worth."}
-    named = {"type": "string", "enum": sorted(presets)}
-    preset = {"name": "x-mildroute-preset", "in": "header", "schema": named, "description": "A price weight of the gateway's, by name."}
+    preset = {
+        "name": "x-mildroute-preset",
+        "in": "header",
+        "schema": _named(presets),
+        "description": "A price weight of the gateway's, by name.",
+    }
     return [weight, preset] if presets else [weight]
+
+
+def _named(presets: Collection[str]) -> _Schema:
+    return {"type": "string", "enum": sorted(presets)}
+
+
+def _route_request(presets: Collection[str]) -> _Schema:
+    wishes = {"model": _MODEL, "price_weight": _WEIGHT} | ({"preset": _named(presets)} if presets else {})
+    return {
+        "oneOf": [
+            _object(("input",), input=_TEXT, **wishes) | {"not": {"required": ["inputs"]}},
+            _object(("inputs",), inputs=_NAMES | {"minItems": 1}, **wishes) | {"not": {"required": ["input"]}},
+            _object(("messages",), messages=_MESSAGES, model=_MODEL),
+        ]
+    }
 
 
 def _answered(wishes: list[_Schema]) -> _Schema:
@@ -74,6 +95,7 @@ def _own(wishes: list[_Schema]) -> _Schema:
         "/v1/route": {"post": _operation("Decide, and call nobody", decided, "RouteRequest") | keyed | {"parameters": wishes}},
         "/v1/feedback": {"post": _operation("Say how good an answer was", _json("FeedbackReceipt"), "FeedbackRequest") | keyed},
         "/v1/models": {"get": _operation("Routes and experts", _json("Models")) | keyed},
+        "/v1/models/{model}": {"get": _operation("One route or expert", _json("Model")) | keyed | {"parameters": [_NAME]}},
     }
 
 
@@ -114,6 +136,7 @@ def _object(required: tuple[str, ...] = (), **properties: _Schema) -> _Schema:
 
 
 _KEYS = {name: {"type": "http", "scheme": "bearer"} for name in ("client", "operator")}
+_OPERATOR: _Schema = {"security": [{"operator": []}]}
 _TEXT: _Schema = {"type": "string"}
 _NUMBER: _Schema = {"type": "number"}
 _NAMES: _Schema = {"type": "array", "items": _TEXT}
@@ -121,6 +144,7 @@ _MODEL: _Schema = {"type": "string", "pattern": "^[ -~]{1,256}$", "description":
 _STREAM: _Schema = {"type": "boolean", "default": False}
 _MESSAGES: _Schema = {"type": "array", "items": {"type": "object"}, "minItems": 1}
 _TEXT_OR_LIST: _Schema = {"anyOf": [_TEXT, {"type": "array"}]}
+_NAME: _Schema = {"name": "model", "in": "path", "required": True, "schema": _MODEL}
 _WEIGHT: _Schema = {"type": "number", "minimum": 0}
 
 _SCHEMAS: _Schema = {
@@ -130,13 +154,6 @@ _SCHEMAS: _Schema = {
         ("model",), model=_MODEL, input={"anyOf": [_TEXT, {"type": "array", "items": {"type": "object"}}]}, stream=_STREAM
     ),
     "EmbeddingRequest": _object(("model", "input"), model=_MODEL, input=_TEXT_OR_LIST),
-    "RouteRequest": {
-        "oneOf": [
-            _object(("input",), input=_TEXT, model=_MODEL, price_weight=_WEIGHT) | {"not": {"required": ["inputs"]}},
-            _object(("inputs",), inputs=_NAMES | {"minItems": 1}, model=_MODEL, price_weight=_WEIGHT) | {"not": {"required": ["input"]}},
-            _object(("messages",), messages=_MESSAGES, model=_MODEL),
-        ]
-    },
     "Decision": _object(
         ("decision_id", "expert", "reason", "ranking", "order", "excluded"),
         decision_id=_TEXT,
@@ -165,8 +182,9 @@ _SCHEMAS: _Schema = {
         detail={"anyOf": [{"type": "string", "maxLength": 2000}, {"type": "null"}]},
     ),
     "FeedbackReceipt": _object(("decision_id",), object=_TEXT, decision_id=_TEXT),
-    "Models": _object(("data",), object=_TEXT, data={"type": "array", "items": _object(("id",), id=_TEXT, object=_TEXT, owned_by=_TEXT)}),
-    "Router": _object(("router",), object=_TEXT, router=_TEXT),
+    "Model": _object(("id",), id=_TEXT, object=_TEXT, created={"type": "integer"}, owned_by=_TEXT),
+    "Models": _object(("data",), object=_TEXT, data={"type": "array", "items": _ref("Model")}),
+    "Router": _object(("router",), object=_TEXT, router=_TEXT, clients={"type": "integer"}),
     "Error": _object(
         ("error",),
         error=_object(

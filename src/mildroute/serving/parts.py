@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -115,11 +115,11 @@ class Observed(Protocol):
     def fallback(self, expert: str, why: str) -> None:
         """An expert that failed."""
 
-    def breaker(self, expert: str, state: str) -> None:
-        """A circuit with another state."""
+    def refused(self, status: int, code: str | None) -> None:
+        """A request that was refused before a decision."""
 
-    def watch(self, *, in_flight: Callable[[], float] | None = None) -> None:
-        """Where to ask for the requests under way."""
+    def watch(self, *, in_flight: Callable[[], float] | None = None, circuits: Callable[[], Mapping[str, str]] | None = None) -> None:
+        """Where to ask for the requests under way and the states of circuits."""
 
     def render(self) -> tuple[bytes, str]:
         """All figures, and the type of that content."""
@@ -142,11 +142,11 @@ class Quiet:
     def fallback(self, expert: str, why: str) -> None:
         """An expert that failed."""
 
-    def breaker(self, expert: str, state: str) -> None:
-        """A circuit with another state."""
+    def refused(self, status: int, code: str | None) -> None:
+        """A request that was refused before a decision."""
 
-    def watch(self, *, in_flight: Callable[[], float] | None = None) -> None:
-        """Where to ask for the requests under way."""
+    def watch(self, *, in_flight: Callable[[], float] | None = None, circuits: Callable[[], Mapping[str, str]] | None = None) -> None:
+        """Where to ask for the requests under way and the states of circuits."""
 
     def render(self) -> tuple[bytes, str]:
         """No figures."""

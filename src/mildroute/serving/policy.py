@@ -75,8 +75,8 @@ def decide(
     return Decision((first, *(name for name in eligible if name != first), *spare), reason, excluded, propensities)
 
 
-def decide_named(name: str, asked: Asked, standings: Mapping[str, Standing]) -> Decision:
-    """Decide for a request that names its expert: that one or none.
+def decide_named(name: str, asked: Asked, standings: Mapping[str, Standing], reason: str = "named") -> Decision:
+    """Decide for a request that names its expert, or that goes on from an answer of its: that one or none.
 
     It is tried although it is down or over its rate, and although the request seems too long for it, which it can tell better itself.
     It is not tried if it cannot do what the request needs.
@@ -85,6 +85,7 @@ def decide_named(name: str, asked: Asked, standings: Mapping[str, Standing]) -> 
         name: The expert.
         asked: The request.
         standings: Every expert of the gateway, by name.
+        reason: Why this one.
 
     Returns:
         An order of this expert alone, or an empty one.
@@ -95,7 +96,7 @@ def decide_named(name: str, asked: Asked, standings: Mapping[str, Standing]) -> 
     """
     why = _hindrance(standings.get(name), asked)
     order = (name,) if why in ("", "context", *_PASSING) else ()
-    return Decision(order, "named", {name: why} if why else {}, {name: float(len(order))})
+    return Decision(order, reason, {name: why} if why else {}, {name: float(len(order))})
 
 
 def _ranking(opinion: Opinion | None, standings: Mapping[str, Standing]) -> tuple[str, ...]:

@@ -89,6 +89,7 @@ def read_request(path: str, body: bytes, salt: str = "") -> Asked:
         tokens_in=prompt.estimate(sum(end - start for name, _, start, end in members if name in _COUNTED)),
         tokens_out=_most_tokens(fields),
         conversation=conversation,
+        follows=_followed(fields, salt) if path == "responses" else None,
         is_first_turn=is_first_turn,
     )
 
@@ -229,6 +230,11 @@ def _conversation_of(path: str, fields: Mapping[str, Any], prompt: Prompt, salt:
     owner, instructions = fields.get("user"), fields.get("instructions")
     parts = [path, owner if type(owner) is str else "", instructions if type(instructions) is str else "", *prompt.opening]
     return not prompt.has_answer, conversation_digest(parts, salt)
+
+
+def _followed(fields: Mapping[str, Any], salt: str) -> str | None:
+    name = fields.get("previous_response_id")
+    return named_conversation(name, salt) if type(name) is str and name else None
 
 
 def _name_of(fields: Mapping[str, Any]) -> str | None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from mildroute.errors import ArgumentError
 from mildroute.experts.file import ExpertFile
 from mildroute.experts.shape import nearest
+from mildroute.serving.breaker import State
 from mildroute.serving.candidate import Candidate
 from mildroute.serving.settings import Settings
 from mildroute.serving.standing import Standing
@@ -25,7 +26,6 @@ class Roster:
         file: Who there is.
         settings: Of the gateway.
         clock: Seconds that only grow.
-        told: Called with name and state whenever a circuit has another state.
 
     Attributes:
         candidates: By name.
@@ -40,14 +40,8 @@ class Roster:
         {}
     """
 
-    def __init__(
-        self,
-        file: ExpertFile,
-        settings: Settings,
-        clock: Callable[[], float] = time.monotonic,
-        told: Callable[[str, str], None] = lambda *_: None,
-    ) -> None:
-        self.candidates = {spec.name: Candidate(spec, settings, clock, told) for spec in file.experts}
+    def __init__(self, file: ExpertFile, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
+        self.candidates = {spec.name: Candidate(spec, settings, clock) for spec in file.experts}
         self.callable = {name: candidate for name, candidate in self.candidates.items() if candidate.upstream is not None}
         _check_routes(settings, self.candidates)
         wanted = settings.baseline
@@ -64,6 +58,10 @@ class Roster:
     def standings_of_all(self) -> dict[str, Standing]:
         """How all stand now; those that the gateway cannot call are always up."""
         return {name: candidate.standing() for name, candidate in self.candidates.items()}
+
+    def circuits(self) -> dict[str, State]:
+        """State of each circuit now, by the name of its expert; of those that can be called alone."""
+        return {name: candidate.breaker.state for name, candidate in self.callable.items()}
 
     def close(self) -> None:
         """End all connections that nobody uses."""

@@ -27,10 +27,11 @@ __all__ = ["serve"]
 
 _KEEP_ALIVE = 75
 """Seconds that an idle connection is kept; longer than most load balancers keep theirs, so that they are the ones to end it."""
+_LOOK = 0.02
 
 
 def serve(parts: Parts, host: str, port: int, announce: Callable[[str], None]) -> None:
-    """Serve until SIGINT or SIGTERM; then requests under way are given their time. SIGHUP loads the artifact anew.
+    """Serve until SIGINT or SIGTERM; then requests under way are given their time. SIGHUP reads the artifact and the keys anew.
 
     Args:
         parts: The gateway; its holders are closed in the end.
@@ -49,9 +50,9 @@ def serve(parts: Parts, host: str, port: int, announce: Callable[[str], None]) -
 class _Server(uvicorn.Server):
     """Tells load balancers before it stops, and its address once it listens."""
 
-    def __init__(self, config: uvicorn.Config, gateway: Gateway, announce: Callable[[str], None]) -> None:
+    def __init__(self, config: uvicorn.Config, gateway: Gateway, announce: Callable[[str], None], notice: float = 0.0) -> None:
         super().__init__(config)
-        self._gateway, self._announce = gateway, announce
+        self._gateway, self._announce, self._notice, self._is_hurried = gateway, announce, notice, False
 
     async def startup(self, sockets: Any = None) -> None:
         await super().startup(sockets)
@@ -59,7 +60,17 @@ class _Server(uvicorn.Server):
             host = f"[{self.config.host}]" if ":" in self.config.host else self.config.host
             self._announce(f"http://{host}:{self.servers[0].sockets[0].getsockname()[1]}/v1")
 
+    async def shutdown(self, sockets: Any = None) -> None:
+        """Go on listening for a while: whoever asks whether the gateway is ready must be able to hear that it is not."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._notice
+        while loop.time() < until and not self._is_hurried:
+            await asyncio.sleep(_LOOK)
+        await super().shutdown(sockets)
+
     def handle_exit(self, sig: int, frame: Any) -> None:
+        # Who says it twice does not want to wait.
+        self._is_hurried = self.should_exit
         self._gateway.begin_drain()
         super().handle_exit(sig, frame)
 
@@ -79,10 +90,10 @@ async def _serve(parts: Parts, host: str, port: int, announce: Callable[[str], N
         timeout_keep_alive=_KEEP_ALIVE,
         timeout_graceful_shutdown=max(1, round(settings.failover.drain)),
     )
-    reloads: set[asyncio.Task[bool]] = set()  # a task that nobody holds may be collected before it ends
+    reloads: set[asyncio.Task[None]] = set()  # a task that nobody holds may be collected before it ends
 
     def reload() -> None:
-        task = loop.create_task(parts.holder.try_reload())
+        task = loop.create_task(gateway.renewal.try_both())
         reloads.add(task)
         task.add_done_callback(reloads.discard)
 
@@ -90,7 +101,7 @@ async def _serve(parts: Parts, host: str, port: int, announce: Callable[[str], N
         loop.add_signal_handler(signal.SIGHUP, reload)
     watching = None if settings.watch is None else loop.create_task(parts.holder.watch(settings.watch))
     try:
-        await _Server(config, gateway, announce).serve()
+        await _Server(config, gateway, announce, settings.failover.notice).serve()
     finally:
         if watching is not None:
             watching.cancel()

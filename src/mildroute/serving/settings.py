@@ -74,7 +74,9 @@ class FailoverRules:
         first_byte: Seconds until an expert's first byte; then the next one is asked.
         idle: Seconds without a byte in the middle of an answer.
         hedge_after: Seconds after which the next expert is asked besides, or none; whoever speaks first is heard.
-        drain: Seconds that requests under way are given when the gateway is stopped.
+        notice: Seconds for which a gateway that is told to stop still takes requests, while ``/readyz`` answers 503, ``draining``: a load
+            balancer that asks it needs as long to look elsewhere.
+        drain: Seconds that requests under way are given then.
 
     Example:
         >>> FailoverRules().hedge_after is None
@@ -87,6 +89,7 @@ class FailoverRules:
     first_byte: float = 60.0
     idle: float = 60.0
     hedge_after: float | None = None
+    notice: float = 0.0
     drain: float = 30.0
 
 
@@ -172,8 +175,10 @@ class Settings:
         encoder: How inputs become vectors.
         limits: What a client may send.
         log: What is written down.
-        keys: File of hashed client keys, or none: then everyone who can reach the gateway may use it.
+        keys: File of hashed client keys, or none: then everyone who can reach the gateway may use it. It is read anew with the router.
         admin_key_env: Environment variable of the key for ``/admin``, or none: then there is no ``/admin``.
+        metrics_key_env: Environment variable of the key for ``/metrics``, or none: then everyone who can reach the gateway may read them.
+            It may be the same variable.
         shadow: Folder of a second router that decides silently, or none.
         baseline: Expert whose bill the savings are counted against; the dearest where none is named.
         watch: Seconds between looks at the artifact's folder, or none.
@@ -191,6 +196,7 @@ class Settings:
     log: LogRules = field(default_factory=LogRules)
     keys: Path | None = None
     admin_key_env: str | None = None
+    metrics_key_env: str | None = None
     shadow: Path | None = None
     baseline: str | None = None
     watch: float | None = None

@@ -8,6 +8,7 @@ from mildroute.serving.complaints import ComplaintError
 from mildroute.serving.documents import read_object, send_document
 from mildroute.serving.door import Hall
 from mildroute.serving.entrance import Entrance
+from mildroute.serving.guard import Guard
 from mildroute.serving.openapi import description
 from mildroute.serving.parts import Parts
 from mildroute.serving.roster import CHOOSE, Roster
@@ -23,23 +24,32 @@ class SmallDoors:
         roster: Who there is.
         entrance: Knows clients.
         hall: Knows whether the gateway is about to stop.
+        guard: Whom to let see the figures, or none for everyone.
 
     Example:
         >>> SmallDoors.__name__
         'SmallDoors'
     """
 
-    def __init__(self, parts: Parts, roster: Roster, entrance: Entrance, hall: Hall) -> None:
-        self._parts, self._roster, self._entrance, self._hall = parts, roster, entrance, hall
-        self._description = description(parts.settings.policy.presets, with_admin=parts.settings.admin_key_env is not None)
+    def __init__(self, parts: Parts, roster: Roster, entrance: Entrance, hall: Hall, guard: Guard | None = None) -> None:
+        self._parts, self._roster, self._entrance, self._hall, self._guard = parts, roster, entrance, hall, guard
+        has_admin = parts.settings.admin_key_env is not None
+        self._description = description(parts.settings.policy.presets, with_admin=has_admin, guards_metrics=guard is not None)
+        owners = dict.fromkeys((CHOOSE, *parts.settings.policy.routes), "mildroute") | dict.fromkeys(roster.candidates, "expert")
+        self._models = {name: {"id": name, "object": "model", "created": 0, "owned_by": owner} for name, owner in owners.items()}
 
     async def models(self, caller: Caller) -> None:
         """Routes and experts."""
         self._entrance.client_of(caller)
-        routes = [(name, "mildroute") for name in (CHOOSE, *self._parts.settings.policy.routes)]
-        named = [*routes, *((name, "expert") for name in self._roster.candidates)]
-        data = [{"id": name, "object": "model", "created": 0, "owned_by": owner} for name, owner in named]
-        await send_document(caller, {"object": "list", "data": data})
+        await send_document(caller, {"object": "list", "data": [*self._models.values()]})
+
+    async def model(self, caller: Caller) -> None:
+        """One route or expert."""
+        self._entrance.client_of(caller)
+        found = self._models.get(caller.scope["path_params"]["model"])
+        if found is None:
+            raise ComplaintError(404, "no route or expert of this gateway has that name; see /v1/models.", code="model_not_found")
+        await send_document(caller, found)
 
     async def health(self, caller: Caller) -> None:
         """Whether the process is alive."""
@@ -60,11 +70,13 @@ class SmallDoors:
             self._parts.holder.brain  # noqa: B018 - it raises where there is none
         except ArtifactError:
             return "no router"
-        states = [candidate.breaker.state for candidate in self._roster.callable.values()]
+        states = self._roster.circuits().values()
         return "every expert is down" if states and all(state == "open" for state in states) else ""
 
     async def metrics(self, caller: Caller) -> None:
         """Figures for Prometheus."""
+        if self._guard is not None:
+            self._guard.check(caller)
         page, kind = self._parts.telemetry.render()
         await caller.answer(200, [(b"content-type", kind.encode())], page)
 

@@ -6,10 +6,10 @@ fall; so run one process a container and let Prometheus scrape each. Their count
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.exposition import generate_latest
 
 from mildroute.serving.decision import Decision
@@ -26,7 +26,6 @@ _SHORT = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0
 _WAITS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _WHOLE = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 _BATCHES = (1, 2, 4, 8, 16, 32, 64)
-_STATES = {"closed": 0.0, "half-open": 1.0, "open": 2.0}
 
 
 class _Series:
@@ -35,6 +34,11 @@ class _Series:
     def __init__(self, keys: int) -> None:
         self.choices = Tally("mildroute_choices", "Decisions by the expert to ask first, and why.", ("expert", "reason"))
         self.requests = Tally("mildroute_requests", "Requests that have ended, by the status that the client saw.", ("path", "status"))
+        self.refused = Tally(
+            "mildroute_refused", "Requests that were refused before a decision, with the error's code.", ("status", "code")
+        )
+        # Prometheus sees how much a counter has grown only if it has met it before, and an alert looks at this one.
+        self.refused.add(("503", "overloaded"), 0.0)
         self.fallbacks = Tally("mildroute_fallbacks", "Experts that failed before their first byte, and how.", ("expert", "why"))
         self.tokens = Tally("mildroute_tokens", "Tokens of answered requests.", ("expert", "direction"))
         self.spend = Tally("mildroute_spend_dollars", "Dollars charged by who answered.", ("expert",))
@@ -73,7 +77,6 @@ class Telemetry:
     def __init__(self, *, keys: int = 200) -> None:
         self.registry = CollectorRegistry()
         self._gauges, self._series = Gauges(), _Series(keys)
-        self._breakers: dict[str, float] = {}
         for collector in (self._gauges, self):
             self.registry.register(collector)
         ProcessCollector(registry=self.registry)
@@ -86,10 +89,25 @@ class Telemetry:
             self._series.spend.add((expert,), 0.0)
             self._series.baseline.add((expert,), 0.0)
 
-    def watch(self, *, in_flight: Callable[[], float] | None = None, queue: Callable[[], float] | None = None) -> None:
-        """Ask these for the requests under way and the inputs that wait, whenever metrics are collected."""
-        self._gauges.in_flight = in_flight or self._gauges.in_flight
-        self._gauges.queue = queue or self._gauges.queue
+    def watch(
+        self,
+        *,
+        in_flight: Callable[[], float] | None = None,
+        queue: Callable[[], float] | None = None,
+        circuits: Callable[[], Mapping[str, str]] | None = None,
+        lost: Callable[[], Mapping[str, int]] | None = None,
+    ) -> None:
+        """Ask these whenever metrics are collected; those that are not given stay as they are.
+
+        Args:
+            in_flight: Requests under way.
+            queue: Inputs that wait for the encoder.
+            circuits: State of each expert's circuit: ``"closed"``, ``"half-open"`` or ``"open"``.
+            lost: Lines that could not be written, by the name of their log.
+        """
+        gauges = self._gauges
+        gauges.in_flight, gauges.queue = in_flight or gauges.in_flight, queue or gauges.queue
+        gauges.circuits, gauges.lost = circuits or gauges.circuits, lost or gauges.lost
 
     def decided(self, decision: Decision, opinion: Opinion | None, seconds: float) -> None:
         """Count a decision."""
@@ -131,9 +149,9 @@ class Telemetry:
         """Count an expert that failed before its first byte; ``why`` is one of few words, such as ``"timeout"`` or ``"5xx"``."""
         self._series.fallbacks.add((expert, why))
 
-    def breaker(self, expert: str, state: str) -> None:
-        """Note the state of an expert's circuit: ``"closed"``, ``"half-open"`` or ``"open"``."""
-        self._breakers[expert] = _STATES[state]
+    def refused(self, status: int, code: str | None) -> None:
+        """Count a request that was refused before a decision; its code is one of the gateway's own, of which there are few."""
+        self._series.refused.add((str(status), code or "none"))
 
     def batch(self, size: int) -> None:
         """Count a batch of the encoder."""
@@ -147,10 +165,6 @@ class Telemetry:
         """What requests have fed, for the registry."""
         for series in vars(self._series).values():
             yield series.metric()
-        state = GaugeMetricFamily("mildroute_breaker_state", "0 closed, 1 half-open, 2 open.", labels=["expert"])
-        for expert, value in self._breakers.items():
-            state.add_metric([expert], value)
-        yield state
 
 
 def _first_choice(record: Record) -> str:

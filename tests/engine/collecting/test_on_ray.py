@@ -48,7 +48,7 @@ def test_ray_and_local_runs_go_on_where_the_other_stopped_and_end_with_the_same_
         write_queries(tmp_path / "both", 50)
         (tmp_path / "both" / "experts.yaml").write_text(EXPERTS.format(url=server.url))
         monkeypatch.chdir(tmp_path / "both")
-        options = ["--experts", "experts.yaml", "--judge", "exact", "--json", "--ray", "--ray-workers", "1"]
+        options = ["--experts", "experts.yaml", "--judge", "exact", "--json", "--yes", "--ray", "--ray-workers", "1"]
         command = CliRunner().invoke(app, ["collect", "queries.jsonl", *options])
         counts = [(each["known"], each["done"], each["errors"], each["state"]) for each in json.loads(command.stdout)["experts"]]
         assert counts == [(10, 40, 0, "done")] * 2

@@ -51,10 +51,11 @@ def kill_a_worker(storage: Path, killed: list[int]) -> None:
             return
 
 
-def test_two_workers_reach_the_optimum_of_one_process(tmp_path: Path) -> None:
-    shards = write(tmp_path / "shards", *rows())
-    alone = train(shards, PLAN)
-    found = train(shards, PLAN, workers=2, storage=str(tmp_path / "runs"), name="two")
+def test_two_workers_reach_the_optimum_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = train(write(tmp_path / "shards", *rows()), PLAN)
+    monkeypatch.chdir(tmp_path)
+    found = train("shards", PLAN, workers=2, storage="runs", name="two")
+    assert (tmp_path / "runs" / "two").is_dir()
     assert found.objective == pytest.approx(alone.objective, rel=1e-6)
     assert found.rows == alone.rows == 3000
 

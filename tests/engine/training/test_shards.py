@@ -40,6 +40,15 @@ def test_lists_of_floats_are_read_like_binary(tmp_path: Path, kind: pa.DataType)
     np.testing.assert_array_equal(found.astype(np.float16), vectors)
 
 
+def test_relative_paths_mean_the_same_place_wherever_a_worker_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "shards", *rows(40))
+    monkeypatch.chdir(tmp_path)
+    found = open_shards("shards")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert sum(read_piece(found, piece).num_rows for piece in found.pieces) == 40
+
+
 def test_shards_in_any_file_system_of_fsspec_are_trained_on(tmp_path: Path) -> None:
     vectors, costs = rows(500)
     system = fsspec.filesystem("memory")

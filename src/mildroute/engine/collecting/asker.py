@@ -15,7 +15,7 @@ import pyarrow as pa
 from mildroute.collecting.budget import Budget
 from mildroute.collecting.entries import Entry, written
 from mildroute.collecting.journal import Journal, held
-from mildroute.collecting.runner import Round, ask_all
+from mildroute.collecting.runner import Round, ask_all, asked_by
 from mildroute.collecting.tally import Tally
 from mildroute.engine.collecting.blocks import read_block
 from mildroute.engine.collecting.remains import Remains, journal_name, journals_of, remains_in
@@ -108,7 +108,8 @@ class Asker:
         if self._loop is None or self._loop.is_running():
             return
         if self._team is not None:
-            self._loop.run_until_complete(self._team[0].close())
+            for expert in (self._team[0], *asked_by(self._team[1])):
+                self._loop.run_until_complete(expert.close())
         self._loop.close()
         self._loop = self._team = None
 

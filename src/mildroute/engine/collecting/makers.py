@@ -10,7 +10,7 @@ from typing import Any
 from mildroute.experts.kinds import build
 from mildroute.experts.protocol import Expert
 from mildroute.experts.spec import ExpertSpec
-from mildroute.judges.find import judge_by_name
+from mildroute.judges.described import described_judge
 from mildroute.judges.protocol import Judge
 
 __all__ = ["Makers"]
@@ -34,17 +34,20 @@ class Makers:
     judge: Callable[[], Judge]
 
     @classmethod
-    def of(cls, specs: Sequence[ExpertSpec], judge: str, settings: Mapping[str, Any] | None = None) -> Makers:
+    def of(
+        cls, specs: Sequence[ExpertSpec], judge: str, settings: Mapping[str, Any] | None = None, judges: Sequence[ExpertSpec] = ()
+    ) -> Makers:
         """From what files and commands say.
 
         Args:
             specs: The experts.
             judge: Name of the judge.
             settings: Settings of the judge.
+            judges: Experts that only judge.
 
         Returns:
             The makers.
         """
         # Workers have folders of their own, in which a relative path leads elsewhere.
-        here = {spec.name: replace(spec, path=spec.path.resolve()) for spec in specs}
-        return cls({name: partial(build, spec) for name, spec in here.items()}, partial(judge_by_name, judge, **(settings or {})))
+        asked, judging = ([replace(spec, path=spec.path.resolve()) for spec in group] for group in (specs, judges))
+        return cls({spec.name: partial(build, spec) for spec in asked}, partial(described_judge, judge, settings or {}, [*judging, *asked]))

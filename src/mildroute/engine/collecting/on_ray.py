@@ -119,7 +119,7 @@ def _ask(makers: Makers, workers: int | None, work: Work, progress: Progress | N
             with redirect_stdout(sys.stderr), connected(store_bytes=_STORE) as ray:
                 _ask_from_all(ray, makers, workers, work, tell)
     finally:
-        asyncio.run(_close(work.round.experts))
+        asyncio.run(work.round.close())
     for tally in tallies.values():
         tally.state = tally.state if tally.state in (STOPPED, HOPELESS) else "done"
     return list(tallies.values())
@@ -245,7 +245,3 @@ def _count(tallies: dict[str, Tally], row: dict[str, Any]) -> None:
     tally.latest = tally.clock()
     if row["state"] in (STOPPED, HOPELESS):
         tally.state = row["state"]
-
-
-async def _close(experts: Sequence[Expert]) -> None:
-    await asyncio.gather(*(expert.close() for expert in experts))

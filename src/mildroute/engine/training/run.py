@@ -63,7 +63,8 @@ def train(
     if workers and not (storage and name):
         raise ArgumentError("a run with workers must have a storage and a name, where its checkpoints go; pass both.")
     known = open_shards(shards) if isinstance(shards, str) else shards
-    end = train_on_ray(plan, known, RayRun(workers, storage, name, patience)) if workers else _here(plan, known, storage, name, progress)
+    place = storage if not storage or "://" in storage else str(Path(storage).expanduser().absolute())
+    end = train_on_ray(plan, known, RayRun(workers, place, name, patience)) if workers else _here(plan, known, place, name, progress)
     return trained(plan, known, end)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -182,7 +183,8 @@ def vector_column(vectors: NDArray[np.floating]) -> pa.Array:
 
 
 def _file_system(uri: str) -> tuple[fs.FileSystem, str]:
-    return filesystem_of(uri)[:2] if "://" in uri else (fs.LocalFileSystem(), uri)
+    # Workers on Ray run in folders of their own, where a relative path means another place.
+    return filesystem_of(uri)[:2] if "://" in uri else (fs.LocalFileSystem(), str(Path(uri).expanduser().absolute()))
 
 
 def _parquet_files(system: fs.FileSystem, root: str, uri: str) -> list[str]:

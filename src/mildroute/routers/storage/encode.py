@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -76,6 +77,13 @@ def _encode_dict(value: dict[Any, Any], path: Path, tensors: Tensors) -> dict[st
     return {"$": "dict", "items": {key: encode(item, (*path, key), tensors) for key, item in value.items()}}
 
 
+def _refuse_function(value: FunctionType, path: Path, _tensors: Tensors) -> Any:
+    raise ArtifactError(
+        f"{'.'.join(path)} must not be a function, got {value.__name__}: an artifact holds no code; register it as an entry point, such "
+        "as one of the group 'mildroute.losses', and give its name."
+    )
+
+
 def _encode_other(value: Any, path: Path, tensors: Tensors) -> dict[str, Any]:
     if isinstance(value, np.generic):
         return {"$": "scalar", "array": array_to_node(np.asarray(value), path, tensors)}
@@ -115,4 +123,5 @@ _ENCODERS: dict[type[Any], Encoder] = {
     tuple: _encode_tuple,
     dict: _encode_dict,
     np.ndarray: array_to_node,
+    FunctionType: _refuse_function,
 }

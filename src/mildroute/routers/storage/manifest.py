@@ -21,7 +21,7 @@ SCHEMA = 1
 """Version of the layout of ``router.json`` that is written and read."""
 KIND = "mildroute-router"
 
-_SUMMARY = ("reward", "margins", "penalty", "decision", "features", "choice")
+_SUMMARY = ("loss", "reward", "margins", "penalty", "decision", "features", "choice")
 _CARD: Mapping[str, type[Any]] = {"licence": str, "metrics": Mapping, "notes": str, "prices": Mapping, "rows": int}
 
 

@@ -18,7 +18,7 @@ from mildroute.routers.base import RouterMixin
 from mildroute.routers.outlook import Outlook
 from mildroute.routers.topics import TopicFeatures
 
-__all__ = ["GROUP", "built_in_classes", "class_named", "name_of_class"]
+__all__ = ["GROUP", "built_in_classes", "class_named", "name_of_class", "plug_ins"]
 
 GROUP = "mildroute.routers"
 """Entry-point group under which other distributions register routers that may be stored."""
@@ -73,6 +73,24 @@ def name_of_class(cls: type[Any]) -> str | None:
     times = Counter(point.name for point in points)
     mine = (point.name for point in points if times[point.name] == 1 and point.name not in built_in_classes() and _leads_to(point, cls))
     return min(mine, default=None)
+
+
+def plug_ins(method: str) -> dict[str, type[Any]]:
+    """Classes that other distributions registered and that have a method, by name; those that cannot be loaded are left out.
+
+    Args:
+        method: ``"predict"`` for routers, ``"transform"`` for encoders.
+
+    Example:
+        >>> "TfidfEncoder" in plug_ins("transform")  # it is ours
+        False
+    """
+    found: dict[str, type[Any]] = {}
+    for point in importlib.metadata.entry_points(group=GROUP):
+        if point.module.partition(".")[0] != "mildroute" and point.name not in built_in_classes():
+            with contextlib.suppress(ArtifactError):
+                found[point.name] = class_named(point.name)
+    return {name: cls for name, cls in sorted(found.items()) if hasattr(cls, method)}
 
 
 def _storable_classes(module: ModuleType) -> dict[str, type[Any]]:

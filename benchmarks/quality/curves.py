@@ -1,0 +1,139 @@
+"""Money against quality on held-out queries with true dollars: our router as ``mildroute fit`` makes it, tuned kNN, mixes, oracle.
+
+Run: MILDROUTE_DATA=... python benchmarks/quality/curves.py [--json] [--quick] [--seeds 2] [--store FOLDER]
+Every query of routerbench_subset is held out once for each seed. All methods see the same training rows and the same price weights;
+kNN is tuned anew at each of them. Cells that are stored already are not computed again; a complete run writes frontier.parquet.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+from curves_report import Held, figures, write_curves
+from rows import Row, main, reported
+from tasks import data_folder
+
+from mildroute.costs.table import CostTable
+from mildroute.errors import UnreachableTargetError
+from mildroute.evaluation.fitting import fit_table
+from mildroute.routers.frontier import FrontierRouter
+from mildroute.routers.knn import KnnRouter
+
+NAME, FOLDS, FIRST_SEED, WORKERS = "routerbench_subset", 5, 400, 2
+TARGETS = (0.9, 0.95, 0.97, 0.99)
+"""Shares of the best single expert's score that the router is asked to keep."""
+
+
+@cache
+def data() -> tuple[CostTable, NDArray[np.float32]]:
+    folder = data_folder()
+    return CostTable.read(folder / f"{NAME}.parquet"), np.load(folder / f"{NAME}.minilm.npy").astype(np.float32)
+
+
+def folds(rows: int, seed: int) -> NDArray[np.intp]:
+    """Fold of each row, shape (n,)."""
+    return np.random.default_rng(seed).permutation(rows) % FOLDS
+
+
+def run_cell(seed: int, fold: int, folder: Path) -> str:
+    """Choices of all methods on the rows of one fold, by routers that have not seen them; kept as a file of its own."""
+    target = folder / f"{seed}_{fold}.npz"
+    if target.exists():
+        return f"seed {seed}, fold {fold}: stored already"
+    start = time.perf_counter()
+    table, minilm = data()
+    place = folds(len(table), seed)
+    train, test = np.flatnonzero(place != fold), np.flatnonzero(place == fold)
+    fitted = fit_table(table.take(train), seed=seed).router
+    router, seen, unseen = fitted.router_, *(fitted.encoder_.transform(list(table.take(rows).inputs)) for rows in (train, test))
+    weights = np.asarray(router.curve_["weights"])  # those that an operating point is chosen from
+    found: dict[str, Any] = {"test": test, "weights": weights}
+    found["router"] = np.array([router.predict(unseen, price_weight=weight) for weight in weights], dtype=np.int8)
+    found["knn"] = neighbours(table, train, seen, unseen, weights)
+    found["knn minilm"] = neighbours(table, train, minilm[train], minilm[test], weights)
+    for share in TARGETS:
+        found[f"target {share:g}"] = asked_for(router, unseen, share)
+    partial = target.with_suffix(".partial.npz")
+    np.savez_compressed(partial, **found)
+    partial.rename(target)
+    return f"seed {seed}, fold {fold}: {time.perf_counter() - start:.0f} s"
+
+
+def neighbours(table: CostTable, train: NDArray[np.intp], seen: Any, unseen: Any, weights: NDArray[np.float64]) -> NDArray[np.int8]:
+    """Choices of kNN with neighbours and weighting tuned at each price weight, shape (W, n)."""
+    costs = [table.costs(price_weight=float(weight))[train] for weight in weights]
+    return np.array([KnnRouter().fit(seen, cost).predict(unseen) for cost in costs], dtype=np.int8)
+
+
+def asked_for(router: FrontierRouter, vectors: Any, share: float) -> NDArray[np.int8]:
+    """Choices at the operating point chosen on training rows for this share of the best expert's score; -1 where it is refused."""
+    try:
+        point = router.for_quality(share)
+    except UnreachableTargetError:
+        return np.full(len(vectors), -1, dtype=np.int8)
+    return router.predict(vectors, price_weight=point.price_weight).astype(np.int8)
+
+
+def run_all(seeds: range, count: int, folder: Path) -> None:
+    cells = [(seed, fold) for seed in seeds for fold in range(count)]
+    with ProcessPoolExecutor(WORKERS) as pool:
+        futures = [pool.submit(run_cell, seed, fold, folder) for seed, fold in cells]
+        for done, future in enumerate(as_completed(futures), 1):
+            print(f"{done}/{len(cells)} cells: {future.result()}", file=sys.stderr, flush=True)
+
+
+def held_out(seeds: range, count: int, folder: Path) -> Held:
+    """Choices on the rows that were held out, with their scores and dollars."""
+    table, _ = data()
+    cells = [[np.load(folder / f"{seed}_{fold}.npz") for fold in range(count)] for seed in seeds]
+    rows = np.sort(np.concatenate([cell["test"] for cell in cells[0]]))
+    choices: dict[str, NDArray[np.int8]] = {}
+    parts = [[np.searchsorted(rows, np.sort(cell["test"])) for cell in repetition] for repetition in cells]
+    for name in ("router", "knn", "knn minilm", *(f"target {share:g}" for share in TARGETS)):
+        stacked = []
+        for repetition in cells:
+            order = np.argsort(np.concatenate([cell["test"] for cell in repetition]))
+            stacked.append(np.concatenate([np.atleast_2d(cell[name]) for cell in repetition], axis=1)[:, order])
+        choices[name] = np.array(stacked)
+    weights = np.mean([cell["weights"] for repetition in cells for cell in repetition], axis=0)
+    part = table.take(rows)
+    assert part.dollars is not None
+    return Held(choices, np.asarray(part.scores), np.asarray(part.dollars), tuple(part.experts), weights, parts)
+
+
+def measure(quick: bool, store: Path | None, repetitions: int) -> Iterator[Row]:
+    seeds, count = range(FIRST_SEED, FIRST_SEED + (1 if quick else repetitions)), 1 if quick else FOLDS
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = store or Path(scratch)
+        folder.mkdir(parents=True, exist_ok=True)
+        run_all(seeds, count, folder)
+        held = held_out(seeds, count, folder)
+        if not quick:
+            write_curves(held, HERE.parent / "results" / "frontier.parquet", seeds=seeds, folds=FOLDS)
+        for name, value, note in figures(held):
+            yield reported(name, value, note)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--store", type=Path)
+    known, sys.argv[1:] = parser.parse_known_args()
+    main(__doc__ or "", lambda quick: measure(quick, known.store, known.seeds))

@@ -1,0 +1,66 @@
+"""What was measured beside other programs and beside their kind of method, each in one run; a part of docs/compare.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import frontier
+from quality_page import count_tasks, read
+from wording import figure, table, with_interval
+
+BEGIN, END = "<!-- measured: begin (written by docs/benchmarks/generate.py) -->", "<!-- measured: end -->"
+METHODS = {
+    "kNN": "kNN, tuned",
+    "linear regression": "cost regression, linear",
+    "MLP regression": "cost regression, network",
+    "matrix factorisation": "matrix factorisation",
+}
+LITELLM = "requests per second / LiteLLM proxy"
+
+
+def measured(results: Path, runs: Mapping[str, dict[str, Any]]) -> list[str]:
+    """The lines between the marks."""
+    rows, _ = read(results / "quality.parquet")
+    found = frontier.stored(results / "frontier.parquet").figures
+    gateway = {row["name"]: row for row in runs["gateway"]["rows"]}[LITELLM]
+    return [
+        "On how many of nine tasks `MildRouter()` is significantly better or worse than each kind of method "
+        "([all of them](benchmarks/quality.md), `python benchmarks/quality/run.py`):",
+        "",
+        *table(
+            ("our version of", "better", "not told apart", "worse"),
+            ([shown, *count_tasks(rows, method)[1:]] for method, shown in METHODS.items()),
+        ),
+        "",
+        "The router that `mildroute fit` makes, minus tuned kNN at the same bill on RouterBench questions, in points of score with the "
+        "95% interval "
+        "([picture](benchmarks/quality.md), `python benchmarks/quality/curves.py`):",
+        "",
+        *table(
+            ("dollars per 1,000", "same vectors", "kNN on MiniLM"),
+            (
+                [
+                    bill,
+                    *(
+                        with_interval(found[f"router minus {name} at {bill}"], scale=100, digits=1, sign="+")
+                        for name in ("knn", "knn minilm")
+                    ),
+                ]
+                for bill in ("0.5", "1", "2", "3", "4")
+            ),
+        ),
+        "",
+        f"The gateway serves {figure(gateway['value'])} times as many requests a second as the LiteLLM proxy ({gateway['note']}; 64 "
+        "connections, one worker each, "
+        "loopback, two cores shared with the load; `python benchmarks/speed/gateway.py`). LiteLLM answered from its own mock model, "
+        "without a call upstream and "
+        "without a database; it is the broader program, and is built to be run as many workers.",
+    ]
+
+
+def renewed(page: str, lines: list[str]) -> str:
+    """The page with what stands between the marks replaced."""
+    head, rest = page.split(BEGIN)
+    return "\n".join([head + BEGIN, "", *lines, "", END]) + rest.split(END)[1]

@@ -1,0 +1,42 @@
+"""What the figures share: one look, and files that come out equal byte for byte when they are drawn again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+
+import matplotlib.pyplot as plt
+
+ROOT = Path(__file__).resolve().parents[2]
+OURS, BLUE, GOLD, GREEN, PURPLE, GREY = "#c1364a", "#00708a", "#c98a00", "#4d8a6a", "#7b5a91", "#6b6b6b"
+
+mpl.rcParams.update(
+    {
+        "svg.hashsalt": "mildroute",
+        "font.size": 13,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.titlesize": 13,
+        "legend.frameon": False,
+        "legend.fontsize": 12,
+        "lines.linewidth": 2,
+        "savefig.facecolor": "white",
+    }
+)
+
+
+def canvas(width: float = 6.4, height: float = 4.2, rows: int = 1, columns: int = 1, **options: Any) -> tuple[Any, Any]:
+    """A figure and its axes."""
+    return plt.subplots(rows, columns, figsize=(width, height), layout="constrained", **options)
+
+
+def save(figure: Any, script: str, kind: str = "svg") -> None:
+    """Write the figure beside its script, without a date or a version in it."""
+    path = Path(script).with_suffix(f".{kind}")
+    unknown: dict[str, None] = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
+    figure.savefig(path, metadata=unknown, dpi=160)
+    print(path.relative_to(ROOT))

@@ -1,0 +1,222 @@
+"""Money against quality on held-out RouterBench questions: router, kNN, single models, random mixes, oracle.
+
+Drawn from benchmarks/results/frontier.parquet, which ``python benchmarks/quality/curves.py`` writes. Besides the picture (wide, and tall
+for a phone) it writes frontier.md: the picture with its caption, every figure of which is computed.
+
+Run: python docs/figures/frontier.py [FOLDER to write to]
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import pyarrow.parquet as pq
+from drawing import BLUE, GOLD, GREEN, GREY, OURS, ROOT, canvas
+
+RESULTS = ROOT / "benchmarks" / "results" / "frontier.parquet"
+NAMES = {
+    "gpt-4-1106-preview": "GPT-4",
+    "claude-v1": "Claude 1",
+    "claude-v2": "Claude 2",
+    "claude-instant-v1": "Claude Instant",
+    "gpt-3.5-turbo-1106": "GPT-3.5",
+    "zero-one-ai/Yi-34B-Chat": "Yi 34B",
+    "mistralai/mixtral-8x7b-chat": "Mixtral 8x7B",
+    "mistralai/mistral-7b-chat": "Mistral 7B",
+    "WizardLM/WizardLM-13B-V1.2": "WizardLM 13B",
+    "meta/llama-2-70b-chat": "Llama 2 70B",
+    "meta/code-llama-instruct-34b-chat": "Code Llama 34B",
+}
+PLACES = {
+    "gpt-4-1106-preview": (9, -5, "left"),
+    "claude-v1": (0, -18, "center"),
+    "claude-v2": (0, 9, "center"),
+    "claude-instant-v1": (9, -5, "left"),
+    "gpt-3.5-turbo-1106": (9, -4, "left"),
+    "zero-one-ai/Yi-34B-Chat": (7, -14, "left"),
+    "mistralai/mixtral-8x7b-chat": (-7, 6, "right"),
+    "mistralai/mistral-7b-chat": (-9, -4, "right"),
+    "WizardLM/WizardLM-13B-V1.2": (9, -8, "left"),
+    "meta/llama-2-70b-chat": (9, -6, "left"),
+    "meta/code-llama-instruct-34b-chat": (3, -18, "left"),
+}
+"""Where a name stands beside its point: points to the right and up, and which end of it."""
+SHOWN = "target 0.95"
+"""The operating point of the caption: asked on training rows to keep 95% of the best model's score."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Rows of the results by their series, and every comparison by its name."""
+
+    rows: list[dict[str, Any]]
+    figures: dict[str, dict[str, float]]
+    origin: dict[str, str]
+
+    def of(self, series: str, column: str = "dollars") -> list[Any]:
+        """One column of a series."""
+        return [row[column] for row in self.rows if row["series"] == series]
+
+
+def stored(path: Path = RESULTS) -> Stored:
+    """The stored results."""
+    table = pq.read_table(path)
+    origin = {key.decode(): value.decode() for key, value in table.schema.metadata.items() if key != b"ARROW:schema"}
+    figures = json.loads(origin.pop("figures"))
+    return Stored(table.to_pylist(), figures, origin)
+
+
+def draw(found: Stored, *, wide: bool) -> Any:
+    """The picture, for a page or for a phone."""
+    figure, axes = canvas(9.6, 5.4) if wide else canvas(4.6, 5.8)
+    size = 11 if wide else 9.5
+    axes.plot(found.of("single band"), found.of("single band", "score"), ":", color=GREY, label="random mix of two models")
+    axes.plot(
+        found.of("knn band"), found.of("knn band", "score"), "--", color=BLUE, linewidth=1.8, zorder=4, label="tuned kNN, same vectors"
+    )
+    axes.plot(
+        found.of("knn minilm band"),
+        found.of("knn minilm band", "score"),
+        "-.",
+        color=GREEN,
+        linewidth=1.4,
+        label="tuned kNN, MiniLM vectors",
+    )
+    low, high = found.of("router band", "score_low"), found.of("router band", "score_high")
+    axes.fill_between(found.of("router band"), low, high, color=OURS, alpha=0.15, linewidth=0)
+    axes.plot(
+        found.of("router band"), found.of("router band", "score"), color=OURS, linewidth=3.4, alpha=0.9, label="mildroute, with 95% band"
+    )
+    axes.plot(found.of("single"), found.of("single", "score"), "o", color=GREY, markersize=6, label="one model for everything")
+    axes.plot(found.of("oracle"), found.of("oracle", "score"), "*", color=GOLD, markersize=15, label="oracle: best model each time")
+    _name_singles(axes, found, size)
+    _mark_point(axes, found, size, wide=wide)
+    axes.set(xscale="log", xlabel="dollars per 1,000 queries (log scale)", ylabel="share of right answers", ylim=(0.52, 1.0))
+    ticks = (0.05, 0.1, 0.2, 0.5, 1, 2, 5) if wide else (0.1, 0.3, 1, 3)
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.set_xlim(*(0.045, 8.5) if wide else (0.022, 14))
+    axes.minorticks_off()
+    _key(figure, axes, wide=wide)
+    return figure
+
+
+def _name_singles(axes: Any, found: Stored, size: float) -> None:
+    for name, bill, score in zip(found.of("single", "name"), found.of("single"), found.of("single", "score"), strict=True):
+        right, up, end = PLACES[name]
+        axes.annotate(NAMES[name], (bill, score), (right, up), textcoords="offset points", ha=end, fontsize=size, color="#444444")
+
+
+def _mark_point(axes: Any, found: Stored, size: float, *, wide: bool) -> None:
+    """The operating point of the caption, with its interval and what it saves."""
+    (row,) = (row for row in found.rows if row["series"] == SHOWN)
+    bars = {
+        "xerr": [[row["dollars"] - row["dollars_low"]], [row["dollars_high"] - row["dollars"]]],
+        "yerr": [[row["score"] - row["score_low"]], [row["score_high"] - row["score"]]],
+    }
+    axes.errorbar(row["dollars"], row["score"], **bars, fmt="D", color=OURS, markersize=8, capsize=3, linewidth=1.4, zorder=5)
+    saved = found.figures[f"{SHOWN}: saved"]
+    text = f"asked for 95% of GPT-4's score:\n{100 * saved['value']:.0f}% cheaper [{100 * saved['low']:.0f}, {100 * saved['high']:.0f}]"
+    place = (-14, 26) if wide else (-4, 22)
+    axes.annotate(
+        text, (row["dollars"], row["score"]), place, textcoords="offset points", ha="right", fontsize=size, color=OURS, weight="bold"
+    )
+
+
+def _key(figure: Any, axes: Any, *, wide: bool) -> None:
+    lines, names = axes.get_legend_handles_labels()
+    order = [3, 1, 2, 4, 0, 5]
+    figure.legend(
+        [lines[k] for k in order],
+        [names[k] for k in order],
+        loc="outside upper left",
+        ncols=3 if wide else 1,
+        fontsize=11.5 if wide else 10,
+    )
+
+
+def caption(found: Stored) -> str:
+    """What the picture says, in figures with their intervals."""
+    point, best = (lambda name: found.figures[f"{SHOWN}: {name}"]), found.figures["best single bill"]["value"]
+    return (
+        f"Asked for 95% of GPT-4's score, the router keeps {_percent(point('share of best'))} of it on queries it has not seen "
+        f"and costs {point('bill')['value']:.2f} instead of {best:.2f} dollars per 1,000, {_percent(point('saved'))} less; "
+        f"for that bill it scores {_points(point('minus single'))} than the best random mix of two models. {_beside_knn(found)}"
+    )
+
+
+def better_knn(found: Stored, where: str) -> dict[str, float]:
+    """The difference to the better of the two kNN routers; ``where`` has a place for its name."""
+    return min((found.figures[where.format(name)] for name in ("knn", "knn minilm")), key=lambda other: other["value"])
+
+
+def _beside_knn(found: Stored) -> str:
+    bills = sorted(float(name.removeprefix("router at ")) for name in found.figures if name.startswith("router at "))
+    gaps = [better_knn(found, f"router minus {{}} at {bill:g}") for bill in bills]
+    ahead, behind = (max(0.0, 100 * max(sign * gap["value"] for gap in gaps)) for sign in (1, -1))
+    apart = sum(not gap["low"] <= 0 <= gap["high"] for gap in gaps)
+    return (
+        f"Tuned kNN comes close: at {bills[0]:g} to {bills[-1]:g} dollars the router is {ahead:.1f} points ahead of the better of two "
+        "kNN routers "
+        f"at most and {behind:.1f} behind, told apart at {apart or 'none'} of {len(gaps)} bills."
+    )
+
+
+def _percent(found: dict[str, float]) -> str:
+    value, low, high = (f"{100 * found[key]:.0f}" for key in ("value", "low", "high"))
+    return f"{value}% [{low}, {high}]"
+
+
+def _points(found: dict[str, float]) -> str:
+    """Points more or fewer, with the interval in the same direction."""
+    sign = 1 if found["value"] >= 0 else -1
+    low, high = sorted(round(100 * sign * found[end], 1) + 0.0 for end in ("low", "high"))  # never -0.0
+    return f"{100 * sign * found['value']:.1f} points [{low:.1f}, {high:.1f}] {'higher' if sign > 0 else 'lower'}"
+
+
+STYLE = (
+    "<style>@media (min-width: 40.01em) { .phone-only { display: none !important } } "
+    "@media (max-width: 40em) { .wide-only { display: none !important } }</style>"
+)
+ALT = (
+    "Money against quality: share of right answers over dollars per 1,000 queries. The router's curve lies on or above every single model "
+    "of the same price, and from about 0.3 dollars on well above random mixes of them; the curves of two tuned kNN routers run along it; "
+    "the oracle is far above all."
+)
+
+
+def fragment(found: Stored) -> str:
+    """The picture with its caption, to be included in a page: wide, and tall in its place on a phone."""
+    origin, lines = found.origin, [STYLE]
+    for fence, name, kind in (("```", "frontier", "wide-only"), (":::", "frontier-phone", "phone-only")):
+        lines += ["", f"{fence}{{figure}} /figures/{name}.svg", f":alt: {ALT}", f":figclass: {kind}", "", caption(found), fence]
+    queries = origin["queries"][0].upper() + origin["queries"][1:]
+    return "\n".join(
+        [
+            *lines,
+            "",
+            f"{queries}; {origin['held out']}; intervals of 95%, queries resampled; `{origin['command']}`, {origin['date']}.",
+            "",
+        ]
+    )
+
+
+def main() -> None:
+    """Draw both pictures and write the fragment."""
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
+    found = stored()
+    for name, wide in (("frontier", True), ("frontier-phone", False)):
+        figure = draw(found, wide=wide)
+        figure.savefig(folder / f"{name}.svg", metadata={"Date": None, "Creator": None})
+        figure.savefig(folder / f"{name}.png", metadata={"Software": None}, dpi=160)
+    (folder / "frontier.md").write_text(fragment(found), encoding="utf-8")
+    print(caption(found))
+
+
+if __name__ == "__main__":
+    mpl.use("Agg")
+    main()

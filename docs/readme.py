@@ -1,0 +1,67 @@
+"""Writes the generated parts of README.md: the picture with its computed caption, and the table of the quality benchmark.
+
+Run: python docs/readme.py
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "README.md"
+DEFAULT = "**MildRouter()**"
+SHOWN = (
+    "best single",
+    "kNN",
+    "linear regression",
+    "MLP regression",
+    "matrix factorisation",
+    "TDEF",
+    "CE",
+    "weighted CE",
+    "LDAM",
+    "MILD as printed",
+    "oracle",
+)
+
+
+def quality_rows() -> dict[str, list[str]]:
+    """Cells of the first table of the benchmark, by method."""
+    text, _, _ = (ROOT / "benchmarks/results/quality.md").read_text(encoding="utf-8").partition("## Task 10")
+    lines = [line for line in text.splitlines() if line.startswith("|")][2:]
+    split = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return {name: cells for name, *cells in split}
+
+
+def table() -> str:
+    """Against each method: on how many tasks the default is better, not told apart or worse, and by how much on average."""
+    rows = quality_rows()
+    ours = [float(cell) for cell in rows[DEFAULT]]
+    lines = ["| beside | better | not told apart | worse | extra cost |", "|---|--:|--:|--:|--:|"]
+    for name in SHOWN:
+        cells = rows[name]
+        better, worse = (sum(cell.endswith(sign) for cell in cells) for sign in "+-")
+        extra = sum(float(cell.split()[0]) - own for cell, own in zip(cells, ours, strict=True)) / len(ours)
+        counts = ("", "", "") if name == "oracle" else (better, len(cells) - better - worse, worse)
+        lines.append(f"| {name} | {counts[0]} | {counts[1]} | {counts[2]} | {1000 * extra:+.0f} |")
+    return "\n".join(lines)
+
+
+def picture() -> str:
+    """The picture of the site's front page with its caption, in plain Markdown."""
+    text = (ROOT / "docs/figures/frontier.md").read_text(encoding="utf-8")
+    alt, caption = re.search(r":alt: (.*)", text), text.split("```")[1].strip().splitlines()[-1]
+    return f"![{alt[1] if alt else ''}](docs/figures/frontier.png)\n\n{caption}"
+
+
+def filled(page: str) -> str:
+    """The page with its generated parts anew."""
+    for name, part in (("picture", picture()), ("table", table())):
+        pattern = rf"(<!-- {name}: [^\n]* -->\n).*?(<!-- end of {name} -->)"
+        page = re.sub(pattern, lambda found, part=part: f"{found[1]}\n{part}\n\n{found[2]}", page, flags=re.DOTALL)
+    return page
+
+
+if __name__ == "__main__":
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,73 @@
+"""Routers by name: who is known, and what is said of who is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mildroute.errors import ArgumentError, ArtifactError
+from mildroute.routers.knn import KnnRouter
+from mildroute.routers.losses import loss_named
+from mildroute.routers.named import router_named, router_names
+from mildroute.routers.own_loss import LossRouter
+from routers.storage.test_registry import install
+
+PLUGIN = """
+class Bare:
+    def __init__(self, penalty=1): self.penalty = penalty
+    def get_params(self, deep=True): return {"penalty": self.penalty}
+    def predict(self, X): return [0 for _ in X]
+
+class Needy:
+    def __init__(self, costs): self.costs = costs
+    def get_params(self, deep=True): return {"costs": self.costs}
+    fit = predict = predict_proba = rank = posterior_unchecked = None
+
+constant = 3
+"""
+
+
+@pytest.fixture
+def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = tmp_path / "named"
+    install(site, "bare = named_plugin:Bare\nneedy = named_plugin:Needy\ngone = no_such_module:Router\n")
+    (site / "named_plugin.py").write_text(PLUGIN)
+    with (site / "named-1.0.dist-info" / "entry_points.txt").open("a") as points:
+        points.write("[mildroute.losses]\nnumber = named_plugin:constant\nabsent = named_plugin:nothing\n")
+    monkeypatch.syspath_prepend(site)
+
+
+def test_every_name_gives_a_router_and_the_seed_reaches_it() -> None:
+    assert isinstance(router_named("KnnRouter", random_state=3), KnnRouter)
+    assert isinstance(router_named("cross-entropy"), LossRouter)
+    for name in router_names():
+        router = router_named(name, random_state=3)
+        assert router.get_params().get("random_state", 3) == 3
+
+
+@pytest.mark.parametrize(("name", "why"), [("FrontierRouter", "where there are dollars"), ("OracleRouter", "must know the costs")])
+def test_routers_that_cannot_be_compared_by_name_say_why(name: str, why: str) -> None:
+    assert name not in router_names()
+    with pytest.raises(ArgumentError, match=why):
+        router_named(name)
+
+
+@pytest.mark.usefixtures("plugin")
+def test_plug_ins_that_cannot_serve_say_why() -> None:
+    assert "bare" in router_names()
+    assert "gone" not in router_names()
+    with pytest.raises(ArgumentError, match="Bare has no fit, predict_proba, rank, posterior_unchecked"):
+        router_named("bare")
+    with pytest.raises(ArgumentError, match="must be made without arguments"):
+        router_named("needy")
+    with pytest.raises(ArtifactError, match="no_such_module"):
+        router_named("gone")
+
+
+@pytest.mark.usefixtures("plugin")
+def test_losses_that_cannot_serve_say_why() -> None:
+    with pytest.raises(ArgumentError, match="must be a function of scores and costs, got 'named_plugin:constant'"):
+        loss_named("number")
+    with pytest.raises(ArgumentError, match="which fails"):
+        loss_named("absent")

@@ -1,0 +1,74 @@
+"""The pages for operators say what the code says: regenerated to the byte, and every file on them is one that the gateway takes."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from mildroute.serving.decision import REASONS
+from mildroute.serving.file import read_settings
+from mildroute.serving.keys import KeyRing
+from mildroute.serving.settings import Settings
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+OPERATIONS = DOCS / "operations"
+BLOCK = re.compile(r"```yaml\n(.*?)```", flags=re.DOTALL)
+HAND_WRITTEN = [DOCS / "guide" / "serving.md", DOCS / "guide" / "feedback.md", OPERATIONS / "security.md", OPERATIONS / "capacity.md"]
+
+
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("operations_generate", OPERATIONS / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+GENERATE = generator()
+
+
+@pytest.mark.parametrize(("path", "text"), GENERATE.pages().items(), ids=lambda value: value.stem if isinstance(value, Path) else "")
+def test_pages_are_what_the_code_says(path: Path, text: str) -> None:
+    assert path.read_text(encoding="utf-8") == text, "run python docs/operations/generate.py"
+
+
+def test_the_file_of_defaults_is_taken_and_changes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "gateway.yaml").write_text(GENERATE.default_file(), encoding="utf-8")
+    assert read_settings(tmp_path / "gateway.yaml") == Settings()
+
+
+def test_every_setting_has_an_entry() -> None:
+    page = (OPERATIONS / "settings.md").read_text(encoding="utf-8")
+    names = re.findall(r"^ *(?:# )?(\w+):", GENERATE.default_file(), flags=re.MULTILINE)
+    assert len(names) > 40
+    assert [name for name in names if f"`{name}`" not in page and f".{name}`" not in page and f"## {name}" not in page] == []
+
+
+def test_every_reason_and_every_alert_is_explained() -> None:
+    codes, alarms = ((OPERATIONS / name).read_text(encoding="utf-8") for name in ("codes.md", "alarms.md"))
+    assert all(f"`{reason}`\n: " in codes for reason in (*REASONS, "fallback"))
+    assert alarms.count("\n## ") == alarms.count("\nNow:\n") == alarms.count("\nLater: ") > 5
+
+
+def test_errors_are_found_in_the_source() -> None:
+    found = GENERATE._errors()
+    assert (503, "`overloaded`", "too many requests are under way; come again.") in found
+    assert len({code for _, code, _ in found}) > 10
+    assert all(message.strip("… ") for _, _, message in found)
+
+
+@pytest.mark.parametrize("page", HAND_WRITTEN, ids=lambda page: page.stem)
+def test_settings_in_the_text_are_taken(page: Path, tmp_path: Path) -> None:
+    for place, block in enumerate(BLOCK.findall(page.read_text(encoding="utf-8"))):
+        file = tmp_path / f"{place}.yaml"
+        file.write_text(block, encoding="utf-8")
+        if "sha256:" in block:
+            assert KeyRing.read(file).clients
+        elif "base_url" not in block:
+            assert read_settings(file) != Settings()
