@@ -110,7 +110,7 @@ def money(found: frontier.Stored) -> list[str]:
             ),
         ),
         "",
-        *as_list(found.origin),
+        *as_list({**found.origin, "command": f"`{found.origin['command']}`"}),
         "",
         "kNN chooses its number of neighbours (5 to 160) and their weighting by leave-one-out at each price weight, on the router's own "
         "vectors (TF-IDF reduced to 256 columns) and on MiniLM sentence vectors. Intervals come from resampling queries: how much another "

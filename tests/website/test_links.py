@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
-from urllib.parse import unquote, urldefrag, urlparse
+from urllib.parse import unquote, urlparse
 
 FETCHED = {"img": "src", "script": "src", "link": "href", "iframe": "src", "source": "src"}
 
@@ -46,7 +46,8 @@ def is_elsewhere(link: str) -> bool:
 
 def fault_of(page: Path, link: str) -> str | None:
     """What is wrong with a link, if anything."""
-    place, anchor = urldefrag(link)
+    found = urlparse(link)
+    place, anchor = found.path, found.fragment
     target = page if not place else (page.parent / unquote(place)).resolve()
     if not target.exists():
         return f"{page.name} -> {link}: no such file"
