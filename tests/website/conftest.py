@@ -49,6 +49,7 @@ def address(site: Path) -> Iterator[str]:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}/{site.name}"
     server.shutdown()
+    server.server_close()
 
 
 @pytest.fixture(scope="session")
