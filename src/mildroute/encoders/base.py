@@ -32,6 +32,8 @@ class Encoder(TransformerMixin, BaseEstimator):
     """
 
     _scratch: ClassVar[tuple[str, ...]] = ()
+    learns_from_rows: ClassVar[bool] = True
+    """Whether vectors of the rows it was fitted on differ from vectors of new rows; a router is then measured with an encoder per fold."""
 
     def fit(self, X: Any, y: Any = None) -> Any:  # noqa: ARG002
         """Learn from n inputs; ``y`` is ignored."""

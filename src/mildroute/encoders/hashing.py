@@ -37,6 +37,7 @@ class HashingEncoder(Encoder):
     """
 
     _scratch: ClassVar[tuple[str, ...]] = ("_vectoriser",)
+    learns_from_rows: ClassVar[bool] = False
 
     def __init__(self, *, unit: Literal["word", "character"] = "word", ngrams: tuple[int, int] = (1, 2), columns: int = 2**16) -> None:
         self.unit = unit

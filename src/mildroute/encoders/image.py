@@ -39,6 +39,7 @@ class ImageEncoder(Encoder):
     """
 
     _scratch: ClassVar[tuple[str, ...]] = ("_session",)
+    learns_from_rows: ClassVar[bool] = False
     onnx_: NDArray[np.uint8] | None
 
     def __init__(self, model: str | None = None, *, batch_size: int = 16, threads: int | None = None) -> None:

@@ -54,6 +54,7 @@ class SentenceEncoder(Encoder):
     """
 
     _scratch: ClassVar[tuple[str, ...]] = ("_model", "_vectors")
+    learns_from_rows: ClassVar[bool] = False
     _local: ClassVar[tuple[str, ...]] = ("cache", "progress")
     onnx_: NDArray[np.uint8]
     tokenizer_: NDArray[np.uint8]

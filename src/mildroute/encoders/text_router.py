@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import issparse
+from scipy.sparse import issparse, vstack
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from mildroute.encoders.reduced import ReducedEncoder
 from mildroute.errors import ArgumentError
 from mildroute.routers.base import Matrix
-from mildroute.routers.frontier import FrontierRouter
+from mildroute.routers.frontier import FoldVectors, FrontierRouter
 from mildroute.routers.mild import MildRouter
+from mildroute.routers.operating import OperatingPoint
 from mildroute.routers.outlook import Outlook
+from mildroute.routers.path import fold_of_rows
 
 __all__ = ["DEFAULT_ENCODER", "TextRouter"]
 
 DEFAULT_ENCODER: Callable[[], Any] = ReducedEncoder
 """Makes the encoder that a router takes where none is named."""
+
+_FOLDS = 5
+_OWN_ROWS = 10_000
+"""Up to this many rows an encoder makes vectors of the rows it has learnt from that are unlike those of new rows: with 256 directions on
+1,000 rows, a router measured on such vectors serves a bill that is off by 7% on average, and by 1% if each fold has its own encoder."""
 
 
 class TextRouter(BaseEstimator):
@@ -38,7 +45,6 @@ class TextRouter(BaseEstimator):
         router_: The fitted router over its vectors.
         experts_: Names of the experts, shape (p,).
         target_: What its operating point was chosen by, or none.
-        point_: That operating point as expected on further inputs, or none.
         n_rows_: Number of training rows.
         data_hash_: Hash of the training data.
         outlook_: What to expect of each expert, and which inputs are unlike the training data; or none for sparse vectors.
@@ -53,7 +59,6 @@ class TextRouter(BaseEstimator):
     """
 
     target_: dict[str, Any] | None
-    point_: dict[str, Any] | None
     seen_: NDArray[np.int64] | None
     outlook_: Outlook | None = None
     judge_: str | None = None
@@ -85,10 +90,12 @@ class TextRouter(BaseEstimator):
                 raise ArgumentError(f"{type(router).__name__} cannot take {name}; leave them out or take a FrontierRouter.")
         encoder = DEFAULT_ENCODER() if self.encoder is None else clone(self.encoder)
         vectors = encoder.fit_transform(X)
+        if "folds" in known and sample_weight is None:
+            given["folds"] = _fold_vectors(encoder, X, vectors, router)
         router.fit(vectors, y, **{name: value for name, value in given.items() if value is not None and name in known})
         self.encoder_, self.router_ = encoder, router
         self.n_rows_, self.data_hash_ = getattr(router, "n_rows_", None), getattr(router, "data_hash_", None)
-        self.target_, self.point_, self.seen_ = None, None, None
+        self.target_, self.seen_ = None, None
         self.outlook_ = None if issparse(vectors) else Outlook().fit(vectors, y, sample_weight, prices)
         return self
 
@@ -98,35 +105,58 @@ class TextRouter(BaseEstimator):
         experts: NDArray[np.object_] = self.router_.experts_
         return experts
 
-    def predict(self, X: Any, price_weight: Any = None) -> NDArray[np.intp]:
-        """Index of the expert that should answer each input, shape (n,), at a price weight where the router knows prices."""
-        return self._ask("predict", X, price_weight)
+    @property
+    def operating_point(self) -> OperatingPoint | None:
+        """The operating point in use as expected on further inputs, or none."""
+        return self.router_.operating_point if isinstance(self.router_, FrontierRouter) else None
 
-    def predict_proba(self, X: Any, price_weight: Any = None) -> Matrix:
+    def predict(
+        self, X: Any, price_weight: Any = None, *, point: OperatingPoint | None = None, request_ids: Sequence[str] | None = None
+    ) -> NDArray[np.intp]:
+        """Index of the expert that should answer each input, shape (n,).
+
+        Args:
+            X: n inputs.
+            price_weight: Decide at this price weight instead of the operating point; only for a router that knows prices.
+            point: Decide at this operating point.
+            request_ids: Id of each request, which seeds the coin of an operating point between two vertices; by default the input does.
+        """
+        return self._ask("predict", X, price_weight, point, request_ids)
+
+    def predict_proba(self, X: Any, price_weight: Any = None, *, point: OperatingPoint | None = None) -> Matrix:
         """Posterior over experts, shape (n, p)."""
-        return self._ask("predict_proba", X, price_weight)
+        return self._ask("predict_proba", X, price_weight, point)
 
     def decision_function(self, X: Any, price_weight: Any = None) -> Matrix:
         """Score of each expert, shape (n, p); larger is better."""
         return self._ask("decision_function", X, price_weight)
 
-    def rank(self, X: Any, price_weight: Any = None) -> NDArray[np.intp]:
-        """Experts of each input from best to worst, shape (n, p)."""
-        return self._ask("rank", X, price_weight)
+    def rank(
+        self, X: Any, price_weight: Any = None, *, point: OperatingPoint | None = None, request_ids: Sequence[str] | None = None
+    ) -> NDArray[np.intp]:
+        """Experts of each input from best to worst, shape (n, p), with the arguments of ``predict``."""
+        return self._ask("rank", X, price_weight, point, request_ids)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Minus the mean cost of the chosen experts, so that larger is better."""
         check_is_fitted(self)
         return float(self.router_.score(self.encoder_.transform(X), y, sample_weight))
 
-    def _ask(self, method: str, X: Any, price_weight: Any) -> Any:
+    def _ask(
+        self, method: str, X: Any, price_weight: Any, point: OperatingPoint | None = None, request_ids: Sequence[str] | None = None
+    ) -> Any:
         check_is_fitted(self)
         answer = getattr(self.router_, method)
-        if price_weight is None:
-            return answer(self.encoder_.transform(X))
-        if "price_weight" not in inspect.signature(answer).parameters:
-            raise ArgumentError(f"{type(self.router_).__name__} knows no price_weight; fit with prices, or leave it out.")
-        return answer(self.encoder_.transform(X), price_weight=price_weight)
+        given = {"price_weight": price_weight, "point": point, "request_ids": request_ids}
+        known = inspect.signature(answer).parameters
+        for name, value in given.items():
+            if value is not None and name not in known:
+                raise ArgumentError(f"{type(self.router_).__name__} knows no {name}; fit with prices, or leave it out.")
+        inputs = X if isinstance(X, list) else list(X)
+        if "request_ids" in known and request_ids is None and all(isinstance(text, str) for text in inputs):
+            # The text itself: the command line and the gateway, which see the same text, then decide alike.
+            given["request_ids"] = inputs
+        return answer(self.encoder_.transform(X), **{name: value for name, value in given.items() if value is not None})
 
     def __sklearn_tags__(self) -> Any:
         """A router over one column of inputs and a matrix of costs."""
@@ -134,3 +164,25 @@ class TextRouter(BaseEstimator):
         tags.input_tags.string, tags.input_tags.two_d_array = True, False
         tags.target_tags.required, tags.target_tags.multi_output, tags.target_tags.two_d_labels = True, True, True
         return tags
+
+
+def _fold_vectors(encoder: Any, X: Any, vectors: Any, router: Any) -> list[FoldVectors] | None:
+    """Vectors of all inputs by encoders that have not seen a fold; none where ``vectors`` themselves may be cut into folds."""
+    rows = vectors.shape[0]
+    if not getattr(encoder, "learns_from_rows", True) or not 2 * _FOLDS <= rows <= _OWN_ROWS:
+        return None
+    inputs = X if isinstance(X, list) else list(X)
+    fold = fold_of_rows(rows, _FOLDS, getattr(router, "random_state", None))
+    found = []
+    for current in range(_FOLDS):
+        seen, held_out = np.flatnonzero(fold != current), np.flatnonzero(fold == current)
+        own = clone(encoder)
+        try:
+            known = own.fit_transform([inputs[row] for row in seen])
+        except ArgumentError:
+            return None  # some rows alone have nothing to encode
+        both = (known, own.transform([inputs[row] for row in held_out]))
+        back = np.argsort(np.concatenate([seen, held_out]))
+        stacked = vstack(both, format="csr") if issparse(known) else np.concatenate(both)
+        found.append(FoldVectors(held_out, stacked[back]))
+    return found

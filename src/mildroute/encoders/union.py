@@ -39,6 +39,11 @@ class UnionEncoder(Encoder):
         self.encoders = encoders
         self.weights = weights
 
+    @property
+    def learns_from_rows(self) -> bool:  # type: ignore[override]
+        """Whether any of them does."""
+        return any(getattr(encoder, "learns_from_rows", True) for encoder in self.encoders)
+
     def fit_transform(self, X: Any, y: Any = None) -> Any:  # noqa: ARG002
         """Fit each encoder on n inputs and encode them, shape (n, d)."""
         rows = self._read(X)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mildroute.costs.table import CostTable
 from mildroute.costs.text_digests import text_fingerprints
 from mildroute.encoders.text_router import TextRouter
-from mildroute.errors import ArgumentError, TableError, UnreachableTargetError
+from mildroute.errors import ArgumentError, TableError
 from mildroute.evaluation.method import method_of
 from mildroute.routers.cross_fit import held_out_posterior
 from mildroute.routers.frontier import FrontierRouter
@@ -20,7 +20,7 @@ from mildroute.routers.mild import MildRouter
 from mildroute.routers.named_costs import named_costs
 from mildroute.routers.operating import OperatingPoint
 
-__all__ = ["Fitted", "Target", "fit_table", "price_grid"]
+__all__ = ["Fitted", "Target", "fit_table", "operating_point", "price_grid"]
 
 Kind: TypeAlias = Literal["price weight", "budget", "quality"]
 Progress: TypeAlias = Callable[[int, int, str], None]
@@ -93,6 +93,8 @@ def fit_table(
     encoder: Any = None,
     router: Any = None,
     target: Target | None = None,
+    thorough: bool = False,
+    n_jobs: int | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Fitted:
@@ -101,11 +103,12 @@ def fit_table(
     Args:
         table: With inputs; with dollars where money shall count.
         encoder: Transformer of inputs to vectors, or none for the default.
-        router: Router over vectors, or none for a :class:`~mildroute.routers.mild.MildRouter`; fitted along a grid of prices where the
-            table has dollars.
-        target: What to choose the operating point by; by default the cheapest point that keeps 99% of the best single expert's score,
-            or if none is sure to, the cheapest whose score is not told apart from the best point's.
-        seed: Of folds and clusterings.
+        router: Router over vectors, or none for the default: a :class:`~mildroute.routers.frontier.FrontierRouter` if the table has
+            dollars, else a :class:`~mildroute.routers.mild.MildRouter`.
+        target: What to choose the operating point by; by default the cheapest point that keeps 99% of the best single expert's score.
+        thorough: Try the surrogate losses of :class:`~mildroute.routers.mild.MildRouter` as well, for several times the time.
+        n_jobs: Processes that fit folds; none is one.
+        seed: Of folds, clusterings and coins.
         progress: Called with steps done, steps in all and a word on the current one.
 
     Returns:
@@ -121,16 +124,16 @@ def fit_table(
     if table.inputs is None:
         raise TableError("a router over texts needs the column 'input' (or 'text'), got none; add it, or fit MildRouter on vectors.")
     costs = named_costs(table.costs(), table.experts)
-    inner = MildRouter(random_state=seed) if router is None else router
     if table.dollars is None:
-        return _without_dollars(table, costs, encoder, inner, target)
-    frontier = FrontierRouter(router=inner, price_weights=price_grid(table.dollars))
+        return _without_dollars(table, costs, encoder, MildRouter(random_state=seed) if router is None else router, target)
+    frontier = FrontierRouter(
+        router=router, price_weights=price_grid(table.dollars), thorough=thorough, n_jobs=n_jobs, random_state=seed
+    )
     fitted = TextRouter(encoder=encoder, router=frontier)
     fitted.fit(table.inputs, costs, groups=table.groups, prices=table.dollars, progress=progress)
-    point, note = _operating_point(fitted.router_, target)
-    fitted.router_.price_weight = point.price_weight
+    point, note = operating_point(fitted.router_, target)
+    fitted.router_.operate_at(point)
     fitted.target_ = {"kind": target.kind, "value": float(target.value)} if target else None
-    fitted.point_ = asdict(point)
     return Fitted(_remembering(fitted, table, costs), point, note)
 
 
@@ -149,7 +152,8 @@ def _remembering(router: TextRouter, table: CostTable, costs: Any) -> TextRouter
     router.data_hash_ = table.content_hash
     router.seen_ = np.sort(text_fingerprints(table))
     if router.outlook_ is not None:
-        router.outlook_.note_decisions(_held_out(router, table, costs))
+        point = router.operating_point
+        router.outlook_.note_decisions(_held_out(router, table, costs), None if point is None else point.shares)
     return router
 
 
@@ -160,13 +164,16 @@ def _held_out(router: TextRouter, table: CostTable, costs: Any) -> NDArray[np.fl
     return held_out_posterior(router.router_, router.encoder_.transform(table.inputs), np.asarray(costs), groups=table.groups)
 
 
-def _operating_point(router: FrontierRouter, target: Target | None) -> tuple[OperatingPoint, str]:
+def operating_point(router: FrontierRouter, target: Target | None) -> tuple[OperatingPoint, str]:
+    """The point of a router's frontier that a target asks for, and the target in words.
+
+    Example:
+        >>> router = FrontierRouter().fit(np.eye(20), np.tile([0.1, 0.3], (20, 1)), prices=[0.01, 0.001])
+        >>> operating_point(router, Target("quality", 1.0))[1]
+        "cheapest point that keeps 100.0% of the best single expert's score"
+    """
     if target is None:
-        try:
-            return router.for_quality(0.99), "cheapest point that keeps 99% of the best single expert's score"
-        except UnreachableTargetError:
-            note = "99% of the best single expert's score cannot be promised, so the cheapest point not told apart from the best one"
-            return router.for_best(), note
+        return router.for_quality(0.99), "cheapest point that keeps 99% of the best single expert's score"
     if target.kind == "budget":
         return router.for_budget(target.value), f"best score within {target.value:g} dollars per 1,000 queries"
     if target.kind == "quality":

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from mildroute.errors import ArgumentError
 from mildroute.evaluation.replicates import Interval
+from mildroute.routers.operating import hull_of
 
 __all__ = ["Point", "aiq", "convex_hull", "hull_of", "interpolate"]
 
@@ -59,30 +60,6 @@ def convex_hull(points: Iterable[Point]) -> tuple[Point, ...]:
         raise ArgumentError("a hull needs at least one point, got none.")
     kept = hull_of([point.dollars_per_1000 for point in candidates], [point.score for point in candidates])
     return tuple(candidates[index] for index in kept)
-
-
-def hull_of(dollars: Sequence[float] | NDArray[Any], scores: Sequence[float] | NDArray[Any]) -> list[int]:
-    """Indices of the points on the hull, by ascending dollars; of equal points the first.
-
-    Example:
-        >>> hull_of([1, 2, 3, 4], [0.5, 0.6, 0.9, 0.8])
-        [0, 2]
-    """
-    # plain numbers: a loop over a few points is several times faster without NumPy's scalars
-    x, y = [float(value) for value in dollars], [float(value) for value in scores]
-    kept: list[int] = []
-    for index in sorted(range(len(x)), key=lambda place: (x[place], -y[place])):
-        if kept and y[index] <= y[kept[-1]]:
-            continue
-        while len(kept) > 1 and _below(kept[-2], kept[-1], index, x, y):
-            kept.pop()
-        kept.append(index)
-    return kept
-
-
-def _below(left: int, middle: int, right: int, x: Sequence[float], y: Sequence[float]) -> bool:
-    """Whether the middle point lies on or below the line between its neighbours."""
-    return (y[middle] - y[left]) * (x[right] - x[left]) <= (y[right] - y[left]) * (x[middle] - x[left])
 
 
 def interpolate(hull: Sequence[Point], dollars_per_1000: Any) -> NDArray[np.float64]:

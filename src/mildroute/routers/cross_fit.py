@@ -12,7 +12,7 @@ from sklearn.base import clone
 from mildroute.routers.base import Matrix
 from mildroute.routers.path import fold_of_rows
 
-__all__ = ["fit_with", "held_out_posterior"]
+__all__ = ["fit_with", "held_out_posterior", "settled"]
 
 _FOLDS = 5
 
@@ -62,12 +62,12 @@ def held_out_posterior(router: Any, X: Any, costs: Matrix, sample_weight: NDArra
     for current in np.unique(fold):
         seen, unseen = fold != current, fold == current
         weight = None if sample_weight is None else sample_weight[seen]
-        copy = fit_with(_settled(router), X[seen], costs[seen], weight, None if groups is None else np.asarray(groups)[seen])
+        copy = fit_with(settled(router), X[seen], costs[seen], weight, None if groups is None else np.asarray(groups)[seen])
         posterior[unseen] = copy.predict_proba(X[unseen])
     return posterior
 
 
-def _settled(router: Any) -> Any:
+def settled(router: Any) -> Any:
     """An unfitted copy whose searched parameters are those found."""
     found = {name: getattr(router, f"{name}_", value) for name, value in router.get_params(deep=False).items() if _is_searched(value)}
     return clone(router).set_params(**found)

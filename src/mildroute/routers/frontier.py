@@ -1,34 +1,55 @@
-"""One router for every price of quality."""
+"""One router for every target: money against quality as a frontier that can be operated anywhere."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
+from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from mildroute.errors import ArgumentError, ShapeError
-from mildroute.routers.base import Matrix, RouterMixin
-from mildroute.routers.cross_fit import fit_with, held_out_posterior
+from mildroute.routers.base import Matrix, RouterMixin, posterior_of_costs
+from mildroute.routers.cross_fit import fit_with, settled
 from mildroute.routers.mild import MildRouter
 from mildroute.routers.operating import Curve, OperatingPoint, curve_of
 from mildroute.routers.order import descending, largest
+from mildroute.routers.path import fold_of_rows
+from mildroute.routers.regression import RegressionRouter
+from mildroute.routers.row_hash import coins, row_coins
 from mildroute.routers.row_weights import positive_rows
 
-__all__ = ["FrontierRouter"]
+__all__ = ["FoldVectors", "FrontierRouter"]
 
 _Tell: TypeAlias = Callable[[int, int, str], None]
 
+_FOLDS = 5
 _POINTS_BETWEEN = 4
-"""Price weights between two neighbours of the grid at which the held-out curve is measured."""
+"""Price weights between two neighbors of the grid at which the held-out curve is measured."""
+_FEWEST_ROWS = 2 * _FOLDS
+_TO_EXPERT = 0.6
+"""Part of the posterior that a single expert has at its vertex; the rest ranks those who are asked if it fails."""
+
+
+class FoldVectors(NamedTuple):
+    """Vectors of all rows by an encoder that has not seen one fold.
+
+    Attributes:
+        held_out: Indices of the rows of that fold.
+        vectors: Vectors of all rows, shape (n, d).
+    """
+
+    held_out: NDArray[np.intp]
+    vectors: Any
 
 
 class _Rows(NamedTuple):
-    """The training rows; weights and groups may be none."""
+    """Training rows; weights and groups may be none."""
 
     X: Any
     errors: Matrix
@@ -36,42 +57,53 @@ class _Rows(NamedTuple):
     weights: NDArray[np.float64] | None
     groups: Any
 
+    def take(self, rows: NDArray[np.intp], vectors: Any) -> _Rows:
+        weights = None if self.weights is None else self.weights[rows]
+        groups = None if self.groups is None else np.asarray(self.groups)[rows]
+        return _Rows(vectors[rows], self.errors[rows], self.dollars[rows], weights, groups)
+
     def costs(self, price_weight: float) -> Matrix:
         return np.asarray(self.errors + price_weight * self.dollars)
 
-    def fitted(self, router: Any, price_weight: float) -> Any:
-        return fit_with(clone(router), self.X, self.costs(price_weight), self.weights, self.groups)
-
 
 class FrontierRouter(RouterMixin, BaseEstimator):
-    """Routers along a grid of price weights in one artifact; the weight is chosen at prediction, per call or per row.
+    """A router along a grid of price weights, and the frontier on which its targets stand, in one artifact.
 
-    The search of a :class:`MildRouter` for features, reward and margins runs at three points of the grid; the others take what the nearest
-    of them has found, and only the penalty is chosen anew, the best single expert always among the candidates. Any other router is
-    fitted anew at each point, and on five parts of the rows besides, to know what it says of rows that it has not seen. Between
-    two grid points their posteriors are mixed.
+    The frontier is the upper convex hull of the router's points and the single experts, measured on rows that the router has not seen;
+    between two of its vertices a coin decides for each request. So a budget is used up, a quality is not overpaid, and no target does
+    worse than a random mix of two experts but for the error of estimation. The method is chosen once, by the whole frontier.
 
     Args:
-        router: The router to fit along the grid; by default :class:`MildRouter`.
+        router: The router to fit along the grid. By default cost regression, see
+            :class:`~mildroute.routers.regression.RegressionRouter`, and with ``thorough`` also :class:`MildRouter`.
         price_weights: The grid: how much error one dollar is worth; ascending, from 0.
-        price_weight: Weight used where ``predict`` is given none.
+        price_weight: Weight used if ``predict`` is given none and no operating point has been taken.
+        thorough: Try :class:`MildRouter` as well and keep it if its frontier is better by more than one standard error.
+        n_jobs: Processes that fit folds; none is one.
+        random_state: Seed of the folds, of the routers, and of the coin.
 
     Attributes:
-        routers_: One fitted router per grid point.
+        routers_: One fitted router that takes a price weight, or one per grid point.
         grid_: The grid, shape (G,).
-        curve_: Held-out dollars, errors and shares along the weights, as plain columns.
+        curve_: Held-out dollars, errors and shares of the router's points and of the single experts, as plain columns.
+        choice_: Which method was taken and why, in words.
+        point_: The operating point in use, as plain values, or none.
 
     Example:
         >>> rng = np.random.default_rng(0)
         >>> X = rng.normal(size=(300, 3))
         >>> errors = np.stack([X[:, 0] > 0, np.zeros(300)], axis=1)  # the second expert is always right ...
-        >>> router = FrontierRouter(price_weights=(0, 10, 1000)).fit(X, errors, prices=np.array([0.001, 0.01]))  # ... and dearer
+        >>> router = FrontierRouter(price_weights=(0, 10, 1000)).fit(X, errors, prices=np.array([0.001, 0.01]))  # ... and expensive
         >>> [float(router.predict(X, price_weight=weight).mean().round(1)) for weight in (0, 10, 1000)]
         [1.0, 0.5, 0.0]
+        >>> point = router.for_budget(3.0)  # between always the first, 1 dollar, and the router, 5.5 dollars
+        >>> point.is_mixed, round(float(router.predict(X, point=point).mean()), 1)
+        (True, 0.2)
     """
 
-    _scratch: ClassVar[tuple[str, ...]] = ("_held_out",)
-    _held_out: list[Matrix] | None
+    _scratch: ClassVar[tuple[str, ...]] = ("_folds", "_known_curve")
+    _folds: list[tuple[_Along, NDArray[np.intp], Any]] | None
+    point_: dict[str, Any] | None
 
     def __init__(
         self,
@@ -79,10 +111,16 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         router: Any = None,
         price_weights: Sequence[float] = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000),
         price_weight: float = 0.0,
+        thorough: bool = False,
+        n_jobs: int | None = None,
+        random_state: int | None = None,
     ) -> None:
         self.router = router
         self.price_weights = price_weights
         self.price_weight = price_weight
+        self.thorough = thorough
+        self.n_jobs = n_jobs
+        self.random_state = random_state
 
     def fit(
         self,
@@ -92,6 +130,7 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         prices: Any = None,
         groups: Any = None,
         progress: Callable[[int, int, str], None] | None = None,
+        folds: Sequence[FoldVectors] | None = None,
     ) -> FrontierRouter:
         """Learn from errors and dollars.
 
@@ -102,90 +141,106 @@ class FrontierRouter(RouterMixin, BaseEstimator):
             prices: Dollars of each expert on each row, shape (n, p), or per expert, shape (p,); without them money does not matter.
             groups: Group of each training row, shape (n,), or none.
             progress: Called with steps done, steps in all and a word on the next one, or none.
+            folds: Vectors of all rows by encoders that have not seen a fold, for each fold; by default ``X`` itself is cut into folds. An
+                encoder that learns from its rows makes vectors of those rows that are unlike the vectors of new rows.
 
         Returns:
             The router itself.
         """
         X, errors, weights = self._check_fit(X, y, sample_weight)
         dollars = _dollars(prices, errors.shape)
+        if weights is not None and folds is not None:
+            raise ArgumentError("folds go without sample_weight; leave one of them out.")
         if weights is not None:
             groups = None if groups is None else np.asarray(groups)[weights > 0]
             dollars = dollars[weights > 0]
             X, errors, weights = positive_rows(X, errors, weights)
         self.grid_ = _grid(self.price_weights) if dollars.any() else np.zeros(1)
-        template = MildRouter() if self.router is None else self.router
         rows = _Rows(X, errors, dollars, weights, groups)
-        along = self._searched if _has_search(template) else self._crossed
-        self.routers_, self._held_out = along(template, rows, progress or _tell_nobody)
-        self.curve_ = asdict(self._held_out_curve(errors, dollars, weights))
+        parts = list(folds) if folds is not None else _sliced(X, self.random_state)
+        found = self._fit_all(self._templates(), rows, parts, progress or _tell_nobody)
+        taken, self.choice_ = _best(found)
+        self.routers_, self._folds, self.curve_ = taken.along.routers, taken.folds, asdict(taken.curve)
+        self.point_ = None
+        self.__dict__.pop("_known_curve", None)
         return self
 
-    def _searched(self, template: MildRouter, rows: _Rows, tell: _Tell) -> tuple[list[Any], None]:
-        """Routers along the grid that share what a search at a few points has found; they keep their held-out rows themselves."""
-        anchors = _anchors(len(self.grid_))
-        steps, found, routers = len(anchors) + len(self.grid_), [], []
-        for done, place in enumerate(anchors):
-            tell(done, steps, f"search at price weight {self.grid_[place]:g}")
-            found.append(_settled(rows.fitted(template, self.grid_[place])))
-        for place, weight in enumerate(self.grid_):
-            tell(len(anchors) + place, steps, f"price weight {weight:g}")
-            settled = clone(template).set_params(**found[int(np.abs(anchors - place).argmin())])
-            routers.append(rows.fitted(settled, weight))
-        tell(steps, steps, "done")
-        return routers, None
+    def operate_at(self, point: OperatingPoint | None) -> FrontierRouter:
+        """Take an operating point: ``predict`` and the others decide there if they are told nothing else."""
+        check_is_fitted(self)
+        self.point_ = None if point is None else asdict(point)
+        return self
 
-    def _crossed(self, template: Any, rows: _Rows, tell: _Tell) -> tuple[list[Any], list[Matrix]]:
-        """Routers along the grid, and their posteriors of rows that copies of them have not seen."""
-        steps, routers, held_out = len(self.grid_), [], []
-        for done, weight in enumerate(self.grid_):
-            tell(done, steps, f"price weight {weight:g}")
-            routers.append(rows.fitted(template, weight))
-            held_out.append(held_out_posterior(routers[-1], rows.X, rows.costs(weight), rows.weights, rows.groups))
-        tell(steps, steps, "done")
-        return routers, held_out
+    @property
+    def operating_point(self) -> OperatingPoint | None:
+        """The operating point in use, or none if a price weight is."""
+        return None if self.point_ is None else OperatingPoint.of(self.point_)
 
-    def predict(self, X: Any, price_weight: Any = None) -> NDArray[np.intp]:
-        """Index of the expert for each row at a price weight (a number, or one per row), shape (n,)."""
-        return largest(self.predict_proba(X, price_weight))
+    def predict(
+        self, X: Any, price_weight: Any = None, *, point: OperatingPoint | None = None, request_ids: Sequence[str] | None = None
+    ) -> NDArray[np.intp]:
+        """Index of the expert for each row, shape (n,).
 
-    def rank(self, X: Any, price_weight: Any = None) -> NDArray[np.intp]:
-        """Experts from best to worst at a price weight, shape (n, p)."""
-        return descending(self.predict_proba(X, price_weight))
+        Args:
+            X: Vectors, shape (n, d).
+            price_weight: Decide at this price weight (a number, or one per row) instead of the operating point.
+            point: Decide at this operating point.
+            request_ids: Id of each request: the coin between two vertices is the same for the same id, seed and artifact. By default
+                the content of a row decides.
+        """
+        return largest(self._decided(self._check_predict(X), price_weight, point, request_ids))
 
-    def predict_proba(self, X: Any, price_weight: Any = None) -> Matrix:
-        """Posterior over experts at a price weight, shape (n, p)."""
-        return self.posterior_unchecked(self._check_predict(X), price_weight)
+    def rank(
+        self, X: Any, price_weight: Any = None, *, point: OperatingPoint | None = None, request_ids: Sequence[str] | None = None
+    ) -> NDArray[np.intp]:
+        """Experts from best to worst, shape (n, p), with the arguments of ``predict``."""
+        return descending(self._decided(self._check_predict(X), price_weight, point, request_ids))
 
-    def posterior_unchecked(self, X: Any, price_weight: Any = None) -> Matrix:
+    def predict_proba(self, X: Any, price_weight: Any = None, *, point: OperatingPoint | None = None) -> Matrix:
+        """Posterior over experts, shape (n, p); at an operating point between two vertices the mean of theirs, before the coin."""
+        return self.posterior_unchecked(self._check_predict(X), price_weight, point=point)
+
+    def posterior_unchecked(self, X: Any, price_weight: Any = None, *, point: OperatingPoint | None = None) -> Matrix:
         """As ``predict_proba``, for vectors known to be sound."""
-        wanted = np.asarray(self.price_weight if price_weight is None else price_weight, dtype=np.float64)
-        if wanted.shape not in ((), (X.shape[0],)):
-            raise ShapeError(f"price_weight must be a number or ({X.shape[0]},), one per row, got shape {wanted.shape}.")
-        lower, share = self._between(np.broadcast_to(wanted, X.shape[0]))
-        mixed = np.zeros((X.shape[0], len(self.experts_)))
-        for index in np.unique(np.concatenate([lower, lower + 1])):
-            part = np.where(lower == index, 1 - share, np.where(lower + 1 == index, share, 0.0))
-            rows = np.flatnonzero(part)
-            if len(rows):
-                mixed[rows] += part[rows, None] * self.routers_[index].posterior_unchecked(X[rows])
-        return mixed
+        chosen = self._point(price_weight, point)
+        if chosen is None:
+            return self._along().posterior(X, self._weights(price_weight, X.shape[0]))
+        return np.asarray(sum(chance * posterior for chance, posterior in self.vertex_posteriors(X, chosen)))
 
     def decision_function(self, X: Any, price_weight: Any = None) -> Matrix:
-        """Scores at a price weight: the posterior, shape (n, p)."""
+        """Scores: the posterior, shape (n, p)."""
         return self.predict_proba(X, price_weight)
+
+    def vertex_posteriors(self, X: Any, point: OperatingPoint) -> list[tuple[float, Matrix]]:
+        """Probability of each vertex of an operating point, and the posterior (n, p) that decides there; vectors are not checked."""
+        along, found = self._along(), []
+        for vertex in point.vertices:
+            posterior = along.posterior(X, vertex.price_weight)
+            if vertex.expert is not None:
+                posterior = (1 - _TO_EXPERT) * posterior
+                posterior[:, vertex.expert] += _TO_EXPERT
+            found.append((vertex.probability, posterior))
+        return found
 
     def held_out_posterior(self, price_weight: float | None = None) -> Matrix:
         """Posterior of each training row by routers that have not seen its fold, shape (n, p); only after a fit in this process."""
         check_is_fitted(self)
-        wanted = self.price_weight if price_weight is None else price_weight
-        return np.asarray(sum(part * self._held_out_at(place) for place, part in self._parts(wanted)))
-
-    def mixture(self, price_weight: float) -> list[tuple[Any, float]]:
-        """The one or two routers of the grid whose posteriors are mixed at a price weight, and the part of each."""
-        return [(self.routers_[place], part) for place, part in self._parts(price_weight)]
+        if getattr(self, "_folds", None) is None:
+            raise ArgumentError("held-out posteriors are known only to a router that was fitted in this process; fit it again.")
+        point = self._point(price_weight, None)
+        weight = self.price_weight if price_weight is None else price_weight
+        parts = [(vertex.probability, vertex.price_weight, vertex.expert) for vertex in point.vertices] if point else [(1.0, weight, None)]
+        found = np.zeros((sum(len(held_out) for _, held_out, _ in self._folds or ()), len(self.experts_)))
+        for along, held_out, vectors in self._folds or ():
+            for chance, at, expert in parts:
+                kept = chance if expert is None else chance * (1 - _TO_EXPERT)
+                found[held_out] += kept * along.posterior(vectors, at)
+                if expert is not None:
+                    found[held_out, expert] += chance * _TO_EXPERT
+        return found
 
     def for_budget(self, dollars_per_1000: float, *, confidence: float = 0.95, queries: int = 1000) -> OperatingPoint:
-        """The price weight of lowest error whose bill stays within a budget.
+        """The point of highest score whose bill stays within a budget.
 
         Args:
             dollars_per_1000: Dollars for 1,000 queries.
@@ -198,15 +253,15 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         return self._curve().for_budget(dollars_per_1000, confidence, queries)
 
     def for_quality(self, fraction_of_best: float, *, confidence: float = 0.95, queries: int = 1000) -> OperatingPoint:
-        """The cheapest price weight whose score is at least this fraction of the best single expert's."""
+        """The cheapest point whose score is at least this fraction of the best single expert's."""
         return self._curve().for_quality(fraction_of_best, confidence, queries)
 
     def for_best(self, *, confidence: float = 0.95, queries: int = 1000) -> OperatingPoint:
-        """The cheapest price weight whose score is not told apart from the best one's."""
+        """The cheapest point whose score is not significantly different from the best one's."""
         return self._curve().for_best(confidence, queries)
 
     def for_share(self, expert: str, at_most: float, *, confidence: float = 0.95, queries: int = 1000) -> OperatingPoint:
-        """The price weight of lowest error that sends at most this share of the queries to an expert."""
+        """The point of highest score that sends at most this share of the queries to an expert."""
         curve = self._curve()
         names = list(self.experts_)
         if expert not in names:
@@ -214,95 +269,262 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         return curve.for_share(names.index(expert), at_most, confidence, queries)
 
     def at(self, price_weight: float, *, confidence: float = 0.95, queries: int = 1000) -> OperatingPoint:
-        """The operating point of a price weight, measured at the nearest weight of the held-out curve."""
+        """The operating point of a price weight, measured at the nearest weight of the held-out curve; no coin."""
         curve = self._curve()
-        self._between(np.array([price_weight], dtype=np.float64))
+        self._weights(price_weight, 1)
         nearest = curve.point(int(np.abs(curve.weights - price_weight).argmin()), confidence, queries)
-        return replace(nearest, price_weight=float(price_weight))
+        (vertex,) = nearest.vertices
+        return OperatingPoint.of({**asdict(nearest), "vertices": [{**asdict(vertex), "price_weight": float(price_weight)}]})
+
+    def alone(self, expert: str, *, confidence: float = 0.95, queries: int = 1000) -> OperatingPoint:
+        """The operating point at which one expert answers everything."""
+        curve, names = self._curve(), list(self.experts_)
+        return curve.point(int(curve.singles[names.index(expert)]), confidence, queries)
 
     @property
     def validation_(self) -> dict[str, Any]:
         """Score, bill and price weight of the operating point in use, with 95% intervals from held-out rows."""
-        point = self.at(self.price_weight)
+        point = self.operating_point or self.at(self.price_weight)
         score, bill = point.score_interval, point.dollars_interval
         return {
             "price weight": point.price_weight,
             "score": {"value": point.score, "low": score[0], "high": score[1]},
             "dollars per 1,000 queries": {"value": point.dollars_per_1000, "low": bill[0], "high": bill[1]},
-            "score of the best single expert": 1 - self._curve().best_error,
+            "score of the best single expert": point.best_score,
         }
+
+    @property
+    def curve(self) -> Curve:
+        """What was measured on held-out rows."""
+        return self._curve()
 
     def _curve(self) -> Curve:
         check_is_fitted(self)
-        return Curve(**self.curve_)
+        if not hasattr(self, "_known_curve"):
+            self._known_curve = Curve(**self.curve_)
+        return self._known_curve
+
+    def _along(self) -> _Along:
+        return _Along(self.routers_, self.grid_)
+
+    def _point(self, price_weight: Any, point: OperatingPoint | None) -> OperatingPoint | None:
+        if price_weight is not None and point is not None:
+            raise ArgumentError("give a price_weight or a point, not both.")
+        return point if price_weight is not None or point is not None else self.operating_point
+
+    def _weights(self, price_weight: Any, rows: int) -> Any:
+        wanted = np.asarray(self.price_weight if price_weight is None else price_weight, dtype=np.float64)
+        if wanted.shape not in ((), (rows,)):
+            raise ShapeError(f"price_weight must be a number or ({rows},), one per row, got shape {wanted.shape}.")
+        if not ((wanted >= 0).all() and np.isfinite(wanted).all()):
+            raise ArgumentError(f"price_weight must be finite and not negative, got {wanted.min()} to {wanted.max()}.")
+        return wanted
+
+    def _decided(self, X: Any, price_weight: Any, point: OperatingPoint | None, request_ids: Sequence[str] | None) -> Matrix:
+        """The posterior that decides each row: of its price weight, or of the vertex on which its coin falls."""
+        chosen = self._point(price_weight, point)
+        if request_ids is not None and len(request_ids) != X.shape[0]:
+            raise ShapeError(f"request_ids must be {X.shape[0]}, one per row, got {len(request_ids)}.")
+        if chosen is None:
+            return self._along().posterior(X, self._weights(price_weight, X.shape[0]))
+        (chance, first), *second = self.vertex_posteriors(X, chosen)
+        if not second:
+            return first
+        seed = int(self.random_state or 0)
+        fallen = row_coins(X, seed) if request_ids is None else coins(request_ids, seed)
+        return np.where((fallen < chance)[:, None], first, second[0][1])
+
+    def _templates(self) -> list[Any]:
+        if self.router is not None:
+            if isinstance(self.router, MildRouter) and self.router.hidden is not None:
+                raise ArgumentError(f"a frontier is fitted many times, which hidden={self.router.hidden!r} makes too slow; take hidden=None.")
+            return [self.router]
+        first = RegressionRouter(features="average", contrasts=True, random_state=self.random_state)
+        return [first, MildRouter(random_state=self.random_state)] if self.thorough else [first]
+
+    def _fit_all(self, templates: list[Any], rows: _Rows, parts: list[FoldVectors], tell: _Tell) -> list[_Measured]:
+        steps, found = len(templates) * (len(parts) + 2), []
+        for number, template in enumerate(templates):
+            base = number * (len(parts) + 2)
+            name = type(template).__name__
+            tell(base, steps, f"{name} on all rows")
+            along = _Along.fitted(template, rows, self.grid_)
+            tell(base + 1, steps, f"{name} on folds")
+            copies = Parallel(n_jobs=self.n_jobs, return_as="generator")(
+                delayed(_fold_of)(template, along, rows, part) for part in parts
+            )
+            folds = []
+            for done, copy in enumerate(copies):
+                folds.append(copy)
+                tell(base + 2 + done, steps, f"{name} on folds")
+            found.append(_measured(template, along, folds, rows, parts))
+        tell(steps, steps, "done")
+        return found
+
+
+class _Along:
+    """Fitted routers along the grid: one that takes a price weight, or one per grid point whose posteriors are mixed."""
+
+    def __init__(self, routers: list[Any], grid: NDArray[np.float64]) -> None:
+        self.routers, self.grid = routers, grid
+
+    @classmethod
+    def fitted(cls, template: Any, rows: _Rows, grid: NDArray[np.float64]) -> _Along:
+        """Fit a router along the grid; what it searches for is found once, in the middle of the grid, and kept."""
+        if _takes_prices(template):
+            groups = {"groups": rows.groups} if "groups" in inspect.signature(template.fit).parameters else {}
+            return cls([clone(template).fit(rows.X, rows.errors, rows.weights, prices=rows.dollars, **groups)], grid)
+        shared = template
+        if isinstance(template, MildRouter) and len(grid) > 1:
+            middle = fit_with(clone(template), rows.X, rows.costs(grid[len(grid) // 2]), rows.weights, rows.groups)
+            shared = clone(template).set_params(**_found(middle))
+        return cls([fit_with(clone(shared), rows.X, rows.costs(weight), rows.weights, rows.groups) for weight in grid], grid)
+
+    def refitted(self, template: Any, rows: _Rows) -> _Along:
+        """Copies with the same settings, fitted on other rows."""
+        if _takes_prices(template):
+            return self.fitted(template, rows, self.grid)
+        fits = [
+            fit_with(_kept(router), rows.X, rows.costs(weight), rows.weights, rows.groups)
+            for router, weight in zip(self.routers, self.grid, strict=True)
+        ]
+        return _Along(fits, self.grid)
+
+    def posterior(self, X: Any, weights: Any) -> Matrix:
+        """Posterior (n, p) at a price weight, or at one per row."""
+        wanted = np.asarray(weights, dtype=np.float64)
+        if len(self.routers) == 1:
+            return self._of_one(X, wanted)
+        lower, share = self._between(np.broadcast_to(wanted, X.shape[0]))
+        mixed: Any = 0.0
+        if wanted.ndim == 0:
+            first, part = int(lower[0]), float(share[0])
+            ends = [(first, 1 - part), (first + 1, part)]
+            return np.asarray(sum(chance * self.routers[place].posterior_unchecked(X) for place, chance in ends if chance > 0))
+        for index in np.unique(np.concatenate([lower, lower + 1])):
+            part = np.where(lower == index, 1 - share, np.where(lower + 1 == index, share, 0.0))
+            rows = np.flatnonzero(part)
+            if len(rows):
+                here = part[rows, None] * self.routers[index].posterior_unchecked(X[rows])
+                mixed = np.zeros((X.shape[0], here.shape[1])) if np.ndim(mixed) == 0 else mixed
+                mixed[rows] += here
+        return np.asarray(mixed)
+
+    def choices(self, X: Any, weights: NDArray[np.float64]) -> NDArray[np.intp]:
+        """Expert of each row at each of many price weights, shape (W, n)."""
+        if len(self.routers) == 1:
+            return self._choices_of_one(X, weights)
+        known = [router.posterior_unchecked(X) for router in self.routers]
+        lower, share = self._between(weights)
+        return np.array([largest((1 - part) * known[low] + part * known[low + 1]) for low, part in zip(lower, share, strict=True)])
+
+    def _of_one(self, X: Any, weights: NDArray[np.float64]) -> Matrix:
+        (router,) = self.routers
+        if len(self.grid) == 1 or not _takes_prices(router):
+            return np.asarray(router.posterior_unchecked(X))
+        if weights.ndim == 0:
+            return np.asarray(router.posterior_unchecked(X, float(weights)))
+        return np.vstack([router.posterior_unchecked(X[[row]], float(weight)) for row, weight in enumerate(weights)])
+
+    def _choices_of_one(self, X: Any, weights: NDArray[np.float64]) -> NDArray[np.intp]:
+        (router,) = self.routers
+        if isinstance(router, RegressionRouter):
+            errors, prices = router.expected(X)
+            return np.array([largest(posterior_of_costs(errors if prices is None else errors + weight * prices)) for weight in weights])
+        return np.array([largest(self._of_one(X, np.asarray(weight))) for weight in weights])
 
     def _between(self, wanted: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
         """Grid point at or below each weight, and how far it lies towards the next one, on a logarithmic scale."""
-        if not ((wanted >= 0).all() and np.isfinite(wanted).all()):
-            raise ArgumentError(f"price_weight must be finite and not negative, got {wanted.min()} to {wanted.max()}.")
-        scale = np.log1p(self.grid_ / max(self.grid_[1], 1e-300)) if len(self.grid_) > 1 else self.grid_
-        if len(self.grid_) == 1:
-            return np.zeros(len(wanted), dtype=np.intp), np.zeros(len(wanted))
-        place = np.log1p(np.minimum(wanted, self.grid_[-1]) / self.grid_[1])
+        scale = np.log1p(self.grid / self.grid[1])
+        place = np.log1p(np.minimum(wanted, self.grid[-1]) / self.grid[1])
         lower = np.clip(np.searchsorted(scale, place, side="right") - 1, 0, len(scale) - 2)
         return lower, (place - scale[lower]) / (scale[lower + 1] - scale[lower])
 
-    def _parts(self, price_weight: float) -> list[tuple[int, float]]:
-        """The one or two points of the grid that are mixed at a price weight, and the part of each."""
-        (lower,), (share,) = self._between(np.array([price_weight], dtype=np.float64))
-        return [(place, part) for place, part in ((int(lower), 1 - float(share)), (int(lower) + 1, float(share))) if part > 0]
 
-    def _held_out_at(self, place: int) -> Matrix:
-        """Held-out posterior of the training rows at a point of the grid."""
-        known, router = getattr(self, "_held_out", None), self.routers_[place]
-        if known is None and not isinstance(router, MildRouter):
-            raise ArgumentError("held-out posteriors are known only to a router that was fitted in this process; fit it again.")
-        return np.asarray(router.held_out_posterior() if known is None else known[place])
+@dataclass(frozen=True)
+class _Measured:
+    """A method with its held-out curve."""
 
-    def _held_out_curve(self, errors: Matrix, dollars: Matrix, row_weights: NDArray[np.float64] | None) -> Curve:
-        """Choices of held-out rows at the grid and between its points."""
-        posteriors = [self._held_out_at(place) for place in range(len(self.routers_))]
-        weights, choices = [], []
-        for index, low in enumerate(self.grid_):
-            last = index == len(self.grid_) - 1
-            for share in [0.0] if last else np.linspace(0, 1, _POINTS_BETWEEN + 1, endpoint=False):
-                mixed = posteriors[index] if last else (1 - share) * posteriors[index] + share * posteriors[index + 1]
-                weights.append(low if share == 0 else self._weight_at(index, share))
-                choices.append(largest(mixed))
-        return curve_of(np.array(weights, dtype=np.float64), np.array(choices), errors, dollars, row_weights)
-
-    def _weight_at(self, index: int, share: float) -> float:
-        unit = self.grid_[1]
-        low, high = np.log1p(self.grid_[index : index + 2] / unit)
-        return float(unit * np.expm1(low + share * (high - low)))
+    name: str
+    along: _Along
+    folds: list[tuple[_Along, NDArray[np.intp], Any]]
+    curve: Curve
 
 
-def _has_search(template: Any) -> bool:
-    """Whether a router searches for settings that are worth keeping along the grid."""
-    if not isinstance(template, MildRouter):
-        return False
-    if template.hidden is not None:
-        raise ArgumentError(f"a frontier needs held-out rows, which hidden={template.hidden!r} does not keep; take hidden=None.")
-    return True
+def _fold_of(template: Any, along: _Along, rows: _Rows, part: FoldVectors) -> _Along:
+    """The routers that have not seen a fold."""
+    seen = np.setdiff1d(np.arange(len(rows.errors)), part.held_out)
+    return along.refitted(template, rows.take(seen, part.vectors))
 
 
-def _anchors(points: int) -> NDArray[np.intp]:
-    """Places of a grid at which everything is searched for: at a quarter, a half and three quarters of it."""
-    return np.unique([points // 4, points // 2, 3 * points // 4])
+def _measured(template: Any, along: _Along, folds: list[_Along], rows: _Rows, parts: list[FoldVectors]) -> _Measured:
+    weights = _measured_weights(along.grid)
+    choices = np.empty((len(weights), len(rows.errors)), dtype=np.intp)
+    refits = np.empty((len(parts), len(weights)))
+    share = np.full(len(rows.errors), 1 / len(rows.errors)) if rows.weights is None else rows.weights / rows.weights.sum()
+    kept = []
+    for number, (copy, part) in enumerate(zip(folds, parts, strict=True)):
+        everywhere = copy.choices(part.vectors, weights)
+        choices[:, part.held_out] = everywhere[:, part.held_out]
+        refits[number] = np.take_along_axis(rows.dollars, everywhere.T, axis=1).T @ share
+        kept.append((copy, part.held_out, part.vectors[part.held_out]))
+    if not parts:
+        choices[:], kept = along.choices(rows.X, weights), [(along, np.arange(len(rows.errors)), rows.X)]
+    curve = curve_of(weights, choices, rows.errors, rows.dollars, rows.weights, refits if len(parts) > 1 else None)
+    return _Measured(type(template).__name__, along, kept, curve)
+
+
+def _best(found: list[_Measured]) -> tuple[_Measured, str]:
+    """The method of the best frontier; an earlier, simpler one if it is within one standard error of it."""
+    gains = [each.curve.gain for each in found]
+    best = int(np.argmax([gain for gain, _ in gains]))
+    taken = next(number for number, (gain, _) in enumerate(gains) if gain >= gains[best][0] - gains[best][1] or number == best)
+    gain, error = gains[taken]
+    if gain <= 0:
+        return found[taken], "nothing that was tried is better than a coin between single experts on held-out rows"
+    against = "" if len(found) == 1 else f", the simplest within one standard error of the best of {len(found)} methods"
+    words = f"{found[taken].name}{against}: on average {100 * gain:.1f} points of score above the best coin for the same bill"
+    return found[taken], f"{words} (standard error {100 * error:.1f})"
+
+
+def _takes_prices(router: Any) -> bool:
+    """Whether a router is fitted on errors and prices once and told the price weight at prediction."""
+    return "prices" in inspect.signature(router.fit).parameters and "price_weight" in inspect.signature(router.predict).parameters
+
+
+def _found(router: MildRouter) -> dict[str, Any]:
+    """What a search has found, to be kept along the grid."""
+    features, penalty = (("raw", 1e-2) if router.features_ == "none" else (router.features_, router.penalty_))
+    margins = router.margins if not isinstance(router.margins, str) else "uniform" if np.ptp(router.margins_) == 0 else router.margins_
+    return {"reward": router.reward_, "features": features, "penalty": penalty, "margins": margins}
+
+
+def _kept(router: Any) -> Any:
+    """An unfitted copy with the settings that were found."""
+    return clone(router).set_params(**_found(router)) if isinstance(router, MildRouter) else settled(router)
+
+
+def _measured_weights(grid: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The grid and some weights between its points, evenly on a logarithmic scale."""
+    if len(grid) == 1:
+        return grid
+    scale = np.log1p(grid / grid[1])
+    between = np.linspace(0, 1, _POINTS_BETWEEN + 1, endpoint=False)
+    inner = grid[1] * np.expm1(scale[:-1, None] + np.diff(scale)[:, None] * between)
+    inner[:, 0] = grid[:-1]
+    return np.concatenate([inner.ravel(), grid[-1:]])
+
+
+def _sliced(X: Any, random_state: int | None) -> list[FoldVectors]:
+    """Folds of vectors that owe nothing to their rows; none where there are too few rows."""
+    if X.shape[0] < _FEWEST_ROWS:
+        return []
+    fold = fold_of_rows(X.shape[0], _FOLDS, random_state)
+    return [FoldVectors(np.flatnonzero(fold == current), X) for current in range(_FOLDS)]
 
 
 def _tell_nobody(_done: int, _steps: int, _word: str) -> None:
     """No progress is wanted."""
-
-
-def _settled(router: MildRouter) -> dict[str, Any]:
-    """What a search has found, to be kept at the points near it; the penalty stays free."""
-    settled: dict[str, Any] = {"reward": router.reward_}
-    if router.features_ != "none":
-        settled["features"] = router.features_
-    if isinstance(router.margins, str):
-        settled["margins"] = "uniform" if np.ptp(router.margins_) == 0 else router.margins_
-    return settled
 
 
 def _grid(price_weights: Sequence[float]) -> NDArray[np.float64]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -106,10 +107,11 @@ class Outlook(BaseEstimator):
         far: NDArray[np.bool_] = nearest + (rows * rows).sum(axis=1) > self.bound_**2
         return far
 
-    def note_decisions(self, posterior: NDArray[np.float64]) -> None:
-        """Keep what held-out decisions look like, from their posteriors, shape (n, p): what drift is measured against."""
+    def note_decisions(self, posterior: NDArray[np.float64], shares: Sequence[float] | None = None) -> None:
+        """Keep what held-out decisions look like: their posteriors, shape (n, p), and shares, shape (p,), if a coin has a part in them."""
         self.confidence_counts_ = np.histogram(posterior.max(axis=1), bins=_BINS, range=(0.0, 1.0))[0].astype(np.float64)
-        self.shares_ = np.bincount(largest(posterior), minlength=posterior.shape[1]) / len(posterior)
+        chosen = np.bincount(largest(posterior), minlength=posterior.shape[1]) / len(posterior)
+        self.shares_ = chosen if shares is None else np.asarray(shares, dtype=np.float64)
 
     def best_single(self, price_weight: float = 0.0) -> int:
         """Index of the expert of lowest mean cost."""

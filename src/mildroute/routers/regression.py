@@ -9,29 +9,42 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from mildroute.errors import ArgumentError, CostError, ShapeError
-from mildroute.routers.base import Matrix, RouterMixin
+from mildroute.routers.base import Matrix, RouterMixin, posterior_of_costs
 from mildroute.routers.order import largest
 from mildroute.routers.ridge import RidgeFit, ridge
 from mildroute.routers.row_weights import positive_rows
+from mildroute.routers.threads import fitting_threads
+from mildroute.routers.topics import TopicFeatures
+from mildroute.routers.views import View, views_of
 
 __all__ = ["RegressionRouter"]
 
 
+_FEATURES: dict[str, tuple[View, ...]] = {"raw": ("raw",), "topics": ("topics",), "average": ("raw", "topics")}
+
+
 class RegressionRouter(RouterMixin, BaseEstimator):
-    """Ridge regression of every expert's cost, the penalty of each by leave-one-out squared error.
+    """Ridge regression of every expert's cost, the penalties chosen by leave-one-out squared error.
 
     Where ``fit`` is given prices, ``y`` holds errors alone; both are regressed, and the cost of an expert is its expected error plus
     ``price_weight`` times its expected price. So one fitted router serves every trade-off, as CARROT does (Somerstep et al., 2025).
 
     Args:
         price_weight: Weight of the prices, not negative; none is 1. Read at prediction: it may be set after ``fit``.
+        features: ``"raw"`` vectors, ``"topics"``, or ``"average"``: the mean of two regressions, one on each.
+        contrasts: Choose penalties for what experts have in common and for their differences apart, see
+            :func:`~mildroute.routers.ridge.ridge`.
+        random_state: Seed of the clusterings behind the topics.
 
     Attributes:
         weights_: Shape (d, p), of the errors.
+        topic_weights_: Shape (K, p), of the errors, or none without topics.
+        topics_: The fitted topics, or none.
         intercept_: Shape (p,), of the errors.
-        penalties_: Penalty taken for each expert, shape (p,).
         price_weights_: Shape (d, p), of the prices, or none without prices.
+        price_topic_weights_: Shape (K, p), of the prices, or none.
         price_intercept_: Shape (p,), of the prices, or none without prices.
+        penalties_: Penalties taken, one row for each kind of features.
         experts_: Names of the experts, shape (p,).
 
     Example:
@@ -41,10 +54,19 @@ class RegressionRouter(RouterMixin, BaseEstimator):
         (array([0, 1]), array([0, 0]))
     """
 
-    def __init__(self, *, price_weight: float | None = None) -> None:
-        self.price_weight = price_weight
+    topics_: TopicFeatures | None
+    topic_weights_: NDArray[np.float64] | None
+    price_topic_weights_: NDArray[np.float64] | None
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, prices: Any = None) -> RegressionRouter:
+    def __init__(
+        self, *, price_weight: float | None = None, features: str = "raw", contrasts: bool = False, random_state: int | None = None
+    ) -> None:
+        self.price_weight = price_weight
+        self.features = features
+        self.contrasts = contrasts
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, prices: Any = None, groups: Any = None) -> RegressionRouter:
         """Learn from what each expert cost on each row.
 
         Args:
@@ -52,18 +74,34 @@ class RegressionRouter(RouterMixin, BaseEstimator):
             y: Costs, shape (n, p), lower is better; without the prices where those are given.
             sample_weight: Weight of each row, shape (n,), or none.
             prices: Price of each expert, shape (p,), or on each row, shape (n, p), or none.
+            groups: Group of each training row, shape (n,), or none; topics learn from them. Not needed to predict.
 
         Returns:
             The router itself.
         """
+        if self.features not in _FEATURES:
+            raise ArgumentError(f"features must be one of {', '.join(_FEATURES)}, got {self.features!r}.")
         X, costs, weights = self._check_fit(X, y, sample_weight)
-        experts = costs.shape[1]
-        targets = costs if prices is None else np.hstack([costs, _check_prices(prices, costs)])
-        fit = _regression(*positive_rows(X, targets, weights), constant=experts == 1)
-        self.weights_, self.intercept_, self.penalties_ = fit.weights[:, :experts].copy(), fit.intercept[:experts], fit.penalties[:experts]
-        self.price_weights_ = None if prices is None else fit.weights[:, experts:].copy()
-        self.price_intercept_ = None if prices is None else fit.intercept[experts:]
+        dollars = None if prices is None else _check_prices(prices, costs)
+        if weights is not None:
+            groups = None if groups is None else np.asarray(groups)[weights > 0]
+            dollars = None if dollars is None else dollars[weights > 0]
+            X, costs, weights = positive_rows(X, costs, weights)
+        with fitting_threads(X, costs.shape[1]):
+            self._regress(X, costs, dollars, weights, groups)
         return self
+
+    def _regress(self, X: Any, costs: Matrix, dollars: Matrix | None, weights: NDArray[np.float64] | None, groups: Any) -> None:
+        names = _FEATURES[self.features]
+        views = views_of(X, groups, names, TopicFeatures(random_state=self.random_state or 0))
+        self.topics_ = views.topics.get("topics")
+        fits = {name: _regression(views.features[name], costs, weights, self.contrasts) for name in names}
+        self.weights_, self.topic_weights_, self.intercept_ = _mean_of(fits, X.shape[1])
+        self.penalties_ = np.stack([fits[name].penalties for name in names])
+        self.price_weights_, self.price_topic_weights_, self.price_intercept_ = None, None, None
+        if dollars is not None:
+            prices = {name: _regression(views.features[name], dollars, weights, contrasts=False) for name in names}
+            self.price_weights_, self.price_topic_weights_, self.price_intercept_ = _mean_of(prices, X.shape[1])
 
     def predict(self, X: Any, price_weight: float | None = None) -> NDArray[np.intp]:
         """Index of the expert that should answer each row, shape (n,), at this weight of the prices."""
@@ -73,24 +111,47 @@ class RegressionRouter(RouterMixin, BaseEstimator):
         """Minus the expected cost of each expert, shape (n, p), at this weight of the prices."""
         return self._scores(self._check_predict(X), price_weight)
 
+    def expected(self, X: Any) -> tuple[Matrix, Matrix | None]:
+        """Expected errors of rows known to be sound, shape (n, p), and expected prices, likewise, or none."""
+        memberships = None if self.topics_ is None else self.topics_.memberships(X)
+        errors = _linear(X, memberships, self.weights_, self.topic_weights_, self.intercept_)
+        if self.price_weights_ is None or self.price_intercept_ is None:
+            return errors, None
+        return errors, _linear(X, memberships, self.price_weights_, self.price_topic_weights_, self.price_intercept_)
+
+    def posterior_unchecked(self, X: Any, price_weight: float | None = None) -> Matrix:
+        """As ``predict_proba``, for vectors known to be sound and at this weight of the prices."""
+        return posterior_of_costs(-self._scores(X, price_weight))
+
     def _scores(self, X: Any, price_weight: float | None = None) -> Matrix:
         weight = self.price_weight if price_weight is None else price_weight
-        costs = np.asarray(X @ self.weights_) + self.intercept_
         if weight is not None and not (weight >= 0 and np.isfinite(weight)):
             raise ArgumentError(f"price_weight must be a number of at least 0, got {weight!r}; 0 leaves prices aside.")
-        if self.price_weights_ is None or self.price_intercept_ is None:
-            if price_weight is not None:
-                raise ArgumentError(f"price_weight is {price_weight!r}, but this router knows no prices; pass prices=... to fit.")
-            return -costs
-        return -(costs + (1.0 if weight is None else weight) * (np.asarray(X @ self.price_weights_) + self.price_intercept_))
+        if self.price_weights_ is None and price_weight is not None:
+            raise ArgumentError(f"price_weight is {price_weight!r}, but this router knows no prices; pass prices=... to fit.")
+        errors, prices = self.expected(X)
+        return -errors if prices is None else -(errors + (1.0 if weight is None else weight) * prices)
 
 
-def _regression(X: Any, targets: Matrix, sample_weight: NDArray[np.float64] | None, *, constant: bool) -> RidgeFit:
+def _linear(X: Any, memberships: Matrix | None, weights: Matrix, topic_weights: Matrix | None, intercept: Matrix) -> Matrix:
+    found = np.asarray(X @ weights) + intercept
+    return found if memberships is None or topic_weights is None else found + memberships @ topic_weights
+
+
+def _mean_of(fits: dict[View, RidgeFit], width: int) -> tuple[Matrix, Matrix | None, Matrix]:
+    """Weights of the vector and of the topics, and the intercept, of the mean of the regressions."""
+    share = 1 / len(fits)
+    intercept = share * np.sum([fit.intercept for fit in fits.values()], axis=0)
+    weights = share * fits["raw"].weights if "raw" in fits else np.zeros((width, len(intercept)))
+    return weights, share * fits["topics"].weights if "topics" in fits else None, intercept
+
+
+def _regression(X: Any, targets: Matrix, sample_weight: NDArray[np.float64] | None, contrasts: bool) -> RidgeFit:
     """Ridge, or the means alone where one expert leaves nothing to choose."""
-    if not constant:
-        return ridge(X, targets, sample_weight)
+    if targets.shape[1] > 1:
+        return ridge(X, targets, sample_weight, contrasts=contrasts)
     mean = np.average(targets, axis=0, weights=sample_weight)
-    return RidgeFit(np.zeros((X.shape[1], len(mean))), mean, np.full(len(mean), np.inf))
+    return RidgeFit(np.zeros((X.shape[1], 1)), mean, np.full(1, np.inf))
 
 
 def _check_prices(prices: Any, costs: Matrix) -> Matrix:

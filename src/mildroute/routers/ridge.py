@@ -44,7 +44,9 @@ class RidgeFit:
         return np.asarray(X @ self.weights) + self.intercept
 
 
-def ridge(X: Any, targets: NDArray[np.float64], sample_weight: NDArray[np.float64] | None = None) -> RidgeFit:
+def ridge(
+    X: Any, targets: NDArray[np.float64], sample_weight: NDArray[np.float64] | None = None, *, contrasts: bool = False
+) -> RidgeFit:
     """Minimise ``mean (target - x w - b)^2 + penalty * variance of x * |w|^2`` for each target.
 
     Up to 2,048 dense columns all penalties are solved and judged in closed form. Sparse and wider features are solved by conjugate
@@ -54,6 +56,9 @@ def ridge(X: Any, targets: NDArray[np.float64], sample_weight: NDArray[np.float6
         X: Vectors, shape (n, d), dense or sparse.
         targets: Shape (n, q).
         sample_weight: Weight of each row, shape (n,), positive.
+        contrasts: Choose penalties for the principal components of the targets instead of the targets themselves. What experts have
+            in common (how hard a query is) then no longer decides how much of their differences is kept, and those are what a router
+            lives on: on four routing tasks it raises the area above the coin by a fifth to a third.
 
     Example:
         >>> X = np.arange(10.0)[:, None]
@@ -62,7 +67,14 @@ def ridge(X: Any, targets: NDArray[np.float64], sample_weight: NDArray[np.float6
     """
     share = np.full(len(targets), 1 / len(targets)) if sample_weight is None else sample_weight / sample_weight.sum()
     design = design_of(X, sample_weight)
-    return _by_gradients(design, targets, share) if design.basis is None else _in_closed_form(design, targets, share)
+    solve = _by_gradients if design.basis is None else _in_closed_form
+    if not contrasts or targets.shape[1] == 1:
+        return solve(design, targets, share)
+    # Of a covariance matrix, so that the sign and order of components do not depend on the number of rows.
+    centered = targets - share @ targets
+    rotation = np.linalg.eigh(centered.T @ (share[:, None] * centered))[1]
+    fit = solve(design, targets @ rotation, share)
+    return RidgeFit(fit.weights @ rotation.T, fit.intercept @ rotation.T, fit.penalties)
 
 
 def _in_closed_form(design: Design, targets: NDArray[np.float64], share: NDArray[np.float64]) -> RidgeFit:

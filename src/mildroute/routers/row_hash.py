@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-__all__ = ["hash_rows", "mix"]
+__all__ = ["coins", "hash_rows", "mix", "row_coins"]
 
 _BLOCK_ELEMENTS = 1 << 20
 """Entries hashed at once, so that memory does not grow with the rows."""
@@ -65,3 +67,37 @@ def _sums(X: Any, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
     hashes = np.where(entries.data == 0, np.uint64(0), mix(entries.data.view(np.uint64) ^ keys[entries.indices]))
     totals = np.concatenate([np.zeros(1, dtype=np.uint64), np.cumsum(hashes, dtype=np.uint64)])
     return np.asarray(totals[entries.indptr[1:]] - totals[entries.indptr[:-1]])
+
+
+def coins(keys: Iterable[str | bytes], seed: int = 0) -> NDArray[np.float64]:
+    """A number from 0 to just below 1 for each key, the same in every process: how a request decides between two vertices.
+
+    Args:
+        keys: Ids of requests, or their texts.
+        seed: Another seed gives unrelated numbers.
+
+    Returns:
+        Shape (n,).
+
+    Example:
+        >>> coins(["req-1", "req-2", "req-1"]).round(3)
+        array([0.343, 0.297, 0.343])
+    """
+    prefix = hashlib.blake2b(int(seed).to_bytes(16, "little", signed=True), digest_size=8)
+    return np.array([_uniform(prefix.copy(), key) for key in keys], dtype=np.float64)
+
+
+def row_coins(X: Any, seed: int = 0) -> NDArray[np.float64]:
+    """The same for rows without ids, by their content, shape (n,).
+
+    Example:
+        >>> row_coins(np.array([[1.0], [2.0], [1.0]])).round(3)
+        array([0.126, 0.946, 0.126])
+    """
+    return np.asarray((hash_rows(X, seed) >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+
+
+def _uniform(digest: Any, key: str | bytes) -> float:
+    digest.update(key.encode("utf-8", "surrogatepass") if isinstance(key, str) else key)
+    # 53 bits, so that the largest number is still below 1.
+    return (int.from_bytes(digest.digest(), "little") >> 11) * 2.0**-53
