@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
@@ -213,9 +213,9 @@ class FrontierRouter(RouterMixin, BaseEstimator):
 
     def vertex_posteriors(self, X: Any, point: OperatingPoint) -> list[tuple[float, Matrix]]:
         """Probability of each vertex of an operating point, and the posterior (n, p) that decides there; vectors are not checked."""
-        along, found = self._along(), []
-        for vertex in point.vertices:
-            posterior = along.posterior(X, vertex.price_weight)
+        found = []
+        posteriors = self._along().posteriors(X, [vertex.price_weight for vertex in point.vertices])
+        for vertex, posterior in zip(point.vertices, posteriors, strict=True):
             if vertex.expert is not None:
                 posterior = (1 - _TO_EXPERT) * posterior
                 posterior[:, vertex.expert] += _TO_EXPERT
@@ -410,10 +410,19 @@ class _Along:
                 mixed[rows] += here
         return np.asarray(mixed)
 
+    def posteriors(self, X: Any, weights: Sequence[float] | NDArray[np.float64]) -> Iterator[Matrix]:
+        """Posterior (n, p) at each of several price weights."""
+        (router, *others) = self.routers
+        if isinstance(router, RegressionRouter) and not others:
+            # What is expected is computed once; at one row that is most of the time.
+            errors, prices = router.expected(X)
+            return (posterior_of_costs(errors if prices is None else errors + weight * prices) for weight in weights)
+        return (self.posterior(X, weight) for weight in weights)
+
     def choices(self, X: Any, weights: NDArray[np.float64]) -> NDArray[np.intp]:
         """Expert of each row at each of many price weights, shape (W, n)."""
         if len(self.routers) == 1:
-            return self._choices_of_one(X, weights)
+            return np.array([largest(posterior) for posterior in self.posteriors(X, weights)])
         known = [router.posterior_unchecked(X) for router in self.routers]
         lower, share = self._between(weights)
         return np.array([largest((1 - part) * known[low] + part * known[low + 1]) for low, part in zip(lower, share, strict=True)])
@@ -425,13 +434,6 @@ class _Along:
         if weights.ndim == 0:
             return np.asarray(router.posterior_unchecked(X, float(weights)))
         return np.vstack([router.posterior_unchecked(X[[row]], float(weight)) for row, weight in enumerate(weights)])
-
-    def _choices_of_one(self, X: Any, weights: NDArray[np.float64]) -> NDArray[np.intp]:
-        (router,) = self.routers
-        if isinstance(router, RegressionRouter):
-            errors, prices = router.expected(X)
-            return np.array([largest(posterior_of_costs(errors if prices is None else errors + weight * prices)) for weight in weights])
-        return np.array([largest(self._of_one(X, np.asarray(weight))) for weight in weights])
 
     def _between(self, wanted: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
         """Grid point at or below each weight, and how far it lies towards the next one, on a logarithmic scale."""

@@ -119,6 +119,13 @@ class OperatingPoint:
         return any(vertex.expert is None for vertex in self.vertices)
 
     @classmethod
+    def at_weight(cls, price_weight: float, experts: int) -> OperatingPoint:
+        """The router at a price weight of which nothing was measured."""
+        unknown = (float("nan"), float("nan"))
+        shares = (float("nan"),) * experts
+        return cls((Vertex(price_weight, None, 1.0),), unknown[0], unknown, unknown[0], unknown, shares, 0.0, unknown, 0, 0.0, 0.0, 0.95)
+
+    @classmethod
     def of(cls, fields: dict[str, Any]) -> OperatingPoint:
         """The point that ``dataclasses.asdict`` has taken apart."""
         return cls(**{**fields, "vertices": tuple(Vertex(**vertex) for vertex in fields["vertices"])})
