@@ -224,7 +224,9 @@ class TextRouter(BaseEstimator):
         fallback = names.index(default) if default in names else expected.best_single(weight)
         fallen = coins(request_ids, int(getattr(router, "random_state", None) or 0)) if len(ends) > 1 else np.zeros(len(request_ids))
         return [
-            _prediction(names, row, [(chance, posterior[row]) for chance, posterior in ends], fallen[row], chosen, weight, expected, fallback)
+            _prediction(
+                names, row, [(chance, posterior[row]) for chance, posterior in ends], fallen[row], chosen, weight, expected, fallback
+            )
             for row in range(len(request_ids))
         ]
 

@@ -126,9 +126,7 @@ def fit_table(
     costs = named_costs(table.costs(), table.experts)
     if table.dollars is None:
         return _without_dollars(table, costs, encoder, MildRouter(random_state=seed) if router is None else router, target)
-    frontier = FrontierRouter(
-        router=router, price_weights=price_grid(table.dollars), thorough=thorough, n_jobs=n_jobs, random_state=seed
-    )
+    frontier = FrontierRouter(router=router, price_weights=price_grid(table.dollars), thorough=thorough, n_jobs=n_jobs, random_state=seed)
     fitted = TextRouter(encoder=encoder, router=frontier)
     fitted.fit(table.inputs, costs, groups=table.groups, prices=table.dollars, progress=progress)
     point, note = operating_point(fitted.router_, target)

@@ -337,7 +337,9 @@ class FrontierRouter(RouterMixin, BaseEstimator):
     def _templates(self) -> list[Any]:
         if self.router is not None:
             if isinstance(self.router, MildRouter) and self.router.hidden is not None:
-                raise ArgumentError(f"a frontier is fitted many times, which hidden={self.router.hidden!r} makes too slow; take hidden=None.")
+                raise ArgumentError(
+                    f"a frontier is fitted many times, which hidden={self.router.hidden!r} makes too slow; take hidden=None."
+                )
             return [self.router]
         first = RegressionRouter(features="average", contrasts=True, random_state=self.random_state)
         return [first, MildRouter(random_state=self.random_state)] if self.thorough else [first]
@@ -350,9 +352,7 @@ class FrontierRouter(RouterMixin, BaseEstimator):
             tell(base, steps, f"{name} on all rows")
             along = _Along.fitted(template, rows, self.grid_)
             tell(base + 1, steps, f"{name} on folds")
-            copies = Parallel(n_jobs=self.n_jobs, return_as="generator")(
-                delayed(_fold_of)(template, along, rows, part) for part in parts
-            )
+            copies = Parallel(n_jobs=self.n_jobs, return_as="generator")(delayed(_fold_of)(template, along, rows, part) for part in parts)
             folds = []
             for done, copy in enumerate(copies):
                 folds.append(copy)
@@ -396,19 +396,16 @@ class _Along:
         if len(self.routers) == 1:
             return self._of_one(X, wanted)
         lower, share = self._between(np.broadcast_to(wanted, X.shape[0]))
-        mixed: Any = 0.0
         if wanted.ndim == 0:
-            first, part = int(lower[0]), float(share[0])
-            ends = [(first, 1 - part), (first + 1, part)]
-            return np.asarray(sum(chance * self.routers[place].posterior_unchecked(X) for place, chance in ends if chance > 0))
+            ends = [(int(lower[0]), 1 - float(share[0])), (int(lower[0]) + 1, float(share[0]))]
+            return np.asarray(sum(part * self.routers[place].posterior_unchecked(X) for place, part in ends if part > 0))
+        mixed: NDArray[np.float64] = np.zeros((X.shape[0], len(self.routers[0].experts_)))
         for index in np.unique(np.concatenate([lower, lower + 1])):
             part = np.where(lower == index, 1 - share, np.where(lower + 1 == index, share, 0.0))
             rows = np.flatnonzero(part)
             if len(rows):
-                here = part[rows, None] * self.routers[index].posterior_unchecked(X[rows])
-                mixed = np.zeros((X.shape[0], here.shape[1])) if np.ndim(mixed) == 0 else mixed
-                mixed[rows] += here
-        return np.asarray(mixed)
+                mixed[rows] += part[rows, None] * self.routers[index].posterior_unchecked(X[rows])
+        return mixed
 
     def posteriors(self, X: Any, weights: Sequence[float] | NDArray[np.float64]) -> Iterator[Matrix]:
         """Posterior (n, p) at each of several price weights."""
@@ -496,7 +493,7 @@ def _takes_prices(router: Any) -> bool:
 
 def _found(router: MildRouter) -> dict[str, Any]:
     """What a search has found, to be kept along the grid."""
-    features, penalty = (("raw", 1e-2) if router.features_ == "none" else (router.features_, router.penalty_))
+    features, penalty = ("raw", 1e-2) if router.features_ == "none" else (router.features_, router.penalty_)
     margins = router.margins if not isinstance(router.margins, str) else "uniform" if np.ptp(router.margins_) == 0 else router.margins_
     return {"reward": router.reward_, "features": features, "penalty": penalty, "margins": margins}
 

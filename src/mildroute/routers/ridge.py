@@ -44,9 +44,7 @@ class RidgeFit:
         return np.asarray(X @ self.weights) + self.intercept
 
 
-def ridge(
-    X: Any, targets: NDArray[np.float64], sample_weight: NDArray[np.float64] | None = None, *, contrasts: bool = False
-) -> RidgeFit:
+def ridge(X: Any, targets: NDArray[np.float64], sample_weight: NDArray[np.float64] | None = None, *, contrasts: bool = False) -> RidgeFit:
     """Minimise ``mean (target - x w - b)^2 + penalty * variance of x * |w|^2`` for each target.
 
     Up to 2,048 dense columns all penalties are solved and judged in closed form. Sparse and wider features are solved by conjugate
