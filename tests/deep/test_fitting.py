@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -37,6 +39,16 @@ def test_a_temperature_undoes_a_factor_of_the_scores() -> None:
     found = fit_temperature(5 * scores, np.eye(3)[winners], DeferralConfig((1.0, 1.0, 1.0)))
     assert found == pytest.approx(5, rel=0.1)
     assert fit_temperature(scores, np.zeros((4000, 3)), DeferralConfig((1.0, 1.0, 1.0))) == 1.0
+
+
+def test_training_goes_on_while_the_loss_falls_though_no_choice_changes_yet() -> None:
+    patience, control = fitting._patience(), SimpleNamespace(should_training_stop=False)
+    looks = [(0.5, 1.0), (0.5, 0.9), (0.5, 0.8), (0.5, 0.7), (0.5, 0.75), (0.4, 0.75), (0.4, 0.7), (0.4, 0.7), (0.45, 0.8)]
+    stopped = []
+    for cost, loss in looks:
+        patience.on_evaluate(None, None, control, {"eval_deferral_loss": cost, "eval_loss": loss})
+        stopped.append(control.should_training_stop)
+    assert stopped == [False] * 8 + [True]
 
 
 def test_the_state_that_was_best_on_held_out_rows_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
