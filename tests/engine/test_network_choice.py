@@ -24,7 +24,6 @@ from mildroute.engine.run import run_cell, run_cells
 from mildroute.engine.store import Store
 from mildroute.errors import ArgumentError
 
-
 FEES = (0.3, 0.2, 0.1)
 
 

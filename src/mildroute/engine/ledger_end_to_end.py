@@ -36,7 +36,8 @@ def end_to_end_introduction(figures: Mapping[str, Sequence[LineFigures]]) -> lis
     return [
         "## End to end",
         "The same rows, experts, costs and test rows as above, but a network reads the pixels. A tenth of the training rows teaches no "
-        "method; it chooses states, offsets and temperatures. Methods with the same loss share one trained network. The severe split is "
+        "method; it chooses states, offsets, temperatures and, for mildroute, reward and margins. Methods with the same loss share one "
+        "trained network. The severe split is "
         "run with synthetic experts, which the paper's figures look like: with real ones half of the images would be the experts'.",
         "\n".join(_recipe(network) for network in networks),
         "\n".join(["Methods:", "", *(f"- **{METHODS[name].label}**: {NETWORK_METHODS[name].what}." for name in methods)]),

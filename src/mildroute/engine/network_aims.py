@@ -92,7 +92,8 @@ NETWORK_METHODS: dict[str, NetworkMethod] = {
         "the same with margins plus an integer chosen by held-out rows", _PRINTED, "consistent", tuned=True, calibrated=True
     ),
     "mildroute": NetworkMethod(
-        "equal margins, largest posterior; reward and scale of the margins chosen by held-out rows, as DeepRouter does by default",
+        "chosen as DeepRouter does by default: gap or complement reward with margins of 1, or sum reward with margins of 5, whichever pays "
+        "least on held-out rows; largest posterior",
         Aim("gap"),
         "consistent",
         selected=True,
