@@ -81,7 +81,7 @@ def test_rewards_that_say_the_same_are_tried_once() -> None:
     assert objectives_of(COSTS) == [GAP, COMPLEMENT, SUM]
     # One of two experts is always free: the other one's cost is the distance to the dearer one.
     two = np.array([[0.0, 1.0], [0.3, 0.0], [0.0, 0.0]])
-    assert objectives_of(two, "cv", "uniform") == [GAP, COMPLEMENT]
+    assert objectives_of(two, "cv", "uniform") == [Objective("gap", None), Objective("complement", None)]
     assert objectives_of(two) == [GAP, COMPLEMENT, SUM]
 
 
@@ -98,6 +98,13 @@ def test_rewards_that_say_the_same_are_tried_once() -> None:
 def test_what_is_given_is_not_searched(given: dict[str, Any], expected: list[Any], trained: list[DeferralConfig]) -> None:
     tiny_router(**{"reward": "cv", "margins": "cv"} | given).fit(TEXTS, COSTS)
     assert [(deferral.reward, deferral.margins) for deferral in trained] == expected
+
+
+def test_the_reason_does_not_make_up_a_size_of_given_margins(trained: list[DeferralConfig]) -> None:
+    router = tiny_router(reward="cv", margins=[1.0, 2.0, 3.0], validation=0.25).fit(TEXTS, COSTS)
+    assert router.choice_.startswith("gap reward, given margins: of 3 objectives")
+    assert router.cv_results_["margin"] == [None, None, None]
+    assert len(trained) == 3
 
 
 def test_one_network_is_kept_and_it_is_that_of_the_objective_taken() -> None:

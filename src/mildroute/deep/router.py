@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from mildroute.deep.config import DeferralConfig, Margins, config_for, config_of, write_config
 from mildroute.deep.libraries import need, own_randomness
 from mildroute.deep.scoring import ImageScorer, TextScorer
-from mildroute.deep.selection import REWARDS, Objective, is_searched, objectives_of, select
+from mildroute.deep.selection import REWARDS, Objective, objectives_of, select
 from mildroute.deep.temperature import fit_temperature
 from mildroute.encoders.image_inputs import as_images
 from mildroute.encoders.inputs import as_list, as_texts
@@ -72,7 +72,7 @@ class DeepRouter(RouterMixin, BaseEstimator):
         preparation_: How an image is prepared, or none for texts.
         margins_: Shape (p,).
         reward_: The reward taken.
-        cv_results_: Every training as columns: ``reward``, ``margin`` (where margins are searched) and ``mean_cost`` on held-out rows.
+        cv_results_: Every training as columns: ``reward``, ``margin`` (none where margins are given) and ``mean_cost`` on held-out rows.
         temperature_: What scores are divided by.
         epochs_: Epochs behind the state that was kept.
         choice_: Why this objective and this state were taken, in words.
@@ -212,7 +212,7 @@ class DeepRouter(RouterMixin, BaseEstimator):
         from mildroute.deep.models import load_classifier
 
         seen = comparable_costs(data.costs, objective.reward)
-        margins = np.full(seen.shape[1], objective.margin) if is_searched(self.margins) else self.margins
+        margins = self.margins if objective.margin is None else np.full(seen.shape[1], objective.margin)
         deferral = config_for(seen, margins=margins, reward=objective.reward, decision=self.decision)
         # The same seed for all: they differ in what they are trained for alone.
         with own_randomness(self.random_state or 0):

@@ -13,7 +13,7 @@ from mildroute.routers.base import Matrix
 from mildroute.routers.order import largest
 from mildroute.routers.rewards import scaled_rewards
 
-__all__ = ["REWARDS", "Objective", "Selection", "is_searched", "objectives_of", "select"]
+__all__ = ["REWARDS", "Objective", "Selection", "objectives_of", "select"]
 
 REWARDS = ("gap", "complement", "sum")
 
@@ -31,7 +31,7 @@ class Objective(NamedTuple):
 
     Args:
         reward: ``"gap"``, ``"complement"`` or ``"sum"``.
-        margin: Margin of each expert, where margins are searched.
+        margin: Margin of every expert, or none where margins are given.
 
     Example:
         >>> Objective("sum", 5.0).margin
@@ -39,7 +39,7 @@ class Objective(NamedTuple):
     """
 
     reward: str
-    margin: float = _NARROW
+    margin: float | None = _NARROW
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Selection(Generic[T]):
         objective: The one taken.
         trained: What its training gave.
         reason: Why it was taken, in words.
-        tried: Every training as columns: ``reward``, ``margin`` and ``mean_cost`` on held-out rows.
+        tried: Every training as columns: ``reward``, ``margin`` (none where margins are given) and ``mean_cost`` on held-out rows.
 
     Example:
         >>> Selection(Objective("gap"), None, "it was asked for", {}).objective.margin
@@ -86,20 +86,10 @@ def objectives_of(costs: Matrix, reward: str = "cv", margins: object = "cv") -> 
         >>> [objective.reward for objective in objectives_of(costs, "cv", "uniform")]
         ['gap', 'complement', 'sum']
     """
+    given = not isinstance(margins, str) or margins != "cv"
     if reward != "cv":
-        return [Objective(reward, margin) for margin in ((_NARROW, _WIDE) if is_searched(margins) else (_NARROW,))]
-    wide = {"sum"} if is_searched(margins) else set()
-    return _different([Objective(name, _WIDE if name in wide else _NARROW) for name in REWARDS], costs)
-
-
-def is_searched(value: object) -> bool:
-    """Whether a parameter, which may be an array, is ``"cv"``.
-
-    Example:
-        >>> is_searched("cv"), is_searched(np.ones(2))
-        (True, False)
-    """
-    return isinstance(value, str) and value == "cv"
+        return [Objective(reward, margin) for margin in ((None,) if given else (_NARROW, _WIDE))]
+    return _different([Objective(name, None if given else _WIDE if name == "sum" else _NARROW) for name in REWARDS], costs)
 
 
 def select(
@@ -135,7 +125,11 @@ def select(
         # One network besides the one in training, however many objectives there are.
         best = best if best and paid[-1] >= min(paid[:-1]) else [trained]
     taken = tried[int(np.argmin(paid))]
-    columns = {"reward": [each.reward for each in tried], "margin": [each.margin for each in tried], "mean_cost": paid}
+    columns: dict[str, list[Any]] = {
+        "reward": [each.reward for each in tried],
+        "margin": [each.margin for each in tried],
+        "mean_cost": paid,
+    }
     return Selection(taken, best[0], _reason(taken, objectives, paid, len(costs)), columns)
 
 
@@ -157,7 +151,7 @@ def _mean_cost(utilities: Matrix, costs: Matrix, weights: NDArray[np.float64] | 
 
 
 def _reason(taken: Objective, objectives: Sequence[Objective], paid: Sequence[float], rows: int) -> str:
-    name = f"{taken.reward} reward, margins of {taken.margin:g}"
+    name = f"{taken.reward} reward, {'given margins' if taken.margin is None else f'margins of {taken.margin:g}'}"
     if len(paid) > 1:
         return f"{name}: of {len(paid)} objectives the lowest cost on {rows} held-out rows, {min(paid):.4g}"
     return f"{name}: {'as given' if len(objectives) == 1 else 'for want of held-out rows'}"

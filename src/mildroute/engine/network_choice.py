@@ -78,7 +78,7 @@ def _choose_as_deep_router(cell: Cell, method: NetworkMethod, material: Material
     """Reward and size of the margins by the selection that is the default of ``DeepRouter``."""
 
     def train(objective: Objective) -> tuple[Matrix, NDArray[np.intp]]:
-        aim = replace(method.aim, reward=objective.reward, scale=objective.margin)
+        aim = replace(method.aim, reward=objective.reward, scale=objective.margin or 1.0)
         held_out, test = network_scores(Training(cell.method.network, aim, cell.seed), material, folders)
         # Margins are equal, so the largest posterior is the largest score.
         return held_out, largest(test)
