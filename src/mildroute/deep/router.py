@@ -45,8 +45,9 @@ class DeepRouter(RouterMixin, BaseEstimator):
 
     What is ``"cv"`` is chosen by held-out deferral loss, and one network is kept. The default trains three networks from the same start:
     the gap reward and the complement, each with margins of 1, and the sum with margins of 5. So ``fit`` takes three times as long as one
-    training. A given ``reward`` leaves two (margins of 1 and of 5), given ``margins`` leave three, both given leave one. The cost in
-    ``validation_`` is that of the best one on the same rows, so it is a little too low.
+    training; rewards that say the same on these costs are tried once. A given ``reward`` leaves two trainings (margins of 1 and of 5),
+    given ``margins`` leave three, both given leave one. The cost in ``validation_`` is that of the best one on the same rows, so it is a
+    little too low.
 
     Args:
         model: A folder, a hub name such as ``"microsoft/deberta-v3-xsmall"`` (which is then downloaded), or none: all-MiniLM-L6-v2 of
