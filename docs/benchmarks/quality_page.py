@@ -253,7 +253,8 @@ def deep(results: Path) -> list[str]:
     return [
         "## End to end or frozen",
         "",
-        "A network trained through, beside the default router on its frozen vectors. One seed only.",
+        "A network trained through (`DeepRouter` with the gap reward and margins of 1: one training, where its default takes three), "
+        "beside the default router on its frozen vectors. One seed only.",
         "",
         *as_list(origin),
         "",
