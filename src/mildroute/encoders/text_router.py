@@ -24,7 +24,7 @@ from mildroute.routers.outlook import Outlook
 from mildroute.routers.path import fold_of_rows
 from mildroute.routers.row_hash import coins
 
-__all__ = ["DEFAULT_ENCODER", "Prediction", "TextRouter"]
+__all__ = ["DEFAULT_ENCODER", "Prediction", "TextRouter", "fold_vectors"]
 
 DEFAULT_ENCODER: Callable[[], Any] = ReducedEncoder
 """Makes the encoder that a router takes where none is named."""
@@ -133,7 +133,7 @@ class TextRouter(BaseEstimator):
         encoder = DEFAULT_ENCODER() if self.encoder is None else clone(self.encoder)
         vectors = encoder.fit_transform(X)
         if "folds" in known and sample_weight is None:
-            given["folds"] = _fold_vectors(encoder, X, vectors, router)
+            given["folds"] = fold_vectors(encoder, X, vectors, router)
         router.fit(vectors, y, **{name: value for name, value in given.items() if value is not None and name in known})
         self.encoder_, self.router_ = encoder, router
         self.n_rows_, self.data_hash_ = getattr(router, "n_rows_", None), getattr(router, "data_hash_", None)
@@ -305,7 +305,7 @@ def _prediction(
     )
 
 
-def _fold_vectors(encoder: Any, X: Any, vectors: Any, router: Any) -> list[FoldVectors] | None:
+def fold_vectors(encoder: Any, X: Any, vectors: Any, router: Any) -> list[FoldVectors] | None:
     """Vectors of all inputs by encoders that have not seen a fold; none where ``vectors`` themselves may be cut into folds."""
     rows = vectors.shape[0]
     if not getattr(encoder, "learns_from_rows", True) or not 2 * _FOLDS <= rows <= _OWN_ROWS:

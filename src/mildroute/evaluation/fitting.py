@@ -22,7 +22,7 @@ from mildroute.routers.mild import MildRouter
 from mildroute.routers.named_costs import named_costs
 from mildroute.routers.operating import Curve, OperatingPoint
 
-__all__ = ["Fitted", "Target", "coin_curve", "fit_table", "operating_point", "point_of", "price_grid", "why_constant"]
+__all__ = ["Fitted", "Target", "coin_curve", "fit_table", "operating_point", "point_of", "price_grid", "resolve", "why_constant"]
 
 Kind: TypeAlias = Literal["price weight", "budget", "quality"]
 Progress: TypeAlias = Callable[[int, int, str], None]
@@ -203,7 +203,7 @@ def _checked(router: TextRouter, table: CostTable, point: OperatingPoint, target
     )
     if target is not None and target.kind == "price weight":
         return point, (f"{seen}: expect other shares, score and bill than these",)
-    return _resolved(coin_curve(router.router_.curve), target), (f"{seen}: single experts are mixed at random instead",)
+    return resolve(coin_curve(router.router_.curve), target), (f"{seen}: single experts are mixed at random instead",)
 
 
 def coin_curve(curve: Curve) -> Curve:
@@ -280,15 +280,22 @@ def operating_point(router: FrontierRouter, target: Target | None) -> tuple[Oper
     """
     if target is not None and target.kind == "price weight":
         return router.at(target.value), f"price weight {target.value:g}: a dollar is worth that many errors"
-    point = _resolved(router.curve, target)
+    point = resolve(router.curve, target)
     if target is not None and target.kind == "budget":
         return point, f"best score within {target.value:g} dollars per 1,000 queries"
     fraction = _DEFAULT_QUALITY if target is None else target.value
     return point, f"cheapest point that keeps {fraction:.1%} of the score of {router.experts_[point.best]}, the best by score"
 
 
-def _resolved(curve: Curve, target: Target | None) -> OperatingPoint:
-    """The point for a budget or a quality; by default for almost the score of the best single expert."""
+def resolve(curve: Curve, target: Target | None) -> OperatingPoint:
+    """The point of a curve for a budget or a quality; by default for 99% of the score of the best single expert by score.
+
+    Example:
+        >>> from mildroute.routers.operating import curve_of
+        >>> curve = curve_of(np.zeros(0), np.empty((0, 2), int), np.array([[0.0, 1.0]] * 2), np.array([[0.004, 0.001]] * 2))
+        >>> resolve(curve, Target("quality", 0.5)).shares
+        (0.5, 0.5)
+    """
     if target is not None and target.kind == "budget":
         return curve.for_budget(target.value, _CONFIDENCE, _QUERIES)
     return curve.for_quality(_DEFAULT_QUALITY if target is None else target.value, _CONFIDENCE, _QUERIES)
