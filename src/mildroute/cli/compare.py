@@ -123,7 +123,7 @@ def _show_at_price(found: Comparison) -> None:
 
 
 def _show_at_target(found: Comparison) -> None:
-    """The cheapest first for a quality, the best first for a budget."""
+    """Routers first: the cheapest for a quality, the best for a budget; then what they stand beside."""
     from mildroute.evaluation.wording import shown_interval
 
     target = found.settings["target"]
@@ -136,7 +136,7 @@ def _show_at_target(found: Comparison) -> None:
             "" if row.dollars_per_1000 is None else shown_interval(row.dollars_per_1000, "{:.4g}"),
             _against(row),
         ]
-        for row in sorted(found.rows, key=lambda row: -(row.score if is_budget or row.saved is None else row.saved).value)
+        for row in sorted(found.rows, key=lambda row: _order(row, is_budget))
     ]
     print_table(_title(found), ["router", "saved [95%]", "kept [95%]", "$ per 1,000 [95%]", f"{found.default} is"], rows)
     wanted = f"within {target['value']:g} dollars per 1,000 queries" if is_budget else f"{100 * target['value']:g}% of the score kept"
@@ -152,6 +152,12 @@ def _show_at_target(found: Comparison) -> None:
     )
 
 
+def _order(row: ComparisonRow, is_budget: bool) -> tuple[bool, float]:
+    if row.kind == "baseline":
+        return True, 0.0
+    return False, -(row.score if is_budget or row.saved is None else row.saved).value
+
+
 def _title(found: Comparison) -> str:
     from mildroute.costs.counted import counted
 
@@ -163,7 +169,7 @@ def _name(found: Comparison, name: str) -> str:
     if name == "best by score":
         return f"best by score ({found.best_by_score})"
     if name != "best single":
-        return name
+        return "most expensive" if name == "dearest" else name
     priced = bool(found.settings.get("price_weight") or found.settings.get("latency_weight"))
     return f"best {'at this price' if priced else 'by score'} ({found.best_single})"
 

@@ -12,6 +12,7 @@ from mildroute.cli.output import print_json, print_notes, print_table, progress_
 
 if TYPE_CHECKING:
     from mildroute.evaluation.assessment import Assessment
+    from mildroute.evaluation.replicates import Interval
 
 __all__ = ["evaluate_router", "write_report"]
 
@@ -82,9 +83,11 @@ def _show(found: Assessment, report: Path | None) -> None:
 
     figures, saved = found.evaluation, found.savings
     at_price = f"at {found.price_weight_used:.4g} errors a dollar"
-    lines = {
-        f"saved of the bill of {saved.reference}" if saved else "saved": (saved and saved.saved, "{:.1%}"),
-        f"kept of the score of {saved.reference}" if saved else "kept": (saved and saved.kept, "{:.1%}"),
+    lines: dict[str, tuple[Interval | None, str]] = {}
+    if saved is not None:
+        lines[f"saved of the bill of {saved.reference}"] = (saved.saved, "{:.1%}")
+        lines[f"kept of the score of {saved.reference}"] = (saved.kept, "{:.1%}")
+    lines |= {
         "dollars per 1,000": (figures.dollars_per_1000, "{:.4g}"),
         "score": (figures.score, "{:.3f}"),
         f"cost, {at_price}": (figures.deferral_loss, "{:.4f}"),

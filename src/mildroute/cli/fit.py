@@ -53,7 +53,8 @@ def fit_router(
     output_tokens: OutputTokens = None,
     encoder: Encoder = "auto",
     router: Annotated[
-        str, typer.Option("--router", help="Fit this one: a router's class, a plug-in or a loss; auto: cost regression, if there are dollars.")
+        str,
+        typer.Option("--router", help="Fit this one: a router's class, a plug-in or a loss; auto: cost regression, if there are dollars."),
     ] = _DEFAULT,
     thorough: Annotated[
         bool, typer.Option("--thorough", help="Try MildRouter, too, and take it if it is better; several times slower.")

@@ -233,9 +233,7 @@ def _frontier(router: FrontierRouter, table: CostTable, vectors: Any, seed: int)
     # Vertices of single experts come behind those of the router.
     after = len(places) - len(curve.weights)
     path = [int(np.searchsorted(places, at)) if at < len(curve.weights) else int(at) + after for at in curve.hull]
-    return frontier_of(
-        choices, table.scores, table.dollars, price_weights=weights.tolist(), experts=table.experts, path=path, seed=seed
-    )
+    return frontier_of(choices, table.scores, table.dollars, price_weights=weights.tolist(), experts=table.experts, path=path, seed=seed)
 
 
 def _promise(target: Target | None, table: CostTable, choice: NDArray[np.intp], seed: int) -> Promise | None:

@@ -180,7 +180,7 @@ def compare(
         [('kNN', 0.0), ('best single', 0.5625), ('oracle', 0.0)]
     """
     if target is not None and target.kind == "price weight":
-        target, price_weight = None, target.value
+        price_weight, target = target.value, None
     if target is not None and (price_weight or latency_weight):
         raise ArgumentError(f"a {target.kind} goes without price_weight and latency_weight; leave them out.")
     contestants = dict(default_routers(seed, for_target=target is not None) if routers is None else routers)

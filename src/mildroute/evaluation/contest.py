@@ -138,7 +138,7 @@ def choice_at_target(router: Any, sides: Sides, seed: int = 0) -> tuple[Choice, 
     if dollars is None or sides.target is None:
         raise ArgumentError("a target needs dollars, got a table without 'cost:<expert>' columns; give prices, or no target.")
     started = perf_counter()
-    settings = {"price_weights": price_grid(dollars), "random_state": seed}
+    settings: dict[str, Any] = {"price_weights": price_grid(dollars), "random_state": seed}
     fitted = clone(router).set_params(**settings) if isinstance(router, FrontierRouter) else FrontierRouter(router=router, **settings)
     fitted.fit(sides.seen, sides.costs(sides.train, priced=False), prices=dollars, groups=sides.train.groups, folds=sides.folds)
     seconds = perf_counter() - started

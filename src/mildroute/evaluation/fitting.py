@@ -20,7 +20,7 @@ from mildroute.routers.cross_fit import held_out_posterior
 from mildroute.routers.frontier import FrontierRouter
 from mildroute.routers.mild import MildRouter
 from mildroute.routers.named_costs import named_costs
-from mildroute.routers.operating import Curve, OperatingPoint
+from mildroute.routers.operating import Curve, OperatingPoint, check_quality
 
 __all__ = ["Fitted", "Target", "coin_curve", "fit_table", "operating_point", "point_of", "price_grid", "resolve", "why_constant"]
 
@@ -34,8 +34,6 @@ _LEAST, _MOST = 0.003, 30.0
 _DEFAULT_QUALITY = 0.99
 _CONFIDENCE, _QUERIES = 0.95, 1000
 """Of promises: how often they hold, and the size of the batch that a budget is for."""
-_HIGHEST_QUALITY = 1.5
-"""A share of the best single expert's score above this is a percentage by mistake."""
 _ALLOWANCE = 0.15
 """Share by which a stored router may differ on its own training rows from what was held out, beyond chance. On draws of 100 to 1,500
 rows of MMLU the largest difference, chance included, was 0.11: the encoder and the router know these rows."""
@@ -65,9 +63,8 @@ class Target:
         """Refuse what cannot be a target."""
         if not (np.isfinite(self.value) and self.value >= 0):
             raise ArgumentError(f"a {self.kind} must be finite and not negative, got {self.value}.")
-        if self.kind == "quality" and self.value > _HIGHEST_QUALITY:
-            meant = f"; did you mean {self.value / 100:g}?" if self.value <= 100 * _HIGHEST_QUALITY else "; 0.95 is a usual value."
-            raise ArgumentError(f"a quality must be at most {_HIGHEST_QUALITY:g}, got {self.value:g}{meant}")
+        if self.kind == "quality":
+            check_quality(self.value)
 
 
 @dataclass(frozen=True)
@@ -149,9 +146,7 @@ def fit_table(
     costs = named_costs(table.costs(), table.experts)
     if table.dollars is None:
         return _without_dollars(table, costs, encoder, MildRouter(random_state=seed) if router is None else router, target)
-    frontier = FrontierRouter(
-        router=router, price_weights=price_grid(table.dollars), thorough=thorough, n_jobs=n_jobs, random_state=seed
-    )
+    frontier = FrontierRouter(router=router, price_weights=price_grid(table.dollars), thorough=thorough, n_jobs=n_jobs, random_state=seed)
     fitted = TextRouter(encoder=encoder, router=frontier)
     fitted.fit(table.inputs, costs, groups=table.groups, prices=table.dollars, progress=progress)
     point, note = operating_point(fitted.router_, target)

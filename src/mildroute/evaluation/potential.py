@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -115,7 +116,9 @@ def potential_of(table: CostTable, *, seed: int = 0, progress: Callable[[int, in
     return Potential(table.experts[singles.best], 1 - singles.best_error, 1000 * bill, len(table), levels)
 
 
-def _quick_curve(table: CostTable, dollars: NDArray[np.float64], seed: int, progress: Callable[[int, int, str], None] | None) -> Curve | None:
+def _quick_curve(
+    table: CostTable, dollars: NDArray[np.float64], seed: int, progress: Callable[[int, int, str], None] | None
+) -> Curve | None:
     """Held-out points of a ridge regression, or none if there is too little to learn from."""
     if table.inputs is None or len(table) < _FEWEST_ROWS:
         return None
@@ -146,7 +149,7 @@ def _least_dollars(scores: NDArray[np.float64], dollars: NDArray[np.float64], wa
     for score, bill in zip(scores.tolist(), dollars.tolist(), strict=True):
         kept = hull_of(bill, score)
         spent, reached = spent + bill[kept[0]], reached + score[kept[0]]
-        steps += [(bill[after] - bill[before], score[after] - score[before]) for before, after in zip(kept, kept[1:], strict=False)]
+        steps += [(bill[after] - bill[before], score[after] - score[before]) for before, after in pairwise(kept)]
     for extra, gained in sorted(steps, key=lambda step: step[0] / step[1]):
         missing = wanted * rows - reached
         if missing <= _ROUNDING * rows:

@@ -127,8 +127,8 @@ def _experts(assessment: Assessment) -> dict[str, Any]:
         f"{found.effective_experts.value:.2f}, the oracle's {found.oracle_effective_experts:.2f}.{calibration}"
     )
     if assessment.far_rows:
-        rows = "row is" if assessment.far_rows == 1 else "rows are"
-        note += f" {assessment.far_rows:,} {rows} unlike the training data: the best single expert at this price answers there."
+        are = "row is" if assessment.far_rows == 1 else "rows are"
+        note += f" {assessment.far_rows:,} {are} unlike the training data: the best single expert at this price answers there."
     return {"head": head if found.dollars_per_1000 is None else [*head, "per 1,000 alone"], "rows": rows, "note": note}
 
 
@@ -152,7 +152,15 @@ def _groups(assessment: Assessment) -> dict[str, Any] | None:
     note = "Cost is the error plus the price weight times dollars." + (
         f" The {_GROUPS_SHOWN} largest of {len(found)} groups." if len(found) > _GROUPS_SHOWN else ""
     )
-    head = ["group", "queries", "score", "cost", f"cost of {assessment.evaluation.reference}, best at this price", "cost of oracle", "mostly sent to"]
+    head = [
+        "group",
+        "queries",
+        "score",
+        "cost",
+        f"cost of {assessment.evaluation.reference}, best at this price",
+        "cost of oracle",
+        "mostly sent to",
+    ]
     return {"head": head, "rows": rows, "note": note}
 
 

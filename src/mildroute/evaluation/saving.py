@@ -35,9 +35,9 @@ class Savings:
 
     Attributes:
         verdict: ``"saved"``: cheaper, and the score is shown to be lower by no more than the margin; ``"likely"``: cheaper, and the
-            scores are not significantly different; ``"gained"``: better and not dearer; ``"beyond mixing"``: better and dearer, or cheaper and worse,
-            and better than the best random mix of two experts for the same bill; ``"trade"``: the same and not shown to be better than
-            that; ``"nothing"``: none of these is shown.
+            scores are not significantly different; ``"gained"``: better and not dearer; ``"beyond mixing"``: better and dearer, or
+            cheaper and worse, and better than the best random mix of two experts for the same bill; ``"trade"``: the same and not shown
+            to be better than that; ``"nothing"``: none of these is shown.
         reference: Name of the expert compared with.
         saved: Share of the reference's bill that is saved.
         kept: Score of the router as a share of the reference's.
