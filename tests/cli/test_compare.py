@@ -24,7 +24,14 @@ def test_routers_stand_beside_single_experts_and_oracle(table: Path, mildroute: 
 def test_people_see_the_same_rows(table: Path, mildroute: Callable[..., Any]) -> None:
     result = mildroute("compare", table, "--price-weight", 20)
     assert result.exit_code == 0
-    for words in ("192 queries to learn from, 48 to measure", "MildRouter", "best at this price (large)", "oracle", "worst recall", "note: only 48 rows"):
+    for words in (
+        "192 queries to learn from, 48 to measure",
+        "MildRouter",
+        "best at this price (large)",
+        "oracle",
+        "worst recall",
+        "note: only 48 rows",
+    ):
         assert words in result.output
 
 

@@ -47,7 +47,9 @@ def test_the_first_line_says_what_is_saved_against_what_and_then_how(table: Path
 
 def test_a_router_that_always_picks_one_expert_is_no_success(table: Path, tmp_path: Path, mildroute: Callable[..., Any]) -> None:
     first = mildroute("fit", table, "--budget", 1.0, "--out", tmp_path / "router").stdout.splitlines()[0]
-    assert first.startswith("this router always picks small: nothing is gained by routing (small alone saves 90% [90, 90] of the bill of large")
+    assert first.startswith(
+        "this router always picks small: nothing is gained by routing (small alone saves 90% [90, 90] of the bill of large"
+    )
     assert first.endswith("no better expert, mix or router stays within the budget with 95% confidence")
     alone = mildroute("fit", table, "--quality", 1.0, "--out", tmp_path / "router").stdout.splitlines()[0]
     assert alone.startswith("this router always picks large: nothing is gained; ")

@@ -83,9 +83,7 @@ def test_why_a_router_is_constant() -> None:
 
     right, wrong = np.ones(200), np.zeros(200)
     assert of(right, right, 0.001, Target("quality", 0.9)) == "it is the best by score and the cheapest"
-    assert of(wrong, right, 0.001, Target("budget", 1.0)) == (
-        "no better expert, mix or router stays within the budget with 95% confidence"
-    )
+    assert of(wrong, right, 0.001, Target("budget", 1.0)) == ("no better expert, mix or router stays within the budget with 95% confidence")
     assert of(wrong, right, 0.001, Target("budget", 20.0)) == "the budget pays for it, and nothing scores higher on held-out rows"
     assert of(wrong, right, 0.001, Target("quality", 1.0)) == (
         "no cheaper expert or mix keeps 100% of its score, and no router beats a coin between single experts"
