@@ -40,7 +40,7 @@ def test_the_first_line_says_what_is_saved_against_what_and_then_how(table: Path
         first,
     )
     text = "\n".join(others)
-    assert re.search("it (decides as the router says|mixes two points at random: \\d+% )", text)
+    assert re.search("it (decides each request itself|mixes two points at random: \\d+% )", text)
     assert "method: RegressionRouter" in text
     assert text.index("method:") < text.index("share")
 

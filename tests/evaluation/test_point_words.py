@@ -46,7 +46,7 @@ def test_shares_of_a_coin_add_up_and_none_is_shown_as_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("vertex", "words"),
-    [(Vertex(20.0, None, 1.0), "decides as the router says (price weight 20)"), (Vertex(0.0, 1, 1.0), "sends all to small")],
+    [(Vertex(20.0, None, 1.0), "decides each request itself (price weight 20)"), (Vertex(0.0, 1, 1.0), "sends all to small")],
 )
 def test_one_vertex_needs_no_coin(vertex: Vertex, words: str) -> None:
     assert split_words(replace(POINT, vertices=(vertex,)), NAMES) == words

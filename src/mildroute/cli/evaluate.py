@@ -104,7 +104,8 @@ def _show(found: Assessment, report: Path | None) -> None:
     if found.decision is not None:
         notes.append(f"the router {found.decision}")
     if found.far_rows:
-        notes.append(f"{found.far_rows:,} of {len(found.table):,} inputs are unlike the training data: the best at this price answers them")
+        far = f"{found.far_rows:,} of {len(found.table):,} inputs {'is' if found.far_rows == 1 else 'are'} unlike the training data"
+        notes.append(f"{far}: the best single expert at this price answers there")
     if found.promise is not None:
         notes.append(f"target {found.promise.target}: {found.promise.verdict}, measured {found.promise.words}")
     print_notes(found.warnings, mark="note:")

@@ -136,21 +136,23 @@ def _show_potential(potential: Potential, found: Summary) -> None:
         [
             f"{level.kept:.0%}",
             shown(level.perfect, "{:.0%}"),
-            "" if level.router is None else shown_interval(level.router, "{:.0%}"),
+            *([] if level.router is None else [shown_interval(level.router, "{:.0%}")]),
             shown(level.coin.value, "{:.0%}"),
         ]
         for level in potential.levels
     ]
+    tried = ["by a quick router [95%]"] if potential.levels[0].router is not None else []
+    sure = "a quick router and a coin keep that score" if tried else "a coin between two experts keeps that score"
     drawn = "" if potential.rows == found.rows else f", on {potential.rows:,} of the rows"
     print_notes([f"what could be saved of the bill of {potential.best}, the best by score{drawn}:"], mark="")
     print_table(
         "",
-        ["of its score kept", "at most", "by a quick router [95%]", "by a coin"],
+        ["of its score kept", "at most", *tried, "by a coin"],
         rows,
     )
     print_notes(
         [
-            "at most: if all outcomes were known; a quick router and a coin keep that score with 95% confidence;",
+            f"at most: if all outcomes were known; {sure} with 95% confidence;",
             f"for the real figure: mildroute fit --quality {potential.levels[-2].kept:g} --hold-out held_out.parquet",
         ],
         mark="",

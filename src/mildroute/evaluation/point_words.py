@@ -59,7 +59,8 @@ def split_words(point: OperatingPoint, experts: Sequence[str]) -> str:
     """
     if not point.is_mixed:
         (vertex,) = point.vertices
-        return f"sends {_vertex_words(vertex, experts)}" if vertex.expert is not None else f"decides {_vertex_words(vertex, experts)}"
+        itself = f"decides each request itself (price weight {vertex.price_weight:.4g})"
+        return itself if vertex.expert is None else f"sends {_vertex_words(vertex, experts)}"
     # Rounded so that both add up to 100%, and neither is shown as nothing.
     first = min(max(round(100 * point.vertices[0].probability), 1), 99)
     one, other = (_vertex_words(vertex, experts) for vertex in point.vertices)
