@@ -53,7 +53,8 @@ def report_html(assessment: Assessment, *, title: str = "Routing report", proven
     return page.render(
         title=title,
         version=version("mildroute"),
-        subtitle=_subtitle(assessment),
+        subtitle=assessment.title,
+        scope=_scope(assessment),
         sentence=assessment.savings.sentence if assessment.savings else None,
         warnings=assessment.warnings,
         cards=_cards(assessment),
@@ -66,11 +67,10 @@ def report_html(assessment: Assessment, *, title: str = "Routing report", proven
     )
 
 
-def _subtitle(assessment: Assessment) -> str:
+def _scope(assessment: Assessment) -> str:
     table = assessment.table
-    groups = "" if table.groups is None else f", {len(set(table.groups)):,} groups"
-    about = f"{assessment.title}{groups}, {len(table.experts)} experts"
-    return f"{about}; intervals are 95%, over further queries of the same kind"
+    groups = "" if table.groups is None else f"{len(set(table.groups)):,} groups, "
+    return f"{groups}{len(table.experts)} experts; intervals are 95%, over further queries of the same kind"
 
 
 def _cards(assessment: Assessment) -> list[dict[str, str]]:
