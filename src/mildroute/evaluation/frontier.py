@@ -254,8 +254,10 @@ def _band(found: Replicates, points: Sequence[Point], confidence: float) -> Band
 def _path_band(found: Replicates, path: Sequence[Point], keys: Sequence[str], confidence: float) -> Band:
     """The lines between neighbors of a path that was chosen on other rows, and quantiles of the same lines in the resamples."""
     grid = np.linspace(path[0].dollars_per_1000, path[-1].dollars_per_1000, _GRID if len(path) > 1 else 1)
-    # The vertices themselves, so that the line that is drawn has its corners where it is operated.
-    grid = np.unique(np.concatenate([grid, [point.dollars_per_1000 for point in path]]))
+    # The vertices themselves, so that the line that is drawn has its corners where it is operated; more points for a logarithmic axis.
+    even = np.geomspace(grid[0], grid[-1], len(grid)) if grid[0] > 0 else grid
+    inside = np.clip(np.concatenate([grid, even, [point.dollars_per_1000 for point in path]]), grid[0], grid[-1])
+    grid = np.unique(inside)
     bills, scores = (found.replicates[:, [found.names.index(f"{kind} {key}") for key in keys]] for kind in ("dollars", "score"))
     order = np.argsort(bills, axis=1)
     bills, scores = np.take_along_axis(bills, order, axis=1), np.take_along_axis(scores, order, axis=1)
