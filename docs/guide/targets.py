@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mildroute.errors import UnreachableTargetError
-from mildroute.routers import FrontierRouter, MildRouter
+from mildroute.routers import FrontierRouter
 
 PRICES = np.array([0.0002, 0.005])
 SHARE, BUDGET = 0.95, 2.5
@@ -29,17 +29,16 @@ def drawn(rows: int, seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64
 def kept(rows: int, seed: int) -> tuple[bool | None, bool | None]:
     """Whether the quality and the budget that were promised hold on new rows; none where none was promised."""
     vectors, errors = drawn(rows, seed)
-    quick = MildRouter(reward="gap", margins="uniform", features="raw", random_state=0)
-    router = FrontierRouter(router=quick, price_weights=GRID).fit(vectors, errors, prices=PRICES)
+    router = FrontierRouter(price_weights=GRID, random_state=0).fit(vectors, errors, prices=PRICES)
     tested, truth = drawn(TESTED, 10_000 + seed)
     found: list[bool | None] = []
     for choose in (lambda: router.for_quality(SHARE), lambda: router.for_budget(BUDGET)):
         try:
-            weight = choose().price_weight
+            point = choose()
         except UnreachableTargetError:
             found.append(None)
             continue
-        choice = router.predict(tested, price_weight=weight)
+        choice = router.predict(tested, point=point)
         score = 1 - truth[np.arange(TESTED), choice].mean()
         bill = 1000 * PRICES[choice].mean()
         found.append(bool(bill <= BUDGET) if len(found) else bool(score >= SHARE * (1 - truth.mean(axis=0).min())))

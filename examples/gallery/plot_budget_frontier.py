@@ -35,8 +35,8 @@ train, test = np.split(np.random.default_rng(0).permutation(table.rows), [2100])
 # %%
 # One router, many prices
 # -----------------------
-# A price weight says how many errors a dollar is worth. Naming reward and features saves the search for them. A finer grid of weights
-# comes closer to a budget and takes longer.
+# A price weight says how many errors a dollar is worth. Naming reward and features saves the search for them. Between two points of the
+# frontier a coin decides for each question, so that any budget can be met, not only those of the grid.
 
 weights = (0, 5, 20, 80, 300)
 template = MildRouter(features="raw", reward="gap", margins="uniform", random_state=0)
@@ -44,7 +44,7 @@ router = FrontierRouter(router=template, price_weights=weights).fit(vectors[trai
 
 budget = 2.0
 point = router.for_budget(budget, queries=len(test))
-choice = router.predict(vectors[test], price_weight=point.price_weight)
+choice = router.predict(vectors[test], point=point)
 print(f"promised: at most {budget} dollars per 1,000 in 95 of 100 batches of {len(test)} questions")
 print(f"expected: {point.dollars_per_1000:.2f} dollars, a score of {point.score:.3f}")
 print(f"measured: {dollars_per_1000(dollars[test], choice):.2f} dollars, a score of {mean_score(table.scores[test], choice):.3f}")
@@ -92,6 +92,6 @@ figure.legend(loc="outside lower center", ncols=3)
 # What to take away
 # -----------------
 # The router gives more score for the same money than any single model or mix of them, but for the dear end, where all of them are the
-# dearest model. Tuned nearest neighbours are not told apart from it. They need a fit for each price, while here one artifact serves all.
-# The oracle shows how much is left: most of it is luck of single answers, not something that a question gives away.
+# dearest model. Tuned nearest neighbours are not significantly different. They need a fit for each price, while here one artifact serves
+# all. The oracle shows how much is left: most of it is luck of single answers, not something that a question gives away.
 plt.show()

@@ -85,7 +85,7 @@ axes.legend(loc="lower right")
 # -----------------
 # Not every expert deserves a place. The model is right less often than one who always says "offensive" (0.756), and classifiers beat it
 # by far for about as little. A cost table shows that before anything is built. The classifiers and the person are worth a router: the
-# tutorial on collecting fits one that keeps a quality not told apart from the person's for a fifth less money, though no more than a mix
-# by lot would save.
+# tutorial on collecting fits one whose quality is not significantly different from the person's for a fifth less money, though no more
+# than a random mix would save.
 
 plt.show()

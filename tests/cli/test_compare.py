@@ -24,8 +24,39 @@ def test_routers_stand_beside_single_experts_and_oracle(table: Path, mildroute: 
 def test_people_see_the_same_rows(table: Path, mildroute: Callable[..., Any]) -> None:
     result = mildroute("compare", table, "--price-weight", 20)
     assert result.exit_code == 0
-    for words in ("192 queries to learn from, 48 to measure", "MildRouter", "best single", "oracle", "worst recall", "note: only 48 rows"):
+    for words in (
+        "192 queries to learn from, 48 to measure",
+        "MildRouter",
+        "best at this price (large)",
+        "oracle",
+        "worst recall",
+        "note: only 48 rows",
+    ):
         assert words in result.output
+
+
+def test_for_a_quality_each_router_stands_on_its_own_frontier(table: Path, mildroute: Callable[..., Any]) -> None:
+    found = json.loads(mildroute("compare", table, "--quality", 0.9, "--json").stdout)
+    rows = {row["name"]: row for row in found["rows"]}
+    assert found["default"] == "auto"
+    assert {"auto", "MildRouter", "kNN", "TDEF", "coin", "best by score", "cheapest", "oracle"} <= set(rows)
+    assert set(found["points"]) == {name for name, row in rows.items() if row["kind"] == "router"}
+    assert (rows["best by score"]["saved"]["value"], rows["best by score"]["kept"]["value"]) == (0.0, 1.0)
+    assert rows["cheapest"]["saved"]["value"] == pytest.approx(0.9)
+    assert rows["auto"]["saved"]["value"] > rows["coin"]["saved"]["value"]
+    assert rows["auto"]["saved"]["low"] <= rows["auto"]["saved"]["value"] <= rows["auto"]["saved"]["high"]
+    assert found["settings"]["target"] == {"kind": "quality", "value": 0.9}
+    assert found["settings"]["price_weight"] == max(found["points"]["auto"]["vertices"], key=lambda end: end["probability"])["price_weight"]
+
+
+def test_people_see_what_each_saves_and_keeps(table: Path, mildroute: Callable[..., Any]) -> None:
+    result = mildroute("compare", table, "--budget", 5)
+    assert result.exit_code == 0, result.output
+    for words in ("saved [95%]", "kept [95%]", "within 5 dollars per 1,000 queries", "coin", "of large, the best by score"):
+        assert words in result.output
+    both = mildroute("compare", table, "--budget", 5, "--price-weight", 3)
+    assert both.exit_code == 2
+    assert "give one of --budget, --quality and --price-weight" in both.stderr
 
 
 def test_an_unknown_encoder_is_named_with_those_there_are(table: Path, mildroute: Callable[..., Any]) -> None:

@@ -18,7 +18,7 @@ def test_figures_are_those_of_the_routers_own_choice(fitted: Fitted, mildroute: 
     router, held_out, _ = fitted
     found = json.loads(mildroute("evaluate", router, held_out, "--json").stdout)
     table = CostTable.read(held_out)
-    choice = load_router(router).predict(table.inputs)
+    choice = [each.expert for each in load_router(router).explain(table.inputs)]  # type: ignore[union-attr]
     score = table.scores[range(len(table)), choice].mean()
     dollars = 1000 * table.dollars[range(len(table)), choice].mean()  # type: ignore[index]
     assert found["evaluation"]["score"]["value"] == pytest.approx(score)
@@ -36,6 +36,25 @@ def test_another_price_weight_is_another_point(fitted: Fitted, mildroute: Callab
         for weight in (0, 1000)
     ]
     assert bills[0]["value"] > bills[1]["value"]
+
+
+def test_a_budget_or_a_quality_is_another_point_and_is_judged(fitted: Fitted, mildroute: Callable[..., Any]) -> None:
+    router, held_out, _ = fitted
+    cheap = json.loads(mildroute("evaluate", router, held_out, "--budget", 2, "--json").stdout)
+    assert cheap["promise"]["target"] == "at most 2 dollars per 1,000 queries"
+    good = json.loads(mildroute("evaluate", router, held_out, "--quality", 0.99, "--json").stdout)
+    assert good["evaluation"]["dollars_per_1000"]["value"] > cheap["evaluation"]["dollars_per_1000"]["value"]
+    assert "give one of" in mildroute("evaluate", router, held_out, "--budget", 2, "--quality", 0.9).stderr
+    assert "did you mean 0.95?" in mildroute("evaluate", router, held_out, "--quality", 95).stderr
+
+
+def test_people_see_what_is_kept_and_saved_first(fitted: Fitted, mildroute: Callable[..., Any]) -> None:
+    router, held_out, _ = fitted
+    lines = mildroute("evaluate", router, held_out).stdout.splitlines()
+    assert re.match(r"48 queries: keeps [\d.]+% of the score of large; \d+% cheaper", lines[0])
+    figures = [line.strip() for line in lines[4:]]
+    assert figures[0].startswith("saved of the bill of large")
+    assert figures[1].startswith("kept of the score of large")
 
 
 def test_the_report_is_one_file_that_needs_no_network(fitted: Fitted, tmp_path: Path, mildroute: Callable[..., Any]) -> None:

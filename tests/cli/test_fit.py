@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,8 @@ from mildroute.routers.artifact import read_manifest
 def test_the_router_keeps_its_operating_point_and_the_rest_is_held_out(fitted: tuple[Path, Path, dict[str, Any]]) -> None:
     router, held_out, said = fitted
     manifest = read_manifest(router)
-    assert manifest["metrics"]["price weight"] == said["point"]["price_weight"]
-    assert "95.0% of the best single expert's score" in manifest["notes"]
+    assert manifest["metrics"]["price weight"] == pytest.approx(said["point"]["price_weight"])
+    assert "keeps 95.0% of the score of large, the best by score" in manifest["notes"]
     assert said["rows"] + len(CostTable.read(held_out)) == 240
 
 
@@ -27,6 +28,50 @@ def test_people_see_where_the_router_is_and_what_to_do_next(table: Path, tmp_pat
     assert result.exit_code == 0
     assert "best score within 8 dollars per 1,000 queries" in result.output
     assert "mildroute evaluate" in result.output
+
+
+def test_the_first_line_says_what_is_saved_against_what_and_then_how(table: Path, tmp_path: Path, mildroute: Callable[..., Any]) -> None:
+    result = mildroute("fit", table, "--quality", 0.95, "--out", tmp_path / "router")
+    first, *others = result.stdout.splitlines()
+    number = r"-?\d+"
+    assert re.fullmatch(
+        rf"saves {number}% \[{number}, {number}\] of the bill of large, keeps [\d.]+% of its score: "
+        r"\$[\d.]+ instead of \$10\.00 per 1,000 queries",
+        first,
+    )
+    text = "\n".join(others)
+    assert re.search("it (decides each request itself|mixes two points at random: \\d+% )", text)
+    assert "method: RegressionRouter" in text
+    assert text.index("method:") < text.index("share")
+
+
+def test_a_router_that_always_picks_one_expert_is_no_success(table: Path, tmp_path: Path, mildroute: Callable[..., Any]) -> None:
+    first = mildroute("fit", table, "--budget", 1.0, "--out", tmp_path / "router").stdout.splitlines()[0]
+    assert first.startswith(
+        "this router always picks small: nothing is gained by routing (small alone saves 90% [90, 90] of the bill of large"
+    )
+    assert first.endswith("no better expert, mix or router stays within the budget with 95% confidence")
+    alone = mildroute("fit", table, "--quality", 1.0, "--out", tmp_path / "router").stdout.splitlines()[0]
+    assert alone.startswith("this router always picks large: nothing is gained; ")
+
+
+@pytest.mark.parametrize("command", ["fit", "compare"])
+def test_a_quality_in_percent_is_refused_before_the_table_is_read(
+    command: str, fitted: tuple[Path, Path, dict[str, Any]], tmp_path: Path, mildroute: Callable[..., Any]
+) -> None:
+    result = mildroute(command, tmp_path / "none.parquet", "--quality", 95)
+    assert result.exit_code == 2
+    assert "must be at most 1.5, got 95; did you mean 0.95?" in result.stderr
+
+
+def test_more_methods_and_processes_are_options(table: Path, tmp_path: Path, mildroute: Callable[..., Any]) -> None:
+    said = mildroute("fit", table, "--thorough", "--jobs", 1, "--out", tmp_path / "router", "--json")
+    assert said.exit_code == 0, said.output
+    assert "of 2 methods" in json.loads(said.stdout)["method"]
+    for options, words in ((("--jobs", 0), "--jobs must be"), (("--thorough", "--router", "KnnRouter"), "leave one of them out")):
+        refused = mildroute("fit", table, *options, "--out", tmp_path / "router")
+        assert refused.exit_code == 2
+        assert words in refused.stderr
 
 
 def test_a_budget_out_of_reach_is_said_with_its_own_exit_code(table: Path, tmp_path: Path, mildroute: Callable[..., Any]) -> None:

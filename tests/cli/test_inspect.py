@@ -15,8 +15,33 @@ from mildroute.costs.table import CostTable
 def test_people_see_experts_oracle_and_what_can_be_gained(table: Path, mildroute: Callable[..., Any]) -> None:
     result = mildroute("inspect", table, "--price-weight", 10)
     assert result.exit_code == 0
-    for words in ("240 queries, 2 groups, 2 experts", "small", "best single expert at price weight 10: large", "routing can gain at most"):
+    for words in (
+        "240 queries, 2 groups, 2 experts",
+        "small",
+        "best by score: large",
+        "best at price weight 10: large",
+        "routing can gain at most",
+    ):
         assert words in result.output
+
+
+def test_without_a_price_weight_money_is_spoken_of(table: Path, mildroute: Callable[..., Any]) -> None:
+    result = mildroute("inspect", table)
+    assert result.exit_code == 0
+    for words in ("% less than large", "what could be saved of the bill of large, the best by score", "by a quick router", "by a coin"):
+        assert words in result.output
+    assert "gain at most" not in result.output
+    levels = json.loads(mildroute("inspect", table, "--json").stdout)["potential"]["levels"]
+    assert [level["kept"] for level in levels] == [1.0, 0.99, 0.95, 0.9]
+    for level in levels:
+        assert level["coin"]["value"] - 1e-9 <= level["router"]["value"] <= level["perfect"]
+    assert levels[-1]["router"]["value"] > levels[-1]["coin"]["value"]
+
+
+def test_without_dollars_points_of_score_are_spoken_of(tmp_path: Path, mildroute: Callable[..., Any]) -> None:
+    result = mildroute("inspect", small_table(dollars=False).write(tmp_path / "costs.csv"))
+    assert "routing can raise the score by at most" in result.output
+    assert "saved" not in result.output
 
 
 def test_programs_get_the_same_numbers(table: Path, mildroute: Callable[..., Any]) -> None:

@@ -5,9 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from mildroute.routers.artifact import save
+from mildroute.routers.artifact import load_router, save
 from mildroute.routers.single import BestSingleRouter
 
 Fitted = tuple[Path, Path, dict[str, Any]]
@@ -40,6 +41,52 @@ def test_a_broken_line_is_named(line: str, fitted: Fitted, tmp_path: Path, mildr
     result = mildroute("route", fitted[0], "--file", tmp_path / "many.jsonl")
     assert result.exit_code == 2
     assert "line 2 must" in result.stderr
+
+
+def test_a_decision_tells_what_to_expect_and_why(fitted: Fitted, mildroute: Callable[..., Any]) -> None:
+    found = json.loads(mildroute("route", fitted[0], "sing 12", "--json").stdout)
+    (said,) = load_router(fitted[0]).explain(["sing 12"])  # type: ignore[union-attr]
+    assert (found["expert"], found["reason"], found["is_far"]) == (said.name, said.reason, said.is_far)
+    assert found["price_weight"] == pytest.approx(said.price_weight)
+    assert [entry["expert"] for entry in found["ranking"]] == [said.experts[place] for place in said.ranking]
+    for entry, place in zip(found["ranking"], said.ranking, strict=True):
+        assert entry["probability"] == pytest.approx(said.probabilities[place], abs=1e-6)
+        assert entry["score"] == pytest.approx(said.scores[place], abs=1e-6)
+        assert entry["dollars"] == pytest.approx(said.dollars[place], rel=1e-5)
+    shown = mildroute("route", fitted[0], "sing 12").stdout
+    for words in ("expected score", "expected $ per 1,000", "probability", found["why"]):
+        assert words in shown
+
+
+def test_the_request_id_seeds_the_coin(fitted: Fitted, tmp_path: Path, mildroute: Callable[..., Any]) -> None:
+    """A budget between two vertices: the share of ids that go to the large one is its probability."""
+    lines = [json.dumps({"input": "sing 12", "request_id" if row % 2 else "id": f"req-{row}"}) for row in range(400)]
+    (tmp_path / "many.jsonl").write_text("\n".join(lines) + "\n")
+    found = [
+        json.loads(line) for line in mildroute("route", fitted[0], "--file", tmp_path / "many.jsonl", "--budget", 4).stdout.splitlines()
+    ]
+    (probability,) = {entry["probability"] for one in found for entry in one["ranking"] if entry["expert"] == "large"}
+    assert {one["reason"] for one in found} == {"split"}
+    assert np.mean([one["expert"] == "large" for one in found]) == pytest.approx(probability, abs=0.08)
+    alone = [
+        json.loads(mildroute("route", fitted[0], "sing 12", "--request-id", f"req-{row}", "--budget", 4, "--json").stdout)
+        for row in range(4)
+    ]
+    assert [one["expert"] for one in alone] == [one["expert"] for one in found[:4]]
+    assert "a coin, the same for the same request, chose" in alone[0]["why"]
+
+
+def test_an_id_for_a_whole_file_or_of_no_known_kind_is_refused(fitted: Fitted, tmp_path: Path, mildroute: Callable[..., Any]) -> None:
+    (tmp_path / "many.jsonl").write_text('{"input": "a", "id": [1]}\n')
+    assert "line 1 must have a text or a whole number" in mildroute("route", fitted[0], "--file", tmp_path / "many.jsonl").stderr
+    assert "is for one TEXT" in mildroute("route", fitted[0], "--file", tmp_path / "many.jsonl", "--request-id", "a").stderr
+
+
+def test_what_is_unlike_the_training_data_goes_to_the_best_single_expert(fitted: Fitted, mildroute: Callable[..., Any]) -> None:
+    """Training texts are a start and a number; at 3,000 errors a dollar the small one is the best."""
+    found = [json.loads(mildroute("route", fitted[0], "sing a song", "--price-weight", at, "--json").stdout) for at in (0, 3000)]
+    assert [(one["expert"], one["reason"], one["is_far"]) for one in found] == [("large", "far", True), ("small", "far", True)]
+    assert "unlike the training data" in found[0]["why"]
 
 
 def test_a_text_or_a_file_is_needed_but_not_both(fitted: Fitted, mildroute: Callable[..., Any]) -> None:

@@ -56,7 +56,8 @@ def answered_by_large(dollars: bool, right: Any) -> Assessment:
     """A router that always sends to the large expert of one cent, which is right on some rows; the small one is right on all."""
     names = np.array(["small", "large"])
     seen = CostTable.of(COLUMNS | {"score:small": np.zeros(400), "score:large": np.ones(400)} | BILLS)
-    router = fit_table(seen, target=Target("quality", 0.9)).router
+    router = fit_table(seen, target=Target("quality", 1.0)).router
+    router.target_ = {"kind": "quality", "value": 0.9}
     asked = CostTable.of(COLUMNS | {"score:small": np.ones(400), "score:large": right} | (BILLS if dollars else {}))
     assert set(names[router.predict(asked.inputs)]) == {"large"}
     return assess(router, asked)
@@ -85,8 +86,10 @@ def test_rows_that_are_luck_for_both_sides_do_not_make_a_promise_uncertain() -> 
 def test_a_table_without_dollars_is_measured_by_error_alone_and_says_so(fitted: Fitted) -> None:
     bare = CostTable.of(WITHOUT_DOLLARS)
     found = assess(fitted.router, bare)
-    assert fitted.router.router_.price_weight > 0
-    assert (found.price_weight, found.price_weight_used) == (fitted.router.router_.price_weight, 0.0)
+    point = fitted.router.operating_point
+    assert point is not None
+    assert point.price_weight > 0
+    assert (found.price_weight, found.price_weight_used) == (point.price_weight, 0.0)
     assert found.warnings == ("no dollars in this table: figures are error alone",)
     assert found.title == "120 queries, error alone"
     assert found.evaluation.deferral_loss.value == pytest.approx(1 - found.evaluation.score.value)
@@ -127,6 +130,51 @@ def test_the_frontier_runs_from_dear_to_cheap_and_holds_the_experts(found: Asses
     assert {point.name for point in found.frontier.singles} == {"small", "large"}
     assert found.chosen is not None
     assert found.chosen.price_weight == found.price_weight
+
+
+def test_the_line_that_is_drawn_is_the_frontier_that_is_operated(fitted: Fitted, found: Assessment) -> None:
+    """Vertices are those of the stored frontier, the chosen point lies on the line but for the luck of the coin."""
+    assert found.frontier is not None
+    curve = fitted.router.router_.curve
+    named = {point.name if point.price_weight is None else point.price_weight for point in found.frontier.path}
+    singles = [list(fitted.router.experts_)[place - len(curve.weights)] for place in curve.hull if place >= len(curve.weights)]
+    assert named == {*curve.weights[curve.hull[curve.hull < len(curve.weights)]], *singles}
+    assert found.chosen is not None
+    bills = found.frontier.band.dollars_per_1000
+    on_line = float(np.interp(found.chosen.dollars_per_1000, bills, found.frontier.band.score))
+    assert found.chosen.score == pytest.approx(on_line, abs=0.06)
+    assert "can be operated" in report_html(found)
+
+
+def test_title_cards_and_caption_speak_of_money_and_quality(found: Assessment) -> None:
+    saved = found.savings
+    assert saved is not None
+    assert found.title == f"120 queries: keeps {saved.kept.value:.1%} of the score of large; {saved.saved.value:.0%} cheaper"
+    page = report_html(found)
+    for words in (found.title, "of the bill of large saved", "of the score of large kept", "requests are split at random"):
+        assert words in page
+    assert found.decision is not None
+    assert found.decision in page
+    assert found.as_dict()["operating_point"]["words"] == found.decision
+
+
+def test_choices_are_those_that_would_be_served(fitted: Fitted, found: Assessment) -> None:
+    served = [each.expert for each in fitted.router.explain(list(HELD_OUT.inputs or ()))]
+    assert found.evaluation.score.value == pytest.approx(HELD_OUT.scores[np.arange(len(HELD_OUT)), served].mean())
+    assert found.far_rows == sum(each.is_far for each in fitted.router.explain(list(HELD_OUT.inputs or ())))
+
+
+def test_another_target_is_resolved_without_fitting_and_judged(fitted: Fitted) -> None:
+    cheap = assess(fitted.router, HELD_OUT, target=Target("budget", 2.0))
+    assert cheap.promise is not None
+    assert cheap.promise.target == "at most 2 dollars per 1,000 queries"
+    assert cheap.promise.measured == cheap.evaluation.dollars_per_1000
+    assert cheap.point == fitted.router.router_.for_budget(2.0)
+    good = assess(fitted.router, HELD_OUT, target=Target("quality", 0.9))
+    assert good.promise is not None
+    assert good.promise.target == "at least 90.0% of the score of large, the best by score"
+    with pytest.raises(ArgumentError, match="not both"):
+        assess(fitted.router, HELD_OUT, target=Target("budget", 2.0), price_weight=1.0)
 
 
 def test_a_router_without_prices_has_no_money_to_tell_of() -> None:

@@ -104,12 +104,28 @@ def test_a_frontier_router_is_measured_at_many_weights_on_held_out_rows() -> Non
     scores = np.stack([X[:, 0] < 0, np.ones(600)], axis=1).astype(float)
     dollars = np.tile([0.001, 0.01], (600, 1))
     router = FrontierRouter(price_weights=(0, 10, 1000)).fit(X[:300], 1 - scores[:300], prices=dollars[:300])
-    weights = [0, 5, 10, 100, 1000]
+    weights = [0, 5, 10, 50, 100, 1000]
     choices = np.stack([router.predict(X[300:], price_weight=weight) for weight in weights])
     frontier = frontier_of(choices, scores[300:], dollars[300:], price_weights=weights, resamples=100)
     bills = [point.dollars_per_1000 for point in frontier.points]
     assert bills == sorted(bills, reverse=True)
     assert frontier.aiq()[0] > frontier.aiq()[1] + 0.1
+
+
+def test_a_path_that_is_operated_keeps_its_vertices_whatever_these_rows_say() -> None:
+    """On these rows a mix of the single experts would beat the router's point; the path goes through it all the same."""
+    scores = np.array([[0.0, 1.0]] * 50 + [[1.0, 1.0]] * 50)
+    dollars = np.tile([0.001, 0.01], (100, 1))
+    wrong_way = np.where(np.arange(100) < 50, 0, 1)  # the cheap one for what it cannot do
+    frontier = frontier_of([wrong_way], scores, dollars, experts=["small", "large"], path=[0, 2, 1], resamples=100)
+    assert [(point.name, round(point.dollars_per_1000, 1), point.score) for point in frontier.path] == [
+        ("small", 1.0, 0.5),
+        ("point 0", 5.5, 0.5),
+        ("large", 10.0, 1.0),
+    ]
+    at = dict(zip(frontier.band.dollars_per_1000, frontier.band.score, strict=True))
+    assert at[frontier.path[1].dollars_per_1000] == pytest.approx(0.5)
+    assert all(low <= middle <= high for low, middle, high in zip(frontier.band.low, frontier.band.score, frontier.band.high, strict=True))
 
 
 def test_what_does_not_fit_is_refused() -> None:

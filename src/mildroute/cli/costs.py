@@ -39,7 +39,7 @@ def costs_from_log(
         raise ArgumentError(f"the table is written as Parquet, got {out.name!r}; choose a name that ends with .parquet.")
     found = join(folder, only_with_text=only_with_text)
     found.write(out)
-    values, notes = _estimates(found, price_weight)
+    values, notes = _estimates(found, price_weight or 0.0)
     if as_json:
         print_json(_as_dict(found, out, values, notes))
     else:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mildroute.cli.options import AsJson, Missing, OutputTokens, Prices, Seed, Source
+from mildroute.cli.options import AsJson, Budget, Missing, OutputTokens, Prices, PriceWeight, Quality, Seed, Source, target_of
 from mildroute.cli.output import print_json, print_notes, print_table, progress_bar
 
 if TYPE_CHECKING:
     from mildroute.evaluation.assessment import Assessment
+    from mildroute.evaluation.replicates import Interval
 
 __all__ = ["evaluate_router", "write_report"]
 
@@ -22,9 +23,9 @@ def evaluate_router(
     folder: RouterFolder,
     source: Source,
     report: Annotated[Path | None, typer.Option("--report", help="Write a report here: one HTML file.")] = None,
-    price_weight: Annotated[
-        float | None, typer.Option("--price-weight", help="Another operating point than the stored one.", min=0)
-    ] = None,
+    budget: Budget = None,
+    quality: Quality = None,
+    price_weight: PriceWeight = None,
     prices: Prices = None,
     output_tokens: OutputTokens = None,
     missing: Missing = "refuse",
@@ -33,17 +34,20 @@ def evaluate_router(
 ) -> None:
     """Measure a stored ROUTER on a TABLE that it has not learnt from.
 
+    A budget, a quality or a price weight asks for another operating point than the stored one; nothing is fitted again.
+
     Example: mildroute evaluate router held_out.parquet --report report.html
     """
     from mildroute.cli.loading import load_table
     from mildroute.evaluation.assessment import assess
     from mildroute.routers.artifact import load_router
 
+    target = target_of(budget, quality, price_weight)
     router = load_router(folder)
     table = load_table(source, experts=list(router.experts_), prices=prices, output_tokens=output_tokens, missing=missing)
     with progress_bar("evaluate") as tell:
         tell(0, 1, f"{len(table):,} queries")
-        found = assess(router, table, price_weight=price_weight, seed=seed)  # type: ignore[arg-type]
+        found = assess(router, table, target=target, seed=seed)  # type: ignore[arg-type]
     if report is not None:
         write_report(found, report, {"router": str(folder), "table": source})
     if as_json:
@@ -77,14 +81,19 @@ def _is_page(path: Path) -> bool:
 def _show(found: Assessment, report: Path | None) -> None:
     from mildroute.evaluation.wording import shown, shown_limits
 
-    figures = found.evaluation
-    lines = {
-        "score": (figures.score, "{:.3f}"),
+    figures, saved = found.evaluation, found.savings
+    at_price = f"at {found.price_weight_used:.4g} errors a dollar"
+    lines: dict[str, tuple[Interval | None, str]] = {}
+    if saved is not None:
+        lines[f"saved of the bill of {saved.reference}"] = (saved.saved, "{:.1%}")
+        lines[f"kept of the score of {saved.reference}"] = (saved.kept, "{:.1%}")
+    lines |= {
         "dollars per 1,000": (figures.dollars_per_1000, "{:.4g}"),
-        "cost": (figures.deferral_loss, "{:.4f}"),
-        f"cost of {figures.reference} alone": (figures.best_single_loss, "{:.4f}"),
+        "score": (figures.score, "{:.3f}"),
+        f"cost, {at_price}": (figures.deferral_loss, "{:.4f}"),
+        f"cost of {figures.reference}, best at this price": (figures.best_single_loss, "{:.4f}"),
         "cost of the oracle": (figures.oracle_loss, "{:.4f}"),
-        "way from best single to oracle": (figures.gap_closed, "{:.1%}"),
+        f"way from {figures.reference} to the oracle": (figures.gap_closed, "{:.1%}"),
         "worst expert's recall": (figures.worst_recall, "{:.2f}"),
     }
     rows = [[name, shown(value.value, form), shown_limits(value, form)] for name, (value, form) in lines.items() if value is not None]
@@ -92,6 +101,11 @@ def _show(found: Assessment, report: Path | None) -> None:
     shares = [[row.name, f"{row.share:.1%}", f"{row.oracle_share:.1%}", shown(row.recall.value, "{:.2f}")] for row in figures.per_expert]
     print_table("", ["expert", "router sends", "oracle sends", "recall"], sorted(shares, key=lambda row: -float(row[1].rstrip("%"))))
     notes = [] if found.savings is None else [found.savings.sentence]
+    if found.decision is not None:
+        notes.append(f"the router {found.decision}")
+    if found.far_rows:
+        far = f"{found.far_rows:,} of {len(found.table):,} inputs {'is' if found.far_rows == 1 else 'are'} unlike the training data"
+        notes.append(f"{far}: the best single expert at this price answers there")
     if found.promise is not None:
         notes.append(f"target {found.promise.target}: {found.promise.verdict}, measured {found.promise.words}")
     print_notes(found.warnings, mark="note:")

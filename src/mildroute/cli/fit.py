@@ -8,7 +8,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mildroute.cli.options import AsJson, By, Encoder, Experts, Missing, OutputTokens, Prices, Seed, Source, TestShare
+from mildroute.cli.options import (
+    AsJson,
+    Budget,
+    By,
+    Encoder,
+    Experts,
+    Missing,
+    OutputTokens,
+    Prices,
+    PriceWeight,
+    Quality,
+    Seed,
+    Source,
+    TestShare,
+    target_of,
+)
 from mildroute.cli.output import print_json, print_notes, print_table, progress_bar
 from mildroute.errors import ArgumentError
 
@@ -20,17 +35,15 @@ if TYPE_CHECKING:
 __all__ = ["fit_router"]
 
 _SUFFIXES = (".parquet", ".csv", ".jsonl")
-_DEFAULT = "MildRouter"
+_DEFAULT = "auto"
 
 
 def fit_router(
     source: Source,
     out: Annotated[Path, typer.Option("--out", help="Folder of the router; replaced if it holds one.")] = Path("router"),
-    budget: Annotated[float | None, typer.Option("--budget", help="At most this many dollars per 1,000 queries.", min=0)] = None,
-    quality: Annotated[
-        float | None, typer.Option("--quality", help="At least this share of the best single expert's score.", min=0)
-    ] = None,
-    price_weight: Annotated[float | None, typer.Option("--price-weight", help="How many errors one dollar is worth.", min=0)] = None,
+    budget: Budget = None,
+    quality: Quality = None,
+    price_weight: PriceWeight = None,
     hold_out: Annotated[str | None, typer.Option("--hold-out", help="Keep rows apart for evaluate and write them to this file.")] = None,
     test: TestShare = 0.2,
     by: By = "auto",
@@ -39,7 +52,14 @@ def fit_router(
     prices: Prices = None,
     output_tokens: OutputTokens = None,
     encoder: Encoder = "auto",
-    router: Annotated[str, typer.Option("--router", help="Fit this one: a router's class, a plug-in or a loss.")] = _DEFAULT,
+    router: Annotated[
+        str,
+        typer.Option("--router", help="Fit this one: a router's class, a plug-in or a loss; auto: cost regression, if there are dollars."),
+    ] = _DEFAULT,
+    thorough: Annotated[
+        bool, typer.Option("--thorough", help="Try MildRouter, too, and take it if it is better; several times slower.")
+    ] = False,
+    jobs: Annotated[int | None, typer.Option("--jobs", help="Processes that fit side by side; -1: one a core.", min=-1)] = None,
     seed: Seed = 0,
     missing: Missing = "refuse",
     as_json: AsJson = False,
@@ -56,26 +76,40 @@ def fit_router(
     from mildroute.routers.artifact import check_replaceable, save
     from mildroute.routers.named import router_named
 
-    target, chosen = _target(budget, quality, price_weight), router_named(router, random_state=seed)
+    target = target_of(budget, quality, price_weight)
+    chosen = None if router == _DEFAULT else router_named(router, random_state=seed)
+    _check_jobs(jobs)
+    if thorough and chosen is not None:
+        raise ArgumentError(f"--thorough tries methods by itself, got --router {router}; leave one of them out.")
     check_replaceable(out)
     _check_hold_out(hold_out, source, force)
     table = load_table(source, experts=experts, prices=prices, output_tokens=output_tokens, missing=missing)
     judge = judge_of(source)
     train, held = (table, None) if hold_out is None else table.split(test, by=split_of(table, by), seed=seed)
     with progress_bar("fit") as tell:
-        fitted = fit_table(train, encoder=encoder_named(encoder), router=chosen, target=target, seed=seed, progress=tell)
+        fitted = fit_table(
+            train, encoder=encoder_named(encoder), router=chosen, target=target, thorough=thorough, n_jobs=jobs, seed=seed, progress=tell
+        )
     fitted.router.judge_ = judge
     about = about_router(fitted.router)
     folder = save(fitted.router, out, card=_card(fitted, about, train))
     if held is not None and hold_out is not None:
         # Last, so that rows kept apart always belong to the router beside them.
         held.write(hold_out)
+    headline = _headline(fitted, target)
     if as_json:
-        print_json(_as_dict(fitted, about, folder, len(train)))
-    else:
-        method = "" if router == _DEFAULT else f", by {about['method']}"
-        typer.echo(f"router in {folder}, learnt from {counted(len(train), 'query')}{method}")
-        _show(fitted, folder, hold_out)
+        print_json(_as_dict(fitted, about, folder, len(train)) | {"headline": headline})
+        return
+    method = "" if router == _DEFAULT else f", by {about['method']}"
+    if headline is not None:
+        typer.echo(headline)
+    typer.echo(f"router in {folder}, learnt from {counted(len(train), 'query')}{method}")
+    _show(fitted, folder, hold_out)
+
+
+def _check_jobs(jobs: int | None) -> None:
+    if jobs == 0:
+        raise ArgumentError("--jobs must be a number of processes, or -1 for one a core, got 0.")
 
 
 def _check_hold_out(hold_out: str | None, source: str, force: bool) -> None:
@@ -102,22 +136,29 @@ def _card(fitted: Fitted, about: Mapping[str, str], train: CostTable) -> dict[st
     return card
 
 
-def _target(budget: float | None, quality: float | None, price_weight: float | None) -> Target | None:
-    from mildroute.evaluation.fitting import Target
+def _headline(fitted: Fitted, target: Target | None) -> str | None:
+    """What is saved against what, or that nothing is gained and why; none without dollars."""
+    from mildroute.evaluation.fitting import why_constant
+    from mildroute.evaluation.point_words import only_expert, saving_words
 
-    given = {"budget": budget, "quality": quality, "price weight": price_weight}
-    named = {name: value for name, value in given.items() if value is not None}
-    if len(named) > 1:
-        raise ArgumentError(f"give one of --budget, --quality and --price-weight, got {len(named)}.")
-    for name, value in named.items():
-        return Target(name, value)  # type: ignore[arg-type]
-    return None
+    point, names = fitted.point, list(fitted.router.experts_)
+    if point is None:
+        return None
+    only = only_expert(point)
+    if only is None:
+        return saving_words(point, names)
+    alone = "" if only == point.best else f" by routing ({names[only]} alone {saving_words(point, names)})"
+    return f"this router always picks {names[only]}: nothing is gained{alone}; {why_constant(fitted.router.router_, point, target)}"
 
 
 def _as_dict(fitted: Fitted, about: Mapping[str, str], folder: Path, rows: int) -> dict[str, object]:
-    point = None if fitted.point is None else vars(fitted.point)
+    from mildroute.evaluation.plain import as_plain
+
+    point = fitted.point
+    known = None if point is None else as_plain(point) | {"price_weight": point.price_weight, "is_mixed": point.is_mixed}
     experts = list(fitted.router.experts_)
-    return {"router": str(folder), "about": dict(about), "rows": rows, "experts": experts, "point": point, "note": fitted.note}
+    said = {"router": str(folder), "about": dict(about), "rows": rows, "experts": experts, "point": known, "note": fitted.note}
+    return said | {"method": getattr(fitted.router.router_, "choice_", None), "warnings": list(fitted.warnings)}
 
 
 def _show(fitted: Fitted, folder: Path, hold_out: str | None) -> None:
@@ -125,19 +166,30 @@ def _show(fitted: Fitted, folder: Path, hold_out: str | None) -> None:
         print_notes([fitted.note], mark="")
     else:
         _show_point(fitted, fitted.point)
+    print_notes(fitted.warnings, mark="note:")
     if hold_out is not None:
         typer.echo(f"measure it: mildroute evaluate {folder} {hold_out} --report report.html")
 
 
+def _method(fitted: Fitted, point: OperatingPoint) -> str:
+    choice: str = fitted.router.router_.choice_
+    return choice if point.uses_router else f"single experts alone, which promise the most here; along all bills, {choice}"
+
+
 def _show_point(fitted: Fitted, point: OperatingPoint) -> None:
+    from mildroute.evaluation.point_words import split_words
+
     low, high = point.dollars_interval
+    names = list(fitted.router.experts_)
     print_notes(
         [
-            f"operating point: {fitted.note} (price weight {point.price_weight:.4g})",
+            f"operating point: {fitted.note}",
+            f"it {split_words(point, names)}",
+            f"method: {_method(fitted, point)}",
             f"expected on further queries: score {point.score:.3f} [{point.score_interval[0]:.3f}, {point.score_interval[1]:.3f}], "
             f"{point.dollars_per_1000:.4g} dollars per 1,000 [{low:.4g}, {high:.4g}]",
         ],
         mark="",
     )
-    shares = zip(fitted.router.experts_, point.shares, strict=True)
+    shares = zip(names, point.shares, strict=True)
     print_table("", ["expert", "share"], [[name, f"{share:.1%}"] for name, share in sorted(shares, key=lambda pair: -pair[1])])

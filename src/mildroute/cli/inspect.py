@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mildroute.cli.options import AsJson, Experts, Missing, OutputTokens, Prices, PriceWeight, Source
 from mildroute.cli.output import print_json, print_notes, print_table, progress_bar
 
 if TYPE_CHECKING:
     from mildroute.costs.summary import Summary
+    from mildroute.costs.table import CostTable
+    from mildroute.evaluation.potential import Potential
 
 __all__ = ["inspect_table"]
+
+_MOST_ROWS = 200_000
+"""Rows up to which a table is read into memory to draw some of them for a quick router."""
 
 
 def inspect_table(
@@ -18,13 +23,13 @@ def inspect_table(
     experts: Experts = None,
     prices: Prices = None,
     output_tokens: OutputTokens = None,
-    price_weight: PriceWeight = 0.0,
+    price_weight: PriceWeight = None,
     missing: Missing = "refuse",
     as_json: AsJson = False,
 ) -> None:
-    """Look at a cost TABLE: experts, prices, imbalance, and what routing could gain at most.
+    """Look at a cost TABLE: experts, prices, imbalance, and what routing could save.
 
-    Example: mildroute inspect costs.parquet --price-weight 10
+    Example: mildroute inspect costs.parquet
     """
     from mildroute.cli.loading import judge_of, load_table, names_in
     from mildroute.costs.summary import summarise
@@ -32,18 +37,40 @@ def inspect_table(
     with progress_bar("inspect") as tell:
         tell(0, 1, source)
         if prices is None and output_tokens is None:
-            found = summarise(source, price_weight=price_weight, experts=names_in(experts), missing=missing)
+            table = None
+            found = summarise(source, price_weight=price_weight or 0.0, experts=names_in(experts), missing=missing)
         else:
             table = load_table(source, experts=experts, prices=prices, output_tokens=output_tokens, missing=missing)
-            found = summarise(table, price_weight=price_weight)
-    judge = judge_of(source)
+            found = summarise(table, price_weight=price_weight or 0.0)
+        judge = judge_of(source)
+        potential = _potential(found, table, source, {"experts": names_in(experts), "missing": missing}, tell)
     if as_json:
-        print_json({**found.as_dict(), "judge": judge})
+        print_json({**found.as_dict(), "judge": judge, "potential": _plain(potential)})
     else:
-        _show(found, judge)
+        _show(found, judge, potential)
 
 
-def _show(found: Summary, judge: str | None) -> None:
+def _potential(found: Summary, table: CostTable | None, source: str, how: dict[str, Any], tell: Any) -> Potential | None:
+    """What routing could save; none without dollars, and for tables that are too large or cannot be learnt from as they are."""
+    from mildroute.costs.table import CostTable
+    from mildroute.errors import TableError
+    from mildroute.evaluation.potential import potential_of
+
+    if found.oracle_dollars_per_1000 is None or found.rows > _MOST_ROWS:
+        return None
+    try:
+        return potential_of(CostTable.read(source, **how) if table is None else table, progress=tell)
+    except TableError:
+        return None  # the summary has told what is wrong, such as repeated ids
+
+
+def _plain(potential: Potential | None) -> Any:
+    from mildroute.evaluation.plain import as_plain
+
+    return as_plain(potential)
+
+
+def _show(found: Summary, judge: str | None, potential: Potential | None) -> None:
     from mildroute.costs.counted import counted
 
     rows = [
@@ -62,18 +89,71 @@ def _show(found: Summary, judge: str | None) -> None:
         ["expert", "score", "$ per 1,000", "wins", "wins alone"],
         rows,
     )
-    at = f" at price weight {found.price_weight:g}" if found.price_weight else ""
     print_notes(
         [
-            f"best single expert{at}: {found.best_single}, cost {found.best_single_cost:.4f}",
-            f"oracle: score {found.oracle_score:.3f}, cost {found.oracle_cost:.4f}"
-            + ("" if found.oracle_dollars_per_1000 is None else f", {found.oracle_dollars_per_1000:.4g} dollars per 1,000"),
-            f"routing can gain at most {found.possible_gain:.4f} a query; the experts differ on {found.decided:.1%} of the queries",
+            *_gains(found),
+            f"the experts differ on {found.decided:.1%} of the queries",
             f"imbalance: the most frequent winner wins {found.imbalance:.4g} times as often as the rarest",
             *([] if judge is None else [f"scores: {judge}"]),
             f"content hash: {found.content_hash}",
         ],
         mark="",
     )
+    if potential is not None:
+        _show_potential(potential, found)
     print_notes(found.repairs, mark="repaired:")
     print_notes(found.warnings, mark="note:")
+
+
+def _gains(found: Summary) -> list[str]:
+    """The best single expert and the oracle: in money where there are dollars, in costs where a price weight was given."""
+    bill, best = found.oracle_dollars_per_1000, found.best_by_score
+    lines = [f"best by score: {best.name}, score {best.score:.3f}{_priced(best.dollars_per_1000)}"]
+    if found.price_weight:
+        lines += [
+            f"best at price weight {found.price_weight:g}: {found.best_single}, cost {found.best_single_cost:.4f}",
+            f"oracle at price weight {found.price_weight:g}: score {found.oracle_score:.3f}, cost {found.oracle_cost:.4f}{_priced(bill)}",
+            f"routing can gain at most {found.possible_gain:.4f} a query in cost (error plus price weight times dollars)",
+        ]
+        return lines
+    less = ""
+    if bill is not None and best.dollars_per_1000:
+        less = f", {1 - bill / best.dollars_per_1000:.0%} less than {best.name}"
+    lines.append(f"oracle: score {found.oracle_score:.3f}{_priced(bill)}{less}")
+    if bill is None:
+        lines.append(f"routing can raise the score by at most {100 * found.possible_gain:.1f} points")
+    return lines
+
+
+def _priced(bill: float | None) -> str:
+    return "" if bill is None else f", {bill:.4g} dollars per 1,000"
+
+
+def _show_potential(potential: Potential, found: Summary) -> None:
+    from mildroute.evaluation.wording import shown, shown_interval
+
+    rows = [
+        [
+            f"{level.kept:.0%}",
+            shown(level.perfect, "{:.0%}"),
+            *([] if level.router is None else [shown_interval(level.router, "{:.0%}")]),
+            shown(level.coin.value, "{:.0%}"),
+        ]
+        for level in potential.levels
+    ]
+    tried = ["by a quick router [95%]"] if potential.levels[0].router is not None else []
+    sure = "a quick router and a coin keep that score" if tried else "a coin between two experts keeps that score"
+    drawn = "" if potential.rows == found.rows else f", on {potential.rows:,} of the rows"
+    print_notes([f"what could be saved of the bill of {potential.best}, the best by score{drawn}:"], mark="")
+    print_table(
+        "",
+        ["of its score kept", "at most", *tried, "by a coin"],
+        rows,
+    )
+    print_notes(
+        [
+            f"at most: if all outcomes were known; {sure} with 95% confidence;",
+            f"for the real figure: mildroute fit --quality {potential.levels[-2].kept:g} --hold-out held_out.parquet",
+        ],
+        mark="",
+    )

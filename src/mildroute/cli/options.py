@@ -3,11 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-__all__ = ["AsJson", "By", "Encoder", "Experts", "Missing", "OutputTokens", "PriceWeight", "Prices", "Seed", "Source", "TestShare"]
+from mildroute.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from mildroute.evaluation.fitting import Target
+
+__all__ = [
+    "AsJson",
+    "Budget",
+    "By",
+    "Encoder",
+    "Experts",
+    "Missing",
+    "OutputTokens",
+    "PriceWeight",
+    "Prices",
+    "Quality",
+    "Seed",
+    "Source",
+    "TestShare",
+    "target_of",
+]
 
 Source: TypeAlias = Annotated[str, typer.Argument(metavar="TABLE", help="Cost table: Parquet, CSV or JSON lines; a file, folder or URL.")]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of tables for people.")]
@@ -21,7 +41,12 @@ OutputTokens: TypeAlias = Annotated[
     float | None, typer.Option("--output-tokens", help="Tokens of an answer, where the table has no counts.", min=0)
 ]
 Missing: TypeAlias = Annotated[str, typer.Option("--missing", help="A missing score: refuse, wrong (counts as 0) or drop (the row).")]
-PriceWeight: TypeAlias = Annotated[float, typer.Option("--price-weight", help="How many errors one dollar is worth.", min=0)]
+Budget: TypeAlias = Annotated[float | None, typer.Option("--budget", help="At most this many dollars per 1,000 queries.", min=0)]
+Quality: TypeAlias = Annotated[
+    float | None,
+    typer.Option("--quality", help="At least this share of the score of the best single expert by score, such as 0.95.", min=0),
+]
+PriceWeight: TypeAlias = Annotated[float | None, typer.Option("--price-weight", help="How many errors one dollar is worth.", min=0)]
 Encoder: TypeAlias = Annotated[
     str,
     typer.Option(
@@ -36,3 +61,21 @@ By: TypeAlias = Annotated[
     typer.Option("--by", help="How to split: random, group, time, column ('split' says train or test), or auto: column if there is one."),
 ]
 TestShare: TypeAlias = Annotated[float, typer.Option("--test", help="Share of the rows to measure on.", min=0.01, max=0.9)]
+
+
+def target_of(budget: float | None, quality: float | None, price_weight: float | None) -> Target | None:
+    """The one target that was given, or none.
+
+    Example:
+        >>> target_of(None, 0.95, None)
+        Target(kind='quality', value=0.95)
+    """
+    from mildroute.evaluation.fitting import Target
+
+    given = {"budget": budget, "quality": quality, "price weight": price_weight}
+    named = {name: value for name, value in given.items() if value is not None}
+    if len(named) > 1:
+        raise ArgumentError(f"give one of --budget, --quality and --price-weight, got {len(named)}.")
+    for name, value in named.items():
+        return Target(name, value)  # type: ignore[arg-type]
+    return None

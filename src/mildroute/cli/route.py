@@ -4,29 +4,48 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from mildroute.cli.options import AsJson
+from mildroute.cli.options import AsJson, Budget, PriceWeight, Quality, target_of
 from mildroute.cli.output import print_json, print_table, progress_bar
 from mildroute.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from mildroute.encoders.text_router import Prediction
+    from mildroute.evaluation.fitting import Target
 
 __all__ = ["route_inputs"]
 
 _JSON = (".json", ".jsonl", ".ndjson")
 
 
+class _Asked(NamedTuple):
+    """An input, and the id that seeds the coin of its request, or none."""
+
+    text: str
+    request_id: str | None
+
+
 def route_inputs(
     folder: Annotated[Path, typer.Argument(metavar="ROUTER", help="Folder of a stored router.")],
     text: Annotated[str | None, typer.Argument(metavar="TEXT", help="The input; leave it out with --file.")] = None,
-    file: Annotated[Path | None, typer.Option("--file", help="Many inputs: a text a line, or JSON lines with 'input' or 'text'.")] = None,
-    price_weight: Annotated[
-        float | None, typer.Option("--price-weight", help="Another operating point than the stored one.", min=0)
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", help="Many inputs: a text a line, or JSON lines with 'input' or 'text' and perhaps 'request_id' or 'id'."),
     ] = None,
+    request_id: Annotated[
+        str | None, typer.Option("--request-id", help="Seeds the coin of an operating point that mixes two; by default the text does.")
+    ] = None,
+    budget: Budget = None,
+    quality: Quality = None,
+    price_weight: PriceWeight = None,
     as_json: AsJson = False,
 ) -> None:
-    """Ask a stored ROUTER which expert should answer a TEXT.
+    """Ask a stored ROUTER which expert should answer a TEXT; the gateway decides the same.
+
+    A budget, a quality or a price weight asks for another operating point than the stored one.
 
     Example: mildroute route router "Prove that there are infinitely many primes."
     """
@@ -34,41 +53,99 @@ def route_inputs(
 
     if (text is None) == (file is None):
         raise ArgumentError("give a TEXT or --file, one of them.")
-    inputs = [text] if file is None else _lines(file)
+    if file is not None and request_id is not None:
+        raise ArgumentError(f"--request-id is for one TEXT, got --file {str(file)!r}; put a 'request_id' into its JSON lines.")
+    target = target_of(budget, quality, price_weight)
+    asked = _lines(file) if file is not None else [_Asked(text or "", request_id)]
     with progress_bar("route") as tell:
-        tell(0, 1, f"{len(inputs):,} inputs")
-        decisions = _decisions(load_router(folder), inputs, price_weight)
-    if as_json or file is not None:
-        _print_decisions(decisions, one=file is None)
+        tell(0, 1, f"{len(asked):,} inputs")
+        predictions = _predictions(load_router(folder), asked, target)
+    if file is not None:
+        for one, prediction in zip(asked, predictions, strict=True):
+            typer.echo(json.dumps(_as_dict(one, prediction), ensure_ascii=False))
+    elif as_json:
+        print_json(_as_dict(asked[0], predictions[0]))
     else:
-        ranking = decisions[0]["ranking"]
-        print_table("", ["expert", "posterior"], [[entry["expert"], f"{entry['posterior']:.3f}"] for entry in ranking])
-        typer.echo(decisions[0]["expert"])
+        _show(predictions[0])
 
 
-def _decisions(router: Any, inputs: list[Any], price_weight: float | None) -> list[dict[str, Any]]:
-    if not hasattr(router, "encoder_"):
+def _predictions(router: Any, asked: list[_Asked], target: Target | None) -> list[Prediction]:
+    from mildroute.encoders.text_router import TextRouter
+    from mildroute.evaluation.fitting import point_of
+
+    if not isinstance(router, TextRouter):
         raise ArgumentError(f"this router ({type(router).__name__}) reads vectors, not texts; fit one with mildroute fit.")
-    extra = {} if price_weight is None else {"price_weight": price_weight}
-    names, posterior, ranks = router.experts_, router.predict_proba(inputs, **extra), router.rank(inputs, **extra)
-    return [
+    ids = [each.text if each.request_id is None else each.request_id for each in asked]
+    return router.explain([each.text for each in asked], point=point_of(router, target), request_ids=ids)
+
+
+def _as_dict(asked: _Asked, prediction: Prediction) -> dict[str, Any]:
+    """All that a prediction holds; what it holds of each expert stands in the ranking."""
+    ranking = [
         {
-            "expert": names[order[0]],
-            "ranking": [{"expert": names[k], "posterior": round(float(row[k]), 6)} for k in order],
+            "expert": prediction.experts[place],
+            "probability": round(prediction.probabilities[place], 6),
+            "posterior": round(prediction.posterior[place], 6),
+            "score": None if prediction.scores is None else round(prediction.scores[place], 6),
+            "dollars": None if prediction.dollars is None else float(f"{prediction.dollars[place]:.6g}"),
         }
-        for row, order in zip(posterior, ranks, strict=True)
+        for place in prediction.ranking
     ]
+    return {
+        "expert": prediction.name,
+        "reason": prediction.reason,
+        "why": _why(prediction),
+        "is_far": prediction.is_far,
+        "price_weight": prediction.price_weight,
+        "request_id": asked.request_id,
+        "experts": list(prediction.experts),
+        "ranking": ranking,
+    }
 
 
-def _print_decisions(decisions: list[dict[str, Any]], *, one: bool) -> None:
-    if one:
-        print_json(decisions[0])
-        return
-    for decision in decisions:
-        typer.echo(json.dumps(decision, ensure_ascii=False))
+def _show(prediction: Prediction) -> None:
+    scores, dollars = prediction.scores, prediction.dollars
+    rows = [
+        [
+            prediction.experts[place],
+            "" if scores is None else f"{scores[place]:.3f}",
+            "" if dollars is None else f"{1000 * dollars[place]:.4g}",
+            f"{prediction.probabilities[place]:.1%}",
+        ]
+        for place in prediction.ranking
+    ]
+    print_table("", ["expert", "expected score", "expected $ per 1,000", "probability"], rows)
+    typer.echo(_why(prediction))
+    typer.echo(prediction.name)
 
 
-def _lines(path: Path) -> list[str]:
+def _why(prediction: Prediction) -> str:
+    """One sentence on why this expert."""
+    name = prediction.name
+    if prediction.reason == "far":
+        return f"the text is unlike the training data, so the best single expert at this price stands in: {name}."
+    if prediction.reason == "single":
+        return f"the operating point sends every request to {name}."
+    if prediction.reason == "split":
+        chances = [(prediction.experts[place], chance) for place, chance in enumerate(prediction.probabilities) if chance > 0]
+        sides = " and ".join(f"{expert} ({chance:.0%})" for expert, chance in sorted(chances, key=lambda pair: -pair[1]))
+        return f"the operating point mixes two: a coin, the same for the same request, chose {name} between {sides}."
+    return f"the router expects the most of {name} here{_beside(prediction)}."
+
+
+def _beside(prediction: Prediction) -> str:
+    """Score and dollars beside those of the expert of the highest expected score."""
+    scores, dollars = prediction.scores, prediction.dollars
+    if scores is None:
+        return ""
+    best = max(range(len(scores)), key=scores.__getitem__)
+    if best == prediction.expert:
+        return f": the highest expected score, {scores[best]:.3f}"
+    less = "" if dollars is None else f" for ${1000 * dollars[prediction.expert]:.4g} instead of ${1000 * dollars[best]:.4g} per 1,000"
+    return f": expected score {scores[prediction.expert]:.3f}, beside {scores[best]:.3f} of {prediction.experts[best]},{less}".rstrip(",")
+
+
+def _lines(path: Path) -> list[_Asked]:
     try:
         # Only a line feed ends a line: JSON may hold other separators.
         lines = path.read_bytes().decode("utf-8-sig").removesuffix("\n").split("\n")
@@ -77,12 +154,12 @@ def _lines(path: Path) -> list[str]:
     for place, line in enumerate(lines, 1):
         if not line.strip():
             raise ArgumentError(f"every line must be an input, got an empty line {place} of {str(path)!r}; remove it.")
-    return (
-        [_input_of(line, place) for place, line in enumerate(lines, 1)] if path.suffix in _JSON else [line.rstrip("\r") for line in lines]
-    )
+    if path.suffix in _JSON:
+        return [_asked_in(line, place) for place, line in enumerate(lines, 1)]
+    return [_Asked(line.rstrip("\r"), None) for line in lines]
 
 
-def _input_of(line: str, place: int) -> str:
+def _asked_in(line: str, place: int) -> _Asked:
     try:
         entry = json.loads(line)
     except json.JSONDecodeError as error:
@@ -90,4 +167,7 @@ def _input_of(line: str, place: int) -> str:
     value = entry.get("input", entry.get("text")) if isinstance(entry, dict) else entry
     if not isinstance(value, str):
         raise ArgumentError(f"line {place} must have a text under 'input' or 'text', got {value!r:.80}.")
-    return value
+    given = entry.get("request_id", entry.get("id")) if isinstance(entry, dict) else None
+    if not (given is None or isinstance(given, str | int)) or isinstance(given, bool):
+        raise ArgumentError(f"line {place} must have a text or a whole number under 'request_id' or 'id', got {given!r:.80}.")
+    return _Asked(value, None if given is None else str(given))

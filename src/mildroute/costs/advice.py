@@ -38,7 +38,7 @@ def _sentences(summary: Any, leader: str, share: float) -> Iterator[str]:
             "so a plain classifier would always choose it."
         )
     if not summary.decided:
-        yield "all experts tie on every row: there is nothing to learn."
+        yield _tied(summary)
     if summary.repeated_ids:
         yield f"{_repeat(summary.repeated_ids)} the query_id of an earlier row; fit and compare refuse them unless they are identical."
     if summary.repeated_texts:
@@ -50,6 +50,12 @@ def _sentences(summary: Any, leader: str, share: float) -> Iterator[str]:
         yield "the table has no dollars: quality alone is compared; add cost:<expert> columns or use with_prices()."
     if summary.rows < _FEW_ROWS:
         yield f"only {counted(summary.rows, 'row')}: intervals will be wide; {_FEW_ROWS} or more are advisable."
+
+
+def _tied(summary: Any) -> str:
+    if summary.price_weight or summary.oracle_dollars_per_1000 is None:
+        return "all experts tie on every row: there is nothing to learn."
+    return f"all experts score the same on every row: take the cheapest, {summary.best_by_score.name!r}; no router is needed."
 
 
 def _repeat(count: int) -> str:

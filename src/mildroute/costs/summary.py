@@ -62,7 +62,7 @@ class Summary:
         rows: Number of rows n.
         experts: One entry for each of the p experts.
         price_weight: At which wins, the best single expert and the oracle are judged.
-        best_single: Name of the expert of the lowest mean cost.
+        best_single: Name of the expert of the lowest mean cost: the best at this price weight.
         best_single_cost: Its mean of (1 - score) + price_weight dollars.
         oracle_score: Mean score if the best expert answered each query.
         oracle_dollars_per_1000: Bill of 1,000 queries of the oracle, which takes the cheapest of equals; or none.
@@ -111,6 +111,11 @@ class Summary:
     ignored: tuple[str, ...]
     warnings: tuple[str, ...] = ()
 
+    @property
+    def best_by_score(self) -> ExpertSummary:
+        """The expert of the highest mean score, the cheapest of equals."""
+        return min(self.experts, key=lambda expert: (-round(expert.score, 12), expert.dollars_per_1000 or 0.0))
+
     def as_dict(self) -> dict[str, Any]:
         """As JSON holds it.
 
@@ -120,7 +125,7 @@ class Summary:
         """
         kept = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
         prices = None if self.prices is None else self.prices.as_dict()
-        return kept | {"experts": [asdict(expert) for expert in self.experts], "prices": prices}
+        return kept | {"experts": [asdict(expert) for expert in self.experts], "prices": prices, "best_by_score": self.best_by_score.name}
 
 
 def summarise(source: Any, *, price_weight: float = 0.0, experts: Sequence[str] | None = None, missing: str = "refuse") -> Summary:

@@ -306,7 +306,14 @@ def _prediction(
 
 
 def fold_vectors(encoder: Any, X: Any, vectors: Any, router: Any) -> list[FoldVectors] | None:
-    """Vectors of all inputs by encoders that have not seen a fold; none where ``vectors`` themselves may be cut into folds."""
+    """Vectors of all inputs by encoders that have not seen a fold; none where ``vectors`` themselves may be cut into folds.
+
+    Example:
+        >>> encoder, texts = ReducedEncoder(), ["add 1 1", "sing a song"] * 10
+        >>> folds = fold_vectors(encoder, texts, encoder.fit_transform(texts), FrontierRouter())
+        >>> [(len(fold.held_out), len(fold.vectors)) for fold in folds[:2]]
+        [(4, 20), (4, 20)]
+    """
     rows = vectors.shape[0]
     if not getattr(encoder, "learns_from_rows", True) or rows > _OWN_ROWS:
         return None

@@ -15,15 +15,18 @@ from mildroute.encoders.text_router import TextRouter
 from mildroute.errors import ArgumentError, TableError
 from mildroute.evaluation.caution import few_rows
 from mildroute.evaluation.evaluate import Evaluation, evaluate_choice
+from mildroute.evaluation.fitting import Target, point_of
 from mildroute.evaluation.frontier import Frontier, frontier_of
 from mildroute.evaluation.hull import Point
 from mildroute.evaluation.method import about_router
 from mildroute.evaluation.metrics import best_single, paid
 from mildroute.evaluation.plain import as_plain
+from mildroute.evaluation.point_words import split_words
 from mildroute.evaluation.replicates import Interval, resample
 from mildroute.evaluation.saving import Savings, savings
-from mildroute.evaluation.wording import shown_interval
+from mildroute.evaluation.wording import shown, shown_interval
 from mildroute.routers.frontier import FrontierRouter
+from mildroute.routers.operating import OperatingPoint
 
 __all__ = ["Assessment", "Promise", "assess"]
 
@@ -36,7 +39,7 @@ class Promise:
 
     Attributes:
         target: In words.
-        promised: The value that was to be met: dollars per 1,000 queries, or a share of the best single expert's score.
+        promised: The value that was to be met: dollars per 1,000 queries, or a share of the score of the best single expert by score.
         measured: The same on these rows; both scores of a share are resampled together.
         verdict: ``"met"`` or ``"missed"`` where the whole interval says so, else ``"not decided"``.
 
@@ -63,12 +66,14 @@ class Assessment:
     Attributes:
         table: The rows, with the router's experts in its order.
         evaluation: Figures of the operating point in use, with intervals.
-        price_weight: That operating point; 0 where the router knows no prices.
-        frontier: Money against quality along the router's price weights, or none without dollars.
-        savings: What is saved against the best single expert, or none without dollars.
+        price_weight: Errors that a dollar is worth there, for costs; 0 where the router knows no prices.
+        frontier: Money against quality as the router can be operated, or none without dollars.
+        savings: What is saved against the best single expert by score, or none without dollars.
         promise: What the operating point was chosen for, or none.
         warnings: What a reader of the figures must know, in sentences.
         about: What the router is: its method, its encoder and, where it knows, the judge of the scores that it has learnt from.
+        point: The operating point in use, as measured when the router was fitted; none where the router knows no prices.
+        far_rows: Rows unlike the training data, which the best single expert at this price answers.
 
     Example:
         >>> Assessment.__dataclass_fields__["promise"].name
@@ -83,6 +88,8 @@ class Assessment:
     promise: Promise | None
     warnings: tuple[str, ...] = ()
     about: Mapping[str, str] = field(default_factory=dict)
+    point: OperatingPoint | None = None
+    far_rows: int = 0
 
     @property
     def price_weight_used(self) -> float:
@@ -91,9 +98,18 @@ class Assessment:
 
     @property
     def title(self) -> str:
-        """What the figures are of, in a few words."""
-        weighed = self.price_weight == self.price_weight_used
-        return f"{len(self.table):,} queries, {f'price weight {self.price_weight:.4g}' if weighed else 'error alone'}"
+        """What the router does on these rows, in money and quality."""
+        found = self.savings
+        if found is None:
+            return f"{len(self.table):,} queries, error alone"
+        kept, dearer = shown(found.kept.value, "{:.1%}"), found.saved.value < 0
+        bill = "costs more" if np.isinf(found.saved.value) else f"{abs(found.saved.value):.0%} {'more expensive' if dearer else 'cheaper'}"
+        return f"{len(self.table):,} queries: keeps {kept} of the score of {found.reference}; {bill}"
+
+    @property
+    def decision(self) -> str | None:
+        """How the operating point decides, in words; none where the router knows no prices."""
+        return None if self.point is None else split_words(self.point, self.table.experts)
 
     @property
     def chosen(self) -> Point | None:
@@ -106,24 +122,31 @@ class Assessment:
         saved = None if self.savings is None else as_plain(self.savings) | {"sentence": self.savings.sentence}
         return {
             "about": dict(self.about),
+            "title": self.title,
+            "operating_point": None if self.point is None else as_plain(self.point) | {"words": self.decision},
             "price_weight": self.price_weight,
             "price_weight_used": self.price_weight_used,
             "evaluation": self.evaluation.as_dict(),
             "frontier": None if self.frontier is None else as_plain(self.frontier.points),
+            "operating_frontier": None if self.frontier is None else as_plain(self.frontier.path),
             "savings": saved,
             "promise": as_plain(self.promise) if self.promise else None,
+            "far_rows": self.far_rows,
             "warnings": list(self.warnings),
             "content_hash": self.table.content_hash,
         }
 
 
-def assess(router: TextRouter, table: CostTable, *, price_weight: float | None = None, seed: int = 0) -> Assessment:
-    """Measure a router on a table.
+def assess(
+    router: TextRouter, table: CostTable, *, target: Target | None = None, price_weight: float | None = None, seed: int = 0
+) -> Assessment:
+    """Measure a router on a table, deciding as the gateway does.
 
     Args:
         router: A fitted router over inputs.
         table: Rows that it has not learnt from, with inputs and its experts.
-        price_weight: Operating point; by default the router's own.
+        target: A budget, quality or price weight to decide by instead of the stored operating point; nothing is fitted again.
+        price_weight: Short for a target that is a price weight.
         seed: Seed of the bootstrap.
 
     Returns:
@@ -142,20 +165,22 @@ def assess(router: TextRouter, table: CostTable, *, price_weight: float | None =
         )
     if table.inputs is None:
         raise TableError("the table needs the column 'input' (or 'text'), got none; the router reads it.")
+    if price_weight is not None:
+        if target is not None:
+            raise ArgumentError("give a target or a price_weight, not both.")
+        target = Target("price weight", price_weight)
+    point = point_of(router, target)
     aligned = _aligned(table, list(router.experts_))
-    frontier_router = router.router_ if isinstance(router.router_, FrontierRouter) else None
-    if price_weight is not None and frontier_router is None:
-        raise ArgumentError(f"this router was fitted without prices and knows no price_weight, got {price_weight:g}; leave it out.")
-    weight = 0.0 if frontier_router is None else float(frontier_router.price_weight if price_weight is None else price_weight)
+    weight = 0.0 if point is None else point.price_weight
     vectors = router.encoder_.transform(aligned.inputs)
-    posterior = _asked(router.router_, "predict_proba", vectors, weight)
-    choice = _asked(router.router_, "predict", vectors, weight)
+    decided = router.explain_vectors(vectors, list(aligned.inputs or ()), point=point)
+    choice = np.array([each.expert for each in decided], dtype=np.intp)
     found = evaluate_choice(
         choice,
         _costs(aligned, weight),
         aligned.scores,
         aligned.dollars,
-        posterior,
+        np.array([each.posterior for each in decided]),
         aligned.groups,
         experts=aligned.experts,
         clustered=False,
@@ -163,12 +188,28 @@ def assess(router: TextRouter, table: CostTable, *, price_weight: float | None =
     )
     saved = None if aligned.dollars is None else savings(choice, aligned.scores, aligned.dollars, experts=aligned.experts, seed=seed)
     frontier = None
-    if frontier_router is not None and aligned.dollars is not None:
-        frontier = _frontier(frontier_router, aligned, vectors, seed)
-    target = getattr(router, "target_", None) if frontier_router is not None and price_weight is None else None
-    promise = None if target is None else _promise(target["kind"], float(target["value"]), aligned, choice, seed)
-    warnings = (*_warnings(aligned, weight), *_seen_rows(router, aligned))
-    return Assessment(aligned, found, weight, frontier, saved, promise, warnings, about_router(router))
+    if isinstance(router.router_, FrontierRouter) and aligned.dollars is not None:
+        frontier = _frontier(router.router_, aligned, vectors, seed)
+    return Assessment(
+        table=aligned,
+        evaluation=found,
+        price_weight=weight,
+        frontier=frontier,
+        savings=saved,
+        promise=_promise(_promised(router, target), aligned, choice, seed),
+        warnings=(*_warnings(aligned, weight), *_seen_rows(router, aligned)),
+        about=about_router(router),
+        point=point,
+        far_rows=sum(each.is_far for each in decided),
+    )
+
+
+def _promised(router: TextRouter, target: Target | None) -> Target | None:
+    """The target that the operating point was chosen by."""
+    stored = getattr(router, "target_", None)
+    if target is not None or stored is None or not isinstance(router.router_, FrontierRouter):
+        return target
+    return Target(stored["kind"], float(stored["value"]))
 
 
 def _aligned(table: CostTable, experts: list[str]) -> CostTable:
@@ -178,32 +219,36 @@ def _aligned(table: CostTable, experts: list[str]) -> CostTable:
     return table if list(table.experts) == experts else table.select(experts)
 
 
-def _asked(router: Any, method: str, vectors: Any, weight: float) -> NDArray[Any]:
-    extra = {"price_weight": weight} if isinstance(router, FrontierRouter) else {}
-    return np.asarray(getattr(router, method)(vectors, **extra))
-
-
 def _costs(table: CostTable, weight: float) -> NDArray[np.float64]:
     return table.costs(price_weight=weight if table.dollars is not None else 0.0)
 
 
 def _frontier(router: FrontierRouter, table: CostTable, vectors: Any, seed: int) -> Frontier:
-    known = np.asarray(router.curve_["weights"])
-    weights = known[np.unique(np.linspace(0, len(known) - 1, min(len(known), _WEIGHTS_DRAWN)).round().astype(int))]
+    """What can be operated: the vertices of the stored frontier, measured on these rows, and other price weights beside them."""
+    curve = router.curve
+    drawn = np.linspace(0, len(curve.weights) - 1, min(len(curve.weights), _WEIGHTS_DRAWN)).round().astype(int)
+    places = np.unique(np.concatenate([drawn, curve.hull[curve.hull < len(curve.weights)]]))
+    weights = curve.weights[places]
     choices = np.stack([router.predict(vectors, price_weight=weight) for weight in weights])
-    return frontier_of(choices, table.scores, table.dollars, price_weights=weights.tolist(), experts=table.experts, seed=seed)
+    # Vertices of single experts come behind those of the router.
+    after = len(places) - len(curve.weights)
+    path = [int(np.searchsorted(places, at)) if at < len(curve.weights) else int(at) + after for at in curve.hull]
+    return frontier_of(choices, table.scores, table.dollars, price_weights=weights.tolist(), experts=table.experts, path=path, seed=seed)
 
 
-def _promise(kind: str, promised: float, table: CostTable, choice: NDArray[np.intp], seed: int) -> Promise | None:
-    if kind == "budget" and table.dollars is not None:
+def _promise(target: Target | None, table: CostTable, choice: NDArray[np.intp], seed: int) -> Promise | None:
+    if target is None:
+        return None
+    promised = target.value
+    if target.kind == "budget" and table.dollars is not None:
         bill = resample({"dollars": 1000 * paid(table.dollars, choice)}, seed=seed).interval("dollars")
         words = f"at most {promised:g} dollars per 1,000 queries"
         return Promise(words, promised, bill, _decided(bill.high <= promised, bill.low > promised))
-    if kind == "quality":
-        best = table.scores[:, best_single(-table.scores, table.dollars)]
-        drawn = resample({"score": paid(table.scores, choice), "best": best}, seed=seed)
+    if target.kind == "quality":
+        best = best_single(-table.scores, table.dollars)
+        drawn = resample({"score": paid(table.scores, choice), "best": table.scores[:, best]}, seed=seed)
         share = drawn.interval(lambda mean: mean["score"] / mean["best"])
-        words = f"at least {promised:.1%} of the best single expert's score"
+        words = f"at least {promised:.1%} of the score of {table.experts[best]}, the best by score"
         return Promise(words, promised, share, _decided(share.low >= promised, share.high < promised))
     return None
 

@@ -3,27 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from mildroute.errors import ArgumentError
 from mildroute.evaluation.caution import few_rows
 from mildroute.evaluation.checks import Choice
-from mildroute.evaluation.contest import BASELINES, Progress, Sides, baseline_choices, choice_of, encoded
+from mildroute.evaluation.contest import (
+    BASELINES,
+    Progress,
+    Sides,
+    baseline_choices,
+    choice_at_target,
+    choice_of,
+    encoded,
+    fold_encodings,
+)
 from mildroute.evaluation.figures import figure_columns, gap_of_means
 from mildroute.evaluation.intervals import Difference, holm, paired_difference
-from mildroute.evaluation.metrics import paid
+from mildroute.evaluation.metrics import best_single, paid
 from mildroute.evaluation.plain import as_plain
 from mildroute.evaluation.recall import exactly_one_right_recall, worst_recall
-from mildroute.evaluation.replicates import Interval, resample
+from mildroute.evaluation.replicates import Interval, Means, resample
 from mildroute.evaluation.shares import effective_experts, expert_shares
 
 if TYPE_CHECKING:
     from mildroute.costs.table import CostTable
+    from mildroute.evaluation.fitting import Target
+    from mildroute.routers.operating import OperatingPoint
 
 __all__ = ["Comparison", "ComparisonRow", "compare", "default_routers"]
 
-_ABOUT = ("default", "best_single", "experts", "train_rows", "test_rows", "settings", "warnings")
+_ABOUT = ("default", "best_single", "best_by_score", "points", "experts", "train_rows", "test_rows", "settings", "warnings")
 
 
 @dataclass(frozen=True)
@@ -43,6 +57,8 @@ class ComparisonRow:
         difference: Deferral loss of the default router minus that of this row; below 0 the default is better.
         holm_p_value: P-value of the difference, corrected for the number of rows compared with; none for default and oracle.
         fit_seconds: Time to fit, where something was fitted.
+        saved: Share of the bill of the best single expert by score (of the train side) that is saved, where dollars are known.
+        kept: Share of its score.
 
     Example:
         >>> loss = Interval(0.3, 0.2, 0.4)
@@ -62,6 +78,8 @@ class ComparisonRow:
     difference: Difference | None = None
     holm_p_value: float | None = None
     fit_seconds: float | None = None
+    saved: Interval | None = None
+    kept: Interval | None = None
 
 
 @dataclass(frozen=True)
@@ -71,7 +89,7 @@ class Comparison:
     Attributes:
         rows: One per router, then one per baseline.
         default: Name of the router that the others are compared with: the first one.
-        best_single: The expert that was best on the train side.
+        best_single: The expert of the lowest cost on the train side: the best at the price weight.
         experts: Names of the experts.
         train_rows: Rows learnt from.
         test_rows: Rows asked.
@@ -79,6 +97,8 @@ class Comparison:
         choices: What each row chose on the test rows, shape (n,), by name.
         test: The test side of the table, in the order of the choices.
         warnings: What a reader of the figures must know, in sentences.
+        best_by_score: The expert of the highest score on the train side.
+        points: Operating point of each router, by name, where they were compared at a target.
 
     Example:
         >>> found = Comparison((), "MildRouter", "large", ("small", "large"), 80, 20, {}, {}, None)
@@ -96,6 +116,8 @@ class Comparison:
     choices: Mapping[str, Choice]
     test: CostTable | None
     warnings: tuple[str, ...] = ()
+    best_by_score: str = ""
+    points: Mapping[str, OperatingPoint] = field(default_factory=dict)
 
     def row(self, name: str) -> ComparisonRow:
         """The row of one router or baseline."""
@@ -120,6 +142,7 @@ def compare(
     routers: Mapping[str, Any] | None = None,
     *,
     encoder: Any = None,
+    target: Target | None = None,
     price_weight: float = 0.0,
     latency_weight: float = 0.0,
     test: float = 0.2,
@@ -135,7 +158,9 @@ def compare(
         table: The cost table.
         routers: Estimators by name, the first one is what the others are compared with; by default :func:`default_routers`.
         encoder: Transformer over inputs, fitted on the train side; or vectors of all rows, shape (n, d); or none for the default encoder.
-        price_weight: How much error a dollar is worth.
+        target: A budget or a quality: every router is fitted along all prices and compared at its own operating point for the target.
+            Costs then count a dollar by the price weight of the first router's point.
+        price_weight: How much error a dollar is worth, if there is no target.
         latency_weight: How much error a second is worth.
         test: Share of the rows to test.
         seed: Of the split, of the default routers, of random choice and of the bootstrap.
@@ -154,29 +179,49 @@ def compare(
         >>> [(row.name, row.deferral_loss.value) for row in found.rows if row.name != "random"]
         [('kNN', 0.0), ('best single', 0.5625), ('oracle', 0.0)]
     """
-    contestants = dict(default_routers(seed) if routers is None else routers)
+    if target is not None and target.kind == "price weight":
+        price_weight, target = target.value, None
+    if target is not None and (price_weight or latency_weight):
+        raise ArgumentError(f"a {target.kind} goes without price_weight and latency_weight; leave them out.")
+    contestants = dict(default_routers(seed, for_target=target is not None) if routers is None else routers)
     _check_names(contestants)
     train, tested = table.split(test, by=by, seed=seed)
     steps = _Steps(progress, 1 + len(contestants))
     steps.next("encoding")
-    sides = Sides(train, tested, *encoded(table, train, tested, encoder), price_weight, latency_weight)
-    choices, seconds = _contest(contestants, sides, steps)
+    seen, unseen = encoded(table, train, tested, encoder)
+    folds = None if target is None else fold_encodings(train, seen, encoder, seed)
+    sides = Sides(train, tested, seen, unseen, price_weight, latency_weight, target, folds)
+    choices, seconds, points = _contest(contestants, sides, steps, seed)
     default = next(iter(contestants))
+    if points:
+        price_weight = points[default].price_weight
+        sides = replace(sides, price_weight=price_weight)
     choices |= baseline_choices(sides, choices[default], seed)
     rows = _with_differences(_rows(choices, seconds, sides, by, seed), choices, sides, by, seed)
     used = "vectors" if encoder is not None and not hasattr(encoder, "transform") else type(encoder).__name__ if encoder else "default"
     settings = {"price_weight": price_weight, "latency_weight": latency_weight, "test": test, "seed": seed, "by": by, "encoder": used}
-    best = table.experts[int(choices["best single"][0])]
     return Comparison(
-        tuple(rows), default, best, tuple(table.experts), len(train), len(tested), settings, choices, tested, few_rows(len(tested))
+        tuple(rows),
+        default,
+        best_single=table.experts[int(choices["best single"][0])],
+        experts=tuple(table.experts),
+        train_rows=len(train),
+        test_rows=len(tested),
+        settings=settings if target is None else settings | {"target": {"kind": target.kind, "value": target.value}},
+        choices=choices,
+        test=tested,
+        warnings=few_rows(len(tested)),
+        best_by_score=table.experts[best_single(-train.scores, train.dollars)],
+        points=points,
     )
 
 
-def default_routers(seed: int = 0) -> dict[str, Any]:
+def default_routers(seed: int = 0, *, for_target: bool = False) -> dict[str, Any]:
     """The default router and the rivals without which a comparison is not believed.
 
     Args:
         seed: Seed of each router.
+        for_target: Begin with ``"auto"``, which ``mildroute fit`` takes for a target.
 
     Returns:
         Unfitted routers by name, the default first.
@@ -185,12 +230,14 @@ def default_routers(seed: int = 0) -> dict[str, Any]:
         >>> list(default_routers())
         ['MildRouter', 'kNN', 'TDEF', 'linear regression', 'CE']
     """
+    from mildroute.routers.frontier import FrontierRouter
     from mildroute.routers.knn import KnnRouter
     from mildroute.routers.mild import MildRouter
     from mildroute.routers.regression import RegressionRouter
     from mildroute.routers.surrogates import CrossEntropyRouter, TdefRouter
 
-    return {
+    auto = {"auto": FrontierRouter(random_state=seed)} if for_target else {}
+    return auto | {
         "MildRouter": MildRouter(random_state=seed),
         "kNN": KnnRouter(),
         "TDEF": TdefRouter(random_state=seed),
@@ -219,22 +266,32 @@ def _check_names(routers: Mapping[str, Any]) -> None:
         raise ArgumentError(f"routers must not be named like a baseline that is always shown, got {', '.join(taken)}; choose another name.")
 
 
-def _contest(routers: Mapping[str, Any], sides: Sides, steps: _Steps) -> tuple[dict[str, Choice], dict[str, float]]:
+def _contest(
+    routers: Mapping[str, Any], sides: Sides, steps: _Steps, seed: int
+) -> tuple[dict[str, Choice], dict[str, float], dict[str, OperatingPoint]]:
     choices: dict[str, Choice] = {}
     seconds: dict[str, float] = {}
+    points: dict[str, OperatingPoint] = {}
     for name, router in routers.items():
         steps.next(name)
-        choices[name], seconds[name] = choice_of(router, sides)
+        if sides.target is None:
+            choices[name], seconds[name] = choice_of(router, sides)
+        else:
+            choices[name], seconds[name], points[name] = choice_at_target(router, sides, seed)
     steps.next("done")
-    return choices, seconds
+    return choices, seconds, points
 
 
 def _rows(choices: Mapping[str, Choice], seconds: Mapping[str, float], sides: Sides, by: str, seed: int) -> Iterator[ComparisonRow]:
     costs, scores, dollars = sides.costs(sides.test), sides.test.scores, sides.test.dollars
     groups = sides.test.groups if by == "group" else None
     best = int(choices["best single"][0])
+    by_score = best_single(-sides.train.scores, sides.train.dollars)
+    beside = {"best score": scores[:, by_score]}
+    if dollars is not None:
+        beside["best dollars"] = 1000 * dollars[:, by_score]
     for name, choice in choices.items():
-        drawn = resample(figure_columns(costs, choice, best, scores, dollars), groups, seed=seed)
+        drawn = resample(figure_columns(costs, choice, best, scores, dollars) | beside, groups, seed=seed)
         yield ComparisonRow(
             name=name,
             kind="router" if name in seconds else "baseline",
@@ -246,7 +303,17 @@ def _rows(choices: Mapping[str, Choice], seconds: Mapping[str, float], sides: Si
             exactly_one_right_recall=exactly_one_right_recall(scores, choice),
             effective_experts=effective_experts(expert_shares(choice, len(sides.test.experts))),
             fit_seconds=seconds.get(name),
+            saved=None if dollars is None else drawn.interval(_saved),
+            kept=drawn.interval(_kept),
         )
+
+
+def _saved(mean: Means) -> NDArray[np.float64]:
+    return 1 - mean["dollars"] / np.where(mean["best dollars"] > 0, mean["best dollars"], np.nan)
+
+
+def _kept(mean: Means) -> NDArray[np.float64]:
+    return mean["score"] / np.where(mean["best score"] > 0, mean["best score"], np.nan)
 
 
 def _with_differences(
@@ -267,7 +334,7 @@ def _flat(row: ComparisonRow) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name in row.__dataclass_fields__:
         value = getattr(row, name)
-        if name in ("deferral_loss", "score", "dollars_per_1000", "gap_closed", "difference"):
+        if name in ("deferral_loss", "score", "dollars_per_1000", "gap_closed", "difference", "saved", "kept"):
             for suffix, part in (("", "value"), ("_low", "low"), ("_high", "high")):
                 flat[name + suffix] = as_plain(getattr(value, part, None))
         else:

@@ -18,14 +18,17 @@ from mildroute.evaluation.metrics import best_single, dollars_per_1000, oracle
 
 if TYPE_CHECKING:
     from mildroute.costs.table import CostTable
+    from mildroute.evaluation.fitting import Target
+    from mildroute.routers.operating import OperatingPoint
 
-__all__ = ["BASELINES", "Progress", "Sides", "baseline_choices", "choice_of", "encoded"]
+__all__ = ["BASELINES", "Progress", "Sides", "baseline_choices", "choice_at_target", "choice_of", "encoded", "fold_encodings"]
 
 Progress = Callable[[int, int, str], None]
 """Called with the number of finished steps, the number of all steps and the name of the step that comes next."""
 
-BASELINES = ("best single", "cheapest", "dearest", "random", "random at equal cost", "oracle")
-"""Names of the rows that every comparison has; those of money only where dollars are known."""
+BASELINES = ("best by score", "best single", "coin", "cheapest", "dearest", "random", "random at equal cost", "oracle")
+"""Names of the rows that every comparison has; those of money only where dollars are known. The best single expert is the one of the lowest
+cost at the price weight; beside it, the best by score and the coin between two experts stand only if there is a target."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,8 @@ class Sides:
         unseen: Vectors of the latter.
         price_weight: How much error a dollar is worth.
         latency_weight: How much error a second is worth.
+        target: A budget or a quality that each router is operated for, or none.
+        folds: Vectors of the train side by encoders that have not seen a fold, see :func:`fold_encodings`; or none.
 
     Example:
         >>> from mildroute.costs.table import CostTable
@@ -53,6 +58,8 @@ class Sides:
     unseen: Any
     price_weight: float = 0.0
     latency_weight: float = 0.0
+    target: Target | None = None
+    folds: Any = None
 
     def costs(self, table: CostTable, *, priced: bool = True) -> Any:
         """Costs of a side, shape (n, p), with or without its dollars."""
@@ -83,6 +90,62 @@ def encoded(table: CostTable, train: CostTable, test: CostTable, encoder: Any) -
         raise ArgumentError("the table must have inputs to be encoded, got none; pass the vectors of its rows, shape (n, d), instead.")
     fresh = _default_encoder() if encoder is None else clone(encoder)
     return fresh.fit_transform(train.inputs), fresh.transform(test.inputs)
+
+
+def fold_encodings(train: CostTable, seen: Any, encoder: Any, seed: int) -> Any:
+    """Vectors of the train side by encoders that have not seen a fold, or none where ``seen`` may be cut into folds.
+
+    Example:
+        >>> from mildroute.costs.table import CostTable
+        >>> table = CostTable.of({"query_id": ["p", "q"], "score:a": [1, 0], "score:b": [0, 1]})
+        >>> fold_encodings(table, np.eye(2), np.eye(2), 0) is None  # vectors that were given owe nothing to these rows
+        True
+    """
+    from mildroute.encoders.text_router import fold_vectors
+    from mildroute.routers.frontier import FrontierRouter
+
+    if train.inputs is None or (encoder is not None and not hasattr(encoder, "transform")):
+        return None
+    fresh = _default_encoder() if encoder is None else clone(encoder)
+    return fold_vectors(fresh, train.inputs, seen, FrontierRouter(random_state=seed))
+
+
+def choice_at_target(router: Any, sides: Sides, seed: int = 0) -> tuple[Choice, float, OperatingPoint]:
+    """Fit a router along all prices on the train side, put it on its own frontier, and ask it at the point for the target.
+
+    Args:
+        router: An estimator over vectors, or a FrontierRouter.
+        sides: The rows, with dollars and a target.
+        seed: Of folds and coins.
+
+    Returns:
+        Choice of shape (n,), seconds to fit, and the operating point.
+
+    Example:
+        >>> from mildroute.costs.table import CostTable
+        >>> from mildroute.evaluation.fitting import Target
+        >>> from mildroute.routers.single import BestSingleRouter
+        >>> table = CostTable.of({"query_id": ["p", "q"], "score:a": [1, 1], "score:b": [0, 1], "cost:a": [1, 1], "cost:b": [1, 1]})
+        >>> choice_at_target(BestSingleRouter(), Sides(table, table, np.eye(2), np.eye(2), target=Target("quality", 1.0)))[0]
+        array([0, 0])
+    """
+    from mildroute.evaluation.fitting import operating_point, price_grid
+    from mildroute.routers.frontier import FrontierRouter
+
+    if _reads_inputs(router):
+        raise ArgumentError(f"a target is for routers over vectors, got {type(router).__name__}; leave the encoder to the comparison.")
+    dollars = sides.train.dollars
+    if dollars is None or sides.target is None:
+        raise ArgumentError("a target needs dollars, got a table without 'cost:<expert>' columns; give prices, or no target.")
+    started = perf_counter()
+    settings: dict[str, Any] = {"price_weights": price_grid(dollars), "random_state": seed}
+    fitted = clone(router).set_params(**settings) if isinstance(router, FrontierRouter) else FrontierRouter(router=router, **settings)
+    fitted.fit(sides.seen, sides.costs(sides.train, priced=False), prices=dollars, groups=sides.train.groups, folds=sides.folds)
+    seconds = perf_counter() - started
+    point, _ = operating_point(fitted, sides.target)
+    # The texts, as when the router is served; the coin is the same for the same text.
+    chosen = fitted.predict(sides.unseen, point=point, request_ids=sides.test.inputs or sides.test.query_ids)
+    return as_choice(chosen, len(sides.test), len(sides.test.experts)), seconds, point
 
 
 def choice_of(router: Any, sides: Sides) -> tuple[Choice, float]:
@@ -143,7 +206,20 @@ def baseline_choices(sides: Sides, ours: Choice, seed: int) -> dict[str, Choice]
         bill = max(dollars_per_1000(sides.test.dollars, ours), min(point.dollars_per_1000 for point in singles))
         found["cheapest"], found["dearest"] = _all_to(int(bills.argmin()), rows), _all_to(int(bills.argmax()), rows)
         found["random at equal cost"] = rng.choice(experts, size=rows, p=mix_shares(singles, bill))
+    if sides.target is not None and sides.train.dollars is not None:
+        found["best by score"] = _all_to(best_single(-sides.train.scores, sides.train.dollars), rows)
+        found["coin"] = rng.choice(experts, size=rows, p=_coin_shares(sides, sides.train.dollars))
     return {name: found[name] for name in BASELINES if name in found}
+
+
+def _coin_shares(sides: Sides, dollars: Any) -> Any:
+    """Shares of the experts between which a coin meets the target, as promised on the train side."""
+    from mildroute.evaluation.fitting import resolve
+    from mildroute.routers.operating import curve_of
+
+    singles = curve_of(np.zeros(0), np.empty((0, len(sides.train)), dtype=np.intp), 1 - sides.train.scores, dollars)
+    shares = np.clip(resolve(singles, sides.target).shares, 0.0, None)
+    return shares / shares.sum()
 
 
 def _all_to(expert: int, rows: int) -> Choice:

@@ -46,7 +46,8 @@ class Frontier:
         points: One per price weight, with intervals, in the order given.
         singles: One per expert, with intervals.
         oracle: The best expert of each row by score, the cheapest of equals.
-        band: Hull of the points with its interval.
+        band: Hull of the points, or the path that is operated on, with its interval.
+        path: What is operated on, where it was named: points and single experts by ascending dollars; a coin decides between neighbors.
 
     Example:
         >>> scores, dollars = np.array([[0.0, 1.0], [1.0, 1.0]]), np.array([[0.001, 0.01], [0.001, 0.01]])
@@ -61,6 +62,7 @@ class Frontier:
     singles: tuple[Point, ...]
     oracle: Point
     band: Band
+    path: tuple[Point, ...] = ()
 
     @property
     def hull(self) -> tuple[Point, ...]:
@@ -88,6 +90,7 @@ def frontier_of(
     *,
     price_weights: Sequence[float] | None = None,
     experts: Sequence[str] | None = None,
+    path: Sequence[int] | None = None,
     resamples: int = 2000,
     confidence: float = 0.95,
     seed: int = 0,
@@ -101,6 +104,7 @@ def frontier_of(
         groups: Group of each row, shape (n,), or none; whole groups are resampled.
         price_weights: The weights, shape (W,), to be kept with the points.
         experts: Names of the experts.
+        path: What is operated on, as chosen on other rows: indices of rows of ``choices`` or, from W on, of single experts; or none.
         resamples: Number of bootstrap resamples.
         confidence: Of each interval and of the band at each bill.
         seed: Seed of the draws.
@@ -122,7 +126,12 @@ def frontier_of(
     points = tuple(_point(found, f"{index}", name, weight, confidence) for index, (name, weight) in enumerate(labels))
     names = names_of(experts, quality.shape[1])
     singles = tuple(_point(found, f"single{index}", name, None, confidence) for index, name in enumerate(names))
-    return Frontier(points, singles, oracle_point(quality, money), _band(found, points, confidence))
+    if path is None:
+        return Frontier(points, singles, oracle_point(quality, money), _band(found, points, confidence))
+    every = [*((point, f"{index}") for index, point in enumerate(points)), *((s, f"single{k}") for k, s in enumerate(singles))]
+    along = sorted((every[place] for place in path), key=lambda entry: entry[0].dollars_per_1000)
+    taken, keys = tuple(point for point, _ in along), [key for _, key in along]
+    return Frontier(points, singles, oracle_point(quality, money), _path_band(found, taken, keys, confidence), taken)
 
 
 def single_points(scores: Any, dollars: Any, experts: Sequence[str] | None = None) -> tuple[Point, ...]:
@@ -239,8 +248,24 @@ def _band(found: Replicates, points: Sequence[Point], confidence: float) -> Band
         x, y = means[bills], means[scores]
         edge = hull_of(x, y)
         heights[index] = np.interp(grid, x[edge], y[edge])
-    middle = interpolate(hull, grid)
-    tail = found.tail(confidence)
+    return _around(grid, interpolate(hull, grid), heights, found.tail(confidence), confidence)
+
+
+def _path_band(found: Replicates, path: Sequence[Point], keys: Sequence[str], confidence: float) -> Band:
+    """The lines between neighbors of a path that was chosen on other rows, and quantiles of the same lines in the resamples."""
+    grid = np.linspace(path[0].dollars_per_1000, path[-1].dollars_per_1000, _GRID if len(path) > 1 else 1)
+    # The vertices themselves, so that the line that is drawn has its corners where it is operated; more points for a logarithmic axis.
+    even = np.geomspace(grid[0], grid[-1], len(grid)) if grid[0] > 0 else grid
+    inside = np.clip(np.concatenate([grid, even, [point.dollars_per_1000 for point in path]]), grid[0], grid[-1])
+    grid = np.unique(inside)
+    bills, scores = (found.replicates[:, [found.names.index(f"{kind} {key}") for key in keys]] for kind in ("dollars", "score"))
+    order = np.argsort(bills, axis=1)
+    bills, scores = np.take_along_axis(bills, order, axis=1), np.take_along_axis(scores, order, axis=1)
+    heights = np.stack([np.interp(grid, x, y) for x, y in zip(bills, scores, strict=True)])
+    return _around(grid, interpolate(path, grid), heights, found.tail(confidence), confidence)
+
+
+def _around(grid: NDArray[np.float64], middle: NDArray[np.float64], heights: NDArray[np.float64], tail: float, confidence: float) -> Band:
     low, high = np.quantile(heights, [tail, 1 - tail], axis=0)
     return Band(_plain(grid), _plain(middle), _plain(np.minimum(low, middle)), _plain(np.maximum(high, middle)), confidence)
 

@@ -82,7 +82,9 @@ def _draw(axes: Axes, frontier: Frontier, chosen: Point | None, *, narrow: bool)
     axes.patch.set_alpha(0)
     band = frontier.band
     axes.fill_between(band.dollars_per_1000, band.low, band.high, color=_ACCENT, alpha=0.18, linewidth=0)
-    axes.plot(band.dollars_per_1000, band.score, color=_ACCENT, linewidth=2, label="router, any price")
+    label = "can be operated" if frontier.path else "router, any price"
+    axes.plot(band.dollars_per_1000, band.score, color=_ACCENT, linewidth=2, label=label)
+    axes.plot([p.dollars_per_1000 for p in frontier.path], [p.score for p in frontier.path], ".", color=_ACCENT, markersize=6)
     _draw_singles(axes, frontier, narrow=narrow)
     axes.plot(frontier.oracle.dollars_per_1000, frontier.oracle.score, "*", color=_GOLD, markersize=12, label="oracle")
     if chosen is not None:

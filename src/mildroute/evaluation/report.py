@@ -53,7 +53,8 @@ def report_html(assessment: Assessment, *, title: str = "Routing report", proven
     return page.render(
         title=title,
         version=version("mildroute"),
-        subtitle=_subtitle(assessment),
+        subtitle=assessment.title,
+        scope=_scope(assessment),
         sentence=assessment.savings.sentence if assessment.savings else None,
         warnings=assessment.warnings,
         cards=_cards(assessment),
@@ -66,22 +67,27 @@ def report_html(assessment: Assessment, *, title: str = "Routing report", proven
     )
 
 
-def _subtitle(assessment: Assessment) -> str:
+def _scope(assessment: Assessment) -> str:
     table = assessment.table
-    groups = "" if table.groups is None else f", {len(set(table.groups)):,} groups"
-    about = f"{assessment.title}{groups}, {len(table.experts)} experts"
-    return f"{about}; intervals are 95%, over further queries of the same kind"
+    groups = "" if table.groups is None else f"{len(set(table.groups)):,} groups, "
+    return f"{groups}{len(table.experts)} experts; intervals are 95%, over further queries of the same kind"
 
 
 def _cards(assessment: Assessment) -> list[dict[str, str]]:
-    found = assessment.evaluation
-    cards = [_card("score", found.score, "{:.3f}"), _card("way from best single to oracle", found.gap_closed, "{:.1%}")]
+    found, saved, promise = assessment.evaluation, assessment.savings, assessment.promise
+    cards = []
+    if saved is not None:
+        cards += [
+            _card(f"of the bill of {saved.reference} saved", saved.saved, "{:.0%}"),
+            _card(f"of the score of {saved.reference} kept", saved.kept, "{:.1%}"),
+        ]
     if found.dollars_per_1000 is not None:
-        cards.insert(1, _card("dollars per 1,000 queries", found.dollars_per_1000, "{:.4g}"))
-    cards.append(_card("worst expert's recall", found.worst_recall, "{:.2f}"))
-    if assessment.promise is not None:
-        promise = assessment.promise
+        cards.append(_card("dollars per 1,000 queries", found.dollars_per_1000, "{:.4g}"))
+    cards.append(_card("score", found.score, "{:.3f}"))
+    if promise is not None:
         cards.append({"name": "target", "value": promise.verdict, "note": f"{promise.target}; measured {promise.words}"})
+    cards.append(_card("way from the best single expert at this price to the oracle", found.gap_closed, "{:.1%}"))
+    cards.append(_card("worst expert's recall", found.worst_recall, "{:.2f}"))
     return cards
 
 
@@ -90,9 +96,12 @@ def _card(name: str, interval: Interval, form: str) -> dict[str, str]:
 
 
 def _caption(assessment: Assessment) -> str:
+    chosen = "" if assessment.decision is None else f"The chosen point {assessment.decision}. "
     return (
-        f"Chosen: price weight {assessment.price_weight:.4g}, the errors that one dollar is worth. The band is 95% at each bill; "
-        "the dotted line mixes single experts at random."
+        f"{chosen}The router can be operated anywhere on the solid line: between two dots, requests are split at random. "
+        "Its dots were chosen when the router was fitted and are measured on these rows; the band is 95% at each bill. "
+        "The dotted line mixes single experts at random. "
+        f"Costs below count a dollar as {assessment.price_weight_used:.4g} errors, the price weight of the chosen point."
     )
 
 
@@ -117,6 +126,9 @@ def _experts(assessment: Assessment) -> dict[str, Any]:
         "Recall: share of the queries that an expert wins (or shares) that went to a winner. Effective number of experts "
         f"{found.effective_experts.value:.2f}, the oracle's {found.oracle_effective_experts:.2f}.{calibration}"
     )
+    if assessment.far_rows:
+        are = "row is" if assessment.far_rows == 1 else "rows are"
+        note += f" {assessment.far_rows:,} {are} unlike the training data: the best single expert at this price answers there."
     return {"head": head if found.dollars_per_1000 is None else [*head, "per 1,000 alone"], "rows": rows, "note": note}
 
 
@@ -140,7 +152,15 @@ def _groups(assessment: Assessment) -> dict[str, Any] | None:
     note = "Cost is the error plus the price weight times dollars." + (
         f" The {_GROUPS_SHOWN} largest of {len(found)} groups." if len(found) > _GROUPS_SHOWN else ""
     )
-    head = ["group", "queries", "score", "cost", f"cost of {assessment.evaluation.reference}", "cost of oracle", "mostly sent to"]
+    head = [
+        "group",
+        "queries",
+        "score",
+        "cost",
+        f"cost of {assessment.evaluation.reference}, best at this price",
+        "cost of oracle",
+        "mostly sent to",
+    ]
     return {"head": head, "rows": rows, "note": note}
 
 

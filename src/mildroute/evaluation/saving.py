@@ -35,11 +35,12 @@ class Savings:
 
     Attributes:
         verdict: ``"saved"``: cheaper, and the score is shown to be lower by no more than the margin; ``"likely"``: cheaper, and the
-            scores cannot be told apart; ``"gained"``: better and not dearer; ``"beyond mixing"``: better and dearer, or cheaper and worse,
-            and better than the best random mix of two experts for the same bill; ``"trade"``: the same and not shown to be better than
-            that; ``"nothing"``: none of these is shown.
+            scores are not significantly different; ``"gained"``: better and not dearer; ``"beyond mixing"``: better and dearer, or
+            cheaper and worse, and better than the best random mix of two experts for the same bill; ``"trade"``: the same and not shown
+            to be better than that; ``"nothing"``: none of these is shown.
         reference: Name of the expert compared with.
         saved: Share of the reference's bill that is saved.
+        kept: Score of the router as a share of the reference's.
         score_difference: Score of the router minus that of the reference.
         score_floor: How low that difference may be, also where no row has shown a loss, see
             :func:`~mildroute.evaluation.lowest_mean.lowest_mean`; the verdict goes by it. No loss in n rows leaves 3.7 / n.
@@ -65,6 +66,7 @@ class Savings:
     verdict: Verdict
     reference: str
     saved: Interval
+    kept: Interval
     score_difference: Interval
     score_floor: float
     mix_difference: Interval
@@ -223,6 +225,7 @@ class _Judge:
             verdict="beyond mixing" if verdict == "trade" and mix.low > 0 else verdict,
             reference=reference,
             saved=saved,
+            kept=found.interval(_kept, self.confidence),
             score_difference=difference,
             score_floor=floor,
             mix_difference=mix,
@@ -255,6 +258,12 @@ def _saved(mean: Means) -> NDArray[np.float64]:
     """Share of the reference's bill; nothing can be saved where that is free."""
     free = mean["base dollars"] == 0
     return np.where(free, np.where(mean["dollars"] > 0, -np.inf, 0.0), 1 - mean["dollars"] / mean["base dollars"])
+
+
+def _kept(mean: Means) -> NDArray[np.float64]:
+    """Share of the reference's score; not known where that is 0."""
+    known = mean["base score"] > 0
+    return np.where(known, mean["score"] / np.where(known, mean["base score"], 1.0), np.nan)
 
 
 def _difference(mean: Means) -> NDArray[np.float64]:

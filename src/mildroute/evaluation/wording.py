@@ -159,7 +159,7 @@ def _saved(figures: _Figures) -> str:
 
 
 def _likely(figures: _Figures) -> str:
-    quality = f"At a quality not told apart from that of {figures.reference} ({as_score(figures.reference_score.value)}"
+    quality = f"At a quality not significantly different from that of {figures.reference} ({as_score(figures.reference_score.value)}"
     difference = f"difference {as_points(replace(figures.score_difference, low=figures.score_floor))})"
     return f"{quality}, {difference}, the router costs {_bills(figures)}: {as_percent(figures.saved)}."
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from mildroute.errors import ArgumentError, UnreachableTargetError
 
-__all__ = ["Curve", "OperatingPoint", "Vertex", "curve_of", "hull_of"]
+__all__ = ["Curve", "OperatingPoint", "Vertex", "check_quality", "curve_of", "hull_of"]
 
 _RESAMPLES = 1000
 _ROUNDING = 1e-9
@@ -24,6 +24,8 @@ _HULLS = 100
 """Resamples whose hulls tell how much too good a hull looks on the rows that chose it."""
 _STEPS = 64
 """Shares of the coin that are tried between two vertices."""
+_HIGHEST_QUALITY = 1.5
+"""Share of the best single expert's score above which a quality is taken for a percentage."""
 
 
 def hull_of(dollars: Sequence[float] | NDArray[Any], scores: Sequence[float] | NDArray[Any]) -> list[int]:
@@ -250,6 +252,7 @@ class Curve:
 
         Both scores are taken on the same resamples: what is luck of the rows for both decides nothing.
         """
+        check_quality(fraction_of_best)
         _check_promise(confidence, queries)
         best = fraction_of_best * (1 - self.best_error_replicates[:, None])
         found, surest = [], -np.inf
@@ -424,6 +427,19 @@ def _lowest(allowed: NDArray[np.bool_], values: NDArray[np.float64], then: NDArr
     lowest = values[allowed].min()
     equal = allowed & (values <= lowest + _ROUNDING * max(abs(lowest), 1e-300))
     return int(np.where(equal, then, np.inf).argmin())
+
+
+def check_quality(fraction_of_best: float) -> None:
+    """Refuse a share of a score that must be a percentage.
+
+    Example:
+        >>> check_quality(95)
+        Traceback (most recent call last):
+        mildroute.errors.ArgumentError: a quality must be at most 1.5, got 95; did you mean 0.95?
+    """
+    if fraction_of_best > _HIGHEST_QUALITY:
+        hint = f"did you mean {fraction_of_best / 100:g}?" if fraction_of_best <= 100 * _HIGHEST_QUALITY else "0.95 is a usual value."
+        raise ArgumentError(f"a quality must be at most {_HIGHEST_QUALITY:g}, got {fraction_of_best:g}; {hint}")
 
 
 def _check_promise(confidence: float, queries: int) -> None:

@@ -1,0 +1,57 @@
+"""Operating points in words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mildroute.evaluation.point_words import only_expert, saving_words, split_words
+from mildroute.routers.operating import OperatingPoint, Vertex
+
+NAMES = ["large", "small"]
+POINT = OperatingPoint(
+    vertices=(Vertex(20.0, None, 0.998), Vertex(20.0, 0, 0.002)),
+    dollars_per_1000=1.92,
+    dollars_interval=(1.4, 2.42),
+    score=0.776,
+    score_interval=(0.75, 0.8),
+    shares=(0.4, 0.6),
+    saved=0.38,
+    saved_interval=(0.22, 0.55),
+    best=0,
+    best_score=0.8,
+    best_dollars_per_1000=3.1,
+    confidence=0.95,
+)
+
+
+def test_savings_are_named_against_the_best_by_score() -> None:
+    assert saving_words(POINT, NAMES) == (
+        "saves 38% [22, 55] of the bill of large, keeps 97.0% of its score: $1.92 instead of $3.10 per 1,000 queries"
+    )
+
+
+def test_a_dearer_point_is_not_called_a_saving() -> None:
+    dear = replace(POINT, saved=-0.1, saved_interval=(-0.2, -0.05), dollars_per_1000=3.41, score=0.84)
+    assert saving_words(dear, NAMES) == (
+        "costs 10% [5, 20] more than large, has 105.0% of its score: $3.41 instead of $3.10 per 1,000 queries"
+    )
+    assert saving_words(replace(POINT, saved=0.001, saved_interval=(0.0, 0.002)), NAMES).startswith("saves nothing of the bill of large")
+
+
+def test_shares_of_a_coin_add_up_and_none_is_shown_as_nothing() -> None:
+    assert split_words(POINT, NAMES) == "mixes two points at random: 99% as the router says (price weight 20), 1% all to large"
+
+
+@pytest.mark.parametrize(
+    ("vertex", "words"),
+    [(Vertex(20.0, None, 1.0), "decides each request itself (price weight 20)"), (Vertex(0.0, 1, 1.0), "sends all to small")],
+)
+def test_one_vertex_needs_no_coin(vertex: Vertex, words: str) -> None:
+    assert split_words(replace(POINT, vertices=(vertex,)), NAMES) == words
+
+
+def test_the_only_expert() -> None:
+    assert only_expert(POINT) is None
+    assert only_expert(replace(POINT, shares=(0.0, 1.0))) == 1
