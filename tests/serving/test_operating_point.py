@@ -33,6 +33,8 @@ from tests.serving.running import TRUST, Served, until
 
 REQUESTS = 1000
 FAR = ["\U0001f600 " * 50, "", "zzzz qqqq xxxx"]
+SUM = "please add the two numbers {} and {} and tell me what they make together"
+SONG = "sing me song {} of the old book, with all of its {} verses and the chorus"
 EXPERTS = """experts:
   small: {{kind: openai, base_url: "{url}", model: small-1, price: {{input: 1, output: 1}}}}
   large: {{kind: openai, base_url: "{url}", model: large-1, price: {{input: 10, output: 10}}}}
@@ -51,7 +53,8 @@ class Asking:
 def asking(rows: int, seed: int) -> Asking:
     rng = np.random.default_rng(seed)
     sums = rng.random(rows) < 0.5
-    texts = [f"add {a} and {b}" if is_sum else f"sing song number {a} of {b}" for is_sum, (a, b) in zip(sums, rng.integers(0, 999, (rows, 2)))]
+    pairs = rng.integers(0, 30, (rows, 2))
+    texts = [SUM.format(a, b) if is_sum else SONG.format(a, b) for is_sum, (a, b) in zip(sums, pairs, strict=True)]
     small = rng.random(rows) < np.where(sums, 0.95, 0.2)
     large = rng.random(rows) < 0.95
     return Asking(texts, [f"req-{place}" for place in range(rows)], np.stack([small, large], axis=1).astype(float))
@@ -167,11 +170,13 @@ def test_off_policy_estimates_from_the_log_cover_the_truth(served: Served1000, m
 
 
 @pytest.mark.parametrize("target", [None, Target("quality", 0.9), Target("budget", 4.0), Target("price weight", 40.0)])
-def test_library_and_gateway_decide_alike_on_every_text(
-    router: TextRouter, folder: Path, tmp_path: Path, target: Target | None
-) -> None:
+def test_library_and_gateway_decide_alike_on_every_text(router: TextRouter, folder: Path, tmp_path: Path, target: Target | None) -> None:
     frontier = router.router_
-    point = None if target is None else {"quality": frontier.for_quality, "budget": frontier.for_budget, "price weight": frontier.at}[target.kind](target.value)
+    point = (
+        None
+        if target is None
+        else {"quality": frontier.for_quality, "budget": frontier.for_budget, "price weight": frontier.at}[target.kind](target.value)
+    )
     texts = [*asking(60, seed=3).texts, *FAR]
     ids = [f"other-{place}" for place in range(len(texts))]
     wish = {} if target is None else {target.kind.replace(" ", "_"): target.value}
@@ -208,7 +213,9 @@ def test_presets_routes_and_headers_name_targets(folder: Path, router: TextRoute
         frontier, own = router.router_, router.operating_point
         assert own is not None
         assert bill() == bill(model="own") == own.dollars_per_1000
-        assert bill(preset="thrifty") == bill({"x-mildroute-preset": "thrifty"}) == bill(budget=2) == frontier.for_budget(2.0).dollars_per_1000
+        assert (
+            bill(preset="thrifty") == bill({"x-mildroute-preset": "thrifty"}) == bill(budget=2) == frontier.for_budget(2.0).dollars_per_1000
+        )
         quality = frontier.for_quality(0.95).dollars_per_1000
         assert bill(model="good") == bill({"x-mildroute-quality": "0.95"}) == bill(quality=0.95) == quality
         assert bill({"x-mildroute-budget": "2.0"}, quality=0.95) == frontier.for_budget(2.0).dollars_per_1000
