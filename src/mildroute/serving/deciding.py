@@ -129,5 +129,6 @@ async def _point(brain: Thinking, target: Target | None) -> OperatingPoint | Non
         return await brain.point(target)
     except ArgumentError as error:
         raise ComplaintError(400, str(error), param=_KEYS.get(target.kind) if target is not None else None) from None
-    except BusyError as error:
-        raise ComplaintError(429, str(error), code="too_many_targets", retry_after=1.0) from None
+    except BusyError:
+        message = "too many qualities and budgets that are new to the gateway are being looked up; come again, or ask for a preset."
+        raise ComplaintError(429, message, code="too_many_targets", retry_after=1.0) from None
