@@ -337,7 +337,7 @@ uvicorn.run(app, port=0, log_level="info", access_log=False)
 def test_a_process_that_is_told_to_stop_ends_its_requests_first() -> None:
     with HostileServer([says("4", delay=0.3)]) as slow:
         root = Path(__file__).parents[2]
-        environment = {**os.environ, "PYTHONPATH": str(root)}
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), str(root / "src")])}
         with subprocess.Popen([sys.executable, "-c", SERVER, slow.url], stderr=subprocess.PIPE, text=True, env=environment) as process:
             assert process.stderr is not None
             line = next(line for line in process.stderr if "running on" in line)

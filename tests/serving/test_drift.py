@@ -81,10 +81,10 @@ def posteriors(rng: np.random.Generator, decisions: int, lift: float = 0.0) -> l
     return [(float(top), 1 - float(top)) if first else (1 - float(top), float(top)) for top, first in zip(tops, firsts, strict=True)]
 
 
-def reference_of(opinions: list[tuple[float, float]], price_weight: float | None = None) -> Reference:
+def reference_of(opinions: list[tuple[float, float]], point: float | None = None) -> Reference:
     rows = np.array(opinions)
     histogram = np.histogram(rows.max(axis=1), bins=20, range=(0.0, 1.0))[0]
-    return Reference(np.bincount(rows.argmax(axis=1)) / len(rows), histogram, len(rows), price_weight)
+    return Reference(np.bincount(rows.argmax(axis=1)) / len(rows), histogram, len(rows), point)
 
 
 def test_scores_that_fall_are_seen_though_the_shares_stay() -> None:
@@ -117,8 +117,8 @@ def test_without_a_reference_the_first_decisions_are_it() -> None:
     assert drift.report().shares.reading == "shifted"
 
 
-def test_decisions_at_another_price_weight_are_left_out() -> None:
-    drift = Drift(["a", "b"], Reference((0.5, 0.5), (0, 1), rows=100, price_weight=5.0))
+def test_decisions_at_another_operating_point_are_left_out() -> None:
+    drift = Drift(["a", "b"], Reference((0.5, 0.5), (0, 1), rows=100, point=5.0))
     for _ in range(100):
         drift.add((0.9, 0.1), 7.0)
     assert drift.report().shares.decisions == 0
