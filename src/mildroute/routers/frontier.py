@@ -546,7 +546,7 @@ def cut_into_folds(rows: int, random_state: int | None) -> list[NDArray[np.intp]
     if rows < _FEWEST_ROWS:
         return []
     # With few rows a router that lacks a fifth of them is clearly worse than the one that is served; ten folds halve that.
-    folds = 10 if _FEWEST_ROWS**2 <= rows <= 1000 else 5
+    folds = 10 if _FEWEST_ROWS**2 <= rows < 1000 else 5
     fold = fold_of_rows(rows, folds, random_state)
     return [np.flatnonzero(fold == current) for current in range(folds)]
 
