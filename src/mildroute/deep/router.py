@@ -57,8 +57,8 @@ class DeepRouter(RouterMixin, BaseEstimator):
         epochs: Passes over the rows at most.
         learning_rate: Largest step; it warms up, then falls linearly. None: 1e-3 for a network with random weights, else 5e-5.
         optimizer: ``"adam"`` with decay as a part of the gradient, the paper's; ``"adamw"``; or ``"auto"``: Adam for a network with random
-            weights, AdamW for any other. With Adam the size of the margins sets how much the decay weighs; to
-            AdamW it means little. Random weights are told by batch norms that have seen no batch, as those of the ResNet-18.
+            weights, AdamW for any other. With Adam the size of the margins sets how much the decay weighs; to AdamW it means little.
+            Random weights are told by batch norms that have seen no batch, as those of the ResNet-18.
         weight_decay: Decay of the weights. None: 1e-3 with Adam, .01 with AdamW.
         batch_size: Rows of a step.
         max_tokens: Tokens of a text that are read.
