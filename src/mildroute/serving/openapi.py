@@ -154,7 +154,7 @@ _NAME: _Schema = {"name": "model", "in": "path", "required": True, "schema": _MO
 _WEIGHT: _Schema = {"type": "number", "minimum": 0}
 _TARGETS: dict[str, tuple[_Schema, str]] = {
     "price_weight": (_WEIGHT, "How much error one dollar is worth."),
-    "quality": (_WEIGHT | {"maximum": 2}, "Share of the best single expert's score to keep, such as 0.95."),
+    "quality": (_WEIGHT | {"maximum": 1.5}, "Share of the best single expert's score to keep, such as 0.95."),
     "budget": (_WEIGHT, "Dollars for 1,000 requests."),
 }
 _ID: _Schema = {"type": "string", "pattern": f"^[ -~]{{1,{LONGEST_ID}}}$"}

@@ -14,8 +14,8 @@ __all__ = ["TARGETS", "target_named", "target_of_setting", "words_of"]
 TARGETS: Mapping[str, Kind] = {"price_weight": "price weight", "quality": "quality", "budget": "budget"}
 """Keys of a setting and of a request, each with the kind of target it means."""
 
-_MOST_QUALITY = 2.0
-"""A router rarely scores above the best single expert, and never twice as high; what is larger was meant as a percentage."""
+_MOST_QUALITY = 1.5
+"""The bound of ``Target``: a router rarely scores above the best single expert; what is much larger was meant as a percentage."""
 
 
 def target_named(name: str, value: Any) -> Target:
@@ -42,7 +42,7 @@ def target_named(name: str, value: Any) -> Target:
     if not (math.isfinite(number) and number >= 0):
         raise ArgumentError(f"{name} must be a finite number that is not negative, got {value!r:.60}; leave it out for the usual one.")
     if name == "quality" and number > _MOST_QUALITY:
-        meant = f"did you mean {number / 100:g}?" if number <= 100 else "0.95 is a usual value."
+        meant = f"did you mean {number / 100:g}?" if 10 <= number <= 100 else "0.95 is a usual value."
         raise ArgumentError(f"quality must be a share of the best single expert's score, got {number:g}; {meant}")
     return Target(TARGETS[name], number)
 
