@@ -48,7 +48,7 @@ class Target:
 
     Attributes:
         kind: ``"price weight"`` (errors that a dollar is worth), ``"budget"`` (dollars per 1,000 queries) or ``"quality"`` (share of the
-            best single expert's score).
+            score of the best single expert by score).
         value: Its value.
 
     Example:
@@ -125,7 +125,7 @@ def fit_table(
         encoder: Transformer of inputs to vectors, or none for the default.
         router: Router over vectors, or none for the default: a :class:`~mildroute.routers.frontier.FrontierRouter` if the table has
             dollars, else a :class:`~mildroute.routers.mild.MildRouter`.
-        target: What to choose the operating point by; by default the cheapest point that keeps 99% of the best single expert's score.
+        target: What to choose the operating point by; by default a quality of 0.99.
         thorough: Try the surrogate losses of :class:`~mildroute.routers.mild.MildRouter` as well, for several times the time.
         n_jobs: Processes that fit folds; none is one.
         seed: Of folds, clusterings and coins.
