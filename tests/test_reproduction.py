@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from mildroute.engine.comparisons import gap_between
 from mildroute.engine.ledger import write_ledger
 from mildroute.engine.paper_tables import TABLES, cells_of
 from mildroute.engine.run import missing_cells
 from mildroute.engine.store import Store
+from mildroute.engine.summaries import results_of
 
 ROOT = Path(__file__).parents[1]
 STORE = Store(ROOT / "benchmarks" / "results" / "paper")
@@ -22,3 +26,13 @@ def test_no_cell_is_missing() -> None:
     cells = cells_of(list(TABLES))
     assert len(cells) == 2466
     assert missing_cells(cells, STORE) == []
+
+
+@pytest.mark.parametrize("table", [name for name, table in TABLES.items() if table.frozen])
+@pytest.mark.parametrize("other", ["tdef", "mild-tuned"])
+def test_the_deep_default_is_nowhere_surely_worse_than_a_fixed_objective(table: str, other: str) -> None:
+    results = STORE.read({cell.key for cell in cells_of([table])})
+    for line in TABLES[table].lines:
+        ours, theirs = (results_of(line, name, results, 5) for name in ("mildroute", other))
+        assert len(ours) == len(theirs) == 4
+        assert gap_between(ours, theirs).verdict != "worse", line.row

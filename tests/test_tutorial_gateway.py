@@ -23,8 +23,8 @@ HEAD = (
     r"x-mildroute-decision-id: [0-9a-f]{{32}}\n(.+\n)*\n"
 )
 SERVING = r"serving at http://127\.0\.0\.1:{port}/v1\n"
-WHO = r"(small|large), (router|explored|far|late)"
-EASY, HARD = (rf"({name}, router|(small|large), (explored|far|late))" for name in ("small", "large"))
+WHO = r"(small|large), (router|split|single|explored|far|late)"
+EASY, HARD = (rf"({name}, router|(small|large), (split|single|explored|far|late))" for name in ("small", "large"))
 FITTED = r"(?s)router in router, learnt from {rows} queries\n.*price weight.*"
 PIECES = r"\[(None|''), ('.*'|\".*\")(, ('.*'|\".*\"))+(, (None|''))?\]\n"
 READY = r'\{"status": "ready", "router": "[0-9a-f]{16}"\}\n'
@@ -37,11 +37,11 @@ SHAPES = (
     ),
     ("mildroute fit", FITTED.format(rows=300)),
     ("mildroute serve", r"serving 2 experts at http://127\.0\.0\.1:8000/v1  \(model: mildroute\)\n"),
-    ("the capital of Norway", HEAD.format(expert="(small|large)", reason="(router|explored|far|late)")),
+    ("the capital of Norway", HEAD.format(expert="(small|large)", reason="(router|split|single|explored|far|late)")),
     ("import openai", rf"{EASY}: .+\n{HARD}: .+\n"),
     ("x-mildroute-preset", rf"{EASY}: .+\n{WHO}: .+\nlarge, named: .+\n"),
     ("stream = client", r"(small|large)\n" + PIECES),
-    ("tools=[weather]", r"large, (next|router|far|late): weather \{'town': '.+'\}\n"),
+    ("tools=[weather]", r"large, (next|router|split|single|far|late): weather \{'town': '.+'\}\n"),
     ("import litellm", rf"{EASY}: .+\n{PIECES}"),
     ('"/route"', rf"({WHO}, (small|large) with [01]\.\d\d, score -?\d\.\d\d\n){{3}}"),
     ('"/feedback"', r"mildroute\.feedback 12\n"),
@@ -73,7 +73,7 @@ def test_the_presets_and_the_share_of_lots_are_those_of_the_page() -> None:
     from mildroute.serving.file import read_settings
 
     policy = read_settings(ROOT / "examples" / "gateway" / "gateway.yaml").policy
-    assert dict(policy.presets) == {"thrifty": 100_000, "best": 0}
+    assert dict(policy.presets) == {"thrifty": {"quality": 0.6}, "best": 0}
     assert policy.explore == 0.1
 
 

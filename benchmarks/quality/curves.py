@@ -35,8 +35,9 @@ from mildroute.errors import UnreachableTargetError
 from mildroute.evaluation.fitting import fit_table
 from mildroute.routers.frontier import FrontierRouter
 from mildroute.routers.knn import KnnRouter
+from mildroute.routers.operating import OperatingPoint
 
-NAME, FOLDS, FIRST_SEED, WORKERS = "routerbench_subset", 5, 400, 2
+NAME, FOLDS, FIRST_SEED, WORKERS, HULL_POINTS = "routerbench_subset", 5, 420, 2, 40
 TARGETS = (0.9, 0.95, 0.97, 0.99)
 """Shares of the best single expert's score that the router is asked to keep."""
 
@@ -63,9 +64,9 @@ def run_cell(seed: int, fold: int, folder: Path) -> str:
     train, test = np.flatnonzero(place != fold), np.flatnonzero(place == fold)
     fitted = fit_table(table.take(train), seed=seed).router
     router, seen, unseen = fitted.router_, *(fitted.encoder_.transform(list(table.take(rows).inputs)) for rows in (train, test))
-    weights = np.asarray(router.curve_["weights"])  # those that an operating point is chosen from
+    weights = router.curve.weights
     found: dict[str, Any] = {"test": test, "weights": weights}
-    found["router"] = np.array([router.predict(unseen, price_weight=weight) for weight in weights], dtype=np.int8)
+    found["router"] = np.array([router.predict(unseen, point=point) for point in along_hull(router)], dtype=np.int8)
     found["knn"] = neighbours(table, train, seen, unseen, weights)
     found["knn minilm"] = neighbours(table, train, minilm[train], minilm[test], weights)
     for share in TARGETS:
@@ -74,6 +75,14 @@ def run_cell(seed: int, fold: int, folder: Path) -> str:
     np.savez_compressed(partial, **found)
     partial.rename(target)
     return f"seed {seed}, fold {fold}: {time.perf_counter() - start:.0f} s"
+
+
+def along_hull(router: FrontierRouter) -> list[OperatingPoint]:
+    """Points of the hull that is operated on, from the cheapest to the best, evenly in the logarithm of the bill."""
+    bills = 1000 * router.curve.dollars[router.curve.hull]
+    return [
+        router.for_budget(bill, confidence=0.5, queries=10**9) for bill in np.geomspace(1.001 * bills[0], 1.001 * bills[-1], HULL_POINTS)
+    ]
 
 
 def neighbours(table: CostTable, train: NDArray[np.intp], seen: Any, unseen: Any, weights: NDArray[np.float64]) -> NDArray[np.int8]:
@@ -88,7 +97,7 @@ def asked_for(router: FrontierRouter, vectors: Any, share: float) -> NDArray[np.
         point = router.for_quality(share)
     except UnreachableTargetError:
         return np.full(len(vectors), -1, dtype=np.int8)
-    return router.predict(vectors, price_weight=point.price_weight).astype(np.int8)
+    return router.predict(vectors, point=point).astype(np.int8)
 
 
 def run_all(seeds: range, count: int, folder: Path) -> None:

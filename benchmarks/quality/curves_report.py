@@ -83,7 +83,7 @@ def _taken(values: Matrix, choice: NDArray[Any]) -> Matrix:
 
 
 def curve_at(means: Means, name: str, bills: Matrix) -> Matrix:
-    """Score of a method at bills, shape (1 + resamples, len(bills)); between two price weights both are mixed.
+    """Score of a method at bills, shape (1 + resamples, len(bills)); between two points both are mixed, as a coin would.
 
     Each fold has a router of its own, so folds are averaged at equal bills, not at equal price weights.
     """
@@ -153,6 +153,7 @@ def figures(held: Held) -> Iterator[tuple[str, float, str]]:
 def points(held: Held, means: Means) -> Iterator[dict[str, Any]]:
     """Rows of the Parquet: points of each method, and bands and mixes along a grid of bills."""
     labels: dict[str, Sequence[Any]] = dict.fromkeys(CURVES, held.weights) | {"single": held.experts, "oracle": ("oracle",)}
+    labels["router"] = [f"point {place + 1} of the hull" for place in range(held.choices["router"].shape[1])]
     for series in means.score:
         for place, label in enumerate(labels.get(series, (series,))):
             bill, score = interval(means.bill[series][:, place]), interval(means.score[series][:, place])

@@ -43,7 +43,7 @@ def data() -> tuple[NDArray[np.float32], NDArray[np.float64], NDArray[np.float64
 def fitted(seed: int) -> tuple[FrontierRouter, NDArray[np.intp], NDArray[np.intp]]:
     X, errors, dollars, groups = data()
     train, test = split(len(X), seed)
-    router = FrontierRouter(router=MildRouter(random_state=seed))
+    router = FrontierRouter(random_state=seed)
     return router.fit(X[train], errors[train], prices=dollars[train], groups=groups[train]), train, test
 
 
@@ -57,7 +57,7 @@ def budget_met(seed: int) -> bool:
         point = router.for_budget(budget, confidence=CONFIDENCE, queries=len(test))
     except UnreachableTargetError:
         return False
-    choice = router.predict(X[test], price_weight=point.price_weight)
+    choice = router.predict(X[test], point=point)
     return bool(1000 * dollars[test, choice].mean() <= budget)
 
 

@@ -12,7 +12,7 @@ WORDS = ["the", "cat", "sat", "on", "a", "mat", "while", "seven", "old", "men", 
 
 
 def make_router(folder: Path, seed: int = 0, experts: tuple[str, ...] = ("small", "middle", "large"), *, priced: bool = False) -> Path:
-    """A router between three experts, fitted on a small table; a priced one takes price weights, and takes seconds to fit."""
+    """A router between three experts, fitted on a small table; a priced one takes targets, and takes seconds to fit."""
     import numpy as np
     import pandas as pd
 

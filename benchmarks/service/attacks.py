@@ -308,8 +308,14 @@ def weights(target: Target) -> Iterator[Attack]:
         "\u0661",
         "9" * 400,
     ):
-        head = f"x-mildroute-price-weight: {weight}\r\n".encode()
-        yield Attack(f"weight: {weight[:12]}", target.post(headers=head))
-        yield Attack(f"weight: {weight[:12]} in a route", target.post(b'{"input":"x"}', b"/v1/route", head))
+        for name in ("price-weight", "quality", "budget"):
+            head = f"x-mildroute-{name}: {weight}\r\n".encode()
+            yield Attack(f"{name}: {weight[:12]}", target.post(headers=head))
+            yield Attack(f"{name}: {weight[:12]} in a route", target.post(b'{"input":"x"}', b"/v1/route", head))
     for weight in ("1e400", "-1", "1e308", "true", '"5"', "[]", "9" * 400):
-        yield Attack(f"weight: {weight[:12]} as a field", target.post(b'{"input":"x","price_weight":%b}' % weight.encode(), b"/v1/route"))
+        for name in (b"price_weight", b"quality", b"budget", b"request_ids"):
+            body = b'{"inputs":["x"],"%b":%b}' % (name, weight.encode())
+            yield Attack(f"{name.decode()}: {weight[:12]} as a field", target.post(body, b"/v1/route"))
+    for size in (256, 257, 8000):
+        yield Attack(f"request id: {size} bytes", target.post(headers=b"x-request-id: %b\r\n" % (b"r" * size)))
+    yield Attack("request id: bytes that are no text", target.post(headers=b"x-request-id: \xff\xfe\r\n"))

@@ -17,6 +17,7 @@ _FIELDS = (
     *("model", "messages", "prompt", "input", "inputs", "stream", "tools", "functions", "tool_choice", "response_format", "text"),
     *("instructions", "user", "metadata", "conversation", "previous_response_id", "max_tokens", "max_completion_tokens"),
     *("max_output_tokens", "temperature", "n", "stop", "logprobs", "seed", "price_weight", "preset", "decision_id", "score", "detail"),
+    *("quality", "budget", "request_ids"),
     *("stream_options", "__proto__"),
 )
 _PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings", "/v1/route", "/v1/feedback")
@@ -30,7 +31,17 @@ _VALUES = st.recursive(_LEAVES, lambda inner: st.lists(inner, max_size=4) | st.d
 _DOCUMENTS = st.dictionaries(st.sampled_from(_FIELDS), _VALUES, max_size=7)
 _SOUND = {"model": "mildroute", "messages": [{"role": "user", "content": "PROMPT-MARK"}], "input": "x", "decision_id": "d", "score": 0.5}
 _HEADERS = (
-    *("x-mildroute-price-weight", "x-mildroute-preset", "content-type", "accept", "x-request-id", "traceparent", "tracestate"),
+    *(
+        "x-mildroute-price-weight",
+        "x-mildroute-quality",
+        "x-mildroute-budget",
+        "x-mildroute-preset",
+        "content-type",
+        "accept",
+        "x-request-id",
+        "traceparent",
+        "tracestate",
+    ),
     *("openai-beta", "expect", "te", "cookie", "range"),
 )
 _OURS = ("content-length", "connection", "host")

@@ -38,7 +38,7 @@ LIMIT = 15.0
 SETTINGS = f"""
 limits: {{head_seconds: {PATIENCE}, body_seconds: {PATIENCE}, body: 1000000, connections: 256}}
 failover: {{first_byte: 3.0, idle: 2.0, connect: 1.0, deadline: 8.0, drain: 3}}
-policy: {{presets: {{cheap: 100}}, routes: {{fast: 7}}}}
+policy: {{presets: {{cheap: 100, good: {{quality: 0.9}}}}, routes: {{fast: 7}}}}
 """
 ODD = "  'odd \"name%0d%0aX-Injected: 1 é': {{kind: openai, base_url: 'http://127.0.0.1:{port}/v1', model: a, api_key_env: EXPERT_KEY}}\n"
 MARKS = {"EXPERT_KEY": "sk-MARKEDupstream0123456789", "ADMIN_KEY": "MARKEDadmin0123456789"}
@@ -72,14 +72,14 @@ class Outcome:
     calls: int
 
 
-def besiege(folder: Path, amounts: Amounts, *, priced: bool = True) -> Outcome:
+def besiege(folder: Path, amounts: Amounts) -> Outcome:
     """All attacks, then a look at what is left."""
     canary = Canary()
     there = f"http://127.0.0.1:{canary.port}"
     proxies = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"), there)
     environment = {**MARKS, **proxies, "CANARY": str(canary.port)}
     try:
-        with house(folder, SETTINGS, environment=environment, priced=priced, further=ODD.format(port=1)) as ours:
+        with house(folder, SETTINGS, environment=environment, priced=True, further=ODD.format(port=1)) as ours:
             before, lines = ours.gateway.resources()["descriptors"], connections_to_experts(ours)
             judge, pulse = Judge(ours.port, secrets_of(ours), LIMIT), Pulse(ours.port)
             pulse.start()

@@ -195,7 +195,7 @@ def house(
         clients: Number of keys.
         environment: Of the gateway and the experts, besides.
         further: Lines of experts.yaml for further experts.
-        priced: Whether the router takes price weights.
+        priced: Whether the router takes price weights, qualities and budgets.
     """
     from artifacts import make_router
 

@@ -90,7 +90,12 @@ def draw(found: Stored, *, wide: bool) -> Any:
     low, high = found.of("router band", "score_low"), found.of("router band", "score_high")
     axes.fill_between(found.of("router band"), low, high, color=OURS, alpha=0.15, linewidth=0)
     axes.plot(
-        found.of("router band"), found.of("router band", "score"), color=OURS, linewidth=3.4, alpha=0.9, label="mildroute, with 95% band"
+        found.of("router band"),
+        found.of("router band", "score"),
+        color=OURS,
+        linewidth=3.4,
+        alpha=0.9,
+        label="mildroute: operating frontier, 95% band",
     )
     axes.plot(found.of("single"), found.of("single", "score"), "o", color=GREY, markersize=6, label="one model for everything")
     axes.plot(found.of("oracle"), found.of("oracle", "score"), "*", color=GOLD, markersize=15, label="oracle: best model each time")
@@ -162,7 +167,7 @@ def _beside_knn(found: Stored) -> str:
     return (
         f"Tuned kNN comes close: at {bills[0]:g} to {bills[-1]:g} dollars the router is {ahead:.1f} points ahead of the better of two "
         "kNN routers "
-        f"at most and {behind:.1f} behind, told apart at {apart or 'none'} of {len(gaps)} bills."
+        f"at most and {behind:.1f} behind, significantly different at {apart or 'none'} of {len(gaps)} bills."
     )
 
 

@@ -234,7 +234,7 @@ def _setting(name: str, field: Any, words: str, hint: Any) -> str:
 def _kind(name: str, hint: Any) -> str:
     """What the loader takes for it; it decides by the same names."""
     if "Mapping" in str(hint):
-        return "names, each with a price weight"
+        return "names, each with a target"
     if hint is bool:
         return "true or false"
     if "Path" in str(hint):

@@ -64,6 +64,7 @@ def tiny_small_resnet() -> str:
 
 def tiny_router(**settings: Any) -> DeepRouter:
     quick = {"epochs": 3, "learning_rate": 2e-3, "batch_size": 16, "max_tokens": 24, "threads": 1, "random_state": 0}
+    quick |= {"reward": "gap", "margins": "uniform"}
     return DeepRouter(**{"model": tiny_bert()} | quick | settings)
 
 

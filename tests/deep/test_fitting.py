@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
-from deep.networks import COSTS, TEXTS, tiny_router
+from deep.networks import COSTS, TEXTS, images, tiny_router, tiny_small_resnet
 from mildroute.core.rewards import rewards_of
 from mildroute.deep import fitting
 from mildroute.deep.config import DeferralConfig
@@ -37,6 +40,43 @@ def test_a_temperature_undoes_a_factor_of_the_scores() -> None:
     found = fit_temperature(5 * scores, np.eye(3)[winners], DeferralConfig((1.0, 1.0, 1.0)))
     assert found == pytest.approx(5, rel=0.1)
     assert fit_temperature(scores, np.zeros((4000, 3)), DeferralConfig((1.0, 1.0, 1.0))) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "data", "kind", "decays"),
+    [
+        # AdamW spares biases and norms.
+        ({}, (TEXTS[:40], COSTS[:40]), "AdamW", {0.0, 0.01}),
+        ({"optimizer": "adam", "weight_decay": 2e-3}, (TEXTS[:40], COSTS[:40]), "Adam", {2e-3}),
+        ({"model": tiny_small_resnet}, images(32), "Adam", {1e-3}),
+        ({"model": tiny_small_resnet, "optimizer": "adamw"}, images(32), "AdamW", {0.0, 0.01}),
+    ],
+)
+def test_a_router_is_trained_by_the_optimizer_that_was_asked_for_or_that_suits_it(
+    settings: dict[str, Any], data: tuple[Any, Any], kind: str, decays: set[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used: list[Any] = []
+
+    class Watched(DeferralTrainer):
+        def training_step(self, *args: Any, **rest: Any) -> Any:
+            used.append(self.optimizer.optimizer)
+            return super().training_step(*args, **rest)
+
+    monkeypatch.setattr(fitting, "DeferralTrainer", Watched)
+    # The folder is written when the test runs, not when it is collected.
+    tiny_router(epochs=1, **{name: value() if callable(value) else value for name, value in settings.items()}).fit(*data)
+    assert {type(each).__name__ for each in used} == {kind}
+    assert {group["weight_decay"] for group in used[0].param_groups} == decays
+
+
+def test_training_goes_on_while_the_loss_falls_though_no_choice_changes_yet() -> None:
+    patience, control = fitting._patience(), SimpleNamespace(should_training_stop=False)
+    looks = [(0.5, 1.0), (0.5, 0.9), (0.5, 0.8), (0.5, 0.7), (0.5, 0.75), (0.4, 0.75), (0.4, 0.7), (0.4, 0.7), (0.45, 0.8)]
+    stopped = []
+    for cost, loss in looks:
+        patience.on_evaluate(None, None, control, {"eval_deferral_loss": cost, "eval_loss": loss})
+        stopped.append(control.should_training_stop)
+    assert stopped == [False] * 8 + [True]
 
 
 def test_the_state_that_was_best_on_held_out_rows_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

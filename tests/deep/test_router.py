@@ -182,7 +182,10 @@ def test_parameters_are_cloned_and_nothing_is_fitted() -> None:
     ("settings", "message"),
     [
         ({"epochs": 0}, "epochs and learning_rate must be positive"),
+        ({"learning_rate": 0.0}, "epochs and learning_rate must be positive"),
         ({"validation": 1.0}, "validation must be a share"),
+        ({"optimizer": "sgd"}, "optimizer must be 'auto', 'adam' or 'adamw'"),
+        ({"weight_decay": -0.1}, "weight_decay at least 0"),
         ({"max_tokens": 65}, "between 3 and 64"),
         ({"model": "/no/such/folder"}, "a folder that exists"),
         ({"margins": "wide"}, "margins must be"),

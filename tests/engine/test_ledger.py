@@ -102,12 +102,24 @@ def test_end_to_end_figures_stand_beside_the_papers_and_those_on_frozen_vectors(
     network, linear = (next(line for line in TABLES[name].lines if line.row == "I svhn") for name in ("1a-e2e", "1a"))
     results = results_on(network, {"tdef": 0.5, "mild": 0.25}) | results_on(linear, {"tdef": 0.25}, seeds=3)
     section = ledger_of(results, seeds=3).split("## 1a-e2e: ")[1].split("\n## ")[0]
-    losses, _, _, beside = [line for line in section.splitlines() if line.startswith("| I svhn |")]
+    losses, _, _, default, beside = [line for line in section.splitlines() if line.startswith("| I svhn |")]
     assert losses.startswith(f"| I svhn | {printed_figures()['1a', 'I svhn', 'TDEF'].loss:.4f}")
     assert "| 0.5000 ± 0.0000 | 0.2500 ± 0.0000 (+) | - |" in losses
+    assert default == "| I svhn | - | - | - | - | - |"
     # Two seeds are in both; the network pays .25 more.
     assert beside.startswith("| I svhn | 0.2500 ± 0.0000; +0.2500 [")
     assert beside.endswith("| - | - | - | - | - |")
+
+
+def test_our_default_end_to_end_stands_beside_every_other_method() -> None:
+    network = TABLES["1a-e2e"].lines[0]
+    results = results_on(network, {"tdef": 0.5, "mild-tuned": 0.25, "mildroute": 0.25})
+    section = ledger_of(results, seeds=2).split("## 1a-e2e: ")[1].split("\n## ")[0].split("What mildroute adds")[1]
+    (line,) = [line for line in section.split("The linear router")[0].splitlines() if line.startswith(f"| {network.row} |")]
+    against_tdef, printed, decoded, tuned, consistent = line.removesuffix(" |").split(" | ")[1:]
+    assert against_tdef.startswith("-0.2500 [")
+    assert tuned.startswith("+0.0000 [")
+    assert printed == decoded == consistent == "-"
 
 
 def test_the_ledger_says_how_the_small_network_differs_from_the_papers() -> None:

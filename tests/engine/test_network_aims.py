@@ -11,6 +11,7 @@ import torch
 
 from mildroute.core.losses import cross_entropy, ldam_loss, tdef_loss, weighted_cross_entropy
 from mildroute.core.rewards import complement_rewards
+from mildroute.deep.selection import objectives_of
 from mildroute.deep.trainer import batch_loss
 from mildroute.engine.methods import METHODS
 from mildroute.engine.network_aims import NETWORK_METHODS, Aim, lesson_of, method_of_network
@@ -71,10 +72,18 @@ def test_theory_margins_are_those_of_printed_mild(offset: float) -> None:
     assert lesson_of(Aim("sum", "theory", offset), COSTS).deferral.margins == pytest.approx(printed + offset)
 
 
+@pytest.mark.parametrize("reward", ["gap", "complement", "sum"])
+def test_equal_margins_have_the_size_that_was_asked_for(reward: str) -> None:
+    assert lesson_of(Aim(reward, scale=5.0), COSTS).deferral.margins == (5.0, 5.0, 5.0)
+    assert lesson_of(Aim(reward), COSTS).deferral.margins == (1.0, 1.0, 1.0)
+
+
 def test_our_default_is_that_of_the_deep_router() -> None:
     from mildroute.deep.router import DeepRouter
 
     ours, router = NETWORK_METHODS["mildroute"], DeepRouter()
-    assert (ours.aim.reward, ours.decision) == (router.reward, router.decision)
-    assert (ours.aim.margins, router.margins) == ("equal", "uniform")
-    assert lesson_of(ours.aim, COSTS).deferral.margins == (1.0, 1.0, 1.0)
+    assert ours.selected
+    assert (router.reward, router.margins) == ("cv", "cv")
+    assert ours.decision == router.decision
+    assert (ours.aim.reward, ours.aim.scale) == objectives_of(COSTS)[0]
+    assert [name for name, method in NETWORK_METHODS.items() if method.selected] == ["mildroute"]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from engine.toys import network_cell, write_answers, write_images
 from mildroute.engine import inputs, network_choice, networks
-from mildroute.engine.cells import Data, Experts
+from mildroute.engine.cells import Costs, Data, Experts
 from mildroute.engine.folders import Folders
 from mildroute.engine.network_aims import NETWORK_METHODS, lesson_of
 from mildroute.engine.network_training import Material, Training
@@ -24,6 +24,8 @@ from mildroute.engine.run import run_cell, run_cells
 from mildroute.engine.store import Store
 from mildroute.errors import ArgumentError
 
+FEES = (0.3, 0.2, 0.1)
+
 
 @pytest.fixture
 def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folders:
@@ -33,21 +35,21 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folders:
 
 @pytest.fixture
 def made_up_scores(monkeypatch: pytest.MonkeyPatch) -> list[Training]:
-    """Scores that depend on the aim alone: with an offset the held-out rows get their best experts."""
+    """Scores that depend on the aim alone: with an offset, or with margins of 5, the held-out rows get their best experts."""
     asked: list[Training] = []
 
     def scores(training: Training, material: Material, _folders: Folders) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         asked.append(training)
         drawn = np.random.default_rng(1).normal(size=(len(material.test_inputs), 3))
         best = -10 * material.costs[material.held_out]
-        return (best if training.aim.offset == 5 else -best), drawn
+        return (best if 5 in (training.aim.offset, training.aim.scale) else -best), drawn
 
     monkeypatch.setattr(network_choice, "network_scores", scores)
     return asked
 
 
-def chosen(method: str, folders: Folders) -> tuple[Any, str]:
-    cell = network_cell(method)
+def chosen(method: str, folders: Folders, fees: tuple[float, ...] = ()) -> tuple[Any, str]:
+    cell = replace(network_cell(method), costs=Costs(fees))
     return network_choice.choose_by_network(cell, problem_of(cell, folders), folders)
 
 
@@ -72,10 +74,23 @@ def test_tuning_takes_the_offset_that_pays_least_on_held_out_rows(folders: Folde
     assert [training.aim.offset for training in made_up_scores] == [0, 5]
 
 
-def test_the_consistent_method_fits_a_temperature_and_our_default_needs_none(folders: Folders, made_up_scores: list[Training]) -> None:
+def test_the_consistent_method_fits_a_temperature(folders: Folders, made_up_scores: list[Training]) -> None:
     assert "temperature" in chosen("mild-consistent", folders)[1]
-    assert chosen("mildroute", folders)[1] == "resnet-small, 5 epochs"
-    assert [training.aim.reward for training in made_up_scores] == ["sum", "gap"]
+    assert [training.aim.reward for training in made_up_scores] == ["sum"]
+
+
+def test_our_default_takes_the_reward_and_margins_that_pay_least_on_held_out_rows(folders: Folders, made_up_scores: list[Training]) -> None:
+    # With fees no two rewards say the same.
+    choice, note = chosen("mildroute", folders, FEES)
+    assert note.startswith("resnet-small, 5 epochs; sum reward, margins of 5: of 3 objectives the lowest cost on 10 held-out rows, ")
+    assert [(training.aim.reward, training.aim.scale) for training in made_up_scores] == [("gap", 1), ("complement", 1), ("sum", 5)]
+    assert np.array_equal(choice, np.random.default_rng(1).normal(size=(30, 3)).argmax(axis=1))
+
+
+def test_our_default_has_tdef_and_its_network_among_its_objectives(folders: Folders, made_up_scores: list[Training]) -> None:
+    chosen("mildroute", folders, FEES)
+    chosen("tdef", folders, FEES)
+    assert made_up_scores[-1] in made_up_scores[:-1]
 
 
 @pytest.mark.parametrize("method", ["tdef", "mild-tuned", "mild-consistent", "mildroute", "weighted-ce", "ldam"])

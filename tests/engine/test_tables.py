@@ -53,6 +53,8 @@ def test_who_shares_a_network_runs_after_who_trains_it(name: str, profile: str) 
     order = [cell.method.name for cell in cells_of([name], profile=profile, seeds=2)]
     last = max(place for place, method in enumerate(order) if method == "mild")
     assert all(order.index(method) > last for method in ("mild-tuned", "mild-decoded", "mild-consistent"))
+    # TDEF's network is one of those that our default chooses from.
+    assert order.index("mildroute") > max(place for place, method in enumerate(order) if method == "tdef")
 
 
 def test_the_whole_small_profile_has_at_least_four_hundred_cells() -> None:

@@ -123,6 +123,12 @@ def test_a_wrong_folder_or_expert_is_refused_before_the_proxy_starts(artifact: P
         MildroutePlugin(artifact, models={"poems": "openai/x"})
     with pytest.raises(ArgumentError, match="knows no prices"):
         MildroutePlugin(artifact, price_weight=3.0)
+    with pytest.raises(ArgumentError, match="knows no prices, so it takes no quality"):
+        MildroutePlugin(artifact, quality=0.9)
+    with pytest.raises(ArgumentError, match=r"did you mean 0\.95\?"):
+        MildroutePlugin(artifact, quality=95)
+    with pytest.raises(ArgumentError, match="give one of price_weight, quality and budget, got quality and budget"):
+        MildroutePlugin(artifact, quality=0.9, budget=2.0)
 
 
 def remote(answer: httpx.Response | Exception, **settings: Any) -> MildroutePlugin:

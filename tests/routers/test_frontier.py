@@ -12,9 +12,12 @@ from sklearn.exceptions import NotFittedError
 
 from mildroute.errors import ArgumentError, MildrouteError, ShapeError, UnreachableTargetError
 from mildroute.routers.artifact import load_router, save
-from mildroute.routers.frontier import FrontierRouter
+from mildroute.routers.frontier import FoldVectors, FrontierRouter
 from mildroute.routers.mild import MildRouter
+from mildroute.routers.operating import OperatingPoint
+from mildroute.routers.order import largest
 from mildroute.routers.own_loss import LossRouter
+from mildroute.routers.path import fold_of_rows
 from mildroute.routers.regression import RegressionRouter
 from mildroute.routers.topics import TopicFeatures
 from routers.every_router import Array, problem
@@ -39,10 +42,11 @@ def fitted() -> FrontierRouter:
     return FrontierRouter(router=LINEAR, price_weights=GRID).fit(X, errors, prices=dollars)
 
 
-def on_new_rows(price_weight: float, router: FrontierRouter | None = None) -> tuple[float, float, Array]:
+def on_new_rows(at: float | OperatingPoint, router: FrontierRouter | None = None) -> tuple[float, float, Array]:
     """Error, dollars for 1,000 queries and shares of the experts on rows that no router has seen."""
     X, errors, dollars = market(20_000, seed=1)
-    choice = (router or fitted()).predict(X, price_weight)
+    given: dict[str, Any] = {"point": at} if isinstance(at, OperatingPoint) else {"price_weight": at}
+    choice = (router or fitted()).predict(X, **given)
     rows = np.arange(len(X))
     return float(errors[rows, choice].mean()), float(1000 * dollars[rows, choice].mean()), np.bincount(choice, minlength=3) / len(X)
 
@@ -127,7 +131,7 @@ def test_prices_of_experts_are_prices_of_every_row() -> None:
 def test_a_budget_is_kept_on_new_rows() -> None:
     for budget in (1.0, 3.0, 7.0, 20.0):
         point = fitted().for_budget(budget)
-        assert on_new_rows(point.price_weight)[1] <= budget
+        assert on_new_rows(point)[1] <= budget
         assert point.dollars_interval[1] <= budget * 1.05
     assert fitted().for_budget(20.0).score > fitted().for_budget(3.0).score > fitted().for_budget(1.0).score
 
@@ -135,20 +139,20 @@ def test_a_budget_is_kept_on_new_rows() -> None:
 def test_a_quality_is_reached_on_new_rows() -> None:
     best = 1 - market(20_000, seed=1)[1].mean(axis=0).min()
     for fraction in (0.6, 0.8, 0.95):
-        assert 1 - on_new_rows(fitted().for_quality(fraction).price_weight)[0] >= fraction * best
+        assert 1 - on_new_rows(fitted().for_quality(fraction))[0] >= fraction * best
     assert fitted().for_quality(0.6).dollars_per_1000 < fitted().for_quality(0.95).dollars_per_1000
 
 
 def test_a_share_is_kept_on_new_rows() -> None:
     for share in (0.1, 0.3, 0.6):
         point = fitted().for_share("expert_2", share)
-        assert on_new_rows(point.price_weight)[2][2] <= share
+        assert on_new_rows(point)[2][2] <= share
         assert point.shares[2] <= share
 
 
 def test_a_point_tells_the_truth_about_new_rows() -> None:
     point = fitted().for_budget(7.0)
-    error, dollars, shares = on_new_rows(point.price_weight)
+    error, dollars, shares = on_new_rows(point)
     assert 1 - error == pytest.approx(point.score, abs=0.05)
     assert dollars == pytest.approx(point.dollars_per_1000, rel=0.15)
     np.testing.assert_allclose(shares, point.shares, atol=0.08)
@@ -250,6 +254,94 @@ def test_a_network_is_fitted_along_the_grid_or_refused_by_its_name() -> None:
         assert router.predict(X).shape == (100,)
 
 
+def mixed() -> OperatingPoint:
+    point = fitted().for_budget(6.0)
+    assert point.is_mixed
+    return point
+
+
+def test_a_coin_decides_between_two_vertices_with_their_probabilities() -> None:
+    X, _, _ = market(20_000, seed=1)
+    (first, low), (second, high) = ((chance, largest(posterior)) for chance, posterior in fitted().vertex_posteriors(X, mixed()))
+    choice = fitted().predict(X, point=mixed())
+    assert ((choice == low) | (choice == high)).all()
+    differ = low != high
+    share = (choice == low)[differ].mean()
+    assert abs(share - first) < 4 * np.sqrt(first * second / differ.sum())
+
+
+def test_the_same_request_id_falls_the_same_way_in_any_batch() -> None:
+    X, _, _ = market(400, seed=1)
+    ids = [f"request-{number}" for number in range(400)]
+    choice = fitted().predict(X, point=mixed(), request_ids=ids)
+    order = np.random.default_rng(0).permutation(400)
+    np.testing.assert_array_equal(fitted().predict(X[order], point=mixed(), request_ids=[ids[row] for row in order]), choice[order])
+    np.testing.assert_array_equal(fitted().rank(X, point=mixed(), request_ids=ids)[:, 0], choice)
+    assert (fitted().predict(X, point=mixed(), request_ids=[f"other-{number}" for number in range(400)]) != choice).any()
+
+
+def test_an_operating_point_is_kept_stored_and_used_by_default(tmp_path: Path) -> None:
+    X, errors, dollars = market(300)
+    router = FrontierRouter(price_weights=GRID, random_state=3).fit(X, errors, prices=dollars)
+    point = router.for_budget(6.0)
+    assert router.operating_point is None
+    router.operate_at(point)
+    np.testing.assert_array_equal(router.predict(X), router.predict(X, point=point))
+    np.testing.assert_allclose(router.predict_proba(X), router.predict_proba(X, point=point))
+    np.testing.assert_allclose(router.predict_proba(X).sum(axis=1), 1)
+    loaded: Any = load_router(save(router, tmp_path / "router"))
+    assert loaded.operating_point == point
+    np.testing.assert_array_equal(loaded.predict(X), router.predict(X))
+    assert router.held_out_posterior().shape == errors.shape
+    with pytest.raises(ArgumentError, match="a price_weight or a point"):
+        router.predict(X, 3.0, point=point)
+    with pytest.raises(ShapeError, match="request_ids must be 300"):
+        router.predict(X, request_ids=["one"])
+
+
+def test_one_expert_for_everything_is_an_operating_point() -> None:
+    X, _, _ = market(100, seed=1)
+    point = fitted().alone("expert_1")
+    assert (fitted().predict(X, point=point) == 1).all()
+    assert point.shares == pytest.approx((0.0, 1.0, 0.0))
+    assert not point.uses_router
+    assert point.dollars_per_1000 == pytest.approx(2.0, rel=0.1)
+    assert sorted(fitted().rank(X, point=point)[0].tolist()) == [0, 1, 2]
+
+
+def test_folds_of_vectors_are_what_is_measured() -> None:
+    """Vectors of held-out rows that say nothing leave a router that is worth nothing on the frontier, however good it is on its rows."""
+    X, errors, dollars = market()
+    fold = fold_of_rows(len(X), 5, None)
+    blind = [FoldVectors(np.flatnonzero(fold == k), np.where((fold == k)[:, None], 0.0, X)) for k in range(5)]
+    good, bad = (FrontierRouter(price_weights=GRID).fit(X, errors, prices=dollars, folds=folds) for folds in (None, blind))
+    assert good.curve.gain[0] > 0.02 > bad.curve.gain[0]
+    with pytest.raises(ArgumentError, match="folds go without sample_weight"):
+        FrontierRouter(price_weights=GRID).fit(X, errors, np.ones(len(X)), prices=dollars, folds=blind)
+
+
+def test_a_thorough_fit_tries_the_surrogate_losses_and_says_what_it_took() -> None:
+    X, errors, dollars = market(200)
+    router = FrontierRouter(price_weights=(0, 20, 1000), thorough=True, random_state=0).fit(X, errors, prices=dollars)
+    assert "best of 2 methods" in router.choice_
+    assert "points of score above the best coin" in router.choice_
+
+
+def test_where_inputs_say_nothing_the_coin_is_served_and_it_is_said() -> None:
+    random = np.random.default_rng(0)
+    X, errors = random.normal(size=(300, 3)), (random.uniform(size=(300, 2)) < [0.2, 0.5]).astype(float)
+    router = FrontierRouter(price_weights=(0, 20, 1000), random_state=0).fit(X, errors, prices=[0.01, 0.001])
+    assert "nothing that was tried is better than a coin" in router.choice_
+    assert router.for_budget(5.0).dollars_per_1000 > 4.0
+
+
+def test_jobs_change_nothing() -> None:
+    X, errors, dollars = market(120)
+    one, two = (FrontierRouter(price_weights=(0, 20, 1000), n_jobs=jobs).fit(X, errors, prices=dollars) for jobs in (None, 2))
+    np.testing.assert_array_equal(one.curve.dollars, two.curve.dollars)
+    np.testing.assert_array_equal(one.predict_proba(X, 20), two.predict_proba(X, 20))
+
+
 def test_groups_reach_every_router() -> None:
     X, errors, dollars = market(100)
     template = MildRouter(features="groups", reward="gap", margins="uniform", folds=2)
@@ -275,7 +367,7 @@ def test_progress_is_told_from_nothing_to_all() -> None:
     told: list[tuple[int, int]] = []
     router = FrontierRouter(price_weights=(0, 1, 10))
     router.fit(X, costs, prices=np.array([0.1, 1.0]), progress=lambda done, steps, _word: told.append((done, steps)))
-    assert told == [(done, 6) for done in range(7)]
+    assert told == [(done, 7) for done in range(8)]
 
 
 def test_the_point_of_a_weight_is_measured_at_the_nearest_of_the_curve() -> None:
@@ -292,10 +384,11 @@ def test_any_router_keeps_its_budget_along_the_grid_and_comes_back(router: Any, 
     X, errors, dollars = market()
     frontier = FrontierRouter(router=router, price_weights=GRID).fit(X, errors, prices=dollars)
     point = frontier.for_budget(4.0)
-    error, bill, _ = on_new_rows(point.price_weight, frontier)
+    error, bill, _ = on_new_rows(point, frontier)
     assert bill < 4.2
     assert abs(error - (1 - point.score)) < 0.05
-    assert [type(each) for each in frontier.routers_] == [type(router)] * len(GRID)
+    # One regression serves every price weight; a router that knows no prices is fitted at each.
+    assert [type(each) for each in frontier.routers_] == [type(router)] * (1 if isinstance(router, RegressionRouter) else len(GRID))
     again: Any = load_router(save(frontier, tmp_path / "router"))
     np.testing.assert_array_equal(again.predict(X, 7.0), frontier.predict(X, 7.0))
     assert frontier.held_out_posterior(7.0).shape == errors.shape

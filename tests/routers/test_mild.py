@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from mildroute.errors import ArgumentError, MarginError, ShapeError
+from mildroute.routers import mild as mild_module
 from mildroute.routers.artifact import load_router, save
 from mildroute.routers.decode import log_posterior
 from mildroute.routers.design import design_of
 from mildroute.routers.mild import MildRouter
 from mildroute.routers.rewards import scaled_rewards
-from mildroute.routers.search import deferral_loss_of
+from mildroute.routers.search import _regressions, best_single, deferral_loss_of
 from mildroute.routers.single import BestSingleRouter
 from mildroute.routers.solver import solve_linear
 from mildroute.routers.surrogates import TdefRouter
@@ -61,13 +62,30 @@ def test_where_there_is_no_rule_it_is_the_best_single_expert() -> None:
 def test_what_was_tried_is_told() -> None:
     router = mild().fit(X, COSTS, groups=X[:, 0] > 0)
     tried = router.cv_results_
-    assert set(tried["view"]) == {"none", "groups", "topics", "raw", "both"}
-    assert set(tried["reward"]) == {"gap", "complement", "sum"}
+    assert set(tried["view"]) == {"none", "groups", "topics", "raw", "average"}
+    assert set(tried["reward"]) == {"gap", "complement", "sum", "regression"}
     assert len(set(tried["margins"])) > 1
     assert len({len(column) for column in tried.values()}) == 1
     place = [router.features_, router.reward_, router.penalty_]
     assert place in [list(row) for row in zip(tried["view"], tried["reward"], tried["penalty"], strict=True)]
     assert router.features_ in router.choice_
+
+
+@pytest.mark.parametrize("unit", [1.0, 1000.0, 1e-3])
+def test_cost_regression_is_served_as_it_was_measured_in_any_unit(unit: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Costs that are linear in the vector, with noise, where the surrogate losses are left out."""
+    monkeypatch.setattr(mild_module, "search", lambda problem: [best_single(problem), *_regressions(problem)])
+    random = np.random.default_rng(0)
+    vectors = random.normal(size=(400, 5))
+    costs = unit * (vectors @ random.normal(size=(5, 3)) + 0.1 * random.normal(size=(400, 3)))
+    router = MildRouter(random_state=0).fit(vectors[:300], costs[:300])
+    assert router.reward_ == "regression"
+    assert "cost regression" in router.choice_
+    regret = costs[300:][np.arange(100), router.predict(vectors[300:])] - costs[300:].min(axis=1)
+    assert regret.mean() < 0.05 * unit
+    held_out = router.held_out_posterior().argmax(axis=1)
+    assert (held_out == router.predict(vectors[:300])).mean() > 0.9
+    np.testing.assert_allclose(router.predict_proba(vectors).sum(axis=1), 1)
 
 
 def test_a_router_with_nothing_to_search_for_is_the_optimum_of_its_problem() -> None:

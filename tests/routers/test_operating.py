@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mildroute.errors import UnreachableTargetError
 from mildroute.routers.operating import Curve, curve_of
@@ -20,32 +22,94 @@ def steady() -> Curve:
 def test_means_are_those_of_what_was_chosen() -> None:
     errors, dollars = np.array([[0.0, 1.0], [1.0, 0.0]]), np.array([[1.0, 5.0], [2.0, 7.0]])
     curve = curve_of(np.array([0.0, 1.0]), np.array([[0, 1], [0, 0]]), errors, dollars)
-    np.testing.assert_array_equal(curve.errors, [0, 0.5])
-    np.testing.assert_array_equal(curve.dollars, [4, 1.5])
-    np.testing.assert_array_equal(curve.shares, [[0.5, 0.5], [1, 0]])
-    np.testing.assert_array_equal(curve.dollars_spread, [3, 0.5])
-    assert curve.best_error == 0.5
+    np.testing.assert_array_equal(curve.errors, [0, 0.5, 0.5, 0.5])
+    np.testing.assert_array_equal(curve.dollars, [4, 1.5, 1.5, 6])
+    np.testing.assert_array_equal(curve.shares, [[0.5, 0.5], [1, 0], [1, 0], [0, 1]])
+    np.testing.assert_array_equal(curve.dollars_spread, [3, 0.5, 0.5, 1])
+    np.testing.assert_array_equal(curve.singles, [2, 3])
+    assert (curve.best, curve.best_error) == (0, 0.5)
 
 
 def test_replicates_are_means_of_resampled_rows() -> None:
     random = np.random.default_rng(0)
     errors, dollars = random.uniform(size=(ROWS, 2)), random.uniform(size=(ROWS, 2))
     curve = curve_of(np.array([0.0]), random.integers(2, size=(1, ROWS)), errors, dollars)
-    assert curve.error_replicates.shape == curve.dollars_replicates.shape == (1000, 1)
-    assert curve.dollars_replicates.mean() == pytest.approx(curve.dollars[0], abs=0.005)
-    assert curve.dollars_replicates.std() == pytest.approx(curve.dollars_spread[0] / np.sqrt(ROWS), rel=0.1)
+    assert curve.error_replicates.shape == curve.dollars_replicates.shape == (1000, 3)
+    assert curve.dollars_replicates[:, 0].mean() == pytest.approx(curve.dollars[0], abs=0.005)
+    assert curve.dollars_replicates[:, 0].std() == pytest.approx(curve.dollars_spread[0] / np.sqrt(ROWS), rel=0.1)
     np.testing.assert_allclose(curve.share_replicates.sum(axis=2), 1)
 
 
-@pytest.mark.parametrize(("budget", "weight"), [(10.0, 0.0), (9.9, 10.0), (3.0, 10.0), (1.5, 100.0), (1e6, 0.0)])
-def test_a_budget_buys_the_lowest_error_that_it_pays_for(budget: float, weight: float) -> None:
-    assert steady().for_budget(budget + 1e-9, 0.95, 1000).price_weight == weight
+ENDLESS = 10**12
+"""Queries of a batch without luck."""
 
 
-@pytest.mark.parametrize(("fraction", "weight"), [(1.0, 0.0), (0.78, 0.0), (0.77, 10.0), (0.45, 10.0), (0.44, 100.0), (0.0, 100.0)])
-def test_a_quality_is_bought_as_cheaply_as_possible(fraction: float, weight: float) -> None:
-    """The best single expert scores 0.9, the others 0.7 and 0.4: fractions 0.778 and 0.444."""
-    assert steady().for_quality(fraction - 1e-9, 0.95, 1000).price_weight == weight
+@pytest.mark.parametrize("budget", [10.0, 9.9, 6.5, 3.0, 2.0, 1.5, 1e6])
+def test_a_budget_is_used_up_between_the_points(budget: float) -> None:
+    """Points at 10, 3 and 1 dollars with scores 0.9, 0.7 and 0.4; a coin may stand at every 64th between two of them."""
+    point = steady().for_budget(budget, 0.95, ENDLESS)
+    spent = min(budget, 10.0)
+    assert spent - 7 / 64 <= point.dollars_per_1000 <= spent + 1e-9
+    assert point.score == pytest.approx(np.interp(point.dollars_per_1000, [1, 3, 10], [0.4, 0.7, 0.9]))
+    assert sum(vertex.probability for vertex in point.vertices) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("fraction", [1.0, 0.9, 0.78, 0.77, 0.5, 0.45, 0.44, 0.0])
+def test_a_quality_is_not_overpaid(fraction: float) -> None:
+    """The best single expert scores 0.9; the cheapest point scores 0.4."""
+    point = steady().for_quality(fraction, 0.95, ENDLESS)
+    wanted = max(0.9 * fraction, 0.4)
+    assert wanted - 1e-9 <= point.score <= wanted + 0.3 / 64 + 1e-9
+    assert point.dollars_per_1000 == pytest.approx(np.interp(point.score, [0.4, 0.7, 0.9], [1, 3, 10]))
+    assert point.saved == pytest.approx(1 - point.dollars_per_1000 / 10)
+
+
+def test_single_experts_are_points_of_the_frontier() -> None:
+    """A router that always takes the worse of two equally expensive choices has no part in the frontier."""
+    errors, dollars = np.tile([0.0, 0.5, 1.0], (ROWS, 1)), np.tile([0.009, 0.001, 0.005], (ROWS, 1))
+    curve = curve_of(np.array([0.0]), np.full((1, ROWS), 2), errors, dollars)
+    assert curve.hull.tolist() == curve.coin_hull.tolist() == [2, 1]
+    point = curve.for_budget(5.0 + 1e-4, 0.95, ENDLESS)
+    assert [vertex.expert for vertex in point.vertices] == [1, 0]
+    assert not point.uses_router
+    assert point.score == pytest.approx(0.75)
+    assert point.shares == pytest.approx((0.5, 0.5, 0.0))
+
+
+def test_the_coin_has_its_part_in_the_luck_of_a_batch() -> None:
+    """Of 1,000 queries at 10 or 3 dollars per 1,000 with even chances, the mean deviates by 3.5 / sqrt(1,000)."""
+    point = steady().for_budget(6.5, 0.5, ENDLESS)
+    assert point.shares == pytest.approx((0.5, 0.5, 0.0))
+    tight = steady().for_budget(6.5, 0.95, 1000)
+    assert tight.dollars_per_1000 == pytest.approx(6.5 - 1.645 * 3.5 / np.sqrt(1000), abs=7 / 64 + 0.02)
+
+
+def test_a_hull_chosen_by_luck_is_corrected() -> None:
+    """Forty routers that toss coins are no better than the single experts, whatever the rows say."""
+    random = np.random.default_rng(0)
+    errors, dollars = (random.uniform(size=(300, 2)) < 0.3).astype(float), np.tile([0.01, 0.001], (300, 1))
+    choices = random.integers(2, size=(40, 300))
+    curve = curve_of(np.arange(40.0), choices, errors, dollars)
+    raw = np.interp(5.0e-3, curve.dollars[curve.hull], 1 - curve.errors[curve.hull])
+    coin = np.interp(5.0e-3, curve.dollars[curve.coin_hull], 1 - curve.errors[curve.coin_hull])
+    assert raw > coin + 0.02
+    bills, optimism = curve.optimism
+    assert raw - np.interp(5.0e-3, bills, optimism) < raw - 0.02
+    assert curve.gain[0] < 2 * curve.gain[1]
+
+
+@given(st.integers(0, 10_000), st.floats(0.5, 1.0))
+@settings(max_examples=40, deadline=None)
+def test_no_target_is_worse_than_the_coin(seed: int, fraction: float) -> None:
+    random = np.random.default_rng(seed)
+    experts, rows = int(random.integers(2, 5)), int(random.integers(30, 200))
+    errors = (random.uniform(size=(rows, experts)) < random.uniform(0.05, 0.9, size=experts)).astype(float)
+    dollars = np.tile(random.uniform(0.0005, 0.02, size=experts), (rows, 1))
+    choices = random.integers(experts, size=(6, rows))
+    curve, coin = (curve_of(np.arange(len(c), dtype=float), c, errors, dollars) for c in (choices, np.empty((0, rows), dtype=int)))
+    assert curve.for_quality(fraction, 0.9, 1000).dollars_per_1000 <= coin.for_quality(fraction, 0.9, 1000).dollars_per_1000 + 1e-9
+    budget = float(1000 * random.uniform(dollars.min() * 1.2, dollars.max() * 1.2))
+    assert curve.for_budget(budget, 0.9, 1000).score >= coin.for_budget(budget, 0.9, 1000).score - 1e-9
 
 
 def noisy(rows: int = 300) -> tuple[np.ndarray, np.ndarray]:
@@ -135,7 +199,7 @@ def test_a_batch_of_few_queries_needs_a_larger_budget() -> None:
 
 
 def test_a_budget_below_the_cheapest_point_is_refused_with_what_it_needs() -> None:
-    with pytest.raises(UnreachableTargetError, match=r"below 0.5 dollars with confidence 0.95.*price weight 100\) may need 1;"):
+    with pytest.raises(UnreachableTargetError, match=r"below 0.5 dollars with confidence 0.95.*cheapest one may need 1;"):
         steady().for_budget(0.5, 0.95, 1000)
 
 
@@ -147,5 +211,6 @@ def test_a_quality_above_the_best_point_is_refused_with_what_can_be_had() -> Non
 def test_a_share_below_the_lowest_is_refused_with_the_lowest() -> None:
     random = np.random.default_rng(0)
     curve = curve_of(np.array([0.0]), (random.uniform(size=(1, ROWS)) < 0.5).astype(int), np.zeros((ROWS, 2)), np.zeros((ROWS, 2)))
-    with pytest.raises(UnreachableTargetError, match=r"at most 0.1 of the queries .* with confidence 0.95: the lowest share is 0.5"):
-        curve.for_share(1, 0.1, 0.95, 1000)
+    assert curve.for_share(1, 0.1, 0.95, 1000).shares[1] <= 0.1  # the other expert alone
+    with pytest.raises(UnreachableTargetError, match=r"at most -0.1 of the queries .* with confidence 0.95: the lowest share is 0;"):
+        curve.for_share(1, -0.1, 0.95, 1000)

@@ -9,7 +9,7 @@ import pytest
 
 from mildroute.routers.candidates import Candidate
 from mildroute.routers.rewards import MarginRule, margins_by, scaled_rewards
-from mildroute.routers.search import Problem, best_single, constant_scores, margin_specs, search
+from mildroute.routers.search import REGRESSION, Problem, best_single, constant_scores, margin_specs, search
 from routers.every_router import problem
 
 X, COSTS = problem(3)
@@ -127,12 +127,21 @@ def test_the_best_single_expert_and_tdef_are_always_tried() -> None:
     )
 
 
-def test_every_view_is_tried_along_the_path() -> None:
-    found = search(small_problem(views={"raw": X, "topics": X[:, :2]}))
+def test_without_a_choice_of_rewards_every_view_is_tried_along_the_path() -> None:
+    found = search(small_problem(views={"raw": X, "topics": X[:, :2]}, rewards=("gap",)))
     for view in ("raw", "topics"):
         penalties = tried(found, view=view, reward="gap", margins="uniform")
         assert penalties == list(PATH[: len(penalties)])
         assert len(penalties) > 1
+
+
+def test_cost_regression_tells_which_view_is_worth_the_surrogate_losses() -> None:
+    found = search(small_problem(views={"raw": X, "topics": np.random.default_rng(5).normal(size=(80, 2))}))
+    regressions = {one.view: one.paid.mean() for one in found if one.reward == REGRESSION}
+    assert set(regressions) == {"raw", "topics", "average"}
+    assert regressions["raw"] < regressions["topics"]
+    assert len(tried(found, view="raw", reward="gap", margins="uniform")) > 1
+    assert tried(found, view="topics", reward="gap") == []
 
 
 def test_other_rewards_and_margins_are_tried_on_the_best_view_near_its_best_penalty() -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from mildroute.errors import ArgumentError, ArtifactError
+from mildroute.evaluation.fitting import Target
 from mildroute.experts.file import ExpertFile
 from mildroute.experts.spec import ExpertSpec
+from mildroute.routers.operating import OperatingPoint
 from mildroute.serving.opinion import Opinion
 from mildroute.serving.record import Record
 
@@ -22,26 +24,32 @@ class FakeBrain:
         self._rank, self._knows_prices = rank, knows_prices
         self.is_late, self.seconds = False, 0.0
         self.weights: list[float | None] = []
+        self.targets: list[Target | None] = []
+        self.request_ids: list[str] = []
 
-    async def opinion(self, text: str, price_weight: float | None) -> Opinion | None:
+    async def point(self, target: Target | None) -> OperatingPoint | None:
+        self.targets.append(target)
+        if target is not None and not self._knows_prices:
+            raise ArgumentError("this router knows no prices.")
+        return None if target is None else OperatingPoint.at_weight(target.value, len(self.experts))
+
+    async def opinion(self, text: str, point: OperatingPoint | None, request_id: str) -> Opinion | None:
         if self.seconds:
             await asyncio.sleep(self.seconds)
-        return None if self.is_late else self._opinion(text, price_weight)
+        return None if self.is_late else self._opinion(text, point, request_id)
 
-    async def opinions(self, texts: Sequence[str], price_weight: float | None) -> list[Opinion]:
-        return [self._opinion(text, price_weight) for text in texts]
+    async def opinions(self, texts: Sequence[str], point: OperatingPoint | None, request_ids: Sequence[str]) -> list[Opinion]:
+        return [self._opinion(text, point, request_id) for text, request_id in zip(texts, request_ids, strict=True)]
 
-    def check_price_weight(self, price_weight: float | None) -> None:
-        if price_weight is not None and not self._knows_prices:
-            raise ArgumentError("this router knows no prices.")
-
-    def _opinion(self, text: str, price_weight: float | None) -> Opinion:
+    def _opinion(self, text: str, point: OperatingPoint | None, request_id: str) -> Opinion:
+        price_weight = None if point is None else point.price_weight
         self.weights.append(price_weight)
+        self.request_ids.append(request_id)
         order = list(self.experts if self._rank is None else self._rank(text))
         whole = sum(range(1, len(order) + 1))
         posterior = tuple((len(order) - order.index(name)) / whole for name in self.experts)
         scores, dollars = tuple(0.5 for _ in order), tuple(0.25 for _ in order)
-        return Opinion(self.experts, posterior, price_weight, scores, dollars, router=self.digest)
+        return Opinion(self.experts, posterior, price_weight, scores, dollars, router=self.digest, point=point)
 
 
 class FakeHolder:

@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 import httpx
 import pytest
 
+from mildroute.evaluation.fitting import Target
 from mildroute.serving.app import create_app
 from mildroute.serving.parts import Parts
 from mildroute.serving.settings import FailoverRules, Limits, LogRules, PolicyRules, Settings
@@ -102,6 +103,12 @@ def test_the_price_weight_comes_from_a_header_a_preset_or_the_route(expert: Host
         gateway.chat(headers={"x-mildroute-preset": "cheap", "x-mildroute-price-weight": "1"})
         assert gateway.brain.weights[-1] == 1.0
         assert len(gateway.records(6)) == 6
+        gateway.chat(headers={"x-mildroute-quality": "0.9"})
+        gateway.chat(headers={"x-mildroute-budget": "2", "x-request-id": "req-1"})
+        assert gateway.brain.targets[-2:] == [Target("quality", 0.9), Target("budget", 2.0)]
+        assert gateway.brain.request_ids[-2:] == ["Hi", "req-1"]
+        assert [(record.target, record.request_id) for record in gateway.records(8)[-2:]] == [("quality 0.9", ""), ("budget 2", "req-1")]
+        assert gateway.chat(headers={"x-mildroute-budget": "2", "x-mildroute-quality": "0.9"}).status_code == 400
 
 
 def test_a_router_that_knows_no_prices_refuses_a_price_weight(expert: HostileServer) -> None:
@@ -337,7 +344,7 @@ uvicorn.run(app, port=0, log_level="info", access_log=False)
 def test_a_process_that_is_told_to_stop_ends_its_requests_first() -> None:
     with HostileServer([says("4", delay=0.3)]) as slow:
         root = Path(__file__).parents[2]
-        environment = {**os.environ, "PYTHONPATH": str(root)}
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), str(root / "src")])}
         with subprocess.Popen([sys.executable, "-c", SERVER, slow.url], stderr=subprocess.PIPE, text=True, env=environment) as process:
             assert process.stderr is not None
             line = next(line for line in process.stderr if "running on" in line)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,12 +14,13 @@ import pytest
 from mildroute.costs.table import CostTable
 from mildroute.encoders.text_router import TextRouter
 from mildroute.errors import ArgumentError, ArtifactError
-from mildroute.evaluation.fitting import fit_table
+from mildroute.evaluation.fitting import Target, fit_table
 from mildroute.routers.artifact import load_router, save
 from mildroute.routers.mild import MildRouter
 from mildroute.serving.brain import Brain
 from mildroute.serving.holder import Holder
 from mildroute.serving.settings import EncoderRules
+from mildroute.serving.targets import target_named
 
 pytestmark = pytest.mark.anyio
 
@@ -53,15 +55,18 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def test_an_opinion_is_that_of_the_stored_router(folder: Path) -> None:
     brain, router = Brain.load(folder, RULES), load_router(folder)
     for weight in (None, 0.0, 3.0, 1e9):
-        opinion = await brain.opinion("add 3 and 9", weight)
+        point = await brain.point(None if weight is None else Target("price weight", weight))
+        opinion = await brain.opinion("add 3 and 9", point, "id")
         assert opinion is not None
+        assert point is not None
+        assert weight in (None, opinion.price_weight)
         np.testing.assert_allclose(opinion.posterior, router.predict_proba(["add 3 and 9"], price_weight=weight)[0], rtol=1e-12)  # type: ignore[call-arg]
     brain.close()
 
 
 async def test_an_opinion_tells_scores_dollars_and_digest(folder: Path) -> None:
     brain = Brain.load(folder, RULES)
-    opinion = await brain.opinion("add 3 and 9", None)
+    opinion = await brain.opinion("add 3 and 9", await brain.point(None), "id")
     assert opinion is not None
     assert opinion.scores is not None
     assert opinion.dollars is not None
@@ -74,8 +79,9 @@ async def test_an_opinion_tells_scores_dollars_and_digest(folder: Path) -> None:
 
 async def test_many_at_once_and_one_by_one_are_the_same(folder: Path) -> None:
     brain = Brain.load(folder, RULES)
-    together = await brain.opinions(TEXTS[:5], 2.0)
-    alone = [await brain.opinion(text, 2.0) for text in TEXTS[:5]]
+    point = await brain.point(Target("price weight", 2.0))
+    together = await brain.opinions(TEXTS[:5], point, TEXTS[:5])
+    alone = [await brain.opinion(text, point, text) for text in TEXTS[:5]]
     for one, other in zip(together, alone, strict=True):
         assert other is not None
         np.testing.assert_allclose(one.posterior, other.posterior, rtol=1e-5)
@@ -84,18 +90,18 @@ async def test_many_at_once_and_one_by_one_are_the_same(folder: Path) -> None:
 
 async def test_a_router_without_prices_takes_no_price_weight(other: Path) -> None:
     brain = Brain.load(other, RULES)
-    brain.check_price_weight(None)
-    with pytest.raises(ArgumentError, match="knows no prices"):
-        brain.check_price_weight(1.0)
+    assert await brain.point(None) is None
+    for kind in ("price weight", "quality", "budget"):
+        with pytest.raises(ArgumentError, match=f"knows no prices, so it takes no {kind}"):
+            await brain.point(Target(kind, 1.0))
     brain.close()
 
 
-@pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf")])
-def test_price_weights_are_checked(folder: Path, weight: float) -> None:
-    brain = Brain.load(folder, RULES)
-    with pytest.raises(ArgumentError, match="finite and not negative"):
-        brain.check_price_weight(weight)
-    brain.close()
+@pytest.mark.parametrize("name", ["price_weight", "quality", "budget"])
+@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf"), True, None, "much", "9" * 400])
+def test_targets_are_checked(name: str, value: Any) -> None:
+    with pytest.raises(ArgumentError, match=f"{name} must be a finite number that is not negative, got"):
+        target_named(name, value)
 
 
 def test_a_router_over_vectors_is_refused(tmp_path: Path) -> None:
@@ -119,7 +125,7 @@ async def test_a_good_artifact_replaces_the_old_one_and_requests_keep_theirs(fol
     digest = await holder.reload(other)
     assert holder.brain.digest == digest != first.digest
     assert heard == [first.digest, digest]
-    assert (await first.opinion("add 1 and 1", None)) is not None
+    assert (await first.opinion("add 1 and 1", first.own, "")) is not None
     holder.close()
 
 

@@ -81,10 +81,10 @@ def posteriors(rng: np.random.Generator, decisions: int, lift: float = 0.0) -> l
     return [(float(top), 1 - float(top)) if first else (1 - float(top), float(top)) for top, first in zip(tops, firsts, strict=True)]
 
 
-def reference_of(opinions: list[tuple[float, float]], price_weight: float | None = None) -> Reference:
+def reference_of(opinions: list[tuple[float, float]], point: float | None = None) -> Reference:
     rows = np.array(opinions)
     histogram = np.histogram(rows.max(axis=1), bins=20, range=(0.0, 1.0))[0]
-    return Reference(np.bincount(rows.argmax(axis=1)) / len(rows), histogram, len(rows), price_weight)
+    return Reference(np.bincount(rows.argmax(axis=1)) / len(rows), histogram, len(rows), point)
 
 
 def test_scores_that_fall_are_seen_though_the_shares_stay() -> None:
@@ -117,8 +117,8 @@ def test_without_a_reference_the_first_decisions_are_it() -> None:
     assert drift.report().shares.reading == "shifted"
 
 
-def test_decisions_at_another_price_weight_are_left_out() -> None:
-    drift = Drift(["a", "b"], Reference((0.5, 0.5), (0, 1), rows=100, price_weight=5.0))
+def test_decisions_at_another_operating_point_are_left_out() -> None:
+    drift = Drift(["a", "b"], Reference((0.5, 0.5), (0, 1), rows=100, point=5.0))
     for _ in range(100):
         drift.add((0.9, 0.1), 7.0)
     assert drift.report().shares.decisions == 0
@@ -146,3 +146,16 @@ def test_a_reference_of_other_experts_and_a_window_of_nothing_are_refused() -> N
         Drift(["a", "b"], Reference((1, 1, 1), (1, 1)))
     with pytest.raises(ArgumentError, match="window"):
         Drift(["a", "b"], window=7)
+
+
+def test_shares_count_whom_the_coin_chose() -> None:
+    rng = np.random.default_rng(3)
+    drift = Drift(["a", "b"], Reference((0.3, 0.7), (0, 1), rows=2000, point="between"))
+    for chosen in rng.random(2000) < 0.7:
+        drift.add((0.6, 0.4), "between", int(chosen))
+        drift.add((0.6, 0.4), "elsewhere", 0)
+    found = drift.report()
+    assert (found.shares.decisions, found.shares.reading) == (2000, "steady")
+    for _ in range(2000):
+        drift.add((0.6, 0.4), "between")
+    assert drift.report().shares.reading == "shifted"

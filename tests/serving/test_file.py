@@ -51,7 +51,7 @@ def test_presets_and_routes_are_price_weights_by_name(tmp_path: Path) -> None:
         ("log:\n  keep_text: 1\n", "gateway.yaml:2: 'keep_text': it must be true or false, got 1"),
         ("failover:\n  deadline: .nan\n", "gateway.yaml:2: 'deadline': it must be a number, got nan"),
         ("policy: 3\n", "gateway.yaml:1: 'policy' must be a mapping"),
-        ("policy:\n  presets: [1]\n", "gateway.yaml:2: 'presets': it must be a mapping from names to price weights"),
+        ("policy:\n  presets: [1]\n", "gateway.yaml:2: 'presets': it must be a mapping from names to targets"),
         ("admin_key_env: sk-1234abcd\n", "gateway.yaml:1: 'admin_key_env': a key is named by an environment variable"),
     ],
 )

@@ -36,7 +36,7 @@ def test_hostile_requests_of_every_kind_find_no_500_no_hang_and_no_secret(tmp_pa
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     import hostile
 
-    found = hostile.besiege(tmp_path, hostile.Amounts(1, 3, 0, 30, 20, 20, 1), priced=False)
+    found = hostile.besiege(tmp_path, hostile.Amounts(1, 3, 0, 30, 20, 20, 1))
     assert [row for row in hostile.rows_of(found, 250) if not row.ok] == []
 
 

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mildroute.routers.operating import OperatingPoint, Vertex
 from mildroute.serving.asked import Asked
 from mildroute.serving.decision import REASONS, Decision
 from mildroute.serving.opinion import Opinion
@@ -274,3 +276,96 @@ def test_the_first_is_the_first_as_often_as_its_propensity_says(
     for name, propensity in decisions[0].propensities.items():
         # a grid of draws misses each of the at most six borders by one at most
         assert firsts[name] / draws == pytest.approx(propensity, abs=2 / draws)
+
+
+def between(*, coin: float, chance: float = 0.75, is_far: bool = False) -> Opinion:
+    """Three of four requests go by the order b, c, a; the others by a, b, c."""
+    vertices = ((chance, ("b", "c", "a")), (1 - chance, ("a", "b", "c")))
+    return Opinion(("a", "b", "c"), (0.35, 0.4, 0.25), vertices=vertices, coin=coin, is_far=is_far, default="c")
+
+
+def test_the_coin_decides_between_two_vertices_and_each_lends_its_probability() -> None:
+    low, high = decided(between(coin=0.7499)), decided(between(coin=0.75))
+    assert (low.order, low.reason) == (("b", "c", "a"), "split")
+    assert (high.order, high.reason) == (("a", "b", "c"), "split")
+    assert low.propensities == high.propensities == {"a": 0.25, "b": 0.75, "c": 0.0}
+
+
+def test_a_vertex_lends_its_probability_to_the_first_who_can_answer() -> None:
+    without_b = UP | {"b": DOWN}
+    assert decided(between(coin=0.1), standings=without_b).order == ("c", "a", "b")
+    decision = decided(between(coin=0.9), standings=without_b)
+    assert (decision.order, decision.reason) == (("a", "c", "b"), "split")
+    assert decision.propensities == {"a": 0.25, "b": 0.0, "c": 0.75}
+
+
+def test_where_both_vertices_come_to_the_same_expert_nothing_was_split() -> None:
+    without_a = UP | {"a": BUSY}
+    low, high = decided(between(coin=0.1), standings=without_a), decided(between(coin=0.9), standings=without_a)
+    assert (low.expert, low.reason, high.expert, high.reason) == ("b", "router", "b", "next")
+    assert low.propensities == high.propensities == {"a": 0.0, "b": 1.0, "c": 0.0}
+    thirds = Opinion(("a", "b"), (0.4, 0.6), vertices=((1 / 3, ("b", "a")), (1 - 1 / 3, ("b", "a"))), coin=0.9)
+    assert decided(thirds, standings={"a": UP["a"], "b": UP["b"]}).propensities["b"] == 1.0
+
+
+def test_if_all_are_down_the_coin_says_who_is_tried_first_and_its_chances_are_known() -> None:
+    decision = decided(between(coin=0.9), standings=dict.fromkeys("abc", DOWN))
+    assert (decision.order, decision.reason) == (("a", "b", "c"), "next")
+    assert decision.propensities == {"a": 0.25, "b": 0.75, "c": 0.0}
+
+
+def test_lots_and_the_coin_add_up() -> None:
+    for chance, expert, reason in ((0.0, "b", "explored"), (0.29, "a", "explored"), (0.3, "b", "split")):
+        decision = decided(between(coin=0.1), explore=0.3, chance=chance)
+        assert (decision.expert, decision.reason) == (expert, reason)
+        assert decision.propensities == pytest.approx({"a": 0.1 + 0.7 * 0.25, "b": 0.1 + 0.7 * 0.75, "c": 0.1})
+
+
+def test_a_conversation_is_kept_at_each_vertex_by_itself() -> None:
+    # the mean posterior: b is better than c by 0.15, a by 0.10
+    for coin in (0.1, 0.9):
+        kept = decided(between(coin=coin), held="c", leave_gain=0.2)
+        assert (kept.expert, kept.reason, kept.propensities) == ("c", "kept", {"a": 0.0, "b": 0.0, "c": 1.0})
+    left, stayed = (decided(between(coin=coin), held="c", leave_gain=0.12) for coin in (0.1, 0.9))
+    assert (left.expert, left.reason, stayed.expert, stayed.reason) == ("b", "split", "c", "kept")
+    assert left.propensities == stayed.propensities == {"a": 0.0, "b": 0.75, "c": 0.25}
+
+
+def test_a_far_input_has_no_coin_unless_the_default_cannot_answer() -> None:
+    far = decided(between(coin=0.9, is_far=True), default="c")
+    assert (far.order, far.reason, far.propensities) == (("c", "a", "b"), "far", {"a": 0.0, "b": 0.0, "c": 1.0})
+    without = decided(between(coin=0.9, is_far=True), default="c", standings=UP | {"c": DOWN})
+    assert (without.expert, without.reason, without.propensities) == ("a", "next", {"a": 0.25, "b": 0.75, "c": 0.0})
+
+
+def test_an_operating_point_of_one_expert_says_so() -> None:
+    point = replace(OperatingPoint.at_weight(1.0, 3), vertices=(Vertex(1.0, 1, 1.0),))
+    alone = replace(OPINION, point=point)
+    assert decided(alone).reason == "single"
+    assert decided(alone, standings=UP | {"b": DOWN}).reason == "next"
+    assert decided(replace(OPINION, point=OperatingPoint.at_weight(1.0, 3))).reason == "router"
+
+
+@given(REQUESTS, STANDINGS, RULES, SOMEBODY, st.none() | SOMEBODY, st.permutations(NAMES), st.permutations(NAMES), st.booleans())
+def test_over_all_coins_and_lots_the_first_is_the_first_as_often_as_its_propensity_says(
+    request: Asked,
+    standings: dict[str, Standing],
+    rules: PolicyRules,
+    default: str,
+    held: str | None,
+    one: list[str],
+    other: list[str],
+    is_far: bool,
+) -> None:
+    vertices = ((0.625, tuple(one)), (0.375, tuple(other)))
+    posterior = (0.3, 0.3, 0.2, 0.1, 0.1)
+    firsts: Counter[str | None] = Counter()
+    coins, draws = 8, 60
+    for coin in range(coins):
+        opinion = Opinion(tuple(NAMES), posterior, is_far=is_far, vertices=vertices, coin=coin / coins)
+        for at in range(draws):
+            decision = decide(opinion, request, standings, rules, default, held, lambda at=at: (at + 0.5) / draws)
+            firsts[decision.expert] += 1
+    for name, propensity in decision.propensities.items():
+        assert firsts[name] / (coins * draws) == pytest.approx(propensity, abs=2 / draws)
+    assert sum(decision.propensities.values()) == pytest.approx(1.0 if decision.order else 0.0)

@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from mildroute.errors import ArgumentError
+from mildroute.evaluation.fitting import Target
 from mildroute.serving.route_client import RouteClient
 
 
@@ -20,7 +21,7 @@ def test_the_question_goes_to_the_route_endpoint_with_the_key(monkeypatch: pytes
         return httpx.Response(200, json={"expert": "large", "order": ["large", "small"]})
 
     client = RouteClient("http://gateway:8000/v1/", key_env="GATEWAY_KEY", transport=httpx.MockTransport(respond))
-    assert asyncio.run(client.ranking("Prove it.", 5.0)) == ("large", "small")
+    assert asyncio.run(client.ranking("Prove it.", Target("price weight", 5.0))) == ("large", "small")
     assert str(seen[0].url) == "http://gateway:8000/v1/route"
     assert json.loads(seen[0].content) == {"input": "Prove it.", "price_weight": 5.0}
     assert seen[0].headers["authorization"] == "Bearer mr-1234"

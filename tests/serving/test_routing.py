@@ -41,14 +41,16 @@ def test_a_decision_tells_all_that_is_known(gateway: Running) -> None:
         "decision_id": record.decision_id,
         "expert": "small",
         "reason": "router",
+        "probabilities": {"small": 1.0, "large": 0.0, "crowd": 0.0},
         "ranking": [
-            {"expert": "small", "probability": pytest.approx(3 / 6), "score": 0.5, "dollars": 0.25},
-            {"expert": "large", "probability": pytest.approx(2 / 6), "score": 0.5, "dollars": 0.25},
-            {"expert": "crowd", "probability": pytest.approx(1 / 6), "score": 0.5, "dollars": 0.25},
+            {"expert": "small", "posterior": pytest.approx(3 / 6), "score": 0.5, "dollars": 0.25},
+            {"expert": "large", "posterior": pytest.approx(2 / 6), "score": 0.5, "dollars": 0.25},
+            {"expert": "crowd", "posterior": pytest.approx(1 / 6), "score": 0.5, "dollars": 0.25},
         ],
         "order": ["small", "large", "crowd"],
         "excluded": {},
         "price_weight": None,
+        "operating_point": None,
         "router": "fake",
     }
     assert (record.path, record.status, record.attempts, record.answered, record.dollars) == ("route", 200, 0, "", 0.0)

@@ -122,8 +122,8 @@ def test_no_flood_of_labels_grows_the_page_without_bound() -> None:
 
 def test_agreement_with_the_shadow_is_about_the_routers_alone() -> None:
     telemetry = Telemetry()
-    telemetry.answered(replace(RECORD, shadow="small", chosen="large", reason="kept"))
-    telemetry.answered(replace(RECORD, shadow="large"))
+    telemetry.answered(replace(RECORD, shadow="small", first_choice="small", chosen="large", reason="kept"))
+    telemetry.answered(replace(RECORD, shadow="large", first_choice="small"))
     telemetry.answered(RECORD)
     assert value(telemetry, "shadow_decisions_total", agrees="yes") == 1
     assert value(telemetry, "shadow_decisions_total", agrees="no") == 1

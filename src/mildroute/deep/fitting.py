@@ -18,10 +18,12 @@ from mildroute.deep.reading import CostRows, TextReader
 from mildroute.deep.trainer import DeferralTrainer
 from mildroute.routers.base import Matrix
 
-__all__ = ["Plan", "Rows", "comparable_costs", "fine_tune", "held_out_rows"]
+__all__ = ["Plan", "Rows", "comparable_costs", "fine_tune", "held_out_rows", "scores_of_rows"]
 
 _LOOKS, _PATIENCE, _WARM_UP = 2, 3, 0.06
-"""Looks at the held-out rows an epoch; looks without a gain after which training ends; share of the steps that warm up."""
+"""Looks at the held-out rows an epoch; looks without a gain in cost or loss after which training ends; share of the steps that warm up."""
+_SCORED = 256
+"""Rows that are scored at once."""
 _FEWEST = 10
 """Held-out rows below which the last state is as good a guess as any."""
 
@@ -40,8 +42,8 @@ class Plan:
         optimiser: ``"adamw"``, which shortens long gradients; or ``"adam"``, which does not, and decays every weight by its gradient.
         schedule: ``"warm"``: the step warms up, then falls linearly to zero; ``"falling"``: it falls at once; ``"constant"``: it stays.
         steps: End after so many steps; 0 for all epochs.
-        keep: ``"cost"``: the state that decided best on held-out rows, and three looks without a gain end the training; or ``"loss"``:
-            the state of lowest loss on them, which does not depend on the decision, and the training goes on to its end.
+        keep: ``"cost"``: the state that decided best on held-out rows, and three looks without a gain in cost or loss end the training; or
+            ``"loss"``: the state of lowest loss on them, which does not depend on the decision, and the training goes on to its end.
         trainer: A trainer with a loss of its own, or none for :class:`~mildroute.deep.trainer.DeferralTrainer` itself.
 
     Example:
@@ -154,6 +156,31 @@ def fine_tune(classifier: Classifier, train: Rows, held_out: Rows, deferral: Def
     return float(trainer.state.epoch if not steps else steps / math.ceil(len(train.inputs) / plan.batch_size))
 
 
+def scores_of_rows(classifier: Classifier, inputs: list[dict[str, Any]]) -> Matrix:
+    """Scores of a network, on a graphics processor where there is one.
+
+    Args:
+        classifier: The network and what it reads.
+        inputs: n rows as its reader gives them.
+
+    Returns:
+        Shape (n, p).
+
+    Example:
+        >>> scores_of_rows.__name__  # needs a model, see the tests
+        'scores_of_rows'
+    """
+    torch = need("torch")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model, parts = classifier.model.eval().to(device), [np.empty((0, classifier.model.config.num_labels))]
+    with torch.inference_mode():
+        for start in range(0, len(inputs), _SCORED):
+            batch = classifier.reader.batch(inputs[start : start + _SCORED])
+            parts.append(model(**{name: values.to(device) for name, values in batch.items()}).logits.double().cpu().numpy())
+    model.cpu()
+    return np.concatenate(parts)
+
+
 def _trainer(classifier: Classifier, train: Rows, held_out: Rows, deferral: DeferralConfig, plan: Plan, scratch: str) -> DeferralTrainer:
     transformers = need("transformers")
     trainer = (plan.trainer or DeferralTrainer)(
@@ -162,7 +189,7 @@ def _trainer(classifier: Classifier, train: Rows, held_out: Rows, deferral: Defe
         train_dataset=CostRows(train.inputs, train.costs, train.weights),
         eval_dataset=CostRows(held_out.inputs, held_out.costs) if held_out.inputs else None,
         data_collator=classifier.reader.batch,
-        callbacks=[transformers.EarlyStoppingCallback(_PATIENCE)] if held_out.inputs and plan.keep == "cost" else [],
+        callbacks=[_patience()] if held_out.inputs and plan.keep == "cost" else [],
         margins=deferral.margins,
         reward=deferral.reward,
         decision=deferral.decision,
@@ -221,6 +248,27 @@ def _by_length() -> dict[str, Any]:
     """Texts of like length share a batch, so that little of it is padding; the option's name depends on the version."""
     known = need("transformers").TrainingArguments.__dataclass_fields__
     return {"train_sampling_strategy": "group_by_length"} if "train_sampling_strategy" in known else {"group_by_length": True}
+
+
+def _patience() -> Any:
+    """Ends a training after looks without a gain.
+
+    A gain in loss counts too: a network with random weights lowers its loss for epochs before it changes its first choice.
+    """
+
+    class Patience(need("transformers").TrainerCallback):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.lowest: dict[str, float] = {}
+            self.waited = 0
+
+        def on_evaluate(self, _args: Any, _state: Any, control: Any, metrics: dict[str, float], **_rest: Any) -> None:
+            seen = {name: metrics[name] for name in ("eval_deferral_loss", "eval_loss")}
+            gains = [value < self.lowest.get(name, math.inf) for name, value in seen.items()]
+            self.lowest = {name: min(value, self.lowest.get(name, math.inf)) for name, value in seen.items()}
+            self.waited = 0 if any(gains) else self.waited + 1
+            control.should_training_stop = control.should_training_stop or self.waited >= _PATIENCE
+
+    return Patience()
 
 
 def _telling(progress: Callable[[int, int], None]) -> Any:

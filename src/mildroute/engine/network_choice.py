@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mildroute.deep.config import DeferralConfig
+from mildroute.deep.selection import Objective, objectives_of, select
 from mildroute.deep.temperature import fit_temperature
 from mildroute.engine.cells import Cell
 from mildroute.engine.folders import Folders
@@ -44,6 +45,8 @@ def choose_by_network(cell: Cell, problem: Problem, folders: Folders) -> tuple[N
     """
     recipe, method = recipe_of(cell.method.network), method_of_network(cell.method.name)
     material = material_of(cell, problem, folders)
+    if method.selected:
+        return _choose_as_deep_router(cell, method, material, folders)
     heads = [_head(cell, method, aim, material, folders) for aim in method.aims(recipe.offsets)]
     # The first of equals: the smallest offset.
     best = min(heads, key=lambda head: head.paid)
@@ -69,6 +72,19 @@ def material_of(cell: Cell, problem: Problem, folders: Folders) -> Material:
 
     inputs, test_inputs = (raw_inputs(cell.data.name, rows, folders) for rows in (problem.rows, problem.test_rows))
     return Material(inputs, problem.costs, held_out_rows(len(inputs), _HELD_OUT, None, cell.seed), test_inputs)
+
+
+def _choose_as_deep_router(cell: Cell, method: NetworkMethod, material: Material, folders: Folders) -> tuple[NDArray[np.intp], str]:
+    """Reward and size of the margins by the selection that is the default of ``DeepRouter``."""
+
+    def train(objective: Objective) -> tuple[Matrix, NDArray[np.intp]]:
+        aim = replace(method.aim, reward=objective.reward, scale=objective.margin or 1.0)
+        held_out, test = network_scores(Training(cell.method.network, aim, cell.seed), material, folders)
+        # Margins are equal, so the largest posterior is the largest score.
+        return held_out, largest(test)
+
+    found = select(objectives_of(material.costs), train, material.costs[material.held_out])
+    return found.trained, f"{cell.method.network}, {recipe_of(cell.method.network).epochs} epochs; {found.reason}"
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from mildroute.engine.folders import Folders, kept
 from mildroute.engine.network_aims import Aim, lesson_of
 from mildroute.engine.networks import classifier_of, recipe_of
 from mildroute.routers.base import Matrix
-from mildroute.routers.descent import load_torch
 
 if TYPE_CHECKING:
     from mildroute.deep.models import Classifier
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Material", "Training", "network_scores", "scores_of", "train_network"]
 
 _SCORED = 256
-"""Rows that are scored at once."""
+"""Rows that are read and scored at once."""
 _DETERMINING = ("accelerate", "torch", "transformers")
 
 
@@ -141,15 +140,12 @@ def scores_of(classifier: Classifier, inputs: list[Any]) -> Matrix:
         >>> scores_of.__name__  # needs images or texts, see the tests
         'scores_of'
     """
-    torch = load_torch()
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    model, parts = classifier.model.eval().to(device), [np.empty((0, classifier.model.config.num_labels))]
-    with torch.inference_mode():
-        for start in range(0, len(inputs), _SCORED):
-            rows = _read(classifier, inputs, np.arange(start, min(start + _SCORED, len(inputs))))
-            batch = {name: values.to(device) for name, values in classifier.reader.batch(rows).items()}
-            parts.append(model(**batch).logits.double().cpu().numpy())
-    return np.concatenate(parts)
+    from mildroute.deep.fitting import scores_of_rows
+
+    # Read as they are scored: thousands of prepared images at once would fill the memory.
+    chunks = (np.arange(start, min(start + _SCORED, len(inputs))) for start in range(0, len(inputs), _SCORED))
+    parts = [scores_of_rows(classifier, _read(classifier, inputs, rows)) for rows in chunks]
+    return np.concatenate([np.empty((0, classifier.model.config.num_labels)), *parts])
 
 
 def _trained_and_scored(training: Training, material: Material) -> Matrix:

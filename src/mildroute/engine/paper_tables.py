@@ -22,7 +22,7 @@ _LINEAR_ONLY = ("mildroute-raw",)
 _BASELINES = ("ce", "weighted-ce", "ldam")
 _END_TO_END = ("tdef", "mild", "mild-decoded", "mild-tuned", "mild-consistent", "mildroute")
 _SMALL_NETWORK, _SMALL_SEEDS = "resnet-small", 4
-_SHARING = {"mild-tuned": 1, "mild-decoded": 2, "mild-consistent": 2, "mild-consistent-tuned": 2}
+_SHARING = {"mild-tuned": 1, "mildroute": 1, "mild-decoded": 2, "mild-consistent": 2, "mild-consistent-tuned": 2}
 """Methods that use a network which another method trains; they run later, so that no two workers train it at once."""
 _MARGINS = ("tdef", "mild-uniform", "mild", "mild-decoded", "mild-tuned", "mild-consistent", "mild-consistent-tuned")
 _PAPER_BETA, _MILD_BETA, _EXTREME_BETA = (1.0, 0.6, 0.1), (0.3, 0.15, 0.02), (0.0, 0.1, 1.5)

@@ -113,7 +113,7 @@ def fit_table(
     encoder: Any = None,
     router: Any = None,
     target: Target | None = None,
-    thorough: bool = False,
+    thorough: bool | Literal["auto"] = "auto",
     n_jobs: int | None = None,
     seed: int = 0,
     progress: Progress | None = None,
@@ -126,7 +126,7 @@ def fit_table(
         router: Router over vectors, or none for the default: a :class:`~mildroute.routers.frontier.FrontierRouter` if the table has
             dollars, else a :class:`~mildroute.routers.mild.MildRouter`.
         target: What to choose the operating point by; by default a quality of 0.99.
-        thorough: Try the surrogate losses of :class:`~mildroute.routers.mild.MildRouter` as well, for several times the time.
+        thorough: Fit the surrogate losses of :class:`~mildroute.routers.mild.MildRouter` as well; ``"auto"`` if they win on a sample.
         n_jobs: Processes that fit folds; none is one.
         seed: Of folds, clusterings and coins.
         progress: Called with steps done, steps in all and a word on the current one.

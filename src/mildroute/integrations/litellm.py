@@ -20,10 +20,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from mildroute.errors import ArgumentError
+from mildroute.evaluation.fitting import Target
 from mildroute.serving.brain import Brain
 from mildroute.serving.prompts import prompt_of_messages
 from mildroute.serving.route_client import RouteClient
 from mildroute.serving.settings import EncoderRules
+from mildroute.serving.targets import target_named
 
 __all__ = ["MildroutePlugin", "RoutingContext"]
 
@@ -55,7 +57,7 @@ class _Tried(tuple[str, ...]):
 class _Judge(Protocol):
     """Who ranks experts, here or elsewhere."""
 
-    async def ranking(self, text: str, price_weight: float | None) -> tuple[str, ...] | None: ...
+    async def ranking(self, text: str, target: Target | None) -> tuple[str, ...] | None: ...
 
     async def close(self) -> None: ...
 
@@ -66,8 +68,9 @@ class _Local:
     def __init__(self, brain: Brain) -> None:
         self._brain = brain
 
-    async def ranking(self, text: str, price_weight: float | None) -> tuple[str, ...] | None:
-        opinion = await self._brain.opinion(text, price_weight)
+    async def ranking(self, text: str, target: Target | None) -> tuple[str, ...] | None:
+        # The text stands for the request's id, so that a retry has the order of the first try.
+        opinion = await self._brain.opinion(text, await self._brain.point(target), text)
         return None if opinion is None or opinion.is_far else opinion.ranking
 
     async def close(self) -> None:
@@ -83,7 +86,9 @@ class MildroutePlugin:
     Args:
         router: Folder of a stored router, which then decides in this process, on a thread of its own; or the URL of a gateway, which is
             then asked for each decision.
-        price_weight: How much error one dollar is worth; the router's own operating point where none is given.
+        price_weight: How much error one dollar is worth; without this, a quality and a budget the router's own operating point counts.
+        quality: Share of the best single expert's score to keep, instead of a price weight.
+        budget: Dollars for 1,000 requests, instead of a price weight.
         models: For each expert the ``model`` under ``litellm_params``; where none is given, an expert's name is that model's, with or
             without its provider.
         default: Expert for requests that cannot be judged: in time, for want of a text, or because they are unlike the training data.
@@ -113,19 +118,23 @@ class MildroutePlugin:
         router: str | os.PathLike[str],
         *,
         price_weight: float | None = None,
+        quality: float | None = None,
+        budget: float | None = None,
         models: Mapping[str, str] | None = None,
         default: str | None = None,
         seconds: float = 0.25,
         key_env: str | None = None,
     ) -> None:
-        self._price_weight, self._models, self._default = price_weight, models, default
+        self._target = _target(price_weight=price_weight, quality=quality, budget=budget)
+        self._models, self._default = models, default
         self._judge: _Judge
         # Made here and not at the first request: a proxy with a broken artifact must not start.
         if isinstance(router, str) and router.startswith(("http://", "https://")):
             self._judge = RouteClient(router, seconds=seconds, key_env=key_env)
         else:
             brain = Brain.load(router, EncoderRules(budget=seconds))
-            brain.check_price_weight(price_weight)
+            if self._target is not None:
+                brain.pin(self._target)
             _check_names(brain.experts, models, default)
             self._judge, self._default = _Local(brain), default or brain.default
 
@@ -140,7 +149,7 @@ class MildroutePlugin:
         ordered: list[str] = []
         if len(set(candidates)) > 1:
             text = prompt_of_messages(context.structured_messages).text
-            ranking = await self._judge.ranking(text, self._price_weight) if text else None
+            ranking = await self._judge.ranking(text, self._target) if text else None
             ordered = self._in_order(ranking, candidates)
         if ordered:
             first = next((model for model in ordered if model not in tried), ordered[0])
@@ -182,6 +191,13 @@ def _noted(tried: _Tried, model: str, left: list[str]) -> _Tried:
     noted = _Tried((*tried, model))
     noted.left = left
     return noted
+
+
+def _target(**given: float | None) -> Target | None:
+    named = {name: value for name, value in given.items() if value is not None}
+    if len(named) > 1:
+        raise ArgumentError(f"give one of price_weight, quality and budget, got {' and '.join(named)}.")
+    return next((target_named(name, value) for name, value in named.items()), None)
 
 
 def _check_names(experts: Sequence[str], models: Mapping[str, str] | None, default: str | None) -> None:

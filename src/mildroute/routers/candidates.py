@@ -142,6 +142,8 @@ def _reason(taken: Candidate, excess: float, error: float) -> str:
     if taken.view == "none":
         return "the best single expert: nothing that was tried is better by more than one standard error"
     name = f"{taken.view} features, {taken.reward} reward, {taken.margins} margins, penalty {taken.penalty:g}"
+    if taken.reward == "regression":
+        name = f"{taken.view} features, cost regression"
     if excess == 0:
         return f"{name}: lowest cost on held-out rows"
     return f"{name}: simpler, and within one standard error of the lowest cost on held-out rows ({excess:.4g} above, error {error:.4g})"

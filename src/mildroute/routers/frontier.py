@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -23,15 +23,17 @@ from mildroute.routers.path import fold_of_rows
 from mildroute.routers.regression import RegressionRouter
 from mildroute.routers.row_hash import coins, row_coins
 from mildroute.routers.row_weights import positive_rows
+from mildroute.routers.search import REGRESSION
 
-__all__ = ["FoldVectors", "FrontierRouter"]
+__all__ = ["FoldVectors", "FrontierRouter", "cut_into_folds"]
 
 _Tell: TypeAlias = Callable[[int, int, str], None]
 
-_FOLDS = 5
 _POINTS_BETWEEN = 4
 """Price weights between two neighbors of the grid at which the held-out curve is measured."""
-_FEWEST_ROWS = 2 * _FOLDS
+_FEWEST_ROWS = 10
+_SAMPLE = 1000
+"""Rows on which it is decided whether the surrogate losses are worth fitting along the grid."""
 _TO_EXPERT = 0.6
 """Part of the posterior that a single expert has at its vertex; the rest ranks those who are asked if it fails."""
 
@@ -75,10 +77,11 @@ class FrontierRouter(RouterMixin, BaseEstimator):
 
     Args:
         router: The router to fit along the grid. By default cost regression, see
-            :class:`~mildroute.routers.regression.RegressionRouter`, and with ``thorough`` also :class:`MildRouter`.
+            :class:`~mildroute.routers.regression.RegressionRouter`, or :class:`MildRouter` if that is better, see ``thorough``.
         price_weights: The grid: how much error one dollar is worth; ascending, from 0.
         price_weight: Weight used if ``predict`` is given none and no operating point has been taken.
-        thorough: Try :class:`MildRouter` as well and keep it if its frontier is better by more than one standard error.
+        thorough: Whether to fit :class:`MildRouter` along the grid as well, which takes as long again, and to keep it if its frontier is
+            better by more than one standard error. ``"auto"`` does so if a surrogate loss wins a search on a sample of the rows.
         n_jobs: Processes that fit folds; none is one.
         random_state: Seed of the folds, of the routers, and of the coin.
 
@@ -111,7 +114,7 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         router: Any = None,
         price_weights: Sequence[float] = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000),
         price_weight: float = 0.0,
-        thorough: bool = False,
+        thorough: bool | Literal["auto"] = "auto",
         n_jobs: int | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -158,7 +161,7 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         self.grid_ = _grid(self.price_weights) if dollars.any() else np.zeros(1)
         rows = _Rows(X, errors, dollars, weights, groups)
         parts = list(folds) if folds is not None else _sliced(X, self.random_state)
-        found = self._fit_all(self._templates(), rows, parts, progress or _tell_nobody)
+        found = self._fit_all(self._templates(rows), rows, parts, progress or _tell_nobody)
         taken, self.choice_ = _best(found)
         self.routers_, self._folds, self.curve_ = taken.along.routers, taken.folds, asdict(taken.curve)
         self.point_ = None
@@ -334,13 +337,17 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         fallen = row_coins(X, seed) if request_ids is None else coins(request_ids, seed)
         return np.where((fallen < chance)[:, None], first, second[0][1])
 
-    def _templates(self) -> list[Any]:
+    def _templates(self, rows: _Rows) -> list[Any]:
         if self.router is not None:
             if isinstance(self.router, MildRouter) and self.router.hidden is not None:
-                raise ArgumentError(f"a frontier is fitted many times, which hidden={self.router.hidden!r} makes too slow; take hidden=None.")
+                raise ArgumentError(
+                    f"a frontier is fitted many times, which hidden={self.router.hidden!r} makes too slow; take hidden=None."
+                )
             return [self.router]
         first = RegressionRouter(features="average", contrasts=True, random_state=self.random_state)
-        return [first, MildRouter(random_state=self.random_state)] if self.thorough else [first]
+        second = MildRouter(random_state=self.random_state)
+        wanted = _wins_on_sample(second, rows, self.grid_) if self.thorough == "auto" else self.thorough
+        return [first, second] if wanted else [first]
 
     def _fit_all(self, templates: list[Any], rows: _Rows, parts: list[FoldVectors], tell: _Tell) -> list[_Measured]:
         steps, found = len(templates) * (len(parts) + 2), []
@@ -350,9 +357,7 @@ class FrontierRouter(RouterMixin, BaseEstimator):
             tell(base, steps, f"{name} on all rows")
             along = _Along.fitted(template, rows, self.grid_)
             tell(base + 1, steps, f"{name} on folds")
-            copies = Parallel(n_jobs=self.n_jobs, return_as="generator")(
-                delayed(_fold_of)(template, along, rows, part) for part in parts
-            )
+            copies = Parallel(n_jobs=self.n_jobs, return_as="generator")(delayed(_fold_of)(template, along, rows, part) for part in parts)
             folds = []
             for done, copy in enumerate(copies):
                 folds.append(copy)
@@ -396,19 +401,16 @@ class _Along:
         if len(self.routers) == 1:
             return self._of_one(X, wanted)
         lower, share = self._between(np.broadcast_to(wanted, X.shape[0]))
-        mixed: Any = 0.0
         if wanted.ndim == 0:
-            first, part = int(lower[0]), float(share[0])
-            ends = [(first, 1 - part), (first + 1, part)]
-            return np.asarray(sum(chance * self.routers[place].posterior_unchecked(X) for place, chance in ends if chance > 0))
+            ends = [(int(lower[0]), 1 - float(share[0])), (int(lower[0]) + 1, float(share[0]))]
+            return np.asarray(sum(part * self.routers[place].posterior_unchecked(X) for place, part in ends if part > 0))
+        mixed: NDArray[np.float64] = np.zeros((X.shape[0], len(self.routers[0].experts_)))
         for index in np.unique(np.concatenate([lower, lower + 1])):
             part = np.where(lower == index, 1 - share, np.where(lower + 1 == index, share, 0.0))
             rows = np.flatnonzero(part)
             if len(rows):
-                here = part[rows, None] * self.routers[index].posterior_unchecked(X[rows])
-                mixed = np.zeros((X.shape[0], here.shape[1])) if np.ndim(mixed) == 0 else mixed
-                mixed[rows] += here
-        return np.asarray(mixed)
+                mixed[rows] += part[rows, None] * self.routers[index].posterior_unchecked(X[rows])
+        return mixed
 
     def posteriors(self, X: Any, weights: Sequence[float] | NDArray[np.float64]) -> Iterator[Matrix]:
         """Posterior (n, p) at each of several price weights."""
@@ -489,16 +491,33 @@ def _best(found: list[_Measured]) -> tuple[_Measured, str]:
     return found[taken], f"{words} (standard error {100 * error:.1f})"
 
 
+def _wins_on_sample(router: MildRouter, rows: _Rows, grid: NDArray[np.float64]) -> bool:
+    """Whether a surrogate loss is clearly better than cost regression on some rows, at the middle of the grid."""
+    count, experts = rows.errors.shape
+    if experts == 1 or count < _FEWEST_ROWS:
+        return False
+    chosen = np.sort(np.random.default_rng(0).permutation(count)[:_SAMPLE])
+    part = rows.take(chosen, rows.X)
+    found = fit_with(clone(router), part.X, part.costs(grid[len(grid) // 2]), part.weights, part.groups).cv_results_
+    costs: dict[bool, float] = {}
+    for view, reward, mean in zip(found["view"], found["reward"], found["mean_cost"], strict=True):
+        if view != "none":
+            costs[reward == REGRESSION] = min(mean, costs.get(reward == REGRESSION, np.inf))
+    # The costs of two routers on the same rows go together: half of one's standard error is about one of their difference.
+    return costs.get(True, np.inf) - costs.get(False, np.inf) > max(found["standard_error"]) / 2
+
+
 def _takes_prices(router: Any) -> bool:
     """Whether a router is fitted on errors and prices once and told the price weight at prediction."""
     return "prices" in inspect.signature(router.fit).parameters and "price_weight" in inspect.signature(router.predict).parameters
 
 
 def _found(router: MildRouter) -> dict[str, Any]:
-    """What a search has found, to be kept along the grid."""
-    features, penalty = (("raw", 1e-2) if router.features_ == "none" else (router.features_, router.penalty_))
+    """What a search has found, to be kept along the grid; where it did not take a surrogate loss, a plain one stands in."""
+    if router.reward_ == REGRESSION or router.features_ == "none":
+        return {"reward": "gap", "features": "raw" if router.features != "topics" else "topics", "penalty": 1e-2, "margins": "uniform"}
     margins = router.margins if not isinstance(router.margins, str) else "uniform" if np.ptp(router.margins_) == 0 else router.margins_
-    return {"reward": router.reward_, "features": features, "penalty": penalty, "margins": margins}
+    return {"reward": router.reward_, "features": router.features_, "penalty": router.penalty_, "margins": margins}
 
 
 def _kept(router: Any) -> Any:
@@ -517,12 +536,24 @@ def _measured_weights(grid: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.concatenate([inner.ravel(), grid[-1:]])
 
 
-def _sliced(X: Any, random_state: int | None) -> list[FoldVectors]:
-    """Folds of vectors that owe nothing to their rows; none where there are too few rows."""
-    if X.shape[0] < _FEWEST_ROWS:
+def cut_into_folds(rows: int, random_state: int | None) -> list[NDArray[np.intp]]:
+    """Indices of the rows of each fold; none where there are too few rows.
+
+    Example:
+        >>> [len(held_out) for held_out in cut_into_folds(2000, 0)], len(cut_into_folds(500, 0)), cut_into_folds(9, 0)
+        ([400, 400, 400, 400, 400], 10, [])
+    """
+    if rows < _FEWEST_ROWS:
         return []
-    fold = fold_of_rows(X.shape[0], _FOLDS, random_state)
-    return [FoldVectors(np.flatnonzero(fold == current), X) for current in range(_FOLDS)]
+    # With few rows a router that lacks a fifth of them is clearly worse than the one that is served; ten folds halve that.
+    folds = 10 if _FEWEST_ROWS**2 <= rows < 1000 else 5
+    fold = fold_of_rows(rows, folds, random_state)
+    return [np.flatnonzero(fold == current) for current in range(folds)]
+
+
+def _sliced(X: Any, random_state: int | None) -> list[FoldVectors]:
+    """Folds of vectors that owe nothing to their rows."""
+    return [FoldVectors(held_out, X) for held_out in cut_into_folds(X.shape[0], random_state)]
 
 
 def _tell_nobody(_done: int, _steps: int, _word: str) -> None:

@@ -18,8 +18,9 @@ from mildroute.routers.design import design_of
 from mildroute.routers.mild_network import fit_network
 from mildroute.routers.network import forward
 from mildroute.routers.path import PENALTIES, fold_of_rows
+from mildroute.routers.ridge import ridge
 from mildroute.routers.row_weights import positive_rows
-from mildroute.routers.search import Problem, best_single, constant_scores, margin_specs, measured, search
+from mildroute.routers.search import REGRESSION, Problem, best_single, constant_scores, margin_specs, measured, search
 from mildroute.routers.solver import solve_linear
 from mildroute.routers.threads import fitting_threads
 from mildroute.routers.topics import TopicFeatures
@@ -40,7 +41,7 @@ class MildRouter(RouterMixin, BaseEstimator):
     """Margin-based imbalanced learning to defer, with a default that can be trusted blindly.
 
     Solves the paper's regularised convex problem to optimality on raw vectors or topic features. What is ``"cv"`` is chosen inside
-    ``fit`` by cross-validated deferral loss; the best single expert and TDEF are among the candidates, and a simpler
+    ``fit`` by cross-validated deferral loss; the best single expert, cost regression and TDEF are among the candidates, and a simpler
     candidate within one standard error is preferred, so the router is not worse than either on held-out rows. The same held-out
     rows calibrate its scores: one factor and one shift per expert, which undoes what the penalty takes from rare specialists.
 
@@ -63,9 +64,9 @@ class MildRouter(RouterMixin, BaseEstimator):
         intercept_: Shape (p,).
         layers_: Weights and biases of the network, in turn, or none.
         margins_: Shape (p,).
-        penalty_: The penalty taken; infinite for the best single expert.
-        features_: The features taken; ``"none"`` for the best single expert.
-        reward_: The reward taken.
+        penalty_: The penalty taken; infinite for the best single expert, 0 for cost regression, which has one per contrast.
+        features_: The features taken; ``"none"`` for the best single expert, ``"average"`` for the mean of raw vectors and topics.
+        reward_: The reward taken, or ``"regression"``.
         gradient_norm_: Largest entry of the gradient at the optimum.
         cv_results_: What was tried, as columns.
         choice_: Why this candidate was taken, in words.
@@ -175,7 +176,7 @@ class MildRouter(RouterMixin, BaseEstimator):
     def _views(self, X: Any, groups: Any, experts: int) -> Views:
         if experts == 1 or X.shape[0] < 2 * self.folds:
             return Views({}, {})
-        wanted: tuple[View, ...] = ("groups", "topics", "raw", "both") if self.features == "cv" else (self.features,)  # type: ignore[assignment]
+        wanted: tuple[View, ...] = ("groups", "topics", "raw") if self.features == "cv" else (self.features,)  # type: ignore[assignment]
         topics = TopicFeatures(random_state=self.random_state or 0) if self.topics is None else self.topics
         return views_of(X, groups, wanted, topics)
 
@@ -238,6 +239,9 @@ class MildRouter(RouterMixin, BaseEstimator):
         if taken.view == "none":
             self.intercept_, self.gradient_norm_ = constant_scores(problem, taken.reward, np.ones(len(problem.costs), dtype=bool)), 0.0
             return
+        if taken.reward == REGRESSION:
+            self._finish_regression(problem, taken, views, width)
+            return
         features = problem.views[taken.view]
         loss = problem.loss_of(taken.reward, taken.rho)(np.arange(len(problem.costs)))
         design = design_of(features, problem.sample_weight)
@@ -250,6 +254,20 @@ class MildRouter(RouterMixin, BaseEstimator):
             self.weights_ = scale * fit.weights[:raw] * (views.vector_scale if taken.view == "both" else 1.0)
         if self.topics_ is not None:
             self.topic_weights_ = scale * fit.weights[raw:]
+
+    def _finish_regression(self, problem: Problem, taken: Candidate, views: Views, width: int) -> None:
+        """Regress costs on all rows; minus the expected costs, calibrated, are the scores."""
+        names: tuple[View, ...] = ("raw", "topics") if taken.view == "average" else (taken.view,)
+        factor = -taken.calibration.scale / problem.cost_unit / len(names)
+        self.intercept_, self.gradient_norm_ = taken.calibration.shift + np.zeros(problem.experts), 0.0
+        for name in names:
+            fit = ridge(problem.views[name], problem.costs, problem.sample_weight, contrasts=True)
+            self.intercept_ = self.intercept_ + factor * fit.intercept
+            raw = width if name in ("raw", "both") else 0
+            if raw:
+                self.weights_ = factor * fit.weights[:raw] * (views.vector_scale if name == "both" else 1.0)
+            if name in views.topics:
+                self.topics_, self.topic_weights_ = views.topics[name], factor * fit.weights[raw:]
 
     def _scores(self, X: Any) -> Matrix:
         if self.layers_ is not None:

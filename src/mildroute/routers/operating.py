@@ -242,8 +242,8 @@ class Curve:
         if not found:
             cheapest = min(float(1000 * path.bill_quantile(confidence, queries).min()) for path in self._paths())
             raise UnreachableTargetError(
-                f"no point keeps 1,000 queries below {dollars_per_1000:g} dollars with confidence {confidence:g}: the cheapest one may need "
-                f"{cheapest:.4g}; raise the budget."
+                f"no point keeps 1,000 queries below {dollars_per_1000:g} dollars with confidence {confidence:g}: the cheapest one may "
+                f"need {cheapest:.4g}; raise the budget."
             )
         return self._point(min(found, key=lambda mix: (mix.error, mix.bill)), confidence, queries)
 
@@ -336,7 +336,9 @@ class Curve:
         bill = float(1000 * self.dollars[pair] @ chances)
         ends = [(1 - end / base if base else 0.0) for end in (high, low)]
         vertices = [
-            self._vertex(index, float(chance), beside) for index, chance, beside in zip(pair, chances, pair[::-1], strict=True) if chance > 0
+            self._vertex(index, float(chance), beside)
+            for index, chance, beside in zip(pair, chances, pair[::-1], strict=True)
+            if chance > 0
         ]
         return OperatingPoint(
             vertices=tuple(vertices),

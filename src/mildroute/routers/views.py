@@ -16,8 +16,9 @@ from mildroute.routers.topics import TopicFeatures
 
 __all__ = ["View", "Views", "views_of"]
 
-View: TypeAlias = Literal["none", "groups", "topics", "raw", "both"]
-"""Nothing (so the router is the best single expert), topics of groups alone, all topics, the vector, or the vector with its clusters."""
+View: TypeAlias = Literal["none", "groups", "topics", "raw", "both", "average"]
+"""Nothing (so the router is the best single expert), topics of groups alone, all topics, the vector, the vector with its clusters, or the
+mean of two routers, one on the vector and one on the topics."""
 
 
 @dataclass(frozen=True)

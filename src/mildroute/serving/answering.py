@@ -16,7 +16,7 @@ from mildroute.serving.parts import Parts
 from mildroute.serving.passing import passed_on
 from mildroute.serving.reading import read_request
 from mildroute.serving.time_limit import uncancel
-from mildroute.serving.wishes import PRESET, PRICE_WEIGHT, price_weight_of
+from mildroute.serving.wishes import request_id_of, target_of, wishes_of
 
 __all__ = ["Answering"]
 
@@ -94,7 +94,9 @@ class Answering:
             message = "model must name an expert here: vectors of different experts cannot be compared, so the gateway does not choose."
             raise ComplaintError(400, message, code="model_not_chosen", param="model")
         else:
-            await self._deciding.choose(course, self._price_weight(caller, asked.model))
+            headers = caller.scope["headers"]
+            course.request_id = request_id_of(headers)
+            await self._deciding.choose(course, target_of(wishes_of(headers), asked.model, self._parts.settings.policy))
 
     async def _deliver(self, course: Course, caller: Caller) -> None:
         if not course.decision.order:
@@ -103,15 +105,6 @@ class Answering:
             await caller.complain(complaint, course.headers())
             return
         await self._delivery.deliver(course, caller)
-
-    def _price_weight(self, caller: Caller, model: str) -> float | None:
-        given = {}
-        for name, value in caller.scope["headers"]:
-            if name == PRICE_WEIGHT:
-                given["price_weight"] = value.decode("latin-1")
-            elif name == PRESET:
-                given["preset"] = value.decode("latin-1")
-        return price_weight_of(given, model, self._parts.settings.policy)
 
     def _trace(self, course: Course, caller: Caller) -> None:
         headers, spans = caller.scope["headers"], self._parts.spans

@@ -6,6 +6,7 @@ import logging
 import time
 from pathlib import Path
 
+from mildroute.evaluation.fitting import Target
 from mildroute.experts.file import ExpertFile, read_experts
 from mildroute.serving.brain import Brain
 from mildroute.serving.decision_log import DecisionLog, spent_since
@@ -17,6 +18,7 @@ from mildroute.serving.keys import KeyRing
 from mildroute.serving.parts import Parts, Quiet
 from mildroute.serving.settings import Settings
 from mildroute.serving.spans import Spans, otlp_provider
+from mildroute.serving.targets import target_of_setting
 from mildroute.serving.telemetry import Telemetry
 
 __all__ = ["assemble"]
@@ -55,7 +57,7 @@ def assemble(router: str | Path, experts: str | Path, settings: Settings, *, tra
         telemetry.watch(queue=lambda: holder.brain.queue.waiting)
         telemetry.loaded(brain.digest, sorted(names), Drift(brain.experts, brain.reference), baseline=settings.baseline or _dearest(file))
 
-    holder = Holder(router, settings.encoder, names, changed)
+    holder = Holder(router, settings.encoder, names, changed, _targets(settings))
     holder.load()
     shadow = None if settings.shadow is None else Holder(settings.shadow, settings.encoder, names)
     if shadow is not None:
@@ -85,3 +87,9 @@ def _dearest(file: ExpertFile) -> str:
     """Name of the expert of the highest list price, or empty if nobody has one."""
     prices = {spec.name: spec.price.input + spec.price.output for spec in file.experts if spec.price is not None}
     return max(prices, key=lambda name: prices[name], default="")
+
+
+def _targets(settings: Settings) -> dict[str, Target]:
+    """What presets and routes ask for, by name."""
+    named = {**settings.policy.routes, **settings.policy.presets}
+    return {name: target_of_setting(value) for name, value in named.items() if value is not None}

@@ -37,6 +37,9 @@ class Course:
         dollars: Of the answer.
         first_byte: When the answer began, or 0.
         waited: Seconds of waiting for experts until then.
+        request_id: The client's id of the request, or empty.
+        target: What the operating point was chosen by, in words; empty for the router's own.
+        first_choice: What the router alone would choose, or empty.
 
     Example:
         >>> Course("d1", 0.0, 0.0, Client(""), Asked("route", "mildroute", "Hi", b"", (0, 0))).status
@@ -55,11 +58,14 @@ class Course:
         "dollars",
         "experts",
         "first_byte",
+        "first_choice",
         "opinion",
         "passed_on",
+        "request_id",
         "router",
         "shadow",
         "status",
+        "target",
         "time",
         "tokens",
         "trace",
@@ -77,6 +83,12 @@ class Course:
         self.tokens, self.dollars = (asked.tokens_in, 0), 0.0
         self.shadow: asyncio.Task[str] | None = None
         self.trace, self.passed_on = Trace(), b""
+        self.request_id = self.target = self.first_choice = ""
+
+    @property
+    def coin_key(self) -> str:
+        """What seeds the coin between two vertices: without an id the text, as in the library and on the command line."""
+        return self.request_id or self.asked.text
 
     def headers(self, expert: bytes | None = None) -> list[Header]:
         """What the client is told of the decision, and of who answered."""
@@ -122,4 +134,7 @@ class Course:
             conversation=asked.conversation or "",
             shadow=shadow,
             text=asked.text if keep_text else None,
+            request_id=self.request_id,
+            target=self.target,
+            first_choice=self.first_choice,
         )

@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from time import perf_counter
 
 from mildroute.errors import ArgumentError, ArtifactError
+from mildroute.evaluation.fitting import Target
+from mildroute.routers.operating import OperatingPoint
 from mildroute.serving.asked import Asked
+from mildroute.serving.brain import BusyError
 from mildroute.serving.complaints import ComplaintError
 from mildroute.serving.conversations import Conversations
 from mildroute.serving.course import Course
@@ -16,8 +19,11 @@ from mildroute.serving.opinion import Opinion
 from mildroute.serving.parts import Minded, Parts, Thinking
 from mildroute.serving.policy import decide, decide_named
 from mildroute.serving.roster import CHOOSE, Roster
+from mildroute.serving.targets import TARGETS, words_of
 
 __all__ = ["Deciding"]
+
+_KEYS = {kind: name for name, kind in TARGETS.items()}
 
 
 class Deciding:
@@ -47,12 +53,14 @@ class Deciding:
             raise ComplaintError(404, message, code="model_not_found", param="model")
         return False
 
-    async def choose(self, course: Course, price_weight: float | None) -> None:
+    async def choose(self, course: Course, target: Target | None) -> None:
         """Decide in time."""
-        brain, asked = self._brain(price_weight), course.asked
-        opinion = await brain.opinion(asked.text, price_weight)
+        brain, asked = self._brain(), course.asked
+        point = await _point(brain, target)
+        course.target = words_of(target)
+        opinion = await brain.opinion(asked.text, point, course.coin_key)
         if self._parts.shadow is not None:
-            course.shadow = asyncio.get_running_loop().create_task(_silently(self._parts.shadow, asked.text, price_weight))
+            course.shadow = asyncio.get_running_loop().create_task(self._silently(self._parts.shadow, course, target))
         standings, owner = self._roster.standings(), self._conversations.held(asked.follows)
         if owner is None:
             decision = self._decided(asked, opinion, brain, standings, self._conversations.held(asked.conversation))
@@ -61,11 +69,13 @@ class Deciding:
             decision = decide_named(owner, asked, standings, "kept")
         self._settle(course, decision, opinion, brain)
 
-    async def choose_all(self, courses: Sequence[Course], price_weight: float | None) -> None:
+    async def choose_all(self, courses: Sequence[Course], target: Target | None) -> None:
         """Decide for many at once, however long it takes, and for experts that the gateway cannot call, too."""
-        brain, standings = self._brain(price_weight), self._roster.standings_of_all()
-        opinions = await brain.opinions([course.asked.text for course in courses], price_weight)
+        brain, standings = self._brain(), self._roster.standings_of_all()
+        point = await _point(brain, target)
+        opinions = await brain.opinions([course.asked.text for course in courses], point, [course.coin_key for course in courses])
         for course, opinion in zip(courses, opinions, strict=True):
+            course.target = words_of(target)
             held = self._conversations.held(course.asked.conversation)
             self._settle(course, self._decided(course.asked, opinion, brain, standings, held), opinion, brain)
 
@@ -77,34 +87,48 @@ class Deciding:
             raise ComplaintError(400, message, code="expert_not_callable", param="model")
         self._settle(course, decide_named(name, course.asked, self._roster.standings()), None, None)
 
-    def _brain(self, price_weight: float | None) -> Thinking:
+    def _brain(self) -> Thinking:
         try:
-            brain = self._parts.holder.brain
-            brain.check_price_weight(price_weight)
+            return self._parts.holder.brain
         except ArtifactError:
             raise ComplaintError(503, "no router has been loaded yet; come again.", retry_after=1.0) from None
-        except ArgumentError as error:
-            raise ComplaintError(400, str(error), param="price_weight") from None
-        return brain
 
     def _decided(self, asked: Asked, opinion: Opinion | None, brain: Thinking, standings: dict, held: str | None) -> Decision:  # type: ignore[type-arg]
         rules = self._parts.settings.policy
-        return decide(opinion, asked, standings, rules, rules.default or brain.default, held, self._parts.draw)
+        default = rules.default or (opinion.default if opinion is not None else "") or brain.default
+        return decide(opinion, asked, standings, rules, default, held, self._parts.draw)
 
     def _settle(self, course: Course, decision: Decision, opinion: Opinion | None, brain: Thinking | None) -> None:
         course.opinion, course.decision, course.decided = opinion, decision, perf_counter()
+        if opinion is not None:
+            course.first_choice = self._first_choice(opinion)
         if brain is not None:
             course.experts, course.router = brain.experts, brain.digest
         self._parts.telemetry.decided(decision, opinion, course.decided - course.arrived)
         course.trace.decided(decision)
 
+    def _first_choice(self, opinion: Opinion) -> str:
+        """What a router alone would choose."""
+        default = self._parts.settings.policy.default
+        return default if default is not None and opinion.is_far else opinion.expert
 
-async def _silently(shadow: Minded, text: str, price_weight: float | None) -> str:
-    """What the second router would choose; empty if it could not say."""
+    async def _silently(self, shadow: Minded, course: Course, target: Target | None) -> str:
+        """What the second router would choose; empty if it could not say."""
+        try:
+            brain = shadow.brain
+            point = await brain.point(target)
+        except (ArtifactError, ArgumentError, BusyError):
+            return ""
+        opinion = await brain.opinion(course.asked.text, point, course.coin_key)
+        return "" if opinion is None else self._first_choice(opinion)
+
+
+async def _point(brain: Thinking, target: Target | None) -> OperatingPoint | None:
+    """Where to decide; a ComplaintError if the router cannot decide there."""
     try:
-        brain = shadow.brain
-        brain.check_price_weight(price_weight)
-    except (ArtifactError, ArgumentError):
-        return ""
-    opinion = await brain.opinion(text, price_weight)
-    return "" if opinion is None else opinion.ranking[0]
+        return await brain.point(target)
+    except ArgumentError as error:
+        raise ComplaintError(400, str(error), param=_KEYS.get(target.kind) if target is not None else None) from None
+    except BusyError:
+        message = "too many qualities and budgets that are new to the gateway are being looked up; come again, or ask for a preset."
+        raise ComplaintError(429, message, code="too_many_targets", retry_after=1.0) from None

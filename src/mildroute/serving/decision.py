@@ -9,6 +9,8 @@ __all__ = ["REASONS", "Decision"]
 
 REASONS = {
     "router": "the router's first choice",
+    "split": "the operating point lies between two vertices that choose different experts, and the request's id decided",
+    "single": "the operating point sends every request to this expert",
     "named": "the client named this expert",
     "kept": "the conversation stays with its expert",
     "explored": "drawn by lot to learn from",
@@ -29,7 +31,8 @@ class Decision:
         excluded: Why each other expert was left out: ``"down"``, ``"rate"``, ``"context"``, ``"tools"``, ``"vision"``, ``"json"``,
             ``"absent"`` (the router knows it, the gateway does not). Those that are down or over their rate stand at the end of the
             order nevertheless, because to try is better than to refuse.
-        propensities: Probability with which each expert was to be the first, by name; they add up to 1 over the eligible ones.
+        propensities: Probability with which each expert was to be the first, by name, before the coin and the lots; they add up to 1
+            over the eligible ones.
 
     Example:
         >>> Decision(("small", "large"), "router", propensities={"small": 0.95, "large": 0.05}).expert

@@ -10,7 +10,7 @@ many turns of few conversations are fewer decisions than they seem, and the figu
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from math import inf, log, nan, sqrt
 
@@ -132,10 +132,10 @@ class Reference:
     """What decisions looked like when the router was fitted, on held-out rows: on rows it has learnt from it is too sure of itself.
 
     Args:
-        shares: Share of rows on which each expert is the router's first choice, in the order of the experts.
+        shares: Share of rows on which each expert is the router's first choice, after the coin, in the order of the experts.
         histogram: Share or number of rows by their largest posterior, in equal bins from 0 to 1.
         rows: Rows behind both; infinite if unknown.
-        price_weight: At which the choices were made, or none where prices do not matter.
+        point: The operating point at which the choices were made, or none where prices do not matter; only compared.
 
     Example:
         >>> Reference((0.7, 0.3), (0, 0, 400, 600), rows=1000).rows
@@ -145,7 +145,7 @@ class Reference:
     shares: Sequence[float]
     histogram: Sequence[float]
     rows: float = inf
-    price_weight: float | None = None
+    point: Hashable = None
 
     def __post_init__(self) -> None:
         """Refuse what is no distribution."""
@@ -198,20 +198,26 @@ class Drift:
             raise ArgumentError(f"window must be at least {_PANES} decisions, got {window}.")
         self._experts, self._reference, self._window = len(experts), reference, window
         self._source = "learning" if reference is None else "training"
-        self._weight = None if reference is None else reference.price_weight
+        self._point = None if reference is None else reference.point
         self._bins = _BINS if reference is None else len(reference.histogram)
         self._to_learn = 0 if reference is not None else window // _PANES * _PANES
         self._begin()
 
-    def add(self, posterior: Sequence[float], price_weight: float | None = None) -> None:
-        """Count an opinion; those at another price weight than the reference's are left out, as they choose otherwise by design."""
-        if self._weight is not None and price_weight != self._weight:
+    def add(self, posterior: Sequence[float], point: Hashable = None, chosen: int | None = None) -> None:
+        """Count an opinion; those at another operating point than the reference's are left out, as they choose otherwise by design.
+
+        Args:
+            posterior: Of the experts.
+            point: The operating point.
+            chosen: Index of the router's first choice, which a coin may have decided; by default that of the largest posterior.
+        """
+        if self._point is not None and point != self._point:
             return
         top = max(posterior)
-        self._shares.add(posterior.index(top))
+        self._shares.add(posterior.index(top) if chosen is None else chosen)
         self._scores.add(min(int(top * self._bins), self._bins - 1))
         if self._to_learn:
-            self._learn(price_weight)
+            self._learn(point)
 
     def report(self) -> DriftReport:
         """Both indices, over the latest decisions."""
@@ -229,12 +235,12 @@ class Drift:
         self._scores = Window(self._bins, self._window)
         self._shares = Window(self._experts, self._window)
 
-    def _learn(self, price_weight: float | None) -> None:
-        """The first opinion settles the price weight; once there are enough of them they become the reference."""
-        self._weight, self._to_learn = price_weight, self._to_learn - 1
+    def _learn(self, point: Hashable) -> None:
+        """The first opinion settles the operating point; once there are enough of them they become the reference."""
+        self._point, self._to_learn = point, self._to_learn - 1
         if not self._to_learn:
             shares = self._shares.counts()
-            self._reference = Reference(shares, self._scores.counts(), sum(shares), price_weight)
+            self._reference = Reference(shares, self._scores.counts(), sum(shares), point)
             self._source = "first decisions"
             self._begin()
 

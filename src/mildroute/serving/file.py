@@ -14,10 +14,11 @@ from mildroute.experts.located import read_document
 from mildroute.experts.secret import checked_variable
 from mildroute.experts.shape import Check, Shape, check_shape, text
 from mildroute.serving.settings import Settings
+from mildroute.serving.targets import target_of_setting
 
 __all__ = ["read_settings"]
 
-_MAY_BE_ZERO = {"drain", "notice", "explore", "leave_gain", "remembered", "weight"}
+_MAY_BE_ZERO = {"drain", "notice", "explore", "leave_gain", "remembered"}
 _SHARES = {"explore", "share", "leave_gain"}
 """Settings that must be at most 1."""
 
@@ -63,7 +64,7 @@ def _rule_of(name: str, hint: Any) -> Check | Shape:
     if name.endswith("_key_env"):
         return checked_variable
     if "Mapping" in str(hint):
-        return _weights
+        return _targets
     if hint is bool:
         return _truth
     if "Path" in str(hint) or "str" in str(hint):
@@ -88,14 +89,18 @@ def _truth(value: Any) -> None:
         raise ArgumentError(f"it must be true or false, got {value!r:.60}.")
 
 
-def _weights(value: Any) -> None:
-    """Names and price weights."""
+def _targets(value: Any) -> None:
+    """Names and targets."""
     if not isinstance(value, Mapping):
-        raise ArgumentError(f"it must be a mapping from names to price weights, got {value!r:.60}; write  cheap: 100  below it.")
-    for name, weight in value.items():
+        raise ArgumentError(f"it must be a mapping from names to targets, got {value!r:.60}; write  cheap: {{quality: 0.95}}  below it.")
+    for name, target in value.items():
         text(name)
-        if weight is not None:
-            _number("weight", whole=False)(weight)
+        if target is None:
+            continue
+        try:
+            target_of_setting(target)
+        except ArgumentError as error:
+            raise ArgumentError(f"{name!r:.60}: {error}") from None
 
 
 def _made(kind: type[Any], values: Mapping[str, Any], folder: Path) -> Any:

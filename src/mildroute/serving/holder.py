@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from mildroute.errors import ArtifactError, MildrouteError
+from mildroute.errors import ArgumentError, ArtifactError, MildrouteError
+from mildroute.evaluation.fitting import Target
 from mildroute.serving.brain import Brain
 from mildroute.serving.settings import EncoderRules
+from mildroute.serving.targets import words_of
 
 __all__ = ["Holder"]
 
@@ -26,6 +28,7 @@ class Holder:
         rules: How inputs become vectors.
         experts: Names of those who can be asked; an artifact that knows none of them is refused. None allows any.
         changed: Called with the new brain after each change, or none.
+        targets: Targets by the name of their preset or route; an artifact that cannot reach one of them is refused.
 
     Example:
         >>> Holder("no such folder", EncoderRules()).brain
@@ -39,8 +42,10 @@ class Holder:
         rules: EncoderRules,
         experts: frozenset[str] | None = None,
         changed: Callable[[Brain], None] | None = None,
+        targets: Mapping[str, Target] | None = None,
     ) -> None:
         self.folder, self._rules, self._experts, self._changed = Path(folder), rules, experts, changed
+        self._targets = targets or {}
         self._brain: Brain | None = None
         self._old: set[Brain] = set()
         self._turn = asyncio.Lock()
@@ -109,6 +114,8 @@ class Holder:
             brain.close()
             names = ", ".join(brain.experts)
             raise ArtifactError(f"a router must choose between experts of experts.yaml, got one for {names}; take the names of the table.")
+        for name, target in self._targets.items():
+            _pin(brain, name, target)
         return brain
 
     def _tell(self) -> None:
@@ -118,6 +125,14 @@ class Holder:
     def _end(self, brain: Brain) -> None:
         self._old.discard(brain)
         brain.close()
+
+
+def _pin(brain: Brain, name: str, target: Target) -> None:
+    try:
+        brain.pin(target)
+    except ArgumentError as error:
+        brain.close()
+        raise ArtifactError(f"the router must reach the target of {name!r} ({words_of(target)}), got: {error}") from None
 
 
 def _mark(folder: Path) -> tuple[int, int, int] | None:

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from mildroute import __version__
+from mildroute.serving.wishes import LONGEST_ID
 
 __all__ = ["description"]
 
@@ -16,7 +17,7 @@ def description(presets: Collection[str] = (), *, with_admin: bool = False, guar
     """An OpenAPI 3.1 document.
 
     Args:
-        presets: Names of price weights.
+        presets: Names of targets.
         with_admin: Whether ``/admin`` is there.
         guards_metrics: Whether ``/metrics`` needs a key.
 
@@ -42,15 +43,18 @@ def description(presets: Collection[str] = (), *, with_admin: bool = False, guar
 
 
 def _wishes(presets: Collection[str]) -> list[_Schema]:
-    """Headers that set the price of quality; if both are there, the number counts."""
-    weight = {"name": "x-mildroute-price-weight", "in": "header", "schema": _WEIGHT, "description": "How much error one dollar is worth."}
+    """Headers that choose the operating point, of which a request may have one, and the one that seeds its coin."""
+    numbers = [
+        {"name": f"x-mildroute-{name.replace('_', '-')}", "in": "header", "schema": schema, "description": words}
+        for name, (schema, words) in _TARGETS.items()
+    ]
     preset = {
         "name": "x-mildroute-preset",
         "in": "header",
         "schema": _named(presets),
-        "description": "A price weight of the gateway's, by name.",
+        "description": "A target of the gateway's, by name.",
     }
-    return [weight, preset] if presets else [weight]
+    return [*numbers, preset, _REQUEST_ID] if presets else [*numbers, _REQUEST_ID]
 
 
 def _named(presets: Collection[str]) -> _Schema:
@@ -58,11 +62,13 @@ def _named(presets: Collection[str]) -> _Schema:
 
 
 def _route_request(presets: Collection[str]) -> _Schema:
-    wishes = {"model": _MODEL, "price_weight": _WEIGHT} | ({"preset": _named(presets)} if presets else {})
+    wishes = {"model": _MODEL} | {name: schema for name, (schema, _) in _TARGETS.items()}
+    wishes |= {"preset": _named(presets)} if presets else {}
+    ids = {"type": "array", "items": _ID, "description": "An id for each input, which seeds its coin; by default the input does."}
     return {
         "oneOf": [
             _object(("input",), input=_TEXT, **wishes) | {"not": {"required": ["inputs"]}},
-            _object(("inputs",), inputs=_NAMES | {"minItems": 1}, **wishes) | {"not": {"required": ["input"]}},
+            _object(("inputs",), inputs=_NAMES | {"minItems": 1}, request_ids=ids, **wishes) | {"not": {"required": ["input"]}},
             _object(("messages",), messages=_MESSAGES, model=_MODEL),
         ]
     }
@@ -146,6 +152,19 @@ _MESSAGES: _Schema = {"type": "array", "items": {"type": "object"}, "minItems": 
 _TEXT_OR_LIST: _Schema = {"anyOf": [_TEXT, {"type": "array"}]}
 _NAME: _Schema = {"name": "model", "in": "path", "required": True, "schema": _MODEL}
 _WEIGHT: _Schema = {"type": "number", "minimum": 0}
+_TARGETS: dict[str, tuple[_Schema, str]] = {
+    "price_weight": (_WEIGHT, "How much error one dollar is worth."),
+    "quality": (_WEIGHT | {"maximum": 2}, "Share of the best single expert's score to keep, such as 0.95."),
+    "budget": (_WEIGHT, "Dollars for 1,000 requests."),
+}
+_ID: _Schema = {"type": "string", "pattern": f"^[ -~]{{1,{LONGEST_ID}}}$"}
+_REQUEST_ID: _Schema = {
+    "name": "x-request-id",
+    "in": "header",
+    "schema": _ID,
+    "description": "Seeds the coin of an operating point between two vertices: the same id has the same expert. Without it the text does.",
+}
+_MAYBE: _Schema = {"type": ["number", "null"]}
 
 _SCHEMAS: _Schema = {
     "ChatRequest": _object(("model", "messages"), model=_MODEL, messages=_MESSAGES, stream=_STREAM),
@@ -155,24 +174,37 @@ _SCHEMAS: _Schema = {
     ),
     "EmbeddingRequest": _object(("model", "input"), model=_MODEL, input=_TEXT_OR_LIST),
     "Decision": _object(
-        ("decision_id", "expert", "reason", "ranking", "order", "excluded"),
+        ("decision_id", "expert", "reason", "probabilities", "ranking", "order", "excluded"),
         decision_id=_TEXT,
         expert={"type": ["string", "null"]},
         reason=_TEXT,
+        probabilities={"type": "object", "additionalProperties": _NUMBER},
         ranking={
             "type": "array",
             "items": _object(
-                ("expert", "probability"),
+                ("expert", "posterior"),
                 expert=_TEXT,
-                probability=_NUMBER,
-                score={"type": ["number", "null"]},
-                dollars={"type": ["number", "null"]},
+                posterior=_NUMBER,
+                score=_MAYBE,
+                dollars=_MAYBE,
             ),
         },
         order=_NAMES,
         excluded={"type": "object", "additionalProperties": _TEXT},
-        price_weight={"type": ["number", "null"]},
+        price_weight=_MAYBE,
+        operating_point={"anyOf": [_ref("OperatingPoint"), {"type": "null"}]},
         router=_TEXT,
+    ),
+    "OperatingPoint": _object(
+        ("vertices", "score", "dollars_per_1000"),
+        vertices={
+            "type": "array",
+            "items": _object(
+                ("price_weight", "expert", "probability"), price_weight=_NUMBER, expert={"type": ["string", "null"]}, probability=_NUMBER
+            ),
+        },
+        score=_MAYBE,
+        dollars_per_1000=_MAYBE,
     ),
     "Decisions": _object(("data",), object=_TEXT, data={"type": "array", "items": _ref("Decision")}),
     "FeedbackRequest": _object(

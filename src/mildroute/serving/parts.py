@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from mildroute.evaluation.fitting import Target
 from mildroute.experts.file import ExpertFile
+from mildroute.routers.operating import OperatingPoint
 from mildroute.serving.decision import Decision
 from mildroute.serving.gatekeeper import Gatekeeper
 from mildroute.serving.keys import KeyRing
@@ -33,14 +35,14 @@ class Thinking(Protocol):
     default: str
     experts: tuple[str, ...]
 
-    async def opinion(self, text: str, price_weight: float | None) -> Opinion | None:
+    async def point(self, target: Target | None) -> OperatingPoint | None:
+        """Where to decide, none where it knows no prices; an ArgumentError if it cannot, a BusyError if it cannot now."""
+
+    async def opinion(self, text: str, point: OperatingPoint | None, request_id: str) -> Opinion | None:
         """In time, or none."""
 
-    async def opinions(self, texts: Sequence[str], price_weight: float | None) -> list[Opinion]:
+    async def opinions(self, texts: Sequence[str], point: OperatingPoint | None, request_ids: Sequence[str]) -> list[Opinion]:
         """However long it takes."""
-
-    def check_price_weight(self, price_weight: float | None) -> None:
-        """An ArgumentError if it cannot decide at this price weight."""
 
 
 class Minded(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from mildroute.serving.asked import Asked
 from mildroute.serving.decision import Decision
@@ -30,9 +30,11 @@ def decide(
     Left out is who is down, over its rate, too small for the request or unable to do what it needs. Of the others the first is, in this
     order: the conversation's own expert, unless another one is better by more than ``rules.leave_gain``; the safe default, if the router
     did not answer or the input is unlike its training data; one drawn by lot, with probability ``rules.explore``, in first turns; the
-    router's best. The rest follows in the router's order, and behind it, in the gateway's order, experts that the router does not know,
-    which are never drawn. Experts that are left out because of rates and outages alone stand at the very end, and are tried if all others
-    have failed: they may be well again, and a refusal would be certain. An expert that is too small or unable is never tried.
+    router's best. Where the operating point lies between two vertices, the opinion's coin says which vertex's order is the router's, and
+    each vertex lends its probability to whom it would choose of those who can answer. The rest follows in the router's order, and behind
+    it, in the gateway's order, experts that the router does not know, which are never drawn. Experts that are left out because of rates
+    and outages alone stand at the very end, and are tried if all others have failed: they may be well again, and a refusal would be
+    certain. An expert that is too small or unable is never tried.
 
     Args:
         opinion: What the router thinks, or none if it had no time.
@@ -52,26 +54,33 @@ def decide(
         >>> decide(Opinion(("small", "large"), (0.8, 0.2)), asked, standings, PolicyRules(), "large", None, lambda: 0.5)
         Decision(order=('large',), reason='next', excluded={'small': 'vision'}, propensities={'small': 0.0, 'large': 1.0})
     """
-    ranking = _ranking(opinion, standings)
+    vertices, drawn = _vertices(opinion, standings)
+    ranking = vertices[drawn][1]
     excluded = {name: why for name in ranking if (why := _hindrance(standings.get(name), asked))}
-    eligible = [name for name in ranking if name not in excluded]
-    spare = tuple(name for why in _PASSING for name in ranking if excluded.get(name) == why)
     propensities = dict.fromkeys(ranking, 0.0)
-    if not eligible:
-        propensities.update(dict.fromkeys(spare[:1], 1.0))
-        return Decision(spare, "next", excluded, propensities)
+    if len(excluded) == len(ranking):
+        return _last_resort(vertices, drawn, excluded, propensities)
     own = None if asked.is_first_turn or not rules.keep_conversations else held
-    first, reason = _choice(opinion, eligible, own, default, rules.leave_gain)
-    if reason == "router" and first != ranking[0]:
-        reason = "next"
-    propensities[first] = 1.0
+    choices = [_choice(opinion, order, excluded, own, default, rules.leave_gain) for _, order in vertices]
+    first, reason = choices[drawn]
+    if all(other == first for other, _ in choices):
+        propensities[first] = 1.0
+        if reason == "router" and opinion is not None and opinion.is_single:
+            reason = "single"
+    else:
+        for (chance, _), (name, _) in zip(vertices, choices, strict=True):
+            propensities[name] += chance
+        if _is_sure(opinion) and reason != "kept":
+            reason = "split"
+    eligible = [name for name in ranking if name not in excluded]
     lots = _lots(opinion, eligible) if own is None and rules.explore > 0 else []
     if len(lots) > 1:
-        propensities.update(dict.fromkeys(lots, rules.explore / len(lots)))
-        propensities[first] += 1.0 - rules.explore
+        share = rules.explore / len(lots)
+        propensities.update({name: share + (1.0 - rules.explore) * propensities[name] for name in lots})
         if (chance := draw()) < rules.explore:
             # The same number tells whom: below the share it is spread evenly, too. Rounding may reach the end, hence the bound.
             first, reason = lots[min(int(chance / rules.explore * len(lots)), len(lots) - 1)], "explored"
+    spare = _spare(ranking, excluded)
     return Decision((first, *(name for name in eligible if name != first), *spare), reason, excluded, propensities)
 
 
@@ -99,11 +108,33 @@ def decide_named(name: str, asked: Asked, standings: Mapping[str, Standing], rea
     return Decision(order, reason, {name: why} if why else {}, {name: float(len(order))})
 
 
-def _ranking(opinion: Opinion | None, standings: Mapping[str, Standing]) -> tuple[str, ...]:
+_Vertices = Sequence[tuple[float, tuple[str, ...]]]
+
+
+def _vertices(opinion: Opinion | None, standings: Mapping[str, Standing]) -> tuple[_Vertices, int]:
+    """Probability and order of each vertex, experts that the router does not know last, and the vertex on which the coin falls."""
     if opinion is None:
-        return tuple(standings)
+        return ((1.0, tuple(standings)),), 0
     known = opinion.experts
-    return opinion.ranking + tuple(name for name in standings if name not in known)
+    strange = tuple([name for name in standings if name not in known])
+    orders = opinion.orders
+    return ([(chance, order + strange) for chance, order in orders] if strange else orders), opinion.drawn
+
+
+def _spare(order: tuple[str, ...], excluded: Mapping[str, str]) -> tuple[str, ...]:
+    """Who may be well again when all others have failed."""
+    return tuple([name for why in _PASSING for name in order if excluded.get(name) == why]) if excluded else ()
+
+
+def _last_resort(vertices: _Vertices, drawn: int, excluded: Mapping[str, str], propensities: dict[str, float]) -> Decision:
+    """Nobody can answer now: who may be able to by the time of the call."""
+    spares = [_spare(order, excluded) for _, order in vertices]
+    if len({spare[:1] for spare in spares}) == 1:
+        propensities.update(dict.fromkeys(spares[drawn][:1], 1.0))
+    else:
+        for (chance, _), spare in zip(vertices, spares, strict=True):
+            propensities[spare[0]] += chance
+    return Decision(spares[drawn], "next", excluded, propensities)
 
 
 def _hindrance(standing: Standing | None, asked: Asked) -> str:
@@ -119,18 +150,24 @@ def _hindrance(standing: Standing | None, asked: Asked) -> str:
     return "" if standing.has_room else "rate"
 
 
-def _choice(opinion: Opinion | None, eligible: list[str], own: str | None, default: str, leave_gain: float) -> tuple[str, str]:
-    """The first to be asked if no lots are drawn, and why."""
-    best = eligible[0]
+def _choice(
+    opinion: Opinion | None, order: tuple[str, ...], excluded: Mapping[str, str], own: str | None, default: str, leave_gain: float
+) -> tuple[str, str]:
+    """The first to be asked of an order if no lots are drawn, and why; somebody can answer."""
+    best = next(name for name in order if name not in excluded)
     # An opinion on an input unlike the training data is no reason to leave.
-    sure = None if opinion is None or opinion.is_far else opinion
-    if own in eligible and (sure is None or _gain(sure, best, own) <= leave_gain):
+    sure = opinion if _is_sure(opinion) else None
+    if own is not None and own in order and own not in excluded and (sure is None or _gain(sure, best, own) <= leave_gain):
         return own, "kept"
     if sure is not None:
-        return best, "router"
-    if default not in eligible:
+        return best, "router" if best == order[0] else "next"
+    if default not in order or default in excluded:
         return best, "next"
     return default, "late" if opinion is None else "far"
+
+
+def _is_sure(opinion: Opinion | None) -> bool:
+    return opinion is not None and not opinion.is_far
 
 
 def _gain(opinion: Opinion, best: str, own: str) -> float:
@@ -139,6 +176,6 @@ def _gain(opinion: Opinion, best: str, own: str) -> float:
 
 
 def _lots(opinion: Opinion | None, eligible: list[str]) -> list[str]:
-    if opinion is None or opinion.is_far:
+    if opinion is None or not _is_sure(opinion):
         return []
     return [name for name in eligible if name in opinion.experts]

@@ -19,11 +19,11 @@ class Record:
         model: What the client asked for.
         router: Digest of the artifact.
         experts: Names, in the router's order.
-        posterior: Their probabilities.
-        price_weight: At which it decided, or none.
+        posterior: The router's posterior over them.
+        price_weight: At which it decided, or none; between two vertices that of the likelier one.
         reason: Why the first choice is the first choice.
         chosen: Whom the policy chose first.
-        propensity: Probability with which it was chosen.
+        propensity: Probability with which it was chosen, before the coin and the lots.
         propensities: Of all experts, in the order of ``experts``; 0 where one was left out.
         answered: Who answered, or empty.
         attempts: Experts that were asked.
@@ -38,6 +38,9 @@ class Record:
         conversation: Digest of the conversation, or empty.
         shadow: What the shadow router chose, or empty.
         text: What was routed, if that is switched on, else none.
+        request_id: The client's id of the request, which seeds the coin; empty where the text itself does.
+        target: What the operating point was chosen by, such as ``"quality 0.95"``; empty for the router's own.
+        first_choice: What the router alone would choose, before conversations, circuits and lots; empty without an opinion.
 
     Example:
         >>> Record.__name__
@@ -70,3 +73,6 @@ class Record:
     conversation: str = ""
     shadow: str = ""
     text: str | None = None
+    request_id: str = ""
+    target: str = ""
+    first_choice: str = ""

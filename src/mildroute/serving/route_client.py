@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 
+from mildroute.evaluation.fitting import Target
 from mildroute.experts.address import checked_base_url
 from mildroute.experts.secret import Secret
 
@@ -41,11 +42,11 @@ class RouteClient:
         self._client: httpx.AsyncClient | None = None
         self._is_well = True
 
-    async def ranking(self, text: str, price_weight: float | None = None) -> tuple[str, ...] | None:
+    async def ranking(self, text: str, target: Target | None = None) -> tuple[str, ...] | None:
         """Experts in the order to ask them; none if the gateway cannot be reached, does not answer in time or refuses."""
         asked: dict[str, Any] = {"input": text}
-        if price_weight is not None:
-            asked["price_weight"] = price_weight
+        if target is not None:
+            asked[target.kind.replace(" ", "_")] = target.value
         headers = [] if self._secret is None else [(b"authorization", self._secret.bearer())]
         if self._client is None:
             self._client = httpx.AsyncClient(timeout=self._seconds, transport=self._transport)

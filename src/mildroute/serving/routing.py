@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
+from mildroute.routers.operating import OperatingPoint
 from mildroute.serving.asked import Asked
 from mildroute.serving.caller import Caller
 from mildroute.serving.closing import Closing
@@ -18,7 +20,7 @@ from mildroute.serving.keys import Client
 from mildroute.serving.parts import Parts
 from mildroute.serving.reading import read_request
 from mildroute.serving.roster import CHOOSE
-from mildroute.serving.wishes import PRESET, PRICE_WEIGHT, price_weight_of
+from mildroute.serving.wishes import checked_id, request_id_of, target_of, wishes_of
 
 __all__ = ["Routing"]
 
@@ -53,6 +55,8 @@ class Routing:
             document = read_document(body)
             all_asked = _all_asked(document, body, client, limits.batch)
             courses = [Course(self._parts.new_id(), now, arrived, client, asked) for asked in all_asked]
+            for course, request_id in zip(courses, _request_ids(document, caller, len(courses)), strict=True):
+                course.request_id = request_id
             await self._decide(courses, document, caller)
         finally:
             self._entrance.charge(client, 0.0)
@@ -66,12 +70,10 @@ class Routing:
             raise ComplaintError(
                 400, f"model must be a route here, such as {CHOOSE!r}: an expert that is named needs no decision.", param="model"
             )
-        wishes = dict(document) if "messages" not in document else {}
-        for header, name in ((PRICE_WEIGHT, "price_weight"), (PRESET, "preset")):
-            sent = caller.header(header)
-            if sent is not None:
-                wishes[name] = sent.decode("latin-1")
-        await self._deciding.choose_all(courses, price_weight_of(wishes, model, self._parts.settings.policy))
+        wishes: Mapping[str, Any] = wishes_of(caller.scope["headers"])
+        if not wishes and "messages" not in document:
+            wishes = document
+        await self._deciding.choose_all(courses, target_of(wishes, model, self._parts.settings.policy))
         for course in courses:
             course.status = 200
             self._closing.write(course)
@@ -97,6 +99,19 @@ def _all_asked(document: Mapping[str, Any], body: bytes, client: Client, most: i
     return [Asked(_PATH, model, text.encode("utf-8", "replace").decode(), b"", (0, 0), is_first_turn=True) for text in texts]
 
 
+def _request_ids(document: Mapping[str, Any], caller: Caller, count: int) -> list[str]:
+    """Id of each request, empty where the text stands for it; one header cannot tell many inputs apart."""
+    if "inputs" not in document:
+        return [request_id_of(caller.scope["headers"])]
+    given = document.get("request_ids")
+    if given is None:
+        return [""] * count
+    if not isinstance(given, list) or len(given) != count:
+        got = f"{len(given):,}" if isinstance(given, list) else f"{given!r:.60}"
+        raise ComplaintError(400, f"request_ids must be a list of {count:,} texts, one for each input, got {got}.", param="request_ids")
+    return [checked_id(request_id, "request_ids") for request_id in given]
+
+
 def _of_chat(document: Mapping[str, Any], body: bytes, client: Client) -> Asked:
     """What routing has to know of a chat; its model may be left out, unlike in a request that is to be answered."""
     if "model" not in document:
@@ -113,7 +128,7 @@ def _told(course: Course) -> dict[str, Any]:
     ranking = [
         {
             "expert": name,
-            "probability": opinion.posterior[places[name]],
+            "posterior": opinion.posterior[places[name]],
             "score": None if opinion.scores is None else opinion.scores[places[name]],
             "dollars": None if opinion.dollars is None else opinion.dollars[places[name]],
         }
@@ -125,9 +140,28 @@ def _told(course: Course) -> dict[str, Any]:
         "decision_id": course.decision_id,
         "expert": decision.expert,
         "reason": decision.reason,
+        "probabilities": dict(decision.propensities),
         "ranking": ranking,
         "order": list(decision.order),
         "excluded": dict(decision.excluded),
         "price_weight": None if opinion is None else opinion.price_weight,
+        "operating_point": None if opinion is None or opinion.point is None else _shown(opinion.point, experts),
         "router": course.router,
     }
+
+
+def _shown(point: OperatingPoint, experts: Sequence[str]) -> dict[str, Any]:
+    """An operating point as the client sees it: where it lies, and what to expect of further requests there."""
+    vertices = [
+        {
+            "price_weight": vertex.price_weight,
+            "expert": None if vertex.expert is None else experts[vertex.expert],
+            "probability": vertex.probability,
+        }
+        for vertex in point.vertices
+    ]
+    return {"vertices": vertices, "score": _finite(point.score), "dollars_per_1000": _finite(point.dollars_per_1000)}
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

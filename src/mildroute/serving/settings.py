@@ -20,8 +20,9 @@ class PolicyRules:
         memory: Conversations that are remembered.
         forget_after: Seconds after which a silent conversation is forgotten.
         explore: Share of requests whose expert is drawn by lot; first turns of conversations alone.
-        presets: Price weights by name, for the header ``x-mildroute-preset``.
-        routes: Further names under ``model`` that mean "choose", each with the price weight to choose at, or none.
+        presets: Targets by name, for the header ``x-mildroute-preset``: a price weight, or one of ``{quality: 0.95}``, ``{budget: 1.5}``
+            and ``{price_weight: 7}``.
+        routes: Further names under ``model`` that mean "choose", each with the target to choose at, likewise, or none.
 
     Example:
         >>> PolicyRules().explore
@@ -34,8 +35,8 @@ class PolicyRules:
     memory: int = 100_000
     forget_after: float = 3600.0
     explore: float = 0.0
-    presets: Mapping[str, float] = field(default_factory=dict)
-    routes: Mapping[str, float | None] = field(default_factory=dict)
+    presets: Mapping[str, float | Mapping[str, float]] = field(default_factory=dict)
+    routes: Mapping[str, float | Mapping[str, float] | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,8 @@ class Telemetry:
         gauges = self._gauges
         # A request that began before a swap still has the opinion of the router before it.
         if opinion is not None and gauges.drift is not None and opinion.router == gauges.digest:
-            gauges.drift.add(opinion.posterior, opinion.price_weight)
+            point = None if opinion.point is None else opinion.point.vertices
+            gauges.drift.add(opinion.posterior, point, opinion.experts.index(opinion.ranking[0]))
 
     def answered(self, record: Record, added: float | None = None) -> None:
         """Count a request that has ended.
@@ -169,6 +170,4 @@ class Telemetry:
 
 def _first_choice(record: Record) -> str:
     """What the router alone would have chosen; the shadow knows nothing of conversations, circuits and lots."""
-    if not record.posterior:
-        return record.chosen
-    return record.experts[record.posterior.index(max(record.posterior))]
+    return record.first_choice or record.chosen

@@ -27,6 +27,7 @@ _DECISIONS: Mapping[str, str] = {
     **dict.fromkeys(
         ("decision_id", "key", "path", "model", "router", "reason", "chosen", "answered", "conversation", "shadow", "text"), _TEXT
     ),
+    **dict.fromkeys(("request_id", "target", "first_choice"), _TEXT),
     **dict.fromkeys(("time", "price_weight", "propensity", "dollars", "baseline_dollars"), _NUMBER),
     **dict.fromkeys(("decision_seconds", "first_byte_seconds", "seconds"), _NUMBER),
     **dict.fromkeys(("attempts", "status", "tokens_in", "tokens_out"), _COUNT),
