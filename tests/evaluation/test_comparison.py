@@ -15,8 +15,10 @@ from mildroute.encoders.text_router import TextRouter
 from mildroute.encoders.tfidf import TfidfEncoder
 from mildroute.errors import ArgumentError, ShapeError
 from mildroute.evaluation.comparison import Comparison, compare, default_routers
+from mildroute.evaluation.fitting import Target
 from mildroute.evaluation.frontier import oracle_point
 from mildroute.evaluation.metrics import deferral_loss
+from mildroute.evaluation.replicates import Interval
 from mildroute.routers.base import RouterMixin
 from mildroute.routers.frontier import FrontierRouter
 from mildroute.routers.knn import KnnRouter
@@ -213,6 +215,38 @@ def test_progress_counts_the_steps() -> None:
     calls: list[tuple[int, int, str]] = []
     compare(table(), {"a": RegressionRouter(), "b": RegressionRouter()}, progress=lambda *step: calls.append(step))
     assert calls == [(0, 3, "encoding"), (1, 3, "a"), (2, 3, "b"), (3, 3, "done")]
+
+
+def test_at_a_target_every_router_and_the_coin_stand_on_their_own_point() -> None:
+    routers = {"auto": FrontierRouter(random_state=0), "kNN": KnnRouter(), "regression": RegressionRouter()}
+    found = compare(table(), routers, target=Target("quality", 0.95), test=0.3)
+    assert set(found.points) == set(routers)
+    assert found.row("best by score").saved == Interval(0.0, 0.0, 0.0)
+    for name, point in found.points.items():
+        row = found.row(name)
+        shares = np.bincount(found.choices[name], minlength=3) / found.test_rows
+        assert row.saved is not None
+        assert row.saved.value == pytest.approx(1 - np.dot(shares, [1, 10, 3]) / (10 if found.best_by_score == "large" else 3))
+        assert found.settings["price_weight"] == found.points["auto"].price_weight
+        assert point.score >= 0.95 * point.best_score
+    assert {"saved", "saved_low", "kept_high"} <= set(found.as_columns())
+    json.dumps(found.as_dict())
+
+
+def test_a_price_weight_is_a_target_like_any_other() -> None:
+    one, other = (compare(table(), {"kNN": KnnRouter()}, **how) for how in ({"target": Target("price weight", 5.0)}, {"price_weight": 5.0}))
+    assert one.row("kNN").deferral_loss == other.row("kNN").deferral_loss
+    assert not one.points
+
+
+def test_what_a_target_cannot_go_with_is_refused() -> None:
+    target = Target("budget", 5.0)
+    with pytest.raises(ArgumentError, match="goes without price_weight"):
+        compare(table(), {"kNN": KnnRouter()}, target=target, price_weight=1.0)
+    with pytest.raises(ArgumentError, match="a target needs dollars"):
+        compare(table(dollars=False), {"kNN": KnnRouter()}, target=target)
+    with pytest.raises(ArgumentError, match="routers over vectors"):
+        compare(table(), {"texts": TextRouter()}, target=target)
 
 
 def test_the_default_routers_run_and_the_default_comes_first() -> None:

@@ -14,6 +14,7 @@ from mildroute.encoders.tfidf import TfidfEncoder
 from mildroute.errors import ArgumentError, TableError, UnreachableTargetError
 from mildroute.evaluation.fitting import Target, fit_table, price_grid, why_constant
 from mildroute.evaluation.method import about_router
+from mildroute.routers.knn import KnnRouter
 from mildroute.routers.regression import RegressionRouter
 
 TABLE = small_table()
@@ -133,6 +134,26 @@ def test_a_stored_router_that_does_not_do_what_was_measured_is_replaced_by_a_coi
     assert weighed.warnings[0].endswith("expect other shares, score and bill than these")
     assert weighed.point is not None
     assert weighed.point.uses_router
+
+
+def test_a_router_that_knows_its_rows_by_heart_is_kept_and_the_user_is_told() -> None:
+    """Answers by pure luck: a training row is its own nearest neighbor, so on these rows the router is right for less money."""
+    rng = np.random.default_rng(0)
+    scores = (rng.random((300, 2)) < [0.6, 0.9]).astype(float)
+    columns = {
+        "score:small": scores[:, 0],
+        "score:large": scores[:, 1],
+        "cost:small": np.full(300, 0.001),
+        "cost:large": np.full(300, 0.01),
+    }
+    texts = [" ".join(rng.choice(list("abcdefghijklmnop"), 6)) + f" word{row}" for row in range(300)]
+    fitted = fit_table(
+        CostTable.of({"input": texts, **columns}), router=KnnRouter(k=50, weighting="distance"), target=Target("price weight", 20.0)
+    )
+    assert fitted.point is not None
+    assert fitted.point.uses_router
+    assert len(fitted.warnings) == 1
+    assert fitted.warnings[0].endswith("it knows them by heart, so the promise could not be checked on them; hold rows out and evaluate")
 
 
 def drawn_table(rows: int, seed: int) -> CostTable:

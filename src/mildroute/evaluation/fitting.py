@@ -48,7 +48,7 @@ class Target:
 
     Attributes:
         kind: ``"price weight"`` (errors that a dollar is worth), ``"budget"`` (dollars per 1,000 queries) or ``"quality"`` (share of the
-            best single expert's score).
+            score of the best single expert by score).
         value: Its value.
 
     Example:
@@ -125,7 +125,7 @@ def fit_table(
         encoder: Transformer of inputs to vectors, or none for the default.
         router: Router over vectors, or none for the default: a :class:`~mildroute.routers.frontier.FrontierRouter` if the table has
             dollars, else a :class:`~mildroute.routers.mild.MildRouter`.
-        target: What to choose the operating point by; by default the cheapest point that keeps 99% of the best single expert's score.
+        target: What to choose the operating point by; by default a quality of 0.99.
         thorough: Fit the surrogate losses of :class:`~mildroute.routers.mild.MildRouter` as well; ``"auto"`` if they win on a sample.
         n_jobs: Processes that fit folds; none is one.
         seed: Of folds, clusterings and coins.
@@ -186,8 +186,8 @@ def _held_out(router: TextRouter, table: CostTable, costs: Any) -> NDArray[np.fl
 
 def _checked(router: TextRouter, table: CostTable, point: OperatingPoint, target: Target | None) -> tuple[OperatingPoint, tuple[str, ...]]:
     """The point, or a coin between single experts if the router that is stored does not do what was measured."""
-    served = np.bincount(router.predict(table.inputs), minlength=len(table.experts)) / len(table)
-    promised = np.clip(point.shares, 0.0, 1.0)
+    choice = router.predict(table.inputs)
+    served, promised = np.bincount(choice, minlength=len(table.experts)) / len(table), np.clip(point.shares, 0.0, 1.0)
     allowed = _ALLOWANCE + _STANDARD_ERRORS * np.sqrt(promised * (1 - promised) / len(table))
     worst = int((np.abs(served - promised) - allowed).argmax())
     if abs(served[worst] - promised[worst]) <= allowed[worst]:
@@ -196,9 +196,19 @@ def _checked(router: TextRouter, table: CostTable, point: OperatingPoint, target
         f"the fitted router sends {served[worst]:.0%} of its own training rows to {table.experts[worst]}, where "
         f"{promised[worst]:.0%} of held-out rows went"
     )
+    if _is_better(table, choice, point):
+        # Neighbors know their own rows by heart: better and cheaper than promised, and no evidence about further rows.
+        return point, (f"{seen}: it knows them by heart, so the promise could not be checked on them; hold rows out and evaluate",)
     if target is not None and target.kind == "price weight":
         return point, (f"{seen}: expect other shares, score and bill than these",)
     return resolve(coin_curve(router.router_.curve), target), (f"{seen}: single experts are mixed at random instead",)
+
+
+def _is_better(table: CostTable, choice: NDArray[np.intp], point: OperatingPoint) -> bool:
+    """Whether choices have a higher score for a lower bill than an operating point promises."""
+    rows = np.arange(len(table))
+    score, bill = table.scores[rows, choice].mean(), 1000 * np.asarray(table.dollars)[rows, choice].mean()
+    return bool(score > point.score and bill < point.dollars_per_1000)
 
 
 def coin_curve(curve: Curve) -> Curve:
