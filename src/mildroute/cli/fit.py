@@ -57,7 +57,7 @@ def fit_router(
         typer.Option("--router", help="Fit this one: a router's class, a plug-in or a loss; auto: cost regression, if there are dollars."),
     ] = _DEFAULT,
     thorough: Annotated[
-        bool, typer.Option("--thorough", help="Try MildRouter, too, and take it if it is better; several times slower.")
+        bool, typer.Option("--thorough", help="Fit MildRouter on all rows, too, even if a sample is against it; several times slower.")
     ] = False,
     jobs: Annotated[int | None, typer.Option("--jobs", help="Processes that fit side by side; -1: one a core.", min=-1)] = None,
     seed: Seed = 0,
@@ -88,7 +88,14 @@ def fit_router(
     train, held = (table, None) if hold_out is None else table.split(test, by=split_of(table, by), seed=seed)
     with progress_bar("fit") as tell:
         fitted = fit_table(
-            train, encoder=encoder_named(encoder), router=chosen, target=target, thorough=thorough, n_jobs=jobs, seed=seed, progress=tell
+            train,
+            encoder=encoder_named(encoder),
+            router=chosen,
+            target=target,
+            thorough=thorough or "auto",
+            n_jobs=jobs,
+            seed=seed,
+            progress=tell,
         )
     fitted.router.judge_ = judge
     about = about_router(fitted.router)
