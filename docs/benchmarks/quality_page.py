@@ -126,9 +126,10 @@ def targets(results: Path) -> list[str]:
     return [
         "## Targets on small tables",
         "",
-        "Ordinary tables of 500 to 3,000 rows, `mildroute fit` with its default encoder, and a target: how much is saved, and is the promise "
-        "kept on rows that had no part in it? Beside the default stand a coin between two single experts whose share is set on the same rows, "
-        "other routers on a convex hull of their own, and the default of before 15 November 2026, whose targets stood on the steps of its curve.",
+        "Ordinary tables of 500 to 3,000 rows, `mildroute fit` with its default encoder, and a target: how much is saved, and is the "
+        "promise kept on rows that had no part in it? Beside the default stand a coin between two single experts whose share is set on the "
+        "same rows, other routers on a convex hull of their own, and the default of before 15 November 2026, whose targets stood on the "
+        "steps of its curve.",
         "",
         *(line.replace("## ", "### ", 1) if line.startswith("## ") else line for line in text.strip().splitlines()),
     ]

@@ -68,7 +68,14 @@ def held_out_posterior(router: Any, X: Any, costs: Matrix, sample_weight: NDArra
 
 
 def settled(router: Any) -> Any:
-    """An unfitted copy whose searched parameters are those found."""
+    """An unfitted copy whose searched parameters are those found.
+
+    Example:
+        >>> from mildroute.routers.surrogates import TdefRouter
+        >>> X, costs = np.array([[0.0], [1.0]] * 20), np.array([[0.0, 1.0], [1.0, 0.0]] * 20)
+        >>> settled(TdefRouter(reward="sum").fit(X, costs)).penalty != "cv"
+        True
+    """
     found = {name: getattr(router, f"{name}_", value) for name, value in router.get_params(deep=False).items() if _is_searched(value)}
     return clone(router).set_params(**found)
 

@@ -44,6 +44,10 @@ class FoldVectors(NamedTuple):
     Attributes:
         held_out: Indices of the rows of that fold.
         vectors: Vectors of all rows, shape (n, d).
+
+    Example:
+        >>> FoldVectors(np.array([0, 1]), np.eye(10)).vectors[[0, 1]].shape
+        (2, 10)
     """
 
     held_out: NDArray[np.intp]
