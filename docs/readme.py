@@ -35,10 +35,10 @@ def quality_rows() -> dict[str, list[str]]:
 
 
 def table() -> str:
-    """Against each method: on how many tasks the default is better, not told apart or worse, and by how much on average."""
+    """Against each method: on how many tasks the default is better, not significantly different or worse, and by how much on average."""
     rows = quality_rows()
     ours = [float(cell) for cell in rows[DEFAULT]]
-    lines = ["| beside | better | not told apart | worse | extra cost |", "|---|--:|--:|--:|--:|"]
+    lines = ["| beside | better | not significant | worse | extra cost |", "|---|--:|--:|--:|--:|"]
     for name in SHOWN:
         cells = rows[name]
         better, worse = (sum(cell.endswith(sign) for cell in cells) for sign in "+-")

@@ -55,7 +55,7 @@ def fit_row(quick: bool) -> Row:
     return (
         reported("default fit / LogisticRegression, small", ours / plain, note)
         if quick
-        else at_most("default fit / LogisticRegression", ours / plain, 40, note)
+        else at_most("default fit / LogisticRegression", ours / plain, 12, note)
     )
 
 

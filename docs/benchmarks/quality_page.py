@@ -150,7 +150,8 @@ def tasks(results: Path) -> list[str]:
         "",
         "Real answers of real models: seven open models (routerdc7), eleven models with true dollars (RouterBench) at two prices of a "
         "dollar, "
-        "MMLU and MMLU-Pro with list prices, GSM8K. Every method sees the same splits.",
+        "MMLU and MMLU-Pro with list prices, GSM8K. Every method sees the same splits. The default is that of before 15 November 2026, "
+        "when cost regression joined the candidates of its search.",
         "",
         *as_list(origin),
         "",
@@ -160,7 +161,7 @@ def tasks(results: Path) -> list[str]:
         "",
         "On how many of the nine tasks the default is significantly better or worse (paired per query, Holm's correction, 5%):",
         "",
-        *table(("against", "better", "not told apart", "worse"), (count_tasks(rows, method) for method in SHOWN)),
+        *table(("against", "better", "not significant", "worse"), (count_tasks(rows, method) for method in SHOWN)),
         "",
         "The default beside the best single expert and the oracle. *closed*: share of the way between them; below 0 the default lost.",
         "",
