@@ -95,7 +95,7 @@ def draw(found: Stored, *, wide: bool) -> Any:
         color=OURS,
         linewidth=3.4,
         alpha=0.9,
-        label="mildroute: operating frontier, 95% band",
+        label="mildroute, with 95% band",
     )
     axes.plot(found.of("single"), found.of("single", "score"), "o", color=GREY, markersize=6, label="one model for everything")
     axes.plot(found.of("oracle"), found.of("oracle", "score"), "*", color=GOLD, markersize=15, label="oracle: best model each time")

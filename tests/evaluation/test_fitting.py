@@ -123,7 +123,7 @@ class Forgetful(RegressionRouter):
 def test_a_stored_router_that_does_not_do_what_was_measured_is_replaced_by_a_coin() -> None:
     fitted = fit_table(TABLE, router=Forgetful(), target=Target("quality", 0.97))
     assert len(fitted.warnings) == 1
-    assert re.match(r"the fitted router sends \d+% of its own training rows to large, where \d+% of held-out", fitted.warnings[0])
+    assert re.match(r"the fitted router sends \d+% of its own training rows to small, where \d+% of held-out", fitted.warnings[0])
     assert fitted.warnings[0].endswith("single experts are mixed at random instead")
     assert fitted.point is not None
     assert not fitted.point.uses_router

@@ -98,6 +98,21 @@ def test_a_hull_chosen_by_luck_is_corrected() -> None:
     assert curve.gain[0] < 2 * curve.gain[1]
 
 
+@pytest.mark.parametrize(("rows", "is_promised"), [(29, False), (40, True)])
+def test_a_few_rows_promise_nothing_but_the_best_expert_itself(rows: int, is_promised: bool) -> None:
+    errors, dollars = np.tile([0.0, 0.5], (rows, 1)), np.tile([0.01, 0.001], (rows, 1))
+    point = curve_of(np.array([0.0]), np.zeros((1, rows), dtype=int), errors, dollars).for_quality(0.8, 0.95, 1000)
+    assert (point.dollars_per_1000 < 9) == is_promised
+    assert is_promised or [vertex.expert for vertex in point.vertices] == [0]
+
+
+def test_a_router_that_picks_one_expert_everywhere_is_that_expert() -> None:
+    errors, dollars = np.tile([0.0, 0.5], (40, 1)), np.tile([0.01, 0.001], (40, 1))
+    curve = curve_of(np.array([0.0, 1.0]), np.repeat([[0], [1]], 40, axis=1), errors, dollars)
+    assert not curve.for_quality(1.0, 0.95, 1000).uses_router
+    assert not curve.for_budget(5.0, 0.95, 1000).uses_router
+
+
 @given(st.integers(0, 10_000), st.floats(0.5, 1.0))
 @settings(max_examples=40, deadline=None)
 def test_no_target_is_worse_than_the_coin(seed: int, fraction: float) -> None:

@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from mildroute.encoders.reduced import ReducedEncoder
-from mildroute.errors import ArgumentError
+from mildroute.errors import ArgumentError, ShapeError
 from mildroute.routers.base import Matrix
 from mildroute.routers.frontier import FoldVectors, FrontierRouter, cut_into_folds
 from mildroute.routers.mild import MildRouter
@@ -197,8 +197,14 @@ class TextRouter(BaseEstimator):
             default: Expert for inputs unlike the training data; by default the best single expert of the training data.
         """
         check_is_fitted(self)
+        if isinstance(X, str):
+            raise ArgumentError("inputs must be a list of texts, got one text; put it into a list.")
         inputs = X if isinstance(X, list) else list(X)
         ids = inputs if request_ids is None else list(request_ids)
+        if len(ids) != len(inputs):
+            raise ShapeError(f"request_ids must be {len(inputs)}, one per input, got {len(ids)}.")
+        if price_weight is not None and not 0 <= price_weight < np.inf:
+            raise ArgumentError(f"price_weight must be finite and not negative, got {price_weight}.")
         return self.explain_vectors(self.encoder_.transform(inputs), ids, price_weight, point=point, default=default)
 
     def explain_vectors(

@@ -220,9 +220,10 @@ def coin_curve(curve: Curve) -> Curve:
         array([1., 1.])
     """
     places = curve.singles
-    rows = {"weights": curve.weights[:0], "shares": curve.shares[places], "share_replicates": curve.share_replicates[:, places]}
-    others = {field.name: getattr(curve, field.name)[..., places] for field in fields(curve) if field.name not in rows}
-    return replace(curve, **rows, **others)
+    first: dict[str, Any] = {"weights": curve.weights[:0], "shares": curve.shares[places]}
+    first |= {"share_replicates": curve.share_replicates[:, places], "rows": curve.rows}
+    others = {field.name: getattr(curve, field.name)[..., places] for field in fields(curve) if field.name not in first}
+    return replace(curve, **first, **others)
 
 
 def why_constant(router: FrontierRouter, point: OperatingPoint, target: Target | None) -> str | None:
@@ -297,7 +298,7 @@ def resolve(curve: Curve, target: Target | None) -> OperatingPoint:
 
     Example:
         >>> from mildroute.routers.operating import curve_of
-        >>> curve = curve_of(np.zeros(0), np.empty((0, 2), int), np.array([[0.0, 1.0]] * 2), np.array([[0.004, 0.001]] * 2))
+        >>> curve = curve_of(np.zeros(0), np.empty((0, 40), int), np.array([[0.0, 1.0]] * 40), np.array([[0.004, 0.001]] * 40))
         >>> resolve(curve, Target("quality", 0.5)).shares
         (0.5, 0.5)
     """

@@ -279,13 +279,15 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         """The operating point of a price weight, measured at the nearest weight of the held-out curve; no coin."""
         curve = self._curve()
         self._weights(price_weight, 1)
-        nearest = curve.point(int(np.abs(curve.weights - price_weight).argmin()), confidence, queries)
+        nearest = curve.point(int(np.abs(curve.weights - min(price_weight, curve.weights[-1])).argmin()), confidence, queries)
         (vertex,) = nearest.vertices
         return OperatingPoint.of({**asdict(nearest), "vertices": [{**asdict(vertex), "price_weight": float(price_weight)}]})
 
     def alone(self, expert: str, *, confidence: float = 0.95, queries: int = 1000) -> OperatingPoint:
         """The operating point at which one expert answers everything."""
         curve, names = self._curve(), list(self.experts_)
+        if expert not in names:
+            raise ArgumentError(f"expert must be one of {', '.join(names)}, got {expert!r}.")
         return curve.point(int(curve.singles[names.index(expert)]), confidence, queries)
 
     @property

@@ -22,6 +22,9 @@ _RESAMPLES = 1000
 _ROUNDING = 1e-9
 _HULLS = 100
 """Resamples whose hulls tell how much too good a hull looks on the rows that chose it."""
+_FEWEST_TO_PROMISE = 30
+"""Below this many rows resampling says too little, and only the best expert itself is promised to keep its score: with 5 rows, three of
+four routers kept less than they promised."""
 _STEPS = 64
 """Shares of the coin that are tried between two vertices."""
 _HIGHEST_QUALITY = 1.5
@@ -149,6 +152,7 @@ class Curve:
         error_replicates: Bootstrap means, shape (B, P + p).
         share_replicates: Bootstrap shares, shape (B, P + p, p).
         refit_dollars: Mean dollars of each fold's router on all rows, shape (K, P + p): how much the bill moves when it is fitted again.
+        rows: Number of held-out rows.
 
     Example:
         >>> curve = curve_of(np.array([0.0]), np.array([[1, 1]]), np.eye(2), np.array([[0.001, 0.002]] * 2))
@@ -165,6 +169,7 @@ class Curve:
     error_replicates: NDArray[np.float64]
     share_replicates: NDArray[np.float64]
     refit_dollars: NDArray[np.float64]
+    rows: int
 
     @property
     def experts(self) -> int:
@@ -195,7 +200,9 @@ class Curve:
     @cached_property
     def hull(self) -> NDArray[np.intp]:
         """Vertices of the operating frontier, by ascending dollars."""
-        return np.array(hull_of(self.dollars, 1 - self.errors))
+        # Of equal points the single expert: a router that picked it on every held-out row may pick another one on the next.
+        order = np.concatenate([self.singles, np.arange(len(self.weights))])
+        return np.asarray(order[hull_of(self.dollars[order], 1 - self.errors[order])])
 
     @cached_property
     def coin_hull(self) -> NDArray[np.intp]:
@@ -260,6 +267,8 @@ class Curve:
             floor = np.quantile(1 - path.error_replicates - best, 1 - confidence, axis=0) - path.optimism
             # The best expert itself keeps all of its score, however few the rows; the best of each resample may be another one.
             floor = np.where((path.errors <= self.best_error) & (fraction_of_best <= 1) & path.is_best, np.maximum(floor, 0.0), floor)
+            if self.rows < _FEWEST_TO_PROMISE:
+                floor = np.where(path.is_best & (fraction_of_best <= 1), floor, -np.inf)
             surest = max(surest, float(floor.max()))
             if (floor >= -_ROUNDING).any():
                 found.append(path.at(_lowest(floor >= -_ROUNDING, path.dollars, path.errors)))
@@ -336,7 +345,7 @@ class Curve:
         bill = float(1000 * self.dollars[pair] @ chances)
         ends = [(1 - end / base if base else 0.0) for end in (high, low)]
         vertices = [
-            self._vertex(index, float(chance), beside)
+            self._vertex(index, float(chance), beside if chance < 1 else index)
             for index, chance, beside in zip(pair, chances, pair[::-1], strict=True)
             if chance > 0
         ]
@@ -496,6 +505,7 @@ def curve_of(
         error_replicates=replicates[:, points : 2 * points],
         share_replicates=replicates[:, 2 * points :].reshape(-1, points, experts),
         refit_dollars=np.hstack([refits, np.tile(means[points - experts :], (len(refits), 1))]),
+        rows=rows,
     )
 
 
