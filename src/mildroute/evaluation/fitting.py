@@ -298,7 +298,7 @@ def resolve(curve: Curve, target: Target | None) -> OperatingPoint:
 
     Example:
         >>> from mildroute.routers.operating import curve_of
-        >>> curve = curve_of(np.zeros(0), np.empty((0, 40), int), np.array([[0.0, 1.0]] * 40), np.array([[0.004, 0.001]] * 40))
+        >>> curve = curve_of(np.zeros(0), np.empty((0, 64), int), np.array([[0.0, 1.0]] * 64), np.array([[0.004, 0.001]] * 64))
         >>> resolve(curve, Target("quality", 0.5)).shares
         (0.5, 0.5)
     """
