@@ -419,7 +419,7 @@ class _Path:
         squares = self.of(curve.dollars_spread**2 + curve.dollars**2)
         luck = np.sqrt(np.maximum(squares - means**2, 0.0) / queries)
         refits = self.of(curve.refit_dollars)
-        # The spread between the folds' routers; a jackknife would make it 1.8 times as wide, and intervals of 95% then covered 99%.
+        # The spread between the folds' routers. A jackknife would be 1.8 times as wide; even this covers 99.7% of bills, not 95%.
         refit = refits.std(axis=0, ddof=1) if len(refits) > 1 else np.zeros_like(means)
         noise = np.random.default_rng(0).standard_normal((len(curve.dollars_replicates), 1))
         return np.asarray(np.quantile(self.of(curve.dollars_replicates) + noise * np.hypot(luck, refit), level, axis=0))
