@@ -101,3 +101,8 @@ def test_numbers_follow_their_rows() -> None:
     table = CostTable.of({"score:a": rng.random(50), "score:b": rng.random(50)})
     for side in table.split(0.3):
         np.testing.assert_array_equal(side.scores, table.scores[[int(name) for name in side.query_ids]])
+
+
+def test_rows_that_share_one_text_are_named_as_the_cause() -> None:
+    with pytest.raises(TableError, match="all 9 rows share one text, which stays on one side"):
+        table_of(["same"] * 9).split(0.2)

@@ -103,6 +103,23 @@ def test_few_rows_are_warned_of(fitted: Fitted, found: Assessment) -> None:
     assert len(few.warnings) == 1
     assert few.warnings[0].startswith("only 20 rows")
     assert few.as_dict()["warnings"] == list(few.warnings)
+    one = assess(fitted.router, HELD_OUT.take([0]))
+    assert one.warnings[0].startswith("only 1 row was measured")
+    assert one.promise is not None
+    assert one.promise.verdict == "not decided"
+
+
+def test_rows_that_share_a_text_are_split_by_their_ids() -> None:
+    """A coin between two experts whose scores no router can tell apart; every row has the same text."""
+    lucky = np.arange(400) % 10 > 0
+    known = CostTable.of(COLUMNS | {"score:small": np.zeros(400), "score:large": lucky.astype(float)} | BILLS)
+    router = fit_table(known, target=Target("budget", 5.5)).router
+    assert router.operating_point is not None
+    assert router.operating_point.is_mixed
+    same = CostTable.of(COLUMNS | {"input": ["add 7"] * 400, "score:small": np.zeros(400), "score:large": np.ones(400)} | BILLS)
+    found = assess(router, same)
+    large = router.operating_point.shares[1]
+    assert found.evaluation.score.value == pytest.approx(large, abs=4 * np.sqrt(large * (1 - large) / 400))
 
 
 def test_what_has_no_value_is_called_none(fitted: Fitted) -> None:

@@ -15,9 +15,10 @@ from mildroute.encoders.text_router import TextRouter
 from mildroute.encoders.tfidf import TfidfEncoder
 from mildroute.errors import ArgumentError, ShapeError
 from mildroute.evaluation.comparison import Comparison, compare, default_routers
+from mildroute.evaluation.contest import Sides, baseline_choices
 from mildroute.evaluation.fitting import Target
 from mildroute.evaluation.frontier import oracle_point
-from mildroute.evaluation.metrics import deferral_loss
+from mildroute.evaluation.metrics import deferral_loss, dollars_per_1000
 from mildroute.evaluation.replicates import Interval
 from mildroute.routers.base import RouterMixin
 from mildroute.routers.frontier import FrontierRouter
@@ -97,6 +98,18 @@ def test_cheapest_and_dearest_go_by_dollars_and_the_random_mix_has_the_default_b
     assert bills[0] is not None
     assert bills[1] is not None
     assert bills[1].value == pytest.approx(bills[0].value, rel=0.35)  # a draw of 48 rows
+
+
+def test_the_random_mix_pays_what_the_router_pays_even_where_test_rows_are_dearer() -> None:
+    seen = CostTable.of({"query_id": [f"s{row}" for row in range(90)], "score:a": [0] * 90, "score:b": [1] * 90, **bills(90, 1)})
+    asked = CostTable.of({"query_id": [f"t{row}" for row in range(4000)], "score:a": [0] * 4000, "score:b": [1] * 4000, **bills(4000, 3)})
+    ours = np.arange(4000) % 2
+    mix = baseline_choices(Sides(seen, asked, None, None), ours, seed=0)["random at equal cost"]
+    assert dollars_per_1000(asked.dollars, mix) == pytest.approx(dollars_per_1000(asked.dollars, ours), rel=0.03)
+
+
+def bills(rows: int, times: int) -> dict[str, list[float]]:
+    return {"cost:a": [0.001 * times] * rows, "cost:b": [0.004 * times] * rows}
 
 
 def test_differences_are_to_the_first_router_and_corrected(found: Comparison) -> None:

@@ -19,6 +19,7 @@ from mildroute.routers.order import largest
 from mildroute.routers.own_loss import LossRouter
 from mildroute.routers.path import fold_of_rows
 from mildroute.routers.regression import RegressionRouter
+from mildroute.routers.row_hash import coins
 from mildroute.routers.topics import TopicFeatures
 from routers.every_router import Array, problem
 
@@ -171,8 +172,18 @@ def test_targets_out_of_reach_are_refused_with_the_nearest_that_can_be_had() -> 
         fitted().for_budget(0.01)
     with pytest.raises(UnreachableTargetError, match=r"1.5 of the best single expert's.*sure of 0\.\d"):
         fitted().for_quality(1.5)
-    with pytest.raises(UnreachableTargetError, match=r"at most -0.1 of the queries.*lowest share is 0"):
-        fitted().for_share("expert_0", -0.1)
+
+
+def test_what_cannot_be_meant_is_refused_in_words() -> None:
+    unpriced = FrontierRouter().fit(np.eye(20), np.tile([0.1, 0.3], (20, 1)))
+    with pytest.raises(ArgumentError, match="a budget of 2 needs prices"):
+        unpriced.for_budget(2.0)
+    with pytest.raises(ArgumentError, match="an OperatingPoint or none, got 'x'"):
+        unpriced.operate_at("x")  # type: ignore[arg-type]
+    with pytest.raises(ShapeError, match=r"groups must be \(20,\), one per row, got 3"):
+        FrontierRouter().fit(np.eye(20), np.tile([0.1, 0.3], (20, 1)), groups=["a", "b", "c"])
+    with pytest.raises(ArgumentError, match="request ids must be strings, got 7"):
+        coins([7])  # type: ignore[list-item]
 
 
 def test_an_unknown_expert_is_refused_with_those_that_are_known() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mildroute.errors import UnreachableTargetError
+from mildroute.errors import ArgumentError, UnreachableTargetError
 from mildroute.routers.operating import Curve, curve_of
 
 ROWS = 200
@@ -227,5 +227,22 @@ def test_a_share_below_the_lowest_is_refused_with_the_lowest() -> None:
     random = np.random.default_rng(0)
     curve = curve_of(np.array([0.0]), (random.uniform(size=(1, ROWS)) < 0.5).astype(int), np.zeros((ROWS, 2)), np.zeros((ROWS, 2)))
     assert curve.for_share(1, 0.1, 0.95, 1000).shares[1] <= 0.1  # the other expert alone
-    with pytest.raises(UnreachableTargetError, match=r"at most -0.1 of the queries .* with confidence 0.95: the lowest share is 0;"):
-        curve.for_share(1, -0.1, 0.95, 1000)
+    alone = curve_of(np.array([0.0]), np.zeros((1, ROWS), dtype=int), np.zeros((ROWS, 1)), np.zeros((ROWS, 1)))
+    with pytest.raises(UnreachableTargetError, match=r"at most 0.1 of the queries .* with confidence 0.95: the lowest share is 1;"):
+        alone.for_share(0, 0.1, 0.95, 1000)
+    for asked in (curve.for_budget, curve.for_quality, lambda *given: curve.for_share(1, *given)):
+        for wrong in (float("nan"), -0.1, float("inf")):
+            with pytest.raises(ArgumentError, match="must be finite and not negative"):
+                asked(wrong, 0.95, 1000)
+
+
+def test_what_is_saved_is_measured_on_the_same_rows_for_both_bills() -> None:
+    random = np.random.default_rng(0)
+    # Bills that vary tenfold from row to row, always in the ratio 1 to 4.
+    dollars = random.uniform(0.001, 0.01, size=(ROWS, 1)) * np.array([1.0, 4.0])
+    errors = np.tile([0.5, 0.0], (ROWS, 1))
+    point = curve_of(np.zeros(0), np.empty((0, ROWS), dtype=int), errors, dollars).for_quality(0.75, 0.95, 1000)
+    low, high = point.saved_interval
+    assert low == pytest.approx(point.saved) == pytest.approx(high)  # half the queries at a quarter of the price, whatever the rows
+    wide = point.dollars_interval[1] / point.dollars_interval[0]
+    assert wide > 1.05

@@ -170,7 +170,7 @@ def _name(found: Comparison, name: str) -> str:
         return f"best by score ({found.best_by_score})"
     if name != "best single":
         return "most expensive" if name == "dearest" else name
-    priced = bool(found.settings.get("price_weight") or found.settings.get("latency_weight"))
+    priced = bool(found.points or found.settings.get("price_weight") or found.settings.get("latency_weight"))
     return f"best {'at this price' if priced else 'by score'} ({found.best_single})"
 
 

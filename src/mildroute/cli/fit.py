@@ -185,7 +185,10 @@ def _method(fitted: Fitted, point: OperatingPoint) -> str:
 
 def _show_point(fitted: Fitted, point: OperatingPoint) -> None:
     from mildroute.evaluation.point_words import split_words
+    from mildroute.evaluation.replicates import Interval
+    from mildroute.evaluation.wording import shown_interval
 
+    score = shown_interval(Interval(point.score, *point.score_interval), "{:.3f}")
     low, high = point.dollars_interval
     names = list(fitted.router.experts_)
     print_notes(
@@ -193,8 +196,7 @@ def _show_point(fitted: Fitted, point: OperatingPoint) -> None:
             f"operating point: {fitted.note}",
             f"it {split_words(point, names)}",
             f"method: {_method(fitted, point)}",
-            f"expected on further queries: score {point.score:.3f} [{point.score_interval[0]:.3f}, {point.score_interval[1]:.3f}], "
-            f"{point.dollars_per_1000:.4g} dollars per 1,000 [{low:.4g}, {high:.4g}]",
+            f"expected on further queries: score {score}, {point.dollars_per_1000:.4g} dollars per 1,000 [{low:.4g}, {high:.4g}]",
         ],
         mark="",
     )

@@ -54,6 +54,11 @@ def split_rows(table: pa.Table, test: float = 0.2, *, by: str = "random", seed: 
     sides = np.flatnonzero(~tested), np.flatnonzero(tested)
     if not all(len(side) for side in sides):
         empty = "train" if len(sides[0]) == 0 else "test"
+        if by != "column" and blocks.max() == 0:
+            shared = "one text or group" if by == "group" else "one text"
+            raise TableError(
+                f"a split by {by!r} leaves no rows to {empty}: all {len(blocks)} rows share {shared}, which stays on one side."
+            )
         raise TableError(f"a split by {by!r} leaves no rows to {empty}: {len(blocks)} rows cannot be parted so; choose another split.")
     return sides
 

@@ -13,7 +13,8 @@ from mildroute.costs.table import CostTable
 from mildroute.costs.text_digests import text_fingerprints
 from mildroute.encoders.text_router import TextRouter
 from mildroute.errors import ArgumentError, TableError
-from mildroute.evaluation.caution import few_rows
+from mildroute.evaluation.caution import few_rows, too_few
+from mildroute.evaluation.contest import coin_keys
 from mildroute.evaluation.evaluate import Evaluation, evaluate_choice
 from mildroute.evaluation.fitting import Target, point_of
 from mildroute.evaluation.frontier import Frontier, frontier_of
@@ -41,7 +42,7 @@ class Promise:
         target: In words.
         promised: The value that was to be met: dollars per 1,000 queries, or a share of the score of the best single expert by score.
         measured: The same on these rows; both scores of a share are resampled together.
-        verdict: ``"met"`` or ``"missed"`` where the whole interval says so, else ``"not decided"``.
+        verdict: ``"met"`` or ``"missed"`` where the whole interval says so, else ``"not decided"``; so with too few rows for an interval.
 
     Example:
         >>> Promise("at most 2 dollars per 1,000 queries", 2.0, Interval(1.9, 1.8, 2.0), "met").verdict
@@ -173,7 +174,7 @@ def assess(
     aligned = _aligned(table, list(router.experts_))
     weight = 0.0 if point is None else point.price_weight
     vectors = router.encoder_.transform(aligned.inputs)
-    decided = router.explain_vectors(vectors, list(aligned.inputs or ()), point=point)
+    decided = router.explain_vectors(vectors, coin_keys(aligned), point=point)
     choice = np.array([each.expert for each in decided], dtype=np.intp)
     found = evaluate_choice(
         choice,
@@ -243,17 +244,19 @@ def _promise(target: Target | None, table: CostTable, choice: NDArray[np.intp], 
     if target.kind == "budget" and table.dollars is not None:
         bill = resample({"dollars": 1000 * paid(table.dollars, choice)}, seed=seed).interval("dollars")
         words = f"at most {promised:g} dollars per 1,000 queries"
-        return Promise(words, promised, bill, _decided(bill.high <= promised, bill.low > promised))
+        return Promise(words, promised, bill, _decided(table, bill.high <= promised, bill.low > promised))
     if target.kind == "quality":
         best = best_single(-table.scores, table.dollars)
         drawn = resample({"score": paid(table.scores, choice), "best": table.scores[:, best]}, seed=seed)
         share = drawn.interval(lambda mean: mean["score"] / mean["best"])
         words = f"at least {promised:.1%} of the score of {table.experts[best]}, the best by score"
-        return Promise(words, promised, share, _decided(share.low >= promised, share.high < promised))
+        return Promise(words, promised, share, _decided(table, share.low >= promised, share.high < promised))
     return None
 
 
-def _decided(inside: bool, outside: bool) -> Literal["met", "not decided", "missed"]:
+def _decided(table: CostTable, inside: bool, outside: bool) -> Literal["met", "not decided", "missed"]:
+    if too_few(len(table)):
+        return "not decided"
     return "met" if inside else "missed" if outside else "not decided"
 
 

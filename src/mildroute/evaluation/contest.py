@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from mildroute.evaluation.fitting import Target
     from mildroute.routers.operating import OperatingPoint
 
-__all__ = ["BASELINES", "Progress", "Sides", "baseline_choices", "choice_at_target", "choice_of", "encoded", "fold_encodings"]
+__all__ = ["BASELINES", "Progress", "Sides", "baseline_choices", "choice_at_target", "choice_of", "coin_keys", "encoded", "fold_encodings"]
 
 Progress = Callable[[int, int, str], None]
 """Called with the number of finished steps, the number of all steps and the name of the step that comes next."""
@@ -143,9 +144,22 @@ def choice_at_target(router: Any, sides: Sides, seed: int = 0) -> tuple[Choice, 
     fitted.fit(sides.seen, sides.costs(sides.train, priced=False), prices=dollars, groups=sides.train.groups, folds=sides.folds)
     seconds = perf_counter() - started
     point, _ = operating_point(fitted, sides.target)
-    # The texts, as when the router is served; the coin is the same for the same text.
-    chosen = fitted.predict(sides.unseen, point=point, request_ids=sides.test.inputs or sides.test.query_ids)
+    chosen = fitted.predict(sides.unseen, point=point, request_ids=coin_keys(sides.test))
     return as_choice(chosen, len(sides.test), len(sides.test.experts)), seconds, point
+
+
+def coin_keys(table: CostTable) -> list[str]:
+    """What seeds the coin of each row: its text, as where requests are served without ids, or its id where rows share a text.
+
+    Example:
+        >>> from mildroute.costs.table import CostTable
+        >>> coin_keys(CostTable.of({"query_id": ["p", "q", "r"], "input": ["hi", "hi", "yes"], "score:a": [1, 1, 0], "score:b": [0, 1, 1]}))
+        ['p', 'q', 'yes']
+    """
+    if table.inputs is None:
+        return list(table.query_ids)
+    times = Counter(table.inputs)
+    return [text if times[text] == 1 else query for text, query in zip(table.inputs, table.query_ids, strict=True)]
 
 
 def choice_of(router: Any, sides: Sides) -> tuple[Choice, float]:
@@ -203,6 +217,9 @@ def baseline_choices(sides: Sides, ours: Choice, seed: int) -> dict[str, Choice]
     if sides.train.dollars is not None and sides.test.dollars is not None:
         bills = sides.train.dollars.mean(axis=0)
         singles = single_points(sides.train.scores, sides.train.dollars)
+        # Scores of the train side, bills of the test side: who mixes does not know the test rows' outcomes, but must pay what we pay there.
+        paid_there = single_points(sides.test.scores, sides.test.dollars)
+        singles = tuple(replace(there, score=known.score) for there, known in zip(paid_there, singles, strict=True))
         bill = max(dollars_per_1000(sides.test.dollars, ours), min(point.dollars_per_1000 for point in singles))
         found["cheapest"], found["dearest"] = _all_to(int(bills.argmin()), rows), _all_to(int(bills.argmax()), rows)
         found["random at equal cost"] = rng.choice(experts, size=rows, p=mix_shares(singles, bill))

@@ -20,7 +20,7 @@ from mildroute.routers.cross_fit import held_out_posterior
 from mildroute.routers.frontier import FrontierRouter
 from mildroute.routers.mild import MildRouter
 from mildroute.routers.named_costs import named_costs
-from mildroute.routers.operating import Curve, OperatingPoint, check_quality
+from mildroute.routers.operating import FEWEST_TO_PROMISE, Curve, OperatingPoint, check_quality
 
 __all__ = ["Fitted", "Target", "coin_curve", "fit_table", "operating_point", "point_of", "price_grid", "resolve", "why_constant"]
 
@@ -152,6 +152,7 @@ def fit_table(
     point, note = operating_point(fitted.router_, target)
     fitted.router_.operate_at(point)
     point, warnings = _checked(fitted, table, point, target)
+    warnings = (*warnings, *_few_to_promise(len(table)))
     fitted.router_.operate_at(point)
     fitted.target_ = {"kind": target.kind, "value": float(target.value)} if target else None
     return Fitted(_remembering(fitted, table, costs), point, note, warnings)
@@ -204,6 +205,12 @@ def _checked(router: TextRouter, table: CostTable, point: OperatingPoint, target
     return resolve(coin_curve(router.router_.curve), target), (f"{seen}: single experts are mixed at random instead",)
 
 
+def _few_to_promise(rows: int) -> tuple[str, ...]:
+    if rows >= FEWEST_TO_PROMISE:
+        return ()
+    return (f"only {rows} rows to learn from: below {FEWEST_TO_PROMISE}, no quality is promised but the best expert's own; add rows",)
+
+
 def _is_better(table: CostTable, choice: NDArray[np.intp], point: OperatingPoint) -> bool:
     """Whether choices have a higher score for a lower bill than an operating point promises."""
     rows = np.arange(len(table))
@@ -240,6 +247,8 @@ def why_constant(router: FrontierRouter, point: OperatingPoint, target: Target |
     bills = curve.dollars[curve.singles]
     if expert == point.best and bills[expert] <= bills.min():
         return "it is the best by score and the cheapest"
+    if bills[expert] <= bills.min() and target is not None and target.kind == "quality":
+        return f"it is the cheapest and keeps {100 * target.value:g}% of the score of {names[point.best]}"
     if target is not None and target.kind == "price weight":
         return f"at price weight {target.value:g} it is the best for almost every query"
     if target is not None and target.kind == "budget":

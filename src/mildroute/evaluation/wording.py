@@ -13,6 +13,9 @@ __all__ = ["Verdict", "as_dollars", "as_percent", "as_points", "as_score", "sent
 Verdict = Literal["saved", "likely", "gained", "beyond mixing", "trade", "nothing"]
 """What the figures show, see :class:`mildroute.evaluation.saving.Savings`."""
 
+_LARGEST_IN_FULL = 1e9
+"""Numbers from here on are shown by their first digits."""
+
 
 class _Figures(Protocol):
     """What a sentence speaks of."""
@@ -50,7 +53,7 @@ def shown(number: float, form: str) -> str:
     """
     if math.isnan(number):
         return "none"
-    text = form.format(number)
+    text = (form if abs(number) < _LARGEST_IN_FULL else "{:.4g}").format(number)
     return text[1:] if text.startswith("-") and not text.strip("-0.%") else text
 
 
@@ -195,8 +198,10 @@ def _exchange(figures: _Figures) -> str:
 
 def _nothing(figures: _Figures) -> str:
     share = "" if math.isinf(figures.saved.value) else f", {as_percent(figures.saved, 1 if figures.saved.value >= 0 else -1)}"
+    # A lower bill of these rows that may be luck is no saving, but "nothing is saved" beside "6% less" would read as a contradiction.
+    verdict = "Nothing is saved" if round(100 * figures.saved.value) <= 0 or math.isinf(figures.saved.value) else "No saving is shown"
     return (
-        f"Nothing is saved: against {figures.reference}, the router costs {_bills(figures)}{share}, and its score differs by "
+        f"{verdict}: against {figures.reference}, the router costs {_bills(figures)}{share}, and its score differs by "
         f"{as_points(figures.score_difference)}."
     )
 

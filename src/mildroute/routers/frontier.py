@@ -156,6 +156,8 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         """
         X, errors, weights = self._check_fit(X, y, sample_weight)
         dollars = _dollars(prices, errors.shape)
+        if groups is not None and len(groups) != len(errors):
+            raise ShapeError(f"groups must be ({len(errors)},), one per row, got {len(groups)}.")
         if weights is not None and folds is not None:
             raise ArgumentError("folds go without sample_weight; leave one of them out.")
         if weights is not None:
@@ -175,6 +177,8 @@ class FrontierRouter(RouterMixin, BaseEstimator):
     def operate_at(self, point: OperatingPoint | None) -> FrontierRouter:
         """Take an operating point: ``predict`` and the others decide there if they are told nothing else."""
         check_is_fitted(self)
+        if point is not None and not isinstance(point, OperatingPoint):
+            raise ArgumentError(f"point must be an OperatingPoint or none, got {point!r}; for_quality and for_budget make one.")
         self.point_ = None if point is None else asdict(point)
         return self
 
@@ -257,7 +261,10 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         Returns:
             The operating point; an UnreachableTargetError says why there is none.
         """
-        return self._curve().for_budget(dollars_per_1000, confidence, queries)
+        curve = self._curve()
+        if not curve.dollars.any():
+            raise ArgumentError(f"a budget of {dollars_per_1000:g} needs prices, got a router fitted without; fit with prices.")
+        return curve.for_budget(dollars_per_1000, confidence, queries)
 
     def for_quality(self, fraction_of_best: float, *, confidence: float = 0.95, queries: int = 1000) -> OperatingPoint:
         """The cheapest point whose score is at least this fraction of the best single expert's."""

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from mildroute.errors import ArgumentError, UnreachableTargetError
 
-__all__ = ["Curve", "OperatingPoint", "Vertex", "check_quality", "curve_of", "hull_of"]
+__all__ = ["FEWEST_TO_PROMISE", "Curve", "OperatingPoint", "Vertex", "check_quality", "curve_of", "hull_of"]
 
 _RESAMPLES = 1000
 _ROUNDING = 1e-9
 _HULLS = 100
 """Resamples whose hulls tell how much too good a hull looks on the rows that chose it."""
-_FEWEST_TO_PROMISE = 30
+FEWEST_TO_PROMISE = 30
 """Below this many rows resampling says too little, and only the best expert itself is promised to keep its score: with 5 rows, three of
 four routers kept less than they promised."""
 _STEPS = 64
@@ -83,7 +83,8 @@ class OperatingPoint:
         dollars_per_1000: Expected bill of 1,000 queries; its interval is about a batch of the stated size and covers refitting.
         score: Expected score, with its interval.
         shares: Share of queries that each expert answers, shape (p,).
-        saved: Share of the bill of the best single expert by score that is saved, with its interval.
+        saved: Share of the bill of the best single expert by score that is saved; its interval is about the mean of many queries: both
+            bills are taken on the same rows, and refitting is covered.
         best: Index of that expert.
         best_score: Its score.
         best_dollars_per_1000: Its bill.
@@ -240,6 +241,7 @@ class Curve:
 
     def for_budget(self, dollars_per_1000: float, confidence: float, queries: int) -> OperatingPoint:
         """Highest score whose bill for ``queries`` queries stays below the budget with this confidence."""
+        _check_target("a budget", dollars_per_1000)
         _check_promise(confidence, queries)
         found = []
         for path in self._paths():
@@ -259,6 +261,7 @@ class Curve:
 
         Both scores are taken on the same resamples: what is luck of the rows for both decides nothing.
         """
+        _check_target("a quality", fraction_of_best)
         check_quality(fraction_of_best)
         _check_promise(confidence, queries)
         best = fraction_of_best * (1 - self.best_error_replicates[:, None])
@@ -267,7 +270,7 @@ class Curve:
             floor = np.quantile(1 - path.error_replicates - best, 1 - confidence, axis=0) - path.optimism
             # The best expert itself keeps all of its score, however few the rows; the best of each resample may be another one.
             floor = np.where((path.errors <= self.best_error) & (fraction_of_best <= 1) & path.is_best, np.maximum(floor, 0.0), floor)
-            if self.rows < _FEWEST_TO_PROMISE:
+            if self.rows < FEWEST_TO_PROMISE:
                 floor = np.where(path.is_best & (fraction_of_best <= 1), floor, -np.inf)
             surest = max(surest, float(floor.max()))
             if (floor >= -_ROUNDING).any():
@@ -290,6 +293,7 @@ class Curve:
 
     def for_share(self, expert: int, at_most: float, confidence: float, queries: int) -> OperatingPoint:
         """Highest score among points that send at most this share of queries to an expert with this confidence."""
+        _check_target("a share", at_most)
         _check_promise(confidence, queries)
         found, lowest = [], np.inf
         for path in self._paths():
@@ -343,7 +347,8 @@ class Curve:
         best, worst = np.quantile(path.error_replicates[:, 0], [tail, 1 - tail]) + mix.optimism
         base = float(1000 * self.dollars[self.singles[self.best]])
         bill = float(1000 * self.dollars[pair] @ chances)
-        ends = [(1 - end / base if base else 0.0) for end in (high, low)]
+        saved = 1 - bill / base if base else 0.0
+        ends = np.quantile(path.saved_replicates(self.singles[self.best])[:, 0], [tail, 1 - tail]) if base else np.zeros(2)
         vertices = [
             self._vertex(index, float(chance), beside if chance < 1 else index)
             for index, chance, beside in zip(pair, chances, pair[::-1], strict=True)
@@ -356,8 +361,8 @@ class Curve:
             score=float(1 - mix.error),
             score_interval=(min(float(1 - worst), 1 - mix.error), max(float(1 - best), 1 - mix.error)),
             shares=tuple((chances @ self.shares[pair]).tolist()),
-            saved=1 - bill / base if base else 0.0,
-            saved_interval=(ends[0], ends[1]),
+            saved=saved,
+            saved_interval=(min(float(ends[0]), saved), max(float(ends[1]), saved)),
             best=self.best,
             best_score=1 - self.best_error,
             best_dollars_per_1000=base,
@@ -418,11 +423,23 @@ class _Path:
         means = self.of(curve.dollars)
         squares = self.of(curve.dollars_spread**2 + curve.dollars**2)
         luck = np.sqrt(np.maximum(squares - means**2, 0.0) / queries)
-        refits = self.of(curve.refit_dollars)
+        return np.asarray(np.quantile(self._noisy_bills(np.hypot(luck, self._refit_spread)), level, axis=0))
+
+    def saved_replicates(self, base: int) -> NDArray[np.float64]:
+        """Share saved of the bill of the point at ``base``, of the same resampled rows, by a router fitted again; shape (B, places)."""
+        bills = np.maximum(self._noisy_bills(self._refit_spread), 0.0)
+        against = self._curve.dollars_replicates[:, [base]]
+        return np.asarray(1 - bills / np.where(against > 0, against, np.inf))
+
+    @property
+    def _refit_spread(self) -> NDArray[np.float64]:
         # The spread between the folds' routers. A jackknife would be 1.8 times as wide; even this covers 99.7% of bills, not 95%.
-        refit = refits.std(axis=0, ddof=1) if len(refits) > 1 else np.zeros_like(means)
-        noise = np.random.default_rng(0).standard_normal((len(curve.dollars_replicates), 1))
-        return np.asarray(np.quantile(self.of(curve.dollars_replicates) + noise * np.hypot(luck, refit), level, axis=0))
+        refits = self.of(self._curve.refit_dollars)
+        return np.asarray(refits.std(axis=0, ddof=1)) if len(refits) > 1 else np.zeros(len(self._share))
+
+    def _noisy_bills(self, spread: NDArray[np.float64]) -> NDArray[np.float64]:
+        known = self.of(self._curve.dollars_replicates)
+        return np.asarray(known + np.random.default_rng(0).standard_normal((len(known), 1)) * spread)
 
     def at(self, place: int) -> _Mix:
         """The mix at one place."""
@@ -449,6 +466,11 @@ def check_quality(fraction_of_best: float) -> None:
     if fraction_of_best > _HIGHEST_QUALITY:
         hint = f"did you mean {fraction_of_best / 100:g}?" if fraction_of_best <= 100 * _HIGHEST_QUALITY else "0.95 is a usual value."
         raise ArgumentError(f"a quality must be at most {_HIGHEST_QUALITY:g}, got {fraction_of_best:g}; {hint}")
+
+
+def _check_target(what: str, value: float) -> None:
+    if not 0 <= value < np.inf:
+        raise ArgumentError(f"{what} must be finite and not negative, got {value}.")
 
 
 def _check_promise(confidence: float, queries: int) -> None:

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from mildroute.errors import ArgumentError
+
 __all__ = ["coins", "hash_rows", "mix", "row_coins"]
 
 _BLOCK_ELEMENTS = 1 << 20
@@ -98,6 +100,8 @@ def row_coins(X: Any, seed: int = 0) -> NDArray[np.float64]:
 
 
 def _uniform(digest: Any, key: str | bytes) -> float:
+    if not isinstance(key, (str, bytes)):
+        raise ArgumentError(f"request ids must be strings, got {key!r}; take str of it.")
     digest.update(key.encode("utf-8", "surrogatepass") if isinstance(key, str) else key)
     # 53 bits, so that the largest number is still below 1.
     return (int.from_bytes(digest.digest(), "little") >> 11) * 2.0**-53
