@@ -15,9 +15,9 @@ import typer
 import yaml
 
 from mildroute.cli.app import app
-from mildroute.serving.decision import REASONS, Decision
-from mildroute.serving.drift import Drift
-from mildroute.serving.telemetry import Telemetry
+from mildroute.serving.observability.metrics import GatewayMetrics
+from mildroute.serving.routing.drift import Drift
+from mildroute.serving.routing.policy import REASONS, Decision
 from tests.serving.test_telemetry import RECORD
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
@@ -30,17 +30,17 @@ PORT = 8000
 @cache
 def labels_of_metrics() -> dict[str, set[str]]:
     """Every sample that a gateway in full use tells, with the names of its labels."""
-    telemetry = Telemetry()
-    telemetry.loaded("ab12", ("small", "large"), Drift(("small", "large")), baseline="large")
-    telemetry.decided(Decision(("small",), "router"), None, 0.001)
-    telemetry.answered(RECORD)
-    telemetry.answered(RECORD.__class__(**{**vars(RECORD), "shadow": "small"}), added=0.001)
-    telemetry.fallback("small", "timeout")
-    telemetry.refused(503, "overloaded")
-    telemetry.watch(circuits=lambda: {"small": "open"}, lost=lambda: {"decisions": 1})
-    telemetry.batch(4)
+    metrics = GatewayMetrics()
+    metrics.loaded("ab12", ("small", "large"), Drift(("small", "large")), baseline="large")
+    metrics.decided(Decision(("small",), "router"), None, 0.001)
+    metrics.answered(RECORD)
+    metrics.answered(RECORD.__class__(**{**vars(RECORD), "shadow": "small"}), added=0.001)
+    metrics.fallback("small", "timeout")
+    metrics.refused(503, "overloaded")
+    metrics.watch(circuits=lambda: {"small": "open"}, lost=lambda: {"decisions": 1})
+    metrics.batch(4)
     found: dict[str, set[str]] = {"up": set(), "process_resident_memory_bytes": set(), "process_cpu_seconds_total": set()}
-    for metric in telemetry.registry.collect():
+    for metric in metrics.registry.collect():
         for sample in metric.samples:
             found.setdefault(sample.name, set()).update(sample.labels)
     return found
@@ -176,14 +176,14 @@ def test_the_chart_starts_the_gateway_with_options_that_it_has() -> None:
 
 
 def test_the_chart_waits_longer_than_requests_under_way_are_given() -> None:
-    from mildroute.serving.settings import FailoverRules
+    from mildroute.serving.config import FailoverConfig
 
     before_stop = 5
-    assert yaml.safe_load((CHART / "values.yaml").read_text())["grace"] > FailoverRules().notice + FailoverRules().drain + before_stop
+    assert yaml.safe_load((CHART / "values.yaml").read_text())["grace"] > FailoverConfig().notice + FailoverConfig().drain + before_stop
 
 
 def test_the_chart_s_experts_can_be_read(tmp_path: Path) -> None:
-    from mildroute.experts.file import read_experts
+    from mildroute.experts.config import read_experts
 
     path = tmp_path / "experts.yaml"
     path.write_text(yaml.safe_load((CHART / "values.yaml").read_text())["experts"])

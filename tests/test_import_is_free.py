@@ -33,21 +33,21 @@ def loaded_after(statement: str) -> tuple[list[str], str]:
     return json.loads(modules), "\n".join(printed) + run.stderr
 
 
-@pytest.mark.parametrize("statement", ["import mildroute", "import mildroute.errors", "import mildroute; dir(mildroute)"])
+@pytest.mark.parametrize("statement", ["import mildroute", "import mildroute.exceptions", "import mildroute; dir(mildroute)"])
 def test_importing_the_package_loads_nothing_heavy_and_says_nothing(statement: str) -> None:
     assert loaded_after(statement) == ([], "")
 
 
 def test_the_core_loads_torch_and_no_other_room() -> None:
-    loaded, printed = loaded_after("import mildroute; mildroute.core.gap_rewards")
+    loaded, printed = loaded_after("import mildroute; mildroute.losses.gap_rewards")
     assert set(loaded) <= {"numpy", "torch"}
     assert printed == ""
 
 
 def test_the_core_without_torch_names_the_command_that_installs_it() -> None:
-    code = "import sys; sys.modules['torch'] = None\nimport mildroute.core"
+    code = "import sys; sys.modules['torch'] = None\nimport mildroute.losses"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert run.stderr.splitlines()[-1].endswith("MissingExtraError: mildroute.core needs torch; run: pip install 'mildroute[torch]'")
+    assert run.stderr.splitlines()[-1].endswith("MissingExtraError: mildroute.losses needs torch; run: pip install 'mildroute[torch]'")
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

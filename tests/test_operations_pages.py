@@ -9,10 +9,9 @@ from types import ModuleType
 
 import pytest
 
-from mildroute.serving.decision import REASONS
-from mildroute.serving.file import read_settings
-from mildroute.serving.keys import KeyRing
-from mildroute.serving.settings import Settings
+from mildroute.serving.auth.keys import KeyStore
+from mildroute.serving.config import GatewayConfig, read_config
+from mildroute.serving.routing.policy import REASONS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -40,7 +39,7 @@ def test_pages_are_what_the_code_says(path: Path, text: str) -> None:
 
 def test_the_file_of_defaults_is_taken_and_changes_nothing(tmp_path: Path) -> None:
     (tmp_path / "gateway.yaml").write_text(GENERATE.default_file(), encoding="utf-8")
-    assert read_settings(tmp_path / "gateway.yaml") == Settings()
+    assert read_config(tmp_path / "gateway.yaml") == GatewayConfig()
 
 
 def test_every_setting_has_an_entry() -> None:
@@ -69,6 +68,6 @@ def test_settings_in_the_text_are_taken(page: Path, tmp_path: Path) -> None:
         file = tmp_path / f"{place}.yaml"
         file.write_text(block, encoding="utf-8")
         if "sha256:" in block:
-            assert KeyRing.read(file).clients
+            assert KeyStore.read(file).clients
         elif "base_url" not in block:
-            assert read_settings(file) != Settings()
+            assert read_config(file) != GatewayConfig()

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from mildroute.cli.app import app
 from mildroute.costs.table import CostTable
-from mildroute.routers.artifact import load_router
+from mildroute.persistence import load_router
 
 QUERIES = [("2 + 2", "4"), ("20 + 1", "twenty-one is 21"), ("7 + x", "7")]
 ADDS = "print(sum(map(int, input().split('+'))))"
@@ -81,10 +81,10 @@ def test_the_report_tells_an_own_loss_and_an_own_encoder(tmp_path: Path, mildrou
     options = ("--router", "focal", "--encoder", "prompt-shape", "--price-weight", 1)
     result = mildroute("fit", table, *options, "--out", router, "--hold-out", held_out)
     assert result.exit_code == 0, result.output
-    assert "by LossRouter with the loss 'focal', for any price" in result.output
+    assert "by CustomLossRouter with the loss 'focal', for any price" in result.output
     assert mildroute("evaluate", router, held_out, "--report", report).exit_code == 0
     page = report.read_text(encoding="utf-8")
-    assert "LossRouter with the loss &#39;focal&#39;, for any price" in page
+    assert "CustomLossRouter with the loss &#39;focal&#39;, for any price" in page
     assert "<dd>prompt-shape</dd>" in page
     assert load_router(router).predict(["add 1 2"]).shape == (1,)
 

@@ -1,4 +1,4 @@
-"""Every public name is documented, with an example that runs (pytest runs them all as doctests)."""
+"""Every name that a package exports is documented, with an example that runs (pytest runs them all as doctests)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,15 @@ import mildroute
 from mildroute.cli.app import app
 
 
-def public_modules() -> Iterator[ModuleType]:
+def packages() -> Iterator[ModuleType]:
+    """What users import from: a module inside a package is public only through what its package exports."""
     yield mildroute
+    for found in pkgutil.walk_packages(mildroute.__path__, "mildroute."):
+        if found.ispkg:
+            yield importlib.import_module(found.name)
+
+
+def modules() -> Iterator[ModuleType]:
     for found in pkgutil.walk_packages(mildroute.__path__, "mildroute."):
         yield importlib.import_module(found.name)
 
@@ -25,8 +32,8 @@ def public_modules() -> Iterator[ModuleType]:
 def public_objects() -> dict[str, Any]:
     """Functions and classes in __all__, by the name of the module that defines them."""
     objects = {}
-    for module in public_modules():
-        for name in module.__all__:
+    for module in packages():
+        for name in getattr(module, "__all__", ()):
             value = getattr(module, name)
             if inspect.isfunction(value) or inspect.isclass(value):
                 objects[f"{value.__module__}.{value.__qualname__}"] = value
@@ -38,11 +45,13 @@ def commands() -> set[str]:
     return {f"{callback.__module__}.{callback.__qualname__}" for callback in callbacks if callback}
 
 
-@pytest.mark.parametrize("module", list(public_modules()), ids=lambda module: module.__name__)
-def test_every_module_is_documented_and_says_what_is_public(module: ModuleType) -> None:
+@pytest.mark.parametrize("module", list(modules()), ids=lambda module: module.__name__)
+def test_every_module_is_documented_and_what_it_declares_exists(module: ModuleType) -> None:
     assert module.__doc__
-    assert sorted(set(module.__all__)) == sorted(module.__all__)
-    assert all(hasattr(module, name) for name in module.__all__)
+    declared = getattr(module, "__all__", [])
+    assert sorted(set(declared)) == sorted(declared)
+    assert all(hasattr(module, name) for name in declared)
+    assert not (module.__name__.rpartition(".")[2].startswith("_") and declared), "a private module declares nothing public"
 
 
 @pytest.mark.parametrize("name", sorted(public_objects()))

@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from mildroute.engine.comparisons import gap_between
-from mildroute.engine.ledger import write_ledger
-from mildroute.engine.paper_tables import TABLES, cells_of
-from mildroute.engine.run import missing_cells
-from mildroute.engine.store import Store
-from mildroute.engine.summaries import results_of
+from benchmarks.paper.paper_tables import TABLES, cells_of
+from benchmarks.paper.report import write_ledger
+from benchmarks.paper.run import Store, missing_cells
+from benchmarks.paper.summaries import gap_between, results_of
 
 ROOT = Path(__file__).parents[1]
 STORE = Store(ROOT / "benchmarks" / "results" / "paper")

@@ -58,13 +58,12 @@ def test_every_figure_of_the_prose_stands_in_an_output() -> None:
 
 def test_what_is_replayed_is_what_was_asked() -> None:
     """Same names in the same order, the same people, and answers to the same 1,000 queries."""
-    from mildroute.experts.file import read_experts
-    from mildroute.experts.kinds import build
+    from mildroute.experts.config import build_expert, read_experts
 
     asked, replayed = (read_experts(EXAMPLE / name) for name in ("experts.yaml", "replay.yaml"))
     assert [spec.name for spec in asked.experts] == [spec.name for spec in replayed.experts]
     assert asked.expert("person").settings == replayed.expert("person").settings
-    assert {build(spec).name for spec in replayed.experts} == {"zero-shot", "few-shot", "tfidf", "minilm", "person"}
+    assert {build_expert(spec).name for spec in replayed.experts} == {"zero-shot", "few-shot", "tfidf", "minilm", "person"}
 
 
 @pytest.fixture(scope="module")

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from docs.tutorials.generate_gateway import ROOT, run, steps
-from mildroute.encoders.text_router import TextRouter
-from mildroute.routers.artifact import save
+from mildroute import TextRouter
+from mildroute.persistence import save_router
+from mildroute.routers.base import named_costs
 from mildroute.routers.frontier import FrontierRouter
 from mildroute.routers.mild import MildRouter
-from mildroute.routers.named_costs import named_costs
 
 HEAD = (
     r"HTTP/1.1 200 OK\n(.+\n)*x-mildroute-expert: {expert}\nx-mildroute-reason: {reason}\n"
@@ -70,9 +70,9 @@ def test_what_stands_on_the_page_has_the_shape_that_is_tested() -> None:
 
 
 def test_the_presets_and_the_share_of_lots_are_those_of_the_page() -> None:
-    from mildroute.serving.file import read_settings
+    from mildroute.serving.config import read_config
 
-    policy = read_settings(ROOT / "examples" / "gateway" / "gateway.yaml").policy
+    policy = read_config(ROOT / "examples" / "gateway" / "gateway.yaml").policy
     assert dict(policy.presets) == {"thrifty": {"quality": 0.6}, "best": 0}
     assert policy.explore == 0.1
 
@@ -86,7 +86,7 @@ def _fitted(folder: Path, seed: int) -> Path:
     inner = MildRouter(reward="gap", margins=[1.0, 1.0], penalty=0.01, features="raw", folds=2, random_state=seed)
     frontier = FrontierRouter(router=inner, price_weights=(0, 4000, 100_000), price_weight=4000)
     router = TextRouter(router=frontier)
-    return save(router.fit([*easy, *hard], errors, prices=[0.00001, 0.0001]), folder)  # type: ignore[arg-type]
+    return save_router(router.fit([*easy, *hard], errors, prices=[0.00001, 0.0001]), folder)  # type: ignore[arg-type]
 
 
 @needs_curl

@@ -29,18 +29,16 @@ from transformers import DebertaV2Config, DebertaV2ForSequenceClassification
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from rows import Row, at_least, at_most, main, reported
 
-from mildroute.deep.libraries import own_randomness
+from benchmarks.paper.config import Method
+from benchmarks.paper.data import Folders
+from benchmarks.paper.networks import RECIPES, classifier_of, method_of_network
+from benchmarks.paper.paper_tables import cells_of
+from benchmarks.paper.problems import problem_of
+from benchmarks.paper.train import Training, TrainingData, material_of, train_network
+from mildroute.deep._transformers import own_randomness
+from mildroute.deep.data import TextReader
 from mildroute.deep.models import Classifier, load_classifier
-from mildroute.deep.reading import TextReader
-from mildroute.engine.cells import Method
-from mildroute.engine.folders import Folders
-from mildroute.engine.network_aims import method_of_network
-from mildroute.engine.network_choice import material_of
-from mildroute.engine.network_training import Material, Training, train_network
-from mildroute.engine.networks import RECIPES, classifier_of
-from mildroute.engine.paper_tables import cells_of
-from mildroute.engine.problems import problem_of
-from mildroute.errors import ArgumentError
+from mildroute.exceptions import ArgumentError
 
 QUICK = {"resnet18": 32, "deberta": 4}
 TOKENS, GIB = 256, 2**20
@@ -99,13 +97,13 @@ def step_rows(network: str, table: str, quick: bool, steps: int) -> Iterator[Row
     yield reported(f"{network}: peak memory so far, GiB", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / GIB)
 
 
-def material_for(network: str, table: str, rows: int) -> Material:
+def material_for(network: str, table: str, rows: int) -> TrainingData:
     """The first rows of the first cell of a table, with raw inputs; nobody is asked about test rows."""
     (cell, *_), folders = cells_of([table], seeds=1), Folders.from_environment()
     raw = replace(cell, data=replace(cell.data, features="raw"), method=Method(cell.method.name, network))
     whole = material_of(raw, problem_of(raw, folders), folders)
     chosen = whole.train[:rows]
-    return Material([whole.inputs[row] for row in chosen], whole.costs[chosen], np.empty(0, np.intp), [])
+    return TrainingData([whole.inputs[row] for row in chosen], whole.costs[chosen], np.empty(0, np.intp), [])
 
 
 def random_deberta() -> Classifier:

@@ -1,7 +1,8 @@
 """The tables of the paper at the size of two cores: how many cells are filled, who beats TDEF, and whether runs agree to the bit.
 
 Run: MILDROUTE_DATA=... python benchmarks/paper/tables.py [--json] [--quick] [--store FOLDER]
-Reads the store that ``mildroute reproduce --all --profile cpu --store FOLDER`` has filled; computes only the cells of the check of Ray.
+Reads the store that ``python -m benchmarks.paper --all --profile cpu --store FOLDER`` has filled; computes only the
+cells of the check of Ray.
 """
 
 from __future__ import annotations
@@ -23,13 +24,11 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from rows import Row, at_least, at_most, main, reported
 
-from mildroute.engine.cells import Cell, Costs, Data, Experts, Method
-from mildroute.engine.comparisons import sign_of
-from mildroute.engine.ledger import write_ledger
-from mildroute.engine.paper_tables import TABLES, cells_of
-from mildroute.engine.run import run_cells
-from mildroute.engine.store import Store
-from mildroute.engine.summaries import LineFigures, figures_of
+from benchmarks.paper.config import Costs, Data, ExperimentConfig, Experts, Method
+from benchmarks.paper.paper_tables import TABLES, cells_of
+from benchmarks.paper.report import write_ledger
+from benchmarks.paper.run import Store, run_cells
+from benchmarks.paper.summaries import LineFigures, figures_of, sign_of
 
 STORE, LEDGER = ROOT / "benchmarks" / "results" / "paper", ROOT / "docs" / "reproduction.md"
 IMAGE_TABLES = ("1a", "1b", "2a", "2b", "severe")
@@ -87,7 +86,7 @@ def ray_rows(count: int) -> Iterator[Row]:
     yield at_least("cells that are equal to the bit over Ray", sum(here[key] == over_ray.get(key) for key in here), len(cells))
 
 
-def random_cells(count: int) -> list[Cell]:
+def random_cells(count: int) -> list[ExperimentConfig]:
     """Cells on made-up data, of any method, experts, costs and seed."""
     random = np.random.default_rng(0)
     methods = sorted({method for table in TABLES.values() for method in table.methods})
@@ -97,14 +96,14 @@ def random_cells(count: int) -> list[Cell]:
         coverage = coverages[random.integers(len(coverages))]
         costs = Costs(coverage if random.random() < 0.5 else (), 0.2 if random.random() < 0.3 else 0.0)
         experts = Experts("real" if random.random() < 0.3 else "synthetic", coverage)
-        cells.append(Cell(Data("toy"), experts, costs, Method(str(random.choice(methods))), seed))
+        cells.append(ExperimentConfig(Data("toy"), experts, costs, Method(str(random.choice(methods))), seed))
     return cells
 
 
-def network_cells() -> list[Cell]:
+def network_cells() -> list[ExperimentConfig]:
     """A small network end to end on a few images."""
     data, experts = Data("cifar10", train=QUICK_ROWS, test=QUICK_ROWS, features="raw"), Experts("synthetic", (0.7, 0.2, 0.1))
-    return [Cell(data, experts, Costs(), Method(method, "resnet-small")) for method in ("mild", "mildroute")]
+    return [ExperimentConfig(data, experts, Costs(), Method(method, "resnet-small")) for method in ("mild", "mildroute")]
 
 
 if __name__ == "__main__":

@@ -30,12 +30,12 @@ from curves_report import Held, figures, write_curves
 from rows import Row, main, reported
 from tasks import data_folder
 
+from mildroute import fit
 from mildroute.costs.table import CostTable
-from mildroute.errors import UnreachableTargetError
-from mildroute.evaluation.fitting import fit_table
+from mildroute.exceptions import UnreachableTargetError
 from mildroute.routers.frontier import FrontierRouter
-from mildroute.routers.knn import KnnRouter
-from mildroute.routers.operating import OperatingPoint
+from mildroute.routers.knn import KNNRouter
+from mildroute.routers.operating_point import OperatingPoint
 
 NAME, FOLDS, FIRST_SEED, WORKERS, HULL_POINTS = "routerbench_subset", 5, 420, 2, 40
 TARGETS = (0.9, 0.95, 0.97, 0.99)
@@ -62,7 +62,7 @@ def run_cell(seed: int, fold: int, folder: Path) -> str:
     table, minilm = data()
     place = folds(len(table), seed)
     train, test = np.flatnonzero(place != fold), np.flatnonzero(place == fold)
-    fitted = fit_table(table.take(train), seed=seed).router
+    fitted = fit(table.take(train), seed=seed).router
     router, seen, unseen = fitted.router_, *(fitted.encoder_.transform(list(table.take(rows).inputs)) for rows in (train, test))
     weights = router.curve.weights
     found: dict[str, Any] = {"test": test, "weights": weights}
@@ -88,7 +88,7 @@ def along_hull(router: FrontierRouter) -> list[OperatingPoint]:
 def neighbours(table: CostTable, train: NDArray[np.intp], seen: Any, unseen: Any, weights: NDArray[np.float64]) -> NDArray[np.int8]:
     """Choices of kNN with neighbours and weighting tuned at each price weight, shape (W, n)."""
     costs = [table.costs(price_weight=float(weight))[train] for weight in weights]
-    return np.array([KnnRouter().fit(seen, cost).predict(unseen) for cost in costs], dtype=np.int8)
+    return np.array([KNNRouter().fit(seen, cost).predict(unseen) for cost in costs], dtype=np.int8)
 
 
 def asked_for(router: FrontierRouter, vectors: Any, share: float) -> NDArray[np.int8]:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from mildroute.evaluation.hull import hull_of
+from mildroute.routers.operating_point import convex_hull_indices
 
 COMMAND = "python benchmarks/quality/curves.py --seeds"
 PACKAGES = ("mildroute", "numpy", "scikit-learn", "scipy")
@@ -88,7 +88,7 @@ def curve_at(means: Means, name: str, bills: Matrix) -> Matrix:
     Each fold has a router of its own, so folds are averaged at equal bills, not at equal price weights.
     """
     if name == "single":
-        kept = hull_of(means.bill[name][0], means.score[name][0])
+        kept = convex_hull_indices(means.bill[name][0], means.score[name][0])
         return _between(means.bill[name][:, kept], means.score[name][:, kept], bills)
     return np.asarray(sum(share[:, None] * _between(x, y, bills) for share, x, y in means.parts[name]))
 

@@ -33,14 +33,13 @@ from rows import Row, main, reported
 from tasks import TASKS, Task, read, split
 from timing import ratio
 
-from mildroute.encoders.hashing import HashingEncoder
-from mildroute.encoders.reduced import ReducedEncoder
+from mildroute import TextRouter
 from mildroute.encoders.sentence import SentenceEncoder
-from mildroute.encoders.text_router import DEFAULT_ENCODER, TextRouter
-from mildroute.encoders.union import UnionEncoder
-from mildroute.routers.artifact import save
+from mildroute.encoders.text import HashingEncoder, ReducedEncoder, UnionEncoder
+from mildroute.persistence import save_router
+from mildroute.pipeline import DEFAULT_ENCODER
+from mildroute.routers.baselines import BestSingleRouter
 from mildroute.routers.mild import MildRouter
-from mildroute.routers.single import BestSingleRouter
 
 SETS = {
     "1": "routerdc7",
@@ -157,7 +156,7 @@ def footprint(plan: Plan, label: str, count: int, rounds: int) -> tuple[float, f
     speed, seconds, _ = ratio(lambda: encoder.transform(bulk), lambda: reference.transform(bulk), rounds=rounds)
     with tempfile.TemporaryDirectory() as scratch:
         router = TextRouter(encoder=settled(ENCODERS[label](), plan.store), router=BestSingleRouter()).fit(texts, costs)
-        folder = save(router, Path(scratch) / "router")
+        folder = save_router(router, Path(scratch) / "router")
         size = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
     return speed, 1000 * seconds / count, size
 

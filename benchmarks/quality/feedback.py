@@ -20,17 +20,15 @@ from scipy.stats import binom
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from rows import Row, at_least, at_most, main, reported
 
-from mildroute.evaluation.logged import Logged, read_logged
-from mildroute.evaluation.off_policy import expert_values, value_of
-from mildroute.serving.asked import Asked
-from mildroute.serving.decision_log import DecisionLog
-from mildroute.serving.feedback import Feedback
-from mildroute.serving.from_log import costs_from_log
-from mildroute.serving.opinion import Opinion
-from mildroute.serving.policy import decide
-from mildroute.serving.record import Record
-from mildroute.serving.settings import LogRules, PolicyRules
-from mildroute.serving.standing import Standing
+from mildroute.evaluation.logged_data import LoggedDecisions, read_logged_decisions
+from mildroute.evaluation.off_policy import estimate_expert_costs, estimate_policy_cost
+from mildroute.serving.config import DecisionLogConfig, RoutingConfig
+from mildroute.serving.http.body import ParsedRequest
+from mildroute.serving.observability.decision_log import DecisionLog, DecisionRecord
+from mildroute.serving.observability.export import costs_from_log
+from mildroute.serving.observability.feedback import FeedbackLog
+from mildroute.serving.routing.policy import ExpertStatus, decide
+from mildroute.serving.routing.predictor import Prediction
 
 EXPERTS = ("small", "code", "large", "cheap")
 PRICE_WEIGHT = 10.0
@@ -87,21 +85,21 @@ class Tally:
 def simulate(folder: Path, random: np.random.Generator, requests: int, failures: float) -> World:
     """Write the log of one gateway; in some logs one expert fails now and then, and the next one answers."""
     seen = world(random, requests)
-    rules, log, feedback = PolicyRules(explore=EXPLORE), DecisionLog(LogRules(folder)), Feedback(LogRules(folder))
-    asked = Asked("chat/completions", "mildroute", "", b"", (0, 0), is_first_turn=True)
-    standings = {name: Standing() for name in EXPERTS}
+    rules, log, feedback = RoutingConfig(explore=EXPLORE), DecisionLog(DecisionLogConfig(folder)), FeedbackLog(DecisionLogConfig(folder))
+    parsed = ParsedRequest("chat/completions", "mildroute", "", b"", (0, 0), is_first_turn=True)
+    statuses = {name: ExpertStatus() for name in EXPERTS}
     worth = np.exp(6 * (seen.quality - PRICE_WEIGHT * DOLLARS) + random.normal(scale=0.3, size=seen.quality.shape))
     posterior = worth / worth.sum(axis=1, keepdims=True)
     draws, fails = iter(random.random(requests).tolist()), random.random(requests) < failures
     for row in range(requests):
-        opinion = Opinion(EXPERTS, tuple(posterior[row].tolist()))
-        decision = decide(opinion, asked, standings, rules, "large", None, draws.__next__)
+        prediction = Prediction(EXPERTS, tuple(posterior[row].tolist()))
+        decision = decide(prediction, parsed, statuses, rules, "large", None, draws.__next__)
         chances = tuple(decision.propensities[name] for name in EXPERTS)
         place = EXPERTS.index(decision.order[0])
         answered = EXPERTS.index(decision.order[1]) if fails[row] and place == 1 else place
         log.write(
-            Record(
-                f"d{row}", float(row), "", asked.path, asked.model, "", EXPERTS, opinion.posterior, None, decision.reason,
+            DecisionRecord(
+                f"d{row}", float(row), "", parsed.path, parsed.model, "", EXPERTS, prediction.posterior, None, decision.reason,
                 EXPERTS[place], chances[place], chances, EXPERTS[answered], 1 + (answered != place), 200, 100, 100,
                 float(seen.dollars[row, answered]), 0.0, 0.0, 0.1, 0.5,
             )
@@ -118,11 +116,11 @@ def repetition(seed: int, requests: int, tally: Tally, failures: float = 0.0) ->
         seen = simulate(Path(folder), random, requests, failures)
         costs = costs_from_log(folder)
         costs.write(Path(folder) / "logged.parquet")
-        logged = read_logged(Path(folder) / "logged.parquet", price_weight=PRICE_WEIGHT)
+        logged = read_logged_decisions(Path(folder) / "logged.parquet", price_weight=PRICE_WEIGHT)
     for method in METHODS:
-        found = expert_values(logged, method=method)
+        found = estimate_expert_costs(logged, method=method)
         tally.add(method, [(each.value, each.low, each.high) for each in found.values()])
-        tally.add(f"router {method}", [_limits(value_of(logged, _other_router(seen), method=method))])
+        tally.add(f"router {method}", [_limits(estimate_policy_cost(logged, _other_router(seen), method=method))])
     tally.add("plain", [_plain(logged, place) for place in range(len(EXPERTS))])
     tally.add("all costs known", [_mean(seen.costs[:, place]) for place in range(len(EXPERTS))])
 
@@ -141,7 +139,7 @@ def _mean(costs: NDArray[np.float64]) -> tuple[float, float, float]:
     return float(costs.mean()), float(costs.mean() - half), float(costs.mean() + half)
 
 
-def _plain(logged: Logged, place: int) -> tuple[float, float, float]:
+def _plain(logged: LoggedDecisions, place: int) -> tuple[float, float, float]:
     return _mean(logged.costs[logged.has_answer & (logged.chosen == place)])
 
 

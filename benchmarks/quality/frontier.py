@@ -24,7 +24,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 from rows import Row, at_least, main, reported
 from tasks import columns, experts_of, groups_of, read, split
 
-from mildroute.errors import UnreachableTargetError
+from mildroute.exceptions import UnreachableTargetError
 from mildroute.routers.frontier import FrontierRouter
 from mildroute.routers.mild import MildRouter
 

@@ -9,30 +9,29 @@ import numpy as np
 from numpy.typing import NDArray
 from tasks import Task
 
-from mildroute.routers.factorisation import FactorisationRouter
-from mildroute.routers.knn import KnnRouter
+from mildroute.routers.baselines import BestSingleRouter, CheapestRouter, MostExpensiveRouter, RandomRouter
+from mildroute.routers.knn import KNNRouter
+from mildroute.routers.matrix_factorization import MatrixFactorizationRouter
 from mildroute.routers.mild import MildRouter
-from mildroute.routers.mlp_regression import MlpRegressionRouter
-from mildroute.routers.regression import RegressionRouter
-from mildroute.routers.single import BestSingleRouter, CheapestRouter, DearestRouter, RandomRouter
-from mildroute.routers.surrogates import CrossEntropyRouter, LdamRouter, PaperMildRouter, TdefRouter, WeightedCrossEntropyRouter
+from mildroute.routers.regression import MLPRegressionRouter, RegressionRouter
+from mildroute.routers.surrogate import CrossEntropyRouter, LDAMRouter, PaperMILDRouter, TDEFRouter, WeightedCrossEntropyRouter
 from mildroute.routers.topics import TopicFeatures
 
 DEFAULT = "MildRouter()"
 RAW: dict[str, Callable[[int], Any]] = {
     "best single": lambda _: BestSingleRouter(),
     "random": lambda seed: RandomRouter(random_state=seed),
-    "kNN": lambda _: KnnRouter(),
+    "kNN": lambda _: KNNRouter(),
     "linear regression": lambda _: RegressionRouter(),
-    "MLP regression": lambda seed: MlpRegressionRouter(random_state=seed),
-    "matrix factorisation": lambda seed: FactorisationRouter(random_state=seed),
-    "TDEF": lambda seed: TdefRouter(random_state=seed),
-    "TDEF, sum reward": lambda seed: TdefRouter(reward="sum", random_state=seed),
+    "MLP regression": lambda seed: MLPRegressionRouter(random_state=seed),
+    "matrix factorisation": lambda seed: MatrixFactorizationRouter(random_state=seed),
+    "TDEF": lambda seed: TDEFRouter(random_state=seed),
+    "TDEF, sum reward": lambda seed: TDEFRouter(reward="sum", random_state=seed),
     "CE": lambda seed: CrossEntropyRouter(random_state=seed),
     "weighted CE": lambda seed: WeightedCrossEntropyRouter(random_state=seed),
-    "LDAM": lambda seed: LdamRouter(random_state=seed),
-    "MILD as printed": lambda seed: PaperMildRouter(random_state=seed),
-    "MILD, offset search": lambda seed: PaperMildRouter(offsets="search", random_state=seed),
+    "LDAM": lambda seed: LDAMRouter(random_state=seed),
+    "MILD as printed": lambda seed: PaperMILDRouter(random_state=seed),
+    "MILD, offset search": lambda seed: PaperMILDRouter(offsets="search", random_state=seed),
 }
 OWN: dict[str, Callable[[int], Any]] = {
     "kNN, default's features": RAW["kNN"],
@@ -67,7 +66,7 @@ def choices(task: Task, train: NDArray[np.intp], test: NDArray[np.intp], seed: i
     yield "oracle", costs[test].argmin(axis=1), ""
     if task.prices is not None:
         yield "cheapest", CheapestRouter(prices=task.prices).fit(X[train], costs[train]).predict(X[test]), ""
-        yield "dearest", DearestRouter(prices=task.prices).fit(X[train], costs[train]).predict(X[test]), ""
+        yield "dearest", MostExpensiveRouter(prices=task.prices).fit(X[train], costs[train]).predict(X[test]), ""
     for name, make in RAW.items():
         yield name, make(seed).fit(X[train], costs[train]).predict(X[test]), ""
     seen, unseen = own_features(default, X[train], groups, X[test], seed)

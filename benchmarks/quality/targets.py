@@ -35,15 +35,16 @@ from rows import Row, main
 from targets_report import Cell, bounded_rows, quick_rows, write_targets
 from tasks import FOUR, PRO_FOUR, data_folder
 
+from mildroute import fit
+from mildroute._fit import default_price_weights
 from mildroute.costs.table import CostTable
-from mildroute.encoders.text_router import DEFAULT_ENCODER, fold_vectors
-from mildroute.errors import UnreachableTargetError
-from mildroute.evaluation.fitting import fit_table, price_grid
+from mildroute.exceptions import UnreachableTargetError
+from mildroute.pipeline import DEFAULT_ENCODER, fold_vectors
 from mildroute.routers.frontier import FrontierRouter
-from mildroute.routers.knn import KnnRouter
-from mildroute.routers.operating import Curve, OperatingPoint, curve_of
+from mildroute.routers.knn import KNNRouter
+from mildroute.routers.operating_point import CostQualityCurve, OperatingPoint, measure_curve
 from mildroute.routers.regression import RegressionRouter
-from mildroute.routers.surrogates import TdefRouter
+from mildroute.routers.surrogate import TDEFRouter
 
 THREE = ("gpt-4o-2024-05-13", "mixtral-8x22b", "Llama-2-7b-hf")
 SETS: dict[str, tuple[str, tuple[str, ...] | None, tuple[float, ...] | None]] = {
@@ -60,7 +61,7 @@ QUALITIES, BUDGETS = (0.90, 0.95, 0.99), (0.25, 0.5, 0.75)
 """Shares of the best single expert's score; places between the bill of the cheapest and of the most expensive expert."""
 FIRST_DRAW, DRAWS, WORKERS = 1000, 20, 2
 """Settings were chosen on draws 0 to 11."""
-BASELINES: dict[str, Any] = {"ridge": RegressionRouter, "kNN": KnnRouter, "TDEF": TdefRouter}
+BASELINES: dict[str, Any] = {"ridge": RegressionRouter, "kNN": KNNRouter, "TDEF": TDEFRouter}
 METHODS = ("default", "coin", *BASELINES)
 
 
@@ -72,7 +73,7 @@ class Draw(NamedTuple):
 
 
 @cache
-def table_of(task: str) -> CostTable:
+def to_cv_results(task: str) -> CostTable:
     name, experts, prices = SETS[task]
     source = pq.read_table(data_folder() / f"{name}.parquet")
     names = experts or tuple(column.removeprefix("score:") for column in source.column_names if column.startswith("score:"))
@@ -85,7 +86,7 @@ def table_of(task: str) -> CostTable:
 
 
 def drawn(task: str, rows: int, draw: int) -> Draw:
-    table = table_of(task)
+    table = to_cv_results(task)
     order = np.random.default_rng(draw).permutation(len(table))
     return Draw(table.take(order[:rows]), table.take(order[rows:]))
 
@@ -158,14 +159,14 @@ class Chooser(NamedTuple):
         return float(scores[rows, choice].mean()), float(dollars[rows, choice].mean())
 
 
-def fitted(train: CostTable, method: str) -> tuple[Curve, Chooser]:
+def fitted(train: CostTable, method: str) -> tuple[CostQualityCurve, Chooser]:
     if method == "default":
-        router = fit_table(train, seed=0).router
+        router = fit(train, seed=0).router
         return router.router_.curve, Chooser(router.router_, router.encoder_)
     errors, dollars = 1 - np.asarray(train.scores), np.asarray(train.dollars)
     if method == "coin":
-        return curve_of([], np.empty((0, len(errors)), dtype=np.intp), errors, dollars), Chooser(None, None)
-    frontier = FrontierRouter(router=BASELINES[method](), price_weights=price_grid(dollars), random_state=0)
+        return measure_curve([], np.empty((0, len(errors)), dtype=np.intp), errors, dollars), Chooser(None, None)
+    frontier = FrontierRouter(router=BASELINES[method](), price_weights=default_price_weights(dollars), random_state=0)
     encoder, inputs = DEFAULT_ENCODER(), list(train.inputs)
     vectors = encoder.fit_transform(inputs)
     folds = fold_vectors(encoder, inputs, vectors, frontier)

@@ -16,10 +16,9 @@ def make_router(folder: Path, seed: int = 0, experts: tuple[str, ...] = ("small"
     import numpy as np
     import pandas as pd
 
+    from mildroute import TextRouter, fit
     from mildroute.costs.table import CostTable
-    from mildroute.encoders.text_router import TextRouter
-    from mildroute.evaluation.fitting import fit_table
-    from mildroute.routers.artifact import save
+    from mildroute.persistence import save_router
     from mildroute.routers.regression import RegressionRouter
 
     rng, rows = np.random.default_rng(seed), 120
@@ -28,11 +27,11 @@ def make_router(folder: Path, seed: int = 0, experts: tuple[str, ...] = ("small"
     errors = {name: np.where(kinds <= place, 0.05, 0.8) for place, name in enumerate(experts)}
     if not priced:
         costs = pd.DataFrame({name: error + 0.01 * place for place, (name, error) in enumerate(errors.items())})
-        return save(TextRouter(router=RegressionRouter()).fit(texts, costs), folder)
+        return save_router(TextRouter(router=RegressionRouter()).fit(texts, costs), folder)
     columns: dict[str, object] = {"query_id": [str(place) for place in range(rows)], "input": texts}
     for place, (name, error) in enumerate(errors.items()):
         columns |= {f"score:{name}": 1 - error, f"cost:{name}": np.full(rows, 0.0001 * 10**place)}
-    return save(fit_table(CostTable.of(columns)).router, folder)
+    return save_router(fit(CostTable.of(columns)).router, folder)
 
 
 def put_in_place(new: Path, place: Path) -> None:

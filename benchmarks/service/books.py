@@ -12,9 +12,8 @@ from expert import text_of, tokens_of
 from processes import PRICES
 from traffic import Told, conversation_of
 
-from mildroute.serving.conversations import named_conversation
-from mildroute.serving.decision_log import read_log
-from mildroute.serving.record import Record
+from mildroute.serving.observability.decision_log import DecisionRecord, read_log
+from mildroute.serving.routing.affinity import named_conversation
 
 
 @dataclass
@@ -51,7 +50,7 @@ def audit(told: Iterable[Told], log: Path, answered: Mapping[str, Iterable[int]]
     found, requests = Audit(), list(told)
     records = [record for record in read_log(log) if record.path != "route"]
     found.requests, found.lines = len(requests), len(records)
-    by_conversation: dict[str, list[Record]] = {}
+    by_conversation: dict[str, list[DecisionRecord]] = {}
     for record in records:
         by_conversation.setdefault(record.conversation, []).append(record)
     for name, count in Counter(record.decision_id for record in records).items():
@@ -66,7 +65,7 @@ def audit(told: Iterable[Told], log: Path, answered: Mapping[str, Iterable[int]]
     return found
 
 
-def _check_request(told: Told, lines: list[Record], wrote: Mapping[str, Counter[int]], found: Audit) -> None:
+def _check_request(told: Told, lines: list[DecisionRecord], wrote: Mapping[str, Counter[int]], found: Audit) -> None:
     found.retried += told.retries > 0
     if len(lines) > 1:
         found.blame("requests that were decided twice", (told, lines))
@@ -93,7 +92,7 @@ def _check_answer(told: Told, found: Audit) -> None:
         found.blame("answers with other tokens", told)
 
 
-def _check_line(told: Told, line: Record, found: Audit) -> None:
+def _check_line(told: Told, line: DecisionRecord, found: Audit) -> None:
     pairs = {
         "decision id": (line.decision_id, told.decision_id),
         "key": (line.key, told.key),
@@ -108,7 +107,7 @@ def _check_line(told: Told, line: Record, found: Audit) -> None:
         found.blame("lines with other dollars", (line.dollars, told))
 
 
-def _check_sums(requests: list[Told], records: list[Record], found: Audit) -> None:
+def _check_sums(requests: list[Told], records: list[DecisionRecord], found: Audit) -> None:
     """Of each key, over requests that went well; others may have cost a part."""
     good = {request.decision_id for request in requests if request.is_good}
     for key in {request.key for request in requests}:

@@ -199,8 +199,7 @@ def house(
     """
     from artifacts import make_router
 
-    from mildroute.serving.key_file import add_client
-    from mildroute.serving.keys import Client
+    from mildroute.serving.auth.keys import APIClient, add_client
 
     given = {"OMP_NUM_THREADS": "1", "EXPERT_KEY": "sk-upstream-0123456789", "ADMIN_KEY": "admin-0123456789", **(environment or {})}
     folder.mkdir(parents=True, exist_ok=True)
@@ -217,7 +216,7 @@ def house(
         )
         (folder / "experts.yaml").write_text(f"experts:\n{lines}{further}")
         (folder / "gateway.yaml").write_text(f"admin_key_env: ADMIN_KEY\nlog: {{folder: log}}\n{settings}")
-        keys = {f"team-{number}": add_client(folder / "keys.yaml", Client(f"team-{number}")) for number in range(clients)}
+        keys = {f"team-{number}": add_client(folder / "keys.yaml", APIClient(f"team-{number}")) for number in range(clients)}
         gateway = GatewayProcess(folder, router, given)
         gateway.start()
         stack.callback(gateway.end)

@@ -98,7 +98,7 @@ class Totals:
             sums[1] += told.tokens[1]
 
 
-class LostError(Exception):
+class UpstreamError(Exception):
     """The connection ended; ``heard`` tells whether an answer had begun."""
 
     def __init__(self, heard: bool) -> None:
@@ -154,7 +154,7 @@ class Line(asyncio.Protocol):
     def connection_lost(self, _error: Exception | None) -> None:
         self.is_open = False
         if self.done is not None and not self.done.done():
-            self.done.set_exception(LostError(self.heard))
+            self.done.set_exception(UpstreamError(self.heard))
 
 
 class Clients:
@@ -224,8 +224,8 @@ class Clients:
             except asyncio.TimeoutError:
                 told.error = "no answer in time"
                 return
-            except (OSError, LostError) as error:
-                if isinstance(error, LostError) and error.heard:
+            except (OSError, UpstreamError) as error:
+                if isinstance(error, UpstreamError) and error.heard:
                     told.status, told.error = line.parser.get_status_code() if line else 0, "cut off"
                     return
                 if asyncio.get_running_loop().time() > until:

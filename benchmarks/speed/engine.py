@@ -28,15 +28,14 @@ import pyarrow.parquet as pq
 sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 from rows import Row, at_least, at_most, main, reported
 
-from mildroute.engine.cluster import connected
-from mildroute.engine.training.descent import descend_from
-from mildroute.engine.training.plans import LinearPlan
-from mildroute.engine.training.results import Trained
-from mildroute.engine.training.run import train
-from mildroute.engine.training.shards import Piece, Shards, open_shards, read_piece, rows_of, vector_column
+from mildroute.distributed.cluster import connected
+from mildroute.distributed.config import LinearConfig
+from mildroute.distributed.linear import lbfgs_steps
+from mildroute.distributed.shards import Piece, Shards, open_shards, read_piece, rows_of, vector_column
+from mildroute.distributed.training import TrainingResult, train
 
 WIDTH, SHARD, EXPERTS = 384, 62_500, ("small", "middle", "large")
-PLAN = LinearPlan(penalty=1e-4)
+PLAN = LinearConfig(penalty=1e-4)
 
 
 def generate(folder: Path, rows: int) -> float:
@@ -136,7 +135,7 @@ def resident(pid: int) -> int:
     return int(lines[0].split()[1]) * 1024 if lines else 0
 
 
-def run(shards: Shards, folder: Path, name: str, *, kill: bool = False) -> tuple[Trained, Watch, float]:
+def run(shards: Shards, folder: Path, name: str, *, kill: bool = False) -> tuple[TrainingResult, Watch, float]:
     watch = Watch(folder / name if kill else None)
     watch.start()
     start = time.perf_counter()
@@ -146,31 +145,29 @@ def run(shards: Shards, folder: Path, name: str, *, kill: bool = False) -> tuple
     return found, watch, time.perf_counter() - start
 
 
-def per_row(found: Trained) -> float:
+def per_row(found: TrainingResult) -> float:
     """Seconds for each row of each pass."""
     return found.seconds / (found.passes - 1) / found.rows
 
 
 def optimum_in_memory(shards: Shards) -> float:
     """The objective at the optimum of the same rows, in memory and in float64."""
-    from mildroute.routers.design import design_of
-    from mildroute.routers.logistic import deferral_row_loss
-    from mildroute.routers.rewards import scaled_rewards
-    from mildroute.routers.solver import solve_linear
+    from mildroute.routers._decision import scaled_rewards
+    from mildroute.routers._linear_model import deferral_row_loss, minimize_linear, whiten
 
-    parts = [part for piece in shards.pieces for part in rows_of(read_piece(shards, piece), shards)]
-    costs = np.concatenate([part.costs for part in parts])
-    design = design_of(np.concatenate([part.vectors for part in parts]).astype(np.float64))
+    services = [part for piece in shards.pieces for part in rows_of(read_piece(shards, piece), shards)]
+    costs = np.concatenate([part.costs for part in services])
+    design = whiten(np.concatenate([part.vectors for part in services]).astype(np.float64))
     loss = deferral_row_loss(scaled_rewards(costs, PLAN.reward, None), np.ones(len(EXPERTS)))
-    return solve_linear(design, loss, len(EXPERTS), penalty=PLAN.penalty).objective
+    return minimize_linear(design, loss, len(EXPERTS), penalty=PLAN.penalty).objective
 
 
-def further_decrease(shards: Shards, found: Trained, steps: int) -> float:
+def further_decrease(shards: Shards, found: TrainingResult, steps: int) -> float:
     """Relative decrease of the objective that the bare loop still finds from where training ended; about 0 at the optimum."""
     router = found.router
-    parts = (part for piece in shards.pieces for part in rows_of(read_piece(shards, piece), shards))
+    services = (part for piece in shards.pieces for part in rows_of(read_piece(shards, piece), shards))
     unit, total, squares, rows = 0.0, np.zeros(WIDTH), 0.0, 0
-    for part in parts:
+    for part in services:
         unit += float((part.costs.max(axis=1, keepdims=True) - part.costs).sum())
         vectors = part.vectors.astype(np.float32)
         total += vectors.sum(axis=0, dtype=np.float64)
@@ -187,7 +184,7 @@ def further_decrease(shards: Shards, found: Trained, steps: int) -> float:
 
     start = np.vstack([router.weights_, router.intercept_])
     first, _ = objective(start.ravel())
-    search = descend_from(objective, start.ravel())
+    search = lbfgs_steps(objective, start.ravel())
     return (first - min(next(search).value for _ in range(steps))) / first
 
 

@@ -180,7 +180,7 @@ def failures(loads: list[Load]) -> int:
 
 def encoder_alone(seconds: float, router: Path) -> tuple[float, int]:
     """Texts a second of the encoder of the artifact on one thread, at its best batch size."""
-    from mildroute.routers.artifact import load_router
+    from mildroute.persistence import load_router
 
     encoder = load_router(router).encoder_  # type: ignore[attr-defined]
     encoder.set_params(threads=1)

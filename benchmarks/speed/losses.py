@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mildroute.core.decisions import posterior
-from mildroute.core.losses import deferral_loss
+from mildroute.losses.decision import posterior
+from mildroute.losses.functional import deferral_loss
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from rows import Row, at_most, main, reported

@@ -74,9 +74,9 @@ def scan(folder: str) -> int:
 
 
 def summarise(folder: str) -> int:
-    from mildroute.costs.summary import summarise
+    from mildroute.costs.summary import describe
 
-    return summarise(folder).rows
+    return describe(folder).rows
 
 
 def child() -> None:

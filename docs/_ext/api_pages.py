@@ -16,7 +16,7 @@ import mildroute
 __all__ = ["setup"]
 
 _LOGGER = logging.getLogger(__name__)
-_NOT_FOR_USERS = {"mildroute.__main__", "mildroute.cli", "mildroute.lazy"}
+_NOT_FOR_USERS = {"mildroute.__main__", "mildroute.cli", "mildroute._optional"}
 
 
 def packages() -> list[str]:

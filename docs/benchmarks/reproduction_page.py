@@ -53,7 +53,7 @@ def reproduction(ledger: Path) -> tuple[list[str], list[str]]:
         "## Run it",
         "",
         "```console",
-        "mildroute reproduce --all --profile cpu --store benchmarks/results/paper --ledger docs/reproduction.md",
+        "python -m benchmarks.paper --all --profile cpu --store benchmarks/results/paper --ledger docs/reproduction.md",
         "```",
         "",
         "It resumes where it stopped; with all cells stored it only writes the ledger.",

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from drawing import BLUE, GOLD, OURS, ROOT, canvas, save
 
-from mildroute.core import deferral_margin_bound
+from mildroute.losses import deferral_margin_bound
 from mildroute.routers import MildRouter
 
 sys.path.insert(0, str(ROOT / "benchmarks" / "quality"))

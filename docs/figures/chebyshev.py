@@ -7,7 +7,7 @@ import math
 import torch
 from drawing import BLUE, GOLD, OURS, canvas, save
 
-from mildroute.core.nodes import _chebyshev
+from mildroute.losses._logsumexp import _chebyshev
 
 RATIO = 10.0
 

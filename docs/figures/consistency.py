@@ -6,8 +6,8 @@ import numpy as np
 from drawing import GREY, OURS, canvas, save
 from numpy.typing import NDArray
 
-from mildroute.routers.decode import log_posterior
-from mildroute.routers.logistic import deferral_row_loss
+from mildroute.routers._decision import log_posterior
+from mildroute.routers._linear_model import deferral_row_loss
 
 DRAWS, ROWS, RATIO = 400, 120, 10.0
 

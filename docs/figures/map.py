@@ -11,7 +11,7 @@ from matplotlib.colors import ListedColormap
 from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 
-from mildroute.routers import KnnRouter, MildRouter, PaperMildRouter, RegressionRouter, WeightedCrossEntropyRouter
+from mildroute.routers import KNNRouter, MildRouter, PaperMILDRouter, RegressionRouter, WeightedCrossEntropyRouter
 
 sys.path.insert(0, str(ROOT / "benchmarks" / "quality"))
 from synthetic import EXPERTS, TEST, TRAIN, WIDTH, draw, regret, worst_recall
@@ -19,9 +19,9 @@ from synthetic import EXPERTS, TEST, TRAIN, WIDTH, draw, regret, worst_recall
 RATIO, SEED, PIXELS = 30, 0, 90
 ROUTERS: dict[str, Any] = {
     "linear regression": RegressionRouter(),
-    "kNN": KnnRouter(),
+    "kNN": KNNRouter(),
     "weighted CE": WeightedCrossEntropyRouter(random_state=SEED),
-    "MILD as printed": PaperMildRouter(random_state=SEED),
+    "MILD as printed": PaperMILDRouter(random_state=SEED),
     "MildRouter()": MildRouter(random_state=SEED),
 }
 COLOURS = ListedColormap(["#e8e4d8", "#00708a", "#c1364a", "#c98a00"])

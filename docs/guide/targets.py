@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mildroute.errors import UnreachableTargetError
+from mildroute.exceptions import UnreachableTargetError
 from mildroute.routers import FrontierRouter
 
 PRICES = np.array([0.0002, 0.005])

@@ -16,13 +16,15 @@ from typing import Any, get_type_hints
 
 import yaml
 
-from mildroute.serving import complaints, delivery, file
-from mildroute.serving.attempts import Failure
-from mildroute.serving.decision import REASONS, Decision
-from mildroute.serving.drift import Drift
-from mildroute.serving.record import Record
-from mildroute.serving.settings import Settings
-from mildroute.serving.telemetry import Telemetry
+from mildroute.serving import config as file
+from mildroute.serving.config import GatewayConfig
+from mildroute.serving.http import errors as error_responses
+from mildroute.serving.observability.decision_log import DecisionRecord
+from mildroute.serving.observability.metrics import GatewayMetrics
+from mildroute.serving.routing.drift import Drift
+from mildroute.serving.routing.policy import REASONS, Decision
+from mildroute.serving.upstream import forward as forwarder
+from mildroute.serving.upstream.failover import AttemptFailure
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -107,7 +109,7 @@ def settings_page() -> str:
     """Every setting, and a file of all defaults."""
     lines = [SETTINGS, WARNING, "## All defaults\n\nA file that changes nothing:\n\n```yaml\n" + default_file() + "```"]
     top, nested = [], []
-    for field, words, hint in _fields(Settings):
+    for field, words, hint in _fields(GatewayConfig):
         if dataclasses.is_dataclass(hint):
             rules: Any = hint
             head = (rules.__doc__ or "").strip().splitlines()[0]
@@ -122,7 +124,7 @@ def codes_page() -> str:
     """Reasons, failures and errors."""
     reasons = "\n\n".join(f"`{name}`\n: {_sentence(words)}" for name, words in REASONS.items())
     fallback = "`fallback`\n: In the header alone: another expert answered than the first choice, which had failed or was slower (hedging)."
-    whys = {**delivery._WORDS, "hedged": "was asked, and another one that was asked besides answered first"}
+    whys = {**forwarder._WORDS, "hedged": "was asked, and another one that was asked besides answered first"}
     failures = "\n\n".join(f"`{name}`\n: The expert {words}.{_alone(name)}" for name, words in sorted(whys.items()))
     table = "\n".join(f"| {status} | {code} | {message} |" for status, code, message in sorted(_errors()))
     return _page(
@@ -158,7 +160,7 @@ def alarms_page() -> str:
 def default_file() -> str:
     """gateway.yaml with every default written down; settings without one are comments."""
     lines = []
-    for field, _, hint in _fields(Settings):
+    for field, _, hint in _fields(GatewayConfig):
         default = _default(field)
         if not dataclasses.is_dataclass(hint):
             lines.append(_yaml(field.name, default, ""))
@@ -175,20 +177,20 @@ def pages() -> dict[Path, str]:
 
 
 def _metrics() -> list[Any]:
-    telemetry = Telemetry()
-    telemetry.loaded("ab12", ("small",), Drift(("small", "large")), baseline="large")
-    telemetry.decided(Decision(("small",), "router"), None, 0.001)
-    record = Record(
+    metrics = GatewayMetrics()
+    metrics.loaded("ab12", ("small",), Drift(("small", "large")), baseline="large")
+    metrics.decided(Decision(("small",), "router"), None, 0.001)
+    record = DecisionRecord(
         *("d", 0.0, "team-a", "chat/completions", "mildroute", "ab12", ("small",), (1.0,), None, "router", "small", 1.0, (1.0,)),
         *("small", 1, 200, 1, 1, 0.0, 0.0, 0.0, 0.0, 0.0),
         shadow="small",
     )
-    telemetry.answered(record, added=0.001)
-    telemetry.fallback("small", "timeout")
-    telemetry.refused(503, "overloaded")
-    telemetry.watch(circuits=lambda: {"small": "open"}, lost=lambda: {"decisions": 1})
-    telemetry.batch(4)
-    return [metric for metric in telemetry.registry.collect() if metric.name.startswith("mildroute_")]
+    metrics.answered(record, added=0.001)
+    metrics.fallback("small", "timeout")
+    metrics.refused(503, "overloaded")
+    metrics.watch(circuits=lambda: {"small": "open"}, lost=lambda: {"decisions": 1})
+    metrics.batch(4)
+    return [metric for metric in metrics.registry.collect() if metric.name.startswith("mildroute_")]
 
 
 def _labels(metric: Any) -> list[str]:
@@ -264,7 +266,7 @@ def _yaml(name: str, value: Any, indent: str) -> str:
 def _errors() -> set[tuple[int, str, str]]:
     """What the gateway says of its own, read from its source: status, code, message."""
     found = set()
-    for path in sorted((ROOT / "src" / "mildroute" / "serving").glob("*.py")):
+    for path in sorted((ROOT / "src" / "mildroute" / "serving").rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for scope in ast.walk(tree):
             if isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -277,13 +279,13 @@ def _error(node: ast.AST, texts: list[ast.Assign]) -> tuple[int, str, str] | Non
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or len(node.args) < 2:
         return None
     status, message = node.args[0], node.args[1]
-    if node.func.id not in ("ComplaintError", "RequestError", "Refusal") or not isinstance(status, ast.Constant):
+    if node.func.id not in ("APIError", "BadRequestError", "LimitExceeded") or not isinstance(status, ast.Constant):
         return None
     said = _assigned(message, texts) if isinstance(message, ast.Name) else message
     if not isinstance(said, (ast.Constant, ast.JoinedStr)) or not isinstance(status.value, int):
         return None
     code = next((word.value for word in node.keywords if word.arg == "code"), node.args[2] if node.func.id == "Refusal" else None)
-    name = code.value if isinstance(code, ast.Constant) else complaints._CODES.get(status.value)
+    name = code.value if isinstance(code, ast.Constant) else error_responses._CODES.get(status.value)
     return status.value, f"`{name}`" if name else "null", _message(said)
 
 
@@ -317,7 +319,7 @@ def _alone(why: str) -> str:
         return ""
     if why == "5xx":
         return " Where nobody else can be asked: its own status."
-    found = delivery.complaint_of([Failure("", why, 429 if why == "rate" else None)])
+    found = forwarder.error_from_failures([AttemptFailure("", why, 429 if why == "rate" else None)])
     return f" Where nobody else can be asked: {found.status}, `{found.code}`."
 
 
@@ -325,8 +327,8 @@ def _sentence(words: str) -> str:
     return words[0].upper() + words[1:] + "."
 
 
-def _page(parts: list[str]) -> str:
-    return "\n\n".join(parts) + "\n"
+def _page(services: list[str]) -> str:
+    return "\n\n".join(services) + "\n"
 
 
 def main() -> None:

@@ -19,8 +19,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from mildroute.costs import CostTable
-from mildroute.evaluation import dollars_per_1000, frontier_of, mean_score
-from mildroute.routers import FrontierRouter, KnnRouter, MildRouter
+from mildroute.evaluation import dollars_per_1000, mean_score, measure_frontier
+from mildroute.routers import FrontierRouter, KNNRouter, MildRouter
 
 plt.style.use(["seaborn-v0_8-whitegrid", "seaborn-v0_8-colorblind"])
 
@@ -52,14 +52,14 @@ print(f"measured: {dollars_per_1000(dollars[test], choice):.2f} dollars, a score
 # %%
 # Beside single models, neighbours and the oracle
 # -----------------------------------------------
-# ``frontier_of`` measures the router along its prices on questions that it has not seen, with a 95% band. The dashed line joins the
+# ``measure_frontier`` measures the router along its prices on questions that it has not seen, with a 95% band. The dashed line joins the
 # single models that no mix of others beats: drawing between two of them by lot gives every point on it, for no effort at all.
 
 along = np.geomspace(1, 300, 25)
-measured = frontier_of(
+measured = measure_frontier(
     [router.predict(vectors[test], weight) for weight in along], table.scores[test], dollars[test], experts=table.experts
 )
-neighbours = [KnnRouter().fit(vectors[train], errors[train] + weight * dollars[train]).predict(vectors[test]) for weight in weights]
+neighbours = [KNNRouter().fit(vectors[train], errors[train] + weight * dollars[train]).predict(vectors[test]) for weight in weights]
 
 figure, axes = plt.subplots(figsize=(8, 5.2), layout="constrained")
 band = measured.band
@@ -71,7 +71,7 @@ axes.plot(
     "s", color="C2", label="tuned nearest neighbours",
 )  # fmt: skip
 bills = np.geomspace(min(each.dollars_per_1000 for each in measured.singles), max(each.dollars_per_1000 for each in measured.singles))
-axes.plot(bills, [measured.random_mix(bill).score for bill in bills], "--", color="0.5", label="best mix of single models, by lot")
+axes.plot(bills, [measured.random_mixture(bill).score for bill in bills], "--", color="0.5", label="best mix of single models, by lot")
 for each in measured.singles:
     axes.plot(each.dollars_per_1000, each.score, "o", color="0.45", markersize=5)
     name = each.name.split("/")[-1].removesuffix("-preview").removesuffix("-chat")

@@ -16,7 +16,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from mildroute.evaluation import brier_score, calibration_error
-from mildroute.routers import CrossEntropyRouter, MildRouter, PaperMildRouter, WeightedCrossEntropyRouter
+from mildroute.routers import CrossEntropyRouter, MildRouter, PaperMILDRouter, WeightedCrossEntropyRouter
 
 plt.style.use(["seaborn-v0_8-whitegrid", "seaborn-v0_8-colorblind"])
 
@@ -34,7 +34,7 @@ routers = {
     "MildRouter": MildRouter(features="raw", random_state=0),
     "cross-entropy, hardly penalised": CrossEntropyRouter(penalty=1e-6),
     "weighted cross-entropy": WeightedCrossEntropyRouter(random_state=0),
-    "MILD as printed": PaperMildRouter(random_state=0),
+    "MILD as printed": PaperMILDRouter(random_state=0),
 }
 X_test, costs_test, chance = draw(10_000, seed=99)
 print(f"the second expert is the better one on {chance.mean():.1%} of the inputs")

@@ -19,7 +19,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
 from sklearn.svm import SVC
 
-from mildroute.evaluation import bootstrap, oracle, paid
+from mildroute.evaluation import bootstrap, chosen_costs, oracle
 from mildroute.routers import MildRouter
 
 plt.style.use(["seaborn-v0_8-whitegrid", "seaborn-v0_8-colorblind"])
@@ -55,7 +55,7 @@ print("chosen by cross-validation:", router.choice_)
 # better, and none can be built that is as good.
 
 every = {name: np.full(len(X_test), place) for place, name in enumerate(experts)} | {"router": choice, "oracle": oracle(costs_test)}
-found = [bootstrap(paid(costs_test, who)) for who in every.values()]
+found = [bootstrap(chosen_costs(costs_test, who)) for who in every.values()]
 values = np.array([each.value for each in found])
 reach = [[each.value - each.low for each in found], [each.high - each.value for each in found]]
 

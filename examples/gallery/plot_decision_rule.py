@@ -17,7 +17,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
-from mildroute.core import choose, deferral_loss, posterior
+from mildroute.losses import choose, deferral_loss, posterior
 
 plt.style.use(["seaborn-v0_8-whitegrid", "seaborn-v0_8-colorblind"])
 
@@ -72,5 +72,5 @@ right.set_yticks([0.1, 1, 10], ["0.1", "1", "10"])
 # -----------------
 # With equal margins (the middle of the right picture) both ways agree, and nothing has to be done. With margins that differ, decide by
 # the posterior. ``MildRouter`` does so by default, ``decision="argmax"`` gives the other rule for comparison, and
-# :func:`mildroute.core.posterior` and :func:`mildroute.core.choose` do it for scores of your own.
+# :func:`mildroute.losses.posterior` and :func:`mildroute.losses.choose` do it for scores of your own.
 plt.show()

@@ -22,9 +22,10 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 from transformers.utils.logging import disable_progress_bar
 
+from mildroute import TextRouter
 from mildroute.deep import DeepRouter
-from mildroute.encoders import TextRouter, TfidfEncoder
-from mildroute.evaluation import Interval, bootstrap, paid
+from mildroute.encoders import TfidfEncoder
+from mildroute.evaluation import Interval, bootstrap, chosen_costs
 from mildroute.routers import MildRouter
 
 plt.style.use(["seaborn-v0_8-whitegrid", "seaborn-v0_8-colorblind"])
@@ -41,8 +42,8 @@ def draw(rows, seed):
     for row in range(rows):
         source, target = random.choice(WEST + EAST, size=2, replace=False)
         style, other = random.choice(STYLES, size=2)
-        parts = [f"out of {style} {source}", f"into {other} {target}"]
-        texts.append("please bring this " + " and ".join(random.permutation(parts)))
+        services = [f"out of {style} {source}", f"into {other} {target}"]
+        texts.append("please bring this " + " and ".join(random.permutation(services)))
         is_east[row] = target in EAST
     wrong = np.stack([is_east, ~is_east, np.zeros(rows, dtype=bool)], axis=1)
     return texts, (wrong ^ (random.random((rows, 3)) < 0.05)) + np.array([0.0, 0.0, 0.3])
@@ -86,7 +87,7 @@ print(deep.choice_)
 # benchmarks/quality/deep.py --task 1 --rows 10000 --epochs 2 --seeds 1``, which trains once, with the gap reward. Mean costs with 95%
 # intervals.
 
-found = {name: bootstrap(paid(test_costs, router.predict(test_texts))) for name, router in routers.items()}
+found = {name: bootstrap(chosen_costs(test_costs, router.predict(test_texts))) for name, router in routers.items()}
 made_up = {"best expert alone": bootstrap(test_costs[:, test_costs.mean(axis=0).argmin()])} | found
 stored = pq.read_table("../../benchmarks/results/deep.parquet").to_pylist()  # run in the folder of this file
 stored.sort(key=lambda row: -row["cost"])

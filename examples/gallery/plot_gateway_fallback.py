@@ -26,8 +26,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
-from mildroute.encoders import TextRouter
-from mildroute.routers import MildRouter, save
+from mildroute import MildRouter, TextRouter, save_router
 
 plt.style.use(["seaborn-v0_8-whitegrid", "seaborn-v0_8-colorblind"])
 
@@ -69,7 +68,7 @@ folder = Path(tempfile.mkdtemp())
 chats = [f"{ask} {thing}" for ask in ("Tell me about", "Do you like") for thing in ("cats", "rain", "tea", "snow", "bread")]
 sums = [f"What is {number} times {number + 7}" for number in range(10)]
 costs = pd.DataFrame({"small": [0.0] * 10 + [1.0] * 10, "large": [0.1] * 20})
-save(TextRouter(router=MildRouter(features="raw", random_state=0)).fit(chats + sums, costs), folder / "router")
+save_router(TextRouter(router=MildRouter(features="raw", random_state=0)).fit(chats + sums, costs), folder / "router")
 (folder / "experts.yaml").write_text(f"""experts:
   small: {{kind: openai, model: small, base_url: "http://127.0.0.1:{small.server_port}/v1"}}
   large: {{kind: openai, model: large, base_url: "http://127.0.0.1:{large.server_port}/v1"}}

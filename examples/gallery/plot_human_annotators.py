@@ -21,7 +21,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
-from mildroute.evaluation import bootstrap, paid
+from mildroute.evaluation import bootstrap, chosen_costs
 from mildroute.routers import MildRouter
 
 plt.style.use(["seaborn-v0_8-whitegrid", "seaborn-v0_8-colorblind"])
@@ -78,7 +78,12 @@ axes.plot(share, accuracy(unsure), color="C2", label="by the classifier's doubt"
 axes.plot(share[[0, -1]], accuracy(unsure)[[0, -1]], color="0.5", linestyle="--", label="by lot")
 choice = router.predict(features(test))
 axes.plot(
-    100 * choice.mean(), 100 * (1 - paid(errors, choice).mean()), "o", color="C0", markersize=9, label="what the router does by itself"
+    100 * choice.mean(),
+    100 * (1 - chosen_costs(errors, choice).mean()),
+    "o",
+    color="C0",
+    markersize=9,
+    label="what the router does by itself",
 )
 axes.annotate("classifier alone", (0, accuracy(unsure)[0]), (8, -2), textcoords="offset points", va="top")
 axes.annotate("person\nalone", (100, accuracy(unsure)[-1]), (6, 0), textcoords="offset points", va="center")
@@ -99,6 +104,6 @@ figure.legend(loc="outside lower center", ncols=2)
 # where there are several experts, prices that differ, or experts that cannot say how sure they are.
 
 for name, who in (("classifier", np.zeros(len(test), int)), ("person", np.ones(len(test), int)), ("router", choice)):
-    found = bootstrap(1 - paid(errors, who))
+    found = bootstrap(1 - chosen_costs(errors, who))
     print(f"{name:10}  {found.value:.3f} of the tweets as most people do, 95% interval {found.low:.3f} to {found.high:.3f}")
 plt.show()

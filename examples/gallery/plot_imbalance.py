@@ -15,7 +15,7 @@ them. Here the truth is known, so it can be seen who forgets them too early.
 import matplotlib.pyplot as plt
 import numpy as np
 
-from mildroute.routers import KnnRouter, MildRouter, PaperMildRouter, TdefRouter, WeightedCrossEntropyRouter
+from mildroute.routers import KNNRouter, MildRouter, PaperMILDRouter, TDEFRouter, WeightedCrossEntropyRouter
 
 plt.style.use(["seaborn-v0_8-whitegrid", "seaborn-v0_8-colorblind"])
 
@@ -43,10 +43,10 @@ def draw(ratio, rows, seed):
 
 routers = {
     "MildRouter": MildRouter(features="raw", reward="gap", random_state=0),
-    "TDEF": TdefRouter(random_state=0),
-    "nearest neighbours": KnnRouter(),
+    "TDEF": TDEFRouter(random_state=0),
+    "nearest neighbours": KNNRouter(),
     "weighted cross-entropy": WeightedCrossEntropyRouter(random_state=0),
-    "MILD as printed": PaperMildRouter(random_state=0),
+    "MILD as printed": PaperMILDRouter(random_state=0),
 }
 ratios = (1, 10, 100, 300)
 recall, regret = np.zeros((len(routers) + 1, len(ratios))), np.zeros((len(routers), len(ratios)))

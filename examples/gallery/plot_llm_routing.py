@@ -19,8 +19,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from mildroute.costs import CostTable, PriceList
-from mildroute.evaluation import bootstrap, dollars_per_1000, mean_score, oracle, paid
-from mildroute.routers import KnnRouter, MildRouter
+from mildroute.evaluation import bootstrap, chosen_costs, dollars_per_1000, mean_score, oracle
+from mildroute.routers import KNNRouter, MildRouter
 
 plt.style.use(["seaborn-v0_8-whitegrid", "seaborn-v0_8-colorblind"])
 
@@ -41,13 +41,17 @@ costs = table.costs(price_weight=100)
 train, test = np.split(np.random.default_rng(0).permutation(table.rows), [5000])
 router = MildRouter(features="groups", random_state=0).fit(vectors[train], costs[train], groups=table.groups[train])
 choice = router.predict(vectors[test])
-neighbours = KnnRouter().fit(vectors[train], costs[train]).predict(vectors[test])
+neighbours = KNNRouter().fit(vectors[train], costs[train]).predict(vectors[test])
 
 names = ("opus", "mixtral", "llama")
 every = {name: np.full(len(test), place) for place, name in enumerate(names)}
 every |= {"nearest questions": neighbours, "router": choice, "oracle": oracle(costs[test])}
 for name, who in every.items():
-    found, score, bill = bootstrap(paid(costs[test], who)), mean_score(table.scores[test], who), dollars_per_1000(table.dollars[test], who)
+    found, score, bill = (
+        bootstrap(chosen_costs(costs[test], who)),
+        mean_score(table.scores[test], who),
+        dollars_per_1000(table.dollars[test], who),
+    )
     print(f"{name:18} cost {found.value:.3f} [{found.low:.3f}, {found.high:.3f}]  score {score:.3f}  {bill:5.2f} dollars per 1,000")
 
 # %%

@@ -29,11 +29,11 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
-from mildroute.collecting import Job, collect, open_queries
-from mildroute.costs import CostTable, summarise
-from mildroute.evaluation import bootstrap, oracle_point, random_mix, single_points
-from mildroute.experts import build, read_experts
-from mildroute.judges import judge_by_name
+from mildroute.collection import CollectionJob, collect, open_queries
+from mildroute.costs import CostTable, describe
+from mildroute.evaluation import bootstrap, oracle_point, random_mixture, single_points
+from mildroute.experts import build_expert, read_experts
+from mildroute.judges import get_judge
 
 plt.style.use(["seaborn-v0_8-whitegrid", "seaborn-v0_8-colorblind"])
 
@@ -50,11 +50,11 @@ subprocess.run([sys.executable, example / "prepare.py"], cwd=folder, check=True)
 # model itself. Prices are made up; their order is not.
 
 experts = read_experts(example / "replay.yaml")
-judge = judge_by_name("label", labels=["hate", "offensive", "neither"])
+judge = get_judge("label", labels=["hate", "offensive", "neither"])
 queries = open_queries(folder / "queries.parquet")
-found = collect(Job(queries, [build(spec) for spec in experts.experts], judge, folder / "costs"))
+found = collect(CollectionJob(queries, [build_expert(spec) for spec in experts.experts], judge, folder / "costs"))
 table = CostTable.read(found.table)
-for expert in summarise(table).experts:
+for expert in describe(table).experts:
     bill, alone = expert.dollars_per_1000, expert.wins_alone
     print(f"{expert.name:9}  score {expert.score:.3f}   {bill:8.4f} dollars per 1,000   alone right on {alone:.1%}")
 
@@ -66,7 +66,7 @@ for expert in summarise(table).experts:
 figure, axes = plt.subplots(figsize=(7.5, 4.4), layout="constrained")
 singles, best = single_points(table.scores, table.dollars, table.experts), oracle_point(table.scores, table.dollars)
 bills = np.geomspace(min(each.dollars_per_1000 for each in singles), max(each.dollars_per_1000 for each in singles), 200)
-axes.plot(bills, [random_mix(singles, bill).score for bill in bills], "--", color="0.5", label="best mix of experts, by lot")
+axes.plot(bills, [random_mixture(singles, bill).score for bill in bills], "--", color="0.5", label="best mix of experts, by lot")
 for place, each in enumerate(singles):
     interval = bootstrap(table.scores[:, place])
     colour = "C2" if each.name.endswith("shot") else "C0"

@@ -16,7 +16,7 @@ what a router would cost that was never switched on.
 import matplotlib.pyplot as plt
 import numpy as np
 
-from mildroute.evaluation import Logged, difference_of, expert_values
+from mildroute.evaluation import LoggedDecisions, estimate_cost_difference, estimate_expert_costs
 
 plt.style.use(["seaborn-v0_8-whitegrid", "seaborn-v0_8-colorblind"])
 
@@ -34,7 +34,7 @@ def world(rows, seed):
     in_service = (1 - quality + PRICES + random.normal(scale=0.15, size=quality.shape)).argmin(axis=1)
     chances = EXPLORE / 4 + (1 - EXPLORE) * np.eye(4)[in_service]
     chosen = (random.random(rows)[:, None] > chances.cumsum(axis=1)).sum(axis=1).clip(max=3)
-    return Logged(EXPERTS, chosen, costs[np.arange(rows), chosen], chances, features=X), costs, in_service, newer
+    return LoggedDecisions(EXPERTS, chosen, costs[np.arange(rows), chosen], chances, features=X), costs, in_service, newer
 
 
 log, costs, in_service, newer = world(6000, seed=0)
@@ -42,12 +42,12 @@ log, costs, in_service, newer = world(6000, seed=0)
 # %%
 # The plain mean misleads
 # -----------------------
-# It compares experts on different requests: whoever is asked for what it is good at looks excellent. ``expert_values`` weighs each answer
-# by the inverse of its chance, which undoes that. ``ips`` does no more than this; ``snips`` divides by the sum of the weights; ``dr``
-# also learns to forecast costs from the request, and weighs only what the forecast misses.
+# It compares experts on different requests: whoever is asked for what it is good at looks excellent. ``estimate_expert_costs``
+# weighs each answer by the inverse of its chance, which undoes that. ``ips`` does no more than this; ``snips`` divides by the sum
+# of the weights; ``dr`` also learns to forecast costs from the request, and weighs only what the forecast misses.
 
 plain = [log.costs[log.chosen == place].mean() for place in range(4)]
-estimates = {method: expert_values(log, method=method).values() for method in ("ips", "snips", "dr")}
+estimates = {method: estimate_expert_costs(log, method=method).values() for method in ("ips", "snips", "dr")}
 
 figure, axes = plt.subplots(figsize=(8, 4.6), layout="constrained")
 places = np.arange(4)
@@ -64,12 +64,12 @@ figure.legend(loc="outside lower center", ncols=5)
 # %%
 # Should we switch?
 # -----------------
-# A newer router has never been in service. ``difference_of`` compares it with the one that is, by the log alone. An interval that holds 0
-# leaves the question open: then log longer.
+# A newer router has never been in service. ``estimate_cost_difference`` compares it with the one that is, by the log alone. An interval
+# that holds 0 leaves the question open: then log longer.
 
 for requests in (6000, 60_000):
     log, costs, in_service, newer = world(requests, seed=0)
-    gap, rows = difference_of(log, newer, in_service, method="dr"), np.arange(requests)
+    gap, rows = estimate_cost_difference(log, newer, in_service, method="dr"), np.arange(requests)
     known = (costs[rows, newer] - costs[rows, in_service]).mean()
     print(f"{requests:6,} requests: newer minus in service {gap.value:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}], truly {known:+.3f}")
 
@@ -80,7 +80,7 @@ for requests in (6000, 60_000):
 
 truth = world(400_000, seed=10**6)[1].mean(axis=0)
 for method in estimates:
-    logs = (expert_values(world(6000, seed)[0], method=method).values() for seed in range(1, 41))
+    logs = (estimate_expert_costs(world(6000, seed)[0], method=method).values() for seed in range(1, 41))
     held = [each.low <= true <= each.high for found in logs for each, true in zip(found, truth, strict=True)]
     print(f"{method:5} holds the truth in {np.mean(held):.0%} of {np.size(held)} intervals")
 

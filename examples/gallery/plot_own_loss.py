@@ -16,7 +16,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
-from mildroute.routers import LossRouter
+from mildroute.routers import CustomLossRouter
 
 plt.style.use(["seaborn-v0_8-whitegrid", "seaborn-v0_8-colorblind"])
 
@@ -48,8 +48,8 @@ def expected_cost(scores: torch.Tensor, costs: torch.Tensor) -> torch.Tensor:
 
 
 routers = {
-    "gap": LossRouter("gap", random_state=0).fit(X_train, costs_train),
-    "expected cost": LossRouter(expected_cost, random_state=0).fit(X_train, costs_train),
+    "gap": CustomLossRouter("gap", random_state=0).fit(X_train, costs_train),
+    "expected cost": CustomLossRouter(expected_cost, random_state=0).fit(X_train, costs_train),
 }
 for name, router in routers.items():
     print(f"{name:14} costs {-router.score(X_test, costs_test):.3f} a row on rows that were graded well")
@@ -77,8 +77,9 @@ figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center"
 # %%
 # What to take away
 # -----------------
-# ``LossRouter`` takes the function as it is; it differentiates it, scales it and solves for the weights. A bounded loss is not convex, so
-# that the solver finds *a* valley, not the lowest one for sure, and softmax scores no longer decode to probabilities. Bounded losses help
-# where costs are wrong or a straight line does not fit. Where neither is so, "gap" is as good and safer. A function cannot be stored: to
-# keep such a router, register the loss under the entry-point group ``mildroute.losses`` and give its name.
+# ``CustomLossRouter`` takes the function as it is; it differentiates it, scales it and solves for the weights. A bounded loss is
+# not convex, so that the solver finds *a* valley, not the lowest one for sure, and softmax scores no longer decode to
+# probabilities. Bounded losses help where costs are wrong or a straight line does not fit. Where neither is so, "gap" is as good
+# and safer. A function cannot be stored: to keep such a router, register the loss under the entry-point group
+# ``mildroute.losses`` and give its name.
 plt.show()

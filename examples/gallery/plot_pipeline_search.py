@@ -19,7 +19,7 @@ from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from mildroute.routers import BestSingleRouter, TdefRouter
+from mildroute.routers import BestSingleRouter, TDEFRouter
 
 plt.style.use(["seaborn-v0_8-whitegrid", "seaborn-v0_8-colorblind"])
 
@@ -37,14 +37,14 @@ X_train, X_test, costs_train, costs_test = train_test_split(X, costs, test_size=
 # The target ``y`` is the matrix of costs. A router's ``score`` is minus the mean cost of the experts it chooses, so that ``GridSearchCV``
 # minimises the figure that is paid in the end, and needs no scorer.
 
-pipeline = make_pipeline(StandardScaler(), Nystroem(n_components=60, random_state=0), TdefRouter())
+pipeline = make_pipeline(StandardScaler(), Nystroem(n_components=60, random_state=0), TDEFRouter())
 grid = {"nystroem__gamma": [0.01, 0.1, 1.0, 10.0, 100.0], "tdefrouter__penalty": [1e-6, 1e-5, 1e-4, 1e-3, 1e-2]}
 search = GridSearchCV(pipeline, grid, cv=3).fit(X_train, costs_train)
 print("chosen:", search.best_params_)
 
 routers = {
     "best single expert": BestSingleRouter().fit(X_train, costs_train),
-    "linear in the coordinates": make_pipeline(StandardScaler(), TdefRouter(random_state=0)).fit(X_train, costs_train),
+    "linear in the coordinates": make_pipeline(StandardScaler(), TDEFRouter(random_state=0)).fit(X_train, costs_train),
     "tuned pipeline": search,
 }
 for name, router in routers.items():

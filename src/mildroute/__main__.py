@@ -1,10 +1,8 @@
-"""``python -m mildroute``: the command line, where its script is not on the path."""
+"""``python -m mildroute`` is the ``mildroute`` command."""
 
 from __future__ import annotations
 
 from mildroute.cli.app import app
-
-__all__: list[str] = []
 
 if __name__ == "__main__":
     app()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mildroute.costs.table import CostTable
-from tests.collecting.pools import write_queries
+from tests.collection.pools import write_queries
 from tests.experts.hostile_server import HostileServer, says
 
 EXPERTS = """

@@ -11,7 +11,7 @@ import pytest
 from mildroute.cli.compare import show_comparison
 from mildroute.costs.table import CostTable
 from mildroute.evaluation.comparison import compare
-from mildroute.routers.single import BestSingleRouter
+from mildroute.routers.baselines import BestSingleRouter
 
 
 def test_routers_stand_beside_single_experts_and_oracle(table: Path, mildroute: Callable[..., Any]) -> None:
@@ -76,7 +76,7 @@ def test_routers_of_choice_stand_beside_the_usual_ones(table: Path, mildroute: C
 def test_an_unknown_router_is_named_with_those_there_are(table: Path, mildroute: Callable[..., Any]) -> None:
     result = mildroute("compare", table, "--router", "vibes")
     assert result.exit_code == 2
-    assert "KnnRouter" in result.stderr
+    assert "KNNRouter" in result.stderr
     assert "cross-entropy, gap, tdef" in result.stderr
 
 

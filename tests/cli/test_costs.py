@@ -11,16 +11,16 @@ import pyarrow.parquet as pq
 import pytest
 from serving.records import PLAIN
 
-from mildroute.serving.decision_log import DecisionLog
-from mildroute.serving.feedback import Feedback
-from mildroute.serving.settings import LogRules
+from mildroute.serving.config import DecisionLogConfig
+from mildroute.serving.observability.decision_log import DecisionLog
+from mildroute.serving.observability.feedback import FeedbackLog
 
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Hard requests go to "large", which a shadow router would send to "small"; both err on 60% of these and on 10% of the others."""
     folder, random = tmp_path_factory.mktemp("log"), np.random.default_rng(0)
-    decisions, feedback = DecisionLog(LogRules(folder)), Feedback(LogRules(folder))
+    decisions, feedback = DecisionLog(DecisionLogConfig(folder)), FeedbackLog(DecisionLogConfig(folder))
     for row in range(1500):
         hard, lot = random.random() < 0.5, random.random()
         chances = (0.1, 0.9) if hard else (0.9, 0.1)
@@ -67,7 +67,7 @@ def test_programs_get_the_same_and_the_estimates_hold(log: Path, tmp_path: Path,
 
 
 def test_a_log_without_exploration_gives_a_table_and_says_so(tmp_path: Path, mildroute: Callable[..., Any]) -> None:
-    decisions, feedback = DecisionLog(LogRules(tmp_path)), Feedback(LogRules(tmp_path))
+    decisions, feedback = DecisionLog(DecisionLogConfig(tmp_path)), FeedbackLog(DecisionLogConfig(tmp_path))
     for name, chances in (("small", (1.0, 0.0)), ("large", (0.0, 1.0))):
         decisions.write(replace(PLAIN, decision_id=name, chosen=name, answered=name, propensity=1.0, propensities=chances))
         feedback.write(name, 1.0, "")

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from mildroute.embedding.shard import half_vectors
-from mildroute.engine.training.shards import open_shards, vector_column
-from mildroute.routers.artifact import load_router
+from mildroute.distributed.shards import open_shards, vector_column
+from mildroute.embedding.shards import encode_float16
+from mildroute.persistence import load_router
 
 
 def test_people_see_an_estimate_and_where_the_vectors_are(fitted: Any, mildroute: Callable[..., Any], tmp_path: Path) -> None:
@@ -35,7 +35,7 @@ def test_programs_get_counts_and_vectors_of_the_routers_own_encoder(fitted: Any,
     (shard,) = (tmp_path / "vectors").glob("*.parquet")
     rows = pq.read_table(shard)
     texts = rows.column("input").to_pylist()
-    assert rows.column("vector").combine_chunks() == vector_column(half_vectors(load_router(router).encoder_, texts))
+    assert rows.column("vector").combine_chunks() == vector_column(encode_float16(load_router(router).encoder_, texts))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mildroute.costs.table import CostTable
-from mildroute.routers.artifact import load_router
+from mildroute.persistence import load_router
 
 Fitted = tuple[Path, Path, dict[str, Any]]
 

@@ -12,7 +12,7 @@ import pytest
 
 from cli.conftest import small_table
 from mildroute.costs.table import CostTable
-from mildroute.routers.artifact import read_manifest
+from mildroute.persistence.artifact import read_manifest
 
 
 def test_the_router_keeps_its_operating_point_and_the_rest_is_held_out(fitted: tuple[Path, Path, dict[str, Any]]) -> None:
@@ -68,7 +68,7 @@ def test_more_methods_and_processes_are_options(table: Path, tmp_path: Path, mil
     said = mildroute("fit", table, "--thorough", "--jobs", 1, "--out", tmp_path / "router", "--json")
     assert said.exit_code == 0, said.output
     assert "of 2 methods" in json.loads(said.stdout)["method"]
-    for options, words in ((("--jobs", 0), "--jobs must be"), (("--thorough", "--router", "KnnRouter"), "leave one of them out")):
+    for options, words in ((("--jobs", 0), "--jobs must be"), (("--thorough", "--router", "KNNRouter"), "leave one of them out")):
         refused = mildroute("fit", table, *options, "--out", tmp_path / "router")
         assert refused.exit_code == 2
         assert words in refused.stderr

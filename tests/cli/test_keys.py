@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mildroute.serving.keys import Client, KeyRing
+from mildroute.serving.auth.keys import APIClient, KeyStore
 
 
 def test_a_key_is_printed_once_and_opens_the_gateway(tmp_path: Path, mildroute: Callable[..., Any]) -> None:
@@ -15,12 +15,12 @@ def test_a_key_is_printed_once_and_opens_the_gateway(tmp_path: Path, mildroute: 
     key = result.stdout.strip()
     assert key not in result.stderr
     assert "shown this once" in result.stderr
-    assert KeyRing.read(path).find(f"Bearer {key}") == Client("team-a", 600.0, 5.0)
+    assert KeyStore.read(path).find(f"Bearer {key}") == APIClient("team-a", 600.0, 5.0)
 
 
 def test_programs_get_json(tmp_path: Path, mildroute: Callable[..., Any]) -> None:
     found = json.loads(mildroute("keys", "new", "b", "--file", tmp_path / "keys.yaml", "--json").stdout)
-    assert KeyRing.read(tmp_path / "keys.yaml").find(f"Bearer {found['key']}") == Client("b")
+    assert KeyStore.read(tmp_path / "keys.yaml").find(f"Bearer {found['key']}") == APIClient("b")
 
 
 def test_a_name_that_is_taken_is_one_line_and_an_exit_code(tmp_path: Path, mildroute: Callable[..., Any]) -> None:

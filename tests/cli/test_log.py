@@ -7,12 +7,12 @@ from typing import Any
 
 from serving.records import PLAIN
 
-from mildroute.serving.decision_log import DecisionLog, read_log
-from mildroute.serving.settings import LogRules
+from mildroute.serving.config import DecisionLogConfig
+from mildroute.serving.observability.decision_log import DecisionLog, read_log
 
 
 def test_finished_files_become_parquet(tmp_path: Path, mildroute: Callable[..., Any]) -> None:
-    log = DecisionLog(LogRules(tmp_path))
+    log = DecisionLog(DecisionLogConfig(tmp_path))
     log.write(PLAIN)
     assert json.loads(mildroute("log", "tidy", tmp_path, "--json").stdout) == {"files": 0, "rows": 0, "growing": 1}
     log.close()

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mildroute.routers.artifact import load_router, save
-from mildroute.routers.single import BestSingleRouter
+from mildroute.persistence import load_router, save_router
+from mildroute.routers.baselines import BestSingleRouter
 
 Fitted = tuple[Path, Path, dict[str, Any]]
 
@@ -94,7 +94,7 @@ def test_a_text_or_a_file_is_needed_but_not_both(fitted: Fitted, mildroute: Call
 
 
 def test_a_router_over_vectors_cannot_read_texts(tmp_path: Path, mildroute: Callable[..., Any]) -> None:
-    save(BestSingleRouter().fit([[0.0]], [[0, 1]]), tmp_path / "router")
+    save_router(BestSingleRouter().fit([[0.0]], [[0, 1]]), tmp_path / "router")
     assert "reads vectors, not texts" in mildroute("route", tmp_path / "router", "a text").stderr
 
 

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from mildroute.encoders.text_router import TextRouter
-from mildroute.routers.artifact import save
-from mildroute.routers.named_costs import named_costs
-from mildroute.serving.assembly import assemble
-from mildroute.serving.settings import Settings
+from mildroute import TextRouter
+from mildroute.persistence import save_router
+from mildroute.routers.base import named_costs
+from mildroute.serving.config import GatewayConfig
+from mildroute.serving.factory import load_gateway
 from tests.experts.hostile_server import HostileServer, says
 
 SUMS = [f"add {place} and {place + 1}" for place in range(40)]
@@ -28,7 +28,7 @@ SONGS = [f"sing song number {place}" for place in range(40)]
 
 def fitted(folder: Path, experts: tuple[str, str] = ("small", "large")) -> Path:
     costs = named_costs([[0.0, 1.0]] * 40 + [[1.0, 0.0]] * 40, experts)
-    return save(TextRouter().fit([*SUMS, *SONGS], costs), folder)  # type: ignore[arg-type]
+    return save_router(TextRouter().fit([*SUMS, *SONGS], costs), folder)  # type: ignore[arg-type]
 
 
 def experts_file(folder: Path, url: str) -> Path:
@@ -76,7 +76,7 @@ def test_it_routes_reloads_on_sighup_and_ends_in_order(tmp_path: Path) -> None:
             assert (sums["x-mildroute-expert"], songs["x-mildroute-expert"]) == ("small", "large")
             assert [call.json["model"] for call in server.calls] == ["small-1", "large-1"]
             before = router_in_use(address)
-            save(
+            save_router(
                 TextRouter().fit([*SUMS, *SONGS], named_costs([[1.0, 0.0]] * 40 + [[0.0, 1.0]] * 40, ("small", "large"))),
                 tmp_path / "router",
             )  # type: ignore[arg-type]
@@ -135,6 +135,8 @@ def test_a_port_that_is_taken_is_said_before_the_router_is_loaded(tmp_path: Path
 
 
 def test_an_expert_that_only_the_router_knows_is_told_at_the_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    parts = assemble(fitted(tmp_path / "router", ("small", "huge")), experts_file(tmp_path, "http://127.0.0.1:9/v1"), Settings())
-    parts.holder.close()
+    services = load_gateway(
+        fitted(tmp_path / "router", ("small", "huge")), experts_file(tmp_path, "http://127.0.0.1:9/v1"), GatewayConfig()
+    )
+    services.manager.close()
     assert caplog.messages == ["experts.yaml lacks huge, whom the router knows: they are never asked"]

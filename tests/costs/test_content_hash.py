@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mildroute.costs.summary import summarise
+from mildroute.costs.summary import describe
 from mildroute.costs.table import CostTable
 
 COLUMNS: dict[str, list[Any]] = {
@@ -30,7 +30,7 @@ def test_chunks_and_the_order_of_columns_leave_no_trace(cuts: list[int], names: 
     bounds = sorted([0, 3, *cuts])
     chunked = pa.concat_tables([table.slice(start, stop - start) for start, stop in pairwise(bounds)])
     assert CostTable.of(chunked).content_hash == HASH
-    assert summarise(chunked).content_hash == HASH
+    assert describe(chunked).content_hash == HASH
 
 
 @pytest.mark.parametrize("name", COLUMNS)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mildroute.costs.table import CostTable
-from mildroute.errors import TableError
+from mildroute.exceptions import TableError
 
 LONG = {
     "query_id": ["q2", "q1", "q2", "q1"],

@@ -18,10 +18,9 @@ import pytest
 from hypothesis import HealthCheck, event, given, reject, settings
 from hypothesis import strategies as st
 
-from mildroute.costs.stream import batches
-from mildroute.costs.summary import summarise
-from mildroute.costs.table import CostTable
-from mildroute.errors import TableError
+from mildroute.costs.summary import describe
+from mildroute.costs.table import CostTable, batches
+from mildroute.exceptions import TableError
 from tests.costs import reference
 from tests.costs.reference import Columns, RefusedError
 
@@ -274,7 +273,7 @@ def test_streams_and_summaries_refuse_with_one_line_too(data: st.DataObject, tmp
         assert want is not None
         assert rows == len(want)
     if want is not None:
-        assert summarise(form(columns, tmp_path), missing="wrong").rows == len(next(iter(columns.values())))
+        assert describe(form(columns, tmp_path), missing="wrong").rows == len(next(iter(columns.values())))
 
 
 SOUND = {"query_id": ["p", "q", "r"], "input": ["x", "y", "z"], "score:a": [0.25, 1.0, 0.5], "score:b": [1.0, 0.0, 0.125]}
@@ -345,7 +344,7 @@ BROKEN_TEXTS = {
 @pytest.mark.parametrize("name", BROKEN_TEXTS)
 def test_a_broken_text_file_is_refused_with_one_line(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(BROKEN_TEXTS[name])
-    for reading in (CostTable.read, summarise, lambda path: list(batches(path))):
+    for reading in (CostTable.read, describe, lambda path: list(batches(path))):
         with pytest.raises(TableError) as caught:
             reading(tmp_path / name)
         one_line(caught.value)

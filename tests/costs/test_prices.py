@@ -12,7 +12,7 @@ import pytest
 
 from mildroute.costs.prices import Price, PriceList
 from mildroute.costs.table import CostTable
-from mildroute.errors import ArgumentError, MissingExtraError, TableError
+from mildroute.exceptions import ArgumentError, MissingExtraError, TableError
 
 PRICES = PriceList.of({"a": (1, 10), "b": {"input": 2, "output": 20}}, date="2024-06-01", source="list")
 COLUMNS: dict[str, Any] = {"input": ["x" * 40, "y" * 80], "score:a": [1, 0], "score:b": [0, 1]}

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mildroute.costs.summary import summarise
+from mildroute.costs.summary import describe
 from mildroute.costs.table import CostTable
-from mildroute.errors import ArgumentError, MissingExtraError, TableError
+from mildroute.exceptions import ArgumentError, MissingExtraError, TableError
 
 COLUMNS = {"query_id": ["p", "q", "r"], "text": ["one", "two", "three"], "score:a": [1.0, 0.25, 0.0], "score:b": [0.5, 1.0, 1.0]}
 TABLE = CostTable.of(COLUMNS)
@@ -159,7 +159,7 @@ def test_missing_scores_count_as_the_caller_says() -> None:
         CostTable.of(columns, missing="ignore")
 
 
-@pytest.mark.parametrize("look", [CostTable.of, summarise])
+@pytest.mark.parametrize("look", [CostTable.of, describe])
 def test_experts_that_a_gateway_did_not_choose_never_count_as_wrong(look: Callable[..., Any]) -> None:
     logged = {"query_id": ["p", "q", "r"], "score:a": [1, None, 1], "score:b": [None, 0, 1], "propensity:a": [0.9] * 3}
     for missing in ("refuse", "wrong"):
@@ -168,7 +168,7 @@ def test_experts_that_a_gateway_did_not_choose_never_count_as_wrong(look: Callab
     assert look(logged, missing="drop").rows == 1
 
 
-@pytest.mark.parametrize("look", [CostTable.of, summarise])
+@pytest.mark.parametrize("look", [CostTable.of, describe])
 def test_a_table_of_holes_is_refused_with_the_way_out(look: Callable[..., Any]) -> None:
     sparse = {"query_id": list("pqr"), "score:a": [1, None, None], "score:b": [None, 0, None], "score:c": [None, None, 1]}
     with pytest.raises(TableError, match=r"got 6 of 9 missing; an expert that was not asked is not wrong: ask all of them"):

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mildroute.costs.summary import summarise
+from mildroute.costs.summary import describe
 from mildroute.costs.table import CostTable
 
 SHAPES = {
@@ -26,7 +26,7 @@ def test_every_routing_file_reads_summarises_and_splits(name: str) -> None:
     table = CostTable.read(path)
     assert (table.rows, len(table.experts)) == SHAPES[name]
     assert table.repairs == ()
-    summary = summarise(path)
+    summary = describe(path)
     assert summary.content_hash == table.content_hash
     assert summary.oracle_score == pytest.approx(table.scores.max(axis=1).mean())
     np.testing.assert_allclose([expert.score for expert in summary.experts], table.scores.mean(axis=0))

@@ -7,8 +7,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mildroute.costs.repeats import RepeatCounter, Seen
-from mildroute.costs.text_digests import digests, fingerprints
+from mildroute._hashing import digests, fingerprints
+from mildroute.costs.split import DuplicateCounter, DuplicateDetector
 
 LENGTHS = st.sampled_from([0, 1, 7, 8, 9, 63, 64, 65, 255, 256, 257, 1023, 1024, 1025, 3000, 4096, 4097, 16_384, 65_536, 65_537])
 TEXTS = st.builds(lambda text, length: (text * 65_537)[:length], st.sampled_from(["a", "ab", "é", "\0", "xyz"]), LENGTHS)
@@ -29,7 +29,7 @@ def test_differences_in_the_highest_bytes_of_words_are_seen() -> None:
 
 @given(st.lists(st.lists(st.sampled_from("abcdefghijklmnopqrstuvwxyz"), max_size=6), max_size=12))
 def test_repeats_are_counted_over_all_parts(parts: list[list[str]]) -> None:
-    counter = RepeatCounter()
+    counter = DuplicateCounter()
     for part in parts:
         counter.add(digests(pa.chunked_array([part], pa.large_string())))
     flat = [text for part in parts for text in part]
@@ -38,7 +38,7 @@ def test_repeats_are_counted_over_all_parts(parts: list[list[str]]) -> None:
 
 @given(st.lists(st.lists(st.integers(0, 200).map(str), max_size=6, unique=True), max_size=20))
 def test_the_first_text_that_returns_is_found(parts: list[list[str]]) -> None:
-    seen, known = Seen(), set[str]()
+    seen, known = DuplicateDetector(), set[str]()
     for part in parts:
         want = next((place for place, text in enumerate(part) if text in known), None)
         assert seen.first_repeat(pa.chunked_array([part], pa.large_string())) == want

@@ -5,9 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mildroute.costs.stream import batches
-from mildroute.costs.table import CostTable
-from mildroute.errors import ArgumentError, TableError
+from mildroute.costs.table import CostTable, batches
+from mildroute.exceptions import ArgumentError, TableError
 
 COLUMNS = {"query_id": [f"q{row}" for row in range(25)], "score:a": [row / 25 for row in range(25)], "score:b": [1] * 25}
 

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mildroute.costs.prices import PriceList
-from mildroute.costs.summary import summarise
+from mildroute.costs.summary import describe
 from mildroute.costs.table import CostTable
-from mildroute.errors import ArgumentError, TableError
+from mildroute.exceptions import ArgumentError, TableError
 
 COLUMNS: dict[str, Any] = {
     "query_id": ["p", "q", "r", "r"],
@@ -31,7 +31,7 @@ COLUMNS: dict[str, Any] = {
 
 
 def test_a_small_table_worked_out_by_hand() -> None:
-    summary = summarise(COLUMNS)
+    summary = describe(COLUMNS)
     assert summary.rows == 4
     a, b, c = summary.experts
     assert (a.score, b.score, c.score) == (0.625, 0.5, 0.125)
@@ -51,7 +51,7 @@ def test_a_small_table_worked_out_by_hand() -> None:
 
 
 def test_warnings_are_sentences_about_what_was_found() -> None:
-    text = " ".join(summarise(COLUMNS).warnings)
+    text = " ".join(describe(COLUMNS).warnings)
     for word in (
         "1 row repeats the query_id",
         "1 row repeats the text",
@@ -59,16 +59,16 @@ def test_warnings_are_sentences_about_what_was_found() -> None:
         "only 4 rows",
     ):
         assert word in text
-    plain = summarise({"score:a": [1] * 9 + [0], "score:b": [0] * 9 + [1]})
+    plain = describe({"score:a": [1] * 9 + [0], "score:b": [0] * 9 + [1]})
     assert "collapse risk: 'a' wins 90%" in plain.warnings[0]
     assert any("no dollars" in warning for warning in plain.warnings)
-    sound = summarise({"score:a": [1, 0] * 150, "score:b": [0, 1] * 150, "cost:a": [1] * 300, "cost:b": [2] * 300})
+    sound = describe({"score:a": [1, 0] * 150, "score:b": [0, 1] * 150, "cost:a": [1] * 300, "cost:b": [2] * 300})
     assert sound.warnings == ()
-    assert any("nothing to learn" in warning for warning in summarise({"score:a": [1, 0], "score:b": [1, 0]}).warnings)
+    assert any("nothing to learn" in warning for warning in describe({"score:a": [1, 0], "score:b": [1, 0]}).warnings)
 
 
 def test_a_price_weight_moves_wins_and_oracle() -> None:
-    summary = summarise(COLUMNS, price_weight=100)
+    summary = describe(COLUMNS, price_weight=100)
     assert summary.best_single == "b"
     # costs: a 2,2,3,2.5; b 1,2,2,1; c 4,4,4,3.5, so b wins three rows alone and shares the second
     assert [expert.wins for expert in summary.experts] == [0.125, 0.875, 0.0]
@@ -76,9 +76,9 @@ def test_a_price_weight_moves_wins_and_oracle() -> None:
     assert summary.oracle_dollars_per_1000 == pytest.approx(10)
     assert summary.oracle_score == pytest.approx(0.5)
     with pytest.raises(TableError, match="give a price list"):
-        summarise({"score:a": [1], "score:b": [0]}, price_weight=1)
+        describe({"score:a": [1], "score:b": [0]}, price_weight=1)
     with pytest.raises(ArgumentError):
-        summarise(COLUMNS, price_weight=-1)
+        describe(COLUMNS, price_weight=-1)
 
 
 @given(st.integers(1, 40), st.integers(2, 5), st.booleans(), st.sampled_from([0.0, 0.5]), st.integers(0, 9))
@@ -88,7 +88,7 @@ def test_one_pass_agrees_with_a_slow_count(rows: int, experts: int, priced: bool
     columns = {f"score:{place}": scores[:, place] for place in range(experts)}
     columns |= {f"cost:{place}": dollars[:, place] for place in range(experts)} if priced else {}
     weight = weight if priced else 0.0
-    summary = summarise(columns, price_weight=weight)
+    summary = describe(columns, price_weight=weight)
     costs = (1 - scores) + weight * dollars
     wins, alone, paid = np.zeros(experts), np.zeros(experts), 0.0
     for row in range(rows):
@@ -118,11 +118,11 @@ def test_streams_of_any_size_and_tables_give_the_same_summary(tmp_path: Path, mo
     rng = np.random.default_rng(0)
     columns = {f"{kind}:{name}": rng.integers(0, 2, 1000) * 1.0 for kind in ("score", "cost") for name in "abc"}
     table = CostTable.of(columns | {"query_id": [f"q{row}" for row in range(1000)], "input": [f"text {row // 2}" for row in range(1000)]})
-    whole = summarise(table)
+    whole = describe(table)
     assert whole.content_hash == table.content_hash
     assert whole.repeated_texts == 500
     monkeypatch.setattr("mildroute.costs.summary._ROWS", 77)
-    streamed = summarise(table.write(tmp_path / "shards", shards=3))
+    streamed = describe(table.write(tmp_path / "shards", shards=3))
     # sums of thirds round by the order of their addition
     np.testing.assert_allclose([expert.wins for expert in streamed.experts], [expert.wins for expert in whole.experts])
     assert replace(streamed, experts=(), imbalance=0) == replace(whole, experts=(), imbalance=0)
@@ -132,7 +132,7 @@ def test_a_summary_is_json_and_keeps_prices_and_repairs() -> None:
     table = CostTable.of({"input": ["x"], "score:a": [1], "score:b": [None]}, missing="wrong").with_prices(
         PriceList.of({"a": 1, "b": 2}), output_tokens=9
     )
-    kept = json.loads(json.dumps(summarise(table).as_dict()))
+    kept = json.loads(json.dumps(describe(table).as_dict()))
     assert kept["prices"]["prices"]["b"] == {"input": 2.0, "output": 2.0}
     assert len(kept["repairs"]) == 2
     assert kept["experts"][0]["name"] == "a"
@@ -140,14 +140,14 @@ def test_a_summary_is_json_and_keeps_prices_and_repairs() -> None:
 
 def test_missing_scores_are_counted() -> None:
     columns = {"score:a": [None, 1, 0], "score:b": [None, 0, 1]}
-    assert summarise(columns, missing="wrong").missing_scores == 2
-    dropped = summarise(columns, missing="drop")
+    assert describe(columns, missing="wrong").missing_scores == 2
+    dropped = describe(columns, missing="drop")
     assert (dropped.rows, dropped.dropped_rows) == (2, 1)
 
 
 def test_too_many_groups_are_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mildroute.costs.summary._MOST_GROUPS", 2)
-    assert summarise({"group": [1, 2, 3], "score:a": [1, 1, 1], "score:b": [0, 0, 0]}).groups is None
+    assert describe({"group": [1, 2, 3], "score:a": [1, 1, 1], "score:b": [0, 0, 0]}).groups is None
 
 
 def test_importing_the_summary_loads_no_heavy_library() -> None:

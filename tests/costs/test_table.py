@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mildroute.costs.table import CostTable
-from mildroute.errors import ArgumentError, TableError
+from mildroute.exceptions import ArgumentError, TableError
 
 COLUMNS = {
     "query_id": ["p", "q"],

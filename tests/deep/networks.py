@@ -11,9 +11,9 @@ import torch
 from encoders.models import SPECIAL, VOCABULARY, folder_for, load_transformers, tiny_bert, word_pieces
 from numpy.typing import NDArray
 
-from mildroute.deep.libraries import quiet
-from mildroute.deep.reading import CostRows, TextReader
-from mildroute.deep.resnet import SMALL_IMAGES, SmallResNet, SmallResNetConfig
+from mildroute.deep._transformers import quiet
+from mildroute.deep.data import CostRows, TextReader
+from mildroute.deep.models import SMALL_IMAGES, SmallResNet, SmallResNetConfig
 from mildroute.deep.router import DeepRouter
 
 SUMS = [f"what is {a}+{b}?" for a in range(8) for b in range(8)]

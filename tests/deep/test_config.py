@@ -13,7 +13,7 @@ from encoders.models import load_transformers
 
 from deep.networks import tiny_classifier
 from mildroute.deep.config import DeferralConfig, config_for, config_of, write_config
-from mildroute.errors import ArgumentError, ArtifactError, MarginError, ShapeError
+from mildroute.exceptions import ArgumentError, ArtifactError, MarginError, ShapeError
 
 
 def test_a_saved_model_comes_back_with_its_experts_margins_reward_and_decision(tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from deep.networks import COSTS, TEXTS, images, tiny_router, tiny_small_resnet
-from mildroute.core.rewards import rewards_of
-from mildroute.deep import fitting
+from mildroute.deep import fine_tune as fitting
 from mildroute.deep.config import DeferralConfig
-from mildroute.deep.fitting import comparable_costs, held_out_rows
-from mildroute.deep.temperature import fit_temperature
+from mildroute.deep.fine_tune import comparable_costs, held_out_rows
+from mildroute.deep.router import fit_temperature
 from mildroute.deep.trainer import DeferralTrainer
+from mildroute.losses.rewards import rewards_of
 
 
 def test_held_out_rows_come_evenly_from_each_group() -> None:

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from deep.networks import COSTS, TEXTS, images, tiny_classifier, tiny_router, tiny_small_resnet
-from mildroute.deep import fitting
-from mildroute.deep.fitting import Plan
+from mildroute.deep import fine_tune as fitting
+from mildroute.deep.fine_tune import Plan
 from mildroute.deep.models import load_classifier
-from mildroute.deep.optimizers import is_untrained, optimizer_for
 from mildroute.deep.router import DeepRouter
-from mildroute.routers.artifact import load_router, save
+from mildroute.deep.selection import is_untrained, optimizer_for
+from mildroute.persistence import load_router, save_router
 
 
 def resnet() -> Any:
@@ -97,7 +97,7 @@ def test_the_plain_router_fine_tunes_texts_with_adamw(plans: list[tuple[Any, ...
 def test_an_artifact_tells_what_trained_the_network_and_a_loaded_model_does_not(tmp_path: Path, plans: list[tuple[Any, ...]]) -> None:
     router = tiny_router(optimizer="adam").fit(TEXTS[:20], COSTS[:20])
     assert plans == [("adam", 2e-3, 1e-3)]
-    loaded: Any = load_router(save(router, tmp_path / "router"))
+    loaded: Any = load_router(save_router(router, tmp_path / "router"))
     assert used(loaded) == plans[0]
     folder = router.save_pretrained(tmp_path / "model")
     assert used(DeepRouter.from_pretrained(str(folder), max_tokens=24)) == (None, None, None)

@@ -18,13 +18,14 @@ from encoders.models import tiny_bert
 from sklearn.base import clone
 
 from deep.networks import COSTS, TEXTS, images, tiny_deberta, tiny_router, tiny_small_resnet
-from mildroute.core.decisions import choose, posterior
 from mildroute.deep.config import config_of
 from mildroute.deep.models import load_classifier
 from mildroute.deep.router import DeepRouter
-from mildroute.errors import ArgumentError, CostError, MissingExtraError
-from mildroute.routers.artifact import load_router, read_manifest, save
-from mildroute.routers.named_costs import named_costs
+from mildroute.exceptions import ArgumentError, CostError, MissingExtraError
+from mildroute.losses.decision import choose, posterior
+from mildroute.persistence import load_router, save_router
+from mildroute.persistence.artifact import read_manifest
+from mildroute.routers.base import named_costs
 
 
 @functools.cache
@@ -62,7 +63,7 @@ def test_choice_and_posterior_are_those_of_the_core() -> None:
 
 
 def test_a_stored_router_answers_bit_for_bit_and_knows_what_it_is(tmp_path: Path) -> None:
-    folder = save(fitted(), tmp_path / "router")
+    folder = save_router(fitted(), tmp_path / "router")
     loaded: Any = load_router(folder)
     assert loaded.predict_proba(TEXTS).tobytes() == fitted().predict_proba(TEXTS).tobytes()
     manifest = read_manifest(folder)
@@ -72,10 +73,10 @@ def test_a_stored_router_answers_bit_for_bit_and_knows_what_it_is(tmp_path: Path
 
 
 def test_a_stored_router_answers_without_torch_and_transformers(tmp_path: Path) -> None:
-    folder = save(fitted(), tmp_path / "router")
+    folder = save_router(fitted(), tmp_path / "router")
     code = (
         "import sys\n"
-        "from mildroute.routers.artifact import load_router\n"
+        "from mildroute.persistence.artifact import load_router\n"
         f"print(load_router({str(folder)!r}).predict({TEXTS[:2]!r}).tolist())\n"
         "assert not {'torch', 'transformers', 'accelerate', 'onnx'} & set(sys.modules)"
     )
@@ -90,7 +91,7 @@ def test_a_router_comes_back_from_the_form_of_hugging_face(tmp_path: Path) -> No
     assert (loaded.reward, loaded.decision) == ("gap", "consistent")
     assert loaded.margins_.tolist() == [1.4, 1.0, 0.6]
     np.testing.assert_allclose(loaded.predict_proba(TEXTS), fitted().predict_proba(TEXTS), atol=1e-6)
-    assert load_router(save(loaded, tmp_path / "router")).predict(TEXTS).tolist() == fitted().predict(TEXTS).tolist()
+    assert load_router(save_router(loaded, tmp_path / "router")).predict(TEXTS).tolist() == fitted().predict(TEXTS).tolist()
 
 
 def test_a_model_that_never_learnt_to_defer_is_no_router() -> None:
@@ -138,7 +139,7 @@ def test_images_are_routed_by_a_small_resnet(tmp_path: Path) -> None:
     assert router.score(*images(32, seed=1)) > -0.2
     rows = router._check_predict(pixels)
     np.testing.assert_allclose(router.decision_function(pixels), logits(router, rows).numpy() / router.temperature_, atol=1e-4)
-    loaded: Any = load_router(save(router, tmp_path / "router"))
+    loaded: Any = load_router(save_router(router, tmp_path / "router"))
     assert loaded.predict_proba(pixels).tobytes() == router.predict_proba(pixels).tobytes()
     again = DeepRouter.from_pretrained(str(router.save_pretrained(tmp_path / "model")), threads=1)
     np.testing.assert_allclose(again.predict_proba(pixels), router.predict_proba(pixels), atol=1e-6)

@@ -11,12 +11,13 @@ import pytest
 from numpy.typing import NDArray
 
 from deep.networks import TEXTS, tiny_router
-from mildroute.deep import fitting
+from mildroute.deep import fine_tune as fitting
 from mildroute.deep.config import DeferralConfig, config_of
 from mildroute.deep.router import DeepRouter
 from mildroute.deep.selection import Objective, objectives_of, select
-from mildroute.errors import ArgumentError
-from mildroute.routers.artifact import load_router, read_manifest, save
+from mildroute.exceptions import ArgumentError
+from mildroute.persistence import load_router, save_router
+from mildroute.persistence.artifact import read_manifest
 
 COSTS = np.array([[0.0, 1.0, 0.8], [1.0, 0.0, 0.8], [0.2, 0.2, 0.3], [1.0, 0.1, 0.9]] * 32)
 """Costs on which no two of the rewards say the same."""
@@ -120,7 +121,7 @@ def test_one_network_is_kept_and_it_is_that_of_the_objective_taken() -> None:
 
 
 def test_a_stored_router_says_what_was_chosen(tmp_path: Path) -> None:
-    folder = save(searched(), tmp_path / "router")
+    folder = save_router(searched(), tmp_path / "router")
     loaded: Any = load_router(folder)
     assert (loaded.reward_, loaded.cv_results_) == (searched().reward_, searched().cv_results_)
     assert read_manifest(folder)["reward"] == searched().reward_
@@ -131,7 +132,7 @@ def test_a_stored_router_says_what_was_chosen(tmp_path: Path) -> None:
     assert again.reward_ == searched().reward_
     # Nothing was measured here, which must not keep a router from being stored.
     blind = tiny_router(reward="cv", margins="cv", epochs=1).fit(TEXTS[:8], COSTS[:8])
-    assert load_router(save(blind, tmp_path / "blind")).predict(TEXTS[:8]).tolist() == blind.predict(TEXTS[:8]).tolist()
+    assert load_router(save_router(blind, tmp_path / "blind")).predict(TEXTS[:8]).tolist() == blind.predict(TEXTS[:8]).tolist()
     assert blind.choice_.endswith("for want of held-out rows")
 
 

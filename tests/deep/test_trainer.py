@@ -11,13 +11,12 @@ import torch
 from encoders.models import load_transformers
 
 from deep.networks import COSTS, TEXTS, tiny_classifier, tiny_reader, toy_rows
-from mildroute.core.losses import deferral_loss
-from mildroute.core.margins import theory_margins, winner_counts
-from mildroute.core.rewards import rewards_of
 from mildroute.deep.config import DeferralConfig, config_of
-from mildroute.deep.reading import CostRows
+from mildroute.deep.data import CostRows
 from mildroute.deep.trainer import DeferralTrainer, batch_loss, deferral_metrics
-from mildroute.errors import ArgumentError, ShapeError
+from mildroute.exceptions import ArgumentError, ShapeError
+from mildroute.losses.functional import deferral_loss
+from mildroute.losses.rewards import rewards_of, theory_margins, winner_counts
 
 
 def trainer_for(folder: Path, **settings: Any) -> DeferralTrainer:

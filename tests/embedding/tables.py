@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mildroute.embedding.folder import ShardFolder
-from mildroute.encoders.hashing import HashingEncoder
+from mildroute.embedding.shards import ShardFolder
+from mildroute.encoders.text import HashingEncoder
 
 WIDTH = 16
 WORDS = ("add", "prove", "sing", "write a poem about", "what is the sum of")

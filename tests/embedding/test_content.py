@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from mildroute.embedding.content import RowsDigest
+from mildroute._hashing import RowsDigest
 
 COLUMNS: dict[str, Any] = {
     "text": ["one", "", None, "four", "five"],

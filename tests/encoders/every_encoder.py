@@ -13,13 +13,9 @@ import numpy as np
 import mildroute.encoders
 from encoders.models import tiny_bert, tiny_resnet
 from mildroute.encoders.base import Encoder
-from mildroute.encoders.hashing import HashingEncoder
 from mildroute.encoders.image import ImageEncoder
-from mildroute.encoders.numbers import NumberEncoder
-from mildroute.encoders.reduced import ReducedEncoder
 from mildroute.encoders.sentence import SentenceEncoder
-from mildroute.encoders.tfidf import TfidfEncoder
-from mildroute.encoders.union import UnionEncoder
+from mildroute.encoders.text import HashingEncoder, NumberEncoder, ReducedEncoder, TfidfEncoder, UnionEncoder
 
 TEXTS = ["what is 2+2?", "write a poem", "", "une idée 你好 🙂 \ud800", "is this long " * 400, "what is 2+2?", "x", "write a letter"]
 NUMBERS = ["1 2.5", "[3, -4e3]", "0;0", "1 2.5", "7, 8", "-1 1", "2 2", "9 9"]
@@ -42,7 +38,7 @@ CASES: dict[str, Callable[[], Any]] = {
 def every_encoder() -> dict[str, Callable[[], Any]]:
     """What makes each concrete public encoder, by name."""
     names = [found.name for found in pkgutil.walk_packages(mildroute.encoders.__path__, "mildroute.encoders.")]
-    public = {name: getattr(module, name) for module in map(importlib.import_module, names) for name in module.__all__}
+    public = {name: getattr(module, name) for module in map(importlib.import_module, names) for name in getattr(module, "__all__", ())}
     kinds = {name: value for name, value in public.items() if is_encoder(value) and value.__name__ == name}
     return dict(sorted((kinds | CASES).items()))
 

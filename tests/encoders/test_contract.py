@@ -18,10 +18,10 @@ from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 
 from encoders.every_encoder import every_encoder, inputs_of
+from mildroute import TextRouter
 from mildroute.encoders.image import ImageEncoder
-from mildroute.encoders.text_router import TextRouter
-from mildroute.errors import ArgumentError
-from mildroute.routers.artifact import load_router, save
+from mildroute.exceptions import ArgumentError
+from mildroute.persistence import load_router, save_router
 from mildroute.routers.regression import RegressionRouter
 
 ENCODERS = every_encoder()
@@ -141,7 +141,7 @@ def test_it_stands_in_a_pipeline(name: str) -> None:
 def test_a_stored_router_over_inputs_answers_bit_for_bit_as_before(name: str, tmp_path: Path) -> None:
     inputs = inputs_of(fitted(name))
     router = TextRouter(encoder=ENCODERS[name](), router=RegressionRouter()).fit(inputs, COSTS)
-    loaded: Any = load_router(save(router, tmp_path / "router"))
+    loaded: Any = load_router(save_router(router, tmp_path / "router"))
     assert_same(loaded.encoder_.transform(inputs), router.encoder_.transform(inputs))
     for method in ("predict", "predict_proba", "rank", "decision_function"):
         assert getattr(loaded, method)(inputs).tobytes() == getattr(router, method)(inputs).tobytes()
@@ -154,7 +154,7 @@ def test_a_stored_router_over_inputs_answers_bit_for_bit_as_before(name: str, tm
 def test_a_stored_router_can_be_stored_again_to_the_same_bytes(name: str, tmp_path: Path) -> None:
     inputs = inputs_of(fitted(name))
     router = TextRouter(encoder=ENCODERS[name](), router=RegressionRouter()).fit(inputs, COSTS)
-    first = save(router, tmp_path / "first")
-    second = save(load_router(first), tmp_path / "second")
+    first = save_router(router, tmp_path / "first")
+    second = save_router(load_router(first), tmp_path / "second")
     for file in ("router.json", "weights.safetensors"):
         assert (first / file).read_bytes() == (second / file).read_bytes()

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mildroute.encoders.hashing import HashingEncoder
-from mildroute.errors import ArgumentError
+from mildroute.encoders.text import HashingEncoder
+from mildroute.exceptions import ArgumentError
 
 
 def test_vectors_are_damped_counts_of_length_one() -> None:

@@ -11,10 +11,9 @@ import torch
 from PIL import Image
 
 from encoders.models import load_transformers, tiny_resnet
-from mildroute.encoders.image import ImageEncoder
-from mildroute.encoders.image_features import colour_histogram, edge_histogram
-from mildroute.encoders.text_router import TextRouter
-from mildroute.errors import ArgumentError
+from mildroute import TextRouter
+from mildroute.encoders.image import ImageEncoder, colour_histogram, edge_histogram
+from mildroute.exceptions import ArgumentError
 
 
 def picture(seed: int = 0, height: int = 30, width: int = 40) -> Any:

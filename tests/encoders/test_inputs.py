@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mildroute.encoders.inputs import as_list, as_texts
-from mildroute.errors import ArgumentError
+from mildroute.encoders.base import as_list, as_texts
+from mildroute.exceptions import ArgumentError
 
 
 def test_texts_become_plain_strings() -> None:

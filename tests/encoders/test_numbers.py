@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mildroute.encoders.named import encoder_named
-from mildroute.encoders.numbers import NumberEncoder
-from mildroute.errors import ArgumentError
+from mildroute.encoders.text import NumberEncoder
+from mildroute.exceptions import ArgumentError
+from mildroute.persistence.registry import get_encoder
 
 
 def test_vectors_are_centred_and_scaled_by_the_training_rows() -> None:
@@ -50,17 +50,17 @@ def test_rows_that_are_no_vectors_are_named(rows: list[str], message: str) -> No
     ],
 )
 def test_encoders_have_short_names(name: str, kind: str) -> None:
-    assert type(encoder_named(name)).__name__ == kind
+    assert type(get_encoder(name)).__name__ == kind
 
 
 def test_a_folder_with_a_config_is_a_sentence_model(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="a model's folder or hub name"):
-        encoder_named(str(tmp_path))
+        get_encoder(str(tmp_path))
     (tmp_path / "config.json").write_text("{}")
-    assert encoder_named(str(tmp_path)).model == str(tmp_path)
+    assert get_encoder(str(tmp_path)).model == str(tmp_path)
 
 
 def test_a_plus_joins_encoders_and_a_slash_names_a_model_on_the_hub() -> None:
-    union = encoder_named("tfidf+numbers")
+    union = get_encoder("tfidf+numbers")
     assert [type(part).__name__ for part in union.encoders] == ["ReducedEncoder", "NumberEncoder"]
-    assert encoder_named("owner/model").model == "owner/model"
+    assert get_encoder("owner/model").model == "owner/model"

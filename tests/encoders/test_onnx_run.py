@@ -10,9 +10,9 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from encoders.models import VOCABULARY, tiny_bert
-from mildroute.encoders.onnx_run import TextModel, open_session
+from mildroute.encoders.onnx_runtime import TextModel, open_session
 from mildroute.encoders.sentence import SentenceEncoder
-from mildroute.errors import ArtifactError
+from mildroute.exceptions import ArtifactError
 
 
 def test_a_model_whose_weights_lie_elsewhere_is_refused(tmp_path: Path) -> None:

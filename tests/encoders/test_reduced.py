@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from mildroute.encoders.reduced import ReducedEncoder
-from mildroute.encoders.tfidf import TfidfEncoder
-from mildroute.errors import ArgumentError
+from mildroute.encoders.text import ReducedEncoder, TfidfEncoder
+from mildroute.exceptions import ArgumentError
 
 TEXTS = ["what is 2 + 2", "what is 3 + 4", "write a poem", "write a long poem", "what is a poem"]
 

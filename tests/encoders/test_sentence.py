@@ -15,11 +15,11 @@ import torch
 from routers.stored import document_of, forged_document
 
 from encoders.models import load_transformers, tiny_bert
+from mildroute import TextRouter
 from mildroute.encoders.onnx_export import export_text_model, find_model
 from mildroute.encoders.sentence import SentenceEncoder
-from mildroute.encoders.text_router import TextRouter
-from mildroute.errors import ArgumentError, ArtifactError, MissingExtraError
-from mildroute.routers.artifact import load_router, save
+from mildroute.exceptions import ArgumentError, ArtifactError, MissingExtraError
+from mildroute.persistence import load_router, save_router
 from mildroute.routers.regression import RegressionRouter
 
 TEXTS = ["what is 2+2?", "write a poem", "", "a", "is it what it is? " * 20, "é?"]
@@ -150,7 +150,7 @@ def test_models_of_other_settings_do_not_share_cached_vectors(tmp_path: Path) ->
 
 def stored(folder: Path, **settings: Any) -> Path:
     costs = np.array([[0.0, 1.0], [1.0, 0.0]] * 3)
-    return save(TextRouter(encoder=tiny(**settings), router=RegressionRouter()).fit(TEXTS, costs), folder)
+    return save_router(TextRouter(encoder=tiny(**settings), router=RegressionRouter()).fit(TEXTS, costs), folder)
 
 
 def test_a_stored_encoder_leaves_the_cache_and_the_callback_at_home(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_a_stored_router_answers_without_torch_and_transformers(tmp_path: Path) 
     folder = stored(tmp_path / "router")
     code = (
         "import sys\n"
-        "from mildroute.routers.artifact import load_router\n"
+        "from mildroute.persistence.artifact import load_router\n"
         f"print(load_router({str(folder)!r}).predict(['what is 2+2?', 'a']).tolist())\n"
         "assert not {'torch', 'transformers', 'onnx'} & set(sys.modules)"
     )

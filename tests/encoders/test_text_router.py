@@ -15,11 +15,12 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 
-from mildroute.encoders.hashing import HashingEncoder
-from mildroute.encoders.text_router import DEFAULT_ENCODER, TextRouter
-from mildroute.encoders.tfidf import TfidfEncoder
-from mildroute.errors import ArgumentError, MildrouteError
-from mildroute.routers.artifact import load_router, read_manifest, save
+from mildroute import TextRouter
+from mildroute.encoders.text import HashingEncoder, TfidfEncoder
+from mildroute.exceptions import ArgumentError, MildrouteError
+from mildroute.persistence import load_router, save_router
+from mildroute.persistence.artifact import read_manifest
+from mildroute.pipeline import DEFAULT_ENCODER
 from mildroute.routers.frontier import FrontierRouter
 from mildroute.routers.mild import MildRouter
 from mildroute.routers.regression import RegressionRouter
@@ -93,7 +94,7 @@ def test_a_router_that_is_not_fitted_says_so_and_cannot_be_stored(tmp_path: Path
     with pytest.raises(NotFittedError):
         TextRouter().predict(TEXTS)
     with pytest.raises(MildrouteError, match="call fit first"):
-        save(TextRouter(), tmp_path / "router")
+        save_router(TextRouter(), tmp_path / "router")
 
 
 def test_a_failed_fit_leaves_the_fitted_router_as_it_was() -> None:
@@ -116,7 +117,7 @@ def test_parameters_of_both_parts_can_be_searched() -> None:
 @pytest.mark.parametrize("encoder", [None, HashingEncoder(columns=128)], ids=["default", "hashing"])
 def test_it_is_stored_and_comes_back_bit_for_bit(router: Any, prices: Any, encoder: Any, tmp_path: Path) -> None:
     fitted = TextRouter(encoder=encoder, router=router).fit(TEXTS, ERRORS, prices=prices)
-    loaded: Any = load_router(save(fitted, tmp_path / "router"))
+    loaded: Any = load_router(save_router(fitted, tmp_path / "router"))
     texts = ["what is 9 + 9", "a poem", "", "日本"]
     for method in ("predict", "predict_proba", "rank", "decision_function"):
         assert getattr(loaded, method)(texts).tobytes() == getattr(fitted, method)(texts).tobytes()
@@ -125,7 +126,7 @@ def test_it_is_stored_and_comes_back_bit_for_bit(router: Any, prices: Any, encod
 
 
 def test_the_card_and_the_manifest_speak_of_the_encoder_and_of_the_router_inside(tmp_path: Path) -> None:
-    folder = save(TextRouter(encoder=TfidfEncoder(), router=SMALL_MILD).fit(TEXTS, ERRORS), tmp_path / "router")
+    folder = save_router(TextRouter(encoder=TfidfEncoder(), router=SMALL_MILD).fit(TEXTS, ERRORS), tmp_path / "router")
     manifest = read_manifest(folder)
     assert (manifest["encoder"], manifest["n_features_in"]) == ("TfidfEncoder", None)
     assert manifest["decision"] == "consistent"

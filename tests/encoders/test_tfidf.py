@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mildroute.encoders.tfidf import TfidfEncoder
-from mildroute.errors import ArgumentError
+from mildroute.encoders.text import TfidfEncoder
+from mildroute.exceptions import ArgumentError
 
 
 def test_weights_and_vectors_follow_the_definition() -> None:

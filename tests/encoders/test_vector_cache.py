@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mildroute.encoders.vector_cache import VectorCache
+from mildroute.encoders.sentence import VectorCache
 
 
 def vectors(*values: float) -> np.ndarray:

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from cli.conftest import small_table
 
+from mildroute import FitResult, Target, fit
 from mildroute.costs.table import CostTable
-from mildroute.errors import ArgumentError, TableError
-from mildroute.evaluation.assessment import Assessment, assess
-from mildroute.evaluation.fitting import Fitted, Target, fit_table
 from mildroute.evaluation.report import report_html
-from mildroute.routers.artifact import load_router, read_manifest, save
-from mildroute.routers.single import BestSingleRouter
+from mildroute.evaluation.router_evaluation import RouterEvaluation, evaluate_router
+from mildroute.exceptions import ArgumentError, TableError
+from mildroute.persistence import load_router, save_router
+from mildroute.persistence.artifact import read_manifest
+from mildroute.routers.baselines import BestSingleRouter
 
 TRAIN, HELD_OUT = small_table(400).split(0.3, seed=0)
 WITHOUT_DOLLARS: dict[str, Any] = {
@@ -29,16 +30,16 @@ BILLS: dict[str, Any] = {"cost:small": np.full(400, 0.001), "cost:large": np.ful
 
 
 @pytest.fixture(scope="module")
-def fitted() -> Fitted:
-    return fit_table(TRAIN, target=Target("budget", 6.0))
+def fitted() -> FitResult:
+    return fit(TRAIN, target=Target("budget", 6.0))
 
 
 @pytest.fixture(scope="module")
-def found(fitted: Fitted) -> Assessment:
-    return assess(fitted.router, HELD_OUT)
+def found(fitted: FitResult) -> RouterEvaluation:
+    return evaluate_router(fitted.router, HELD_OUT)
 
 
-def test_the_budget_is_checked_on_held_out_rows(found: Assessment) -> None:
+def test_the_budget_is_checked_on_held_out_rows(found: RouterEvaluation) -> None:
     assert found.promise is not None
     assert found.promise.promised == 6.0
     assert found.promise.measured == found.evaluation.dollars_per_1000
@@ -46,21 +47,21 @@ def test_the_budget_is_checked_on_held_out_rows(found: Assessment) -> None:
 
 
 def test_quality_is_measured_against_the_best_single_expert_of_these_rows() -> None:
-    found = assess(fit_table(TRAIN, target=Target("quality", 0.9)).router, HELD_OUT)
+    found = evaluate_router(fit(TRAIN, target=Target("quality", 0.9)).router, HELD_OUT)
     assert found.promise is not None
     assert found.promise.promised == 0.9
     assert found.promise.measured.value == pytest.approx(found.evaluation.score.value / HELD_OUT.scores.mean(axis=0).max())
 
 
-def answered_by_large(dollars: bool, right: Any) -> Assessment:
+def answered_by_large(dollars: bool, right: Any) -> RouterEvaluation:
     """A router that always sends to the large expert of one cent, which is right on some rows; the small one is right on all."""
     names = np.array(["small", "large"])
     seen = CostTable.of(COLUMNS | {"score:small": np.zeros(400), "score:large": np.ones(400)} | BILLS)
-    router = fit_table(seen, target=Target("quality", 1.0)).router
+    router = fit(seen, target=Target("quality", 1.0)).router
     router.target_ = {"kind": "quality", "value": 0.9}
     asked = CostTable.of(COLUMNS | {"score:small": np.ones(400), "score:large": right} | (BILLS if dollars else {}))
     assert set(names[router.predict(asked.inputs)]) == {"large"}
-    return assess(router, asked)
+    return evaluate_router(router, asked)
 
 
 @pytest.mark.parametrize(("wrong", "verdict"), [(4, "met"), (44, "not decided"), (100, "missed")])
@@ -78,14 +79,14 @@ def test_a_promise_is_met_or_missed_only_where_the_whole_interval_says_so(wrong:
 def test_rows_that_are_luck_for_both_sides_do_not_make_a_promise_uncertain() -> None:
     """Both experts fail on the same 200 of 400 rows: the score is 50%, give or take 5, and 100% of the best single expert's."""
     table = CostTable.of(COLUMNS | {"score:small": np.arange(400) % 2, "score:large": np.arange(400) % 2} | BILLS)
-    found = assess(fit_table(table, target=Target("quality", 0.99)).router, table)
+    found = evaluate_router(fit(table, target=Target("quality", 0.99)).router, table)
     assert found.promise is not None
     assert (found.promise.verdict, found.promise.measured.low) == ("met", 1.0)
 
 
-def test_a_table_without_dollars_is_measured_by_error_alone_and_says_so(fitted: Fitted) -> None:
+def test_a_table_without_dollars_is_measured_by_error_alone_and_says_so(fitted: FitResult) -> None:
     bare = CostTable.of(WITHOUT_DOLLARS)
-    found = assess(fitted.router, bare)
+    found = evaluate_router(fitted.router, bare)
     point = fitted.router.operating_point
     assert point is not None
     assert point.price_weight > 0
@@ -97,13 +98,13 @@ def test_a_table_without_dollars_is_measured_by_error_alone_and_says_so(fitted: 
     assert found.as_dict()["price_weight_used"] == 0.0
 
 
-def test_few_rows_are_warned_of(fitted: Fitted, found: Assessment) -> None:
+def test_few_rows_are_warned_of(fitted: FitResult, found: RouterEvaluation) -> None:
     assert found.warnings == ()
-    few = assess(fitted.router, HELD_OUT.take(range(20)))
+    few = evaluate_router(fitted.router, HELD_OUT.take(range(20)))
     assert len(few.warnings) == 1
     assert few.warnings[0].startswith("only 20 rows")
     assert few.as_dict()["warnings"] == list(few.warnings)
-    one = assess(fitted.router, HELD_OUT.take([0]))
+    one = evaluate_router(fitted.router, HELD_OUT.take([0]))
     assert one.warnings[0].startswith("only 1 row was measured")
     assert one.promise is not None
     assert one.promise.verdict == "not decided"
@@ -113,34 +114,34 @@ def test_rows_that_share_a_text_are_split_by_their_ids() -> None:
     """A coin between two experts whose scores no router can tell apart; every row has the same text."""
     lucky = np.arange(400) % 10 > 0
     known = CostTable.of(COLUMNS | {"score:small": np.zeros(400), "score:large": lucky.astype(float)} | BILLS)
-    router = fit_table(known, target=Target("budget", 5.5)).router
+    router = fit(known, target=Target("budget", 5.5)).router
     assert router.operating_point is not None
     assert router.operating_point.is_mixed
     same = CostTable.of(COLUMNS | {"input": ["add 7"] * 400, "score:small": np.zeros(400), "score:large": np.ones(400)} | BILLS)
-    found = assess(router, same)
+    found = evaluate_router(router, same)
     large = router.operating_point.shares[1]
     assert found.evaluation.score.value == pytest.approx(large, abs=4 * np.sqrt(large * (1 - large) / 400))
 
 
-def test_what_has_no_value_is_called_none(fitted: Fitted) -> None:
+def test_what_has_no_value_is_called_none(fitted: FitResult) -> None:
     """Where both experts are always right there is no way from the best single expert to the oracle."""
     table = CostTable.of(COLUMNS | {"score:small": np.ones(400), "score:large": np.ones(400)})
-    page = report_html(assess(fitted.router, table))
+    page = report_html(evaluate_router(fitted.router, table))
     assert not re.search(r"\bnan", page)
     assert "<b>none</b>" in page
 
 
-def test_another_price_weight_promises_nothing(fitted: Fitted) -> None:
-    assert assess(fitted.router, HELD_OUT, price_weight=0.0).promise is None
+def test_another_price_weight_promises_nothing(fitted: FitResult) -> None:
+    assert evaluate_router(fitted.router, HELD_OUT, price_weight=0.0).promise is None
 
 
-def test_experts_in_another_order_are_brought_into_the_routers(fitted: Fitted, found: Assessment) -> None:
-    turned = assess(fitted.router, HELD_OUT.select(["large", "small"]))
+def test_experts_in_another_order_are_brought_into_the_routers(fitted: FitResult, found: RouterEvaluation) -> None:
+    turned = evaluate_router(fitted.router, HELD_OUT.select(["large", "small"]))
     assert turned.evaluation.score == found.evaluation.score
     assert turned.table.experts == ("small", "large")
 
 
-def test_the_frontier_runs_from_dear_to_cheap_and_holds_the_experts(found: Assessment) -> None:
+def test_the_frontier_runs_from_dear_to_cheap_and_holds_the_experts(found: RouterEvaluation) -> None:
     assert found.frontier is not None
     bills = [point.dollars_per_1000 for point in found.frontier.points]
     assert bills[0] == max(bills)
@@ -149,7 +150,7 @@ def test_the_frontier_runs_from_dear_to_cheap_and_holds_the_experts(found: Asses
     assert found.chosen.price_weight == found.price_weight
 
 
-def test_the_line_that_is_drawn_is_the_frontier_that_is_operated(fitted: Fitted, found: Assessment) -> None:
+def test_the_line_that_is_drawn_is_the_frontier_that_is_operated(fitted: FitResult, found: RouterEvaluation) -> None:
     """Vertices are those of the stored frontier, the chosen point lies on the line but for the luck of the coin."""
     assert found.frontier is not None
     curve = fitted.router.router_.curve
@@ -163,7 +164,7 @@ def test_the_line_that_is_drawn_is_the_frontier_that_is_operated(fitted: Fitted,
     assert "can be operated" in report_html(found)
 
 
-def test_title_cards_and_caption_speak_of_money_and_quality(found: Assessment) -> None:
+def test_title_cards_and_caption_speak_of_money_and_quality(found: RouterEvaluation) -> None:
     saved = found.savings
     assert saved is not None
     assert found.title == f"120 queries: keeps {saved.kept.value:.1%} of the score of large; {saved.saved.value:.0%} cheaper"
@@ -175,42 +176,42 @@ def test_title_cards_and_caption_speak_of_money_and_quality(found: Assessment) -
     assert found.as_dict()["operating_point"]["words"] == found.decision
 
 
-def test_choices_are_those_that_would_be_served(fitted: Fitted, found: Assessment) -> None:
+def test_choices_are_those_that_would_be_served(fitted: FitResult, found: RouterEvaluation) -> None:
     served = [each.expert for each in fitted.router.explain(list(HELD_OUT.inputs or ()))]
     assert found.evaluation.score.value == pytest.approx(HELD_OUT.scores[np.arange(len(HELD_OUT)), served].mean())
     assert found.far_rows == sum(each.is_far for each in fitted.router.explain(list(HELD_OUT.inputs or ())))
 
 
-def test_another_target_is_resolved_without_fitting_and_judged(fitted: Fitted) -> None:
-    cheap = assess(fitted.router, HELD_OUT, target=Target("budget", 2.0))
+def test_another_target_is_resolved_without_fitting_and_judged(fitted: FitResult) -> None:
+    cheap = evaluate_router(fitted.router, HELD_OUT, target=Target("budget", 2.0))
     assert cheap.promise is not None
     assert cheap.promise.target == "at most 2 dollars per 1,000 queries"
     assert cheap.promise.measured == cheap.evaluation.dollars_per_1000
     assert cheap.point == fitted.router.router_.for_budget(2.0)
-    good = assess(fitted.router, HELD_OUT, target=Target("quality", 0.9))
+    good = evaluate_router(fitted.router, HELD_OUT, target=Target("quality", 0.9))
     assert good.promise is not None
     assert good.promise.target == "at least 90.0% of the score of large, the best by score"
     with pytest.raises(ArgumentError, match="not both"):
-        assess(fitted.router, HELD_OUT, target=Target("budget", 2.0), price_weight=1.0)
+        evaluate_router(fitted.router, HELD_OUT, target=Target("budget", 2.0), price_weight=1.0)
 
 
 def test_a_router_without_prices_has_no_money_to_tell_of() -> None:
-    router = fit_table(small_table(dollars=False)).router
-    found = assess(router, small_table(dollars=False))
+    router = fit(small_table(dollars=False)).router
+    found = evaluate_router(router, small_table(dollars=False))
     assert (found.frontier, found.savings, found.promise, found.chosen) == (None, None, None, None)
     assert "Money against quality" not in report_html(found)
     with pytest.raises(ArgumentError, match="fitted without prices"):
-        assess(router, HELD_OUT, price_weight=1.0)
+        evaluate_router(router, HELD_OUT, price_weight=1.0)
 
 
-def test_what_is_no_router_over_inputs_or_no_table_with_inputs_is_refused(fitted: Fitted) -> None:
+def test_what_is_no_router_over_inputs_or_no_table_with_inputs_is_refused(fitted: FitResult) -> None:
     with pytest.raises(ArgumentError, match="only a router over inputs"):
-        assess(BestSingleRouter().fit([[0.0]], [[0, 1]]), HELD_OUT)  # type: ignore[arg-type]
+        evaluate_router(BestSingleRouter().fit([[0.0]], [[0, 1]]), HELD_OUT)  # type: ignore[arg-type]
     with pytest.raises(TableError, match="needs the column 'input'"):
-        assess(fitted.router, CostTable.of({"query_id": ["q"], "score:small": [1], "score:large": [0]}))
+        evaluate_router(fitted.router, CostTable.of({"query_id": ["q"], "score:small": [1], "score:large": [0]}))
 
 
-def test_the_report_tells_of_every_expert_group_and_lost_query(found: Assessment) -> None:
+def test_the_report_tells_of_every_expert_group_and_lost_query(found: RouterEvaluation) -> None:
     page = report_html(found, provenance={"router": "my router"})
     for words in ("small", "large", "sum", "song", "my router", found.table.content_hash, "at most 6 dollars per 1,000 queries"):
         assert words in page
@@ -232,20 +233,20 @@ def test_nothing_in_a_table_becomes_markup() -> None:
             "cost:b": np.full(rows, 0.2),
         }
     )
-    page = report_html(assess(fit_table(table).router, table), title=evil, provenance={evil: evil})
+    page = report_html(evaluate_router(fit(table).router, table), title=evil, provenance={evil: evil})
     assert "<script" not in page
     assert not re.search(r"<text[^>]*>[^<]*<script", page)
 
 
-def test_rows_that_were_learnt_from_are_noticed(fitted: Fitted, found: Assessment) -> None:
+def test_rows_that_were_learnt_from_are_noticed(fitted: FitResult, found: RouterEvaluation) -> None:
     assert not any("learnt from" in warning for warning in found.warnings)
-    warnings = assess(fitted.router, TRAIN.take(range(60))).warnings
+    warnings = evaluate_router(fitted.router, TRAIN.take(range(60))).warnings
     assert "60 of 60 rows have inputs that the router has learnt from: figures on them are too good" in warnings
 
 
-def test_a_stored_router_remembers_what_it_has_seen(fitted: Fitted, tmp_path: Path) -> None:
-    folder = save(fitted.router, tmp_path / "router")
+def test_a_stored_router_remembers_what_it_has_seen(fitted: FitResult, tmp_path: Path) -> None:
+    folder = save_router(fitted.router, tmp_path / "router")
     assert read_manifest(folder)["data_hash"] == TRAIN.content_hash
     assert read_manifest(folder)["rows"] == len(TRAIN)
     again = load_router(folder)
-    assert assess(again, TRAIN.take(range(60))).warnings  # type: ignore[arg-type]
+    assert evaluate_router(again, TRAIN.take(range(60))).warnings  # type: ignore[arg-type]

@@ -10,19 +10,17 @@ import pytest
 from sklearn.base import BaseEstimator
 from sklearn.feature_extraction.text import CountVectorizer
 
+from mildroute import Target, TextRouter
 from mildroute.costs.table import CostTable
-from mildroute.encoders.text_router import TextRouter
-from mildroute.encoders.tfidf import TfidfEncoder
-from mildroute.errors import ArgumentError, ShapeError
-from mildroute.evaluation.comparison import Comparison, compare, default_routers
-from mildroute.evaluation.contest import Sides, baseline_choices
-from mildroute.evaluation.fitting import Target
+from mildroute.encoders.text import TfidfEncoder
+from mildroute.evaluation.comparison import Comparison, Split, baseline_choices, compare, default_routers
 from mildroute.evaluation.frontier import oracle_point
+from mildroute.evaluation.intervals import Interval
 from mildroute.evaluation.metrics import deferral_loss, dollars_per_1000
-from mildroute.evaluation.replicates import Interval
+from mildroute.exceptions import ArgumentError, ShapeError
 from mildroute.routers.base import RouterMixin
 from mildroute.routers.frontier import FrontierRouter
-from mildroute.routers.knn import KnnRouter
+from mildroute.routers.knn import KNNRouter
 from mildroute.routers.mild import MildRouter
 from mildroute.routers.regression import RegressionRouter
 
@@ -66,7 +64,7 @@ class Spy(RouterMixin, BaseEstimator):
 
 @pytest.fixture(scope="module")
 def found() -> Comparison:
-    return compare(table(), {"kNN": KnnRouter(), "linear regression": RegressionRouter()}, price_weight=10)
+    return compare(table(), {"kNN": KNNRouter(), "linear regression": RegressionRouter()}, price_weight=10)
 
 
 def test_every_baseline_is_shown_below_the_routers(found: Comparison) -> None:
@@ -104,7 +102,7 @@ def test_the_random_mix_pays_what_the_router_pays_even_where_test_rows_are_deare
     seen = CostTable.of({"query_id": [f"s{row}" for row in range(90)], "score:a": [0] * 90, "score:b": [1] * 90, **bills(90, 1)})
     asked = CostTable.of({"query_id": [f"t{row}" for row in range(4000)], "score:a": [0] * 4000, "score:b": [1] * 4000, **bills(4000, 3)})
     ours = np.arange(4000) % 2
-    mix = baseline_choices(Sides(seen, asked, None, None), ours, seed=0)["random at equal cost"]
+    mix = baseline_choices(Split(seen, asked, None, None), ours, seed=0)["random at equal cost"]
     assert dollars_per_1000(asked.dollars, mix) == pytest.approx(dollars_per_1000(asked.dollars, ours), rel=0.03)
 
 
@@ -198,13 +196,13 @@ def test_the_encoder_sees_no_test_row() -> None:
 def test_vectors_of_the_table_can_stand_for_an_encoder() -> None:
     whole = table()
     vectors = np.eye(3)[np.arange(240) % 3]
-    found = compare(whole, {"kNN": KnnRouter()}, encoder=vectors)
+    found = compare(whole, {"kNN": KNNRouter()}, encoder=vectors)
     assert found.test is not None
     kinds = np.array([int(query[1:]) % 3 for query in found.test.query_ids])
     assert (found.choices["kNN"][kinds == 1] == 1).all()
     assert (found.choices["kNN"][kinds == 2] == 2).all()
     with pytest.raises(ShapeError, match="240"):
-        compare(whole, {"kNN": KnnRouter()}, encoder=vectors[:10])
+        compare(whole, {"kNN": KNNRouter()}, encoder=vectors[:10])
 
 
 def test_a_frontier_router_is_asked_at_the_weight_of_the_comparison_and_a_text_router_reads_texts() -> None:
@@ -231,7 +229,7 @@ def test_progress_counts_the_steps() -> None:
 
 
 def test_at_a_target_every_router_and_the_coin_stand_on_their_own_point() -> None:
-    routers = {"auto": FrontierRouter(random_state=0), "kNN": KnnRouter(), "regression": RegressionRouter()}
+    routers = {"auto": FrontierRouter(random_state=0), "kNN": KNNRouter(), "regression": RegressionRouter()}
     found = compare(table(), routers, target=Target("quality", 0.95), test=0.3)
     assert set(found.points) == set(routers)
     assert found.row("best by score").saved == Interval(0.0, 0.0, 0.0)
@@ -247,7 +245,7 @@ def test_at_a_target_every_router_and_the_coin_stand_on_their_own_point() -> Non
 
 
 def test_a_price_weight_is_a_target_like_any_other() -> None:
-    one, other = (compare(table(), {"kNN": KnnRouter()}, **how) for how in ({"target": Target("price weight", 5.0)}, {"price_weight": 5.0}))
+    one, other = (compare(table(), {"kNN": KNNRouter()}, **how) for how in ({"target": Target("price weight", 5.0)}, {"price_weight": 5.0}))
     assert one.row("kNN").deferral_loss == other.row("kNN").deferral_loss
     assert not one.points
 
@@ -255,9 +253,9 @@ def test_a_price_weight_is_a_target_like_any_other() -> None:
 def test_what_a_target_cannot_go_with_is_refused() -> None:
     target = Target("budget", 5.0)
     with pytest.raises(ArgumentError, match="goes without price_weight"):
-        compare(table(), {"kNN": KnnRouter()}, target=target, price_weight=1.0)
+        compare(table(), {"kNN": KNNRouter()}, target=target, price_weight=1.0)
     with pytest.raises(ArgumentError, match="a target needs dollars"):
-        compare(table(dollars=False), {"kNN": KnnRouter()}, target=target)
+        compare(table(dollars=False), {"kNN": KNNRouter()}, target=target)
     with pytest.raises(ArgumentError, match="routers over vectors"):
         compare(table(), {"texts": TextRouter()}, target=target)
 
@@ -271,10 +269,10 @@ def test_the_default_routers_run_and_the_default_comes_first() -> None:
 
 def test_what_makes_no_sense_is_refused() -> None:
     with pytest.raises(ArgumentError, match="baseline"):
-        compare(table(), {"oracle": KnnRouter()})
+        compare(table(), {"oracle": KNNRouter()})
     with pytest.raises(ArgumentError, match="at least one"):
         compare(table(), {})
     with pytest.raises(ArgumentError, match="inputs"):
-        compare(CostTable.of({"query_id": ["a", "b", "c"], "score:x": [1, 0, 1], "score:y": [0, 1, 0]}), {"kNN": KnnRouter()}, test=0.4)
+        compare(CostTable.of({"query_id": ["a", "b", "c"], "score:x": [1, 0, 1], "score:y": [0, 1, 0]}), {"kNN": KNNRouter()}, test=0.4)
     with pytest.raises(ArgumentError, match="must be one of"):
         compare(table(), {"mine": RegressionRouter()}).row("yours")

@@ -8,12 +8,20 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from mildroute.errors import ArgumentError, ShapeError
-from mildroute.evaluation.evaluate import evaluate_choice
-from mildroute.evaluation.metrics import deferral_loss, gap_closed, oracle, regret
-from mildroute.evaluation.posterior import brier_score
-from mildroute.evaluation.recall import exactly_one_right_recall, expert_recall, worst_recall
-from mildroute.evaluation.shares import effective_experts, expert_shares
+from mildroute.evaluation.calibration import brier_score
+from mildroute.evaluation.evaluate import evaluate_choices
+from mildroute.evaluation.metrics import (
+    deferral_loss,
+    effective_experts,
+    exactly_one_right_recall,
+    expert_recall,
+    expert_shares,
+    gap_closed,
+    oracle,
+    regret,
+    worst_recall,
+)
+from mildroute.exceptions import ArgumentError, ShapeError
 from tests.evaluation.cases import CHOICE, COSTS, tables
 
 GROUPS = np.array(["law", "art", "law", "art"], dtype=object)
@@ -23,7 +31,7 @@ GROUPS = np.array(["law", "art", "law", "art"], dtype=object)
 @settings(max_examples=40)
 def test_every_figure_is_that_of_the_metric_and_lies_in_its_interval(table: tuple[np.ndarray, np.ndarray]) -> None:
     costs, choice = table
-    found = evaluate_choice(choice, costs, 1 - costs)
+    found = evaluate_choices(choice, costs, 1 - costs)
     expected = {
         "deferral_loss": deferral_loss(costs, choice),
         "regret": regret(costs, choice).mean(),
@@ -41,7 +49,7 @@ def test_every_figure_is_that_of_the_metric_and_lies_in_its_interval(table: tupl
 
 
 def test_experts_and_groups_get_a_row_each() -> None:
-    found = evaluate_choice(CHOICE, COSTS, 1 - COSTS, COSTS / 1000, groups=GROUPS, experts=["a", "b", "c"])
+    found = evaluate_choices(CHOICE, COSTS, 1 - COSTS, COSTS / 1000, groups=GROUPS, experts=["a", "b", "c"])
     assert [row.name for row in found.per_expert] == ["a", "b", "c"]
     assert [row.share for row in found.per_expert] == [0.5, 0.25, 0.25]
     assert sum(row.oracle_share for row in found.per_expert) == pytest.approx(1)
@@ -55,14 +63,14 @@ def test_experts_and_groups_get_a_row_each() -> None:
 
 def test_the_rows_that_lose_most_come_first_and_rows_without_loss_are_not_listed() -> None:
     costs = np.stack([np.arange(15) / 20, np.zeros(15)], axis=1)
-    found = evaluate_choice(np.zeros(15, dtype=int), costs, 1 - costs, experts=["a", "b"])
+    found = evaluate_choices(np.zeros(15, dtype=int), costs, 1 - costs, experts=["a", "b"])
     assert [lost.row for lost in found.lost] == list(range(14, 4, -1))
     assert (found.lost[0].regret, found.lost[0].chosen, found.lost[0].best) == (0.7, "a", "b")
-    assert evaluate_choice(oracle(costs), costs, 1 - costs).lost == ()
+    assert evaluate_choices(oracle(costs), costs, 1 - costs).lost == ()
 
 
 def test_the_reference_can_be_the_one_of_the_training_rows() -> None:
-    found = evaluate_choice(CHOICE, COSTS, 1 - COSTS, reference=0, experts=["a", "b", "c"])
+    found = evaluate_choices(CHOICE, COSTS, 1 - COSTS, reference=0, experts=["a", "b", "c"])
     assert found.reference == "a"
     assert found.gap_closed.value == pytest.approx(0.75 / 1.75)
     assert found.difference.value == pytest.approx(-0.75 / 4)
@@ -70,15 +78,15 @@ def test_the_reference_can_be_the_one_of_the_training_rows() -> None:
 
 def test_a_posterior_adds_its_calibration() -> None:
     posterior = np.full(COSTS.shape, 1 / 3)
-    assert evaluate_choice(CHOICE, COSTS, 1 - COSTS).brier_score is None
-    assert evaluate_choice(CHOICE, COSTS, 1 - COSTS, posterior=posterior).brier_score == pytest.approx(brier_score(posterior, COSTS))
+    assert evaluate_choices(CHOICE, COSTS, 1 - COSTS).brier_score is None
+    assert evaluate_choices(CHOICE, COSTS, 1 - COSTS, posterior=posterior).brier_score == pytest.approx(brier_score(posterior, COSTS))
 
 
 def test_intervals_are_about_groups_or_rows_as_asked() -> None:
     rng = np.random.default_rng(0)
     costs = np.repeat(rng.random((20, 2)), 30, axis=0)
     groups = np.repeat(np.arange(20), 30)
-    wide, narrow = (evaluate_choice(np.zeros(600, dtype=int), costs, 1 - costs, groups=groups, clustered=on) for on in (True, False))
+    wide, narrow = (evaluate_choices(np.zeros(600, dtype=int), costs, 1 - costs, groups=groups, clustered=on) for on in (True, False))
     assert wide.deferral_loss.high - wide.deferral_loss.low > 3 * (narrow.deferral_loss.high - narrow.deferral_loss.low)
     assert len(narrow.per_group) == 20
 
@@ -90,13 +98,13 @@ def test_an_expert_that_wins_one_row_has_no_recall_in_resamples_without_it() -> 
     costs[0] = [1.0, 0.1, 1.0]
     choice = np.zeros(30, dtype=int)
     choice[0] = 1
-    found = evaluate_choice(choice, costs, np.clip(1 - costs, 0, 1))
+    found = evaluate_choices(choice, costs, np.clip(1 - costs, 0, 1))
     assert [row.recall.low for row in found.per_expert[:2]] == [1.0, 1.0]
     assert (found.worst_recall.low, found.worst_recall.value) == (1.0, 1.0)
 
 
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ShapeError, match="scores"):
-        evaluate_choice(CHOICE, COSTS, COSTS[:, :2])
+        evaluate_choices(CHOICE, COSTS, COSTS[:, :2])
     with pytest.raises(ArgumentError, match="reference"):
-        evaluate_choice(CHOICE, COSTS, COSTS, reference=3)
+        evaluate_choices(CHOICE, COSTS, COSTS, reference=3)

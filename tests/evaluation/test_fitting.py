@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from cli.conftest import small_table
 
+from mildroute import Target, fit
+from mildroute._fit import default_price_weights, describe_router, why_constant
 from mildroute.costs.table import CostTable
-from mildroute.encoders.tfidf import TfidfEncoder
-from mildroute.errors import ArgumentError, TableError, UnreachableTargetError
-from mildroute.evaluation.fitting import Target, fit_table, price_grid, why_constant
-from mildroute.evaluation.method import about_router
-from mildroute.routers.knn import KnnRouter
+from mildroute.encoders.text import TfidfEncoder
+from mildroute.exceptions import ArgumentError, TableError, UnreachableTargetError
+from mildroute.routers.knn import KNNRouter
 from mildroute.routers.regression import RegressionRouter
 
 TABLE = small_table()
@@ -22,23 +22,23 @@ TABLE = small_table()
 
 def test_the_grid_goes_from_quality_alone_to_money_alone() -> None:
     """The dearest costs .1 more than the cheapest: weights from .03, worth .003 errors, to 300, worth 30."""
-    grid = price_grid(np.array([[0.1, 0.2], [0.3, 0.4]]))
+    grid = default_price_weights(np.array([[0.1, 0.2], [0.3, 0.4]]))
     assert (grid[0], grid[1], grid[-1]) == (0.0, 0.03, 300.0)
     assert list(grid) == sorted(set(grid))
 
 
 def test_experts_of_one_price_need_no_grid() -> None:
-    assert price_grid(np.ones((2, 3))) == (0.0, 1.0)
-    assert price_grid(np.zeros((2, 3))) == (0.0, 1.0)
-    assert price_grid(np.array([[0.1 + 0.2, 0.3]])) == (0.0, 1.0)  # rounding is no difference
+    assert default_price_weights(np.ones((2, 3))) == (0.0, 1.0)
+    assert default_price_weights(np.zeros((2, 3))) == (0.0, 1.0)
+    assert default_price_weights(np.array([[0.1 + 0.2, 0.3]])) == (0.0, 1.0)  # rounding is no difference
 
 
 def test_experts_that_cost_the_same_on_the_whole_and_not_on_each_row_need_a_grid() -> None:
-    assert price_grid(np.array([[0.1, 0.2], [0.2, 0.1]])) == price_grid(np.array([[0.1, 0.2], [0.1, 0.2]]))
+    assert default_price_weights(np.array([[0.1, 0.2], [0.2, 0.1]])) == default_price_weights(np.array([[0.1, 0.2], [0.1, 0.2]]))
 
 
 def test_a_dearer_target_gives_a_better_score() -> None:
-    cheap, dear = (fit_table(TABLE, target=Target("budget", budget)).point for budget in (3.0, 11.0))
+    cheap, dear = (fit(TABLE, target=Target("budget", budget)).point for budget in (3.0, 11.0))
     assert cheap is not None
     assert dear is not None
     assert cheap.dollars_per_1000 <= 3.0
@@ -46,7 +46,7 @@ def test_a_dearer_target_gives_a_better_score() -> None:
 
 
 def test_a_price_weight_is_taken_as_it_is_and_kept() -> None:
-    fitted = fit_table(TABLE, target=Target("price weight", 12.5))
+    fitted = fit(TABLE, target=Target("price weight", 12.5))
     assert fitted.point is not None
     stored = fitted.router.operating_point
     assert stored is not None
@@ -57,7 +57,7 @@ def test_a_price_weight_is_taken_as_it_is_and_kept() -> None:
 
 
 def test_without_a_target_the_cheapest_point_of_nearly_full_quality_is_taken() -> None:
-    assert "99.0% of the score of large, the best by score" in fit_table(TABLE).note
+    assert "99.0% of the score of large, the best by score" in fit(TABLE).note
 
 
 def test_where_nothing_cheaper_can_be_promised_the_best_answers_all_and_the_cause_is_said() -> None:
@@ -66,7 +66,7 @@ def test_where_nothing_cheaper_can_be_promised_the_best_answers_all_and_the_caus
     noise = {f"score:{name}": (rng.random(80) < 0.5).astype(float) for name in ("dear", "cheap")}
     noise["score:dear"][:4] = 1.0
     bills = {"cost:dear": [0.01] * 80, "cost:cheap": [0.001] * 80}
-    fitted = fit_table(CostTable.of({"input": [f"word{row}" for row in range(80)], **noise, **bills}))
+    fitted = fit(CostTable.of({"input": [f"word{row}" for row in range(80)], **noise, **bills}))
     assert fitted.point is not None
     assert fitted.point.shares == pytest.approx((1.0, 0.0))
     why = why_constant(fitted.router.router_, fitted.point, None)
@@ -78,7 +78,7 @@ def test_why_a_router_is_constant() -> None:
     def of(small: object, large: object, bill: float, target: Target) -> str | None:
         columns = {"input": [f"word{row}" for row in range(200)], "score:small": small, "score:large": large}
         table = CostTable.of({**columns, "cost:small": [bill] * 200, "cost:large": [0.01] * 200})
-        fitted = fit_table(table, target=target)
+        fitted = fit(table, target=target)
         assert fitted.point is not None
         return why_constant(fitted.router.router_, fitted.point, target)
 
@@ -121,7 +121,7 @@ class Forgetful(RegressionRouter):
 
 
 def test_a_stored_router_that_does_not_do_what_was_measured_is_replaced_by_a_coin() -> None:
-    fitted = fit_table(TABLE, router=Forgetful(), target=Target("quality", 0.97))
+    fitted = fit(TABLE, router=Forgetful(), target=Target("quality", 0.97))
     assert len(fitted.warnings) == 1
     assert re.match(r"the fitted router sends \d+% of its own training rows to small, where \d+% of held-out", fitted.warnings[0])
     assert fitted.warnings[0].endswith("single experts are mixed at random instead")
@@ -130,7 +130,7 @@ def test_a_stored_router_that_does_not_do_what_was_measured_is_replaced_by_a_coi
     assert fitted.router.operating_point == fitted.point
     served = np.bincount(fitted.router.predict(TABLE.inputs), minlength=2) / len(TABLE)
     assert served == pytest.approx(fitted.point.shares, abs=0.15)
-    weighed = fit_table(TABLE, router=Forgetful(), target=Target("price weight", 1.0))
+    weighed = fit(TABLE, router=Forgetful(), target=Target("price weight", 1.0))
     assert weighed.warnings[0].endswith("expect other shares, score and bill than these")
     assert weighed.point is not None
     assert weighed.point.uses_router
@@ -147,8 +147,8 @@ def test_a_router_that_knows_its_rows_by_heart_is_kept_and_the_user_is_told() ->
         "cost:large": np.full(300, 0.01),
     }
     texts = [" ".join(rng.choice(list("abcdefghijklmnop"), 6)) + f" word{row}" for row in range(300)]
-    fitted = fit_table(
-        CostTable.of({"input": texts, **columns}), router=KnnRouter(k=50, weighting="distance"), target=Target("price weight", 20.0)
+    fitted = fit(
+        CostTable.of({"input": texts, **columns}), router=KNNRouter(k=50, weighting="distance"), target=Target("price weight", 20.0)
     )
     assert fitted.point is not None
     assert fitted.point.uses_router
@@ -179,7 +179,7 @@ def test_what_is_served_has_the_promised_shares_score_and_bill() -> None:
     kept = []
     for seed in range(20):
         rows, target = (80, 150)[seed % 2], Target("quality", (0.9, 0.95)[seed % 4 // 2])
-        fitted = fit_table(drawn_table(rows, seed), target=target, thorough=False)
+        fitted = fit(drawn_table(rows, seed), target=target, thorough=False)
         point = fitted.point
         assert point is not None
         # Texts repeat among the fresh rows; each row stands for a request of its own.
@@ -194,14 +194,14 @@ def test_what_is_served_has_the_promised_shares_score_and_bill() -> None:
 
 def test_a_target_out_of_reach_is_said() -> None:
     with pytest.raises(UnreachableTargetError, match="raise the budget"):
-        fit_table(TABLE, target=Target("budget", 0.1))
+        fit(TABLE, target=Target("budget", 0.1))
 
 
 def test_a_table_without_inputs_or_dollars_is_refused_where_they_are_needed() -> None:
     with pytest.raises(TableError, match="needs the column 'input'"):
-        fit_table(CostTable.of({"query_id": ["q"], "score:a": [1], "score:b": [0]}))
+        fit(CostTable.of({"query_id": ["q"], "score:a": [1], "score:b": [0]}))
     with pytest.raises(TableError, match=r"a quality of 0\.9 needs dollars"):
-        fit_table(small_table(dollars=False), target=Target("quality", 0.9))
+        fit(small_table(dollars=False), target=Target("quality", 0.9))
 
 
 @pytest.mark.parametrize("value", [-1.0, np.nan, np.inf])
@@ -211,15 +211,15 @@ def test_a_target_must_be_finite_and_not_negative(value: float) -> None:
 
 
 def test_an_encoder_of_choice_is_used() -> None:
-    fitted = fit_table(small_table(dollars=False), encoder=TfidfEncoder())
+    fitted = fit(small_table(dollars=False), encoder=TfidfEncoder())
     assert isinstance(fitted.router.encoder_, TfidfEncoder)
     assert fitted.point is None
 
 
 @pytest.mark.parametrize("dollars", [True, False])
 def test_a_router_of_choice_is_used_and_knows_its_held_out_decisions(dollars: bool) -> None:
-    fitted = fit_table(small_table(dollars=dollars), router=RegressionRouter())
-    assert about_router(fitted.router)["method"] == ("RegressionRouter, for any price" if dollars else "RegressionRouter")
+    fitted = fit(small_table(dollars=dollars), router=RegressionRouter())
+    assert describe_router(fitted.router)["method"] == ("RegressionRouter, for any price" if dollars else "RegressionRouter")
     assert fitted.router.outlook_ is not None
     assert fitted.router.outlook_.shares_ is not None
     assert fitted.router.outlook_.shares_.sum() == pytest.approx(1)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mildroute.errors import ArgumentError, ShapeError
-from mildroute.evaluation.frontier import Frontier, frontier_of, mix_shares, oracle_point, random_mix, single_points
-from mildroute.evaluation.hull import Point
+from mildroute.evaluation.frontier import Frontier, Point, measure_frontier, mix_shares, oracle_point, random_mixture, single_points
+from mildroute.exceptions import ArgumentError, ShapeError
 from mildroute.routers.frontier import FrontierRouter
 
 SINGLES = [Point("small", 1, 0.5), Point("middle", 2, 0.4), Point("large", 3, 0.9)]
@@ -23,7 +22,7 @@ def simulated(rows: int = 400, seed: int = 0) -> tuple[np.ndarray, np.ndarray, n
 
 
 def measured(rows: int = 400, **settings: object) -> Frontier:
-    return frontier_of(*simulated(rows), price_weights=[0, 10, 100], resamples=300, **settings)  # type: ignore[arg-type]
+    return measure_frontier(*simulated(rows), price_weights=[0, 10, 100], resamples=300, **settings)  # type: ignore[arg-type]
 
 
 def test_points_are_means_with_intervals_around_them() -> None:
@@ -49,7 +48,7 @@ def test_the_ends_are_the_single_experts_and_the_oracle_is_above_all() -> None:
 def test_a_router_that_finds_hard_rows_beats_random_mixes_of_the_same_bill() -> None:
     frontier = measured()
     middle = frontier.points[1]
-    assert middle.score > frontier.random_mix(middle.dollars_per_1000).score
+    assert middle.score > frontier.random_mixture(middle.dollars_per_1000).score
     ours, mixes = frontier.aiq()
     assert ours > mixes
 
@@ -64,10 +63,10 @@ def test_the_band_holds_the_hull_and_narrows_with_more_rows() -> None:
 
 
 def test_the_band_holds_the_true_score_at_a_bill_about_as_often_as_it_says() -> None:
-    truth = frontier_of(*simulated(100_000, seed=99), resamples=20).band
+    truth = measure_frontier(*simulated(100_000, seed=99), resamples=20).band
     hits = 0
     for seed in range(100):
-        band = frontier_of(*simulated(300, seed=seed), resamples=200).band
+        band = measure_frontier(*simulated(300, seed=seed), resamples=200).band
         place = len(band.score) // 2
         true = np.interp(band.dollars_per_1000[place], truth.dollars_per_1000, truth.score)
         hits += band.low[place] <= true <= band.high[place]
@@ -76,12 +75,12 @@ def test_the_band_holds_the_true_score_at_a_bill_about_as_often_as_it_says() -> 
 
 def test_a_single_point_has_a_band_of_one_bill() -> None:
     choices, scores, dollars = simulated()
-    assert len(frontier_of(choices[:1], scores, dollars, resamples=50).band.score) == 1
+    assert len(measure_frontier(choices[:1], scores, dollars, resamples=50).band.score) == 1
 
 
 def test_the_best_mix_leaves_a_dominated_expert_out() -> None:
     assert mix_shares(SINGLES, 2.5).tolist() == [0.25, 0.0, 0.75]
-    assert random_mix(SINGLES, 2.5).score == pytest.approx(0.8)
+    assert random_mixture(SINGLES, 2.5).score == pytest.approx(0.8)
     assert mix_shares(SINGLES, 99).tolist() == [0, 0, 1]
     with pytest.raises(ArgumentError, match="cheapest"):
         mix_shares(SINGLES, 0.5)
@@ -106,7 +105,7 @@ def test_a_frontier_router_is_measured_at_many_weights_on_held_out_rows() -> Non
     router = FrontierRouter(price_weights=(0, 10, 1000)).fit(X[:300], 1 - scores[:300], prices=dollars[:300])
     weights = [0, 5, 10, 50, 100, 1000]
     choices = np.stack([router.predict(X[300:], price_weight=weight) for weight in weights])
-    frontier = frontier_of(choices, scores[300:], dollars[300:], price_weights=weights, resamples=100)
+    frontier = measure_frontier(choices, scores[300:], dollars[300:], price_weights=weights, resamples=100)
     bills = [point.dollars_per_1000 for point in frontier.points]
     assert bills == sorted(bills, reverse=True)
     assert frontier.aiq()[0] > frontier.aiq()[1] + 0.1
@@ -117,7 +116,7 @@ def test_a_path_that_is_operated_keeps_its_vertices_whatever_these_rows_say() ->
     scores = np.array([[0.0, 1.0]] * 50 + [[1.0, 1.0]] * 50)
     dollars = np.tile([0.001, 0.01], (100, 1))
     wrong_way = np.where(np.arange(100) < 50, 0, 1)  # the cheap one for what it cannot do
-    frontier = frontier_of([wrong_way], scores, dollars, experts=["small", "large"], path=[0, 2, 1], resamples=100)
+    frontier = measure_frontier([wrong_way], scores, dollars, experts=["small", "large"], path=[0, 2, 1], resamples=100)
     assert [(point.name, round(point.dollars_per_1000, 1), point.score) for point in frontier.path] == [
         ("small", 1.0, 0.5),
         ("point 0", 5.5, 0.5),
@@ -131,10 +130,10 @@ def test_a_path_that_is_operated_keeps_its_vertices_whatever_these_rows_say() ->
 def test_what_does_not_fit_is_refused() -> None:
     choices, scores, dollars = simulated()
     with pytest.raises(ShapeError, match="W, n"):
-        frontier_of(choices[0], scores, dollars)
+        measure_frontier(choices[0], scores, dollars)
     with pytest.raises(ShapeError, match="price_weights"):
-        frontier_of(choices, scores, dollars, price_weights=[1])
+        measure_frontier(choices, scores, dollars, price_weights=[1])
     with pytest.raises(ShapeError, match="dollars"):
-        frontier_of(choices, scores, dollars[:, :1])
+        measure_frontier(choices, scores, dollars[:, :1])
     with pytest.raises(ShapeError, match="experts"):
-        frontier_of(choices, scores, dollars, experts=["one"])
+        measure_frontier(choices, scores, dollars, experts=["one"])

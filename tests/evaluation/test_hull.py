@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mildroute.errors import ArgumentError
-from mildroute.evaluation.hull import Point, aiq, convex_hull, interpolate
+from mildroute.evaluation.frontier import Point, aiq, convex_hull, interpolate
+from mildroute.exceptions import ArgumentError
 
 POINTS = [Point("a", 1.0, 0.4), Point("b", 2.0, 0.5), Point("c", 3.0, 0.8), Point("d", 5.0, 0.7), Point("e", 6.0, 0.9)]
 CLOUDS = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), min_size=1, max_size=8)

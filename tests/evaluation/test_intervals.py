@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import ttest_rel
 
-from mildroute.errors import ArgumentError, ShapeError
-from mildroute.evaluation.intervals import bootstrap, holm, paired_difference
-from mildroute.evaluation.replicates import Interval, resample
+from mildroute.evaluation.intervals import Interval, bootstrap, bootstrap_means, holm, paired_difference
+from mildroute.exceptions import ArgumentError, ShapeError
 
 VALUES = st.lists(st.floats(-5, 5, width=16), min_size=1, max_size=15)
 
@@ -41,7 +40,7 @@ def test_a_single_group_is_resampled_by_rows() -> None:
 
 def test_whole_groups_are_drawn() -> None:
     # two groups of means 0 and 1 and of sizes 3 and 1: a resample holds both, or one of them twice
-    found = resample({"x": [0.0, 0.0, 0.0, 1.0]}, ["a", "a", "a", "b"], resamples=400)
+    found = bootstrap_means({"x": [0.0, 0.0, 0.0, 1.0]}, ["a", "a", "a", "b"], resamples=400)
     assert found.units == 2
     assert np.unique(found.replicates.round(9)).tolist() == [0.0, 0.25, 1.0]
     assert (found.replicates.round(9) == 0.25).mean() == pytest.approx(0.5, abs=0.1)
@@ -85,14 +84,14 @@ def test_two_thousand_resamples_of_ten_thousand_rows_take_less_than_two_seconds(
     rng = np.random.default_rng(0)
     columns = {str(index): rng.random(10_000) for index in range(6)}
     before = time.process_time()
-    resample(columns, resamples=2000)
+    bootstrap_means(columns, resamples=2000)
     assert time.process_time() - before < 2
 
 
 def test_any_function_of_several_means_gets_an_interval() -> None:
     rng = np.random.default_rng(2)
     cost = rng.random(300)
-    found = resample({"cost": cost, "half": cost / 2, "none": np.zeros(300)})
+    found = bootstrap_means({"cost": cost, "half": cost / 2, "none": np.zeros(300)})
     assert found.interval("half") == Interval(*(side / 2 for side in _sides(found.interval("cost"))), 0.95)
     assert found.interval(lambda mean: 1 - mean["half"] / mean["cost"]).low == pytest.approx(0.5)
     assert np.isnan(found.interval(lambda mean: mean["none"] / mean["none"]).value)
@@ -145,7 +144,7 @@ def test_holm_by_hand_and_never_in_another_order() -> None:
 )
 def test_columns_that_do_not_fit_are_refused(columns: dict[str, object], error: type[Exception]) -> None:
     with pytest.raises(error):
-        resample(columns)
+        bootstrap_means(columns)
 
 
 def test_arguments_that_make_no_sense_are_refused() -> None:

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mildroute.errors import ArgumentError, ShapeError
-from mildroute.evaluation.metrics import best_single, deferral_loss, dollars_per_1000, gap_closed, mean_score, oracle, paid, regret
+from mildroute.evaluation.metrics import best_single, chosen_costs, deferral_loss, dollars_per_1000, gap_closed, mean_score, oracle, regret
+from mildroute.exceptions import ArgumentError, ShapeError
 from tests.evaluation.cases import CHOICE, COSTS, tables
 
 
 def test_the_chosen_expert_of_each_row_is_paid() -> None:
-    assert paid(COSTS, CHOICE).tolist() == [0.0, 1.0, 0.5, 0.25]
+    assert chosen_costs(COSTS, CHOICE).tolist() == [0.0, 1.0, 0.5, 0.25]
     assert deferral_loss(COSTS, CHOICE) == 1.75 / 4
 
 
@@ -93,4 +93,4 @@ def test_the_order_of_rows_and_experts_does_not_matter(table: tuple[np.ndarray, 
 )
 def test_arrays_that_do_not_fit_are_refused(costs: object, choice: object, error: type[Exception]) -> None:
     with pytest.raises(error):
-        paid(costs, choice)
+        chosen_costs(costs, choice)

@@ -5,19 +5,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mildroute.errors import ArgumentError, ShapeError
-from mildroute.evaluation.logged import Logged
-from mildroute.evaluation.off_policy import Method, difference_of, expert_values, value_of
-from mildroute.evaluation.outcome_model import forecast_costs
+from mildroute.evaluation.logged_data import LoggedDecisions
+from mildroute.evaluation.off_policy import Method, estimate_cost_difference, estimate_expert_costs, estimate_policy_cost, fit_outcome_model
+from mildroute.exceptions import ArgumentError, ShapeError
 
 METHODS: tuple[Method, ...] = ("ips", "snips", "dr")
 
 
-def by_hand() -> Logged:
-    return Logged(("a", "b"), [0, 0, 1, 1], [0.2, 0.4, 0.6, 1.0], [[0.5, 0.5], [0.8, 0.2], [0.5, 0.5], [0.8, 0.2]])
+def by_hand() -> LoggedDecisions:
+    return LoggedDecisions(("a", "b"), [0, 0, 1, 1], [0.2, 0.4, 0.6, 1.0], [[0.5, 0.5], [0.8, 0.2], [0.5, 0.5], [0.8, 0.2]])
 
 
-def world(seed: int = 0, rows: int = 4000, explore: float = 0.2) -> tuple[Logged, np.ndarray]:
+def world(seed: int = 0, rows: int = 4000, explore: float = 0.2) -> tuple[LoggedDecisions, np.ndarray]:
     """Two kinds of requests; each is sent to the expert that is good at it, but for a share of lots. Returns all costs, too."""
     random = np.random.default_rng(seed)
     kind = random.integers(0, 2, rows)
@@ -26,17 +25,17 @@ def world(seed: int = 0, rows: int = 4000, explore: float = 0.2) -> tuple[Logged
     chances[np.arange(rows), kind] += 1 - explore
     chosen = (random.random(rows)[:, None] > chances.cumsum(axis=1)).sum(axis=1)
     features = np.column_stack([kind, random.normal(size=rows)])
-    return Logged(("a", "b", "c"), chosen, costs[np.arange(rows), chosen], chances, features=features), costs
+    return LoggedDecisions(("a", "b", "c"), chosen, costs[np.arange(rows), chosen], chances, features=features), costs
 
 
 def test_the_plain_estimate_is_the_mean_of_weight_times_cost() -> None:
-    found = expert_values(by_hand(), method="ips")
+    found = estimate_expert_costs(by_hand(), method="ips")
     assert found["a"].value == pytest.approx((0.2 / 0.5 + 0.4 / 0.8) / 4)
     assert found["b"].value == pytest.approx((0.6 / 0.5 + 1.0 / 0.2) / 4)
 
 
 def test_the_normalised_estimate_is_divided_by_the_weights() -> None:
-    found = expert_values(by_hand())
+    found = estimate_expert_costs(by_hand())
     assert found["a"].value == pytest.approx((0.2 * 2 + 0.4 * 1.25) / 3.25)
     assert found["b"].value == pytest.approx((0.6 * 2 + 1.0 * 5) / 7)
     assert (found["b"].rows, found["b"].effective_rows) == (2, pytest.approx(49 / 29))
@@ -44,7 +43,7 @@ def test_the_normalised_estimate_is_divided_by_the_weights() -> None:
 
 def test_the_doubly_robust_estimate_corrects_its_forecast() -> None:
     forecasts = np.array([[0.3, 0.7]] * 4)
-    found = expert_values(by_hand(), method="dr", forecasts=forecasts)
+    found = estimate_expert_costs(by_hand(), method="dr", forecasts=forecasts)
     assert found["a"].value == pytest.approx(0.3 + ((0.2 - 0.3) / 0.5 + (0.4 - 0.3) / 0.8) / 4)
     assert found["b"].value == pytest.approx(0.7 + ((0.6 - 0.7) / 0.5 + (1.0 - 0.7) / 0.2) / 4)
 
@@ -52,7 +51,7 @@ def test_the_doubly_robust_estimate_corrects_its_forecast() -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_estimates_find_the_truth_where_plain_means_do_not(method: Method) -> None:
     logged, costs = world()
-    found = expert_values(logged, method=method)
+    found = estimate_expert_costs(logged, method=method)
     for place, truth in enumerate((0.4, 0.4, 0.3)):
         assert not list(found.values())[place].excludes(truth)
     assert costs[logged.chosen == 0, 0].mean() < 0.2  # the plain mean of "a", whose mean cost is 0.4
@@ -63,28 +62,28 @@ def test_a_router_is_judged_by_the_log_of_another(method: Method) -> None:
     logged, _ = world()
     assert logged.features is not None
     wrong_way = 1 - logged.features[:, 0].astype(int)
-    found = value_of(logged, wrong_way, method=method)
+    found = estimate_policy_cost(logged, wrong_way, method=method)
     assert found.value == pytest.approx(0.65, abs=0.18)  # four standard deviations: 0.046 by the plain estimate, over 300 seeds
     assert found.excludes(0.15)  # what the gateway's own way costs
     names = [logged.experts[place] for place in wrong_way]
-    assert value_of(logged, names, method=method) == found
+    assert estimate_policy_cost(logged, names, method=method) == found
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_gateway_itself_is_its_own_plain_mean(method: Method) -> None:
     logged, _ = world()
-    assert value_of(logged, logged.chances, method=method).value == pytest.approx(logged.costs.mean(), abs=0.01)
+    assert estimate_policy_cost(logged, logged.chances, method=method).value == pytest.approx(logged.costs.mean(), abs=0.01)
 
 
 def test_a_good_forecast_makes_the_interval_narrower() -> None:
     logged, _ = world()
-    plain, sharp = (expert_values(logged, method=method)["a"] for method in ("ips", "dr"))
+    plain, sharp = (estimate_expert_costs(logged, method=method)["a"] for method in ("ips", "dr"))
     assert sharp.high - sharp.low < 0.8 * (plain.high - plain.low)
 
 
 def test_a_wrong_forecast_does_not_bias() -> None:
     logged, _ = world()
-    found = expert_values(logged, method="dr", forecasts=np.full((logged.rows, 3), 0.9))
+    found = estimate_expert_costs(logged, method="dr", forecasts=np.full((logged.rows, 3), 0.9))
     assert not found["a"].excludes(0.4)
 
 
@@ -93,22 +92,22 @@ def test_a_difference_is_narrower_than_two_intervals() -> None:
     assert logged.features is not None
     right_way = logged.features[:, 0].astype(int)
     nearly = np.where(np.arange(logged.rows) % 20 == 0, 2, right_way)
-    found, one = difference_of(logged, nearly, right_way), value_of(logged, nearly)
+    found, one = estimate_cost_difference(logged, nearly, right_way), estimate_policy_cost(logged, nearly)
     assert not found.excludes(0.05 * 0.15)
     assert found.high - found.low < one.high - one.low
-    same = difference_of(logged, right_way, right_way)
+    same = estimate_cost_difference(logged, right_way, right_way)
     assert (same.value, same.low, same.high, same.warnings) == (0.0, 0.0, 0.0, ())
 
 
 def test_few_effective_answers_are_warned_of() -> None:
     logged, _ = world(rows=300, explore=0.03)
-    found = expert_values(logged)
+    found = estimate_expert_costs(logged)
     assert "effective answers: with fewer than 30" in found["c"].warnings[0]
 
 
 def test_an_expert_without_an_answer_is_not_a_number_and_warned_of() -> None:
-    logged = Logged(("a", "b"), [0] * 50, [0.5] * 50, [[0.99, 0.01]] * 50)
-    found = expert_values(logged, method="ips")["b"]
+    logged = LoggedDecisions(("a", "b"), [0] * 50, [0.5] * 50, [[0.99, 0.01]] * 50)
+    found = estimate_expert_costs(logged, method="ips")["b"]
     assert np.isnan(found.value)
     assert found.warnings
 
@@ -117,16 +116,18 @@ def test_feedback_that_depends_on_who_answered_is_noticed_and_normalised_away() 
     logged, _ = world(rows=8000)
     has_score = (logged.chosen != 0) | (np.arange(logged.rows) % 3 == 0)
     some = logged.take(has_score)
-    found = expert_values(some)
+    found = estimate_expert_costs(some)
     assert any("where 1 is expected" in warning for warning in found["a"].warnings)
-    assert not any("where 1 is expected" in warning for warning in expert_values(logged)["a"].warnings)
+    assert not any("where 1 is expected" in warning for warning in estimate_expert_costs(logged)["a"].warnings)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_an_experts_failures_leave_its_estimate_where_it_was(method: Method) -> None:
     logged, _ = world(rows=8000)
     costs = np.where((logged.chosen == 0) & (np.arange(logged.rows) % 3 == 0), np.nan, logged.costs)
-    found = expert_values(Logged(logged.experts, logged.chosen, costs, logged.chances, features=logged.features), method=method)
+    found = estimate_expert_costs(
+        LoggedDecisions(logged.experts, logged.chosen, costs, logged.chances, features=logged.features), method=method
+    )
     assert not found["a"].excludes(0.4)
     assert not found["b"].excludes(0.4)
 
@@ -134,16 +135,18 @@ def test_an_experts_failures_leave_its_estimate_where_it_was(method: Method) -> 
 @pytest.mark.parametrize("method", METHODS)
 def test_leaving_out_other_experts_changes_no_estimate(method: Method) -> None:
     logged, _ = world()
-    two = Logged(("a", "b"), np.where(logged.chosen == 2, -1, logged.chosen), logged.costs, logged.chances[:, :2], features=logged.features)
-    whole, part = expert_values(logged, method=method), expert_values(two, method=method)
+    two = LoggedDecisions(
+        ("a", "b"), np.where(logged.chosen == 2, -1, logged.chosen), logged.costs, logged.chances[:, :2], features=logged.features
+    )
+    whole, part = estimate_expert_costs(logged, method=method), estimate_expert_costs(two, method=method)
     assert part["a"].value == pytest.approx(whole["a"].value)
 
 
 def test_forecasts_have_not_seen_their_own_row() -> None:
     random = np.random.default_rng(0)
     costs = random.random(200)
-    logged = Logged(("a", "b"), random.integers(0, 2, 200), costs, np.full((200, 2), 0.5), features=random.normal(size=(200, 30)))
-    own = forecast_costs(logged)[np.arange(200), logged.chosen]
+    logged = LoggedDecisions(("a", "b"), random.integers(0, 2, 200), costs, np.full((200, 2), 0.5), features=random.normal(size=(200, 30)))
+    own = fit_outcome_model(logged)[np.arange(200), logged.chosen]
     assert abs(np.corrcoef(own, costs)[0, 1]) < 0.25  # a regression that had seen them would reach 0.5
 
 
@@ -154,7 +157,9 @@ def test_intervals_cover_at_small_counts(method: Method) -> None:
     hits = np.zeros(3)
     for seed in range(60):
         logged, _ = world(seed, rows=1500, explore=0.06)
-        hits += [not found.excludes(truth) for found, truth in zip(expert_values(logged, method=method).values(), truths, strict=True)]
+        hits += [
+            not found.excludes(truth) for found, truth in zip(estimate_expert_costs(logged, method=method).values(), truths, strict=True)
+        ]
     assert hits.min() >= 51
 
 
@@ -169,11 +174,11 @@ def test_intervals_cover_at_small_counts(method: Method) -> None:
 )
 def test_a_choice_that_does_not_fit_is_refused(choice: Any, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
-        value_of(by_hand(), choice)
+        estimate_policy_cost(by_hand(), choice)
 
 
 def test_unknown_methods_and_logs_without_a_cost_are_refused() -> None:
     with pytest.raises(ArgumentError, match="method must be 'ips', 'snips' or 'dr'"):
-        expert_values(by_hand(), method="best")  # type: ignore[arg-type]
+        estimate_expert_costs(by_hand(), method="best")  # type: ignore[arg-type]
     with pytest.raises(ShapeError, match="at least one chosen expert must have answered"):
-        expert_values(Logged(("a", "b"), [0], [np.nan], [[0.5, 0.5]]))
+        estimate_expert_costs(LoggedDecisions(("a", "b"), [0], [np.nan], [[0.5, 0.5]]))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mildroute.evaluation.plain import as_plain
-from mildroute.evaluation.replicates import Interval
+from mildroute._format import as_plain
+from mildroute.evaluation.intervals import Interval
 
 
 def test_nested_results_become_plain_values_and_numbers_unknown_to_json_none() -> None:

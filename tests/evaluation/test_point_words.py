@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from mildroute.evaluation.point_words import only_expert, saving_words, split_words
-from mildroute.routers.operating import OperatingPoint, Vertex
+from mildroute._fit import only_expert, saving_words, split_words
+from mildroute.routers.operating_point import OperatingPoint, Vertex
 
 NAMES = ["large", "small"]
 POINT = OperatingPoint(

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from mildroute.errors import ArgumentError, ShapeError
-from mildroute.evaluation.posterior import brier_score, calibration_error, reliability
+from mildroute.evaluation.calibration import brier_score, calibration_error, reliability
+from mildroute.exceptions import ArgumentError, ShapeError
 from tests.evaluation.cases import tables
 
 POSTERIOR = np.array([[0.8, 0.2], [0.75, 0.25], [0.45, 0.55], [0.0, 1.0]])

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from mildroute.errors import ArgumentError
-from mildroute.evaluation.metrics import oracle
-from mildroute.evaluation.recall import exactly_one_right_recall, expert_recall, winners, worst_recall
+from mildroute.evaluation.metrics import exactly_one_right_recall, expert_recall, oracle, winners, worst_recall
+from mildroute.exceptions import ArgumentError
 from tests.evaluation.cases import CHOICE, COSTS, tables
 
 

@@ -7,10 +7,10 @@ import re
 import numpy as np
 import pytest
 
-from mildroute.errors import ArgumentError, ShapeError
-from mildroute.evaluation.replicates import Interval
-from mildroute.evaluation.saving import savings
-from mildroute.evaluation.wording import as_dollars, as_percent, as_points, as_score
+from mildroute._format import as_dollars, as_score
+from mildroute.evaluation.cost_savings import as_percent, format_points, savings
+from mildroute.evaluation.intervals import Interval
+from mildroute.exceptions import ArgumentError, ShapeError
 
 NAMES = ["small", "large"]
 DOLLARS = np.tile([0.001, 0.004], (1000, 1))
@@ -200,4 +200,4 @@ def test_figures_are_written_as_people_write_them() -> None:
     assert [as_dollars(value) for value in (4.5, 0.5, 0.0123, 1e6)] == ["$4.50", "$0.50", "$0.012", "$1,000,000.00"]
     assert [as_score(value) for value in (0.0, 0.8, 0.8256, 0.9999)] == [".00", ".80", ".826", "1.0"]
     assert as_percent(Interval(0.001, -0.002, 0.5)) == "0% less [0, 50]"
-    assert as_points(Interval(-0.0001, -0.011, 0.02)) == "0.0 points [-1.1, 2.0]"
+    assert format_points(Interval(-0.0001, -0.011, 0.02)) == "0.0 points [-1.1, 2.0]"

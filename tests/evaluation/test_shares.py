@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from mildroute.errors import ArgumentError
-from mildroute.evaluation.shares import effective_experts, expert_shares, oracle_shares
+from mildroute.evaluation.metrics import effective_experts, expert_shares, oracle_shares
+from mildroute.exceptions import ArgumentError
 from tests.evaluation.cases import CHOICE, COSTS, tables
 
 

@@ -6,13 +6,11 @@ import asyncio
 from typing import Any
 
 from mildroute.costs.prices import Price
-from mildroute.experts.backoff import Backoff
-from mildroute.experts.call_settings import CallSettings, Timeouts
-from mildroute.experts.endpoint import Endpoint
-from mildroute.experts.model_settings import ModelSettings
-from mildroute.experts.protocol import Answer, Query
-from mildroute.experts.secret import Secret
-from mildroute.experts.timing import Timing
+from mildroute.experts.base import Answer, Clock, Query
+from mildroute.experts.openai import OpenAIExpert
+from mildroute.experts.retry import Backoff
+from mildroute.experts.secrets import Secret
+from mildroute.experts.settings import CallSettings, ModelSettings, Timeouts
 from tests.experts.times import InstantTime
 
 QUERY = Query("q1", "2 + 2?")
@@ -23,19 +21,19 @@ def endpoint(
     url: str,
     *,
     secret: Secret | None = None,
-    timing: Timing | None = None,
+    timing: Clock | None = None,
     calls: CallSettings | None = None,
     retries: int = 4,
     total: float = 60.0,
     **model: Any,
-) -> Endpoint:
+) -> OpenAIExpert:
     """Priced, bounded to 100 tokens, and in no need to wait."""
     settings = ModelSettings(url, "tiny", **{"price": PRICE, "request": {"max_tokens": 100}, **model})
     calls = calls or CallSettings(timeouts=Timeouts(total), backoff=Backoff(retries=retries))
-    return Endpoint("small", settings, calls, secret, timing or InstantTime().timing)
+    return OpenAIExpert("small", settings, calls, secret, timing or InstantTime().timing)
 
 
-def ask(expert: Endpoint, *queries: Query) -> list[Answer]:
+def ask(expert: OpenAIExpert, *queries: Query) -> list[Answer]:
     """Ask, close, and give the answers."""
 
     async def run() -> list[Answer]:

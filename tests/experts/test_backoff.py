@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from mildroute.errors import ArgumentError
-from mildroute.experts.backoff import Backoff, retry_after
-from mildroute.experts.call_settings import CallSettings, Timeouts
+from mildroute.exceptions import ArgumentError
+from mildroute.experts.retry import Backoff, retry_after
+from mildroute.experts.settings import CallSettings, Timeouts
 
 
 def test_the_longest_wait_doubles_up_to_a_cap_and_chance_picks_below_it() -> None:

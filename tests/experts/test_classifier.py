@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from mildroute.errors import ArgumentError
-from mildroute.experts.classifier import Classifier
-from mildroute.experts.import_path import imported
-from mildroute.experts.labels import label_text
-from mildroute.experts.protocol import Answer, Expert, Query
+from mildroute.exceptions import ArgumentError
+from mildroute.experts.base import Answer, Expert, Query
+from mildroute.experts.classifier import Classifier, imported, label_text
 
 
 def length_of(*, offset: int = 0) -> Any:
@@ -35,7 +33,7 @@ def test_vectors_of_a_field_go_to_a_fitted_model() -> None:
     found = ask(expert, *(Query(f"q{number}", "", fields={"vector": [value]}) for number, value in enumerate([0.0, 1.0])))
     assert [(answer.text, answer.dollars, answer.attempts) for answer in found] == [("low", 0.01, 1), ("high", 0.01, 1)]
     assert isinstance(expert, Expert)
-    assert expert.worst_dollars(Query("q", "")) == 0.01
+    assert expert.max_cost(Query("q", "")) == 0.01
 
 
 def test_a_function_from_texts_to_labels_is_a_classifier() -> None:

@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from mildroute.costs.prices import Price
-from mildroute.experts.backoff import Backoff
-from mildroute.experts.call_settings import CallSettings, Timeouts
-from mildroute.experts.endpoint import Endpoint
-from mildroute.experts.model_settings import ModelSettings
-from mildroute.experts.prompt import Prompt
-from mildroute.experts.protocol import Answer, Expert, Query
+from mildroute.experts.base import Answer, Expert, Query
+from mildroute.experts.openai import OpenAIExpert
+from mildroute.experts.prompts import PromptTemplate
+from mildroute.experts.retry import Backoff
+from mildroute.experts.settings import CallSettings, ModelSettings, Timeouts
 from tests.experts.asking import QUERY, ask, endpoint
 from tests.experts.hostile_server import (
     Behaviour,
@@ -66,7 +65,7 @@ def test_it_is_an_expert_and_asks_for_one_query_at_a_time() -> None:
 
 
 def test_a_raw_prompt_goes_to_completions() -> None:
-    answer, server = one_answer(says("4"), prompt=Prompt(raw="Q: {input}\nA:"))
+    answer, server = one_answer(says("4"), prompt=PromptTemplate(raw="Q: {input}\nA:"))
     assert answer.text == "4"
     assert server.calls[0].path == "/v1/completions"
     assert server.calls[0].json["prompt"] == "Q: 2 + 2?\nA:"
@@ -214,10 +213,10 @@ def test_no_connection_costs_nothing() -> None:
 def test_the_worst_case_holds_all_attempts() -> None:
     expert = endpoint("http://127.0.0.1:1/v1", retries=3)
     once = (len(expert.model.body(QUERY)) + 256 + 1000) * 1e-6
-    assert expert.worst_dollars(QUERY) == pytest.approx(4 * once)
-    assert endpoint("http://127.0.0.1:1/v1", request={}).worst_dollars(QUERY) == math.inf
-    assert endpoint("http://127.0.0.1:1/v1", request={}, context=200, retries=0).worst_dollars(QUERY) < 0.004
-    assert endpoint("http://127.0.0.1:1/v1", prompt=Prompt("{missing}")).worst_dollars(QUERY) == 0
+    assert expert.max_cost(QUERY) == pytest.approx(4 * once)
+    assert endpoint("http://127.0.0.1:1/v1", request={}).max_cost(QUERY) == math.inf
+    assert endpoint("http://127.0.0.1:1/v1", request={}, context=200, retries=0).max_cost(QUERY) < 0.004
+    assert endpoint("http://127.0.0.1:1/v1", prompt=PromptTemplate("{missing}")).max_cost(QUERY) == 0
 
 
 def test_an_answer_in_chunks_is_read_whole() -> None:
@@ -297,7 +296,7 @@ def test_redirects_are_not_followed() -> None:
 def test_a_query_without_a_field_is_an_error_of_its_own_and_no_call() -> None:
     queries = [Query("q1", "a", fields={"topic": "x"}), Query("q2", "b")]
     with HostileServer([echoes()]) as server:
-        good, bad = ask(endpoint(server.url, prompt=Prompt("{topic}: {input}")), *queries)
+        good, bad = ask(endpoint(server.url, prompt=PromptTemplate("{topic}: {input}")), *queries)
     assert good.text == "x: a"
     assert bad.error == "the template asks for {topic}, which the query lacks; it has input."
     assert (bad.attempts, len(server.calls)) == (0, 1)
@@ -318,7 +317,7 @@ def test_closing_in_another_event_loop_than_the_calls_is_no_error() -> None:
 
 
 def test_an_answer_that_nobody_asked_for_is_not_taken_for_the_next_querys() -> None:
-    async def run(expert: Endpoint) -> list[str | None]:
+    async def run(expert: OpenAIExpert) -> list[str | None]:
         texts = [(await expert.answer([Query(f"q{number}", f"number {number}")]))[0].text for number in range(6)]
         await expert.close()
         return texts
@@ -328,7 +327,7 @@ def test_an_answer_that_nobody_asked_for_is_not_taken_for_the_next_querys() -> N
 
 
 def test_closing_ends_calls_under_way_without_another_attempt_and_may_be_repeated() -> None:
-    async def run(expert: Endpoint, server: HostileServer) -> Answer:
+    async def run(expert: OpenAIExpert, server: HostileServer) -> Answer:
         asking = asyncio.create_task(expert.answer([QUERY]))
         while not server.calls:
             await asyncio.sleep(0.001)
@@ -343,7 +342,7 @@ def test_closing_ends_calls_under_way_without_another_attempt_and_may_be_repeate
 
 
 def test_a_cancelled_call_leaves_the_endpoint_usable_and_closing_can_be_cancelled() -> None:
-    async def run(expert: Endpoint, server: HostileServer) -> Answer:
+    async def run(expert: OpenAIExpert, server: HostileServer) -> Answer:
         asking = asyncio.create_task(expert.answer([QUERY]))
         while not server.calls:
             await asyncio.sleep(0.001)
@@ -378,7 +377,7 @@ def test_hundreds_of_calls_through_a_bad_server_all_end_well() -> None:
 
 def test_versions_change_with_what_changes_answers_or_prices_and_with_nothing_else() -> None:
     def version(url: str = "http://127.0.0.1/v1", model: str = "tiny", **settings: Any) -> str:
-        return Endpoint("a", ModelSettings(url, model, **settings)).version
+        return OpenAIExpert("a", ModelSettings(url, model, **settings)).version
 
     base = version(request={"temperature": 0})
     assert version("http://127.0.0.2:8080/v1/", request={"temperature": 0.0}) == base
@@ -386,13 +385,13 @@ def test_versions_change_with_what_changes_answers_or_prices_and_with_nothing_el
     others = [
         version(model="large", request={"temperature": 0}),
         version(request={"temperature": 1}),
-        version(request={"temperature": 0}, prompt=Prompt("{input}!")),
-        version(request={"temperature": 0}, prompt=Prompt(system="short")),
+        version(request={"temperature": 0}, prompt=PromptTemplate("{input}!")),
+        version(request={"temperature": 0}, prompt=PromptTemplate(system="short")),
         version(request={"temperature": 0}, price=endpoint("http://127.0.0.1/v1").price),
         version(request={"temperature": 0}, version="2"),
     ]
     assert len({base, *others}) == 7
-    slow = Endpoint("b", ModelSettings("http://127.0.0.1/v1", "tiny", request={"temperature": 0}), CallSettings(concurrency=1))
+    slow = OpenAIExpert("b", ModelSettings("http://127.0.0.1/v1", "tiny", request={"temperature": 0}), CallSettings(concurrency=1))
     assert slow.version == base
 
 
@@ -410,9 +409,9 @@ def test_half_a_surrogate_pair_becomes_a_character_that_can_be_stored() -> None:
 
 
 def test_an_outlay_counts_the_whole_prompt_and_no_retries() -> None:
-    model = ModelSettings("http://127.0.0.1:1/v1", "m", Prompt(system="x" * 400), {"max_tokens": 10}, Price(1.0, 2.0))
-    expert = Endpoint("e", model, CallSettings(backoff=Backoff(retries=4)))
+    model = ModelSettings("http://127.0.0.1:1/v1", "m", PromptTemplate(system="x" * 400), {"max_tokens": 10}, Price(1.0, 2.0))
+    expert = OpenAIExpert("e", model, CallSettings(backoff=Backoff(retries=4)))
     tokens, dollars, at_most = expert.outlay(Query("q", "Hi"))
     assert tokens == len(model.body(Query("q", "Hi"))) / 4 > 100
     assert dollars == pytest.approx((tokens + 2 * 10) / 1e6)
-    assert expert.worst_dollars(Query("q", "Hi")) == at_most > 5 * dollars
+    assert expert.max_cost(Query("q", "Hi")) == at_most > 5 * dollars

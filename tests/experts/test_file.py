@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from mildroute.costs.prices import Price
-from mildroute.errors import ArgumentError
-from mildroute.experts.file import ExpertFile, read_experts
+from mildroute.exceptions import ArgumentError
+from mildroute.experts.config import ExpertFile, read_experts
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "experts.yaml"
 SMALL = """\

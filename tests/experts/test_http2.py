@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from mildroute.experts.call_settings import CallSettings, Timeouts
-from mildroute.experts.endpoint import Endpoint
-from mildroute.experts.model_settings import ModelSettings
-from mildroute.experts.protocol import Query
-from mildroute.experts.secret import Secret
+from mildroute.experts.base import Query
+from mildroute.experts.openai import OpenAIExpert
+from mildroute.experts.secrets import Secret
+from mildroute.experts.settings import CallSettings, ModelSettings, Timeouts
 from tests.experts.asking import ask, endpoint
 from tests.experts.http2_server import Http2Server, make_certificate
 
@@ -34,7 +33,7 @@ def certificate(files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> tu
 
 
 def test_calls_share_one_connection_once_the_server_speaks_http2(certificate: tuple[Path, Path]) -> None:
-    async def run(expert: Endpoint) -> list[str | None]:
+    async def run(expert: OpenAIExpert) -> list[str | None]:
         texts = [(await expert.answer([Query("first", "?")]))[0].text]
         texts += [answer.text for answer in await expert.answer([Query(f"q{number}", "?") for number in range(30)])]
         await expert.close()
@@ -64,7 +63,7 @@ def test_calls_that_were_given_up_do_not_starve_the_connection(certificate: tupl
 
     async def run(server: Http2Server) -> list[str]:
         calls = CallSettings(timeouts=Timeouts(60.0), largest=1000)
-        expert = Endpoint("small", ModelSettings(server.url, "tiny"), calls)
+        expert = OpenAIExpert("small", ModelSettings(server.url, "tiny"), calls)
         errors = [(await expert.answer([Query("q", "?")]))[0].error for _ in range(5)]
         await expert.close()
         return errors

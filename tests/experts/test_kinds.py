@@ -12,12 +12,10 @@ from typing import Any
 import pytest
 
 from mildroute.costs.prices import Price
-from mildroute.errors import ArgumentError, MildrouteError
-from mildroute.experts.endpoint import Endpoint
-from mildroute.experts.file import read_experts
-from mildroute.experts.kinds import build
-from mildroute.experts.protocol import Answer, Expert, Query
-from mildroute.experts.spec import ExpertSpec
+from mildroute.exceptions import ArgumentError, MildrouteError
+from mildroute.experts.base import Answer, Expert, Query
+from mildroute.experts.config import ExpertSpec, build_expert, read_experts
+from mildroute.experts.openai import OpenAIExpert
 from tests.experts.hostile_server import HostileServer, says
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "experts.yaml"
@@ -29,11 +27,11 @@ def test_the_example_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     (tmp_path / "answers").mkdir()
     (tmp_path / "answers" / "old.jsonl").write_text(json.dumps({"query_id": "q1", "text": "B"}) + "\n")
     found = read_experts(tmp_path / "experts.yaml")
-    experts = [build(spec) for spec in found.experts]
+    experts = [build_expert(spec) for spec in found.experts]
     assert [expert.name for expert in experts] == [spec.name for spec in found.experts]
     assert all(isinstance(expert, Expert) for expert in experts)
     small = experts[0]
-    assert isinstance(small, Endpoint)
+    assert isinstance(small, OpenAIExpert)
     assert (small.price, small.concurrency, small.calls.timeouts.total, small.model.context) == (Price(0.05, 0.1), 8, 60.0, 8192)
     assert [message["role"] for message in json.loads(small.model.body(Query("q", "?")))["messages"]] == [
         "system",
@@ -53,7 +51,7 @@ def test_an_endpoint_from_a_file_asks_as_the_file_says(tmp_path: Path, monkeypat
             "    price: 2\n    timeout: {total: 60, connect: 10, read: 40}\n    retries: 0\n    concurrency: 3\n"
             "    prompt: {user: 'Q: {input}'}\n    request: {temperature: 0, max_tokens: 8, stop: [\"\\n\"]}\n"
         )
-        expert = build(read_experts(tmp_path / "experts.yaml").experts[0])
+        expert = build_expert(read_experts(tmp_path / "experts.yaml").experts[0])
 
         async def run() -> Answer:
             answer = (await expert.answer([Query("q1", "?")]))[0]
@@ -77,7 +75,7 @@ def test_what_fails_while_building_names_file_line_and_expert(tmp_path: Path, mo
     said = ["NO_KEY must hold the key, got nothing", "cannot be read", "cannot be imported"]
     for spec, words in zip(read_experts(tmp_path / "experts.yaml").experts, said, strict=True):
         with pytest.raises(ArgumentError, match=rf"^experts.yaml:{spec.line}: expert '{spec.name}': .*{words}"):
-            build(spec)
+            build_expert(spec)
 
 
 class Parrot:
@@ -97,7 +95,7 @@ class Parrot:
 
 
 @pytest.fixture
-def plug_ins(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+def list_plugins(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """Entry points as installed packages would have them."""
     registered = {"parrot": f"{__name__}:Parrot"}
     true = importlib.metadata.entry_points
@@ -112,11 +110,11 @@ def plug_ins(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return registered
 
 
-def test_a_kind_of_another_package_gets_its_settings_and_the_name(tmp_path: Path, plug_ins: dict[str, str]) -> None:
+def test_a_kind_of_another_package_gets_its_settings_and_the_name(tmp_path: Path, list_plugins: dict[str, str]) -> None:
     path = tmp_path / "experts.yaml"
     path.write_text("experts:\n  polly: {kind: parrot, colour: green, price: {per_answer: 0.1}}\n")
     (spec,) = read_experts(path).experts
-    expert = build(spec)
+    expert = build_expert(spec)
     assert isinstance(expert, Parrot)
     assert expert.settings == {"name": "polly", "colour": "green", "price": {"per_answer": 0.1}}
     assert spec.per_answer == 0.1
@@ -137,10 +135,10 @@ def test_a_kind_of_another_package_gets_its_settings_and_the_name(tmp_path: Path
         (f"{__name__}:nameless", "must give an Expert called 'polly'"),
     ],
 )
-def test_a_kind_of_another_package_that_is_broken_is_told(value: str, said: str, plug_ins: dict[str, str]) -> None:
-    plug_ins["parrot"] = value
+def test_a_kind_of_another_package_that_is_broken_is_told(value: str, said: str, list_plugins: dict[str, str]) -> None:
+    list_plugins["parrot"] = value
     with pytest.raises(ArgumentError, match=said):
-        build(ExpertSpec("polly", "parrot"))
+        build_expert(ExpertSpec("polly", "parrot"))
 
 
 def nameless(settings: Mapping[str, Any]) -> Parrot:
@@ -149,4 +147,4 @@ def nameless(settings: Mapping[str, Any]) -> Parrot:
 
 def test_a_kind_that_vanished_since_reading_is_told() -> None:
     with pytest.raises(MildrouteError, match="a kind must be known once, got 'gone'"):
-        build(ExpertSpec("a", "gone"))
+        build_expert(ExpertSpec("a", "gone"))

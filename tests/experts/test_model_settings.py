@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from mildroute._fingerprint import fingerprint
 from mildroute.costs.prices import Price
-from mildroute.errors import ArgumentError
-from mildroute.experts.fingerprint import fingerprint
-from mildroute.experts.model_settings import ModelSettings
-from mildroute.experts.protocol import Query
+from mildroute.exceptions import ArgumentError
+from mildroute.experts.base import Query
+from mildroute.experts.settings import ModelSettings
 
 URL = "https://api.example.com/v1"
 
@@ -70,12 +70,12 @@ def test_a_model_has_a_name(model: Any) -> None:
 )
 def test_the_worst_price_of_an_attempt_is_bounded_by_its_bytes_and_its_longest_answer(settings: dict[str, Any], tokens_out: float) -> None:
     model = ModelSettings(URL, "tiny", price=Price(2.0, 4.0), **settings)
-    assert model.worst_dollars(b"x" * 744) == pytest.approx((2 * 1000 + 4 * tokens_out) / 1e6)
+    assert model.max_cost(b"x" * 744) == pytest.approx((2 * 1000 + 4 * tokens_out) / 1e6)
 
 
 def test_an_answer_without_bound_costs_nothing_where_answers_are_free() -> None:
-    assert ModelSettings(URL, "tiny").worst_dollars(b"x") == 0
-    assert ModelSettings(URL, "tiny", price=Price(1.0, 0.0)).worst_dollars(b"x" * 744) == pytest.approx(0.001)
+    assert ModelSettings(URL, "tiny").max_cost(b"x") == 0
+    assert ModelSettings(URL, "tiny", price=Price(1.0, 0.0)).max_cost(b"x" * 744) == pytest.approx(0.001)
 
 
 def test_bytes_of_the_request_bound_the_bytes_of_the_text() -> None:

@@ -6,20 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mildroute.errors import ArgumentError
-from mildroute.experts.prompt import Prompt
-from mildroute.experts.protocol import Query
-from mildroute.experts.template import Template
+from mildroute.exceptions import ArgumentError
+from mildroute.experts.base import Query
+from mildroute.experts.prompts import FieldTemplate, PromptTemplate
 
 
 @given(st.text(), st.text("ab{}!.[]:0"))
 def test_braces_in_data_are_never_read_as_a_template(text: str, other: str) -> None:
-    assert Template("<{input}|{other}>").fill({"input": text, "other": other}) == f"<{text}|{other}>"
+    assert FieldTemplate("<{input}|{other}>").fill({"input": text, "other": other}) == f"<{text}|{other}>"
 
 
 @given(st.text())
 def test_any_text_can_be_written_with_doubled_braces(text: str) -> None:
-    assert Template(text.replace("{", "{{").replace("}", "}}")).fill({}) == text
+    assert FieldTemplate(text.replace("{", "{{").replace("}", "}}")).fill({}) == text
 
 
 @pytest.mark.parametrize(
@@ -27,30 +26,30 @@ def test_any_text_can_be_written_with_doubled_braces(text: str) -> None:
 )
 def test_other_braces_are_refused_with_the_way_out(text: str) -> None:
     with pytest.raises(ArgumentError, match="stand for themselves"):
-        Template(text)
+        FieldTemplate(text)
 
 
 def test_a_point_is_a_part_of_a_name_and_reaches_into_nothing() -> None:
     with pytest.raises(ArgumentError, match=r"asks for \{input.__class__\}"):
-        Template("{input.__class__}").fill({"input": "x"})
-    assert Template("{a.b}").fill({"a.b": 1, "a": "x"}) == "1"
+        FieldTemplate("{input.__class__}").fill({"input": "x"})
+    assert FieldTemplate("{a.b}").fill({"a.b": 1, "a": "x"}) == "1"
 
 
 def test_an_unknown_field_is_an_error_that_names_the_known_ones() -> None:
     with pytest.raises(ArgumentError, match=r"asks for \{topik\}, which the query lacks; it has input, topic."):
-        Prompt("{topik}").payload(Query("q1", "x", fields={"topic": "y", "empty": None}))
+        PromptTemplate("{topik}").payload(Query("q1", "x", fields={"topic": "y", "empty": None}))
 
 
 @pytest.mark.parametrize(
     ("value", "written"), [(3, "3"), (0.5, "0.5"), (True, "True"), (["é", 1], '["é", 1]'), ({"a": None}, '{"a": null}')]
 )
 def test_values_are_written_plainly(value: Any, written: str) -> None:
-    assert Template("{x}").fill({"x": value}) == written
+    assert FieldTemplate("{x}").fill({"x": value}) == written
 
 
 def test_messages_are_system_then_examples_then_the_query() -> None:
     examples = [{"input": "1 + 1", "topic": "sums", "answer": "2"}, {"input": "{input}", "topic": "", "answer": "{3}"}]
-    prompt = Prompt("{topic} {input}", system='Reply {"n": 4}.', examples=examples)
+    prompt = PromptTemplate("{topic} {input}", system='Reply {"n": 4}.', examples=examples)
     assert prompt.payload(Query("q1", "2 + 2", fields={"topic": "more", "input": "not this"})) == {
         "messages": [
             {"role": "system", "content": 'Reply {"n": 4}.'},
@@ -66,7 +65,7 @@ def test_messages_are_system_then_examples_then_the_query() -> None:
 
 def test_the_reference_never_gets_into_a_prompt() -> None:
     with pytest.raises(ArgumentError, match="reference"):
-        Prompt("{reference}").payload(Query("q1", "2 + 2", reference="4"))
+        PromptTemplate("{reference}").payload(Query("q1", "2 + 2", reference="4"))
 
 
 @pytest.mark.parametrize(
@@ -84,4 +83,4 @@ def test_the_reference_never_gets_into_a_prompt() -> None:
 )
 def test_a_prompt_that_makes_no_sense_is_refused(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(ArgumentError, match=said):
-        Prompt(**settings)
+        PromptTemplate(**settings)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mildroute.experts.proxy import proxy_for
+from mildroute.experts._http import proxy_for
 from tests.experts.asking import ask, endpoint
 from tests.experts.hostile_server import HostileServer, says
 

@@ -10,10 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mildroute.errors import TableError
-from mildroute.experts.protocol import Answer, Expert, Query
-from mildroute.experts.recorded import Recorded
-from mildroute.experts.recorder import Recorder
+from mildroute.exceptions import TableError
+from mildroute.experts.base import Answer, Expert, Query
+from mildroute.experts.replay import RecordingExpert, ReplayExpert
 
 ROWS: list[dict[str, Any]] = [
     {"query_id": "q1", "text": "4", "tokens_in": 7, "tokens_out": 1, "dollars": 0.5, "latency": 1.5, "error": None},
@@ -35,28 +34,28 @@ def lines(path: Path, *rows: Any) -> Path:
 def test_answers_come_back_from_both_formats(tmp_path: Path) -> None:
     pq.write_table(pa.Table.from_pylist(ROWS), tmp_path / "a.parquet")
     for path in (tmp_path / "a.parquet", lines(tmp_path / "a.jsonl", *ROWS)):
-        expert = Recorded.read("large", path)
+        expert = ReplayExpert.read("large", path)
         assert ask(expert, "q2", "q1") == ANSWERS[::-1]
         assert isinstance(expert, Expert)
-        assert expert.worst_dollars(QUERIES[0]) == 0.5
+        assert expert.max_cost(QUERIES[0]) == 0.5
 
 
 def test_a_query_that_was_not_recorded_is_an_error() -> None:
-    expert = Recorded("large", {"q1": Answer("4")})
+    expert = ReplayExpert("large", {"q1": Answer("4")})
     (answer,) = ask(expert, "q9")
     assert (answer.text, answer.error, answer.attempts) == (None, "no answer to query 'q9' was recorded", 0)
-    assert expert.worst_dollars(Query("q9", "?")) == 0
+    assert expert.max_cost(Query("q9", "?")) == 0
 
 
 def test_the_last_answer_to_a_query_counts(tmp_path: Path) -> None:
     path = lines(tmp_path / "a.jsonl", ROWS[1], {"query_id": "q2", "text": "6"})
-    assert ask(Recorded.read("large", path), "q2")[0].text == "6"
+    assert ask(ReplayExpert.read("large", path), "q2")[0].text == "6"
 
 
 def test_a_last_line_that_was_not_written_to_its_end_is_left_out(tmp_path: Path) -> None:
     path = lines(tmp_path / "a.jsonl", ROWS[0])
     path.write_text(path.read_text() + '{"query_id": "q2", "te')
-    assert [answer.text for answer in ask(Recorded.read("large", path), "q1", "q2")] == ["4", None]
+    assert [answer.text for answer in ask(ReplayExpert.read("large", path), "q1", "q2")] == ["4", None]
 
 
 @pytest.mark.parametrize(
@@ -70,7 +69,7 @@ def test_a_last_line_that_was_not_written_to_its_end_is_left_out(tmp_path: Path)
 )  # fmt: skip
 def test_a_row_that_makes_no_sense_is_refused_with_its_line(row: Any, tmp_path: Path) -> None:
     with pytest.raises(TableError, match="line 2"):
-        Recorded.read("large", lines(tmp_path / "a.jsonl", ROWS[0], row))
+        ReplayExpert.read("large", lines(tmp_path / "a.jsonl", ROWS[0], row))
 
 
 def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
@@ -79,21 +78,21 @@ def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     (tmp_path / "folder.jsonl").mkdir()
     for name in ("broken.parquet", "broken.jsonl", "missing.parquet", "missing.jsonl", "folder.jsonl", "a.csv"):
         with pytest.raises(TableError):
-            Recorded.read("large", tmp_path / name)
+            ReplayExpert.read("large", tmp_path / name)
 
 
 def test_an_error_beats_a_text_and_neither_is_an_error(tmp_path: Path) -> None:
     path = lines(tmp_path / "a.jsonl", {"query_id": "q1", "text": "half", "error": "cut"}, {"query_id": "q2"})
-    assert ask(Recorded.read("large", path), "q1", "q2") == [Answer(None, error="cut"), Answer(None, error="recorded without text")]
+    assert ask(ReplayExpert.read("large", path), "q1", "q2") == [Answer(None, error="cut"), Answer(None, error="recorded without text")]
 
 
 def test_the_version_changes_with_the_answers(tmp_path: Path) -> None:
-    first = Recorded.read("large", lines(tmp_path / "a.jsonl", ROWS[0])).version
-    assert Recorded.read("large", lines(tmp_path / "b.jsonl", ROWS[0])).version == first
-    assert Recorded.read("large", lines(tmp_path / "a.jsonl", *ROWS)).version != first
-    memory = [Recorded("large", answers).version for answers in ({"q1": ANSWERS[0]}, {"q1": ANSWERS[1]}, {"q2": ANSWERS[0]})]
+    first = ReplayExpert.read("large", lines(tmp_path / "a.jsonl", ROWS[0])).version
+    assert ReplayExpert.read("large", lines(tmp_path / "b.jsonl", ROWS[0])).version == first
+    assert ReplayExpert.read("large", lines(tmp_path / "a.jsonl", *ROWS)).version != first
+    memory = [ReplayExpert("large", answers).version for answers in ({"q1": ANSWERS[0]}, {"q1": ANSWERS[1]}, {"q2": ANSWERS[0]})]
     assert len(set(memory)) == 3
-    assert Recorded("large", {"q1": ANSWERS[0]}).version == memory[0]
+    assert ReplayExpert("large", {"q1": ANSWERS[0]}).version == memory[0]
 
 
 class Scripted:
@@ -116,11 +115,11 @@ def record(path: Path, *answers: Answer) -> Scripted:
     expert = Scripted(*answers)
 
     async def run() -> None:
-        recorder = Recorder(expert, path)
+        recorder = RecordingExpert(expert, path)
         assert isinstance(recorder, Expert)
         assert (recorder.name, recorder.version, recorder.batch_size, recorder.concurrency) == ("large", "v1", 3, 2)
         assert await recorder.answer(QUERIES[: len(answers)]) == list(answers)
-        assert Recorded.read("large", path).name == "large"
+        assert ReplayExpert.read("large", path).name == "large"
         await recorder.close()
         await recorder.close()
 
@@ -132,7 +131,7 @@ def test_what_was_recorded_is_replayed(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "answers.jsonl"
     answers = [Answer("4 \u2028 é", 7, 1, 0.5, 1.5, attempts=3, doubtful_dollars=math.inf), ANSWERS[1]]
     assert record(path, *answers).closed
-    assert ask(Recorded.read("large", path), "q1", "q2") == answers
+    assert ask(ReplayExpert.read("large", path), "q1", "q2") == answers
     assert {(row["expert"], row["version"]) for row in map(json.loads, path.read_text().splitlines())} == {("large", "v1")}
 
 
@@ -142,19 +141,19 @@ def test_recording_goes_on_behind_the_last_whole_line(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes() + b'{"query_id": "q9", "te')
     record(path, ANSWERS[0])
     assert len(path.read_text().splitlines()) == 2
-    assert ask(Recorded.read("large", path), "q1") == [ANSWERS[0]]
+    assert ask(ReplayExpert.read("large", path), "q1") == [ANSWERS[0]]
     (tmp_path / "torn.jsonl").write_bytes(b"{")
     record(tmp_path / "torn.jsonl", ANSWERS[0])
-    assert ask(Recorded.read("large", tmp_path / "torn.jsonl"), "q1") == [ANSWERS[0]]
+    assert ask(ReplayExpert.read("large", tmp_path / "torn.jsonl"), "q1") == [ANSWERS[0]]
 
 
 def test_a_disk_that_refuses_is_an_error_of_ours(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    recorder = Recorder(Scripted(ANSWERS[0]), tmp_path / "file" / "answers.jsonl")
+    recorder = RecordingExpert(Scripted(ANSWERS[0]), tmp_path / "file" / "answers.jsonl")
     with pytest.raises(TableError, match="cannot be recorded"):
         asyncio.run(recorder.answer(QUERIES[:1]))
 
 
 def test_the_worst_price_is_the_wrapped_experts_or_unknown(tmp_path: Path) -> None:
-    assert Recorder(Scripted(), tmp_path / "a.jsonl").worst_dollars(QUERIES[0]) == math.inf
-    assert Recorder(Recorded("large", {"q1": ANSWERS[0]}), tmp_path / "a.jsonl").worst_dollars(QUERIES[0]) == 0.5
+    assert RecordingExpert(Scripted(), tmp_path / "a.jsonl").max_cost(QUERIES[0]) == math.inf
+    assert RecordingExpert(ReplayExpert("large", {"q1": ANSWERS[0]}), tmp_path / "a.jsonl").max_cost(QUERIES[0]) == 0.5

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mildroute.experts.outcome import Lost, Received, outcome_of
-from mildroute.experts.reply import completion_of
+from mildroute.experts._http import HTTPResult, TransportFailure, completion_of, outcome_of
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
 ANYTHING = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3))
@@ -39,7 +38,7 @@ def test_no_document_raises_and_only_text_is_a_text(content: Any, choices: Any, 
 @given(st.binary())
 def test_no_body_raises(body: bytes) -> None:
     for status in (200, 302, 400, 429, 500):
-        outcome = outcome_of(Received(status, body), str, now=0.0)
+        outcome = outcome_of(HTTPResult(status, body), str, now=0.0)
         assert outcome.completion is not None or outcome.error
 
 
@@ -71,27 +70,27 @@ def test_the_text_is_what_the_model_said_or_nothing(document: Any, text: str | N
 @pytest.mark.parametrize(
     ("result", "again", "doubtful"),
     [
-        (Received(429, b""), "after refusal", False),
-        (Received(503, b"", retry_after="3"), "after refusal", False),
-        (Received(529, b"", retry_after="3"), "after refusal", False),
-        (Received(503, b""), "after failure", False),
-        (Received(500, b""), "after failure", False),
-        (Received(502, b""), "after failure", True),
-        (Received(504, b""), "after failure", True),
-        (Received(524, b""), "after failure", True),
-        (Received(408, b""), "after failure", True),
-        (Received(409, b""), "after failure", False),
-        (Received(400, b""), "never", False),
-        (Received(301, b"", location="https://example.com"), "never", False),
-        (Received(200, b"{"), "after failure", True),
-        (Received(200, b"{}"), "never", True),
-        (Received(200, b"{}", cut=True), "never", True),
-        (Lost("no connection", sent=False), "after failure", False),
-        (Lost("timeout", sent=True), "after failure", True),
-        (Lost("closed", sent=True, final=True), "never", True),
+        (HTTPResult(429, b""), "after refusal", False),
+        (HTTPResult(503, b"", retry_after="3"), "after refusal", False),
+        (HTTPResult(529, b"", retry_after="3"), "after refusal", False),
+        (HTTPResult(503, b""), "after failure", False),
+        (HTTPResult(500, b""), "after failure", False),
+        (HTTPResult(502, b""), "after failure", True),
+        (HTTPResult(504, b""), "after failure", True),
+        (HTTPResult(524, b""), "after failure", True),
+        (HTTPResult(408, b""), "after failure", True),
+        (HTTPResult(409, b""), "after failure", False),
+        (HTTPResult(400, b""), "never", False),
+        (HTTPResult(301, b"", location="https://example.com"), "never", False),
+        (HTTPResult(200, b"{"), "after failure", True),
+        (HTTPResult(200, b"{}"), "never", True),
+        (HTTPResult(200, b"{}", cut=True), "never", True),
+        (TransportFailure("no connection", sent=False), "after failure", False),
+        (TransportFailure("timeout", sent=True), "after failure", True),
+        (TransportFailure("closed", sent=True, final=True), "never", True),
     ],
 )
-def test_what_is_tried_again_and_what_may_have_been_charged(result: Received | Lost, again: str, doubtful: bool) -> None:
+def test_what_is_tried_again_and_what_may_have_been_charged(result: HTTPResult | TransportFailure, again: str, doubtful: bool) -> None:
     outcome = outcome_of(result, str, now=0.0)
     assert (outcome.again, outcome.doubtful) == (again, doubtful)
 
@@ -110,9 +109,9 @@ def test_what_is_tried_again_and_what_may_have_been_charged(result: Received | L
     ],
 )
 def test_the_servers_own_words_are_shown_on_one_short_line(body: str, said: str) -> None:
-    assert outcome_of(Received(400, body.encode()), str, now=0.0).error == f"HTTP 400: {said}"
+    assert outcome_of(HTTPResult(400, body.encode()), str, now=0.0).error == f"HTTP 400: {said}"
 
 
 def test_numbers_that_python_refuses_to_parse_are_a_broken_body() -> None:
     body = json.dumps({"usage": 1}).replace("1", "1" * 10_000).encode()
-    assert outcome_of(Received(200, body), str, now=0.0).again == "after failure"
+    assert outcome_of(HTTPResult(200, body), str, now=0.0).again == "after failure"

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from mildroute.errors import ArgumentError
-from mildroute.experts.endpoint import Endpoint
-from mildroute.experts.secret import Secret, checked_variable
+from mildroute.exceptions import ArgumentError
+from mildroute.experts.openai import OpenAIExpert
+from mildroute.experts.secrets import Secret, checked_variable
 from tests.experts.asking import QUERY, ask, endpoint
 from tests.experts.hostile_server import Behaviour, HostileServer, echoes, hangs, says, sends, status
 
@@ -121,7 +121,7 @@ def frames_of(error: BaseException) -> str:
 
 @pytest.mark.parametrize("script", [[hangs()], [echoes()]])
 def test_the_traceback_of_a_cancelled_call_shows_it_in_no_local_variable(script: list[Behaviour], secret: Secret) -> None:
-    async def run(expert: Endpoint, steps: int) -> BaseException | None:
+    async def run(expert: OpenAIExpert, steps: int) -> BaseException | None:
         asking = asyncio.create_task(expert.answer([QUERY]))
         for _ in range(steps):
             await asyncio.sleep(0)
@@ -141,7 +141,7 @@ def test_the_traceback_of_a_cancelled_call_shows_it_in_no_local_variable(script:
 
 
 def test_a_timeout_of_the_caller_shows_it_in_no_local_variable(secret: Secret) -> None:
-    async def run(expert: Endpoint) -> None:
+    async def run(expert: OpenAIExpert) -> None:
         try:
             await asyncio.wait_for(expert.answer([QUERY]), 0.05)
         finally:

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import pytest
 
-from mildroute.experts.spellings import marks_of, pattern_of
+from mildroute.experts.secrets import literal_hints, redaction_pattern
 
 KEYS = ("plain-key_0123456789.abc", 'a\\\\b"c/0123456789abcd', '"/' * 10 + "abc0123456789", "a/+b==" * 5, "'&<>%" * 4 + "z9")
 WAYS: tuple[Callable[[str], str], ...] = (
@@ -27,11 +27,11 @@ WAYS: tuple[Callable[[str], str], ...] = (
 @pytest.mark.parametrize("way", WAYS)
 def test_every_way_to_write_a_key_is_matched_whole(key: str, way: Callable[[str], str]) -> None:
     text = f"before {way(key)} behind"
-    found = pattern_of(key).sub("*", text)
+    found = redaction_pattern(key).sub("*", text)
     assert found.replace('"', "").replace("'", "").replace("\\", "").replace("%22", "") in {
         "before * behind", "before bytearray(b*) behind", "before [b*] behind",
     }  # fmt: skip
-    assert any(mark in text.lower() for mark in marks_of(key))
+    assert any(mark in text.lower() for mark in literal_hints(key))
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -40,13 +40,13 @@ def test_every_way_to_write_a_key_is_matched_whole(key: str, way: Callable[[str]
 def test_base64_is_matched_whatever_stands_around_the_key(key: str, before: str, behind: str) -> None:
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
         text = encode(f"{before}{key}{behind}".encode()).decode()
-        left = pattern_of(key).sub("", text)
+        left = redaction_pattern(key).sub("", text)
         assert len(left) <= len(before) * 4 / 3 + len(behind) * 4 / 3 + 6
-        assert any(mark in text.lower() for mark in marks_of(key))
+        assert any(mark in text.lower() for mark in literal_hints(key))
 
 
 def test_a_short_key_is_not_looked_for_in_codes() -> None:
-    assert pattern_of("none").sub("*", "bm9uZQ== 6e6f6e65 none") == "bm9uZQ== 6e6f6e65 *"
+    assert redaction_pattern("none").sub("*", "bm9uZQ== 6e6f6e65 none") == "bm9uZQ== 6e6f6e65 *"
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -54,5 +54,5 @@ def test_no_text_takes_long(key: str) -> None:
     texts = ["\\" * 65_536, "%25" * 20_000, ("\\" * 8 + '"') * 7000, "&amp;" * 13_000, key[:-1] * 2000, (key[:-1] + "\\" * 8) * 900]
     start = time.process_time()
     for text in texts:
-        pattern_of(key).sub("*", text)
+        redaction_pattern(key).sub("*", text)
     assert time.process_time() - start < 10

@@ -7,21 +7,21 @@ import random
 
 import pytest
 
-from mildroute.experts.throttle import Throttle
+from mildroute.experts.retry import AdaptiveRateLimiter
 from tests.experts.times import VirtualTime
 
 
-def starts_of(throttle: Throttle, callers: int) -> list[float]:
+def starts_of(throttle: AdaptiveRateLimiter, callers: int) -> list[float]:
     async def run() -> list[float]:
         return sorted(await asyncio.gather(*(throttle.turn() for _ in range(callers))))
 
     return asyncio.run(run())
 
 
-def answering(per_second: int, seconds: int) -> tuple[VirtualTime, Throttle]:
+def answering(per_second: int, seconds: int) -> tuple[VirtualTime, AdaptiveRateLimiter]:
     """An endpoint that has answered so many calls a second."""
     time = VirtualTime()
-    throttle = Throttle(time.timing)
+    throttle = AdaptiveRateLimiter(time.timing)
     for moment in range(per_second * seconds + 1):
         time.time = moment / per_second
         throttle.answered()
@@ -29,12 +29,12 @@ def answering(per_second: int, seconds: int) -> tuple[VirtualTime, Throttle]:
 
 
 def test_without_a_refusal_nobody_waits() -> None:
-    assert starts_of(Throttle(VirtualTime().timing), 5) == [0.0] * 5
+    assert starts_of(AdaptiveRateLimiter(VirtualTime().timing), 5) == [0.0] * 5
 
 
 def test_a_first_refusal_among_few_calls_tells_of_a_limit() -> None:
     time = VirtualTime()
-    throttle = Throttle(time.timing)
+    throttle = AdaptiveRateLimiter(time.timing)
     throttle.refused(started=0.0)
     assert throttle.rate() == pytest.approx(0.7 * 4)  # it is taken to stand four calls a second before it has answered any
 
@@ -80,7 +80,7 @@ def test_only_answers_of_the_last_ten_seconds_count() -> None:
 
 def test_the_limit_is_forgotten_after_a_minute() -> None:
     time = VirtualTime()
-    throttle = Throttle(time.timing)
+    throttle = AdaptiveRateLimiter(time.timing)
     throttle.refused(started=0.0)
     time.time = 61.0
     starts_of(throttle, 1)
@@ -89,7 +89,7 @@ def test_the_limit_is_forgotten_after_a_minute() -> None:
 
 def test_callers_are_spread_evenly() -> None:
     time = VirtualTime()
-    throttle = Throttle(time.timing)
+    throttle = AdaptiveRateLimiter(time.timing)
     throttle.refused(started=0.0)
     starts = starts_of(throttle, 4)
     gaps = [later - earlier for earlier, later in itertools.pairwise(starts)]
@@ -99,7 +99,7 @@ def test_callers_are_spread_evenly() -> None:
 
 def test_everybody_waits_as_long_as_the_server_asks_and_the_longest_wait_counts() -> None:
     time = VirtualTime()
-    throttle = Throttle(time.timing)
+    throttle = AdaptiveRateLimiter(time.timing)
     throttle.refused(started=0.0, wait=5.0)
     throttle.refused(started=0.0, wait=20.0)
     throttle.refused(started=0.0, wait=1.0)
@@ -122,7 +122,7 @@ def test_sleepers_take_on_the_new_pace_when_another_refusal_comes() -> None:
         return sorted(await asyncio.gather(*waiting))
 
     time = VirtualTime()
-    throttle = Throttle(time.timing)
+    throttle = AdaptiveRateLimiter(time.timing)
     pace = 0.7 * 0.7 * 4  # cut twice
     assert asyncio.run(run()) == pytest.approx([60.0 + place / pace for place in range(4)], rel=1e-3)
 
@@ -144,7 +144,7 @@ class Bucket:
 def answers_a_second(workers: int, takes: object, seconds: float = 120.0) -> float:
     """Workers that call for some minutes, each call half a second long; refused ones come back after a moment."""
     time, chance, done = VirtualTime(), random.Random(0), 0  # noqa: S311
-    throttle = Throttle(time.timing)
+    throttle = AdaptiveRateLimiter(time.timing)
 
     async def work() -> None:
         nonlocal done

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from mildroute.experts.timing import Timing
+from mildroute.experts.base import Clock
 
 
 class InstantTime:
@@ -13,7 +13,7 @@ class InstantTime:
     def __init__(self, chance: float = 1.0, now: float = 0.0) -> None:
         self.time = 100.0
         self.slept: list[float] = []
-        self.timing = Timing(clock=lambda: self.time, sleep=self._sleep, chance=lambda: chance, now=lambda: now)
+        self.timing = Clock(clock=lambda: self.time, sleep=self._sleep, chance=lambda: chance, now=lambda: now)
 
     async def _sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
@@ -27,7 +27,7 @@ class VirtualTime:
     def __init__(self) -> None:
         self.time = 0.0
         self._waking: list[float] = []
-        self.timing = Timing(clock=lambda: self.time, sleep=self._sleep, chance=lambda: 1.0, now=lambda: 0.0)
+        self.timing = Clock(clock=lambda: self.time, sleep=self._sleep, chance=lambda: 1.0, now=lambda: 0.0)
 
     async def _sleep(self, seconds: float) -> None:
         wake = self.time + seconds

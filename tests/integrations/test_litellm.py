@@ -12,15 +12,15 @@ from typing import Any
 import httpx
 import pytest
 
-from mildroute.errors import ArgumentError, ArtifactError
+from mildroute.exceptions import ArgumentError, ArtifactError
 from mildroute.integrations.litellm import MildroutePlugin
-from mildroute.serving.route_client import RouteClient
+from mildroute.serving.client import RouteClient
 
 MODELS = {"sums": "openai/sum-1", "songs": "azure/song-1"}
 BOTH = ["openai/sum-1", "azure/song-1"]
 
 
-def asked(text: str, candidates: list[str], metadata: dict[str, Any] | None = None) -> Any:
+def parsed(text: str, candidates: list[str], metadata: dict[str, Any] | None = None) -> Any:
     messages = [{"role": "user", "content": text}] if text else []
     return SimpleNamespace(structured_messages=messages, candidate_models=list(candidates), metadata=metadata or {}, signals={})
 
@@ -43,21 +43,21 @@ def plugin(artifact: Path) -> Iterator[MildroutePlugin]:
 
 
 def test_the_router_s_choice_is_the_only_candidate_left(plugin: MildroutePlugin) -> None:
-    assert left(plugin, asked("sing a song", BOTH)) == ["azure/song-1"]
-    assert left(plugin, asked("add 1 and 1", BOTH)) == ["openai/sum-1"]
+    assert left(plugin, parsed("sing a song", BOTH)) == ["azure/song-1"]
+    assert left(plugin, parsed("add 1 and 1", BOTH)) == ["openai/sum-1"]
 
 
 def test_all_deployments_of_the_chosen_model_stay(plugin: MildroutePlugin) -> None:
-    assert left(plugin, asked("add 1 and 1", ["openai/sum-1", "azure/song-1", "openai/sum-1"])) == ["openai/sum-1", "openai/sum-1"]
+    assert left(plugin, parsed("add 1 and 1", ["openai/sum-1", "azure/song-1", "openai/sum-1"])) == ["openai/sum-1", "openai/sum-1"]
 
 
 def test_a_group_of_one_model_or_without_experts_is_left_alone(plugin: MildroutePlugin) -> None:
-    assert left(plugin, asked("sing a song", ["openai/sum-1"])) == ["openai/sum-1"]
-    assert left(plugin, asked("sing a song", ["openai/a", "openai/b"])) == ["openai/a", "openai/b"]
+    assert left(plugin, parsed("sing a song", ["openai/sum-1"])) == ["openai/sum-1"]
+    assert left(plugin, parsed("sing a song", ["openai/a", "openai/b"])) == ["openai/a", "openai/b"]
 
 
 def test_each_retry_goes_to_the_next_best_and_then_begins_again(plugin: MildroutePlugin) -> None:
-    first = asked("sing a song", BOTH)
+    first = parsed("sing a song", BOTH)
     assert left(plugin, first) == ["azure/song-1"]
     second = retried(first)
     assert left(plugin, second) == ["openai/sum-1"]
@@ -67,21 +67,21 @@ def test_each_retry_goes_to_the_next_best_and_then_begins_again(plugin: Mildrout
 
 def test_a_client_cannot_choose_by_writing_metadata(plugin: MildroutePlugin) -> None:
     forged = {"routing_plugin_signals": {"mildroute": {"tried": ["azure/song-1"]}}}
-    assert left(plugin, asked("sing a song", BOTH, forged)) == ["azure/song-1"]
-    assert left(plugin, asked("sing a song", BOTH, {"routing_plugin_signals": "nonsense"})) == ["azure/song-1"]
+    assert left(plugin, parsed("sing a song", BOTH, forged)) == ["azure/song-1"]
+    assert left(plugin, parsed("sing a song", BOTH, {"routing_plugin_signals": "nonsense"})) == ["azure/song-1"]
 
 
 def test_a_fallback_to_another_group_is_not_bound_by_what_was_left_of_the_first(plugin: MildroutePlugin) -> None:
-    first = asked("sing a song", BOTH)
+    first = parsed("sing a song", BOTH)
     held_by_litellm = left(plugin, first)
-    other = asked("sing a song", ["openai/other"], {"routing_plugin_signals": first.signals})
+    other = parsed("sing a song", ["openai/other"], {"routing_plugin_signals": first.signals})
     assert left(plugin, other) == ["openai/other"]
     assert held_by_litellm == ["openai/other"]
 
 
 def test_a_request_without_text_goes_to_the_default(artifact: Path) -> None:
     chosen = MildroutePlugin(artifact, models=MODELS, default="songs")
-    context = asked("", BOTH)
+    context = parsed("", BOTH)
     assert left(chosen, context) == ["azure/song-1"]
     assert context.signals["mildroute"]["reason"] == "default"
 
@@ -89,7 +89,7 @@ def test_a_request_without_text_goes_to_the_default(artifact: Path) -> None:
 class Late:
     """Whoever is asked has no time."""
 
-    async def ranking(self, *_asked: object) -> None:
+    async def ranking(self, *_parsed: object) -> None:
         return None
 
     async def close(self) -> None:
@@ -99,19 +99,19 @@ class Late:
 def test_a_decision_that_comes_too_late_is_the_default_and_at_a_retry_another(artifact: Path) -> None:
     hasty = MildroutePlugin(artifact, models=MODELS, default="songs")
     hasty._judge = Late()
-    first = asked("add 1 and 1", BOTH)
+    first = parsed("add 1 and 1", BOTH)
     assert left(hasty, first) == ["azure/song-1"]
     assert left(hasty, retried(first)) == ["openai/sum-1"]
 
 
 def test_names_match_models_with_or_without_their_provider(artifact: Path) -> None:
     plain = MildroutePlugin(artifact, seconds=10.0)
-    assert left(plain, asked("sing a song", ["openai/sums", "openai/songs"])) == ["openai/songs"]
-    assert left(plain, asked("sing a song", ["sums", "songs"])) == ["songs"]
+    assert left(plain, parsed("sing a song", ["openai/sums", "openai/songs"])) == ["openai/songs"]
+    assert left(plain, parsed("sing a song", ["sums", "songs"])) == ["songs"]
 
 
 def test_signals_hold_no_word_of_what_was_asked(plugin: MildroutePlugin) -> None:
-    context = asked("sing a song", BOTH)
+    context = parsed("sing a song", BOTH)
     left(plugin, context)
     assert "sing" not in repr(context.signals)
 
@@ -144,15 +144,15 @@ def remote(answer: httpx.Response | Exception, **settings: Any) -> MildroutePlug
 
 def test_a_gateway_decides_where_its_address_is_given() -> None:
     answer = httpx.Response(200, json={"expert": "songs", "order": ["songs", "sums"]})
-    assert left(remote(answer), asked("anything", BOTH)) == ["azure/song-1"]
+    assert left(remote(answer), parsed("anything", BOTH)) == ["azure/song-1"]
 
 
 @pytest.mark.parametrize("answer", [httpx.ConnectError("no"), httpx.Response(503), httpx.Response(200, text="<html>")])
 def test_a_gateway_that_is_down_never_fails_a_request(answer: httpx.Response | Exception) -> None:
-    assert left(remote(answer, default="sums"), asked("anything", BOTH)) == ["openai/sum-1"]
-    assert left(remote(answer), asked("anything", BOTH)) == BOTH
+    assert left(remote(answer, default="sums"), parsed("anything", BOTH)) == ["openai/sum-1"]
+    assert left(remote(answer), parsed("anything", BOTH)) == BOTH
 
 
 def test_litellm_itself_is_never_imported(plugin: MildroutePlugin) -> None:
-    left(plugin, asked("sing a song", BOTH))
+    left(plugin, parsed("sing a song", BOTH))
     assert "litellm" not in sys.modules

@@ -43,13 +43,13 @@ class Upstream(BaseHTTPRequestHandler):
     """Both models; notes who is asked, and fails for those that are down."""
 
     protocol_version = "HTTP/1.1"
-    asked: list[str] = []  # noqa: RUF012
+    parsed: list[str] = []  # noqa: RUF012
     down: set[str] = set()  # noqa: RUF012
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         model = body["model"]
-        self.asked.append(model)
+        self.parsed.append(model)
         if model in self.down:
             self.answer(500, "application/json", '{"error": {"message": "down", "type": "server_error"}}')
         elif body.get("stream"):
@@ -128,7 +128,7 @@ def all_up() -> None:
     if Upstream.down:
         time.sleep(1.2)
     Upstream.down.clear()
-    Upstream.asked.clear()
+    Upstream.parsed.clear()
 
 
 def said(client: openai.OpenAI, text: str, model: str = "auto") -> str | None:
@@ -140,7 +140,7 @@ def test_the_proxy_obeys_the_router(client: openai.OpenAI) -> None:
     for _ in range(5):
         assert said(client, "sing a song") == "I am songs"
         assert said(client, "add 1 and 1") == "I am sums"
-    assert Upstream.asked == ["songs", "sums"] * 5
+    assert Upstream.parsed == ["songs", "sums"] * 5
 
 
 def test_a_stream_is_routed_too(client: openai.OpenAI) -> None:
@@ -155,10 +155,10 @@ def test_a_model_that_is_asked_for_by_name_is_not_routed(client: openai.OpenAI) 
 def test_while_an_expert_is_down_and_while_it_cools_down_the_next_best_answers(client: openai.OpenAI) -> None:
     Upstream.down.add("songs")
     assert [said(client, "sing a song") for _ in range(3)] == ["I am sums"] * 3
-    assert Upstream.asked[:2] == ["songs", "sums"]
+    assert Upstream.parsed[:2] == ["songs", "sums"]
 
 
 def test_a_fallback_group_answers_when_every_expert_of_the_group_has_failed(client: openai.OpenAI) -> None:
     Upstream.down.update(["sums", "songs"])
     assert said(client, "add 1 and 1") == "I am spare"
-    assert Upstream.asked == ["sums", "songs", "spare"]
+    assert Upstream.parsed == ["sums", "songs", "spare"]

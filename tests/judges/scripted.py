@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from mildroute.costs.prices import Price
-from mildroute.experts.protocol import Answer, Query
+from mildroute.experts.base import Answer, Query
 
 
 class Scripted:

@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from mildroute.experts.protocol import Query
-from mildroute.judges.find import judge_by_name
-from mildroute.judges.protocol import Judge, Verdict
+from mildroute.experts.base import Query
+from mildroute.judges.base import Judge, Verdict
+from mildroute.judges.registry import get_judge
 
 FOLDER = Path(__file__).parent / "cases"
 
@@ -30,7 +30,7 @@ def query_of(case: dict[str, Any]) -> Query:
 
 
 def judge_of(name: str, case: dict[str, Any]) -> Judge:
-    return judge_by_name(name, **case.get("settings", {}))
+    return get_judge(name, **case.get("settings", {}))
 
 
 def verdict(judge: Judge, query: Query, text: str) -> Verdict:

@@ -4,15 +4,15 @@ import asyncio
 
 import pytest
 
-from mildroute.experts.protocol import Answer, Query
-from mildroute.judges.graded import GradedJudge
+from mildroute.experts.base import Answer, Query
+from mildroute.judges.llm import RubricJudge
 from tests.judges.scripted import Scripted
 
 
 @pytest.mark.parametrize("concurrency", [1, 3])
 def test_no_more_is_asked_at_a_time_than_the_expert_likes(concurrency: int) -> None:
     expert = Scripted([Answer("Grade: 10")] * 20, concurrency)
-    judge = GradedJudge(expert)
+    judge = RubricJudge(expert)
 
     async def all_at_once() -> None:
         await asyncio.gather(*(judge.judge(Query("q", "?"), f"answer {number}") for number in range(20)))
@@ -23,7 +23,7 @@ def test_no_more_is_asked_at_a_time_than_the_expert_likes(concurrency: int) -> N
 
 
 def test_a_judge_lives_through_several_event_loops() -> None:
-    judge = GradedJudge(Scripted([Answer("Grade: 10")] * 40))
+    judge = RubricJudge(Scripted([Answer("Grade: 10")] * 40))
 
     async def some() -> list[float | None]:
         verdicts = await asyncio.gather(*(judge.judge(Query("q", "?"), f"answer {number}") for number in range(20)))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mildroute.judges.bounded import run_script
+from mildroute.judges._sandbox import run_script
 
 
 def script(folder: Path, code: str) -> Path:

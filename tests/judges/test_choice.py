@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from mildroute.errors import ArgumentError
-from mildroute.experts.protocol import Query
-from mildroute.judges.choice import ChoiceJudge, read_choice
-from mildroute.judges.options import options_of
+from mildroute.exceptions import ArgumentError
+from mildroute.experts.base import Query
+from mildroute.judges.multiple_choice import MultipleChoiceJudge, options_of, read_choice
 from tests.judges.tables import judge_of, label_of, pure_verdict, query_of, table, verdict
 
 CASES = table("choice")
@@ -40,7 +39,7 @@ def test_a_long_calculation_that_is_cut_off_gives_no_choice() -> None:
 
 
 def test_a_reference_that_could_mean_two_choices_is_no_verdict_and_says_what_to_set() -> None:
-    found = verdict(ChoiceJudge(), Query("q", "?", reference="2", fields={"choices": ["2", "4", "6"]}), "A")
+    found = verdict(MultipleChoiceJudge(), Query("q", "?", reference="2", fields={"choices": ["2", "4", "6"]}), "A")
     assert found.score is None
     assert "set reference" in found.reason
 
@@ -60,4 +59,4 @@ def test_choices_that_nobody_can_choose_from_are_refused(choices: Any) -> None:
 @pytest.mark.parametrize("settings", [{"letters": ""}, {"letters": "AA"}, {"letters": "A1"}, {"reference": "number"}])
 def test_wrong_settings_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError, match="must be"):
-        ChoiceJudge(**settings)
+        MultipleChoiceJudge(**settings)

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from mildroute.errors import ArgumentError
-from mildroute.judges.exact import ExactJudge
+from mildroute.exceptions import ArgumentError
+from mildroute.judges.exact_match import ExactMatchJudge
 from tests.judges.tables import judge_of, label_of, pure_verdict, query_of, table
 
 CASES = table("exact")
@@ -26,4 +26,4 @@ def test_answers_are_read_as_a_careful_reader_would(case: dict[str, Any]) -> Non
 
 def test_a_part_that_does_not_exist_is_refused() -> None:
     with pytest.raises(ArgumentError, match="part must be"):
-        ExactJudge(part="first")  # type: ignore[arg-type]
+        ExactMatchJudge(part="first")  # type: ignore[arg-type]

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from mildroute.errors import ArgumentError
-from mildroute.experts.protocol import Query
-from mildroute.judges.find import GROUP, judge_by_name, judge_names
-from mildroute.judges.protocol import Judge, Verdict
+from mildroute.exceptions import ArgumentError
+from mildroute.experts.base import Query
+from mildroute.judges.base import Judge, Verdict
+from mildroute.judges.registry import GROUP, get_judge, judge_names
 from tests.judges.scripted import Scripted
 
 OURS = ["choice", "exact", "graded", "json", "label", "numeric", "pairwise", "regex", "tests"]
@@ -44,28 +44,28 @@ def test_all_of_ours_are_found_and_are_judges() -> None:
     assert set(OURS) <= set(judge_names())
     for name in OURS:
         settings = {"expert": Scripted([])} if name in ("graded", "pairwise") else {}
-        judge = judge_by_name(name, **settings)
+        judge = get_judge(name, **settings)
         assert isinstance(judge, Judge)
         assert judge.name == name
         assert judge.version
 
 
 def test_versions_change_with_settings_and_not_with_names() -> None:
-    assert judge_by_name("exact").version == judge_by_name("exact", name="other").version
-    assert judge_by_name("exact").version != judge_by_name("exact", keep_case=True).version
-    assert judge_by_name("label", labels=["a", "b"]).version != judge_by_name("label", labels=["b", "a"]).version
+    assert get_judge("exact").version == get_judge("exact", name="other").version
+    assert get_judge("exact").version != get_judge("exact", keep_case=True).version
+    assert get_judge("label", labels=["a", "b"]).version != get_judge("label", labels=["b", "a"]).version
 
 
 def test_other_distributions_can_add_a_judge(monkeypatch: pytest.MonkeyPatch) -> None:
     registered(monkeypatch, ("coin", "tests.judges.test_find:Coin"), ("made", "tests.judges.test_find:coin_maker"))
-    assert judge_by_name("coin", side=1.0).side == judge_by_name("made", side=1.0).side == 1.0  # type: ignore[attr-defined]
-    assert judge_by_name("json", path="a", compare="coin", side=0.25).compare.side == 0.25  # type: ignore[attr-defined]
+    assert get_judge("coin", side=1.0).side == get_judge("made", side=1.0).side == 1.0  # type: ignore[attr-defined]
+    assert get_judge("json", path="a", compare="coin", side=0.25).compare.side == 0.25  # type: ignore[attr-defined]
     assert judge_names() == sorted([*OURS, "coin", "made"])
 
 
 def test_nobody_can_replace_one_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     registered(monkeypatch, ("exact", "tests.judges.test_find:Coin"))
-    assert type(judge_by_name("exact")).__name__ == "ExactJudge"
+    assert type(get_judge("exact")).__name__ == "ExactMatchJudge"
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_what_cannot_be_found_is_refused_with_a_way_out(
 ) -> None:
     registered(monkeypatch, *points)
     with pytest.raises(ArgumentError, match=message):
-        judge_by_name("coin")
+        get_judge("coin")
 
 
 @pytest.mark.parametrize(
@@ -98,12 +98,12 @@ def test_what_cannot_be_found_is_refused_with_a_way_out(
 )
 def test_unknown_or_missing_settings_are_refused(name: str, settings: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError, match=r"takes the settings|one of"):
-        judge_by_name(name, **settings)
+        get_judge(name, **settings)
 
 
 def test_the_package_names_all_judges() -> None:
     from mildroute import judges
 
-    assert judges.ChoiceJudge.__name__ == "ChoiceJudge"
+    assert judges.MultipleChoiceJudge.__name__ == "MultipleChoiceJudge"
     assert set(judges.__all__) == set(dir(judges))
     assert all(hasattr(judges, name) for name in judges.__all__)

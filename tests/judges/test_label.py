@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mildroute.errors import ArgumentError
+from mildroute.exceptions import ArgumentError
 from mildroute.judges.label import LabelJudge, read_label
 from tests.judges.tables import judge_of, label_of, pure_verdict, query_of, table
 

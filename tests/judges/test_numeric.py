@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from mildroute.errors import ArgumentError
-from mildroute.judges.number_reading import read_number
+from mildroute.exceptions import ArgumentError
+from mildroute.judges._numbers import read_number
 from mildroute.judges.numeric import NumericJudge
 from tests.judges.tables import judge_of, label_of, pure_verdict, query_of, table
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from mildroute.errors import ArgumentError
-from mildroute.experts.protocol import Answer, Query
-from mildroute.judges.pairwise import PairwiseJudge
+from mildroute.exceptions import ArgumentError
+from mildroute.experts.base import Answer, Query
+from mildroute.judges.llm import PairwiseJudge
 from tests.judges.scripted import Scripted
 from tests.judges.tables import FOLDER, label_of, verdict
 

@@ -10,15 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mildroute.experts.protocol import Answer, Query
-from mildroute.judges.choice import read_choice
-from mildroute.judges.code_blocks import python_in
-from mildroute.judges.find import judge_by_name
-from mildroute.judges.graded import GradedJudge, read_grade
-from mildroute.judges.json_text import json_values
+from mildroute.experts.base import Answer, Query
+from mildroute.judges._numbers import read_number
+from mildroute.judges.json_field import json_values
 from mildroute.judges.label import read_label
-from mildroute.judges.number_reading import read_number
-from mildroute.judges.pairwise import read_preference
+from mildroute.judges.llm import RubricJudge, read_grade, read_preference
+from mildroute.judges.multiple_choice import read_choice
+from mildroute.judges.registry import get_judge
+from mildroute.judges.unit_tests import python_in
 from tests.judges.scripted import Scripted
 from tests.judges.tables import judge_of, pure_verdict, query_of, table, verdict
 
@@ -62,7 +61,7 @@ READERS: list[Callable[[str], object]] = [
 @settings(max_examples=200)
 def test_no_text_and_no_reference_breaks_a_judge(text: str, reference: str) -> None:
     for name, given_settings, fields in PURE:
-        found = pure_verdict(judge_by_name(name, **given_settings), Query("q", "?", reference=reference, fields=fields), text)
+        found = pure_verdict(get_judge(name, **given_settings), Query("q", "?", reference=reference, fields=fields), text)
         assert found.score in (None, 0.0, 1.0)
         assert isinstance(found.reason, str)
 
@@ -77,7 +76,7 @@ def test_no_text_breaks_a_reader(text: str) -> None:
 @given(text=ANY_TEXT, reply=ANY_TEXT)
 @settings(max_examples=100)
 def test_no_text_and_no_reply_breaks_a_model_as_judge(text: str, reply: str) -> None:
-    found = verdict(GradedJudge(Scripted([Answer(reply, dollars=1.0)])), Query("q", "?"), text)
+    found = verdict(RubricJudge(Scripted([Answer(reply, dollars=1.0)])), Query("q", "?"), text)
     assert found.score is None or 0 <= found.score <= 1
 
 
@@ -85,8 +84,8 @@ def test_no_text_and_no_reply_breaks_a_model_as_judge(text: str, reply: str) -> 
 @settings(max_examples=8)
 def test_no_text_breaks_a_judge_that_starts_a_process(text: str) -> None:
     query = Query("q", "?", reference="x", fields={"pattern": "x", "tests": "assert f() == 1"})
-    assert verdict(judge_by_name("regex"), query, text).score in (0.0, 1.0)
-    assert verdict(judge_by_name("tests"), query, "def f():\n    return 2\n" + text).score == 0.0
+    assert verdict(get_judge("regex"), query, text).score in (0.0, 1.0)
+    assert verdict(get_judge("tests"), query, "def f():\n    return 2\n" + text).score == 0.0
 
 
 @given(choices=st.one_of(st.none(), ANY_TEXT, st.lists(ANY_TEXT), st.dictionaries(ANY_TEXT, ANY_TEXT), st.integers()), text=ANY_TEXT)
@@ -94,7 +93,7 @@ def test_no_text_breaks_a_judge_that_starts_a_process(text: str) -> None:
 def test_no_choices_and_no_labels_break_a_judge(choices: Any, text: str) -> None:
     query = Query("q", "?", reference="A", fields={"choices": choices, "labels": choices, "path": choices, "tests": choices})
     for name in ("choice", "label", "json"):
-        assert pure_verdict(judge_by_name(name), query, text).score in (None, 0.0, 1.0)
+        assert pure_verdict(get_judge(name), query, text).score in (None, 0.0, 1.0)
 
 
 @pytest.mark.parametrize("name", ["choice", "numeric", "exact", "label", "json_field"])

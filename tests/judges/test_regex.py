@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from mildroute.errors import ArgumentError
-from mildroute.experts.protocol import Query
-from mildroute.judges.protocol import Verdict
+from mildroute.exceptions import ArgumentError
+from mildroute.experts.base import Query
+from mildroute.judges.base import Verdict
 from mildroute.judges.regex import RegexJudge
 from tests.judges.tables import judge_of, label_of, query_of, table, verdict
 

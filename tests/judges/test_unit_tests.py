@@ -9,13 +9,11 @@ from typing import Any
 
 import pytest
 
-from mildroute.errors import ArgumentError
-from mildroute.experts.protocol import Query
+from mildroute.exceptions import ArgumentError
+from mildroute.experts.base import Query
 from mildroute.judges import unit_tests
-from mildroute.judges.code_blocks import python_in
-from mildroute.judges.protocol import Verdict
-from mildroute.judges.tests_plan import plan_of
-from mildroute.judges.unit_tests import UnitTestJudge
+from mildroute.judges.base import Verdict
+from mildroute.judges.unit_tests import UnitTestJudge, plan_of, python_in
 from tests.judges.tables import judge_of, label_of, query_of, table, verdict
 
 CASES = table("unit_tests")
@@ -132,7 +130,7 @@ if libc.fork() == 0:
     found = verdict(UnitTestJudge(), QUERY, daemon + RIGHT)
     assert found.score == 1.0
     time.sleep(0.05)
-    assert not any("unit_tests_script" in command for command in _commands())
+    assert not any("_sandbox_child" in command for command in _commands())
     assert not mark.exists()
 
 

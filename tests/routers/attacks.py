@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from mildroute.routers.storage.tensors import tensors_to_bytes
+from mildroute.persistence.arrays import tensors_to_bytes
 from routers.stored import document_of, forged_document, forged_tensors, write_document, write_weights
 
 Attack = Callable[[Path], object]

@@ -8,30 +8,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mildroute.routers.factorisation import FactorisationRouter
-from mildroute.routers.knn import KnnRouter
-from mildroute.routers.mlp_regression import MlpRegressionRouter
-from mildroute.routers.oracle import OracleRouter
-from mildroute.routers.regression import RegressionRouter
-from mildroute.routers.single import BestSingleRouter, CheapestRouter, DearestRouter, RandomRouter
-from mildroute.routers.surrogates import (
-    CrossEntropyRouter,
-    LdamRouter,
-    PaperMildRouter,
-    TdefRouter,
-    WeightedCrossEntropyRouter,
-)
+from mildroute.routers.baselines import BestSingleRouter, CheapestRouter, MostExpensiveRouter, OracleRouter, RandomRouter
+from mildroute.routers.knn import KNNRouter
+from mildroute.routers.matrix_factorization import MatrixFactorizationRouter
+from mildroute.routers.regression import MLPRegressionRouter, RegressionRouter
+from mildroute.routers.surrogate import CrossEntropyRouter, LDAMRouter, PaperMILDRouter, TDEFRouter, WeightedCrossEntropyRouter
 
 Array = NDArray[np.float64]
 
-CONSTANT = [BestSingleRouter, CheapestRouter, DearestRouter, RandomRouter]
-SURROGATES = [TdefRouter, CrossEntropyRouter, WeightedCrossEntropyRouter, LdamRouter, PaperMildRouter]
-LEARNERS = [KnnRouter, RegressionRouter, MlpRegressionRouter, FactorisationRouter, *SURROGATES]
+CONSTANT = [BestSingleRouter, CheapestRouter, MostExpensiveRouter, RandomRouter]
+SURROGATES = [TDEFRouter, CrossEntropyRouter, WeightedCrossEntropyRouter, LDAMRouter, PaperMILDRouter]
+LEARNERS = [KNNRouter, RegressionRouter, MLPRegressionRouter, MatrixFactorizationRouter, *SURROGATES]
 BASELINES = [*CONSTANT, OracleRouter, *LEARNERS]
 
 QUICK: dict[Any, dict[str, Any]] = {
-    MlpRegressionRouter: {"hidden_sizes": (8,), "learning_rate": 0.02, "max_epochs": 20},
-    FactorisationRouter: {"dimensions": 4, "learning_rate": 0.02, "max_epochs": 20},
+    MLPRegressionRouter: {"hidden_sizes": (8,), "learning_rate": 0.02, "max_epochs": 20},
+    MatrixFactorizationRouter: {"dimensions": 4, "learning_rate": 0.02, "max_epochs": 20},
 } | {router: {"penalty": 0.001} for router in SURROGATES}
 
 

@@ -21,13 +21,13 @@ Array = NDArray[np.float64]
 SMALL_MILD = MildRouter(penalty=0.01, folds=2, topics=TopicFeatures(clusters=(4,), random_state=0), random_state=0)
 
 SMALL: dict[str, dict[str, Any]] = {
-    "FactorisationRouter": {"dimensions": 4, "learning_rate": 0.02, "max_epochs": 20},
+    "MatrixFactorizationRouter": {"dimensions": 4, "learning_rate": 0.02, "max_epochs": 20},
     "FrontierRouter": {"router": SMALL_MILD},
     "MildRouter": SMALL_MILD.get_params(deep=False),
-    "MlpRegressionRouter": {"hidden_sizes": (8,), "learning_rate": 0.02, "max_epochs": 20},
+    "MLPRegressionRouter": {"hidden_sizes": (8,), "learning_rate": 0.02, "max_epochs": 20},
 } | {
     name: {"penalty": 0.01}
-    for name in ("CrossEntropyRouter", "LdamRouter", "LossRouter", "PaperMildRouter", "TdefRouter", "WeightedCrossEntropyRouter")
+    for name in ("CrossEntropyRouter", "LDAMRouter", "CustomLossRouter", "PaperMILDRouter", "TDEFRouter", "WeightedCrossEntropyRouter")
 }
 """Settings for speed alone; a router that is not here is tested as it comes."""
 
@@ -39,7 +39,7 @@ def module_names() -> list[str]:
 def every_router() -> dict[str, type[Any]]:
     """Concrete public routers by name."""
     modules = [importlib.import_module(name) for name in module_names()]
-    public = {name: getattr(module, name) for module in modules for name in module.__all__}
+    public = {name: getattr(module, name) for module in modules for name in getattr(module, "__all__", ())}
     return {name: value for name, value in sorted(public.items()) if inspect.isclass(value) and is_router(value)}
 
 

@@ -13,11 +13,10 @@ import numpy as np
 from safetensors.numpy import load as parse_weights
 from sklearn.base import BaseEstimator
 
-from mildroute.routers.artifact import Router
+from mildroute.persistence.arrays import describe, tensors_to_bytes
+from mildroute.persistence.artifact import Router, digest_of
+from mildroute.persistence.registry import built_in_classes
 from mildroute.routers.base import RouterMixin
-from mildroute.routers.storage.document import digest_of
-from mildroute.routers.storage.registry import built_in_classes
-from mildroute.routers.storage.tensors import describe, tensors_to_bytes
 from mildroute.routers.topics import TopicFeatures
 
 

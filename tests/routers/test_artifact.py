@@ -14,11 +14,10 @@ from scipy import sparse
 from sklearn.cluster import KMeans
 
 import mildroute
-from mildroute.errors import ArtifactError
-from mildroute.routers.artifact import load_router, save
+from mildroute.exceptions import ArtifactError
+from mildroute.persistence import load_router, registry, save_router
 from mildroute.routers.base import RouterMixin
 from mildroute.routers.mild import MildRouter
-from mildroute.routers.storage import registry
 from mildroute.routers.topics import TopicFeatures
 from routers.stored import CLASSES, ToyRouter, assert_same_router, document_of, fitted_toy, problem
 
@@ -54,7 +53,7 @@ def fitted(cls: type[Any], X: Any, costs: Any) -> Any:
 def test_every_router_comes_back_bit_for_bit(cls: type[Any], tmp_path: Path) -> None:
     X, costs = problem(rows=80)
     router = fitted(cls, X, costs)
-    loaded = load_router(save(router, tmp_path / "router"))
+    loaded = load_router(save_router(router, tmp_path / "router"))
     for queries in (X, np.random.default_rng(1).normal(size=(40, 5)), X[:1], X[:7].astype(np.float32)):
         assert_same_router(loaded, router, queries)
 
@@ -64,12 +63,12 @@ def test_every_router_fitted_on_sparse_rows_comes_back_bit_for_bit(cls: type[Any
     X, costs = problem(rows=80)
     rows = sparse.csr_array(np.where(X > 0, X, 0))
     router = fitted(cls, rows, costs)
-    assert_same_router(load_router(save(router, tmp_path / "router")), router, rows)
+    assert_same_router(load_router(save_router(router, tmp_path / "router")), router, rows)
 
 
 def test_a_router_with_every_kind_of_state_comes_back_bit_for_bit(tmp_path: Path) -> None:
     router = fitted_toy()
-    loaded: Any = load_router(save(router, tmp_path / "router"))
+    loaded: Any = load_router(save_router(router, tmp_path / "router"))
     assert_same_router(loaded, router, problem()[0])
     assert loaded.layers == (4,)
     assert type(loaded.steps_) is np.int32
@@ -85,9 +84,9 @@ def test_a_router_with_every_kind_of_state_comes_back_bit_for_bit(tmp_path: Path
 
 def test_a_loaded_router_can_be_stored_and_fitted_again(tmp_path: Path) -> None:
     router = fitted_toy()
-    first = save(router, tmp_path / "first")
+    first = save_router(router, tmp_path / "first")
     loaded: Any = load_router(first)
-    second = save(loaded, tmp_path / "second")
+    second = save_router(loaded, tmp_path / "second")
     for name in ("router.json", "weights.safetensors", "CARD.md"):
         assert (first / name).read_bytes() == (second / name).read_bytes()
     assert_same_router(loaded.fit(*problem()), router, problem()[0])
@@ -98,7 +97,7 @@ def test_names_of_experts_and_columns_come_back(tmp_path: Path) -> None:
     X, costs = problem()
     names = ["gpt|4", "línea\nnueva", ""]
     router = ToyRouter().fit(pandas.DataFrame(X, columns=list("abcde")), pandas.DataFrame(costs, columns=names))
-    loaded: Any = load_router(save(router, tmp_path / "router"))
+    loaded: Any = load_router(save_router(router, tmp_path / "router"))
     assert loaded.experts_.tolist() == names
     assert loaded.experts_.dtype == object
     assert loaded.feature_names_in_.tolist() == list("abcde")
@@ -107,7 +106,7 @@ def test_names_of_experts_and_columns_come_back(tmp_path: Path) -> None:
 def test_the_manifest_says_what_the_router_is(tmp_path: Path) -> None:
     router = fitted_toy()
     router.data_hash_, router.reward_ = "sha256:abc", "gap"
-    manifest = document_of(save(router, tmp_path / "router", card={"prices": {"date": "2026-01-01"}, "rows": 60}))
+    manifest = document_of(save_router(router, tmp_path / "router", card={"prices": {"date": "2026-01-01"}, "rows": 60}))
     assert (manifest["schema"], manifest["kind"], manifest["n_features_in"]) == (1, "mildroute-router", 5)
     assert manifest["experts"] == ["expert_0", "expert_1", "expert_2"]
     assert (manifest["data_hash"], manifest["reward"], manifest["penalty"]) == ("sha256:abc", "gap", "inf")
@@ -149,7 +148,7 @@ def test_what_cannot_be_stored_is_named(name: str, value: Any, message: str, tmp
     router = fitted_toy()
     vars(router)[name] = value
     with pytest.raises(ArtifactError, match=message):
-        save(router, tmp_path / "router")
+        save_router(router, tmp_path / "router")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -157,7 +156,7 @@ def test_a_property_of_the_class_is_not_stored_as_data(tmp_path: Path) -> None:
     router = fitted_toy()
     vars(router)["width_"] = 3
     with pytest.raises(ArtifactError, match="'width_' of ToyRouter is a method or property"):
-        save(router, tmp_path / "router")
+        save_router(router, tmp_path / "router")
 
 
 def test_state_that_contains_itself_is_refused(tmp_path: Path) -> None:
@@ -165,14 +164,14 @@ def test_state_that_contains_itself_is_refused(tmp_path: Path) -> None:
     router.loop_ = []
     router.loop_.append(router.loop_)
     with pytest.raises(ArtifactError, match="does something contain itself"):
-        save(router, tmp_path / "router")
+        save_router(router, tmp_path / "router")
 
 
 def test_a_router_that_is_not_fitted_or_not_known_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="call fit first"):
-        save(ToyRouter(), tmp_path / "router")
+        save_router(ToyRouter(), tmp_path / "router")
     with pytest.raises(ArtifactError, match="Unregistered"):
-        save(Unregistered().fit(*problem()), tmp_path / "router")
+        save_router(Unregistered().fit(*problem()), tmp_path / "router")
 
 
 @pytest.mark.parametrize(
@@ -180,21 +179,21 @@ def test_a_router_that_is_not_fitted_or_not_known_is_refused(tmp_path: Path) -> 
 )
 def test_a_card_with_other_things_is_refused(card: dict[str, object], tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="card"):
-        save(fitted_toy(), tmp_path / "router", card=card)
+        save_router(fitted_toy(), tmp_path / "router", card=card)
 
 
 def test_a_stored_router_is_replaced_and_an_empty_folder_filled(tmp_path: Path) -> None:
     (tmp_path / "router").mkdir()
-    folder = save(fitted_toy(), tmp_path / "router", card={"rows": 1})
-    assert document_of(save(fitted_toy(), folder, card={"rows": 2}))["rows"] == 2
+    folder = save_router(fitted_toy(), tmp_path / "router", card={"rows": 1})
+    assert document_of(save_router(fitted_toy(), folder, card={"rows": 2}))["rows"] == 2
     assert sorted(path.name for path in folder.iterdir()) == ["CARD.md", "router.json", "weights.safetensors"]
     assert [path.name for path in tmp_path.iterdir()] == ["router"]
 
 
 def test_parents_are_made_and_links_and_dots_in_the_users_path_are_followed(tmp_path: Path) -> None:
-    folder = save(fitted_toy(), tmp_path / "a" / "b")
+    folder = save_router(fitted_toy(), tmp_path / "a" / "b")
     (tmp_path / "current").symlink_to(folder)
-    save(fitted_toy(), tmp_path / "a" / ".." / "current", card={"rows": 7})
+    save_router(fitted_toy(), tmp_path / "a" / ".." / "current", card={"rows": 7})
     assert (tmp_path / "current").is_symlink()
     assert document_of(folder)["rows"] == 7
     assert load_router(str(tmp_path / "a" / ".." / "current")).experts_.shape == (3,)
@@ -205,28 +204,28 @@ def test_a_folder_that_is_no_stored_router_is_left_alone(content: dict[str, str]
     for name, text in content.items():
         (tmp_path / name).write_text(text)
     with pytest.raises(ArtifactError, match="choose another folder"):
-        save(fitted_toy(), tmp_path)
+        save_router(fitted_toy(), tmp_path)
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == content
 
 
 def test_a_stored_router_with_other_files_beside_it_is_left_alone(tmp_path: Path) -> None:
-    save(fitted_toy(), tmp_path)
+    save_router(fitted_toy(), tmp_path)
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(ArtifactError, match=r"notes\.txt"):
-        save(fitted_toy(), tmp_path)
+        save_router(fitted_toy(), tmp_path)
 
 
 def test_a_file_in_the_way_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "router").write_text("mine")
     for folder in (tmp_path / "router", tmp_path / "router" / "below", tmp_path / "nul\0", "/proc/none/router"):
         with pytest.raises(ArtifactError, match="choose another"):
-            save(fitted_toy(), folder)
+            save_router(fitted_toy(), folder)
     assert (tmp_path / "router").read_text() == "mine"
 
 
 @pytest.mark.parametrize("call", [0, 1, 2, 3, 4])
 def test_a_disk_that_fails_at_any_time_leaves_a_whole_router(call: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = save(fitted_toy(), tmp_path / "router", card={"rows": 1})
+    folder = save_router(fitted_toy(), tmp_path / "router", card={"rows": 1})
     calls = iter(range(10))
 
     def fail_once(_: object) -> None:
@@ -235,13 +234,13 @@ def test_a_disk_that_fails_at_any_time_leaves_a_whole_router(call: int, tmp_path
 
     monkeypatch.setattr(os, "fsync", fail_once)
     with pytest.raises(ArtifactError, match="No space left on device"):
-        save(fitted_toy(), folder, card={"rows": 2})
+        save_router(fitted_toy(), folder, card={"rows": 2})
     assert load_router(folder).experts_.shape == (3,)
     assert document_of(folder)["rows"] == (1 if call < 4 else 2)
 
 
 def test_a_rename_that_fails_puts_the_old_router_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = save(fitted_toy(), tmp_path / "router", card={"rows": 1})
+    folder = save_router(fitted_toy(), tmp_path / "router", card={"rows": 1})
     rename = Path.rename
 
     def fail_for_new(self: Path, target: Path) -> Path:
@@ -251,7 +250,7 @@ def test_a_rename_that_fails_puts_the_old_router_back(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(Path, "rename", fail_for_new)
     with pytest.raises(ArtifactError, match="Input/output error"):
-        save(fitted_toy(), folder, card={"rows": 2})
+        save_router(fitted_toy(), folder, card={"rows": 2})
     assert document_of(folder)["rows"] == 1
     assert [path.name for path in tmp_path.iterdir()] == ["router"]
 
@@ -262,6 +261,6 @@ def test_what_is_missing_is_named() -> None:
 
 
 def test_the_manifest_is_plain_ascii_json(tmp_path: Path) -> None:
-    text = (save(fitted_toy(), tmp_path / "router") / "router.json").read_bytes()
+    text = (save_router(fitted_toy(), tmp_path / "router") / "router.json").read_bytes()
     assert text.isascii()
     assert json.loads(text)["router"]["params"]["extra"]["items"] == {"note": "é"}

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mildroute.errors import ArtifactError
-from mildroute.routers.artifact import load_router, read_manifest, save
-from mildroute.routers.storage import registry
+from mildroute.exceptions import ArtifactError
+from mildroute.persistence import load_router, registry, save_router
+from mildroute.persistence.artifact import read_manifest
 from routers.attacks import DAMAGE, FORGERIES, HARMLESS, Attack, put
 from routers.guard import nothing_runs
 from routers.stored import CLASSES, ToyRouter, assert_same_router, fitted_toy, forged_document, problem
@@ -29,7 +29,7 @@ def toy_on_the_allow_list() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(registry, "built_in_classes", lambda: CLASSES)
         with pytest.raises(ArtifactError):  # entry points are looked up once before anything is watched
-            registry.class_named("unknown")
+            registry.resolve_class("unknown")
         yield
 
 
@@ -40,7 +40,7 @@ def router() -> ToyRouter:
 
 @pytest.fixture(scope="module")
 def original(router: ToyRouter, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save(router, tmp_path_factory.mktemp("original") / "router", card={"metrics": {"loss": 0.5}})
+    return save_router(router, tmp_path_factory.mktemp("original") / "router", card={"metrics": {"loss": 0.5}})
 
 
 @pytest.fixture
@@ -145,8 +145,8 @@ def test_a_fresh_interpreter_loads_and_predicts_without_torch(tmp_path: Path) ->
 
     X, costs = problem()
     router = RegressionRouter().fit(X, costs)
-    folder = save(router, tmp_path / "router")
-    code = "import sys; from mildroute.routers.artifact import load_router\n"
+    folder = save_router(router, tmp_path / "router")
+    code = "import sys; from mildroute.persistence.artifact import load_router\n"
     code += "print(load_router(sys.argv[1]).predict([[0.0] * 5])[0], 'torch' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True)
     assert (run.stdout, run.stderr) == (f"{router.predict(np.zeros((1, 5)))[0]} False\n", "")

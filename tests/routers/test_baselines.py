@@ -156,7 +156,9 @@ sys.meta_path.insert(0, NoTorch())
 """
 
 
-@pytest.mark.parametrize("name", ["mlp_regression.MlpRegressionRouter", "factorisation.FactorisationRouter", "surrogates.LdamRouter"])
+@pytest.mark.parametrize(
+    "name", ["regression.MLPRegressionRouter", "matrix_factorization.MatrixFactorizationRouter", "surrogate.LDAMRouter"]
+)
 def test_fitting_without_torch_names_the_command_that_installs_it(name: str) -> None:
     module, kind = name.split(".")
     code = f"from mildroute.routers.{module} import {kind}\n{kind}().fit([[0.0], [1.0]], [[0, 1], [1, 0]])"

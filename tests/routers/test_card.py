@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mildroute.routers.artifact import load_router, read_manifest, save
-from mildroute.routers.card import card_text, escape
+from mildroute.persistence import load_router, save_router
+from mildroute.persistence.artifact import read_manifest
+from mildroute.persistence.model_card import escape, render_model_card
 from mildroute.routers.regression import RegressionRouter
 from routers.stored import problem
 
@@ -66,7 +67,9 @@ def test_the_card_of_a_full_manifest_says_everything() -> None:
         "share": 0.5,
     }
     how = {"reward": "gap", "margins": [1.0, 2.5], "penalty": "inf", "decision": "consistent", "features": "topics"}
-    card = card_text(manifest(rows=120, data_hash="abc", prices=prices, metrics=metrics, licence="MIT", notes="For *tests*.", **how))
+    card = render_model_card(
+        manifest(rows=120, data_hash="abc", prices=prices, metrics=metrics, licence="MIT", notes="For *tests*.", **how)
+    )
     assert card.startswith("# MildRouter between 2 experts\n")
     assert rows_of(card, "Experts")[2:] == [["0", "small", "1"], ["1", "large", "2.5"]]
     assert rows_of(card, "Training data")[2:] == [["Rows", "120"], ["Data hash", "abc"], ["Numbers per input", "4"]]
@@ -85,7 +88,7 @@ def test_the_card_of_a_full_manifest_says_everything() -> None:
 
 
 def test_what_is_not_known_is_said_to_be_unknown() -> None:
-    card = card_text(manifest())
+    card = render_model_card(manifest())
     assert rows_of(card, "Experts")[2:] == [["0", "small"], ["1", "large"]]
     assert ["Rows", "not recorded"] in rows_of(card, "Training data")
     assert "without prices" in card
@@ -96,18 +99,18 @@ def test_what_is_not_known_is_said_to_be_unknown() -> None:
 
 @pytest.mark.parametrize("metric", [None, "0.3", [0.1, 0.2], {"low": 0.1}, {"value": 0.3, "low": 0.1}, {"value": 0.3, "interval": "wide"}])
 def test_a_metric_of_another_form_is_shown_without_interval(metric: Any) -> None:
-    assert rows_of(card_text(manifest(metrics={"loss": metric})), "Validation")[2][2] == "not recorded"
+    assert rows_of(render_model_card(manifest(metrics={"loss": metric})), "Validation")[2][2] == "not recorded"
 
 
 def test_prices_of_another_form_are_shown_as_they_are() -> None:
-    assert ["Experts", "\\[1, 2\\]"] in rows_of(card_text(manifest(prices={"experts": [1, 2]})), "Prices")
+    assert ["Experts", "\\[1, 2\\]"] in rows_of(render_model_card(manifest(prices={"experts": [1, 2]})), "Prices")
 
 
 @pytest.mark.parametrize("name", NASTY)
 def test_no_name_breaks_the_card(name: str) -> None:
-    calm = card_text(manifest(prices={"experts": {"x": 1}, "source": "x"}, metrics={"x": 1}, reward="x"))
+    calm = render_model_card(manifest(prices={"experts": {"x": 1}, "source": "x"}, metrics={"x": 1}, reward="x"))
     named = {"experts": [name, "large"], "reward": name, "prices": {"experts": {name: 1}, "source": name}, "metrics": {name: 1}}
-    card = card_text(manifest(**named))
+    card = render_model_card(manifest(**named))
     assert len(card.splitlines()) == len(calm.splitlines())
     for title in ("Experts", "Prices", "Validation", "How it decides"):
         assert [len(row) for row in rows_of(card, title)] == [len(row) for row in rows_of(calm, title)]
@@ -131,9 +134,9 @@ def test_the_stored_card_is_that_of_the_manifest_and_its_snippet_runs(tmp_path: 
     X, costs = problem()
     router = RegressionRouter().fit(X, costs)
     router.experts_[0] = "gpt|4\n\ud800"
-    folder = save(router, tmp_path / "router", card={"notes": "n"})
+    folder = save_router(router, tmp_path / "router", card={"notes": "n"})
     card = (folder / "CARD.md").read_text()
-    assert card == card_text(read_manifest(folder))
+    assert card == render_model_card(read_manifest(folder))
     snippet = card.split("```python\n")[1].split("```")[0].replace("path/to/this/folder", str(folder))
     names: dict[str, Any] = {"X": X}
     exec(snippet, names)  # noqa: S102

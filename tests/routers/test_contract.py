@@ -22,19 +22,19 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from mildroute.errors import CostError, MildrouteError, ShapeError
-from mildroute.routers.artifact import load_router, save
+from mildroute.exceptions import CostError, MildrouteError, ShapeError
+from mildroute.persistence import load_router, save_router
 from routers.every_router import SMALL_MILD, Array, every_router, module_names, problem, small
 
 CLASS_COLUMNS = "asks predict_proba of what is no classifier for a column per class"
 
 INDEX_MATTERS = {
-    "FactorisationRouter": "the embedding of an expert starts at a random draw of its own",
+    "MatrixFactorizationRouter": "the embedding of an expert starts at a random draw of its own",
     "RandomRouter": "an expert's draw is a hash of the row and the expert's index",
 }
 """Routers whose answer depends on the order of the experts by definition."""
 
-SPARSE_DIFFERS = {"FactorisationRouter", "FrontierRouter", "MildRouter", "MlpRegressionRouter"}
+SPARSE_DIFFERS = {"MatrixFactorizationRouter", "FrontierRouter", "MildRouter", "MLPRegressionRouter"}
 """Routers whose features or start differ for a sparse matrix: topics are sought in fewer columns, standard rows are not centred."""
 
 ROUTERS = every_router()
@@ -69,8 +69,8 @@ def clear_rows(router: Any, X: Array) -> Any:
 
 
 def test_the_routers_are_found() -> None:
-    assert {"FrontierRouter", "KnnRouter", "MildRouter", "RandomRouter", "TdefRouter"} <= set(ROUTERS)
-    assert not {"LinearLossRouter", "RouterMixin"} & set(ROUTERS)
+    assert {"FrontierRouter", "KNNRouter", "MildRouter", "RandomRouter", "TDEFRouter"} <= set(ROUTERS)
+    assert not {"SurrogateRouter", "RouterMixin"} & set(ROUTERS)
 
 
 @EVERY
@@ -252,7 +252,7 @@ def test_columns_of_a_frame_name_the_experts(kind: type[Any], frame: Any) -> Non
 def test_a_stored_router_answers_bit_for_bit_as_before(kind: type[Any], experts: int, tmp_path: Path) -> None:
     X, _ = problem(experts, seed=1)
     router = fitted(kind, experts)
-    loaded: Any = load_router(save(router, tmp_path / "router"))
+    loaded: Any = load_router(save_router(router, tmp_path / "router"))
     assert type(loaded) is kind
     for method in ("decision_function", "predict", "predict_proba", "rank"):
         np.testing.assert_array_equal(getattr(loaded, method)(X), getattr(router, method)(X))

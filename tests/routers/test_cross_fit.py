@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from mildroute.routers._cross_validation import assign_folds, cross_val_posterior
 from mildroute.routers.base import RouterMixin
-from mildroute.routers.cross_fit import held_out_posterior
-from mildroute.routers.knn import KnnRouter
-from mildroute.routers.path import fold_of_rows
+from mildroute.routers.knn import KNNRouter
 from routers.every_router import SMALL_MILD, problem
 
 X, COSTS = problem(2)
@@ -15,8 +14,8 @@ X, COSTS = problem(2)
 
 def test_no_row_is_judged_by_a_router_that_has_seen_it() -> None:
     """The nearest neighbour of a row that was seen is the row itself, which then costs what it costs; unseen rows have others."""
-    router = KnnRouter(k=1, weighting="uniform").fit(X, COSTS)
-    held_out, fold = held_out_posterior(router, X, COSTS), fold_of_rows(len(X), 5, seed=0)
+    router = KNNRouter(k=1, weighting="uniform").fit(X, COSTS)
+    held_out, fold = cross_val_posterior(router, X, COSTS), assign_folds(len(X), 5, seed=0)
     for row in range(0, len(X), 9):
         others = np.flatnonzero(fold != fold[row])
         near = others[np.linalg.norm(X[others] - X[row], axis=1).argmin()]
@@ -24,13 +23,13 @@ def test_no_row_is_judged_by_a_router_that_has_seen_it() -> None:
 
 
 def test_what_was_searched_for_is_kept_and_a_router_that_knows_is_asked() -> None:
-    router = KnnRouter().fit(X, COSTS)
-    fixed = KnnRouter(k=router.k_, weighting=router.weighting_).fit(X, COSTS)
-    np.testing.assert_array_equal(held_out_posterior(router, X, COSTS), held_out_posterior(fixed, X, COSTS))
+    router = KNNRouter().fit(X, COSTS)
+    fixed = KNNRouter(k=router.k_, weighting=router.weighting_).fit(X, COSTS)
+    np.testing.assert_array_equal(cross_val_posterior(router, X, COSTS), cross_val_posterior(fixed, X, COSTS))
     mild = SMALL_MILD.fit(X, COSTS)
-    np.testing.assert_array_equal(held_out_posterior(mild, X, COSTS), mild.held_out_posterior())
+    np.testing.assert_array_equal(cross_val_posterior(mild, X, COSTS), mild.cross_val_posterior())
 
 
 def test_one_row_is_enough() -> None:
-    assert held_out_posterior(KnnRouter(k=1).fit(X[:1], COSTS[:1]), X[:1], COSTS[:1]).shape == (1, 2)
-    assert not hasattr(RouterMixin, "held_out_posterior")
+    assert cross_val_posterior(KNNRouter(k=1).fit(X[:1], COSTS[:1]), X[:1], COSTS[:1]).shape == (1, 2)
+    assert not hasattr(RouterMixin, "cross_val_posterior")

@@ -7,10 +7,9 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from mildroute.core.decisions import log_posterior as core_log_posterior
-from mildroute.core.decisions import rank as core_rank
-from mildroute.routers.decode import comparable, log_posterior, log_softmax
-from mildroute.routers.order import descending
+from mildroute.losses.decision import log_posterior as core_log_posterior
+from mildroute.losses.decision import rank as core_rank
+from mildroute.routers._decision import argsort_desc, break_ties, log_posterior, log_softmax
 
 Array = NDArray[np.float64]
 
@@ -81,18 +80,18 @@ def test_the_softmax_of_large_values_is_finite() -> None:
 
 
 def test_experts_equal_but_for_rounding_tie() -> None:
-    found = comparable(np.array([[-1.0, -1.0 - 1e-13, -2.0]]), np.zeros((1, 3)))
+    found = break_ties(np.array([[-1.0, -1.0 - 1e-13, -2.0]]), np.zeros((1, 3)))
     assert found[0, 0] == found[0, 1] > found[0, 2]
 
 
 def test_experts_without_hope_come_last_by_their_scores() -> None:
-    found = comparable(np.array([[0.0, -np.inf, -np.inf, -5e8]]), np.array([[9.0, 1.0, 2.0, 0.0]]))
+    found = break_ties(np.array([[0.0, -np.inf, -np.inf, -5e8]]), np.array([[9.0, 1.0, 2.0, 0.0]]))
     assert np.isfinite(found).all()
-    np.testing.assert_array_equal(descending(found), [[0, 3, 2, 1]])
+    np.testing.assert_array_equal(argsort_desc(found), [[0, 3, 2, 1]])
 
 
 @pytest.mark.parametrize("experts", [2, 3, 11])
 def test_the_ranking_is_that_of_the_core(experts: int) -> None:
     scores, margins = draw(experts, 30, 10, rows=200)
     expected = core_rank(torch.from_numpy(scores), torch.from_numpy(margins)).numpy()
-    np.testing.assert_array_equal(descending(comparable(log_posterior(scores, margins), scores)), expected)
+    np.testing.assert_array_equal(argsort_desc(break_ties(log_posterior(scores, margins), scores)), expected)

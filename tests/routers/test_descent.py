@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from mildroute.errors import ArgumentError
-from mildroute.routers import descent
-from mildroute.routers.descent import Schedule, descend, mean_paid, split_rows
+from mildroute.exceptions import ArgumentError
+from mildroute.routers import _mlp as descent
+from mildroute.routers._mlp import TrainingConfig, holdout_split, mean_chosen_cost, train_adam
 
 ROWS = np.arange(40)
 
 
-def schedule(**options: Any) -> Schedule:
-    return Schedule(**({"learning_rate": 0.1, "weight_decay": 0.0, "max_epochs": 50, "seed": 0} | options))
+def schedule(**options: Any) -> TrainingConfig:
+    return TrainingConfig(**({"learning_rate": 0.1, "weight_decay": 0.0, "max_epochs": 50, "seed": 0} | options))
 
 
 def square(parameters: Any, rows: Any) -> torch.Tensor:
@@ -42,13 +42,13 @@ def test_the_epoch_with_the_lowest_risk_is_returned() -> None:
         seen.append(parameters[0].copy())
         return next(risks)
 
-    [found] = descend([np.zeros(1)], square, risk, ROWS, schedule())
+    [found] = train_adam([np.zeros(1)], square, risk, ROWS, schedule())
     np.testing.assert_array_equal(found, seen[2])
     assert len(seen) == 13  # the start, two epochs that improve, ten that do not
 
 
 def test_the_start_is_kept_where_training_does_not_help() -> None:
-    [found] = descend([np.zeros(1)], square, lambda parameters: float(parameters[0][0]), ROWS, schedule())
+    [found] = train_adam([np.zeros(1)], square, lambda parameters: float(parameters[0][0]), ROWS, schedule())
     np.testing.assert_array_equal(found, [0.0])
 
 
@@ -60,7 +60,7 @@ def test_every_row_is_seen_once_an_epoch_in_an_order_of_the_seed() -> None:
             batches.extend(rows)
             return square(parameters, rows)
 
-        descend([np.zeros(1)], loss, lambda _: 0.0, ROWS, schedule(max_epochs=1, seed=seed))
+        train_adam([np.zeros(1)], loss, lambda _: 0.0, ROWS, schedule(max_epochs=1, seed=seed))
         return batches
 
     assert sorted(order(0)) == list(ROWS)
@@ -68,16 +68,16 @@ def test_every_row_is_seen_once_an_epoch_in_an_order_of_the_seed() -> None:
 
 
 def test_a_tenth_of_the_rows_is_held_out() -> None:
-    seen, held_out = split_rows(1000, seed=3)
+    seen, held_out = holdout_split(1000, seed=3)
     assert len(held_out) == 100
     assert sorted([*seen, *held_out]) == list(range(1000))
-    assert not np.array_equal(held_out, split_rows(1000, seed=4)[1])
+    assert not np.array_equal(held_out, holdout_split(1000, seed=4)[1])
 
 
 def test_the_cost_paid_is_that_of_the_largest_score_and_ties_go_up() -> None:
     costs = np.array([[1.0, 0.0], [0.0, 1.0]])
-    assert mean_paid(np.array([[2.0, 1.0], [0.0, 0.0]]), costs, np.ones(2)) == 1.0
-    assert mean_paid(np.array([[1.0, 2.0], [0.0, 0.0]]), costs, np.array([3.0, 1.0])) == 0.25
+    assert mean_chosen_cost(np.array([[2.0, 1.0], [0.0, 0.0]]), costs, np.ones(2)) == 1.0
+    assert mean_chosen_cost(np.array([[1.0, 2.0], [0.0, 0.0]]), costs, np.array([3.0, 1.0])) == 0.25
 
 
 @pytest.mark.parametrize("wrong", [{"learning_rate": 0.0}, {"weight_decay": -1.0}, {"max_epochs": 0}])
@@ -89,5 +89,5 @@ def test_impossible_schedules_are_refused(wrong: dict[str, Any]) -> None:
 def test_training_leaves_the_global_random_state_alone() -> None:
     torch.manual_seed(5)
     before = torch.random.get_rng_state()
-    descend([np.zeros(1)], square, lambda _: 0.0, ROWS, schedule(max_epochs=1))
+    train_adam([np.zeros(1)], square, lambda _: 0.0, ROWS, schedule(max_epochs=1))
     assert torch.equal(before, torch.random.get_rng_state())

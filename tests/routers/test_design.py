@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from mildroute.routers.design import design_of
+from mildroute.routers._linear_model import whiten
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(50, 4)) @ RANDOM.normal(size=(4, 4)) + [10, 0, -3, 1]
@@ -14,31 +14,31 @@ TIMES = np.arange(50) % 3
 
 
 def test_columns_are_centred_and_uncorrelated_with_the_largest_variance_first() -> None:
-    design = design_of(X)
+    design = whiten(X)
     np.testing.assert_allclose(design.columns.mean(axis=0), 0, atol=1e-12)
     np.testing.assert_allclose(design.columns.T @ design.columns / len(X), np.diag(design.variances), atol=1e-10)
     assert (np.diff(design.variances) <= 0).all()
 
 
 def test_the_basis_leads_back_to_the_features() -> None:
-    design = design_of(X)
+    design = whiten(X)
     np.testing.assert_allclose(design.columns @ design.basis.T + design.mean, X)
 
 
 def test_weights_of_the_features_give_the_scores_of_the_columns() -> None:
-    design, solution = design_of(X), np.random.default_rng(1).normal(size=(4, 3))
+    design, solution = whiten(X), np.random.default_rng(1).normal(size=(4, 3))
     weights = design.weights_of(solution)
     np.testing.assert_allclose((X - design.mean) @ weights, design.columns @ solution)
 
 
 def test_the_scale_is_the_mean_squared_distance_from_the_mean() -> None:
-    assert design_of(X).scale == pytest.approx(((X - X.mean(axis=0)) ** 2).sum(axis=1).mean())
-    assert design_of(1000 * X).scale == pytest.approx(1e6 * design_of(X).scale)
+    assert whiten(X).scale == pytest.approx(((X - X.mean(axis=0)) ** 2).sum(axis=1).mean())
+    assert whiten(1000 * X).scale == pytest.approx(1e6 * whiten(X).scale)
 
 
 def test_directions_without_variance_are_left_out() -> None:
     twice = np.hstack([X, X[:, :1] + X[:, 1:2], np.full((50, 1), 1e6)])
-    assert design_of(twice).columns.shape == (50, 4)
+    assert whiten(twice).columns.shape == (50, 4)
 
 
 @pytest.mark.parametrize(
@@ -47,26 +47,26 @@ def test_directions_without_variance_are_left_out() -> None:
     ids=["ones", "one row", "0.7", "123.456"],
 )
 def test_features_that_never_vary_leave_no_column(features: np.ndarray) -> None:
-    design = design_of(features)
+    design = whiten(features)
     assert design.columns.shape == (len(features), 0)
     assert design.scale == 1
     np.testing.assert_array_equal(design.weights_of(np.zeros((0, 2))), np.zeros((3, 2)))
 
 
 def test_a_row_of_weight_two_is_a_row_twice() -> None:
-    weighted, repeated = design_of(X, TIMES.astype(float)), design_of(np.repeat(X, TIMES, axis=0))
+    weighted, repeated = whiten(X, TIMES.astype(float)), whiten(np.repeat(X, TIMES, axis=0))
     np.testing.assert_allclose(weighted.mean, repeated.mean)
     np.testing.assert_allclose(weighted.variances, repeated.variances)
     np.testing.assert_allclose(np.abs(weighted.basis), np.abs(repeated.basis), atol=1e-9)
 
 
 def test_a_sparse_row_of_weight_two_is_a_row_twice() -> None:
-    weighted, repeated = design_of(sparse.csr_array(X), TIMES.astype(float)), design_of(sparse.csr_array(np.repeat(X, TIMES, axis=0)))
+    weighted, repeated = whiten(sparse.csr_array(X), TIMES.astype(float)), whiten(sparse.csr_array(np.repeat(X, TIMES, axis=0)))
     assert weighted.scale == pytest.approx(repeated.scale)
 
 
 def test_leading_directions_are_those_of_enough_variance() -> None:
-    design = design_of(X)
+    design = whiten(X)
     leading = design.leading(design.variances[1])
     assert leading.columns.shape == (50, 2)
     np.testing.assert_array_equal(leading.basis, design.basis[:, :2])
@@ -74,13 +74,13 @@ def test_leading_directions_are_those_of_enough_variance() -> None:
 
 
 def test_the_dtype_is_that_of_the_columns() -> None:
-    assert design_of(X, dtype=np.float32).columns.dtype == np.float32
-    assert design_of(X.astype(np.float32)).columns.dtype == np.float64
-    assert design_of(sparse.csr_array(X), dtype=np.float32).columns.dtype == np.float32
+    assert whiten(X, dtype=np.float32).columns.dtype == np.float32
+    assert whiten(X.astype(np.float32)).columns.dtype == np.float64
+    assert whiten(sparse.csr_array(X), dtype=np.float32).columns.dtype == np.float32
 
 
 def test_sparse_features_stay_as_they_are() -> None:
-    design = design_of(sparse.csr_array(X))
+    design = whiten(sparse.csr_array(X))
     assert sparse.issparse(design.columns)
     assert design.basis is None
     assert design.leading(np.inf) is design
@@ -91,7 +91,7 @@ def test_sparse_features_stay_as_they_are() -> None:
 
 def test_very_wide_features_stay_as_they_are() -> None:
     wide = np.random.default_rng(0).normal(size=(3, 2049))
-    design = design_of(wide)
+    design = whiten(wide)
     assert design.basis is None
     np.testing.assert_array_equal(design.columns, wide)
     np.testing.assert_array_equal(design.weights_of(wide.T), wide.T)

@@ -11,12 +11,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mildroute.core.losses import deferral_loss
-from mildroute.core.margins import theory_margins, winner_counts
-from mildroute.core.rewards import Reward, complement_scale, rewards_of
-from mildroute.routers.autograd import differentiated
-from mildroute.routers.logistic import deferral_row_loss
-from mildroute.routers.rewards import MarginRule, margins_of_wins, positive_wins, scaled_rewards, winner_shares
+from mildroute.losses.functional import deferral_loss
+from mildroute.losses.rewards import Reward, complement_scale, rewards_of, theory_margins, winner_counts
+from mildroute.routers._decision import MarginRule, margins_of_wins, positive_wins, scaled_rewards, winner_shares
+from mildroute.routers._linear_model import deferral_row_loss
+from mildroute.routers.surrogate import with_autograd
 
 seeds, experts = st.integers(0, 2**32 - 1), st.integers(2, 12)
 
@@ -28,7 +27,7 @@ def test_values_and_gradients_are_those_of_the_core(seed: int, p: int, equal: bo
     scores, rewards = spread * random.normal(size=(7, p)), random.uniform(size=(7, p))
     margins = np.full(p, 0.7) if equal else random.choice([0.2, 0.5, 1.0, 3.0], size=p)
     pieces = torch.from_numpy(rewards), torch.from_numpy(margins)
-    expected = differentiated(lambda f: deferral_loss(f, *pieces, reduction="none"))(scores)
+    expected = with_autograd(lambda f: deferral_loss(f, *pieces, reduction="none"))(scores)
     for ours, core in zip(deferral_row_loss(rewards, margins)(np.asfortranarray(scores)), expected, strict=True):
         np.testing.assert_allclose(ours, core, rtol=1e-9, atol=1e-9)
 
@@ -78,9 +77,9 @@ def test_the_default_router_is_fitted_without_torch() -> None:
         "        if name == 'torch': raise ModuleNotFoundError(name)\n"
         "sys.meta_path.insert(0, NoTorch())\n"
         "import numpy as np\n"
-        "from mildroute.routers import FrontierRouter, MildRouter, TdefRouter\n"
+        "from mildroute.routers import FrontierRouter, MildRouter, TDEFRouter\n"
         "X = np.linspace(-1, 1, 60)[:, None]; costs = np.hstack([X > 0, X <= 0]).astype(float)\n"
-        "for kind in (MildRouter, TdefRouter):\n"
+        "for kind in (MildRouter, TDEFRouter):\n"
         "    print(kind().fit(X, costs).score(X, costs) > -0.1)\n"
         "print(FrontierRouter(price_weights=(0, 1)).fit(X, costs, prices=[0.1, 0.2]).predict(X).shape)"
     )

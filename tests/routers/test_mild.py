@@ -8,19 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mildroute.errors import ArgumentError, MarginError, ShapeError
+from mildroute.exceptions import ArgumentError, MarginError, ShapeError
+from mildroute.persistence import load_router, save_router
 from mildroute.routers import mild as mild_module
-from mildroute.routers.artifact import load_router, save
-from mildroute.routers.decode import log_posterior
-from mildroute.routers.design import design_of
+from mildroute.routers._decision import log_posterior, scaled_rewards
+from mildroute.routers._linear_model import minimize_linear, whiten
+from mildroute.routers._search import _regressions, best_single, deferral_loss_of
+from mildroute.routers.baselines import BestSingleRouter
 from mildroute.routers.mild import MildRouter
-from mildroute.routers.rewards import scaled_rewards
-from mildroute.routers.search import _regressions, best_single, deferral_loss_of
-from mildroute.routers.single import BestSingleRouter
-from mildroute.routers.solver import solve_linear
-from mildroute.routers.surrogates import TdefRouter
-from mildroute.routers.topics import TopicFeatures
-from mildroute.routers.views import views_of
+from mildroute.routers.surrogate import TDEFRouter
+from mildroute.routers.topics import TopicFeatures, build_feature_sets
 from routers.every_router import Array, problem
 
 TOPICS = TopicFeatures(clusters=(4,), random_state=0)
@@ -47,7 +44,7 @@ def test_the_default_finds_the_rule() -> None:
     router = MildRouter(folds=3).fit(X, COSTS)
     X_new, costs_new = problem(3, rows=500, seed=1)
     assert router.score(X_new, costs_new) > BestSingleRouter().fit(X, COSTS).score(X_new, costs_new) + 0.1
-    assert router.score(X_new, costs_new) > TdefRouter(penalty=0.01).fit(X, COSTS).score(X_new, costs_new) - 0.02
+    assert router.score(X_new, costs_new) > TDEFRouter(penalty=0.01).fit(X, COSTS).score(X_new, costs_new) - 0.02
 
 
 def test_where_there_is_no_rule_it_is_the_best_single_expert() -> None:
@@ -83,7 +80,7 @@ def test_cost_regression_is_served_as_it_was_measured_in_any_unit(unit: float, m
     assert "cost regression" in router.choice_
     regret = costs[300:][np.arange(100), router.predict(vectors[300:])] - costs[300:].min(axis=1)
     assert regret.mean() < 0.05 * unit
-    held_out = router.held_out_posterior().argmax(axis=1)
+    held_out = router.cross_val_posterior().argmax(axis=1)
     assert (held_out == router.predict(vectors[:300])).mean() > 0.9
     np.testing.assert_allclose(router.predict_proba(vectors).sum(axis=1), 1)
 
@@ -91,7 +88,7 @@ def test_cost_regression_is_served_as_it_was_measured_in_any_unit(unit: float, m
 def test_a_router_with_nothing_to_search_for_is_the_optimum_of_its_problem() -> None:
     router = fixed().fit(X, COSTS)
     loss = deferral_loss_of(scaled_rewards(COSTS, "gap", None), np.ones(3))(np.arange(80))
-    expected = solve_linear(design_of(X), loss, 3, penalty=0.01)
+    expected = minimize_linear(whiten(X), loss, 3, penalty=0.01)
     np.testing.assert_array_equal(router.decision_function(X), expected.scores(X))
     assert router.gradient_norm_ == expected.gradient_norm < 1e-6
 
@@ -117,9 +114,9 @@ def test_each_kind_of_features_has_its_weights(features: str, vector: Any, topic
 
 def test_the_vector_beside_topics_is_weighted_in_its_own_unit() -> None:
     router = fixed(features="both").fit(X, COSTS)
-    features = views_of(X, None, {"both"}, TOPICS).features["both"]
+    features = build_feature_sets(X, None, {"both"}, TOPICS).features["both"]
     loss = deferral_loss_of(scaled_rewards(COSTS, "gap", None), np.ones(3))(np.arange(80))
-    expected = solve_linear(design_of(features), loss, 3, penalty=0.01).scores(features)
+    expected = minimize_linear(whiten(features), loss, 3, penalty=0.01).scores(features)
     np.testing.assert_allclose(router.decision_function(X), expected, atol=1e-9)
 
 
@@ -209,7 +206,7 @@ def test_the_topics_given_stay_as_they_are() -> None:
 
 def test_held_out_posteriors_resemble_those_of_the_router() -> None:
     router = mild(features="raw", margins="uniform").fit(X, COSTS)
-    held_out, own = router.held_out_posterior(), router.predict_proba(X)
+    held_out, own = router.cross_val_posterior(), router.predict_proba(X)
     np.testing.assert_allclose(held_out.sum(axis=1), 1)
     assert np.mean(held_out.argmax(axis=1) == own.argmax(axis=1)) > 0.6
     assert np.abs(held_out - own).max() > 0.01
@@ -218,16 +215,16 @@ def test_held_out_posteriors_resemble_those_of_the_router() -> None:
 def test_a_router_with_nothing_to_search_for_does_not_make_up_posteriors() -> None:
     router = fixed(folds=2).fit(X, COSTS)
     try:
-        posterior = router.held_out_posterior()
+        posterior = router.cross_val_posterior()
     except ArgumentError:
         return
     assert np.mean(posterior.argmax(axis=1) == router.predict(X)) > 0.6
 
 
 def test_a_stored_router_does_not_make_up_posteriors(tmp_path: Path) -> None:
-    loaded: Any = load_router(save(mild().fit(X, COSTS), tmp_path / "router"))
+    loaded: Any = load_router(save_router(mild().fit(X, COSTS), tmp_path / "router"))
     with pytest.raises(ArgumentError, match="fit it again"):
-        loaded.held_out_posterior()
+        loaded.cross_val_posterior()
 
 
 def test_a_network_finds_a_rule_that_no_line_draws() -> None:
@@ -243,7 +240,7 @@ def test_a_network_finds_a_rule_that_no_line_draws() -> None:
 def test_a_network_leaves_no_posteriors_of_an_earlier_fit() -> None:
     router = mild().fit(X, COSTS).set_params(hidden=(4,)).fit(X, COSTS)
     with pytest.raises(ArgumentError):
-        router.held_out_posterior()
+        router.cross_val_posterior()
 
 
 @pytest.mark.parametrize("name", ["reward", "margins", "decision", "features"])

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from mildroute.errors import ArgumentError, ArtifactError
-from mildroute.routers.knn import KnnRouter
-from mildroute.routers.losses import loss_named
-from mildroute.routers.named import router_named, router_names
-from mildroute.routers.own_loss import LossRouter
+from mildroute.exceptions import ArgumentError, ArtifactError
+from mildroute.persistence.registry import get_router, router_names
+from mildroute.routers.knn import KNNRouter
+from mildroute.routers.surrogate import CustomLossRouter, get_loss
 from routers.storage.test_registry import install
 
 PLUGIN = """
@@ -39,10 +38,10 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_name_gives_a_router_and_the_seed_reaches_it() -> None:
-    assert isinstance(router_named("KnnRouter", random_state=3), KnnRouter)
-    assert isinstance(router_named("cross-entropy"), LossRouter)
+    assert isinstance(get_router("KNNRouter", random_state=3), KNNRouter)
+    assert isinstance(get_router("cross-entropy"), CustomLossRouter)
     for name in router_names():
-        router = router_named(name, random_state=3)
+        router = get_router(name, random_state=3)
         assert router.get_params().get("random_state", 3) == 3
 
 
@@ -50,7 +49,7 @@ def test_every_name_gives_a_router_and_the_seed_reaches_it() -> None:
 def test_routers_that_cannot_be_compared_by_name_say_why(name: str, why: str) -> None:
     assert name not in router_names()
     with pytest.raises(ArgumentError, match=why):
-        router_named(name)
+        get_router(name)
 
 
 @pytest.mark.usefixtures("plugin")
@@ -58,16 +57,16 @@ def test_plug_ins_that_cannot_serve_say_why() -> None:
     assert "bare" in router_names()
     assert "gone" not in router_names()
     with pytest.raises(ArgumentError, match="Bare has no fit, predict_proba, rank, posterior_unchecked"):
-        router_named("bare")
+        get_router("bare")
     with pytest.raises(ArgumentError, match="must be made without arguments"):
-        router_named("needy")
+        get_router("needy")
     with pytest.raises(ArtifactError, match="no_such_module"):
-        router_named("gone")
+        get_router("gone")
 
 
 @pytest.mark.usefixtures("plugin")
 def test_losses_that_cannot_serve_say_why() -> None:
     with pytest.raises(ArgumentError, match="must be a function of scores and costs, got 'named_plugin:constant'"):
-        loss_named("number")
+        get_loss("number")
     with pytest.raises(ArgumentError, match="which fails"):
-        loss_named("absent")
+        get_loss("absent")

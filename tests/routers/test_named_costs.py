@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mildroute.errors import ShapeError
+from mildroute.exceptions import ShapeError
+from mildroute.routers.base import NamedCosts, named_costs
 from mildroute.routers.mild import MildRouter
-from mildroute.routers.named_costs import NamedCosts, named_costs
 from routers.every_router import problem
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from mildroute.routers import neighbours
-from mildroute.routers.neighbours import nearest_blocks
+from mildroute.routers import knn as neighbours
+from mildroute.routers.knn import nearest_blocks
 
 
 def collect(*arguments: object, **options: object) -> tuple[np.ndarray, np.ndarray]:

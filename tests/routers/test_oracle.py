@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mildroute.routers.oracle import OracleRouter
+from mildroute.routers.baselines import OracleRouter
 from routers.baseline_cases import noisy
 
 X = np.array([[0.0, 1.0], [1.0, 0.0], [2.0, 2.0]])

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mildroute.encoders.text_router import TextRouter
-from mildroute.errors import ArgumentError
-from mildroute.routers.artifact import load_router, save
-from mildroute.routers.outlook import Outlook
+from mildroute import TextRouter
+from mildroute.exceptions import ArgumentError
+from mildroute.persistence import load_router, save_router
+from mildroute.routers.outcome import OutcomeModel
 
 
 def linear_world(rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -23,7 +23,7 @@ def linear_world(rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.n
 def test_expected_scores_and_dollars_are_those_of_the_world() -> None:
     X, _, errors = linear_world(3000)
     dollars = np.stack([0.001 * (2 + X[:, 1]), np.full(len(X), 0.01)], axis=1)
-    outlook = Outlook().fit(X, errors, prices=dollars)
+    outlook = OutcomeModel().fit(X, errors, prices=dollars)
     fresh, truth, _ = linear_world(500, seed=1)
     scores, paid = outlook.expected(fresh)
     assert paid is not None
@@ -33,7 +33,7 @@ def test_expected_scores_and_dollars_are_those_of_the_world() -> None:
 
 def test_scores_stay_between_0_and_1_and_dollars_above_0() -> None:
     X, _, errors = linear_world(300)
-    scores, paid = Outlook().fit(X, errors, prices=[0.1, 0.2]).expected(100 * X)
+    scores, paid = OutcomeModel().fit(X, errors, prices=[0.1, 0.2]).expected(100 * X)
     assert paid is not None
     assert scores.min() >= 0
     assert scores.max() <= 1
@@ -46,7 +46,7 @@ def test_of_usual_inputs_at_most_the_stated_share_is_far(surprise: float) -> Non
     for seed in range(40):
         rng = np.random.default_rng(seed)
         X = rng.standard_t(3, size=(500, 3))  # heavy tails: the bound holds for any distribution
-        outlook = Outlook(surprise=surprise).fit(X, np.zeros((500, 2)))
+        outlook = OutcomeModel(surprise=surprise).fit(X, np.zeros((500, 2)))
         shares.append(outlook.is_far(rng.standard_t(3, size=(2000, 3))).mean())
     # On average over training sets, at most the share; and not much less, or the bound would be worth little.
     assert np.mean(shares) <= surprise + 3 * np.std(shares) / np.sqrt(len(shares))
@@ -55,11 +55,11 @@ def test_of_usual_inputs_at_most_the_stated_share_is_far(surprise: float) -> Non
 
 def test_an_input_unlike_all_others_is_far() -> None:
     X, _, errors = linear_world(1000)
-    assert Outlook().fit(X, errors).is_far(np.full((1, 4), 30.0)).tolist() == [True]
+    assert OutcomeModel().fit(X, errors).is_far(np.full((1, 4), 30.0)).tolist() == [True]
 
 
 def test_the_best_single_expert_depends_on_the_price_of_quality() -> None:
-    outlook = Outlook().fit(np.zeros((4, 1)), [[0.2, 0.1]] * 4, prices=[0.001, 0.01])
+    outlook = OutcomeModel().fit(np.zeros((4, 1)), [[0.2, 0.1]] * 4, prices=[0.001, 0.01])
     assert (outlook.best_single(0), outlook.best_single(100)) == (1, 0)
 
 
@@ -67,24 +67,24 @@ def test_rows_without_weight_teach_nothing() -> None:
     X, _, errors = linear_world(200)
     weights = np.r_[np.ones(100), np.zeros(100)]
     spoiled = np.r_[errors[:100], np.full((100, 2), 50.0)]
-    all_rows, half = Outlook().fit(X, spoiled, weights), Outlook().fit(X[:100], errors[:100])
+    all_rows, half = OutcomeModel().fit(X, spoiled, weights), OutcomeModel().fit(X[:100], errors[:100])
     np.testing.assert_allclose(all_rows.expected(X)[0], half.expected(X)[0])
     np.testing.assert_allclose(all_rows.landmarks_, half.landmarks_)
 
 
 def test_two_rows_are_enough_and_surprise_is_checked() -> None:
-    assert Outlook().fit([[0.0], [1.0]], [[0, 1], [1, 0]]).is_far(np.array([[0.0]])).tolist() == [False]
+    assert OutcomeModel().fit([[0.0], [1.0]], [[0, 1], [1, 0]]).is_far(np.array([[0.0]])).tolist() == [False]
     with pytest.raises(ArgumentError, match="between 0 and 1, got 2"):
-        Outlook(surprise=2).fit([[0.0], [1.0]], [[0, 1], [1, 0]])
+        OutcomeModel(surprise=2).fit([[0.0], [1.0]], [[0, 1], [1, 0]])
 
 
 def test_an_artifact_carries_the_outlook(tmp_path: Path) -> None:
     texts = ["what is 2 + 2", "write a poem"] * 30
     router = TextRouter().fit(texts, [[0, 1], [1, 0]] * 30)
-    loaded = load_router(save(router, tmp_path / "router"))
+    loaded = load_router(save_router(router, tmp_path / "router"))
     vectors = router.encoder_.transform(texts)
     assert router.outlook_ is not None
     router.outlook_.is_far(vectors)  # leaves scratch behind, which is not stored
-    save(router, tmp_path / "again")
+    save_router(router, tmp_path / "again")
     np.testing.assert_array_equal(loaded.outlook_.expected(vectors)[0], router.outlook_.expected(vectors)[0])  # type: ignore[attr-defined]
     np.testing.assert_array_equal(loaded.outlook_.is_far(vectors), router.outlook_.is_far(vectors))  # type: ignore[attr-defined]

@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from mildroute.routers.design import design_of
-from mildroute.routers.logistic import deferral_row_loss
-from mildroute.routers.path import PENALTIES, fold_of_rows, held_out_scores, prepare_folds
-from mildroute.routers.solver import RowLoss, solve_linear
+from mildroute.routers._cross_validation import PENALTIES, assign_folds, held_out_scores, prepare_folds
+from mildroute.routers._linear_model import RowLoss, deferral_row_loss, minimize_linear, whiten
 from routers.every_router import Array, problem
 
 
@@ -26,22 +24,22 @@ def test_penalties_go_from_strong_to_weak() -> None:
 
 
 def test_folds_are_balanced_shuffled_and_decided_by_the_seed() -> None:
-    fold = fold_of_rows(103, 5, seed=3)
+    fold = assign_folds(103, 5, seed=3)
     assert sorted(np.bincount(fold)) == [20, 20, 21, 21, 21]
     assert (np.diff(fold) < 0).sum() > 20
-    np.testing.assert_array_equal(fold, fold_of_rows(103, 5, seed=3))
-    assert (fold != fold_of_rows(103, 5, seed=4)).any()
-    np.testing.assert_array_equal(fold_of_rows(103, 5, seed=None), fold_of_rows(103, 5, seed=0))
+    np.testing.assert_array_equal(fold, assign_folds(103, 5, seed=3))
+    assert (fold != assign_folds(103, 5, seed=4)).any()
+    np.testing.assert_array_equal(assign_folds(103, 5, seed=None), assign_folds(103, 5, seed=0))
 
 
 def test_there_are_no_more_folds_than_rows() -> None:
-    np.testing.assert_array_equal(np.sort(fold_of_rows(3, 5, seed=0)), [0, 1, 2])
+    np.testing.assert_array_equal(np.sort(assign_folds(3, 5, seed=0)), [0, 1, 2])
 
 
 def test_every_row_is_held_out_once_and_seen_by_all_other_folds() -> None:
     X, _ = problem(3)
     weights = np.arange(80.0)
-    folds = prepare_folds(X, fold_of_rows(80, 4, seed=0), weights)
+    folds = prepare_folds(X, assign_folds(80, 4, seed=0), weights)
     np.testing.assert_array_equal(np.sort(np.concatenate([part.held_out for part in folds])), np.arange(80))
     for part in folds:
         np.testing.assert_array_equal(np.sort(np.concatenate([part.seen, part.held_out])), np.arange(80))
@@ -52,7 +50,7 @@ def test_every_row_is_held_out_once_and_seen_by_all_other_folds() -> None:
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
 def test_a_row_has_no_say_in_its_own_scores(kind: Any) -> None:
     X, costs = problem(3)
-    fold = fold_of_rows(80, 4, seed=0)
+    fold = assign_folds(80, 4, seed=0)
     changed = costs.copy()
     changed[fold == 2] = changed[fold == 2][:, ::-1]
     before, after = (held_out_scores(kind(X), losses(each), 3, fold, penalties=[0.01]) for each in (costs, changed))
@@ -62,26 +60,26 @@ def test_a_row_has_no_say_in_its_own_scores(kind: Any) -> None:
 
 def test_scores_are_those_of_solutions_of_the_other_folds() -> None:
     X, costs = problem(3)
-    fold = fold_of_rows(80, 2, seed=0)
+    fold = assign_folds(80, 2, seed=0)
     found = held_out_scores(X, losses(costs), 3, fold, penalties=[0.03, 0.01])
     for step, penalty in enumerate([0.03, 0.01]):
         for held_out in (fold == 0, fold == 1):
             seen = np.flatnonzero(~held_out)
-            exact = solve_linear(design_of(X[seen]), losses(costs)(seen), 3, penalty=penalty).scores(X[held_out])
+            exact = minimize_linear(whiten(X[seen]), losses(costs)(seen), 3, penalty=penalty).scores(X[held_out])
             centred = [scores - scores.mean(axis=1, keepdims=True) for scores in (found[step, held_out], exact)]
             np.testing.assert_allclose(*centred, atol=0.02)
 
 
 def test_scores_have_a_layer_for_each_penalty() -> None:
     X, costs = problem(11)
-    found = held_out_scores(X, losses(costs), 11, fold_of_rows(80, 2, seed=0), penalties=[0.1, 0.03, 0.01])
+    found = held_out_scores(X, losses(costs), 11, assign_folds(80, 2, seed=0), penalties=[0.1, 0.03, 0.01])
     assert found.shape == (3, 80, 11)
     assert found.dtype == np.float32
 
 
 def test_prepared_folds_give_the_same_scores() -> None:
     X, costs = problem(3)
-    fold = fold_of_rows(80, 2, seed=0)
+    fold = assign_folds(80, 2, seed=0)
     prepared = prepare_folds(X, fold)
     one, other = (held_out_scores(X, losses(costs), 3, fold, penalties=[0.01], prepared=folds) for folds in (None, prepared))
     np.testing.assert_array_equal(one, other)

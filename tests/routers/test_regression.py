@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mildroute.errors import ArgumentError, CostError, ShapeError
+from mildroute.exceptions import ArgumentError, CostError, ShapeError
+from mildroute.routers._ridge import ridge
 from mildroute.routers.regression import RegressionRouter
-from mildroute.routers.ridge import ridge
 from routers.baseline_cases import noisy, separable
 
 X = np.linspace(0, 1, 40)[:, None]

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from mildroute.routers import ridge as module
-from mildroute.routers.design import design_of
-from mildroute.routers.ridge import RIDGE_PENALTIES, ridge
+from mildroute.routers import _ridge as module
+from mildroute.routers._linear_model import whiten
+from mildroute.routers._ridge import RIDGE_PENALTIES, ridge
 from routers.baseline_cases import Array, noisy
 
 
@@ -48,7 +48,7 @@ def test_the_penalty_has_the_lowest_true_leave_one_out_error() -> None:
     weights = np.random.default_rng(1).uniform(0.2, 3, 25)
     unit = total_variance(X, weights) * weights.sum()
     slow = np.array([[left_out_error(X, target, weights, penalty * unit) for target in targets.T] for penalty in RIDGE_PENALTIES])
-    design, share = design_of(X, weights), weights / weights.sum()
+    design, share = whiten(X, weights), weights / weights.sum()
     centred = targets - share @ targets
     fast = module._left_out_errors(design, centred, design.columns.T @ (share[:, None] * centred), share)
     np.testing.assert_allclose(fast, slow, rtol=1e-8)
@@ -69,7 +69,7 @@ def test_sparse_rows_are_solved_as_dense_ones_are(wrap: type) -> None:
 
 
 def test_rows_wider_than_an_eigenbasis_pays_for_are_solved_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mildroute.routers.design._LARGEST_ROTATION", 3)
+    monkeypatch.setattr("mildroute.routers._linear_model._LARGEST_ROTATION", 3)
     X, targets = noisy(80)
     targets[:, 0] = X @ np.arange(4.0)
     fit = ridge(X, targets)

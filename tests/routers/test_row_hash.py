@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import sparse
 
-from mildroute.routers.row_hash import hash_rows, mix
+from mildroute._hashing import hash_rows, mix
 
 
 def rows(seed: int = 0, size: tuple[int, int] = (500, 7)) -> np.ndarray:

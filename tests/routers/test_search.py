@@ -7,16 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mildroute.routers.candidates import Candidate
-from mildroute.routers.rewards import MarginRule, margins_by, scaled_rewards
-from mildroute.routers.search import REGRESSION, Problem, best_single, constant_scores, margin_specs, search
+from mildroute.routers._decision import MarginRule, margins_by, scaled_rewards
+from mildroute.routers._search import REGRESSION, SearchResult, SearchSpace, best_single, constant_scores, margin_specs, search
 from routers.every_router import problem
 
 X, COSTS = problem(3)
 PATH = (0.1, 0.03, 0.01, 0.003)
 
 
-def small_problem(**settings: Any) -> Problem:
+def small_problem(**settings: Any) -> SearchSpace:
     defaults = {
         "views": {"raw": X},
         "costs": COSTS,
@@ -26,10 +25,10 @@ def small_problem(**settings: Any) -> Problem:
         "margins": {"uniform": None, "theory": MarginRule(1 / 3)},
         "penalties": PATH,
     }
-    return Problem(**{**defaults, **settings})  # type: ignore[arg-type]
+    return SearchSpace(**{**defaults, **settings})  # type: ignore[arg-type]
 
 
-def tried(candidates: list[Candidate], **what: Any) -> list[float]:
+def tried(candidates: list[SearchResult], **what: Any) -> list[float]:
     return [one.penalty for one in candidates if all(getattr(one, name) == value for name, value in what.items())]
 
 

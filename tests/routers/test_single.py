@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from mildroute.errors import ArgumentError, ShapeError
-from mildroute.routers.single import BestSingleRouter, CheapestRouter, DearestRouter, RandomRouter
+from mildroute.exceptions import ArgumentError, ShapeError
+from mildroute.routers.baselines import BestSingleRouter, CheapestRouter, MostExpensiveRouter, RandomRouter
 
 X = np.arange(3.0)[:, None]
 COSTS = np.array([[0.1, 0.5, 0.9], [0.1, 0.0, 0.2], [1.0, 0.2, 0.3]])
@@ -26,22 +26,22 @@ def test_weights_decide_which_single_expert_is_best() -> None:
 
 
 def test_equal_experts_give_the_highest_index() -> None:
-    for kind in (BestSingleRouter, CheapestRouter, DearestRouter):
+    for kind in (BestSingleRouter, CheapestRouter, MostExpensiveRouter):
         assert kind().fit(X, np.ones((3, 4))).predict(NEW)[0] == 3
 
 
 def test_prices_name_the_cheapest_and_the_dearest() -> None:
     assert CheapestRouter(prices=[3, 1, 2]).fit(X, COSTS).predict(NEW)[0] == 1
-    assert DearestRouter(prices=[3, 1, 2]).fit(X, COSTS).predict(NEW)[0] == 0
+    assert MostExpensiveRouter(prices=[3, 1, 2]).fit(X, COSTS).predict(NEW)[0] == 0
 
 
 def test_without_prices_the_lowest_cost_ever_seen_counts() -> None:
     assert CheapestRouter().fit(X, COSTS).predict(NEW)[0] == 1
-    assert DearestRouter().fit(X, COSTS).predict(NEW)[0] == 2
+    assert MostExpensiveRouter().fit(X, COSTS).predict(NEW)[0] == 2
     assert CheapestRouter().fit(X, COSTS, sample_weight=[1, 0, 0]).predict(NEW)[0] == 0
 
 
-@pytest.mark.parametrize("router", [CheapestRouter(prices=[1, 2]), DearestRouter(prices=[[1, 2, 3]]), RandomRouter(shares=[1])])
+@pytest.mark.parametrize("router", [CheapestRouter(prices=[1, 2]), MostExpensiveRouter(prices=[[1, 2, 3]]), RandomRouter(shares=[1])])
 def test_one_number_per_expert_is_asked_for(router: Any) -> None:
     with pytest.raises(ShapeError, match=r"must be \(3,\), one per expert"):
         router.fit(X, COSTS)

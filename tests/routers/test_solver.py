@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import minimize
 
-from mildroute.core.losses import deferral_loss
-from mildroute.routers.autograd import differentiated
-from mildroute.routers.design import design_of
+from mildroute.losses.functional import deferral_loss
+from mildroute.routers._linear_model import OPTIMAL, ROUGH, LinearSolution, RowLoss, minimize_linear, whiten
 from mildroute.routers.mild import MildRouter
-from mildroute.routers.solver import OPTIMAL, ROUGH, LinearFit, RowLoss, solve_linear
+from mildroute.routers.surrogate import with_autograd
 from routers.every_router import problem
 
 Array = NDArray[np.float64]
@@ -30,12 +29,12 @@ def rewards_of(costs: Array) -> Array:
 
 def loss_of(costs: Array, margins: Array) -> RowLoss:
     rewards, rho = torch.from_numpy(rewards_of(costs)), torch.from_numpy(margins)
-    return differentiated(lambda scores: deferral_loss(scores, rewards.to(scores.dtype), rho.to(scores.dtype), reduction="none"))
+    return with_autograd(lambda scores: deferral_loss(scores, rewards.to(scores.dtype), rho.to(scores.dtype), reduction="none"))
 
 
-def solve(X: Any, costs: Array, margins: Array, **settings: Any) -> LinearFit:
+def solve(X: Any, costs: Array, margins: Array, **settings: Any) -> LinearSolution:
     settings = {"penalty": 0.01, **settings}
-    return solve_linear(design_of(X, settings.get("sample_weight")), loss_of(costs, margins), costs.shape[1], **settings)
+    return minimize_linear(whiten(X, settings.get("sample_weight")), loss_of(costs, margins), costs.shape[1], **settings)
 
 
 def written_out(X: Array, costs: Array, margins: Array, penalty: float) -> Callable[[Array], float]:

@@ -10,7 +10,7 @@ from scipy import sparse
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import check_estimator
 
-from mildroute.errors import ArgumentError
+from mildroute.exceptions import ArgumentError
 from mildroute.routers.topics import TopicFeatures, memberships, softmax_in_place
 
 RANDOM = np.random.default_rng(0)

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from mildroute.routers.artifact import read_manifest, save
+from mildroute._hashing import hash_of_data
+from mildroute.persistence import save_router
+from mildroute.persistence.artifact import read_manifest
+from mildroute.routers._search import held_out_metrics
+from mildroute.routers.baselines import BestSingleRouter
 from mildroute.routers.frontier import FrontierRouter
 from mildroute.routers.mild import MildRouter
-from mildroute.routers.single import BestSingleRouter
-from mildroute.routers.validation import hash_of_data, held_out_metrics
 from routers.every_router import problem
 
 X, COSTS = problem(3)
@@ -35,7 +37,7 @@ def test_the_hash_sees_every_change_and_no_difference_of_form() -> None:
 
 def test_the_card_of_a_searched_router_has_rows_hash_and_held_out_metrics(tmp_path: Path) -> None:
     router = MildRouter(random_state=0).fit(X, COSTS)
-    manifest = read_manifest(save(router, tmp_path / "router"))
+    manifest = read_manifest(save_router(router, tmp_path / "router"))
     assert (manifest["rows"], manifest["data_hash"]) == (80, hash_of_data(X, COSTS))
     assert manifest["metrics"]["mean cost"]["low"] < manifest["metrics"]["mean cost"]["value"]
     card = (tmp_path / "router" / "CARD.md").read_text()
@@ -44,7 +46,7 @@ def test_the_card_of_a_searched_router_has_rows_hash_and_held_out_metrics(tmp_pa
 
 
 def test_a_router_without_a_search_has_no_metrics_but_its_data(tmp_path: Path) -> None:
-    manifest = read_manifest(save(BestSingleRouter().fit(X, COSTS), tmp_path / "router"))
+    manifest = read_manifest(save_router(BestSingleRouter().fit(X, COSTS), tmp_path / "router"))
     assert manifest["metrics"] is None
     assert manifest["rows"] == 80
 

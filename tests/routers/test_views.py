@@ -8,17 +8,16 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from mildroute.errors import ArgumentError
-from mildroute.routers.topics import TopicFeatures
-from mildroute.routers.views import Views, views_of
+from mildroute.exceptions import ArgumentError
+from mildroute.routers.topics import FeatureSets, TopicFeatures, build_feature_sets
 
 X = np.random.default_rng(0).normal(size=(60, 4))
 GROUPS = np.where(X[:, 0] > 0, "law", "code")
 TOPICS = TopicFeatures(clusters=(5,), random_state=0)
 
 
-def views(wanted: set[Any], groups: Any = GROUPS, features: Any = X) -> Views:
-    return views_of(features, groups, wanted, TOPICS)
+def views(wanted: set[Any], groups: Any = GROUPS, features: Any = X) -> FeatureSets:
+    return build_feature_sets(features, groups, wanted, TOPICS)
 
 
 def spread(columns: Any) -> float:
@@ -77,7 +76,7 @@ def test_a_vector_that_never_varies_is_left_as_it_is(value: float) -> None:
 
 
 def test_without_clusters_the_vector_is_left_as_it_is() -> None:
-    found = views_of(X, GROUPS, {"both"}, TopicFeatures(clusters=()))
+    found = build_feature_sets(X, GROUPS, {"both"}, TopicFeatures(clusters=()))
     np.testing.assert_array_equal(found.features["both"], X)
 
 

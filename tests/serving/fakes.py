@@ -7,25 +7,27 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from mildroute.errors import ArgumentError, ArtifactError
-from mildroute.evaluation.fitting import Target
-from mildroute.experts.file import ExpertFile
-from mildroute.experts.spec import ExpertSpec
-from mildroute.routers.operating import OperatingPoint
-from mildroute.serving.opinion import Opinion
-from mildroute.serving.record import Record
+from mildroute import Target
+from mildroute.exceptions import ArgumentError, ArtifactError
+from mildroute.experts.config import ExpertFile, ExpertSpec
+from mildroute.routers.operating_point import OperatingPoint
+from mildroute.serving.observability.decision_log import DecisionRecord
+from mildroute.serving.routing.predictor import Prediction
 
 
-class FakeBrain:
+class FakePredictor:
     """Ranks experts in the order in which they are given, or as a function of the text says."""
 
-    def __init__(self, *experts: str, rank: Callable[[str], Sequence[str]] | None = None, knows_prices: bool = True) -> None:
+    def __init__(self, *experts: str, rank: Callable[[str], Sequence[str]] | None = None, has_prices: bool = True) -> None:
         self.experts, self.default, self.digest = experts, experts[-1], "fake"
-        self._rank, self._knows_prices = rank, knows_prices
+        self._rank, self._knows_prices = rank, has_prices
         self.is_late, self.seconds = False, 0.0
         self.weights: list[float | None] = []
         self.targets: list[Target | None] = []
         self.request_ids: list[str] = []
+
+    def default_at(self, _price_weight: float | None) -> str:
+        return self.default
 
     async def point(self, target: Target | None) -> OperatingPoint | None:
         self.targets.append(target)
@@ -33,15 +35,15 @@ class FakeBrain:
             raise ArgumentError("this router knows no prices.")
         return None if target is None else OperatingPoint.at_weight(target.value, len(self.experts))
 
-    async def opinion(self, text: str, point: OperatingPoint | None, request_id: str) -> Opinion | None:
+    async def predict(self, text: str, point: OperatingPoint | None, request_id: str) -> Prediction | None:
         if self.seconds:
             await asyncio.sleep(self.seconds)
-        return None if self.is_late else self._opinion(text, point, request_id)
+        return None if self.is_late else self._predict_row(text, point, request_id)
 
-    async def opinions(self, texts: Sequence[str], point: OperatingPoint | None, request_ids: Sequence[str]) -> list[Opinion]:
-        return [self._opinion(text, point, request_id) for text, request_id in zip(texts, request_ids, strict=True)]
+    async def predict_batch(self, texts: Sequence[str], point: OperatingPoint | None, request_ids: Sequence[str]) -> list[Prediction]:
+        return [self._predict_row(text, point, request_id) for text, request_id in zip(texts, request_ids, strict=True)]
 
-    def _opinion(self, text: str, point: OperatingPoint | None, request_id: str) -> Opinion:
+    def _predict_row(self, text: str, point: OperatingPoint | None, request_id: str) -> Prediction:
         price_weight = None if point is None else point.price_weight
         self.weights.append(price_weight)
         self.request_ids.append(request_id)
@@ -49,23 +51,23 @@ class FakeBrain:
         whole = sum(range(1, len(order) + 1))
         posterior = tuple((len(order) - order.index(name)) / whole for name in self.experts)
         scores, dollars = tuple(0.5 for _ in order), tuple(0.25 for _ in order)
-        return Opinion(self.experts, posterior, price_weight, scores, dollars, router=self.digest, point=point)
+        return Prediction(self.experts, posterior, price_weight, scores, dollars, router=self.digest, point=point)
 
 
-class FakeHolder:
-    def __init__(self, brain: FakeBrain | None) -> None:
-        self._brain, self.next_digest = brain, "fresh"
+class FakeManager:
+    def __init__(self, predictor: FakePredictor | None) -> None:
+        self._predictor, self.next_digest = predictor, "fresh"
 
     @property
-    def brain(self) -> FakeBrain:
-        if self._brain is None:
+    def predictor(self) -> FakePredictor:
+        if self._predictor is None:
             raise ArtifactError("no artifact has been loaded.")
-        return self._brain
+        return self._predictor
 
     async def reload(self, folder: Any = None) -> str:  # noqa: ARG002
         if not self.next_digest:
             raise ArtifactError("router.json must have schema 1.")
-        self.brain.digest = self.next_digest
+        self.predictor.digest = self.next_digest
         return self.next_digest
 
 
@@ -73,9 +75,9 @@ class KeptLog:
     """A log in memory."""
 
     def __init__(self) -> None:
-        self.records: list[Record] = []
+        self.records: list[DecisionRecord] = []
 
-    def write(self, record: Record) -> None:
+    def write(self, record: DecisionRecord) -> None:
         self.records.append(record)
 
     def close(self) -> None: ...

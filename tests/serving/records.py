@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from mildroute.serving.record import Record
+from mildroute.serving.observability.decision_log import DecisionRecord
 
-PLAIN = Record(
+PLAIN = DecisionRecord(
     decision_id="d0",
     time=1000.0,
     key="team-a",
@@ -34,5 +34,5 @@ PLAIN = Record(
 )
 
 
-def record(decision_id: str = "d0", **changes: Any) -> Record:
+def record(decision_id: str = "d0", **changes: Any) -> DecisionRecord:
     return replace(PLAIN, decision_id=decision_id, **changes)

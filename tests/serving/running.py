@@ -16,11 +16,11 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from mildroute.serving.app import Gateway, create_app
-from mildroute.serving.parts import Parts
-from mildroute.serving.record import Record
-from mildroute.serving.settings import FailoverRules, Settings
+from mildroute.serving.config import FailoverConfig, GatewayConfig
+from mildroute.serving.observability.decision_log import DecisionRecord
+from mildroute.serving.services import GatewayServices
 from tests.experts.loopback import LoopbackServer
-from tests.serving.fakes import FakeBrain, FakeHolder, KeptLog, experts_at
+from tests.serving.fakes import FakeManager, FakePredictor, KeptLog, experts_at
 
 TRUST = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """Nobody: making one that trusts somebody takes a tenth of a second, and all here is on loopback."""
@@ -32,7 +32,7 @@ class Running:
 
     app: Gateway
     port: int
-    parts: Parts
+    services: GatewayServices
     http: httpx.Client
 
     @property
@@ -40,12 +40,12 @@ class Running:
         return f"http://127.0.0.1:{self.port}"
 
     @property
-    def brain(self) -> FakeBrain:
-        return self.parts.holder.brain  # type: ignore[return-value]
+    def predictor(self) -> FakePredictor:
+        return self.services.manager.predictor  # type: ignore[return-value]
 
-    def records(self, wanted: int = 1) -> list[Record]:
+    def records(self, wanted: int = 1) -> list[DecisionRecord]:
         """What was written down, as soon as it is so much: an answer is with its client before its record is written."""
-        log: KeptLog = self.parts.log  # type: ignore[assignment]
+        log: KeptLog = self.services.log  # type: ignore[assignment]
         until(lambda: len(log.records) >= wanted)
         return log.records
 
@@ -92,11 +92,11 @@ class Served(LoopbackServer):
 
 @contextmanager
 def running(
-    settings: Settings | None = None, brain: FakeBrain | None = None, parts: dict[str, Any] | None = None, **urls: Any
+    settings: GatewayConfig | None = None, predictor: FakePredictor | None = None, services: dict[str, Any] | None = None, **urls: Any
 ) -> Iterator[Running]:
     """Serve these experts, ranked in their order, while the context lasts."""
-    given = {"holder": FakeHolder(brain or FakeBrain(*urls)), "log": KeptLog(), **(parts or {})}
-    made = Parts(settings or Settings(failover=FailoverRules(drain=1.0)), experts_at(**urls), **given)
+    given = {"manager": FakeManager(predictor or FakePredictor(*urls)), "log": KeptLog(), **(services or {})}
+    made = GatewayServices(settings or GatewayConfig(failover=FailoverConfig(drain=1.0)), experts_at(**urls), **given)
     app = create_app(made)
     with Served(app) as server, httpx.Client(base_url=f"http://127.0.0.1:{server.port}", trust_env=False, verify=TRUST, timeout=20) as http:
         yield Running(app, server.port, made, http)

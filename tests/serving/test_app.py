@@ -20,12 +20,12 @@ from typing import Any, ClassVar
 import httpx
 import pytest
 
-from mildroute.evaluation.fitting import Target
+from mildroute import Target
 from mildroute.serving.app import create_app
-from mildroute.serving.parts import Parts
-from mildroute.serving.settings import FailoverRules, Limits, LogRules, PolicyRules, Settings
+from mildroute.serving.config import DecisionLogConfig, FailoverConfig, GatewayConfig, RequestLimits, RoutingConfig
+from mildroute.serving.services import GatewayServices
 from tests.experts.hostile_server import HostileServer, hangs, says, status
-from tests.serving.fakes import FakeBrain, FakeHolder, KeptLog, experts_at
+from tests.serving.fakes import FakeManager, FakePredictor, KeptLog, experts_at
 from tests.serving.running import TRUST, Running, running, until
 from tests.serving.streams import DONE, streams
 
@@ -40,7 +40,9 @@ def expert() -> Iterator[HostileServer]:
 
 @pytest.fixture
 def gateway(expert: HostileServer) -> Iterator[Running]:
-    with running(Settings(policy=PolicyRules(routes={"fast": 7.0})), small=expert.url, crowd={"kind": "people", "field": "x"}) as gateway:
+    with running(
+        GatewayConfig(policy=RoutingConfig(routes={"fast": 7.0})), small=expert.url, crowd={"kind": "people", "field": "x"}
+    ) as gateway:
         yield gateway
 
 
@@ -67,7 +69,7 @@ def test_an_unknown_model_is_told_what_there_is(gateway: Running) -> None:
     error = error_of(answer)
     assert (error["code"], error["param"]) == ("model_not_found", "model")
     assert "fast, mildroute, small, crowd" in error["message"]
-    assert gateway.parts.log.records == []  # type: ignore[attr-defined]
+    assert gateway.services.log.records == []  # type: ignore[attr-defined]
 
 
 def test_an_expert_that_cannot_be_called_is_refused_clearly(gateway: Running) -> None:
@@ -89,37 +91,37 @@ def test_bodies_that_are_no_requests_are_refused(gateway: Running, body: bytes) 
 
 
 def test_the_price_weight_comes_from_a_header_a_preset_or_the_route(expert: HostileServer) -> None:
-    settings = Settings(policy=PolicyRules(presets={"cheap": 100.0}, routes={"fast": 7.0}))
+    settings = GatewayConfig(policy=RoutingConfig(presets={"cheap": 100.0}, routes={"fast": 7.0}))
     with running(settings, small=expert.url) as gateway:
         gateway.chat(headers={"x-mildroute-price-weight": "2.5"})
         gateway.chat(headers={"x-mildroute-preset": "cheap"})
         gateway.chat(model="fast")
         gateway.chat(model="fast", headers={"x-mildroute-price-weight": "0"})
         gateway.chat()
-        assert gateway.brain.weights == [2.5, 100.0, 7.0, 0.0, None]
+        assert gateway.predictor.weights == [2.5, 100.0, 7.0, 0.0, None]
         for headers in ({"x-mildroute-price-weight": bad} for bad in ("nan", "-1", "inf", "much", "", "1e999")):
             assert gateway.chat(headers=headers).status_code == 400
         assert gateway.chat(headers={"x-mildroute-preset": "dear"}).status_code == 400
         gateway.chat(headers={"x-mildroute-preset": "cheap", "x-mildroute-price-weight": "1"})
-        assert gateway.brain.weights[-1] == 1.0
+        assert gateway.predictor.weights[-1] == 1.0
         assert len(gateway.records(6)) == 6
         gateway.chat(headers={"x-mildroute-quality": "0.9"})
         gateway.chat(headers={"x-mildroute-budget": "2", "x-request-id": "req-1"})
-        assert gateway.brain.targets[-2:] == [Target("quality", 0.9), Target("budget", 2.0)]
-        assert gateway.brain.request_ids[-2:] == ["Hi", "req-1"]
+        assert gateway.predictor.targets[-2:] == [Target("quality", 0.9), Target("budget", 2.0)]
+        assert gateway.predictor.request_ids[-2:] == ["Hi", "req-1"]
         assert [(record.target, record.request_id) for record in gateway.records(8)[-2:]] == [("quality 0.9", ""), ("budget 2", "req-1")]
         assert gateway.chat(headers={"x-mildroute-budget": "2", "x-mildroute-quality": "0.9"}).status_code == 400
 
 
 def test_a_router_that_knows_no_prices_refuses_a_price_weight(expert: HostileServer) -> None:
-    with running(brain=FakeBrain("small", knows_prices=False), small=expert.url) as gateway:
+    with running(predictor=FakePredictor("small", has_prices=False), small=expert.url) as gateway:
         assert error_of(gateway.chat(headers={"x-mildroute-price-weight": "1"}))["message"] == "this router knows no prices."
 
 
 def test_a_conversation_stays_with_the_expert_that_answered(expert: HostileServer) -> None:
-    brain = FakeBrain("small", "large", rank=lambda text: ("small", "large") if "first" in text else ("large", "small"))
-    settings = Settings(policy=PolicyRules(leave_gain=0.9))
-    with running(settings, brain, small=expert.url, large=expert.url) as gateway:
+    predictor = FakePredictor("small", "large", rank=lambda text: ("small", "large") if "first" in text else ("large", "small"))
+    settings = GatewayConfig(policy=RoutingConfig(leave_gain=0.9))
+    with running(settings, predictor, small=expert.url, large=expert.url) as gateway:
         opening = [{"role": "user", "content": "first"}]
         turns = [*opening, {"role": "assistant", "content": "4"}, {"role": "user", "content": "then"}]
         answers = [gateway.http.post("/v1/chat/completions", json={"model": "mildroute", "messages": said}) for said in (opening, turns)]
@@ -129,10 +131,10 @@ def test_a_conversation_stays_with_the_expert_that_answered(expert: HostileServe
 
 def test_a_response_that_names_an_earlier_one_goes_to_whoever_gave_it() -> None:
     body = {"id": "resp_123", "object": "response", "output": [], "usage": {"input_tokens": 3, "output_tokens": 4}}
-    brain = FakeBrain("small", "large", rank=lambda text: ("large", "small") if text == "first" else ("small", "large"))
+    predictor = FakePredictor("small", "large", rank=lambda text: ("large", "small") if text == "first" else ("small", "large"))
     with (
         HostileServer([status(200, {}, json.dumps(body))]) as expert,
-        running(Settings(policy=PolicyRules(leave_gain=0.9)), brain, small=expert.url, large=expert.url) as gateway,
+        running(GatewayConfig(policy=RoutingConfig(leave_gain=0.9)), predictor, small=expert.url, large=expert.url) as gateway,
     ):
         gateway.http.post("/v1/responses", json={"model": "mildroute", "input": "first"})
         answer = gateway.http.post("/v1/responses", json={"model": "mildroute", "input": "x", "previous_response_id": "resp_123"})
@@ -148,14 +150,14 @@ class TestFollowingResponses:
     NEXT: ClassVar[dict[str, Any]] = {"model": "mildroute", "input": "next", "previous_response_id": "resp_9"}
 
     @pytest.fixture
-    def brain(self) -> FakeBrain:
-        return FakeBrain("small", "large", rank=lambda text: ("large", "small") if text == "first" else ("small", "large"))
+    def predictor(self) -> FakePredictor:
+        return FakePredictor("small", "large", rank=lambda text: ("large", "small") if text == "first" else ("small", "large"))
 
-    def test_it_stays_although_another_expert_seems_much_better(self, brain: FakeBrain) -> None:
-        settings = Settings(policy=PolicyRules(leave_gain=0.0, keep_conversations=False))
+    def test_it_stays_although_another_expert_seems_much_better(self, predictor: FakePredictor) -> None:
+        settings = GatewayConfig(policy=RoutingConfig(leave_gain=0.0, keep_conversations=False))
         with (
             HostileServer([status(200, {}, json.dumps(self.BODY))]) as expert,
-            running(settings, brain, small=expert.url, large=expert.url) as gateway,
+            running(settings, predictor, small=expert.url, large=expert.url) as gateway,
         ):
             gateway.http.post("/v1/responses", json={"model": "mildroute", "input": "first"})
             for named in ({}, {"metadata": {"conversation_id": "c1"}}):
@@ -164,23 +166,23 @@ class TestFollowingResponses:
             stranger = gateway.http.post("/v1/responses", json=self.NEXT | {"previous_response_id": "resp_of_nobody"})
             assert stranger.headers["x-mildroute-expert"] == "small"
 
-    def test_nobody_else_is_asked_where_its_expert_fails(self, brain: FakeBrain) -> None:
+    def test_nobody_else_is_asked_where_its_expert_fails(self, predictor: FakePredictor) -> None:
         good, bad = status(200, {}, json.dumps(self.BODY)), status(500, {}, "{}")
         with (
             HostileServer([good]) as small,
             HostileServer([good, bad]) as large,
-            running(None, brain, small=small.url, large=large.url) as gateway,
+            running(None, predictor, small=small.url, large=large.url) as gateway,
         ):
             gateway.http.post("/v1/responses", json={"model": "mildroute", "input": "first"})
             answer = gateway.http.post("/v1/responses", json=self.NEXT)
             assert (answer.status_code, error_of(answer)["message"]) == (500, "no expert answered: large had an error.")
         assert small.calls == []
 
-    def test_the_first_event_of_a_stream_tells_its_name(self, brain: FakeBrain) -> None:
+    def test_the_first_event_of_a_stream_tells_its_name(self, predictor: FakePredictor) -> None:
         created = {"type": "response.created", "response": self.BODY, "sequence_number": 0}
         pieces = (b"event: response.created\ndata: " + json.dumps(created).encode() + b"\n\n", DONE)
-        settings = Settings(policy=PolicyRules(leave_gain=0.0))
-        with HostileServer([streams(*pieces)]) as expert, running(settings, brain, small=expert.url, large=expert.url) as gateway:
+        settings = GatewayConfig(policy=RoutingConfig(leave_gain=0.0))
+        with HostileServer([streams(*pieces)]) as expert, running(settings, predictor, small=expert.url, large=expert.url) as gateway:
             gateway.http.post("/v1/responses", json={"model": "mildroute", "input": "first", "stream": True})
             answer = gateway.http.post("/v1/responses", json=self.NEXT | {"stream": True})
             assert answer.headers["x-mildroute-expert"] == "large"
@@ -188,7 +190,7 @@ class TestFollowingResponses:
 
 class TestLimits:
     def test_a_body_that_is_too_large_is_refused_before_it_is_read(self, expert: HostileServer) -> None:
-        with running(Settings(limits=Limits(body=100)), small=expert.url) as gateway:
+        with running(GatewayConfig(limits=RequestLimits(body=100)), small=expert.url) as gateway:
             answer = gateway.chat("x" * 200)
             assert (answer.status_code, error_of(answer)["code"]) == (413, "request_too_large")
             chunks = (piece for piece in [b'{"model": "mildroute", "x": "', b"y" * 200, b'"}'])
@@ -197,27 +199,27 @@ class TestLimits:
 
     def test_a_body_that_does_not_come_is_not_waited_for(self, expert: HostileServer) -> None:
         with (
-            running(Settings(limits=Limits(body_seconds=0.05)), small=expert.url) as gateway,
+            running(GatewayConfig(limits=RequestLimits(body_seconds=0.05)), small=expert.url) as gateway,
             socket.create_connection(("127.0.0.1", gateway.port)) as slow,
         ):
             slow.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
             assert slow.recv(100).startswith(b"HTTP/1.1 408 ")
-            until(lambda: gateway.app.hall.inside == 0)
+            until(lambda: gateway.app.limiter.inside == 0)
 
     def test_a_client_that_leaves_while_it_sends_is_forgotten(self, expert: HostileServer) -> None:
         with running(small=expert.url) as gateway:
             with socket.create_connection(("127.0.0.1", gateway.port)) as slow:
                 slow.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
-                until(lambda: gateway.app.hall.inside == 1)
-            until(lambda: gateway.app.hall.inside == 0)
-            assert gateway.parts.log.records == []  # type: ignore[attr-defined]
+                until(lambda: gateway.app.limiter.inside == 1)
+            until(lambda: gateway.app.limiter.inside == 0)
+            assert gateway.services.log.records == []  # type: ignore[attr-defined]
 
     def test_more_requests_than_allowed_are_told_to_come_again(self) -> None:
-        settings = Settings(limits=Limits(connections=1), failover=FailoverRules(drain=0.5, first_byte=0.3))
+        settings = GatewayConfig(limits=RequestLimits(connections=1), failover=FailoverConfig(drain=0.5, first_byte=0.3))
         with HostileServer([hangs()]) as silent, running(settings, small=silent.url) as gateway:
             first = threading.Thread(target=gateway.chat)
             first.start()
-            until(lambda: gateway.app.hall.inside == 1)
+            until(lambda: gateway.app.limiter.inside == 1)
             answer = gateway.chat()
             assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
             assert gateway.http.get("/healthz").status_code == 200
@@ -225,9 +227,9 @@ class TestLimits:
 
 
 def test_a_shadow_router_is_written_down_and_delays_nothing(expert: HostileServer) -> None:
-    shadow = FakeBrain("large", "small")
+    shadow = FakePredictor("large", "small")
     shadow.seconds = 0.1
-    with running(parts={"shadow": FakeHolder(shadow)}, small=expert.url, large=expert.url) as gateway:
+    with running(services={"shadow": FakeManager(shadow)}, small=expert.url, large=expert.url) as gateway:
         started = time.monotonic()
         answer = gateway.chat()
         assert time.monotonic() - started < 0.1
@@ -249,8 +251,8 @@ def test_a_request_that_no_expert_can_take_says_why(expert: HostileServer) -> No
 def test_an_error_inside_is_a_500_without_details_and_a_log_line_without_the_prompt(
     expert: HostileServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    brain = FakeBrain("small", rank=_explode)
-    with caplog.at_level(logging.DEBUG), running(brain=brain, small=expert.url) as gateway:
+    predictor = FakePredictor("small", rank=_explode)
+    with caplog.at_level(logging.DEBUG), running(predictor=predictor, small=expert.url) as gateway:
         answer = gateway.chat("my private words")
         assert (answer.status_code, error_of(answer)["code"]) == (500, "internal_error")
         assert gateway.chat(model="small").status_code == 200
@@ -265,27 +267,27 @@ def _explode(text: str) -> list[str]:
 
 def test_an_error_after_the_decision_is_written_down(expert: HostileServer, monkeypatch: pytest.MonkeyPatch) -> None:
     with running(small=expert.url) as gateway:
-        monkeypatch.setattr("mildroute.serving.attempts.flaw_of", lambda *_, **__: 1 / 0)
+        monkeypatch.setattr("mildroute.serving.upstream.failover.classify_response", lambda *_, **__: 1 / 0)
         assert gateway.chat().status_code == 500
         assert [(record.status, record.answered) for record in gateway.records()] == [(500, "")]
-        assert gateway.app.roster.callable["small"].upstream._busy == 0  # type: ignore[union-attr]
+        assert gateway.app.pool.callable["small"].upstream._busy == 0  # type: ignore[union-attr]
 
 
 def test_a_gateway_needs_names_that_mean_one_thing() -> None:
-    def app(settings: Settings, name: str) -> Callable[[], object]:
-        return lambda: create_app(Parts(settings, experts_at(**{name: "http://127.0.0.1:1/v1"}), FakeHolder(None)))
+    def app(settings: GatewayConfig, name: str) -> Callable[[], object]:
+        return lambda: create_app(GatewayServices(settings, experts_at(**{name: "http://127.0.0.1:1/v1"}), FakeManager(None)))
 
-    for make in (app(Settings(), "mildroute"), app(Settings(policy=PolicyRules(routes={"fast": None})), "fast")):
+    for make in (app(GatewayConfig(), "mildroute"), app(GatewayConfig(policy=RoutingConfig(routes={"fast": None})), "fast")):
         with pytest.raises(ValueError, match="must not name an expert and a route"):
             make()
     with pytest.raises(ValueError, match="baseline must be an expert"):
-        app(Settings(baseline="who"), "small")()
+        app(GatewayConfig(baseline="who"), "small")()
 
 
 def test_savings_are_counted_against_the_dearest_expert_or_the_one_that_is_named(expert: HostileServer) -> None:
     prices = {"small": {"base_url": expert.url, "price": 1.0}, "large": {"base_url": expert.url, "price": 10.0}, "free": expert.url}
     for baseline, dollars in ((None, 9e-5), ("free", 0.0)):
-        with running(Settings(baseline=baseline), **prices) as gateway:
+        with running(GatewayConfig(baseline=baseline), **prices) as gateway:
             gateway.chat()
             record = gateway.records()[0]
         assert (record.dollars, record.baseline_dollars) == (pytest.approx(9e-6), pytest.approx(dollars))
@@ -293,7 +295,7 @@ def test_savings_are_counted_against_the_dearest_expert_or_the_one_that_is_named
 
 def test_text_is_written_down_only_where_that_is_switched_on(expert: HostileServer) -> None:
     for keep_text in (False, True):
-        with running(Settings(log=LogRules(keep_text=keep_text)), small=expert.url) as gateway:
+        with running(GatewayConfig(log=DecisionLogConfig(keep_text=keep_text)), small=expert.url) as gateway:
             gateway.chat("private")
             assert gateway.records()[0].text == ("private" if keep_text else None)
 
@@ -304,7 +306,7 @@ def test_the_end_of_the_lifespan_waits_for_requests_under_way(expert: HostileSer
         with running(small=slow.url) as gateway:
             request = threading.Thread(target=lambda: found.append(_chat_alone(gateway.url)))
             request.start()
-            until(lambda: gateway.app.hall.inside == 1)
+            until(lambda: gateway.app.limiter.inside == 1)
         request.join()
     assert found == [200]
     assert len(gateway.records()) == 1
@@ -325,7 +327,7 @@ def test_websockets_are_turned_away() -> None:
     async def receive() -> Any:
         return {"type": "websocket.connect"}
 
-    app = create_app(Parts(Settings(), experts_at(), FakeHolder(None), log=KeptLog()))
+    app = create_app(GatewayServices(GatewayConfig(), experts_at(), FakeManager(None), log=KeptLog()))
     asyncio.run(app({"type": "websocket", "path": "/v1/chat/completions", "headers": []}, receive, send))
     assert sent == [{"type": "websocket.close", "code": 1000}]
 
@@ -333,10 +335,10 @@ def test_websockets_are_turned_away() -> None:
 SERVER = """
 import sys, uvicorn
 from mildroute.serving.app import create_app
-from mildroute.serving.parts import Parts
-from mildroute.serving.settings import Settings
-from tests.serving.fakes import FakeBrain, FakeHolder, experts_at
-app = create_app(Parts(Settings(), experts_at(small=sys.argv[1]), FakeHolder(FakeBrain("small"))))
+from mildroute.serving.services import GatewayServices
+from mildroute.serving.config import GatewayConfig
+from tests.serving.fakes import FakeManager, FakePredictor, experts_at
+app = create_app(GatewayServices(GatewayConfig(), experts_at(small=sys.argv[1]), FakeManager(FakePredictor("small"))))
 uvicorn.run(app, port=0, log_level="info", access_log=False)
 """
 

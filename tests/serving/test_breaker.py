@@ -4,16 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mildroute.serving.breaker import Breaker
-from mildroute.serving.settings import BreakerRules
+from mildroute.serving.config import CircuitBreakerConfig
+from mildroute.serving.upstream.circuit_breaker import CircuitBreaker
 from tests.serving.ticking import Clock
 
 
-def breaker_of(clock: Clock, chance: float = 0.0, **rules: float) -> Breaker:
-    return Breaker(BreakerRules(**rules), clock, lambda: chance)  # type: ignore[arg-type]
+def breaker_of(clock: Clock, chance: float = 0.0, **rules: float) -> CircuitBreaker:
+    return CircuitBreaker(CircuitBreakerConfig(**rules), clock, lambda: chance)  # type: ignore[arg-type]
 
 
-def opened(clock: Clock, chance: float = 0.0, **rules: float) -> Breaker:
+def opened(clock: Clock, chance: float = 0.0, **rules: float) -> CircuitBreaker:
     breaker = breaker_of(clock, chance, failures=1, **rules)
     breaker.fail()
     return breaker

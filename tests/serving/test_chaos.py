@@ -33,12 +33,12 @@ def test_a_book_that_does_not_agree_is_noticed(tmp_path: Path) -> None:
     from books import audit
     from traffic import Told, conversation_of
 
-    from mildroute.serving.conversations import named_conversation
-    from mildroute.serving.decision_log import DecisionLog
-    from mildroute.serving.settings import LogRules
+    from mildroute.serving.config import DecisionLogConfig
+    from mildroute.serving.observability.decision_log import DecisionLog
+    from mildroute.serving.routing.affinity import named_conversation
     from tests.serving.records import record
 
-    log = DecisionLog(LogRules(tmp_path))
+    log = DecisionLog(DecisionLogConfig(tmp_path))
     # By hand: 30 is asked with 20 + 30 % 30 = 20 tokens and answered with 1 + 30 % 7 = 3; small takes 0.1 and 0.2 dollars a million.
     dollars = (0.1 * 20 + 0.2 * 3) / 1e6
     good = {"answered": "small", "status": 200, "tokens_in": 20, "tokens_out": 3, "dollars": dollars, "path": "chat/completions"}

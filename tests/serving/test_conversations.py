@@ -3,14 +3,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mildroute.serving.conversations import Conversations, conversation_digest, named_conversation
-from mildroute.serving.settings import PolicyRules
+from mildroute.serving.config import RoutingConfig
+from mildroute.serving.routing.affinity import SessionAffinity, conversation_digest, named_conversation
 from tests.serving.ticking import Clock
 
 
 def test_a_conversation_keeps_its_expert_until_it_was_silent_for_too_long() -> None:
     clock = Clock()
-    memory = Conversations(PolicyRules(forget_after=60.0), clock)
+    memory = SessionAffinity(RoutingConfig(forget_after=60.0), clock)
     memory.keep("a", "small")
     clock.now += 60.0
     assert memory.held("a") == "small"
@@ -22,7 +22,7 @@ def test_a_conversation_keeps_its_expert_until_it_was_silent_for_too_long() -> N
 
 
 def test_the_one_that_was_silent_for_longest_goes_first() -> None:
-    memory = Conversations(PolicyRules(memory=2))
+    memory = SessionAffinity(RoutingConfig(memory=2))
     memory.keep("a", "small")
     memory.keep("b", "small")
     memory.keep("a", "large")
@@ -32,7 +32,7 @@ def test_the_one_that_was_silent_for_longest_goes_first() -> None:
 
 def test_old_ones_run_out_although_nobody_asks_for_them() -> None:
     clock = Clock()
-    memory = Conversations(PolicyRules(memory=1000, forget_after=1.0), clock)
+    memory = SessionAffinity(RoutingConfig(memory=1000, forget_after=1.0), clock)
     for number in range(100):
         memory.keep(f"old-{number}", "small")
     clock.now += 2.0
@@ -42,13 +42,13 @@ def test_old_ones_run_out_although_nobody_asks_for_them() -> None:
 
 
 def test_where_there_is_no_conversation_nothing_is_kept() -> None:
-    memory = Conversations(PolicyRules())
+    memory = SessionAffinity(RoutingConfig())
     memory.keep(None, "small")
     assert (len(memory), memory.held(None)) == (0, None)
 
 
 def test_a_memory_of_none_remembers_nothing() -> None:
-    memory = Conversations(PolicyRules(memory=0))
+    memory = SessionAffinity(RoutingConfig(memory=0))
     memory.keep("a", "small")
     assert (len(memory), memory.held("a")) == (0, None)
 
@@ -56,7 +56,7 @@ def test_a_memory_of_none_remembers_nothing() -> None:
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.sampled_from(["x", "y"]), st.integers(0, 5)), max_size=60), st.integers(1, 4))
 def test_it_agrees_with_a_slow_memory(steps: list[tuple[str, str, int]], most: int) -> None:
     clock = Clock()
-    memory = Conversations(PolicyRules(memory=most, forget_after=9.0), clock)
+    memory = SessionAffinity(RoutingConfig(memory=most, forget_after=9.0), clock)
     slow: list[tuple[str, str, float]] = []
     for name, expert, pause in steps:
         clock.now += pause

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from mildroute.errors import ArgumentError, TableError
-from mildroute.serving.decision_log import DecisionLog, read_log, spent_since
-from mildroute.serving.settings import LogRules
+from mildroute.exceptions import ArgumentError, TableError
+from mildroute.serving.config import DecisionLogConfig
+from mildroute.serving.observability.decision_log import DecisionLog, read_log, spent_since
 from serving.records import record
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     written = [record(f"d{number}", conversation="c", shadow="large", price_weight=2.5) for number in range(5)]
-    log = DecisionLog(LogRules(tmp_path, rows=2))
+    log = DecisionLog(DecisionLogConfig(tmp_path, rows=2))
     for each in written:
         log.write(each)
     log.close()
@@ -24,7 +24,7 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_one_line_is_one_json_object_of_all_fields(tmp_path: Path) -> None:
-    log = DecisionLog(LogRules(tmp_path))
+    log = DecisionLog(DecisionLogConfig(tmp_path))
     log.write(record())
     (path,) = (tmp_path / "decisions").iterdir()
     assert json.loads(path.read_bytes()) == json.loads(json.dumps(asdict(record())))
@@ -34,7 +34,7 @@ def test_one_line_is_one_json_object_of_all_fields(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("keep_text", [False, True])
 def test_texts_are_written_only_if_that_is_switched_on(tmp_path: Path, keep_text: bool) -> None:
-    log = DecisionLog(LogRules(tmp_path, keep_text=keep_text))
+    log = DecisionLog(DecisionLogConfig(tmp_path, keep_text=keep_text))
     log.write(record(text="a private word"))
     log.close()
     content = b"".join(path.read_bytes() for path in (tmp_path / "decisions").iterdir())
@@ -43,7 +43,7 @@ def test_texts_are_written_only_if_that_is_switched_on(tmp_path: Path, keep_text
 
 
 def test_texts_with_line_breaks_and_halves_of_characters_stay_one_line(tmp_path: Path) -> None:
-    log = DecisionLog(LogRules(tmp_path, keep_text=True))
+    log = DecisionLog(DecisionLogConfig(tmp_path, keep_text=True))
     log.write(record(text="a\nb\u2028c\0d\ud800e 🙂", model="\udfff"))
     log.close()
     (found,) = read_log(tmp_path)
@@ -51,7 +51,7 @@ def test_texts_with_line_breaks_and_halves_of_characters_stay_one_line(tmp_path:
 
 
 def test_numbers_that_json_does_not_know_do_not_cost_the_line(tmp_path: Path) -> None:
-    log = DecisionLog(LogRules(tmp_path))
+    log = DecisionLog(DecisionLogConfig(tmp_path))
     log.write(record(posterior=(math.nan, 0.5), dollars=math.inf))
     log.close()
     (row,) = (tmp_path / "decisions").iterdir()
@@ -76,7 +76,7 @@ def test_another_kind_of_file_is_named_as_such(tmp_path: Path) -> None:
 
 
 def test_dollars_of_today_are_those_of_answers_that_ended_today(tmp_path: Path) -> None:
-    log = DecisionLog(LogRules(tmp_path))
+    log = DecisionLog(DecisionLogConfig(tmp_path))
     for when, key, dollars in ((98.0, "a", 1.0), (99.8, "a", 2.0), (101.0, "a", 4.0), (102.0, "b", 8.0), (103.0, "b", 0.0)):
         log.write(record(time=when, key=key, dollars=dollars))
     log.close()
@@ -85,12 +85,12 @@ def test_dollars_of_today_are_those_of_answers_that_ended_today(tmp_path: Path) 
 
 def test_a_log_needs_a_folder() -> None:
     with pytest.raises(ArgumentError, match="needs a folder"):
-        DecisionLog(LogRules())
+        DecisionLog(DecisionLogConfig())
 
 
 def test_a_record_takes_some_tens_of_microseconds(tmp_path: Path) -> None:
     """The bound is far above the 17 microseconds measured on an idle core, for busy machines."""
-    log = DecisionLog(LogRules(tmp_path))
+    log = DecisionLog(DecisionLogConfig(tmp_path))
     start = time.thread_time()
     for _ in range(2000):
         log.write(_RECORD)

@@ -9,15 +9,14 @@ from typing import Any, ClassVar
 import httpx
 import pytest
 
-from mildroute.serving.delivery import Delivery
-from mildroute.serving.feedback import Feedback, read_feedback
-from mildroute.serving.gatekeeper import Gatekeeper
-from mildroute.serving.key_file import add_client
-from mildroute.serving.keys import Client, KeyRing, hash_of, new_key
-from mildroute.serving.settings import BreakerRules, Limits, LogRules, PolicyRules, Settings
-from mildroute.serving.telemetry import Telemetry
+from mildroute.serving.auth.keys import APIClient, KeyStore, add_client, hash_of, new_key
+from mildroute.serving.auth.limits import UsageLimiter
+from mildroute.serving.config import CircuitBreakerConfig, DecisionLogConfig, GatewayConfig, RequestLimits, RoutingConfig
+from mildroute.serving.observability.feedback import FeedbackLog, read_feedback
+from mildroute.serving.observability.metrics import GatewayMetrics
+from mildroute.serving.upstream.forward import ResponseForwarder
 from tests.experts.hostile_server import HostileServer, says
-from tests.serving.fakes import FakeHolder
+from tests.serving.fakes import FakeManager
 from tests.serving.running import Running, running, until
 from tests.serving.ticking import Clock
 
@@ -32,7 +31,9 @@ def expert() -> Iterator[HostileServer]:
 
 @pytest.fixture
 def gateway(expert: HostileServer) -> Iterator[Running]:
-    with running(Settings(policy=PolicyRules(routes={"fast": 7.0})), small=expert.url, crowd={"kind": "people", "field": "x"}) as gateway:
+    with running(
+        GatewayConfig(policy=RoutingConfig(routes={"fast": 7.0})), small=expert.url, crowd={"kind": "people", "field": "x"}
+    ) as gateway:
         yield gateway
 
 
@@ -50,9 +51,9 @@ class TestKeys:
 
     @pytest.fixture
     def keyed(self, expert: HostileServer, key: str, tmp_path: Path) -> Iterator[Running]:
-        ring = KeyRing([(hash_of(key), Client("team-a", requests_per_minute=60.0, dollars_per_day=100.0))])
-        parts = {"keyring": ring, "gatekeeper": Gatekeeper(), "feedback": Feedback(LogRules(tmp_path))}
-        with running(parts=parts, small={"base_url": expert.url, "price": {"input": 0, "output": 1_000_000}}) as gateway:
+        ring = KeyStore([(hash_of(key), APIClient("team-a", requests_per_minute=60.0, dollars_per_day=100.0))])
+        services = {"key_store": ring, "usage_limiter": UsageLimiter(), "feedback": FeedbackLog(DecisionLogConfig(tmp_path))}
+        with running(services=services, small={"base_url": expert.url, "price": {"input": 0, "output": 1_000_000}}) as gateway:
             yield gateway
 
     def test_without_a_key_only_open_paths_answer(self, keyed: Running, key: str) -> None:
@@ -68,7 +69,7 @@ class TestKeys:
         record = keyed.records()[0]
         assert answer.status_code == 200
         assert (record.key, record.dollars) == ("team-a", 2.0)
-        until(lambda: keyed.parts.gatekeeper.spent(keyed.parts.keyring.clients[0]) == 2.0)
+        until(lambda: keyed.services.usage_limiter.spent(keyed.services.key_store.clients[0]) == 2.0)
 
     def test_too_many_requests_are_refused_with_the_time_to_wait(self, keyed: Running, key: str) -> None:
         answers = [keyed.http.post("/v1/route", json={"input": "x"}, headers={"authorization": f"Bearer {key}"}) for _ in range(14)]
@@ -79,7 +80,7 @@ class TestKeys:
     def test_a_request_that_fails_gives_back_what_was_held_for_it(self, keyed: Running, key: str) -> None:
         for _ in range(5):
             keyed.http.post("/v1/chat/completions", content=b"{", headers={"authorization": f"Bearer {key}"})
-        account = keyed.parts.gatekeeper._accounts["team-a"]
+        account = keyed.services.usage_limiter._accounts["team-a"]
         until(lambda: account._count == 0)
 
     def test_feedback_is_kept_with_the_name_of_the_key(self, keyed: Running, key: str, tmp_path: Path) -> None:
@@ -102,7 +103,7 @@ class TestReadiness:
         assert gateway.http.get("/readyz").json() == {"status": "ready", "router": "fake"}
 
     def test_it_is_not_ready_without_a_router_and_says_so_to_clients(self, expert: HostileServer) -> None:
-        with running(parts={"holder": FakeHolder(None)}, small=expert.url) as gateway:
+        with running(services={"manager": FakeManager(None)}, small=expert.url) as gateway:
             assert gateway.http.get("/readyz").json() == {"status": "not ready", "why": "no router"}
             assert gateway.chat().status_code == 503
             assert gateway.chat(model="small").status_code == 200
@@ -115,7 +116,7 @@ class TestReadiness:
         assert gateway.chat().status_code == 200
 
     def test_it_is_not_ready_while_every_circuit_is_open(self) -> None:
-        settings = Settings(breaker=BreakerRules(failures=1, rest=60.0))
+        settings = GatewayConfig(breaker=CircuitBreakerConfig(failures=1, rest=60.0))
         with running(settings, small="http://127.0.0.1:1/v1") as gateway:
             assert gateway.chat().status_code == 502
             assert gateway.http.get("/readyz").json()["why"] == "every expert is down"
@@ -127,7 +128,7 @@ class TestAdmin:
     @pytest.fixture
     def kept(self, expert: HostileServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
         monkeypatch.setenv("ADMIN_KEY", self.KEY)
-        with running(Settings(admin_key_env="ADMIN_KEY"), small=expert.url) as gateway:
+        with running(GatewayConfig(admin_key_env="ADMIN_KEY"), small=expert.url) as gateway:
             yield gateway
 
     def test_the_router_is_replaced_with_the_operators_key_alone(self, kept: Running) -> None:
@@ -137,7 +138,7 @@ class TestAdmin:
         assert answer.json() == {"object": "mildroute.router", "router": "fresh"}
 
     def test_a_bad_artifact_is_refused_with_the_reason_and_the_old_one_stays(self, kept: Running) -> None:
-        kept.parts.holder.next_digest = ""  # type: ignore[attr-defined]
+        kept.services.manager.next_digest = ""  # type: ignore[attr-defined]
         answer = kept.http.post("/admin/reload", headers={"authorization": f"Bearer {self.KEY}"})
         assert (answer.status_code, error_of(answer)["code"]) == (422, "bad_artifact")
         assert kept.chat().status_code == 200
@@ -152,14 +153,14 @@ class TestKeysAnew:
 
     @pytest.fixture
     def keys(self, file: Path) -> list[str]:
-        return [add_client(file, Client(name, dollars_per_day=5.0)) for name in ("team-a", "team-b")]
+        return [add_client(file, APIClient(name, dollars_per_day=5.0)) for name in ("team-a", "team-b")]
 
     @pytest.fixture
     def kept(self, expert: HostileServer, file: Path, keys: list[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
         monkeypatch.setenv("ADMIN_KEY", "a-long-key-of-the-operator")
-        parts = {"keyring": KeyRing.read(file), "gatekeeper": Gatekeeper()}
+        services = {"key_store": KeyStore.read(file), "usage_limiter": UsageLimiter()}
         expert_of_two_dollars = {"base_url": expert.url, "price": {"input": 0, "output": 1_000_000}}
-        with running(Settings(keys=file, admin_key_env="ADMIN_KEY"), parts=parts, small=expert_of_two_dollars) as gateway:
+        with running(GatewayConfig(keys=file, admin_key_env="ADMIN_KEY"), services=services, small=expert_of_two_dollars) as gateway:
             assert len(keys) == 2
             yield gateway
 
@@ -169,7 +170,7 @@ class TestKeysAnew:
     def test_a_revoked_key_is_shut_out_by_a_reload_and_a_new_one_is_let_in(self, kept: Running, file: Path, keys: list[str]) -> None:
         assert self.statuses(kept, keys) == [200, 200]
         file.write_text("\n".join(line for line in file.read_text().splitlines() if "team-b" not in line) + "\n")
-        new = add_client(file, Client("team-c"))
+        new = add_client(file, APIClient("team-c"))
         assert self.statuses(kept, [*keys, new]) == [200, 200, 401]
         answer = kept.http.post("/admin/reload", headers=self.OPERATOR)
         assert answer.json() == {"object": "mildroute.router", "router": "fresh", "clients": 2}
@@ -181,14 +182,14 @@ class TestKeysAnew:
         assert (answer.status_code, error_of(answer)["code"]) == (422, "bad_keys")
         assert "the router was replaced, but the keys stay as they were: keys.yaml:1" in error_of(answer)["message"]
         assert self.statuses(kept, keys) == [200, 200]
-        kept.parts.holder.next_digest = ""  # type: ignore[attr-defined]
+        kept.services.manager.next_digest = ""  # type: ignore[attr-defined]
         message = error_of(kept.http.post("/admin/reload", headers=self.OPERATOR))["message"]
         assert message.startswith("the router was not replaced: router.json")
         assert "The keys stay as they were: keys.yaml:1" in message
 
     def test_a_bad_router_does_not_keep_a_revoked_key_alive(self, kept: Running, file: Path, keys: list[str]) -> None:
         file.write_text("")
-        kept.parts.holder.next_digest = ""  # type: ignore[attr-defined]
+        kept.services.manager.next_digest = ""  # type: ignore[attr-defined]
         assert kept.http.post("/admin/reload", headers=self.OPERATOR).status_code == 422
         assert self.statuses(kept, keys) == [401, 401]
 
@@ -196,8 +197,8 @@ class TestKeysAnew:
         mine = {"authorization": f"Bearer {keys[0]}"}
         assert kept.chat(headers=mine).status_code == 200
         kept.records()
-        client = kept.parts.keyring.clients[0]
-        until(lambda: kept.parts.gatekeeper.spent(client) == 2.0)
+        client = kept.services.key_store.clients[0]
+        until(lambda: kept.services.usage_limiter.spent(client) == 2.0)
         file.write_text(file.read_text().replace("5.0", "2.0"))
         assert kept.http.post("/admin/reload", headers=self.OPERATOR).status_code == 200
         answer = kept.chat(headers=mine)
@@ -205,7 +206,7 @@ class TestKeysAnew:
 
 
 def test_metrics_are_told(expert: HostileServer) -> None:
-    with running(parts={"telemetry": Telemetry()}, small=expert.url) as gateway:
+    with running(services={"metrics": GatewayMetrics()}, small=expert.url) as gateway:
         gateway.chat()
         gateway.records()
         until(lambda: 'mildroute_requests_total{path="chat/completions",status="200"} 1.0' in gateway.http.get("/metrics").text)
@@ -215,7 +216,7 @@ def test_metrics_are_told(expert: HostileServer) -> None:
 class TestGuardedMetrics:
     def test_they_are_told_with_their_key_alone(self, expert: HostileServer, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("SCRAPER_KEY", "a-key-of-the-scraper")
-        with running(Settings(metrics_key_env="SCRAPER_KEY"), parts={"telemetry": Telemetry()}, small=expert.url) as gateway:
+        with running(GatewayConfig(metrics_key_env="SCRAPER_KEY"), services={"metrics": GatewayMetrics()}, small=expert.url) as gateway:
             for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": "a-key-of-the-scraper"}):
                 answer = gateway.http.get("/metrics", headers=headers)
                 assert (answer.status_code, error_of(answer)["code"]) == (401, "invalid_api_key")
@@ -225,23 +226,23 @@ class TestGuardedMetrics:
             assert gateway.http.get("/openapi.json").json()["paths"]["/metrics"]["get"]["security"] == [{"operator": []}]
 
 
-def refusals(telemetry: Telemetry) -> dict[tuple[str, str], float]:
-    samples = [sample for metric in telemetry.registry.collect() if metric.name == "mildroute_refused" for sample in metric.samples]
+def refusals(metrics: GatewayMetrics) -> dict[tuple[str, str], float]:
+    samples = [sample for metric in metrics.registry.collect() if metric.name == "mildroute_refused" for sample in metric.samples]
     return {(sample.labels["status"], sample.labels["code"]): sample.value for sample in samples if sample.value}
 
 
 class TestRefusals:
     def test_what_is_refused_before_a_decision_is_counted_by_status_and_code(self, expert: HostileServer) -> None:
-        telemetry, key = Telemetry(), new_key()
-        ring = KeyRing([(hash_of(key), Client("team-a", requests_per_minute=12.0))])
-        parts = {"telemetry": telemetry, "keyring": ring, "gatekeeper": Gatekeeper()}
-        with running(Settings(limits=Limits(body=100)), parts=parts, small=expert.url) as gateway:
+        metrics, key = GatewayMetrics(), new_key()
+        ring = KeyStore([(hash_of(key), APIClient("team-a", requests_per_minute=12.0))])
+        services = {"metrics": metrics, "key_store": ring, "usage_limiter": UsageLimiter()}
+        with running(GatewayConfig(limits=RequestLimits(body=100)), services=services, small=expert.url) as gateway:
             gateway.http.headers["authorization"] = f"Bearer {key}"
             assert [gateway.chat("x" * 100).status_code, gateway.chat(model="gpt-99").status_code] == [413, 404]
             assert gateway.http.post("/v1/route", json={"input": "x"}).status_code == 429
             assert gateway.chat(headers={"authorization": "Bearer x"}).status_code == 401
             assert [gateway.http.get("/x").status_code, gateway.http.get("/v1/route").status_code] == [404, 405]
-        assert refusals(telemetry) == {
+        assert refusals(metrics) == {
             ("413", "request_too_large"): 1,
             ("404", "model_not_found"): 1,
             ("429", "rate_limit_exceeded"): 1,
@@ -251,35 +252,35 @@ class TestRefusals:
         }
 
     def test_a_full_gateway_and_bodies_that_cannot_be_read_are_counted(self, expert: HostileServer) -> None:
-        telemetry = Telemetry()
-        with running(Settings(limits=Limits(connections=1)), parts={"telemetry": telemetry}, small=expert.url) as gateway:
+        metrics = GatewayMetrics()
+        with running(GatewayConfig(limits=RequestLimits(connections=1)), services={"metrics": metrics}, small=expert.url) as gateway:
             assert gateway.http.post("/v1/chat/completions", content=b"{").status_code == 400
-            gateway.app.hall.inside = 1
+            gateway.app.limiter.inside = 1
             assert gateway.chat().status_code == 503
-            gateway.app.hall.inside = 0
-        assert refusals(telemetry) == {("400", "none"): 1, ("503", "overloaded"): 1}
+            gateway.app.limiter.inside = 0
+        assert refusals(metrics) == {("400", "none"): 1, ("503", "overloaded"): 1}
 
     def test_a_request_that_was_decided_is_counted_among_those_and_not_twice(self, monkeypatch: pytest.MonkeyPatch) -> None:
         async def fail(*_: Any) -> None:
             raise RuntimeError
 
-        monkeypatch.setattr(Delivery, "deliver", fail)
-        telemetry = Telemetry()
-        with running(parts={"telemetry": telemetry}, small="http://127.0.0.1:1/v1") as gateway:
+        monkeypatch.setattr(ResponseForwarder, "deliver", fail)
+        metrics = GatewayMetrics()
+        with running(services={"metrics": metrics}, small="http://127.0.0.1:1/v1") as gateway:
             assert gateway.chat().status_code == 500
-        assert telemetry.registry.get_sample_value("mildroute_requests_total", {"path": "chat/completions", "status": "500"}) == 1
-        assert refusals(telemetry) == {}
+        assert metrics.registry.get_sample_value("mildroute_requests_total", {"path": "chat/completions", "status": "500"}) == 1
+        assert refusals(metrics) == {}
 
 
 def test_an_idle_expert_does_not_seem_down_for_ever_nor_keep_the_gateway_from_requests() -> None:
-    telemetry, clock = Telemetry(), Clock()
-    settings = Settings(breaker=BreakerRules(failures=1, rest=60.0))
-    with running(settings, parts={"telemetry": telemetry, "clock": clock}, small="http://127.0.0.1:1/v1") as gateway:
+    metrics, clock = GatewayMetrics(), Clock()
+    settings = GatewayConfig(breaker=CircuitBreakerConfig(failures=1, rest=60.0))
+    with running(settings, services={"metrics": metrics, "clock": clock}, small="http://127.0.0.1:1/v1") as gateway:
         assert gateway.chat().status_code == 502
-        assert telemetry.registry.get_sample_value("mildroute_breaker_state", {"expert": "small"}) == 2
+        assert metrics.registry.get_sample_value("mildroute_breaker_state", {"expert": "small"}) == 2
         assert gateway.http.get("/readyz").status_code == 503
         clock.now += 60.0
-        assert telemetry.registry.get_sample_value("mildroute_breaker_state", {"expert": "small"}) == 1
+        assert metrics.registry.get_sample_value("mildroute_breaker_state", {"expert": "small"}) == 1
         assert gateway.http.get("/readyz").status_code == 200
 
 

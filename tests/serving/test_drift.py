@@ -5,8 +5,8 @@ from math import isnan, log
 import numpy as np
 import pytest
 
-from mildroute.errors import ArgumentError
-from mildroute.serving.drift import Drift, Reference, Stability, Window, stability
+from mildroute.exceptions import ArgumentError
+from mildroute.serving.routing.drift import Drift, DriftReference, StabilityIndex, Window, stability
 
 SKEWED = np.array([0.5, 0.3, 0.15, 0.05])
 
@@ -39,11 +39,11 @@ def test_too_few_decisions_have_no_index() -> None:
 
 @pytest.mark.parametrize(("index", "reading"), [(0.05, "steady"), (0.11, "steady"), (0.2, "moved"), (0.27, "shifted")])
 def test_the_reading_is_the_usual_one_of_what_is_above_noise(index: float, reading: str) -> None:
-    assert Stability(index, noise=0.015, limit=0.04, decisions=600).reading == reading
+    assert StabilityIndex(index, noise=0.015, limit=0.04, decisions=600).reading == reading
 
 
 def test_nothing_is_read_into_what_chance_alone_can_do() -> None:
-    assert Stability(0.5, noise=0.18, limit=0.56, decisions=50).reading == "steady"
+    assert StabilityIndex(0.5, noise=0.18, limit=0.56, decisions=50).reading == "steady"
 
 
 @pytest.mark.parametrize("decisions", [60, 500])
@@ -81,21 +81,21 @@ def posteriors(rng: np.random.Generator, decisions: int, lift: float = 0.0) -> l
     return [(float(top), 1 - float(top)) if first else (1 - float(top), float(top)) for top, first in zip(tops, firsts, strict=True)]
 
 
-def reference_of(opinions: list[tuple[float, float]], point: float | None = None) -> Reference:
-    rows = np.array(opinions)
+def reference_of(predictions: list[tuple[float, float]], point: float | None = None) -> DriftReference:
+    rows = np.array(predictions)
     histogram = np.histogram(rows.max(axis=1), bins=20, range=(0.0, 1.0))[0]
-    return Reference(np.bincount(rows.argmax(axis=1)) / len(rows), histogram, len(rows), point)
+    return DriftReference(np.bincount(rows.argmax(axis=1)) / len(rows), histogram, len(rows), point)
 
 
 def test_scores_that_fall_are_seen_though_the_shares_stay() -> None:
     rng = np.random.default_rng(1)
     drift = Drift(["a", "b"], reference_of(posteriors(rng, 3000)))
-    for opinion in posteriors(rng, 2000):
-        drift.add(opinion)
+    for prediction in posteriors(rng, 2000):
+        drift.add(prediction)
     calm = drift.report()
     assert (calm.source, calm.scores.reading, calm.shares.reading) == ("training", "steady", "steady")
-    for opinion in posteriors(rng, 2000, lift=0.15):
-        drift.add(opinion)
+    for prediction in posteriors(rng, 2000, lift=0.15):
+        drift.add(prediction)
     moved = drift.report()
     assert (moved.scores.reading, moved.shares.reading) == ("shifted", "steady")
 
@@ -103,14 +103,14 @@ def test_scores_that_fall_are_seen_though_the_shares_stay() -> None:
 def test_without_a_reference_the_first_decisions_are_it() -> None:
     rng = np.random.default_rng(2)
     drift = Drift(["a", "b"], window=800)
-    for opinion in posteriors(rng, 799):
-        drift.add(opinion)
+    for prediction in posteriors(rng, 799):
+        drift.add(prediction)
     assert drift.report().source == "learning"
     assert drift.report().scores.reading == "unknown"
     drift.add((0.9, 0.1))
     assert drift.report().source == "first decisions"
-    for opinion in posteriors(rng, 800):
-        drift.add(opinion)
+    for prediction in posteriors(rng, 800):
+        drift.add(prediction)
     assert drift.report().scores.reading == drift.report().shares.reading == "steady"
     for _ in range(800):
         drift.add((0.1, 0.9))
@@ -118,7 +118,7 @@ def test_without_a_reference_the_first_decisions_are_it() -> None:
 
 
 def test_decisions_at_another_operating_point_are_left_out() -> None:
-    drift = Drift(["a", "b"], Reference((0.5, 0.5), (0, 1), rows=100, point=5.0))
+    drift = Drift(["a", "b"], DriftReference((0.5, 0.5), (0, 1), rows=100, point=5.0))
     for _ in range(100):
         drift.add((0.9, 0.1), 7.0)
     assert drift.report().shares.decisions == 0
@@ -127,7 +127,7 @@ def test_decisions_at_another_operating_point_are_left_out() -> None:
 
 
 def test_certainty_falls_into_the_last_bin() -> None:
-    drift = Drift(["a", "b"], Reference((1, 1), (1, 1)))
+    drift = Drift(["a", "b"], DriftReference((1, 1), (1, 1)))
     drift.add((1.0, 0.0))
     assert drift.report().scores.decisions == 1
 
@@ -138,19 +138,19 @@ def test_certainty_falls_into_the_last_bin() -> None:
 )
 def test_a_reference_that_is_no_distribution_is_refused(shares: tuple[float, ...], histogram: tuple[float, ...], rows: float) -> None:
     with pytest.raises(ArgumentError):
-        Reference(shares, histogram, rows)
+        DriftReference(shares, histogram, rows)
 
 
 def test_a_reference_of_other_experts_and_a_window_of_nothing_are_refused() -> None:
     with pytest.raises(ArgumentError, match="each of 2 experts, got 3"):
-        Drift(["a", "b"], Reference((1, 1, 1), (1, 1)))
+        Drift(["a", "b"], DriftReference((1, 1, 1), (1, 1)))
     with pytest.raises(ArgumentError, match="window"):
         Drift(["a", "b"], window=7)
 
 
 def test_shares_count_whom_the_coin_chose() -> None:
     rng = np.random.default_rng(3)
-    drift = Drift(["a", "b"], Reference((0.3, 0.7), (0, 1), rows=2000, point="between"))
+    drift = Drift(["a", "b"], DriftReference((0.3, 0.7), (0, 1), rows=2000, point="between"))
     for chosen in rng.random(2000) < 0.7:
         drift.add((0.6, 0.4), "between", int(chosen))
         drift.add((0.6, 0.4), "elsewhere", 0)

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from mildroute.serving.attempts import Attempts
-from mildroute.serving.settings import BreakerRules, FailoverRules, Settings
-from mildroute.serving.telemetry import Telemetry
+from mildroute.serving.config import CircuitBreakerConfig, FailoverConfig, GatewayConfig
+from mildroute.serving.observability.metrics import GatewayMetrics
+from mildroute.serving.upstream.failover import Failover
 from tests.experts.hostile_server import (
     Behaviour,
     HostileServer,
@@ -31,15 +31,15 @@ from tests.experts.hostile_server import (
     sends,
     status,
 )
-from tests.serving.fakes import FakeBrain
+from tests.serving.fakes import FakePredictor
 from tests.serving.running import Running, running, until
 from tests.serving.streams import DONE, HEAD, event, framed, streams
 
 NOBODY = "http://127.0.0.1:1/v1"
 
 
-def rules(**failover: object) -> Settings:
-    return Settings(failover=FailoverRules(**{"first_byte": 0.15, "deadline": 5.0, "drain": 1.0, **failover}))  # type: ignore[arg-type]
+def rules(**failover: object) -> GatewayConfig:
+    return GatewayConfig(failover=FailoverConfig(**{"first_byte": 0.15, "deadline": 5.0, "drain": 1.0, **failover}))  # type: ignore[arg-type]
 
 
 FAILURES: dict[str, tuple[Behaviour | None, str]] = {
@@ -65,12 +65,12 @@ FAILURES: dict[str, tuple[Behaviour | None, str]] = {
 @pytest.mark.parametrize("name", FAILURES)
 def test_a_failure_before_the_first_byte_is_mended_by_the_next_expert(name: str, is_stream: bool) -> None:
     behaviour, why = FAILURES[name]
-    telemetry = Telemetry()
+    metrics = GatewayMetrics()
     good = streams(event("4"), DONE) if is_stream else says("4")
     with (
         HostileServer([behaviour or hangs()]) as first,
         HostileServer([good]) as second,
-        running(rules(), parts={"telemetry": telemetry}, small=NOBODY if behaviour is None else first.url, large=second.url) as gateway,
+        running(rules(), services={"metrics": metrics}, small=NOBODY if behaviour is None else first.url, large=second.url) as gateway,
     ):
         answer = gateway.chat(stream=is_stream)
         record = gateway.records()[0]
@@ -78,14 +78,14 @@ def test_a_failure_before_the_first_byte_is_mended_by_the_next_expert(name: str,
     assert answer.headers["x-mildroute-expert"] == "large"
     assert "4" in answer.text
     assert (record.chosen, record.answered, record.attempts, record.status) == ("small", "large", 2, 200)
-    assert telemetry.registry.get_sample_value("mildroute_fallbacks_total", {"expert": "small", "why": why}) == 1.0
+    assert metrics.registry.get_sample_value("mildroute_fallbacks_total", {"expert": "small", "why": why}) == 1.0
     assert len(second.calls) == 1
 
 
 @pytest.mark.parametrize("behaviour", [cut_off(), chunked("4", whole=False), half_json(), huge(200_000), drips(0.05)])
 def test_an_answer_that_breaks_in_the_middle_is_mended_while_nothing_was_sent(behaviour: Behaviour) -> None:
     settings = rules(idle=0.03)
-    settings = Settings(failover=settings.failover, limits=type(settings.limits)(answer=100_000))
+    settings = GatewayConfig(failover=settings.failover, limits=type(settings.limits)(answer=100_000))
     with (
         HostileServer([behaviour]) as first,
         HostileServer([says("4")]) as second,
@@ -113,7 +113,7 @@ def test_a_stream_that_breaks_ends_with_the_error_event_of_its_api(path: str, fi
     ):
         answer = gateway.http.post(f"/v1/{path}", json={"model": "mildroute", "stream": True, **fields})
         record = gateway.records()[0]
-        failures = gateway.app.roster.candidates["small"].breaker._in_a_row
+        failures = gateway.app.pool.candidates["small"].breaker._in_a_row
     assert answer.status_code == 200
     assert answer.content.startswith(event("a") + start)
     last = json.loads(answer.content[len(event("a") + start) :])
@@ -198,13 +198,13 @@ def test_an_expert_over_its_rate_is_left_alone_for_as_long_as_it_asks_and_its_ci
     ):
         for _ in range(10):
             assert gateway.chat().headers["x-mildroute-expert"] == "large"
-        assert gateway.app.roster.candidates["small"].breaker.state == "closed"
+        assert gateway.app.pool.candidates["small"].breaker.state == "closed"
         assert gateway.records(10)[-1].reason == "next"
     assert len(first.calls) == 1
 
 
 def test_a_circuit_opens_after_failures_and_closes_again_after_a_good_probe() -> None:
-    settings = Settings(breaker=BreakerRules(failures=2, rest=0.1), failover=FailoverRules(drain=1.0))
+    settings = GatewayConfig(breaker=CircuitBreakerConfig(failures=2, rest=0.1), failover=FailoverConfig(drain=1.0))
     with (
         HostileServer([status(500), status(500), says("back")]) as first,
         HostileServer([says("4")]) as second,
@@ -245,7 +245,7 @@ def test_what_a_client_can_bring_about_falls_over_but_does_not_close_the_expert_
         running(rules(), small=first.url, large=second.url) as gateway,
     ):
         assert [gateway.chat().headers["x-mildroute-expert"] for _ in range(8)] == ["large"] * 8
-        assert gateway.app.roster.candidates["small"].breaker.state == "closed"
+        assert gateway.app.pool.candidates["small"].breaker.state == "closed"
 
 
 def test_a_bad_key_of_ours_opens_the_circuit() -> None:
@@ -255,17 +255,17 @@ def test_a_bad_key_of_ours_opens_the_circuit() -> None:
         running(rules(), small=first.url, large=second.url) as gateway,
     ):
         assert [gateway.chat().status_code for _ in range(8)] == [200] * 8
-        assert gateway.app.roster.candidates["small"].breaker.state == "open"
+        assert gateway.app.pool.candidates["small"].breaker.state == "open"
     assert len(first.calls) == 5
 
 
 class TestHedging:
     def test_a_slow_expert_is_overtaken_by_the_next_and_freed_at_once(self) -> None:
-        telemetry = Telemetry()
+        metrics = GatewayMetrics()
         priced = {"price": 1.0}
         with HostileServer([hangs()]) as slow, HostileServer([says("4")]) as quick:
             experts = {"small": {"base_url": slow.url, **priced}, "large": {"base_url": quick.url, **priced}}
-            with running(rules(hedge_after=0.02, first_byte=5.0), parts={"telemetry": telemetry}, **experts) as gateway:
+            with running(rules(hedge_after=0.02, first_byte=5.0), services={"metrics": metrics}, **experts) as gateway:
                 answer = gateway.chat()
                 until(lambda: slow.at_once == 0)
                 record = gateway.records()[0]
@@ -274,7 +274,7 @@ class TestHedging:
         assert answer.headers["x-mildroute-expert"] == "large"
         assert (record.answered, record.attempts, record.tokens_out) == ("large", 2, 2)
         assert record.dollars == pytest.approx(9e-6)
-        assert telemetry.registry.get_sample_value("mildroute_fallbacks_total", {"expert": "small", "why": "hedged"}) == 1.0
+        assert metrics.registry.get_sample_value("mildroute_fallbacks_total", {"expert": "small", "why": "hedged"}) == 1.0
 
     def test_a_quick_expert_is_not_hedged(self) -> None:
         with (
@@ -316,9 +316,9 @@ class TestHedging:
 
 
 def test_a_router_that_is_late_leaves_the_request_to_the_safe_default() -> None:
-    brain = FakeBrain("small", "large")
-    brain.is_late = True
-    with HostileServer([says("4")]) as server, running(brain=brain, small=server.url, large=server.url) as gateway:
+    predictor = FakePredictor("small", "large")
+    predictor.is_late = True
+    with HostileServer([says("4")]) as server, running(predictor=predictor, small=server.url, large=server.url) as gateway:
         answer = gateway.chat()
         record = gateway.records()[0]
     assert answer.headers["x-mildroute-expert"] == "large"
@@ -338,8 +338,8 @@ def test_under_load_with_a_broken_expert_each_request_is_answered_once_and_writt
     ):
         statuses = list(pool.map(lambda number: _status(gateway, number), range(160)))
         records = gateway.records(160)
-        upstreams = [candidate.upstream for candidate in gateway.app.roster.callable.values()]
-        until(lambda: gateway.app.hall.inside == 0)
+        upstreams = [candidate.upstream for candidate in gateway.app.pool.callable.values()]
+        until(lambda: gateway.app.limiter.inside == 0)
         assert all(upstream is not None and upstream._busy == 0 for upstream in upstreams)
     assert statuses == [200] * 160
     assert len({record.decision_id for record in records}) == len(records) == 160
@@ -350,14 +350,14 @@ def _status(gateway: Running, number: int) -> int:
 
 
 def test_what_comes_while_the_answer_waits_to_be_passed_on_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    first_good = Attempts.first_good
+    call_first_available = Failover.call_first_available
 
-    async def and_wait(attempts: Attempts, *given: Any) -> Any:
-        found = await first_good(attempts, *given)
+    async def and_wait(attempts: Failover, *given: Any) -> Any:
+        found = await call_first_available(attempts, *given)
         await asyncio.sleep(0.05)  # the whole stream is there before anyone looks again
         return found
 
-    monkeypatch.setattr(Attempts, "first_good", and_wait)
+    monkeypatch.setattr(Failover, "call_first_available", and_wait)
     with HostileServer([streams(event("a"), event("b"), DONE)]) as expert, running(small=expert.url) as gateway:
         answer = gateway.chat(stream=True)
         record = gateway.records()[0]
@@ -367,13 +367,13 @@ def test_what_comes_while_the_answer_waits_to_be_passed_on_is_not_lost(monkeypat
 
 def test_an_expert_whose_circuit_still_rests_is_asked_when_all_others_have_failed() -> None:
     settings = rules()
-    settings = dataclasses.replace(settings, breaker=BreakerRules(failures=1, rest=60.0))
+    settings = dataclasses.replace(settings, breaker=CircuitBreakerConfig(failures=1, rest=60.0))
     with (
         HostileServer([status(500, {}, "{}"), says("4")]) as recovered,
         HostileServer([status(500, {}, "{}")]) as broken,
         running(settings, small=recovered.url, large=broken.url) as gateway,
     ):
         assert gateway.chat().status_code == 500
-        gateway.app.roster.candidates["large"].breaker.succeed()
+        gateway.app.pool.candidates["large"].breaker.succeed()
         answer = gateway.chat()
     assert (answer.status_code, answer.headers["x-mildroute-expert"]) == (200, "small")

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from mildroute.errors import ArgumentError
-from mildroute.serving.feedback import Feedback, read_feedback
-from mildroute.serving.settings import LogRules
+from mildroute.exceptions import ArgumentError
+from mildroute.serving.config import DecisionLogConfig
+from mildroute.serving.observability.feedback import FeedbackLog, read_feedback
 
 
 def test_the_last_score_counts_by_time_and_not_by_file(tmp_path: Path) -> None:
     times = iter([30.0, 10.0, 20.0, 40.0, 40.0])
-    one = Feedback(LogRules(tmp_path), clock=lambda: next(times))
-    other = Feedback(LogRules(tmp_path), clock=lambda: next(times))
+    one = FeedbackLog(DecisionLogConfig(tmp_path), clock=lambda: next(times))
+    other = FeedbackLog(DecisionLogConfig(tmp_path), clock=lambda: next(times))
     one.write("d1", 0.3, "a")
     other.write("d1", 0.1, "a")
     one.write("d2", 0.2, "a")
@@ -26,7 +26,7 @@ def test_the_last_score_counts_by_time_and_not_by_file(tmp_path: Path) -> None:
 
 
 def test_a_line_has_id_score_time_key_and_detail(tmp_path: Path) -> None:
-    feedback = Feedback(LogRules(tmp_path), clock=lambda: 7.0)
+    feedback = FeedbackLog(DecisionLogConfig(tmp_path), clock=lambda: 7.0)
     assert feedback.write("d1", 1, "team-a", "well\ndone \ud800")
     feedback.close()
     (path,) = (tmp_path / "feedback").iterdir()
@@ -53,7 +53,7 @@ def test_a_line_has_id_score_time_key_and_detail(tmp_path: Path) -> None:
     ],
 )
 def test_what_a_client_got_wrong_is_said_and_not_written(tmp_path: Path, decision_id: Any, score: Any, detail: Any, message: str) -> None:
-    feedback = Feedback(LogRules(tmp_path))
+    feedback = FeedbackLog(DecisionLogConfig(tmp_path))
     with pytest.raises(ArgumentError, match=message):
         feedback.write(decision_id, score, "a", detail)
     feedback.close()
@@ -62,4 +62,4 @@ def test_what_a_client_got_wrong_is_said_and_not_written(tmp_path: Path, decisio
 
 def test_feedback_needs_a_folder() -> None:
     with pytest.raises(ArgumentError, match="needs the folder of the log"):
-        Feedback(LogRules())
+        FeedbackLog(DecisionLogConfig())

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mildroute.errors import ArgumentError
-from mildroute.serving.file import read_settings
-from mildroute.serving.settings import Settings
+from mildroute.exceptions import ArgumentError
+from mildroute.serving.config import GatewayConfig, read_config
 
 
 def written(folder: Path, text: str) -> Path:
@@ -18,25 +17,25 @@ def written(folder: Path, text: str) -> Path:
 
 
 def test_what_is_not_named_keeps_its_default(tmp_path: Path) -> None:
-    found = read_settings(written(tmp_path, "breaker: {failures: 2}\nbaseline: large\n"))
+    found = read_config(written(tmp_path, "breaker: {failures: 2}\nbaseline: large\n"))
     assert found.breaker.failures == 2
-    assert found.breaker.rest == Settings().breaker.rest
+    assert found.breaker.rest == GatewayConfig().breaker.rest
     assert found.baseline == "large"
-    assert found.policy == Settings().policy
+    assert found.policy == GatewayConfig().policy
 
 
 def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
-    found = read_settings(written(tmp_path, "log: {folder: log}\nkeys: /etc/keys.yaml\n"))
+    found = read_config(written(tmp_path, "log: {folder: log}\nkeys: /etc/keys.yaml\n"))
     assert found.log.folder == tmp_path / "log"
     assert found.keys == Path("/etc/keys.yaml")
 
 
 def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
-    assert read_settings(written(tmp_path, "# nothing yet\n")) == Settings()
+    assert read_config(written(tmp_path, "# nothing yet\n")) == GatewayConfig()
 
 
 def test_presets_and_routes_are_price_weights_by_name(tmp_path: Path) -> None:
-    found = read_settings(written(tmp_path, "policy:\n  presets: {cheap: 100, best: 0}\n  routes: {thrifty: 50, plain: }\n"))
+    found = read_config(written(tmp_path, "policy:\n  presets: {cheap: 100, best: 0}\n  routes: {thrifty: 50, plain: }\n"))
     assert found.policy.presets == {"cheap": 100, "best": 0}
     assert found.policy.routes == {"thrifty": 50, "plain": None}
 
@@ -57,5 +56,11 @@ def test_presets_and_routes_are_price_weights_by_name(tmp_path: Path) -> None:
 )
 def test_every_mistake_has_its_line(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ArgumentError) as caught:
-        read_settings(written(tmp_path, text))
+        read_config(written(tmp_path, text))
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("presets", ["{cheap: }", "{günstig: 100}"])
+def test_a_preset_has_a_target_and_a_name_that_a_header_can_carry(tmp_path: Path, presets: str) -> None:
+    with pytest.raises(ArgumentError, match=r"must have a target|must be ASCII"):
+        read_config(written(tmp_path, f"policy:\n  presets: {presets}\n"))

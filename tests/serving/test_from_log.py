@@ -7,20 +7,19 @@ import pyarrow.parquet as pq
 import pytest
 
 from mildroute.costs.table import CostTable
-from mildroute.errors import TableError
-from mildroute.evaluation.logged import read_logged
-from mildroute.evaluation.off_policy import Method, expert_values
-from mildroute.serving.decision_log import DecisionLog
-from mildroute.serving.feedback import Feedback
-from mildroute.serving.from_log import LoggedCosts, costs_from_log
-from mildroute.serving.record import Record
-from mildroute.serving.settings import LogRules
-from mildroute.serving.tidying import tidy_log
+from mildroute.evaluation.logged_data import read_logged_decisions
+from mildroute.evaluation.off_policy import Method, estimate_expert_costs
+from mildroute.exceptions import TableError
+from mildroute.serving.config import DecisionLogConfig
+from mildroute.serving.observability.compaction import compact_log
+from mildroute.serving.observability.decision_log import DecisionLog, DecisionRecord
+from mildroute.serving.observability.export import LoggedCostTable, costs_from_log
+from mildroute.serving.observability.feedback import FeedbackLog
 from serving.records import record
 
 
-def joined(folder: Path, records: list[Record], scores: dict[str, float], *, only_with_text: bool = False) -> LoggedCosts:
-    log, feedback = DecisionLog(LogRules(folder, keep_text=True)), Feedback(LogRules(folder))
+def joined(folder: Path, records: list[DecisionRecord], scores: dict[str, float], *, only_with_text: bool = False) -> LoggedCostTable:
+    log, feedback = DecisionLog(DecisionLogConfig(folder, keep_text=True)), FeedbackLog(DecisionLogConfig(folder))
     for each in records:
         log.write(each)
     for name, score in scores.items():
@@ -106,7 +105,7 @@ def test_texts_and_conversations_are_there_if_they_were_kept(tmp_path: Path) -> 
 def test_a_tidied_log_and_repeated_lines_give_the_same_table(tmp_path: Path) -> None:
     records = [record("d1"), record("d2", chosen="large", answered="large")]
     before = joined(tmp_path, [*records, records[0]], {"d1": 1.0, "d2": 0.5})
-    tidy_log(tmp_path)
+    compact_log(tmp_path)
     assert costs_from_log(tmp_path).arrow.equals(before.arrow)
     assert before.decisions == 2
 
@@ -121,14 +120,14 @@ def test_decisions_that_the_client_carried_out_itself_give_scores_alone(tmp_path
     alone = joined(tmp_path / "alone", told, {"d1": 0.25, "d2": 1.0})
     assert alone.arrow.column("score:small").to_pylist() == [0.25, 1.0]
     assert "cost:small" not in alone.arrow.column_names
-    assert read_logged(alone.arrow).costs.tolist() == [0.75, 0.0]
+    assert read_logged_decisions(alone.arrow).costs.tolist() == [0.75, 0.0]
     beside = joined(tmp_path / "beside", [*told, record("d3")], {"d1": 0.25, "d2": 1.0, "d3": 0.5})
     assert beside.arrow.column("query_id").to_pylist() == ["d3"]
     assert any("2 decisions of /v1/route are left out" in note for note in beside.notes)
 
 
 @pytest.fixture(scope="module")
-def failing(tmp_path_factory: pytest.TempPathFactory) -> tuple[LoggedCosts, float]:
+def failing(tmp_path_factory: pytest.TempPathFactory) -> tuple[LoggedCostTable, float]:
     """Hard requests are dear for all; "a" fails on 40% of its requests, and "b" answers in its place. With a naive estimate of "b"."""
     random, rows = np.random.default_rng(0), 3000
     hard = random.random(rows) < 0.5
@@ -151,11 +150,11 @@ def failing(tmp_path_factory: pytest.TempPathFactory) -> tuple[LoggedCosts, floa
 
 @pytest.mark.parametrize(("method", "tolerance"), [("ips", 0.13), ("snips", 0.06), ("dr", 0.03)])
 def test_failures_of_the_chosen_expert_do_not_bias_the_estimates(
-    failing: tuple[LoggedCosts, float], method: Method, tolerance: float
+    failing: tuple[LoggedCostTable, float], method: Method, tolerance: float
 ) -> None:
     """Tolerances are about four standard deviations of an estimate: 0.033 for the widest, of "b", whose chance is 0.1 on hard requests."""
     (costs, naive), truth = failing, {"a": 0.35, "b": 0.5}
-    found = expert_values(read_logged(costs.arrow), method=method)
+    found = estimate_expert_costs(read_logged_decisions(costs.arrow), method=method)
     assert {name: estimate.value for name, estimate in found.items()} == pytest.approx(truth, abs=tolerance)
     assert all(not found[name].excludes(truth[name]) for name in truth)
     assert naive > 0.6  # what it would be if the stand-in's answers counted with its own chance
@@ -166,6 +165,6 @@ def test_rows_on_which_not_everyone_had_a_chance_are_left_out_of_estimates(tmp_p
     kept = record("d2", reason="kept", propensity=1.0, propensities=(1.0, 0.0))
     named = record("d3", reason="named", chosen="large", answered="large", propensity=1.0, propensities=(0.0, 1.0))
     joined(tmp_path, [record("d1"), kept, named], {"d1": 0.5, "d2": 1.0, "d3": 1.0}).write(tmp_path / "table.parquet")
-    logged = read_logged(pq.read_table(tmp_path / "table.parquet"))
+    logged = read_logged_decisions(pq.read_table(tmp_path / "table.parquet"))
     assert (logged.rows, logged.costs.tolist()) == (1, [0.5])
     assert logged.notes == ("2 of 3 decisions are left out, for not every expert had a chance in them",)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from mildroute.serving.gatekeeper import DAY, Gatekeeper, Refusal
-from mildroute.serving.keys import ANYONE, Client
+from mildroute.serving.auth.keys import ANYONE, APIClient
+from mildroute.serving.auth.limits import DAY, LimitExceeded, UsageLimiter
 
 
 class Clock:
@@ -12,13 +12,13 @@ class Clock:
         return self.seconds
 
 
-def refused(found: Refusal | None) -> Refusal:
+def refused(found: LimitExceeded | None) -> LimitExceeded:
     assert found is not None
     return found
 
 
 def test_a_client_without_limits_is_never_refused_nor_remembered() -> None:
-    gate = Gatekeeper()
+    gate = UsageLimiter()
     for _ in range(1000):
         assert gate.admit(ANYONE) is None
         gate.charge(ANYONE, 100.0)
@@ -26,8 +26,8 @@ def test_a_client_without_limits_is_never_refused_nor_remembered() -> None:
 
 
 def test_a_rate_lets_ten_seconds_worth_through_at_once_and_then_its_pace() -> None:
-    clock, client = Clock(), Client("a", requests_per_minute=60)
-    gate = Gatekeeper(clock=clock)
+    clock, client = Clock(), APIClient("a", requests_per_minute=60)
+    gate = UsageLimiter(clock=clock)
     assert [gate.admit(client) is None for _ in range(11)] == [True] * 10 + [False]
     refusal = refused(gate.admit(client))
     assert (refusal.status, refusal.code, refusal.retry_after) == (429, "rate_limit_exceeded", "1")
@@ -37,20 +37,20 @@ def test_a_rate_lets_ten_seconds_worth_through_at_once_and_then_its_pace() -> No
 
 
 def test_a_slow_rate_still_lets_one_request_through() -> None:
-    clock, client = Clock(), Client("a", requests_per_minute=1)
-    gate = Gatekeeper(clock=clock)
+    clock, client = Clock(), APIClient("a", requests_per_minute=1)
+    gate = UsageLimiter(clock=clock)
     assert gate.admit(client) is None
     assert refused(gate.admit(client)).retry_after == "60"
 
 
 def test_rates_of_two_clients_do_not_touch() -> None:
-    gate, one, other = Gatekeeper(clock=Clock()), Client("a", requests_per_minute=6), Client("b", requests_per_minute=6)
+    gate, one, other = UsageLimiter(clock=Clock()), APIClient("a", requests_per_minute=6), APIClient("b", requests_per_minute=6)
     assert [gate.admit(client) is None for client in (one, one, other, other)] == [True, False, True, False]
 
 
 def test_who_has_spent_the_day_waits_for_midnight() -> None:
-    now, client = Clock(DAY * 20_000 + 80_000), Client("a", dollars_per_day=1.0)
-    gate = Gatekeeper(now=now)
+    now, client = Clock(DAY * 20_000 + 80_000), APIClient("a", dollars_per_day=1.0)
+    gate = UsageLimiter(now=now)
     assert gate.admit(client) is None
     gate.charge(client, 1.0)
     refusal = refused(gate.admit(client))
@@ -63,8 +63,8 @@ def test_who_has_spent_the_day_waits_for_midnight() -> None:
 
 
 def test_requests_under_way_cannot_run_far_past_the_limit() -> None:
-    client = Client("a", dollars_per_day=1.0)
-    gate = Gatekeeper(now=Clock())
+    client = APIClient("a", dollars_per_day=1.0)
+    gate = UsageLimiter(now=Clock())
     assert gate.admit(client) is None
     gate.charge(client, 0.1)
     admitted = 0
@@ -78,12 +78,12 @@ def test_requests_under_way_cannot_run_far_past_the_limit() -> None:
 
 
 def test_before_anything_is_known_fifty_requests_at_once_are_the_most() -> None:
-    client, gate = Client("a", dollars_per_day=1.0), Gatekeeper(now=Clock())
+    client, gate = APIClient("a", dollars_per_day=1.0), UsageLimiter(now=Clock())
     assert sum(gate.admit(client) is None for _ in range(1000)) == 50
 
 
 def test_a_request_that_failed_gives_back_what_was_held() -> None:
-    client, gate = Client("a", dollars_per_day=1.0), Gatekeeper(now=Clock())
+    client, gate = APIClient("a", dollars_per_day=1.0), UsageLimiter(now=Clock())
     for _ in range(500):
         assert gate.admit(client) is None
         gate.charge(client, 0.0)
@@ -91,7 +91,7 @@ def test_a_request_that_failed_gives_back_what_was_held() -> None:
 
 
 def test_the_callers_own_estimate_is_held_and_given_back() -> None:
-    client, gate = Client("a", dollars_per_day=1.0), Gatekeeper(now=Clock())
+    client, gate = APIClient("a", dollars_per_day=1.0), UsageLimiter(now=Clock())
     assert gate.admit(client, 0.6) is None
     assert gate.admit(client, 0.6) is None  # 0.6 of 1 is held: there is room, and how much it will be nobody knows
     assert gate.admit(client, 0.6) is not None
@@ -100,7 +100,7 @@ def test_the_callers_own_estimate_is_held_and_given_back() -> None:
 
 
 def test_a_cheap_request_does_not_make_dear_ones_forgotten() -> None:
-    client, gate = Client("a", dollars_per_day=10.0), Gatekeeper(now=Clock())
+    client, gate = APIClient("a", dollars_per_day=10.0), UsageLimiter(now=Clock())
     for dollars in (1.0, 0.001, 0.001):
         gate.admit(client)
         gate.charge(client, dollars)
@@ -108,33 +108,33 @@ def test_a_cheap_request_does_not_make_dear_ones_forgotten() -> None:
 
 
 def test_what_was_spent_before_a_restart_counts_for_that_day_alone() -> None:
-    now, client = Clock(DAY * 3 + 10), Client("a", dollars_per_day=1.0)
-    gate = Gatekeeper({"a": 1.5}, now=now)
+    now, client = Clock(DAY * 3 + 10), APIClient("a", dollars_per_day=1.0)
+    gate = UsageLimiter({"a": 1.5}, now=now)
     assert gate.spent(client) == 1.5
     assert refused(gate.admit(client)).code == "insufficient_quota"
-    later = Gatekeeper({"a": 1.5}, now=now)
+    later = UsageLimiter({"a": 1.5}, now=now)
     now.seconds += DAY
     assert later.admit(client) is None
 
 
 def test_a_request_that_is_refused_for_money_takes_nothing_of_the_rate() -> None:
-    clock, client = Clock(), Client("a", requests_per_minute=6, dollars_per_day=1.0)
-    gate = Gatekeeper({"a": 2.0}, clock=clock, now=clock)
+    clock, client = Clock(), APIClient("a", requests_per_minute=6, dollars_per_day=1.0)
+    gate = UsageLimiter({"a": 2.0}, clock=clock, now=clock)
     assert gate.admit(client) is not None
     clock.seconds = DAY
     assert gate.admit(client) is None
 
 
 def test_new_limits_hold_at_once_and_what_was_spent_stays() -> None:
-    gate = Gatekeeper(now=Clock())
-    gate.admit(Client("a", dollars_per_day=1.0))
-    gate.charge(Client("a", dollars_per_day=1.0), 0.9)
-    assert gate.admit(Client("a", dollars_per_day=0.5)) is not None
-    assert gate.admit(Client("a", dollars_per_day=5.0)) is None
+    gate = UsageLimiter(now=Clock())
+    gate.admit(APIClient("a", dollars_per_day=1.0))
+    gate.charge(APIClient("a", dollars_per_day=1.0), 0.9)
+    assert gate.admit(APIClient("a", dollars_per_day=0.5)) is not None
+    assert gate.admit(APIClient("a", dollars_per_day=5.0)) is None
 
 
 def test_dollars_that_are_no_number_change_nothing() -> None:
-    client, gate = Client("a", dollars_per_day=1.0), Gatekeeper(now=Clock())
+    client, gate = APIClient("a", dollars_per_day=1.0), UsageLimiter(now=Clock())
     gate.admit(client)
     gate.charge(client, float("nan"))
     gate.charge(client, -5.0)
@@ -142,8 +142,8 @@ def test_dollars_that_are_no_number_change_nothing() -> None:
 
 
 def test_who_has_spent_the_day_may_still_send_what_costs_nothing_at_its_rate() -> None:
-    clock, client = Clock(), Client("a", requests_per_minute=6, dollars_per_day=1.0)
-    gate = Gatekeeper(clock=clock)
+    clock, client = Clock(), APIClient("a", requests_per_minute=6, dollars_per_day=1.0)
+    gate = UsageLimiter(clock=clock)
     assert gate.admit(client) is None
     gate.charge(client, 2.0)
     clock.seconds += 10
@@ -154,8 +154,8 @@ def test_who_has_spent_the_day_may_still_send_what_costs_nothing_at_its_rate() -
 
 
 def test_limits_that_change_while_a_request_is_under_way_stay_changed_and_its_cost_is_counted() -> None:
-    before, after = Client("a", requests_per_minute=600, dollars_per_day=9.0), Client("a", requests_per_minute=6, dollars_per_day=9.0)
-    gate = Gatekeeper(clock=Clock())
+    before, after = APIClient("a", requests_per_minute=600, dollars_per_day=9.0), APIClient("a", requests_per_minute=6, dollars_per_day=9.0)
+    gate = UsageLimiter(clock=Clock())
     assert gate.admit(before) is None
     assert gate.admit(after) is None
     gate.charge(before, 4.0)
@@ -164,6 +164,6 @@ def test_limits_that_change_while_a_request_is_under_way_stay_changed_and_its_co
 
 
 def test_a_rate_that_stays_goes_on_from_where_it_is_when_other_limits_change() -> None:
-    gate = Gatekeeper(clock=Clock())
-    assert gate.admit(Client("a", requests_per_minute=6)) is None
-    assert refused(gate.admit(Client("a", requests_per_minute=6, dollars_per_day=1.0))).code == "rate_limit_exceeded"
+    gate = UsageLimiter(clock=Clock())
+    assert gate.admit(APIClient("a", requests_per_minute=6)) is None
+    assert refused(gate.admit(APIClient("a", requests_per_minute=6, dollars_per_day=1.0))).code == "rate_limit_exceeded"

@@ -15,12 +15,12 @@ import pytest
 import uvicorn
 
 from mildroute.serving.app import Gateway, create_app
-from mildroute.serving.front import front_of
-from mildroute.serving.parts import Parts
-from mildroute.serving.reading import RequestError, read_request
-from mildroute.serving.settings import FailoverRules, Limits, Settings
+from mildroute.serving.config import FailoverConfig, GatewayConfig, RequestLimits
+from mildroute.serving.http.body import BadRequestError, read_request
+from mildroute.serving.server import protocol_with_limits
+from mildroute.serving.services import GatewayServices
 from tests.experts.hostile_server import HostileServer, answers, completion, hangs, sends
-from tests.serving.fakes import FakeBrain, FakeHolder, KeptLog, experts_at
+from tests.serving.fakes import FakeManager, FakePredictor, KeptLog, experts_at
 from tests.serving.running import running, until
 from tests.serving.streams import DONE, event, streams
 
@@ -43,10 +43,10 @@ def test_hostile_requests_of_every_kind_find_no_500_no_hang_and_no_secret(tmp_pa
 @contextmanager
 def fronted(seconds: float = 0.25) -> Iterator[tuple[int, Gateway, uvicorn.Server]]:
     """A gateway as ``mildroute serve`` runs it, with little patience, before an expert that streams 12 MB."""
-    settings = Settings(limits=Limits(head_seconds=seconds, body_seconds=seconds), failover=FailoverRules(idle=5.0))
+    settings = GatewayConfig(limits=RequestLimits(head_seconds=seconds, body_seconds=seconds), failover=FailoverConfig(idle=5.0))
     with HostileServer([streams(*[PIECE] * 200, DONE)]) as expert:
-        app = create_app(Parts(settings, experts_at(small=expert.url), FakeHolder(FakeBrain("small")), log=KeptLog()))
-        front = front_of(settings.limits)
+        app = create_app(GatewayServices(settings, experts_at(small=expert.url), FakeManager(FakePredictor("small")), log=KeptLog()))
+        front = protocol_with_limits(settings.limits)
         config = uvicorn.Config(app, port=0, http=front, log_level="critical", timeout_graceful_shutdown=1, timeout_keep_alive=75)
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, daemon=True)
@@ -101,8 +101,8 @@ def test_a_client_that_reads_nothing_loses_its_connection() -> None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.connect(("127.0.0.1", port))
         connection.sendall(POST)
-        until(lambda: app.hall.inside == 1)
-        until(lambda: not server.server_state.connections and not app.hall.inside)
+        until(lambda: app.limiter.inside == 1)
+        until(lambda: not server.server_state.connections and not app.limiter.inside)
 
 
 def test_a_client_that_leaves_many_answers_unread_loses_its_connection() -> None:
@@ -138,7 +138,7 @@ def test_a_client_that_reads_slowly_gets_all() -> None:
 )
 def test_a_wide_body_does_not_keep_all_others_waiting(body: bytes) -> None:
     begun = time.process_time()
-    with pytest.raises(RequestError) as caught:
+    with pytest.raises(BadRequestError) as caught:
         read_request("chat/completions", body)
     assert caught.value.status == 400
     assert time.process_time() - begun < 1.0

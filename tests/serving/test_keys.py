@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mildroute.errors import ArgumentError
-from mildroute.serving.keys import ANYONE, Client, KeyRing, hash_of, new_key
+from mildroute.exceptions import ArgumentError
+from mildroute.serving.auth.keys import ANYONE, APIClient, KeyStore, hash_of, new_key
 
 
 def written(folder: Path, text: str) -> Path:
@@ -20,15 +20,15 @@ def test_a_key_has_256_random_bits_and_only_its_hash_is_kept() -> None:
     key = new_key()
     assert len(base64.urlsafe_b64decode(key.removeprefix("mr-") + "=")) == 32
     assert key != new_key()
-    ring = KeyRing([(hash_of(key), Client("a"))])
+    ring = KeyStore([(hash_of(key), APIClient("a"))])
     assert key not in repr(ring) + repr(vars(ring))
 
 
 def test_a_client_is_found_by_its_key_and_by_no_other() -> None:
     keys = [new_key() for _ in range(20)]
-    ring = KeyRing([(hash_of(key), Client(f"client-{place}")) for place, key in enumerate(keys)])
-    assert [ring.find(f"Bearer {key}") for key in keys] == [Client(f"client-{place}") for place in range(20)]
-    assert ring.find(f"bearer {keys[3]}") == Client("client-3")
+    ring = KeyStore([(hash_of(key), APIClient(f"client-{place}")) for place, key in enumerate(keys)])
+    assert [ring.find(f"Bearer {key}") for key in keys] == [APIClient(f"client-{place}") for place in range(20)]
+    assert ring.find(f"bearer {keys[3]}") == APIClient("client-3")
     assert ring.find(f"Bearer {new_key()}") is None
 
 
@@ -38,19 +38,19 @@ def test_a_client_is_found_by_its_key_and_by_no_other() -> None:
 )
 def test_a_header_that_is_not_exactly_a_bearer_key_is_nobodys(header: str | None) -> None:
     key = new_key()
-    ring = KeyRing([(hash_of(key), Client("a"))])
+    ring = KeyStore([(hash_of(key), APIClient("a"))])
     assert ring.find(None if header is None else header.format(key)) is None
 
 
 def test_odd_characters_and_great_lengths_are_nobodys_and_no_error() -> None:
-    ring = KeyRing([(hash_of(new_key()), Client("a"))])
+    ring = KeyStore([(hash_of(new_key()), APIClient("a"))])
     assert [ring.find(text) for text in ("Bearer mr-" + "é" * 43, "Bearer mr-" + "A" * 100_000, "Bearer mr-" + "\0" * 43)] == [None] * 3
 
 
 def test_a_gateway_without_keys_lets_everyone_in_and_an_empty_file_nobody(tmp_path: Path) -> None:
-    assert KeyRing().find(None) is ANYONE
-    assert KeyRing().find("Bearer anything") is ANYONE
-    empty = KeyRing.read(written(tmp_path, "# nobody yet\n"))
+    assert KeyStore().find(None) is ANYONE
+    assert KeyStore().find("Bearer anything") is ANYONE
+    empty = KeyStore.read(written(tmp_path, "# nobody yet\n"))
     assert empty.find(None) is None
     assert empty.find(f"Bearer {new_key()}") is None
 
@@ -58,7 +58,7 @@ def test_a_gateway_without_keys_lets_everyone_in_and_an_empty_file_nobody(tmp_pa
 def test_a_digest_with_the_start_of_another_is_not_taken_for_it() -> None:
     key = new_key()
     forged = hash_of(key)[: len("sha256:") + 16] + "0" * 48
-    assert KeyRing([(forged, Client("a"))]).find(f"Bearer {key}") is None
+    assert KeyStore([(forged, APIClient("a"))]).find(f"Bearer {key}") is None
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_digest_with_the_start_of_another_is_not_taken_for_it() -> None:
 def test_what_is_wrong_in_a_file_is_named_with_its_line(tmp_path: Path, text: str, message: str) -> None:
     path = written(tmp_path, text.replace("HASH", hash_of("mr-x")))
     with pytest.raises(ArgumentError, match=message):
-        KeyRing.read(path)
+        KeyStore.read(path)
 
 
 @pytest.mark.parametrize(
@@ -90,5 +90,5 @@ def test_a_key_in_the_file_is_refused_and_not_shown(tmp_path: Path, text: str) -
     key = new_key()
     path = written(tmp_path, text.replace("KEY", key).replace("HASH", hash_of(key)))
     with pytest.raises(ArgumentError, match=r"keys\.yaml:1: the file must hold hashes and no keys") as caught:
-        KeyRing.read(path)
+        KeyStore.read(path)
     assert not re.search(re.escape(key[3:20]), str(caught.value))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mildroute.errors import ArgumentError, TableError
-from mildroute.serving.lines import LineFiles, lock_of, read_rows
+from mildroute._jsonl import JsonlWriter, lock_of, read_rows
+from mildroute.exceptions import ArgumentError, TableError
 
 
 def files(folder: Path) -> list[Path]:
@@ -16,14 +16,14 @@ def files(folder: Path) -> list[Path]:
 
 
 def test_a_line_is_there_as_soon_as_append_returns(tmp_path: Path) -> None:
-    lines = LineFiles(tmp_path, rows=10)
+    lines = JsonlWriter(tmp_path, rows=10)
     assert lines.append(b'{"a":1}')
     assert list(read_rows(tmp_path)) == [{"a": 1}]
     lines.close()
 
 
 def test_a_new_file_begins_after_the_rows_and_the_order_is_kept(tmp_path: Path) -> None:
-    lines = LineFiles(tmp_path, rows=3)
+    lines = JsonlWriter(tmp_path, rows=3)
     for number in range(8):
         lines.append(b'{"a":%d}' % number)
     lines.close()
@@ -32,14 +32,14 @@ def test_a_new_file_begins_after_the_rows_and_the_order_is_kept(tmp_path: Path) 
 
 
 def test_a_file_without_a_line_is_not_left_behind(tmp_path: Path) -> None:
-    lines = LineFiles(tmp_path, rows=1)
+    lines = JsonlWriter(tmp_path, rows=1)
     lines.append(b"{}")
     lines.close()
     assert len(files(tmp_path)) == 1
 
 
 def test_names_that_are_taken_are_passed_over(tmp_path: Path) -> None:
-    one, other = (LineFiles(tmp_path, rows=10, clock=lambda: 5) for _ in range(2))
+    one, other = (JsonlWriter(tmp_path, rows=10, clock=lambda: 5) for _ in range(2))
     one.append(b'{"a":1}')
     other.append(b'{"a":2}')
     assert sorted(row["a"] for row in read_rows(tmp_path)) == [1, 2]
@@ -60,7 +60,7 @@ def test_a_broken_line_before_others_is_an_error_with_its_number(tmp_path: Path)
 
 
 def test_a_full_disk_loses_whole_lines_and_raises_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines, write = LineFiles(tmp_path, rows=100), os.write
+    lines, write = JsonlWriter(tmp_path, rows=100), os.write
     lines.append(b'{"a":1}')
     monkeypatch.setattr(os, "write", lambda file, line: write(file, line[:4]))
     assert not lines.append(b'{"a":2}')
@@ -80,7 +80,7 @@ def test_a_full_disk_loses_whole_lines_and_raises_nothing(tmp_path: Path, monkey
 def test_a_warning_is_given_when_lines_begin_to_be_lost_and_not_for_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lines, write = LineFiles(tmp_path, rows=100), os.write
+    lines, write = JsonlWriter(tmp_path, rows=100), os.write
 
     def fail(file: int, line: bytes) -> int:
         raise OSError(28, "No space left on device")
@@ -97,7 +97,7 @@ def test_a_warning_is_given_when_lines_begin_to_be_lost_and_not_for_each(
 
 
 def test_a_piece_that_cannot_be_taken_back_ends_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines, write = LineFiles(tmp_path, rows=100), os.write
+    lines, write = JsonlWriter(tmp_path, rows=100), os.write
 
     def fail(file: int, size: int) -> None:
         raise OSError(5, "Input/output error")
@@ -112,7 +112,7 @@ def test_a_piece_that_cannot_be_taken_back_ends_its_file(tmp_path: Path, monkeyp
 
 
 def test_what_is_appended_after_the_end_is_lost_and_reaches_no_other_file(tmp_path: Path) -> None:
-    lines = LineFiles(tmp_path / "log", rows=10)
+    lines = JsonlWriter(tmp_path / "log", rows=10)
     lines.append(b"{}")
     lines.close()
     lines.close()
@@ -124,9 +124,9 @@ def test_what_is_appended_after_the_end_is_lost_and_reaches_no_other_file(tmp_pa
 
 
 def test_no_room_for_a_new_file_lets_the_old_one_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = LineFiles(tmp_path, rows=1)
+    lines = JsonlWriter(tmp_path, rows=1)
     lines.append(b'{"a":1}')
-    monkeypatch.setattr(LineFiles, "_opened", lambda _: (_ for _ in ()).throw(OSError(28, "full")))
+    monkeypatch.setattr(JsonlWriter, "_opened", lambda _: (_ for _ in ()).throw(OSError(28, "full")))
     assert all(lines.append(b'{"a":%d}' % number) for number in (2, 3))
     monkeypatch.undo()
     assert [row["a"] for row in read_rows(tmp_path)] == [1, 2, 3]
@@ -136,7 +136,7 @@ def test_no_room_for_a_new_file_lets_the_old_one_grow(tmp_path: Path, monkeypatc
 @pytest.mark.skipif(sys.platform == "win32", reason="no such locks")
 def test_a_file_is_locked_while_its_writer_lives_and_free_after_its_death(tmp_path: Path) -> None:
     code = (
-        "import os, sys\nfrom mildroute.serving.lines import LineFiles\nlines = LineFiles(sys.argv[1], rows=10)\n"
+        "import os, sys\nfrom mildroute._jsonl import JsonlWriter\nlines = JsonlWriter(sys.argv[1], rows=10)\n"
         "lines.append(b'{\"a\":1}')\nprint(lines.path, flush=True)\nsys.stdin.read()\nos.abort()"
     )
     run = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -162,6 +162,6 @@ def test_files_that_nobody_touched_since_are_passed_over(tmp_path: Path) -> None
 def test_a_folder_that_cannot_be_made_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ArgumentError, match="nothing can be written into"):
-        LineFiles(tmp_path / "file", rows=10)
+        JsonlWriter(tmp_path / "file", rows=10)
     with pytest.raises(ArgumentError, match="at least one line, got rows=0"):
-        LineFiles(tmp_path, rows=0)
+        JsonlWriter(tmp_path, rows=0)

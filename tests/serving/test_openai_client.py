@@ -10,7 +10,7 @@ import httpx
 import openai
 import pytest
 
-from mildroute.serving.keys import Client, KeyRing, hash_of, new_key
+from mildroute.serving.auth.keys import APIClient, KeyStore, hash_of, new_key
 from tests.experts.hostile_server import Behaviour, Call, HostileServer, answers, completion, status
 from tests.serving.running import TRUST, Running, running
 from tests.serving.streams import DONE, event, streams, usage
@@ -21,18 +21,18 @@ USER = {"role": "user", "content": "2 + 2?"}
 
 
 def _expert(call: Call) -> Behaviour:
-    asked = call.json
+    parsed = call.json
     if call.path.endswith("/embeddings"):
-        usage_of = {"prompt_tokens": 3, "total_tokens": 3}
+        parse_usage = {"prompt_tokens": 3, "total_tokens": 3}
         return answers(
-            {"object": "list", "model": "m", "data": [{"object": "embedding", "index": 0, "embedding": [0.5, 1.0]}], "usage": usage_of}
+            {"object": "list", "model": "m", "data": [{"object": "embedding", "index": 0, "embedding": [0.5, 1.0]}], "usage": parse_usage}
         )
     if call.path.endswith("/responses"):
         return answers(_RESPONSE)
-    if asked.get("stream"):
+    if parsed.get("stream"):
         return streams(event("fo"), event("ur"), usage(5, 2), DONE)
     document = completion("four", created=1, model="m")
-    if "tools" in asked:
+    if "tools" in parsed:
         document["choices"][0]["message"] = {"role": "assistant", "content": None, "tool_calls": [CALL]}
     return answers(document)
 
@@ -66,8 +66,8 @@ def key() -> str:
 
 @pytest.fixture
 def gateway(key: str) -> Iterator[Running]:
-    ring = KeyRing([(hash_of(key), Client("team-a"))])
-    with HostileServer(_expert) as expert, running(parts={"keyring": ring}, small=expert.url, large=expert.url) as gateway:
+    ring = KeyStore([(hash_of(key), APIClient("team-a"))])
+    with HostileServer(_expert) as expert, running(services={"key_store": ring}, small=expert.url, large=expert.url) as gateway:
         yield gateway
 
 

@@ -11,27 +11,27 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from mildroute.serving.feedback import Feedback
-from mildroute.serving.openapi import description
-from mildroute.serving.settings import FailoverRules, LogRules, Settings
+from mildroute.serving.config import DecisionLogConfig, FailoverConfig, GatewayConfig
+from mildroute.serving.observability.feedback import FeedbackLog
+from mildroute.serving.openapi import openapi_schema
 from tests.experts.hostile_server import HostileServer, says
 from tests.serving.running import Running, running
 
 EXAMPLES = settings(max_examples=100, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck), database=None)
-OPERATIONS = [(path, method) for path, methods in description(with_admin=True)["paths"].items() for method in methods]
-WITH_BODY = [(path, "post") for path, methods in description()["paths"].items() if "post" in methods]
+OPERATIONS = [(path, method) for path, methods in openapi_schema(with_admin=True)["paths"].items() for method in methods]
+WITH_BODY = [(path, "post") for path, methods in openapi_schema()["paths"].items() if "post" in methods]
 
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    log = LogRules(tmp_path_factory.mktemp("log"))
+    log = DecisionLogConfig(tmp_path_factory.mktemp("log"))
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("ADMIN_KEY", "operator")
         with (
             HostileServer([says("4")]) as expert,
             running(
-                Settings(log=log, failover=FailoverRules(drain=1.0), admin_key_env="ADMIN_KEY"),
-                parts={"feedback": Feedback(log)},
+                GatewayConfig(log=log, failover=FailoverConfig(drain=1.0), admin_key_env="ADMIN_KEY"),
+                services={"feedback": FeedbackLog(log)},
                 small=expert.url,
             ) as made,
         ):
@@ -46,7 +46,7 @@ def schema_at(url: str) -> Any:
 
 
 def test_the_description_names_presets_and_its_parts_are_there() -> None:
-    document = description({"cheap": 1.0}, with_admin=True)
+    document = openapi_schema({"cheap": 1.0}, with_admin=True)
     written = json.dumps(document)
     assert '"enum": ["cheap"]' in written
     for name in re.findall(r"#/components/schemas/(\w+)", written):
@@ -55,19 +55,19 @@ def test_the_description_names_presets_and_its_parts_are_there() -> None:
 
 def test_a_decision_may_be_asked_for_by_a_preset_that_there_is() -> None:
     for presets, wanted in (((), None), (("cheap", "best"), {"type": "string", "enum": ["best", "cheap"]})):
-        ways = description(presets)["components"]["schemas"]["RouteRequest"]["oneOf"]
+        ways = openapi_schema(presets)["components"]["schemas"]["RouteRequest"]["oneOf"]
         assert [way["properties"].get("preset") for way in ways] == [wanted, wanted, None]
 
 
 def test_metrics_are_described_with_the_key_that_they_need() -> None:
-    assert "security" not in description()["paths"]["/metrics"]["get"]
-    assert description(guards_metrics=True)["paths"]["/metrics"]["get"]["security"] == [{"operator": []}]
+    assert "security" not in openapi_schema()["paths"]["/metrics"]["get"]
+    assert openapi_schema(guards_metrics=True)["paths"]["/metrics"]["get"]["security"] == [{"operator": []}]
 
 
 def test_every_path_of_the_gateway_is_described(gateway: Running) -> None:
     served = {route.path.replace(":path}", "}") for route in gateway.app._router.routes}  # type: ignore[attr-defined]
     assert served == {path for path, _ in OPERATIONS}
-    assert set(description()["paths"]) == served - {"/admin/reload"}
+    assert set(openapi_schema()["paths"]) == served - {"/admin/reload"}
 
 
 @pytest.mark.slow

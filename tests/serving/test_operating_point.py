@@ -13,21 +13,20 @@ import httpx
 import numpy as np
 import pytest
 
+from mildroute import Target, TextRouter, fit
 from mildroute.costs.table import CostTable
-from mildroute.encoders.text_router import TextRouter
-from mildroute.errors import ArgumentError, ArtifactError
-from mildroute.evaluation.fitting import Target, fit_table
-from mildroute.evaluation.logged import read_logged
-from mildroute.evaluation.off_policy import Method, expert_values
-from mildroute.routers.artifact import load_router, save
-from mildroute.serving import brain as brain_module
+from mildroute.evaluation.logged_data import read_logged_decisions
+from mildroute.evaluation.off_policy import Method, estimate_expert_costs
+from mildroute.exceptions import ArgumentError, ArtifactError
+from mildroute.persistence import load_router, save_router
 from mildroute.serving.app import create_app
-from mildroute.serving.assembly import assemble
-from mildroute.serving.brain import Brain, BusyError
-from mildroute.serving.decision_log import read_log
-from mildroute.serving.from_log import costs_from_log
-from mildroute.serving.record import Record
-from mildroute.serving.settings import EncoderRules, LogRules, PolicyRules, Settings
+from mildroute.serving.config import DecisionLogConfig, EncoderConfig, GatewayConfig, RoutingConfig
+from mildroute.serving.factory import load_gateway
+from mildroute.serving.observability.decision_log import DecisionRecord, read_log
+from mildroute.serving.observability.export import costs_from_log
+from mildroute.serving.routing import predictor as predictor_module
+from mildroute.serving.routing.policy import request_id_of, target_headers
+from mildroute.serving.routing.predictor import Predictor, TooManyTargetsError
 from tests.experts.hostile_server import HostileServer, says
 from tests.serving.running import TRUST, Served, until
 
@@ -67,10 +66,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     columns: dict[str, Any] = {"query_id": known.ids, "input": known.texts}
     for place, (name, dollars) in enumerate((("small", 0.001), ("large", 0.01))):
         columns |= {f"score:{name}": known.scores[:, place], f"cost:{name}": np.full(400, dollars)}
-    fitted = fit_table(CostTable.of(columns), target=Target("budget", 3.0), seed=7)
+    fitted = fit(CostTable.of(columns), target=Target("budget", 3.0), seed=7)
     assert fitted.point is not None
     assert fitted.point.is_mixed
-    return save(fitted.router, tmp_path_factory.mktemp("artifact") / "router")
+    return save_router(fitted.router, tmp_path_factory.mktemp("artifact") / "router")
 
 
 @pytest.fixture(scope="module")
@@ -82,24 +81,31 @@ def router(folder: Path) -> TextRouter:
 
 @contextmanager
 def serving(
-    folder: Path, expert: HostileServer, place: Path, policy: PolicyRules | None = None, shadow: Path | None = None
+    folder: Path,
+    expert: HostileServer,
+    place: Path,
+    policy: RoutingConfig | None = None,
+    shadow: Path | None = None,
+    seconds: float = 30.0,
 ) -> Iterator[httpx.Client]:
     """A gateway from files, as ``mildroute serve`` puts it together."""
     place.mkdir(exist_ok=True)
     (place / "experts.yaml").write_text(EXPERTS.format(url=expert.url))
-    rules = EncoderRules(budget=30.0)
-    settings = Settings(policy=policy or PolicyRules(), encoder=rules, log=LogRules(place / "log", keep_text=True), shadow=shadow)
-    parts = assemble(folder, place / "experts.yaml", settings)
+    rules = EncoderConfig(budget=seconds)
+    settings = GatewayConfig(
+        policy=policy or RoutingConfig(), encoder=rules, log=DecisionLogConfig(place / "log", keep_text=True), shadow=shadow
+    )
+    services = load_gateway(folder, place / "experts.yaml", settings)
     try:
         with (
-            Served(create_app(parts)) as server,
+            Served(create_app(services)) as server,
             httpx.Client(base_url=f"http://127.0.0.1:{server.port}", trust_env=False, verify=TRUST, timeout=30) as http,
         ):
             yield http
     finally:
-        parts.holder.close()
-        if parts.shadow is not None:
-            parts.shadow.close()
+        services.manager.close()
+        if services.shadow is not None:
+            services.shadow.close()
 
 
 def chat(http: httpx.Client, text: str, request_id: str | None = None, **headers: str) -> httpx.Response:
@@ -110,35 +116,35 @@ def chat(http: httpx.Client, text: str, request_id: str | None = None, **headers
 @dataclass
 class Served1000:
     place: Path
-    asked: Asking
+    parsed: Asking
     experts: list[str]
-    records: dict[str, Record]
+    records: dict[str, DecisionRecord]
 
 
 @pytest.fixture(scope="module")
 def served(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Served1000:
     """1,000 requests with ids of their own, each answered and scored."""
-    place, asked, experts = tmp_path_factory.mktemp("gateway"), asking(REQUESTS, seed=2), []
+    place, parsed, experts = tmp_path_factory.mktemp("gateway"), asking(REQUESTS, seed=2), []
     with HostileServer([says("4")]) as expert, serving(folder, expert, place) as http:
-        for text, request_id, scores in zip(asked.texts, asked.ids, asked.scores, strict=True):
+        for text, request_id, scores in zip(parsed.texts, parsed.ids, parsed.scores, strict=True):
             answer = chat(http, text, request_id)
             experts.append(answer.headers["x-mildroute-expert"])
             score = float(scores[("small", "large").index(experts[-1])])
             told = http.post("/v1/feedback", json={"decision_id": answer.headers["x-mildroute-decision-id"], "score": score})
             assert (answer.status_code, told.status_code) == (200, 200)
         until(lambda: sum(1 for _ in read_log(place / "log")) == REQUESTS)
-    return Served1000(place, asked, experts, {record.request_id: record for record in read_log(place / "log")})
+    return Served1000(place, parsed, experts, {record.request_id: record for record in read_log(place / "log")})
 
 
 def test_shares_are_those_of_the_coin_and_each_propensity_is_that_of_its_vertex(served: Served1000, router: TextRouter) -> None:
     point = router.operating_point
     assert point is not None
-    predictions = router.explain(served.asked.texts, request_ids=served.asked.ids)
+    predictions = router.explain(served.parsed.texts, request_ids=served.parsed.ids)
     split = [place for place, prediction in enumerate(predictions) if prediction.reason == "split"]
     assert 200 < len(split) < 800
     chances = {vertex.probability for vertex in point.vertices}
     for place, prediction in enumerate(predictions):
-        record = served.records[served.asked.ids[place]]
+        record = served.records[served.parsed.ids[place]]
         assert (record.chosen, record.reason, record.answered) == (prediction.name, prediction.reason, served.experts[place])
         assert record.propensities == prediction.probabilities
         assert record.propensity == prediction.probabilities[prediction.expert]
@@ -153,9 +159,9 @@ def test_shares_are_those_of_the_coin_and_each_propensity_is_that_of_its_vertex(
 def test_the_same_ids_have_the_same_experts_after_a_restart(served: Served1000, folder: Path, tmp_path: Path) -> None:
     with HostileServer([says("4")]) as expert, serving(folder, expert, tmp_path / "again") as http:
         some = range(0, REQUESTS, 10)
-        again = [chat(http, served.asked.texts[place], served.asked.ids[place]).headers["x-mildroute-expert"] for place in some]
-        told = http.post("/v1/route", json={"inputs": served.asked.texts, "request_ids": served.asked.ids}).json()["data"]
-        others = http.post("/v1/route", json={"inputs": served.asked.texts}).json()["data"]
+        again = [chat(http, served.parsed.texts[place], served.parsed.ids[place]).headers["x-mildroute-expert"] for place in some]
+        told = http.post("/v1/route", json={"inputs": served.parsed.texts, "request_ids": served.parsed.ids}).json()["data"]
+        others = http.post("/v1/route", json={"inputs": served.parsed.texts}).json()["data"]
     assert again == [served.experts[place] for place in some]
     assert [each["expert"] for each in told] == served.experts
     assert [each["expert"] for each in others] != served.experts
@@ -163,11 +169,11 @@ def test_the_same_ids_have_the_same_experts_after_a_restart(served: Served1000, 
 
 @pytest.mark.parametrize("method", ["ips", "snips"])
 def test_off_policy_estimates_from_the_log_cover_the_truth(served: Served1000, method: Method) -> None:
-    logged = read_logged(costs_from_log(served.place / "log").arrow)
-    rows = [place for place, request_id in enumerate(served.asked.ids) if served.records[request_id].reason == "split"]
+    logged = read_logged_decisions(costs_from_log(served.place / "log").arrow)
+    rows = [place for place, request_id in enumerate(served.parsed.ids) if served.records[request_id].reason == "split"]
     assert logged.rows == len(rows)
-    truth = 1 - served.asked.scores[rows].mean(axis=0)
-    found = expert_values(logged, method=method)
+    truth = 1 - served.parsed.scores[rows].mean(axis=0)
+    found = estimate_expert_costs(logged, method=method)
     for place, name in enumerate(("small", "large")):
         assert found[name].low <= truth[place] <= found[name].high
         assert found[name].high - found[name].low < 0.5
@@ -206,7 +212,7 @@ def test_library_and_gateway_decide_alike_on_every_text(router: TextRouter, fold
 
 
 def test_presets_routes_and_headers_name_targets(folder: Path, router: TextRouter, tmp_path: Path) -> None:
-    policy = PolicyRules(presets={"thrifty": {"budget": 2.0}, "cheap": 500}, routes={"good": {"quality": 0.95}, "own": None})
+    policy = RoutingConfig(presets={"thrifty": {"budget": 2.0}, "cheap": 500}, routes={"good": {"quality": 0.95}, "own": None})
     with HostileServer([says("4")]) as expert, serving(folder, expert, tmp_path / "gateway", policy) as http:
 
         def bill(headers: dict[str, str] | None = None, **body: Any) -> float:
@@ -273,18 +279,18 @@ def test_ids_that_are_none_are_refused(folder: Path, tmp_path: Path, body: dict[
 
 def test_a_preset_that_cannot_be_reached_is_said_before_a_port_is_opened(folder: Path, tmp_path: Path) -> None:
     with HostileServer([says("4")]) as expert:
-        policy = PolicyRules(presets={"miracle": {"quality": 1.5}})
+        policy = RoutingConfig(presets={"miracle": {"quality": 1.5}})
         with (
-            pytest.raises(ArtifactError, match=r"target of 'miracle' \(quality 1\.5\), got: no point reaches .* ask for less"),
+            pytest.raises(ArtifactError, match=r"target of 'preset miracle' \(quality 1\.5\), got: no point reaches .* ask for less"),
             serving(folder, expert, tmp_path / "gateway", policy),
         ):
             pass
 
 
 def test_a_shadow_of_the_same_router_has_the_same_coin_and_always_agrees(folder: Path, tmp_path: Path) -> None:
-    asked = asking(40, seed=4)
+    parsed = asking(40, seed=4)
     with HostileServer([says("4")]) as expert, serving(folder, expert, tmp_path / "gateway", shadow=folder) as http:
-        for place, text in enumerate([*asked.texts, *FAR[:1]]):
+        for place, text in enumerate([*parsed.texts, *FAR[:1]]):
             chat(http, text, f"shadow-{place}", **{"x-mildroute-quality": "0.8"})
         until(lambda: sum(1 for _ in read_log(tmp_path / "gateway" / "log")) == 41)
         page = http.get("/metrics").text
@@ -295,43 +301,104 @@ def test_a_shadow_of_the_same_router_has_the_same_coin_and_always_agrees(folder:
 
 
 @pytest.fixture
-def brain(folder: Path) -> Iterator[Brain]:
-    loaded = Brain.load(folder, EncoderRules(budget=30.0))
+def predictor(folder: Path) -> Iterator[Predictor]:
+    loaded = Predictor.load(folder, EncoderConfig(budget=30.0))
     yield loaded
     loaded.close()
 
 
-def test_targets_are_found_once_remembered_within_bounds_and_presets_never_forgotten(brain: Brain, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(brain_module, "_TARGETS_KEPT", 3)
-    asked: list[Target] = []
-    real = brain._resolved
-    monkeypatch.setattr(brain, "_resolved", lambda target: asked.append(target) or real(target))
-    preset = brain.pin(Target("quality", 0.9))
+def test_targets_are_found_once_remembered_within_bounds_and_presets_never_forgotten(
+    predictor: Predictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(predictor_module, "_TARGETS_KEPT", 3)
+    parsed: list[Target] = []
+    real = predictor._resolved
+    monkeypatch.setattr(predictor, "_resolved", lambda target: parsed.append(target) or real(target))
+    preset = predictor.pin(Target("quality", 0.9))
 
     async def several() -> None:
-        assert await brain.point(Target("quality", 0.9)) is preset
-        together = await asyncio.gather(*(brain.point(Target("budget", 2.0)) for _ in range(5)))
+        assert await predictor.point(Target("quality", 0.9)) is preset
+        together = await asyncio.gather(*(predictor.point(Target("budget", 2.0)) for _ in range(5)))
         assert all(point is together[0] for point in together)
         for _ in range(2):
             with pytest.raises(ArgumentError, match="raise the budget"):
-                await brain.point(Target("budget", 0.0001))
-        for weight in range(10):
-            await brain.point(Target("price weight", float(weight)))
-        assert await brain.point(Target("quality", 0.9)) is preset
-        await brain.point(Target("budget", 2.0))
+                await predictor.point(Target("budget", 0.0001))
+        for weight in range(10):  # cheap to find, so they push nothing out
+            await predictor.point(Target("price weight", float(weight)))
+        await predictor.point(Target("budget", 2.0))
+        for budget in (3.0, 3.1, 3.2):
+            await predictor.point(Target("budget", budget))
+        assert await predictor.point(Target("quality", 0.9)) is preset
+        await predictor.point(Target("budget", 2.0))
 
     asyncio.run(several())
-    assert len(brain._points) == 3
-    assert [target.value for target in asked if target.kind != "price weight"] == [0.9, 2.0, 0.0001, 2.0]
+    assert len(predictor._points) == 3
+    assert [target.value for target in parsed if target.kind != "price weight"] == [0.9, 2.0, 0.0001, 3.0, 3.1, 3.2, 2.0]
 
 
-def test_too_many_new_targets_at_once_are_refused_and_known_ones_are_not(brain: Brain) -> None:
+def test_too_many_new_targets_at_once_are_refused_and_known_ones_are_not(predictor: Predictor) -> None:
     async def storm() -> list[Any]:
-        await brain.point(Target("budget", 2.0))
-        flood = [brain.point(Target("budget", 2.0 + place / 100)) for place in range(1, 40)]
-        found = await asyncio.gather(*flood, brain.point(Target("budget", 2.0)), return_exceptions=True)
+        await predictor.point(Target("budget", 2.0))
+        flood = [predictor.point(Target("budget", 2.0 + place / 100)) for place in range(1, 40)]
+        found = await asyncio.gather(*flood, predictor.point(Target("budget", 2.0)), return_exceptions=True)
         return list(found)
 
     *found, known = asyncio.run(storm())
-    assert sum(isinstance(each, BusyError) for each in found) == 39 - brain_module._TARGETS_WAITING
+    assert sum(isinstance(each, TooManyTargetsError) for each in found) == 39 - predictor_module._TARGETS_WAITING
     assert not isinstance(known, Exception)
+
+
+def test_a_request_whose_vector_comes_too_late_keeps_its_own_price(folder: Path, tmp_path: Path) -> None:
+    with HostileServer([says("4")]) as expert, serving(folder, expert, tmp_path, seconds=1e-9) as http:
+        for weight, name in (("0", "large"), ("1000", "small")):
+            answer = chat(http, f"late {weight}", **{"x-mildroute-price-weight": weight})
+            assert answer.headers["x-mildroute-reason"] == "late"
+            assert answer.headers["x-mildroute-expert"] == name
+
+
+def test_headers_come_once(folder: Path, tmp_path: Path) -> None:
+    with HostileServer([says("4")]) as expert, serving(folder, expert, tmp_path) as http:
+        for name, values in (("x-mildroute-quality", ("0.9", "0.8")), ("x-request-id", ("a", "b"))):
+            body = {"model": "mildroute", "messages": [{"role": "user", "content": "add"}]}
+            answer = http.post("/v1/chat/completions", json=body, headers=[(name, value) for value in values])
+            assert answer.status_code == 400
+            assert f"{name} must come once" in answer.json()["error"]["message"]
+
+
+def test_space_around_a_header_is_no_part_of_it() -> None:
+    assert target_headers([(b"x-mildroute-preset", b"thrifty \t")]) == {"preset": "thrifty"}
+    assert request_id_of([(b"x-request-id", b" k1 ")]) == "k1"
+    assert request_id_of([(b"x-request-id", b" ")]) == ""
+
+
+def test_messages_to_route_may_name_their_target_in_the_body(folder: Path, tmp_path: Path) -> None:
+    with HostileServer([says("4")]) as expert, serving(folder, expert, tmp_path) as http:
+        body = {"messages": [{"role": "user", "content": SONG.format(1, 2)}]}
+        assert http.post("/v1/route", json=body | {"quality": 95}).status_code == 400
+        weighed = http.post("/v1/route", json=body | {"price_weight": 1000}).json()
+        assert (weighed["expert"], weighed["price_weight"]) == ("small", 1000)
+
+
+def test_a_preset_does_not_hide_a_route_of_its_name_from_the_check_at_start(folder: Path, tmp_path: Path) -> None:
+    policy = RoutingConfig(presets={"x": 0.0}, routes={"x": {"quality": 1.4}})
+    with (
+        HostileServer([says("4")]) as expert,
+        pytest.raises(ArtifactError, match=r"target of 'route x' \(quality 1.4\)"),
+        serving(folder, expert, tmp_path, policy),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("value", ["0.9_5", "1_0", "\u0661"])
+def test_numbers_are_written_as_json_writes_them(folder: Path, tmp_path: Path, value: str) -> None:
+    with HostileServer([says("4")]) as expert, serving(folder, expert, tmp_path) as http:
+        answer = http.post("/v1/route", json={"input": "add", "budget": value})
+        assert answer.status_code == 400
+        assert "budget must be a finite number" in answer.json()["error"]["message"]
+
+
+def test_price_weights_that_overflow_are_refused_and_large_ones_show_the_cheap_end(folder: Path, tmp_path: Path) -> None:
+    with HostileServer([says("4")]) as expert, serving(folder, expert, tmp_path) as http:
+        assert http.post("/v1/route", json={"input": "add", "price_weight": 1e300}).status_code == 400
+        found = http.post("/v1/route", json={"input": SUM.format(1, 2), "price_weight": 1e12}).json()
+        assert (found["expert"], round(found["operating_point"]["dollars_per_1000"], 3)) == ("small", 1.0)

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from mildroute.serving.settings import FailoverRules, Settings
-from mildroute.serving.spans import Spans
+from mildroute.serving.config import FailoverConfig, GatewayConfig
+from mildroute.serving.observability.tracing import Tracing
 from tests.experts.hostile_server import HostileServer, half_json, hangs, says, status
 from tests.serving.running import Running, running, until
 from tests.serving.streams import DONE, endless, event, streams, usage
@@ -104,11 +104,13 @@ def test_an_answer_that_is_compressed_unasked_is_passed_back_as_it_is() -> None:
 
 
 def test_a_client_error_of_an_expert_is_passed_back_unchanged_and_asks_nobody_else(expert: HostileServer) -> None:
-    complaint = '{"error": {"message": "max_tokens is too large", "type": "invalid_request_error", "param": "max_tokens", "code": null}}'
-    with HostileServer([status(400, {}, complaint)]) as first, running(small=first.url, large=expert.url) as gateway:
+    error_response = (
+        '{"error": {"message": "max_tokens is too large", "type": "invalid_request_error", "param": "max_tokens", "code": null}}'
+    )
+    with HostileServer([status(400, {}, error_response)]) as first, running(small=first.url, large=expert.url) as gateway:
         answer = gateway.chat()
         record = gateway.records()[0]
-    assert (answer.status_code, answer.text) == (400, complaint)
+    assert (answer.status_code, answer.text) == (400, error_response)
     assert expert.calls == []
     assert (record.status, record.answered, record.dollars) == (400, "small", 0.0)
 
@@ -175,8 +177,8 @@ def test_a_client_that_goes_away_frees_the_expert_at_once(is_stream: bool) -> No
         client.close()
         until(lambda: expert.at_once == 0)
         record = gateway.records()[0]
-        until(lambda: gateway.app.hall.inside == 0)
-        assert gateway.app.roster.callable["small"].upstream.connections == 0  # type: ignore[union-attr]
+        until(lambda: gateway.app.limiter.inside == 0)
+        assert gateway.app.pool.callable["small"].upstream.connections == 0  # type: ignore[union-attr]
     assert (record.status, record.attempts) == (499, 1)
     assert record.answered == ("small" if is_stream else "")
     assert (record.tokens_out > 0) == is_stream
@@ -190,7 +192,7 @@ def _begin(gateway: Running, is_stream: bool) -> http.client.HTTPConnection:
 
 
 def test_a_client_that_reads_nothing_is_left_after_the_idle_time() -> None:
-    settings = Settings(failover=FailoverRules(idle=0.1))
+    settings = GatewayConfig(failover=FailoverConfig(idle=0.1))
     with HostileServer([endless(event("x" * 60_000), pause=0.0)]) as expert, running(settings, small=expert.url) as gateway:
         client = _begin(gateway, is_stream=True)
         record = gateway.records()[0]
@@ -222,7 +224,10 @@ def test_a_trace_goes_on_from_the_client_to_the_expert(expert: HostileServer) ->
     provider = sdk.TracerProvider()
     provider.add_span_processor(pytest.importorskip("opentelemetry.sdk.trace.export").SimpleSpanProcessor(memory))
     sent = "00-" + "1" * 32 + "-" + "2" * 16 + "-01"
-    with HostileServer([status(500)]) as broken, running(parts={"spans": Spans(provider)}, small=broken.url, large=expert.url) as gateway:
+    with (
+        HostileServer([status(500)]) as broken,
+        running(services={"tracing": Tracing(provider)}, small=broken.url, large=expert.url) as gateway,
+    ):
         assert gateway.chat(headers={"traceparent": sent}).status_code == 200
         gateway.records()
         until(lambda: len(memory.get_finished_spans()) == 4)

@@ -8,22 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mildroute.routers.operating import OperatingPoint, Vertex
-from mildroute.serving.asked import Asked
-from mildroute.serving.decision import REASONS, Decision
-from mildroute.serving.opinion import Opinion
-from mildroute.serving.policy import decide, decide_named
-from mildroute.serving.settings import PolicyRules
-from mildroute.serving.standing import Standing
+from mildroute.routers.operating_point import OperatingPoint, Vertex
+from mildroute.serving.config import RoutingConfig
+from mildroute.serving.http.body import ParsedRequest
+from mildroute.serving.routing.policy import REASONS, Decision, ExpertStatus, decide, decide_named
+from mildroute.serving.routing.predictor import Prediction
 
-OPINION = Opinion(("a", "b", "c"), (0.2, 0.5, 0.3))
-FAR = Opinion(("a", "b", "c"), (0.2, 0.5, 0.3), is_far=True)
-UP = {name: Standing() for name in "abc"}
-DOWN, BUSY = Standing(is_up=False), Standing(has_room=False)
+OPINION = Prediction(("a", "b", "c"), (0.2, 0.5, 0.3))
+FAR = Prediction(("a", "b", "c"), (0.2, 0.5, 0.3), is_far=True)
+UP = {name: ExpertStatus() for name in "abc"}
+DOWN, BUSY = ExpertStatus(is_up=False), ExpertStatus(has_room=False)
 
 
-def asked(**settings: Any) -> Asked:
-    return Asked("chat/completions", "mildroute", "Hi", b"", (0, 0), **settings)
+def parsed(**settings: Any) -> ParsedRequest:
+    return ParsedRequest("chat/completions", "mildroute", "Hi", b"", (0, 0), **settings)
 
 
 def never_drawn() -> float:
@@ -31,16 +29,16 @@ def never_drawn() -> float:
 
 
 def decided(
-    opinion: Opinion | None = OPINION,
-    request: Asked | None = None,
-    standings: dict[str, Standing] | None = None,
+    prediction: Prediction | None = OPINION,
+    request: ParsedRequest | None = None,
+    statuses: dict[str, ExpertStatus] | None = None,
     held: str | None = None,
     default: str = "a",
     chance: float | None = None,
     **rules: Any,
 ) -> Decision:
     draw = never_drawn if chance is None else lambda: chance
-    return decide(opinion, request or asked(), UP if standings is None else standings, PolicyRules(**rules), default, held, draw)
+    return decide(prediction, request or parsed(), UP if statuses is None else statuses, RoutingConfig(**rules), default, held, draw)
 
 
 def test_the_router_decides_and_the_others_follow_in_its_order() -> None:
@@ -48,86 +46,86 @@ def test_the_router_decides_and_the_others_follow_in_its_order() -> None:
 
 
 def test_the_next_best_answers_for_one_that_cannot() -> None:
-    assert decided(standings=UP | {"b": DOWN}) == Decision(("c", "a", "b"), "next", {"b": "down"}, {"a": 0.0, "b": 0.0, "c": 1.0})
+    assert decided(statuses=UP | {"b": DOWN}) == Decision(("c", "a", "b"), "next", {"b": "down"}, {"a": 0.0, "b": 0.0, "c": 1.0})
 
 
 def test_that_another_one_than_the_best_is_down_is_no_reason() -> None:
-    assert decided(standings=UP | {"a": DOWN}).reason == "router"
+    assert decided(statuses=UP | {"a": DOWN}).reason == "router"
 
 
 @pytest.mark.parametrize(
-    ("standing", "why"),
+    ("expert_status", "why"),
     [
         (DOWN, "down"),
         (BUSY, "rate"),
-        (Standing(context=149), "context"),
-        (Standing(capabilities=frozenset({"tools"})), "vision"),
-        (Standing(capabilities=frozenset({"vision"})), "tools"),
-        (Standing(is_up=False, has_room=False, context=1, capabilities=frozenset()), "tools"),
+        (ExpertStatus(context=149), "context"),
+        (ExpertStatus(capabilities=frozenset({"tools"})), "vision"),
+        (ExpertStatus(capabilities=frozenset({"vision"})), "tools"),
+        (ExpertStatus(is_up=False, has_room=False, context=1, capabilities=frozenset()), "tools"),
     ],
 )
-def test_who_cannot_answer_is_left_out_with_the_reason(standing: Standing, why: str) -> None:
-    request = asked(tokens_in=100, tokens_out=50, needs=frozenset({"tools", "vision"}))
-    decision = decided(request=request, standings=UP | {"b": standing})
+def test_who_cannot_answer_is_left_out_with_the_reason(expert_status: ExpertStatus, why: str) -> None:
+    request = parsed(tokens_in=100, tokens_out=50, needs=frozenset({"tools", "vision"}))
+    decision = decided(request=request, statuses=UP | {"b": expert_status})
     # What may pass is tried in the end, when all others have failed.
     assert (decision.order, decision.excluded) == (("c", "a", *(["b"] if why in ("down", "rate") else [])), {"b": why})
 
 
 def test_a_request_that_just_fits_is_answered() -> None:
-    fitting = Standing(context=150, capabilities=frozenset({"vision", "tools"}))
-    request = asked(tokens_in=100, tokens_out=50, needs=frozenset({"vision"}))
-    assert decided(request=request, standings=UP | {"b": fitting}).expert == "b"
-    assert decided(request=asked(tokens_in=150), standings=UP | {"b": fitting}).expert == "b"
+    fitting = ExpertStatus(context=150, capabilities=frozenset({"vision", "tools"}))
+    request = parsed(tokens_in=100, tokens_out=50, needs=frozenset({"vision"}))
+    assert decided(request=request, statuses=UP | {"b": fitting}).expert == "b"
+    assert decided(request=parsed(tokens_in=150), statuses=UP | {"b": fitting}).expert == "b"
 
 
 def test_where_nobody_is_up_those_over_their_rate_are_tried_before_those_that_are_down() -> None:
-    decision = decided(standings={"a": DOWN, "b": DOWN, "c": BUSY})
+    decision = decided(statuses={"a": DOWN, "b": DOWN, "c": BUSY})
     assert (decision.order, decision.reason) == (("c", "b", "a"), "next")
     assert decision.excluded == {"a": "down", "b": "down", "c": "rate"}
     assert decision.propensities == {"a": 0.0, "b": 0.0, "c": 1.0}
 
 
 def test_who_is_too_small_or_unable_is_not_tried_even_then() -> None:
-    blind = Standing(capabilities=frozenset())
-    request = asked(needs=frozenset({"vision"}), tokens_in=10)
-    assert decided(request=request, standings={"a": DOWN, "b": blind, "c": Standing(context=9)}).order == ("a",)
-    nobody = decided(request=request, standings={"b": blind})
+    blind = ExpertStatus(capabilities=frozenset())
+    request = parsed(needs=frozenset({"vision"}), tokens_in=10)
+    assert decided(request=request, statuses={"a": DOWN, "b": blind, "c": ExpertStatus(context=9)}).order == ("a",)
+    nobody = decided(request=request, statuses={"b": blind})
     assert (nobody.order, nobody.expert) == ((), None)
     assert set(nobody.propensities.values()) == {0.0}
 
 
 def test_without_experts_there_is_nobody_to_ask() -> None:
-    assert decided(standings={}).order == ()
-    assert decided(opinion=None, standings={}).order == ()
+    assert decided(statuses={}).order == ()
+    assert decided(prediction=None, statuses={}).order == ()
 
 
 def test_an_input_unlike_the_training_data_goes_to_the_safe_default_first() -> None:
     assert decided(FAR) == Decision(("a", "b", "c"), "far", {}, {"a": 1.0, "b": 0.0, "c": 0.0})
-    down = decided(FAR, standings=UP | {"a": DOWN})
+    down = decided(FAR, statuses=UP | {"a": DOWN})
     assert (down.order, down.reason) == (("b", "c", "a"), "next")
 
 
 def test_a_router_that_had_no_time_leaves_it_to_the_safe_default() -> None:
     late = decided(None, default="c")
     assert (late.order, late.reason) == (("c", "a", "b"), "late")
-    assert decided(None, standings=UP | {"c": DOWN}, default="c").reason == "next"
+    assert decided(None, statuses=UP | {"c": DOWN}, default="c").reason == "next"
 
 
 def test_a_default_that_the_router_does_not_know_is_heeded() -> None:
-    assert decided(FAR, standings=UP | {"new": Standing()}, default="new").order == ("new", "b", "c", "a")
+    assert decided(FAR, statuses=UP | {"new": ExpertStatus()}, default="new").order == ("new", "b", "c", "a")
 
 
 def test_an_expert_that_the_router_does_not_know_comes_last_and_is_never_drawn() -> None:
-    standings = {"new": Standing()} | UP
-    assert decided(standings=standings).order == ("b", "c", "a", "new")
-    drawn = {decided(standings=standings, explore=1.0, chance=number / 100).expert for number in range(100)}
+    statuses = {"new": ExpertStatus()} | UP
+    assert decided(statuses=statuses).order == ("b", "c", "a", "new")
+    drawn = {decided(statuses=statuses, explore=1.0, chance=number / 100).expert for number in range(100)}
     assert drawn == {"a", "b", "c"}
-    alone = decided(standings={"new": Standing(), "b": DOWN})
+    alone = decided(statuses={"new": ExpertStatus(), "b": DOWN})
     assert (alone.order, alone.reason, alone.propensities["new"]) == (("new", "b"), "next", 1.0)
 
 
 def test_an_expert_that_the_gateway_does_not_know_is_left_out() -> None:
-    decision = decided(standings={"a": Standing()})
+    decision = decided(statuses={"a": ExpertStatus()})
     assert (decision.order, decision.reason, decision.excluded) == (("a",), "next", {"b": "absent", "c": "absent"})
 
 
@@ -139,23 +137,23 @@ def test_a_conversation_stays_unless_another_expert_is_better_by_more_than_the_g
 
 
 def test_the_gain_is_that_of_the_best_who_can_answer() -> None:
-    assert decided(held="a", leave_gain=0.2, standings=UP | {"b": DOWN}).reason == "kept"
+    assert decided(held="a", leave_gain=0.2, statuses=UP | {"b": DOWN}).reason == "kept"
 
 
 def test_a_conversation_leaves_an_expert_that_cannot_answer() -> None:
-    assert decided(held="c", standings=UP | {"c": DOWN}).order == ("b", "a", "c")
+    assert decided(held="c", statuses=UP | {"c": DOWN}).order == ("b", "a", "c")
     assert decided(held="gone").order == ("b", "c", "a")
 
 
 def test_a_conversation_stays_where_the_router_cannot_judge() -> None:
-    for opinion in (FAR, None):
-        assert (decided(opinion, held="c", leave_gain=0.0).order[0], decided(opinion, held="c").reason) == ("c", "kept")
-    assert decided(FAR, held="c", standings=UP | {"c": DOWN}).reason == "far"
+    for prediction in (FAR, None):
+        assert (decided(prediction, held="c", leave_gain=0.0).order[0], decided(prediction, held="c").reason) == ("c", "kept")
+    assert decided(FAR, held="c", statuses=UP | {"c": DOWN}).reason == "far"
 
 
 def test_conversations_may_be_switched_off_and_a_first_turn_has_no_expert_yet() -> None:
     assert decided(held="a", keep_conversations=False).reason == "router"
-    assert decided(held="a", request=asked(is_first_turn=True)).reason == "router"
+    assert decided(held="a", request=parsed(is_first_turn=True)).reason == "router"
 
 
 def test_lots_are_drawn_below_the_share_and_evenly() -> None:
@@ -173,10 +171,10 @@ def test_lots_are_drawn_below_the_share_and_evenly() -> None:
     [
         {"held": "a"},
         {"held": "gone"},
-        {"opinion": FAR},
-        {"opinion": None},
-        {"standings": {"a": DOWN, "b": DOWN}},
-        {"standings": {"a": UP["a"]}},
+        {"prediction": FAR},
+        {"prediction": None},
+        {"statuses": {"a": DOWN, "b": DOWN}},
+        {"statuses": {"a": UP["a"]}},
     ],
 )
 def test_no_lots_are_drawn_in_a_conversation_nor_where_the_router_cannot_judge_nor_where_there_is_no_choice(
@@ -195,82 +193,89 @@ def test_a_tiny_share_and_a_chance_just_below_the_share_do_not_leave_the_list() 
 
 
 def test_a_named_expert_is_asked_alone() -> None:
-    assert decide_named("a", asked(), UP) == Decision(("a",), "named", {}, {"a": 1.0})
+    assert decide_named("a", parsed(), UP) == Decision(("a",), "named", {}, {"a": 1.0})
 
 
 @pytest.mark.parametrize(
-    ("standing", "why", "order"),
+    ("expert_status", "why", "order"),
     [
         (DOWN, "down", ("a",)),
         (BUSY, "rate", ("a",)),
-        (Standing(context=1), "context", ("a",)),
-        (Standing(capabilities=frozenset()), "vision", ()),
+        (ExpertStatus(context=1), "context", ("a",)),
+        (ExpertStatus(capabilities=frozenset()), "vision", ()),
     ],
 )
-def test_a_named_expert_is_tried_unless_it_is_unable(standing: Standing, why: str, order: tuple[str, ...]) -> None:
-    decision = decide_named("a", asked(tokens_in=5, needs=frozenset({"vision"})), {"a": standing})
+def test_a_named_expert_is_tried_unless_it_is_unable(expert_status: ExpertStatus, why: str, order: tuple[str, ...]) -> None:
+    decision = decide_named("a", parsed(tokens_in=5, needs=frozenset({"vision"})), {"a": expert_status})
     assert (decision.order, decision.excluded) == (order, {"a": why})
 
 
 def test_a_name_that_nobody_has_is_nobody() -> None:
-    assert decide_named("x", asked(), UP) == Decision((), "named", {"x": "absent"}, {"x": 0.0})
+    assert decide_named("x", parsed(), UP) == Decision((), "named", {"x": "absent"}, {"x": 0.0})
 
 
 NAMES = ["a", "b", "c", "d", "e"]
 ABILITIES = st.frozensets(st.sampled_from(["tools", "vision", "json"]))
 STANDINGS = st.dictionaries(
     st.sampled_from([*NAMES, "new"]),
-    st.builds(Standing, st.booleans(), st.booleans(), st.none() | st.integers(0, 20), st.none() | ABILITIES),
+    st.builds(ExpertStatus, st.booleans(), st.booleans(), st.none() | st.integers(0, 20), st.none() | ABILITIES),
 )
 
 
 @st.composite
-def opinions(draw: st.DrawFn) -> Opinion | None:
+def predictions(draw: st.DrawFn) -> Prediction | None:
     experts = tuple(draw(st.lists(st.sampled_from(NAMES), unique=True, min_size=1)))
     posterior = draw(st.lists(st.floats(0, 1), min_size=len(experts), max_size=len(experts)))
-    return draw(st.sampled_from([None, Opinion(experts, tuple(posterior), is_far=draw(st.booleans()))]))
+    return draw(st.sampled_from([None, Prediction(experts, tuple(posterior), is_far=draw(st.booleans()))]))
 
 
 REQUESTS = st.builds(
-    asked, needs=ABILITIES, tokens_in=st.integers(0, 20), tokens_out=st.none() | st.integers(0, 9), is_first_turn=st.booleans()
+    parsed, needs=ABILITIES, tokens_in=st.integers(0, 20), tokens_out=st.none() | st.integers(0, 9), is_first_turn=st.booleans()
 )
-RULES = st.builds(PolicyRules, explore=st.sampled_from([0.0, 0.05, 0.5, 1.0]), leave_gain=st.floats(0, 1), keep_conversations=st.booleans())
+RULES = st.builds(
+    RoutingConfig, explore=st.sampled_from([0.0, 0.05, 0.5, 1.0]), leave_gain=st.floats(0, 1), keep_conversations=st.booleans()
+)
 SOMEBODY = st.sampled_from([*NAMES, "new"])
 
 
-def can_ever(standing: Standing, request: Asked) -> bool:
-    is_able = standing.capabilities is None or not request.needs - standing.capabilities
-    return is_able and (standing.context is None or request.tokens_in + (request.tokens_out or 0) <= standing.context)
+def can_ever(expert_status: ExpertStatus, request: ParsedRequest) -> bool:
+    is_able = expert_status.capabilities is None or not request.needs - expert_status.capabilities
+    return is_able and (expert_status.context is None or request.tokens_in + (request.tokens_out or 0) <= expert_status.context)
 
 
-@given(opinions(), REQUESTS, STANDINGS, RULES, SOMEBODY, st.none() | SOMEBODY, st.floats(0, 1, exclude_max=True))
+@given(predictions(), REQUESTS, STANDINGS, RULES, SOMEBODY, st.none() | SOMEBODY, st.floats(0, 1, exclude_max=True))
 def test_whatever_comes_only_those_are_asked_who_can_answer_each_once(
-    opinion: Opinion | None,
-    request: Asked,
-    standings: dict[str, Standing],
-    rules: PolicyRules,
+    prediction: Prediction | None,
+    request: ParsedRequest,
+    statuses: dict[str, ExpertStatus],
+    rules: RoutingConfig,
     default: str,
     held: str | None,
     chance: float,
 ) -> None:
-    decision = decide(opinion, request, standings, rules, default, held, lambda: chance)
-    able = {name for name, standing in standings.items() if can_ever(standing, request)}
-    well = {name for name in able if standings[name].is_up and standings[name].has_room}
+    decision = decide(prediction, request, statuses, rules, default, held, lambda: chance)
+    able = {name for name, expert_status in statuses.items() if can_ever(expert_status, request)}
+    well = {name for name in able if statuses[name].is_up and statuses[name].has_room}
     assert set(decision.order[: len(well)]) == well
     assert sorted(decision.order) == sorted(able)
     assert decision.reason in REASONS
-    assert set(decision.excluded) == ({*standings, *(opinion.experts if opinion else ())} - well)
+    assert set(decision.excluded) == ({*statuses, *(prediction.experts if prediction else ())} - well)
     assert {name for name, share in decision.propensities.items() if share > 0} <= set(decision.order)
     assert sum(decision.propensities.values()) == pytest.approx(1.0 if decision.order else 0.0)
     assert not decision.order or decision.propensities[decision.order[0]] > 0
 
 
-@given(opinions(), REQUESTS, STANDINGS, RULES, SOMEBODY, st.none() | SOMEBODY)
+@given(predictions(), REQUESTS, STANDINGS, RULES, SOMEBODY, st.none() | SOMEBODY)
 def test_the_first_is_the_first_as_often_as_its_propensity_says(
-    opinion: Opinion | None, request: Asked, standings: dict[str, Standing], rules: PolicyRules, default: str, held: str | None
+    prediction: Prediction | None,
+    request: ParsedRequest,
+    statuses: dict[str, ExpertStatus],
+    rules: RoutingConfig,
+    default: str,
+    held: str | None,
 ) -> None:
     draws = 600
-    decisions = [decide(opinion, request, standings, rules, default, held, lambda at=at: (at + 0.5) / draws) for at in range(draws)]
+    decisions = [decide(prediction, request, statuses, rules, default, held, lambda at=at: (at + 0.5) / draws) for at in range(draws)]
     assert all(decision.propensities == decisions[0].propensities for decision in decisions)
     firsts = Counter(decision.expert for decision in decisions)
     for name, propensity in decisions[0].propensities.items():
@@ -278,10 +283,10 @@ def test_the_first_is_the_first_as_often_as_its_propensity_says(
         assert firsts[name] / draws == pytest.approx(propensity, abs=2 / draws)
 
 
-def between(*, coin: float, chance: float = 0.75, is_far: bool = False) -> Opinion:
+def between(*, coin: float, chance: float = 0.75, is_far: bool = False) -> Prediction:
     """Three of four requests go by the order b, c, a; the others by a, b, c."""
     vertices = ((chance, ("b", "c", "a")), (1 - chance, ("a", "b", "c")))
-    return Opinion(("a", "b", "c"), (0.35, 0.4, 0.25), vertices=vertices, coin=coin, is_far=is_far, default="c")
+    return Prediction(("a", "b", "c"), (0.35, 0.4, 0.25), vertices=vertices, coin=coin, is_far=is_far, default="c")
 
 
 def test_the_coin_decides_between_two_vertices_and_each_lends_its_probability() -> None:
@@ -293,23 +298,23 @@ def test_the_coin_decides_between_two_vertices_and_each_lends_its_probability() 
 
 def test_a_vertex_lends_its_probability_to_the_first_who_can_answer() -> None:
     without_b = UP | {"b": DOWN}
-    assert decided(between(coin=0.1), standings=without_b).order == ("c", "a", "b")
-    decision = decided(between(coin=0.9), standings=without_b)
+    assert decided(between(coin=0.1), statuses=without_b).order == ("c", "a", "b")
+    decision = decided(between(coin=0.9), statuses=without_b)
     assert (decision.order, decision.reason) == (("a", "c", "b"), "split")
     assert decision.propensities == {"a": 0.25, "b": 0.0, "c": 0.75}
 
 
 def test_where_both_vertices_come_to_the_same_expert_nothing_was_split() -> None:
     without_a = UP | {"a": BUSY}
-    low, high = decided(between(coin=0.1), standings=without_a), decided(between(coin=0.9), standings=without_a)
+    low, high = decided(between(coin=0.1), statuses=without_a), decided(between(coin=0.9), statuses=without_a)
     assert (low.expert, low.reason, high.expert, high.reason) == ("b", "router", "b", "next")
     assert low.propensities == high.propensities == {"a": 0.0, "b": 1.0, "c": 0.0}
-    thirds = Opinion(("a", "b"), (0.4, 0.6), vertices=((1 / 3, ("b", "a")), (1 - 1 / 3, ("b", "a"))), coin=0.9)
-    assert decided(thirds, standings={"a": UP["a"], "b": UP["b"]}).propensities["b"] == 1.0
+    thirds = Prediction(("a", "b"), (0.4, 0.6), vertices=((1 / 3, ("b", "a")), (1 - 1 / 3, ("b", "a"))), coin=0.9)
+    assert decided(thirds, statuses={"a": UP["a"], "b": UP["b"]}).propensities["b"] == 1.0
 
 
 def test_if_all_are_down_the_coin_says_who_is_tried_first_and_its_chances_are_known() -> None:
-    decision = decided(between(coin=0.9), standings=dict.fromkeys("abc", DOWN))
+    decision = decided(between(coin=0.9), statuses=dict.fromkeys("abc", DOWN))
     assert (decision.order, decision.reason) == (("a", "b", "c"), "next")
     assert decision.propensities == {"a": 0.25, "b": 0.75, "c": 0.0}
 
@@ -334,7 +339,7 @@ def test_a_conversation_is_kept_at_each_vertex_by_itself() -> None:
 def test_a_far_input_has_no_coin_unless_the_default_cannot_answer() -> None:
     far = decided(between(coin=0.9, is_far=True), default="c")
     assert (far.order, far.reason, far.propensities) == (("c", "a", "b"), "far", {"a": 0.0, "b": 0.0, "c": 1.0})
-    without = decided(between(coin=0.9, is_far=True), default="c", standings=UP | {"c": DOWN})
+    without = decided(between(coin=0.9, is_far=True), default="c", statuses=UP | {"c": DOWN})
     assert (without.expert, without.reason, without.propensities) == ("a", "next", {"a": 0.25, "b": 0.75, "c": 0.0})
 
 
@@ -342,15 +347,15 @@ def test_an_operating_point_of_one_expert_says_so() -> None:
     point = replace(OperatingPoint.at_weight(1.0, 3), vertices=(Vertex(1.0, 1, 1.0),))
     alone = replace(OPINION, point=point)
     assert decided(alone).reason == "single"
-    assert decided(alone, standings=UP | {"b": DOWN}).reason == "next"
+    assert decided(alone, statuses=UP | {"b": DOWN}).reason == "next"
     assert decided(replace(OPINION, point=OperatingPoint.at_weight(1.0, 3))).reason == "router"
 
 
 @given(REQUESTS, STANDINGS, RULES, SOMEBODY, st.none() | SOMEBODY, st.permutations(NAMES), st.permutations(NAMES), st.booleans())
 def test_over_all_coins_and_lots_the_first_is_the_first_as_often_as_its_propensity_says(
-    request: Asked,
-    standings: dict[str, Standing],
-    rules: PolicyRules,
+    request: ParsedRequest,
+    statuses: dict[str, ExpertStatus],
+    rules: RoutingConfig,
     default: str,
     held: str | None,
     one: list[str],
@@ -362,9 +367,9 @@ def test_over_all_coins_and_lots_the_first_is_the_first_as_often_as_its_propensi
     firsts: Counter[str | None] = Counter()
     coins, draws = 8, 60
     for coin in range(coins):
-        opinion = Opinion(tuple(NAMES), posterior, is_far=is_far, vertices=vertices, coin=coin / coins)
+        prediction = Prediction(tuple(NAMES), posterior, is_far=is_far, vertices=vertices, coin=coin / coins)
         for at in range(draws):
-            decision = decide(opinion, request, standings, rules, default, held, lambda at=at: (at + 0.5) / draws)
+            decision = decide(prediction, request, statuses, rules, default, held, lambda at=at: (at + 0.5) / draws)
             firsts[decision.expert] += 1
     for name, propensity in decision.propensities.items():
         assert firsts[name] / (coins * draws) == pytest.approx(propensity, abs=2 / draws)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mildroute.serving.prompts import prompt_of_messages, prompt_of_texts, text_of
+from mildroute.serving.http.prompt import prompt_of_messages, prompt_of_texts, text_of
 
 
 def said(role: str, content: Any, **more: Any) -> dict[str, Any]:

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mildroute.errors import ArgumentError
-from mildroute.serving.rates import Bucket
+from mildroute.exceptions import ArgumentError
+from mildroute.serving.auth.limits import TokenBucket
 from tests.serving.ticking import Clock
 
 
 def test_a_full_bucket_gives_its_burst_and_then_its_rate() -> None:
     clock = Clock()
-    bucket = Bucket(2.0, 3.0, clock)
+    bucket = TokenBucket(2.0, 3.0, clock)
     assert [bucket.take() for _ in range(4)] == [True, True, True, False]
     clock.now += 0.5
     assert [bucket.take() for _ in range(2)] == [True, False]
@@ -22,7 +22,7 @@ def test_a_full_bucket_gives_its_burst_and_then_its_rate() -> None:
 
 
 def test_looking_takes_nothing() -> None:
-    bucket = Bucket(1.0, 1.0, Clock())
+    bucket = TokenBucket(1.0, 1.0, Clock())
     assert [bucket.has() for _ in range(3)] == [True] * 3
     assert bucket.seconds_until() == 0.0
     assert bucket.take()
@@ -30,7 +30,7 @@ def test_looking_takes_nothing() -> None:
 
 def test_what_was_spent_afterwards_must_flow_in_again_before_anything_is_had() -> None:
     clock = Clock()
-    bucket = Bucket(0.5, 1.0, clock)
+    bucket = TokenBucket(0.5, 1.0, clock)
     bucket.spend(3.0)
     assert bucket.level() == -2.0
     assert not bucket.has(0.0)
@@ -41,7 +41,7 @@ def test_what_was_spent_afterwards_must_flow_in_again_before_anything_is_had() -
 
 
 def test_more_than_the_bucket_holds_can_never_be_had() -> None:
-    bucket = Bucket(1.0, 2.0, Clock())
+    bucket = TokenBucket(1.0, 2.0, Clock())
     assert not bucket.take(3.0)
     assert bucket.seconds_until(3.0) == math.inf
     assert bucket.take(2.0)
@@ -49,7 +49,7 @@ def test_more_than_the_bucket_holds_can_never_be_had() -> None:
 
 def test_without_a_rate_it_is_emptied_once() -> None:
     clock = Clock()
-    bucket = Bucket(0.0, 1.0, clock)
+    bucket = TokenBucket(0.0, 1.0, clock)
     assert bucket.take()
     clock.now += 1e9
     assert not bucket.take()
@@ -63,7 +63,7 @@ def test_never_more_than_burst_and_inflow_is_had_and_whoever_waits_is_served(
     rate: float, burst: float, steps: list[tuple[float, float]], begin: float
 ) -> None:
     clock = Clock(begin)
-    bucket = Bucket(rate, burst, clock)
+    bucket = TokenBucket(rate, burst, clock)
     taken = 0.0
     for pause, share in steps:
         clock.now += pause
@@ -80,12 +80,12 @@ def test_never_more_than_burst_and_inflow_is_had_and_whoever_waits_is_served(
 @pytest.mark.parametrize(("rate", "burst"), [(-1.0, 1.0), (math.nan, 1.0), (math.inf, 1.0), (1.0, 0.0), (1.0, math.nan), (1.0, math.inf)])
 def test_a_rate_or_burst_that_makes_no_sense_is_refused(rate: float, burst: float) -> None:
     with pytest.raises(ArgumentError, match="must be a finite number"):
-        Bucket(rate, burst)
+        TokenBucket(rate, burst)
 
 
 @pytest.mark.parametrize("amount", [-1.0, math.nan, math.inf])
 def test_an_amount_that_would_spoil_the_level_is_refused(amount: float) -> None:
-    bucket = Bucket(1.0, 1.0, Clock())
+    bucket = TokenBucket(1.0, 1.0, Clock())
     with pytest.raises(ArgumentError, match="an amount"):
         bucket.spend(amount)
     assert bucket.level() == 1.0

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mildroute.serving.asked import Asked
-from mildroute.serving.conversations import named_conversation
-from mildroute.serving.reading import RequestError, read_request
+from mildroute.serving.http.body import BadRequestError, ParsedRequest, read_request
+from mildroute.serving.routing.affinity import named_conversation
 from tests.serving.test_json_members import ANY_JSON
 
 PATHS = ["chat/completions", "completions", "responses", "embeddings"]
@@ -20,27 +19,27 @@ def body_of(**fields: Any) -> bytes:
     return json.dumps({"model": "mildroute", "messages": HI} | fields).encode()
 
 
-def refused(body: bytes, path: str = "chat/completions") -> RequestError:
-    with pytest.raises(RequestError) as caught:
+def refused(body: bytes, path: str = "chat/completions") -> BadRequestError:
+    with pytest.raises(BadRequestError) as caught:
         read_request(path, body)
     assert caught.value.status == 400
     return caught.value
 
 
-def outcome(path: str, body: bytes) -> Asked | RequestError:
+def outcome(path: str, body: bytes) -> ParsedRequest | BadRequestError:
     try:
         return read_request(path, body)
-    except RequestError as error:
+    except BadRequestError as error:
         return error
 
 
 def test_a_chat_is_read() -> None:
     body = body_of(stream=True, max_tokens=7, tools=[{"type": "function"}], response_format={"type": "json_object"})
-    asked = read_request("chat/completions", body)
-    assert (asked.path, asked.model, asked.text, asked.body) == ("chat/completions", "mildroute", "Hi", body)
-    assert (asked.is_stream, asked.tokens_out, asked.needs) == (True, 7, {"tools", "json"})
+    parsed = read_request("chat/completions", body)
+    assert (parsed.path, parsed.model, parsed.text, parsed.body) == ("chat/completions", "mildroute", "Hi", body)
+    assert (parsed.is_stream, parsed.tokens_out, parsed.needs) == (True, 7, {"tools", "json"})
     # 2 characters of the message, 22 of the tools, 23 of the format
-    assert asked.tokens_in == 12
+    assert parsed.tokens_in == 12
 
 
 @given(
@@ -56,10 +55,10 @@ def test_only_the_model_is_replaced_wherever_it_stands_and_in_whatever_letters(
     fields = [field for field in others if field[0] not in ("prompt", "stream")]
     fields.insert(place, ("model", model))
     body = json.dumps(dict(fields), indent=indent, ensure_ascii=is_ascii).encode()
-    asked = read_request("completions", body)
-    start, end = asked.model_at
-    assert json.loads(body[start:end]) == asked.model == model
-    changed = asked.body_for("small-ü")
+    parsed = read_request("completions", body)
+    start, end = parsed.model_at
+    assert json.loads(body[start:end]) == parsed.model == model
+    changed = parsed.body_for("small-ü")
     assert json.loads(changed) == dict(fields) | {"model": "small-ü"}
     assert changed[:start] == body[:start]
     assert body.endswith(body[end:])
@@ -67,9 +66,9 @@ def test_only_the_model_is_replaced_wherever_it_stands_and_in_whatever_letters(
 
 def test_a_model_in_escapes_behind_wide_letters_is_found() -> None:
     body = '{ "user" : "Grüße, 世界 🙂" , "mod\\u0065l" :\n"mild\\u0072oute" ,"x":"é"}'.encode()
-    asked = read_request("completions", body)
-    assert asked.model == "mildroute"
-    assert asked.body_for("s").decode() == '{ "user" : "Grüße, 世界 🙂" , "mod\\u0065l" :\n"s" ,"x":"é"}'
+    parsed = read_request("completions", body)
+    assert parsed.model == "mildroute"
+    assert parsed.body_for("s").decode() == '{ "user" : "Grüße, 世界 🙂" , "mod\\u0065l" :\n"s" ,"x":"é"}'
 
 
 @pytest.mark.parametrize(
@@ -166,7 +165,7 @@ def test_a_message_never_shows_what_the_client_sent() -> None:
 
 
 def test_a_path_that_is_not_served_is_not_found() -> None:
-    with pytest.raises(RequestError) as caught:
+    with pytest.raises(BadRequestError) as caught:
         read_request("audio/speech", body_of())
     assert caught.value.status == 404
 
@@ -189,8 +188,8 @@ def test_the_text_stands_elsewhere_in_every_api(path: str, fields: dict[str, Any
 
 
 def test_halves_of_letters_do_not_reach_the_router() -> None:
-    asked = read_request("completions", b'{"model":"m","prompt":"a\\ud800b \xc3\xbc"}')
-    assert asked.text == "a?b ü"
+    parsed = read_request("completions", b'{"model":"m","prompt":"a\\ud800b \xc3\xbc"}')
+    assert parsed.text == "a?b ü"
 
 
 @pytest.mark.parametrize(
@@ -229,8 +228,8 @@ def test_the_most_tokens_of_the_answer_are_read_under_each_name(fields: dict[str
 
 
 def conversation_of(salt: str = "", path: str = "chat/completions", **fields: Any) -> tuple[str | None, bool]:
-    asked = read_request(path, body_of(**fields), salt)
-    return asked.conversation, asked.is_first_turn
+    parsed = read_request(path, body_of(**fields), salt)
+    return parsed.conversation, parsed.is_first_turn
 
 
 def test_the_turns_of_a_conversation_have_one_digest_and_the_first_is_known() -> None:
@@ -290,7 +289,7 @@ def test_only_a_response_goes_on_from_another_one() -> None:
 
 @given(st.sampled_from(PATHS), st.binary(max_size=60))
 def test_no_bytes_break_it(path: str, body: bytes) -> None:
-    with pytest.raises(RequestError):
+    with pytest.raises(BadRequestError):
         read_request(path, body)
 
 
@@ -309,11 +308,11 @@ NEAR_JSON = st.recursive(
 @given(st.sampled_from(PATHS), st.dictionaries(st.sampled_from(KNOWN), NEAR_JSON, max_size=6), st.lists(NEAR_JSON, max_size=3))
 def test_no_json_breaks_it(path: str, fields: dict[str, Any], messages: list[Any]) -> None:
     body = json.dumps({"model": "m", "messages": messages} | fields).encode()
-    asked = outcome(path, body)
-    if isinstance(asked, RequestError):
-        assert asked.status == 400
-        assert asked.param is not None
+    parsed = outcome(path, body)
+    if isinstance(parsed, BadRequestError):
+        assert parsed.status == 400
+        assert parsed.param is not None
     else:
-        asked.text.encode()
-        assert asked.tokens_in >= 0
-        assert json.loads(asked.body_for("n")) == json.loads(body) | {"model": "n"}
+        parsed.text.encode()
+        assert parsed.tokens_in >= 0
+        assert json.loads(parsed.body_for("n")) == json.loads(body) | {"model": "n"}

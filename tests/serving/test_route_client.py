@@ -7,9 +7,9 @@ import logging
 import httpx
 import pytest
 
-from mildroute.errors import ArgumentError
-from mildroute.evaluation.fitting import Target
-from mildroute.serving.route_client import RouteClient
+from mildroute import Target
+from mildroute.exceptions import ArgumentError
+from mildroute.serving.client import RouteClient
 
 
 def test_the_question_goes_to_the_route_endpoint_with_the_key(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from mildroute.serving.settings import Limits, PolicyRules, Settings
+from mildroute.serving.config import GatewayConfig, RequestLimits, RoutingConfig
 from tests.experts.hostile_server import HostileServer, says
-from tests.serving.fakes import FakeBrain
+from tests.serving.fakes import FakePredictor
 from tests.serving.running import Running, running
 
 BRAIN = {"rank": lambda text: ("crowd", "small", "large") if "hard" in text else ("small", "large", "crowd")}
@@ -17,11 +17,11 @@ BRAIN = {"rank": lambda text: ("crowd", "small", "large") if "hard" in text else
 
 @pytest.fixture
 def gateway() -> Iterator[Running]:
-    settings = Settings(policy=PolicyRules(presets={"cheap": 100.0}, routes={"fast": 7.0}), limits=Limits(batch=3))
-    brain = FakeBrain("small", "large", "crowd", **BRAIN)
+    settings = GatewayConfig(policy=RoutingConfig(presets={"cheap": 100.0}, routes={"fast": 7.0}), limits=RequestLimits(batch=3))
+    predictor = FakePredictor("small", "large", "crowd", **BRAIN)
     with (
         HostileServer([says("never")]) as expert,
-        running(settings, brain, small=expert.url, large=expert.url, crowd={"kind": "people", "field": "x"}) as gateway,
+        running(settings, predictor, small=expert.url, large=expert.url, crowd={"kind": "people", "field": "x"}) as gateway,
     ):
         yield gateway
     assert expert.calls == []

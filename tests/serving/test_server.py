@@ -12,21 +12,22 @@ import httpx
 import uvicorn
 
 from mildroute.serving.app import create_app
-from mildroute.serving.front import front_of
-from mildroute.serving.parts import Parts
-from mildroute.serving.server import _Server
-from mildroute.serving.settings import FailoverRules, Limits, Settings
+from mildroute.serving.config import FailoverConfig, GatewayConfig, RequestLimits
+from mildroute.serving.server import _Server, protocol_with_limits
+from mildroute.serving.services import GatewayServices
 from tests.experts.hostile_server import HostileServer, says
-from tests.serving.fakes import FakeBrain, FakeHolder, experts_at
+from tests.serving.fakes import FakeManager, FakePredictor, experts_at
 from tests.serving.running import TRUST, until
 
 
 @contextmanager
 def serving(expert: str, notice: float) -> Iterator[tuple[_Server, httpx.Client]]:
     """In a thread, where uvicorn takes no signals of its own."""
-    settings = Settings(failover=FailoverRules(drain=1.0, notice=notice))
-    app = create_app(Parts(settings, experts_at(small=expert), FakeHolder(FakeBrain("small"))))
-    config = uvicorn.Config(app, port=0, http=front_of(Limits()), lifespan="on", log_level="critical", timeout_graceful_shutdown=1)
+    settings = GatewayConfig(failover=FailoverConfig(drain=1.0, notice=notice))
+    app = create_app(GatewayServices(settings, experts_at(small=expert), FakeManager(FakePredictor("small"))))
+    config = uvicorn.Config(
+        app, port=0, http=protocol_with_limits(RequestLimits()), lifespan="on", log_level="critical", timeout_graceful_shutdown=1
+    )
     addresses: list[str] = []
     server = _Server(config, app, addresses.append, settings.failover.notice)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve()))

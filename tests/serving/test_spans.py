@@ -11,9 +11,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from mildroute.errors import MissingExtraError
-from mildroute.serving.decision import Decision
-from mildroute.serving.spans import Spans, otlp_provider
+from mildroute.exceptions import MissingExtraError
+from mildroute.serving.observability.tracing import Tracing, otlp_provider
+from mildroute.serving.routing.policy import Decision
 from tests.serving.test_telemetry import RECORD
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -25,11 +25,11 @@ def exporter() -> InMemorySpanExporter:
 
 
 @pytest.fixture
-def spans(exporter: InMemorySpanExporter) -> Iterator[Spans]:
+def tracing(exporter: InMemorySpanExporter) -> Iterator[Tracing]:
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     ticks = iter(range(1_000, 100_000, 1_000))
-    yield Spans(provider, clock=lambda: next(ticks))
+    yield Tracing(provider, clock=lambda: next(ticks))
     provider.shutdown()
 
 
@@ -37,8 +37,8 @@ def named(exporter: InMemorySpanExporter) -> dict[str, ReadableSpan]:
     return {span.name: span for span in exporter.get_finished_spans()}
 
 
-def test_a_request_is_one_trace_with_its_decision_and_each_attempt(spans: Spans, exporter: InMemorySpanExporter) -> None:
-    begun = spans.begin("chat/completions", {})
+def test_a_request_is_one_trace_with_its_decision_and_each_attempt(tracing: Tracing, exporter: InMemorySpanExporter) -> None:
+    begun = tracing.begin("chat/completions", {})
     begun.decided(Decision(("small", "large"), "router"))
     failed = begun.attempt("small")
     failed.end(why="timeout")
@@ -60,15 +60,15 @@ def test_a_request_is_one_trace_with_its_decision_and_each_attempt(spans: Spans,
     assert (request.kind, first.kind) == (SpanKind.SERVER, SpanKind.CLIENT)
 
 
-def test_the_decision_spans_the_time_since_the_request_arrived(spans: Spans, exporter: InMemorySpanExporter) -> None:
-    begun = spans.begin("chat/completions", {})
+def test_the_decision_spans_the_time_since_the_request_arrived(tracing: Tracing, exporter: InMemorySpanExporter) -> None:
+    begun = tracing.begin("chat/completions", {})
     begun.decided(Decision(("small",), "router"))
     decision = named(exporter)["mildroute.decision"]
     assert (decision.start_time, decision.end_time) == (1_000, 2_000)
 
 
-def test_the_whole_request_says_who_answered_and_at_what_cost(spans: Spans, exporter: InMemorySpanExporter) -> None:
-    spans.begin("chat/completions", {}).end(RECORD)
+def test_the_whole_request_says_who_answered_and_at_what_cost(tracing: Tracing, exporter: InMemorySpanExporter) -> None:
+    tracing.begin("chat/completions", {}).end(RECORD)
     assert dict(named(exporter)["mildroute chat/completions"].attributes or {}) == {
         "mildroute.path": "chat/completions",
         "mildroute.decision_id": "d1",
@@ -81,15 +81,15 @@ def test_the_whole_request_says_who_answered_and_at_what_cost(spans: Spans, expo
     }
 
 
-def test_what_was_asked_is_in_no_span(spans: Spans, exporter: InMemorySpanExporter) -> None:
+def test_what_was_asked_is_in_no_span(tracing: Tracing, exporter: InMemorySpanExporter) -> None:
     from dataclasses import replace
 
-    spans.begin("chat/completions", {"authorization": "Bearer word"}).end(replace(RECORD, text="a secret word", conversation="word"))
+    tracing.begin("chat/completions", {"authorization": "Bearer word"}).end(replace(RECORD, text="a secret word", conversation="word"))
     assert not any("word" in span.to_json() for span in exporter.get_finished_spans())
 
 
-def test_the_clients_trace_goes_on_and_reaches_the_expert(spans: Spans, exporter: InMemorySpanExporter) -> None:
-    begun = spans.begin("chat/completions", {"traceparent": PARENT, "tracestate": "vendor=1", "baggage": "user=alice"})
+def test_the_clients_trace_goes_on_and_reaches_the_expert(tracing: Tracing, exporter: InMemorySpanExporter) -> None:
+    begun = tracing.begin("chat/completions", {"traceparent": PARENT, "tracestate": "vendor=1", "baggage": "user=alice"})
     attempt = begun.attempt("small")
     attempt.end(status=200)
     begun.end(RECORD)
@@ -104,22 +104,22 @@ def test_the_clients_trace_goes_on_and_reaches_the_expert(spans: Spans, exporter
 
 
 @pytest.mark.parametrize("wrong", ["", "nonsense", "00-0-0-01", PARENT.replace("0af7", "\u00e9"), PARENT * 100])
-def test_a_malformed_traceparent_begins_a_new_trace(spans: Spans, wrong: str) -> None:
-    headers = spans.begin("chat/completions", {"traceparent": wrong}).attempt("small").headers
+def test_a_malformed_traceparent_begins_a_new_trace(tracing: Tracing, wrong: str) -> None:
+    headers = tracing.begin("chat/completions", {"traceparent": wrong}).attempt("small").headers
     assert headers["traceparent"].startswith("00-")
     assert "0af7651916cd43dd8448eb211c80319c" not in headers["traceparent"]
 
 
-def test_a_failure_of_the_gateway_is_marked_and_a_clients_is_not(spans: Spans, exporter: InMemorySpanExporter) -> None:
+def test_a_failure_of_the_gateway_is_marked_and_a_clients_is_not(tracing: Tracing, exporter: InMemorySpanExporter) -> None:
     from dataclasses import replace
 
     for status in (499, 503):
-        spans.begin("chat/completions", {}).end(replace(RECORD, status=status))
+        tracing.begin("chat/completions", {}).end(replace(RECORD, status=status))
     assert [span.status.status_code for span in exporter.get_finished_spans()] == [StatusCode.UNSET, StatusCode.ERROR]
 
 
 def test_without_a_provider_nothing_is_made() -> None:
-    off = Spans()
+    off = Tracing()
     begun = off.begin("chat/completions", {"traceparent": PARENT})
     begun.decided(Decision(("small",), "router"))
     attempt = begun.attempt("small")
@@ -128,13 +128,13 @@ def test_without_a_provider_nothing_is_made() -> None:
     assert not off.is_on
     assert not attempt.headers
     assert begun is off.begin("completions", {})
-    assert Spans(trace.NoOpTracerProvider()).is_on is False
+    assert Tracing(trace.NoOpTracerProvider()).is_on is False
 
 
 def test_without_the_package_nothing_is_made_and_sending_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     blocked: dict[str, Any] = dict.fromkeys([name for name in sys.modules if name.split(".")[0] == "opentelemetry"])
     for name in ["opentelemetry", *blocked]:
         monkeypatch.setitem(sys.modules, name, None)
-    assert Spans().is_on is False
+    assert Tracing().is_on is False
     with pytest.raises(MissingExtraError, match=r"mildroute\[otel\]"):
         otlp_provider()

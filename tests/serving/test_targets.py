@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from mildroute.errors import ArgumentError
-from mildroute.evaluation.fitting import Target
-from mildroute.serving.complaints import ComplaintError
-from mildroute.serving.file import read_settings
-from mildroute.serving.settings import PolicyRules
-from mildroute.serving.wishes import request_id_of, target_of, wishes_of
+from mildroute import Target
+from mildroute.exceptions import ArgumentError
+from mildroute.serving.config import RoutingConfig, read_config
+from mildroute.serving.http.errors import APIError
+from mildroute.serving.routing.policy import request_id_of, target_headers, target_of
 
-RULES = PolicyRules(
+RULES = RoutingConfig(
     presets={"cheap": 100, "good": {"quality": 0.95}}, routes={"fast": {"budget": 1.5}, "exact": {"price_weight": 7}, "own": None}
 )
 
@@ -45,14 +44,14 @@ def test_headers_name_the_same_as_members_of_a_body() -> None:
         (b"x-mildroute-budget", b"2"),
         (b"x-mildroute-preset", b"a"),
     ]
-    assert wishes_of([*headers, (b"x-request-id", b"r")]) == {"price_weight": "3", "quality": "0.9", "budget": "2", "preset": "a"}
+    assert target_headers([*headers, (b"x-request-id", b"r")]) == {"price_weight": "3", "quality": "0.9", "budget": "2", "preset": "a"}
 
 
 @pytest.mark.parametrize("value", [b"x" * 257, b"\xff", b"a\tb"])
 def test_an_id_is_short_and_printable(value: bytes) -> None:
     assert request_id_of([]) == request_id_of([(b"x-request-id", b"")]) == ""
     assert request_id_of([(b"x-request-id", b"x" * 256)]) == "x" * 256
-    with pytest.raises(ComplaintError, match="1 to 256 printable ASCII characters"):
+    with pytest.raises(APIError, match="1 to 256 printable ASCII characters"):
         request_id_of([(b"x-request-id", value)])
 
 
@@ -61,7 +60,7 @@ def test_settings_name_targets(tmp_path: Path) -> None:
     path.write_text(
         "policy:\n  presets: {cheap: 100, good: {quality: 0.95}}\n  routes: {fast: {budget: 1.5}, exact: {price_weight: 7}, own: }\n"
     )
-    policy = read_settings(path).policy
+    policy = read_config(path).policy
     assert [target_of({"preset": name}, "", policy) for name in ("cheap", "good")] == [
         Target("price weight", 100.0),
         Target("quality", 0.95),
@@ -86,6 +85,6 @@ def test_a_preset_that_makes_no_sense_has_its_line_and_its_name(tmp_path: Path, 
     path = tmp_path / "gateway.yaml"
     path.write_text(f"policy:\n  presets:\n    odd: {preset}\n")
     with pytest.raises(ArgumentError) as error:
-        read_settings(path)
+        read_config(path)
     assert str(error.value).startswith("gateway.yaml:2: 'presets': 'odd': ")
     assert message in str(error.value)

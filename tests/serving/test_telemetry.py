@@ -6,13 +6,13 @@ from math import inf, nan
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from mildroute.serving.decision import REASONS, Decision
-from mildroute.serving.drift import Drift, Reference
-from mildroute.serving.opinion import Opinion
-from mildroute.serving.record import Record
-from mildroute.serving.telemetry import Telemetry
+from mildroute.serving.observability.decision_log import DecisionRecord
+from mildroute.serving.observability.metrics import GatewayMetrics
+from mildroute.serving.routing.drift import Drift, DriftReference
+from mildroute.serving.routing.policy import REASONS, Decision
+from mildroute.serving.routing.predictor import Prediction
 
-RECORD = Record(
+RECORD = DecisionRecord(
     decision_id="d1",
     time=1.0,
     key="team-a",
@@ -39,166 +39,164 @@ RECORD = Record(
 )
 
 
-def value(telemetry: Telemetry, name: str, **labels: str) -> float | None:
-    return telemetry.registry.get_sample_value(f"mildroute_{name}", labels)
+def value(metrics: GatewayMetrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(f"mildroute_{name}", labels)
 
 
 def test_choices_are_counted_by_expert_and_reason() -> None:
-    telemetry = Telemetry()
+    metrics = GatewayMetrics()
     for reason in REASONS:
-        telemetry.decided(Decision(("small", "large"), reason), None, 0.001)
-    telemetry.decided(Decision((), "next"), None, 0.001)
-    assert all(value(telemetry, "choices_total", expert="small", reason=reason) == 1 for reason in REASONS)
-    assert value(telemetry, "choices_total", expert="none", reason="next") == 1
+        metrics.decided(Decision(("small", "large"), reason), None, 0.001)
+    metrics.decided(Decision((), "next"), None, 0.001)
+    assert all(value(metrics, "choices_total", expert="small", reason=reason) == 1 for reason in REASONS)
+    assert value(metrics, "choices_total", expert="none", reason="next") == 1
 
 
 def test_the_time_of_a_decision_that_the_client_made_is_not_observed() -> None:
-    telemetry = Telemetry()
-    telemetry.decided(Decision(("small",), "named"), None, 0.00001)
-    assert value(telemetry, "decision_seconds_count") == 0
-    telemetry.decided(Decision(("small",), "router"), None, 0.0004)
-    assert value(telemetry, "decision_seconds_bucket", le="0.0005") == 1
-    assert value(telemetry, "decision_seconds_sum") == 0.0004
+    metrics = GatewayMetrics()
+    metrics.decided(Decision(("small",), "named"), None, 0.00001)
+    assert value(metrics, "decision_seconds_count") == 0
+    metrics.decided(Decision(("small",), "router"), None, 0.0004)
+    assert value(metrics, "decision_seconds_bucket", le="0.0005") == 1
+    assert value(metrics, "decision_seconds_sum") == 0.0004
 
 
 def test_an_answer_feeds_tokens_money_and_times() -> None:
-    telemetry = Telemetry()
-    telemetry.answered(RECORD, added=0.002)
-    assert value(telemetry, "requests_total", path="chat/completions", status="200") == 1
-    assert value(telemetry, "tokens_total", expert="small", direction="in") == 100
-    assert value(telemetry, "tokens_total", expert="small", direction="out") == 50
-    assert value(telemetry, "spend_dollars_total", expert="small") == 0.001
-    assert value(telemetry, "baseline_dollars_total", expert="small") == 0.01
-    assert value(telemetry, "key_spend_dollars_total", key="team-a") == 0.001
-    assert value(telemetry, "first_byte_seconds_bucket", expert="small", le="0.5") == 1
-    assert value(telemetry, "request_seconds_sum", expert="small") == 2.0
-    assert value(telemetry, "added_seconds_bucket", le="0.0025") == 1
+    metrics = GatewayMetrics()
+    metrics.answered(RECORD, added=0.002)
+    assert value(metrics, "requests_total", path="chat/completions", status="200") == 1
+    assert value(metrics, "tokens_total", expert="small", direction="in") == 100
+    assert value(metrics, "tokens_total", expert="small", direction="out") == 50
+    assert value(metrics, "spend_dollars_total", expert="small") == 0.001
+    assert value(metrics, "baseline_dollars_total", expert="small") == 0.01
+    assert value(metrics, "key_spend_dollars_total", key="team-a") == 0.001
+    assert value(metrics, "first_byte_seconds_bucket", expert="small", le="0.5") == 1
+    assert value(metrics, "request_seconds_sum", expert="small") == 2.0
+    assert value(metrics, "added_seconds_bucket", le="0.0025") == 1
 
 
 def test_money_saved_may_be_negative_and_no_counter_falls() -> None:
-    telemetry = Telemetry()
-    telemetry.answered(replace(RECORD, dollars=0.05, baseline_dollars=0.01))
-    saved = (value(telemetry, "baseline_dollars_total", expert="small") or 0) - (
-        value(telemetry, "spend_dollars_total", expert="small") or 0
-    )
+    metrics = GatewayMetrics()
+    metrics.answered(replace(RECORD, dollars=0.05, baseline_dollars=0.01))
+    saved = (value(metrics, "baseline_dollars_total", expert="small") or 0) - (value(metrics, "spend_dollars_total", expert="small") or 0)
     assert saved == pytest.approx(-0.04)
 
 
 def test_a_request_that_nobody_answered_is_counted_and_charges_nobody() -> None:
-    telemetry = Telemetry()
-    telemetry.answered(replace(RECORD, answered="", status=503))
-    assert value(telemetry, "requests_total", path="chat/completions", status="503") == 1
-    assert value(telemetry, "spend_dollars_total", expert="") is None
-    assert value(telemetry, "key_spend_dollars_total", key="team-a") is None
+    metrics = GatewayMetrics()
+    metrics.answered(replace(RECORD, answered="", status=503))
+    assert value(metrics, "requests_total", path="chat/completions", status="503") == 1
+    assert value(metrics, "spend_dollars_total", expert="") is None
+    assert value(metrics, "key_spend_dollars_total", key="team-a") is None
 
 
 @pytest.mark.parametrize("wrong", [-1, nan, inf, 1e300])
 def test_figures_that_cannot_be_true_do_not_spoil_the_sums(wrong: float) -> None:
-    telemetry = Telemetry()
-    telemetry.answered(RECORD, added=wrong)
-    telemetry.answered(replace(RECORD, tokens_in=wrong, tokens_out=wrong, dollars=wrong, baseline_dollars=wrong, seconds=wrong))  # type: ignore[arg-type]
-    assert value(telemetry, "tokens_total", expert="small", direction="in") == 100
-    assert value(telemetry, "spend_dollars_total", expert="small") == 0.001
-    assert value(telemetry, "request_seconds_sum", expert="small") == 2.0
+    metrics = GatewayMetrics()
+    metrics.answered(RECORD, added=wrong)
+    metrics.answered(replace(RECORD, tokens_in=wrong, tokens_out=wrong, dollars=wrong, baseline_dollars=wrong, seconds=wrong))  # type: ignore[arg-type]
+    assert value(metrics, "tokens_total", expert="small", direction="in") == 100
+    assert value(metrics, "spend_dollars_total", expert="small") == 0.001
+    assert value(metrics, "request_seconds_sum", expert="small") == 2.0
 
 
 def test_keys_beyond_the_bound_are_counted_together() -> None:
-    telemetry = Telemetry(keys=3)
+    metrics = GatewayMetrics(keys=3)
     for place in range(100):
-        telemetry.answered(replace(RECORD, key=f"key-{place}"))
-    names = [sample.labels["key"] for metric in telemetry.registry.collect() for sample in metric.samples if "key" in sample.labels]
+        metrics.answered(replace(RECORD, key=f"key-{place}"))
+    names = [sample.labels["key"] for metric in metrics.registry.collect() for sample in metric.samples if "key" in sample.labels]
     assert names == ["key-0", "key-1", "key-2", "other"]
-    assert value(telemetry, "key_spend_dollars_total", key="other") == pytest.approx(0.097)
+    assert value(metrics, "key_spend_dollars_total", key="other") == pytest.approx(0.097)
 
 
 def test_no_flood_of_labels_grows_the_page_without_bound() -> None:
-    telemetry = Telemetry()
+    metrics = GatewayMetrics()
     for place in range(5000):
-        telemetry.answered(replace(RECORD, path=f"path-{place}", answered=f"expert-{place}", key=f"key-{place}"))
-        telemetry.fallback(f"expert-{place}", f"why-{place}")
-        telemetry.decided(Decision((f"expert-{place}",), "router"), None, 0.1)
-    assert telemetry.render()[0].count(b"\n") < 12_000
+        metrics.answered(replace(RECORD, path=f"path-{place}", answered=f"expert-{place}", key=f"key-{place}"))
+        metrics.fallback(f"expert-{place}", f"why-{place}")
+        metrics.decided(Decision((f"expert-{place}",), "router"), None, 0.1)
+    assert metrics.render()[0].count(b"\n") < 12_000
 
 
 def test_agreement_with_the_shadow_is_about_the_routers_alone() -> None:
-    telemetry = Telemetry()
-    telemetry.answered(replace(RECORD, shadow="small", first_choice="small", chosen="large", reason="kept"))
-    telemetry.answered(replace(RECORD, shadow="large", first_choice="small"))
-    telemetry.answered(RECORD)
-    assert value(telemetry, "shadow_decisions_total", agrees="yes") == 1
-    assert value(telemetry, "shadow_decisions_total", agrees="no") == 1
+    metrics = GatewayMetrics()
+    metrics.answered(replace(RECORD, shadow="small", first_choice="small", chosen="large", reason="kept"))
+    metrics.answered(replace(RECORD, shadow="large", first_choice="small"))
+    metrics.answered(RECORD)
+    assert value(metrics, "shadow_decisions_total", agrees="yes") == 1
+    assert value(metrics, "shadow_decisions_total", agrees="no") == 1
 
 
 def test_breakers_and_fallbacks() -> None:
-    telemetry, states = Telemetry(), {"small": "closed"}
-    telemetry.watch(circuits=lambda: states)
+    metrics, states = GatewayMetrics(), {"small": "closed"}
+    metrics.watch(circuits=lambda: states)
     for state, number in (("open", 2), ("half-open", 1), ("closed", 0)):
         states["small"] = state
-        assert value(telemetry, "breaker_state", expert="small") == number
-    telemetry.fallback("small", "timeout")
-    assert value(telemetry, "fallbacks_total", expert="small", why="timeout") == 1
+        assert value(metrics, "breaker_state", expert="small") == number
+    metrics.fallback("small", "timeout")
+    assert value(metrics, "fallbacks_total", expert="small", why="timeout") == 1
 
 
 def test_refusals_are_counted_by_status_and_code_and_those_of_a_full_gateway_begin_at_zero() -> None:
-    telemetry = Telemetry()
-    assert value(telemetry, "refused_total", status="503", code="overloaded") == 0
+    metrics = GatewayMetrics()
+    assert value(metrics, "refused_total", status="503", code="overloaded") == 0
     for _ in range(2):
-        telemetry.refused(401, "invalid_api_key")
-    telemetry.refused(400, None)
-    assert value(telemetry, "refused_total", status="401", code="invalid_api_key") == 2
-    assert value(telemetry, "refused_total", status="400", code="none") == 1
+        metrics.refused(401, "invalid_api_key")
+    metrics.refused(400, None)
+    assert value(metrics, "refused_total", status="401", code="invalid_api_key") == 2
+    assert value(metrics, "refused_total", status="400", code="none") == 1
 
 
 def test_what_is_watched_is_asked_when_metrics_are_collected() -> None:
-    telemetry, queue = Telemetry(), [1, 2]
-    telemetry.watch(in_flight=lambda: 7, queue=lambda: len(queue))
-    telemetry.watch(lost=lambda: {"decisions": 3})
+    metrics, queue = GatewayMetrics(), [1, 2]
+    metrics.watch(in_flight=lambda: 7, queue=lambda: len(queue))
+    metrics.watch(lost=lambda: {"decisions": 3})
     queue.append(3)
-    telemetry.batch(5)
-    assert value(telemetry, "in_flight") == 7
-    assert value(telemetry, "encoder_queue") == 3
-    assert value(telemetry, "log_lost_lines_total", log="decisions") == 3
-    assert value(telemetry, "encoder_batch_size_bucket", le="8.0") == 1
+    metrics.batch(5)
+    assert value(metrics, "in_flight") == 7
+    assert value(metrics, "encoder_queue") == 3
+    assert value(metrics, "log_lost_lines_total", log="decisions") == 3
+    assert value(metrics, "encoder_batch_size_bucket", le="8.0") == 1
 
 
 def test_a_swap_replaces_the_router_and_its_reference_and_ignores_opinions_of_the_one_before() -> None:
-    telemetry = Telemetry()
-    telemetry.loaded("old", ("a", "b", "c"), Drift(("a", "b", "c")), baseline="c")
-    telemetry.loaded("new", ("a", "b"), Drift(("a", "b"), Reference((0.5, 0.5), (0, 0, 1, 1), rows=500)), baseline="b")
-    assert value(telemetry, "router_info", digest="old", baseline="c") is None
-    assert value(telemetry, "router_info", digest="new", baseline="b") == 1
-    late = Opinion(("a", "b", "c"), (0.1, 0.1, 0.8), router="old")
-    telemetry.decided(Decision(("c",), "router"), late, 0.1)
-    assert value(telemetry, "drift_decisions") == 0
+    metrics = GatewayMetrics()
+    metrics.loaded("old", ("a", "b", "c"), Drift(("a", "b", "c")), baseline="c")
+    metrics.loaded("new", ("a", "b"), Drift(("a", "b"), DriftReference((0.5, 0.5), (0, 0, 1, 1), rows=500)), baseline="b")
+    assert value(metrics, "router_info", digest="old", baseline="c") is None
+    assert value(metrics, "router_info", digest="new", baseline="b") == 1
+    late = Prediction(("a", "b", "c"), (0.1, 0.1, 0.8), router="old")
+    metrics.decided(Decision(("c",), "router"), late, 0.1)
+    assert value(metrics, "drift_decisions") == 0
     for _ in range(100):
-        telemetry.decided(Decision(("a",), "router"), Opinion(("a", "b"), (0.9, 0.1), router="new"), 0.1)
-    assert value(telemetry, "drift_decisions") == 100
-    assert value(telemetry, "drift_level", of="shares") == 2
-    assert value(telemetry, "drift_reference_info", source="training") == 1
-    corrected, index = value(telemetry, "drift_corrected", of="shares"), value(telemetry, "drift_index", of="shares")
+        metrics.decided(Decision(("a",), "router"), Prediction(("a", "b"), (0.9, 0.1), router="new"), 0.1)
+    assert value(metrics, "drift_decisions") == 100
+    assert value(metrics, "drift_level", of="shares") == 2
+    assert value(metrics, "drift_reference_info", source="training") == 1
+    corrected, index = value(metrics, "drift_corrected", of="shares"), value(metrics, "drift_index", of="shares")
     assert corrected is not None
     assert index is not None
     assert 0.25 < corrected < index
 
 
 def test_dollars_begin_at_zero_so_that_their_first_growth_is_seen() -> None:
-    telemetry = Telemetry()
-    telemetry.loaded("ab12", ("small", "large"))
-    assert value(telemetry, "spend_dollars_total", expert="large") == value(telemetry, "baseline_dollars_total", expert="large") == 0
+    metrics = GatewayMetrics()
+    metrics.loaded("ab12", ("small", "large"))
+    assert value(metrics, "spend_dollars_total", expert="large") == value(metrics, "baseline_dollars_total", expert="large") == 0
 
 
 def test_two_gateways_share_nothing() -> None:
-    one, other = Telemetry(), Telemetry()
+    one, other = GatewayMetrics(), GatewayMetrics()
     one.answered(RECORD)
     assert value(other, "requests_total", path="chat/completions", status="200") is None
 
 
 def test_the_page_can_be_read_back_and_labels_are_escaped() -> None:
-    telemetry = Telemetry()
-    telemetry.loaded("ab12", ("small",), Drift(("small", "large")))
-    telemetry.answered(replace(RECORD, key='quo"te\\new\nline'))
-    telemetry.decided(Decision(("small",), "router"), None, 0.001)
-    page, kind = telemetry.render()
+    metrics = GatewayMetrics()
+    metrics.loaded("ab12", ("small",), Drift(("small", "large")))
+    metrics.answered(replace(RECORD, key='quo"te\\new\nline'))
+    metrics.decided(Decision(("small",), "router"), None, 0.001)
+    page, kind = metrics.render()
     read = {sample.name: sample for family in text_string_to_metric_families(page.decode()) for sample in family.samples}
     assert read["mildroute_key_spend_dollars_total"].labels == {"key": 'quo"te\\new\nline'}
     assert read["mildroute_decision_seconds_count"].value == 1

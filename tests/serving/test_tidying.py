@@ -6,19 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from mildroute.errors import TableError
-from mildroute.serving import tidying
-from mildroute.serving.decision_log import DecisionLog, read_log, spent_since
-from mildroute.serving.feedback import Feedback, read_feedback
-from mildroute.serving.record import Record
-from mildroute.serving.settings import LogRules
-from mildroute.serving.tidying import Tidied, tidy_log
+from mildroute.exceptions import TableError
+from mildroute.serving.config import DecisionLogConfig
+from mildroute.serving.observability import compaction as tidying
+from mildroute.serving.observability.compaction import CompactionResult, compact_log
+from mildroute.serving.observability.decision_log import DecisionLog, DecisionRecord, read_log, spent_since
+from mildroute.serving.observability.feedback import FeedbackLog, read_feedback
 from serving.records import record
 
 
-def filled(folder: Path) -> list[Record]:
+def filled(folder: Path) -> list[DecisionRecord]:
     written = [record(f"d{number}", text=None if number % 2 else "words", price_weight=None) for number in range(5)]
-    log, feedback = DecisionLog(LogRules(folder, keep_text=True, rows=2)), Feedback(LogRules(folder))
+    log, feedback = DecisionLog(DecisionLogConfig(folder, keep_text=True, rows=2)), FeedbackLog(DecisionLogConfig(folder))
     for each in written:
         log.write(each)
         feedback.write(each.decision_id, 0.5, "a")
@@ -32,24 +31,24 @@ def suffixes(folder: Path) -> list[str]:
 
 
 def test_every_field_of_a_record_has_its_column() -> None:
-    assert set(tidying._DECISIONS) == {field.name for field in fields(Record)}
+    assert set(tidying._DECISIONS) == {field.name for field in fields(DecisionRecord)}
 
 
 def test_tidied_files_read_as_before(tmp_path: Path) -> None:
     written = filled(tmp_path)
     spent, scores = spent_since(tmp_path, 0.0), read_feedback(tmp_path)
-    assert tidy_log(tmp_path) == Tidied(files=4, rows=10, growing=0)
+    assert compact_log(tmp_path) == CompactionResult(files=4, rows=10, growing=0)
     assert suffixes(tmp_path) == [".parquet"] * 4
     assert list(read_log(tmp_path)) == written
     assert (spent_since(tmp_path, 0.0), read_feedback(tmp_path)) == (spent, scores)
-    assert tidy_log(tmp_path) == Tidied(0, 0, 0)
+    assert compact_log(tmp_path) == CompactionResult(0, 0, 0)
 
 
 def test_a_growing_file_is_left_alone_and_read_beside_tidied_ones(tmp_path: Path) -> None:
-    log = DecisionLog(LogRules(tmp_path, rows=2))
+    log = DecisionLog(DecisionLogConfig(tmp_path, rows=2))
     for number in range(3):
         log.write(record(f"d{number}"))
-    assert tidy_log(tmp_path) == Tidied(files=1, rows=2, growing=1)
+    assert compact_log(tmp_path) == CompactionResult(files=1, rows=2, growing=1)
     log.write(record("d3"))
     assert [each.decision_id for each in read_log(tmp_path)] == ["d0", "d1", "d2", "d3"]
     log.close()
@@ -68,9 +67,9 @@ def test_a_job_that_was_killed_at_any_step_loses_and_doubles_nothing(tmp_path: P
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, kill)
             with pytest.raises(Killed):
-                tidy_log(tmp_path)
+                compact_log(tmp_path)
         assert list(read_log(tmp_path)) == written, name
-    tidy_log(tmp_path)
+    compact_log(tmp_path)
     assert list(read_log(tmp_path)) == written
     assert suffixes(tmp_path) == [".parquet"] * 4
 
@@ -79,7 +78,7 @@ def test_a_file_that_is_tidied_while_the_log_is_read_is_read_once(tmp_path: Path
     written, found = filled(tmp_path), []
     for each in read_log(tmp_path):
         if not found:
-            tidy_log(tmp_path)
+            compact_log(tmp_path)
         found.append(each)
     assert found == written
 
@@ -89,13 +88,13 @@ def test_a_line_that_was_cut_off_is_not_carried_over(tmp_path: Path) -> None:
     last = sorted((tmp_path / "decisions").iterdir())[-1]
     with last.open("ab") as file:
         file.write(b'{"decision_id":"half')
-    tidy_log(tmp_path)
+    compact_log(tmp_path)
     assert list(read_log(tmp_path)) == written
 
 
 def test_a_damaged_table_is_named(tmp_path: Path) -> None:
     filled(tmp_path)
-    tidy_log(tmp_path)
+    compact_log(tmp_path)
     path = sorted((tmp_path / "decisions").iterdir())[0]
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(TableError, match=f"{path.name} is not a readable Parquet file"):
@@ -104,4 +103,4 @@ def test_a_damaged_table_is_named(tmp_path: Path) -> None:
 
 def test_a_log_that_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(TableError, match="is not a folder"):
-        tidy_log(tmp_path / "absent")
+        compact_log(tmp_path / "absent")

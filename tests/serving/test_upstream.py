@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from mildroute.experts.spec import ExpertSpec
-from mildroute.serving.asked import Asked
-from mildroute.serving.connection import Connection, LostError, Patience
-from mildroute.serving.upstream import Upstream
+from mildroute.experts.config import ExpertSpec
+from mildroute.serving.http.body import ParsedRequest
+from mildroute.serving.upstream._http1 import Connection, Deadlines, UpstreamError
+from mildroute.serving.upstream.client import UpstreamClient
 from tests.experts.hostile_server import (
     Behaviour,
     Call,
@@ -58,22 +58,22 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]
 BODY = b'{"model":"mildroute","messages":[{"role":"user","content":"Hi"}]}'
 
 
-def asked(*, is_stream: bool = False) -> Asked:
-    return Asked("chat/completions", "mildroute", "Hi", BODY, (9, 20), is_stream)
+def parsed(*, is_stream: bool = False) -> ParsedRequest:
+    return ParsedRequest("chat/completions", "mildroute", "Hi", BODY, (9, 20), is_stream)
 
 
-def patience(first: float = 5.0, idle: float = 5.0, whole: float = 5.0, limit: int = 1 << 20) -> Patience:
+def patience(first: float = 5.0, idle: float = 5.0, whole: float = 5.0, limit: int = 1 << 20) -> Deadlines:
     now = asyncio.get_running_loop().time()
-    return Patience(now + first, idle, now + whole, limit)
+    return Deadlines(now + first, idle, now + whole, limit)
 
 
-def upstream(url: str, **settings: Any) -> Upstream:
-    return Upstream(ExpertSpec("small", "openai", {"base_url": url, "model": "tiny", **settings}), connect=2.0, most=64)
+def upstream(url: str, **settings: Any) -> UpstreamClient:
+    return UpstreamClient(ExpertSpec("small", "openai", {"base_url": url, "model": "tiny", **settings}), connect=2.0, most=64)
 
 
-async def ask(expert: Upstream, waiting: Patience | None = None, *, is_stream: bool = False) -> tuple[int, bytes]:
+async def ask(expert: UpstreamClient, waiting: Deadlines | None = None, *, is_stream: bool = False) -> tuple[int, bytes]:
     """Status and body; the connection is given back."""
-    connection = await expert.ask(asked(is_stream=is_stream), b"content-type: application/json\r\n", waiting or patience())
+    connection = await expert.ask(parsed(is_stream=is_stream), b"content-type: application/json\r\n", waiting or patience())
     try:
         body = connection.take()
         while not connection.is_whole:
@@ -134,7 +134,7 @@ async def test_who_waits_too_long_for_a_turn_is_told_so_and_takes_no_turn() -> N
         expert = upstream(server.url, concurrency=1)
         first = asyncio.ensure_future(ask(expert))
         await asyncio.sleep(0.01)
-        with pytest.raises(LostError, match="busy"):
+        with pytest.raises(UpstreamError, match="busy"):
             await ask(expert, patience(first=0.02))
         assert (await first)[0] == 200
         assert (await ask(expert))[0] == 200
@@ -178,7 +178,7 @@ async def test_a_broken_answer_is_lost_and_its_connection_not_used_again(behavio
         if is_stream and why == "oversize":
             assert len((await ask(expert, is_stream=True))[1]) > 2 << 20
         else:
-            with pytest.raises(LostError) as lost:
+            with pytest.raises(UpstreamError) as lost:
                 await ask(expert, is_stream=is_stream)
             assert lost.value.why == why
             assert expert.connections == 0
@@ -232,7 +232,7 @@ async def test_an_expert_that_closes_each_time_is_asked_twice_at_most() -> None:
     with HostileServer([says("4"), disconnects()]) as server:
         expert = upstream(server.url)
         await ask(expert)
-        with pytest.raises(LostError, match="lost"):
+        with pytest.raises(UpstreamError, match="lost"):
             await ask(expert)
     assert len(server.calls) == 3
 
@@ -265,7 +265,7 @@ async def test_each_kind_of_waiting_has_its_end(name: str) -> None:
         expert = upstream(server.url)
         loop = asyncio.get_running_loop()
         started = loop.time()
-        with pytest.raises(LostError, match="timeout"):
+        with pytest.raises(UpstreamError, match="timeout"):
             await ask(expert, patience(**waiting[name]))
         assert 0.04 < loop.time() - started < 1.0
         assert expert.connections == 0
@@ -288,7 +288,7 @@ async def test_headers_alone_are_no_first_byte() -> None:
 
     with HostileServer([behave]) as server:
         expert = upstream(server.url)
-        with pytest.raises(LostError, match="timeout"):
+        with pytest.raises(UpstreamError, match="timeout"):
             await ask(expert, patience(first=0.05), is_stream=True)
 
 
@@ -323,7 +323,7 @@ async def test_a_slow_reader_stops_the_expert_and_loses_nothing() -> None:
 
     async with serving(flood) as url:
         expert = upstream(url)
-        connection = await expert.ask(asked(is_stream=True), b"", patience(idle=0.05))
+        connection = await expert.ask(parsed(is_stream=True), b"", patience(idle=0.05))
         await asyncio.sleep(0.15)
         held = len(connection.take())
         assert held < 4 << 20
@@ -346,9 +346,9 @@ async def test_any_base_of_a_path_is_asked_as_http_writes_it(base: str, path: st
 
 
 async def test_nobody_at_the_address_is_a_failed_connection() -> None:
-    with pytest.raises(LostError, match="connect"):
+    with pytest.raises(UpstreamError, match="connect"):
         await ask(upstream("http://127.0.0.1:1/v1"))
-    with pytest.raises(LostError, match="connect"):
+    with pytest.raises(UpstreamError, match="connect"):
         await ask(upstream("http://no-such-host.invalid/v1"))
 
 
@@ -383,7 +383,7 @@ async def test_the_key_is_sent_and_shown_nowhere(monkeypatch: pytest.MonkeyPatch
         await ask(expert)
         assert server.calls[0].headers["authorization"] == f"Bearer {key}"
         for waiting in (patience(first=0.02), patience()):
-            with pytest.raises(LostError) as lost:
+            with pytest.raises(UpstreamError) as lost:
                 await ask(expert, waiting)
             shown = traceback.TracebackException.from_exception(lost.value, capture_locals=True)
             assert str(key) not in "".join(shown.format())
@@ -398,7 +398,7 @@ async def test_an_expert_behind_tls_must_have_a_certificate_that_is_trusted(tmp_
     server = HostileServer([says("4"), repeats()])
     server.tls = tls
     with server:
-        with pytest.raises(LostError, match="connect"):
+        with pytest.raises(UpstreamError, match="connect"):
             await ask(upstream(server.url))
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
         expert = upstream(server.url)
@@ -423,7 +423,7 @@ async def test_nothing_is_left_behind() -> None:
 
 
 async def test_connections_of_a_burst_are_let_go_when_they_are_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mildroute.serving.upstream._KEPT_ALIVE", 0.05)
+    monkeypatch.setattr("mildroute.serving.upstream.client._KEPT_ALIVE", 0.05)
     with HostileServer([status(200, {}, "{}", delay=0.005)]) as server:
         expert = upstream(server.url)
         await asyncio.gather(*(ask(expert) for _ in range(10)))
@@ -438,7 +438,7 @@ async def test_connections_of_a_burst_are_let_go_when_they_are_old(monkeypatch: 
 async def test_a_connection_that_is_in_use_while_all_are_closed_ends_with_its_answer() -> None:
     with HostileServer([says("4", delay=0.05)]) as server:
         expert = upstream(server.url)
-        call = asyncio.ensure_future(expert.ask(asked(), b"", patience()))
+        call = asyncio.ensure_future(expert.ask(parsed(), b"", patience()))
         await asyncio.sleep(0.02)
         expert.close()
         line = await call
@@ -464,7 +464,7 @@ async def test_an_expert_that_answers_early_and_reads_no_further_holds_nothing()
     long = b'{"model":"mildroute","x":"' + b"x" * (32 << 20) + b'"}'
     async with serving(early) as url:
         expert = upstream(url)
-        line = await expert.ask(Asked("chat/completions", "mildroute", "Hi", long, (9, 20)), b"", patience())
+        line = await expert.ask(ParsedRequest("chat/completions", "mildroute", "Hi", long, (9, 20)), b"", patience())
         assert line.status == 413
         await asyncio.sleep(0.01)
         expert.release(line)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mildroute.serving.usage import StreamUsage, usage_of
+from mildroute.serving.upstream.usage import StreamUsageParser, parse_usage
 
 CHAT = {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11}
 RESPONSE = {"input_tokens": 9, "input_tokens_details": {"cached_tokens": 4}, "output_tokens": 2, "total_tokens": 11}
@@ -17,8 +17,8 @@ def dumped(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False).encode()
 
 
-def fed(*chunks: bytes) -> StreamUsage:
-    stream = StreamUsage()
+def fed(*chunks: bytes) -> StreamUsageParser:
+    stream = StreamUsageParser()
     for chunk in chunks:
         stream.feed(chunk)
     return stream
@@ -55,7 +55,7 @@ def named(name: str, **fields: Any) -> bytes:
 )
 @pytest.mark.parametrize("indent", [None, 2])
 def test_a_whole_answer_states_its_tokens(answer: Any, expected: tuple[int, int] | None, indent: int | None) -> None:
-    assert usage_of(json.dumps(answer, indent=indent).encode()) == expected
+    assert parse_usage(json.dumps(answer, indent=indent).encode()) == expected
 
 
 def test_fields_of_the_same_name_further_inside_are_not_taken() -> None:
@@ -67,22 +67,22 @@ def test_fields_of_the_same_name_further_inside_are_not_taken() -> None:
         {"usage": RESPONSE, "text": {"format": {"schema": {"properties": forged}}}},
         {"usage": RESPONSE, "output": [{"usage": forged["usage"]}]},
     ):
-        assert usage_of(dumped(answer)) == (9, 2)
-    assert usage_of(dumped({"tools": [schema]})) is None
+        assert parse_usage(dumped(answer)) == (9, 2)
+    assert parse_usage(dumped({"tools": [schema]})) is None
 
 
 @pytest.mark.parametrize(
     "text", ['"usage": {"prompt_tokens": 1}', 'a word: "usage', "usage", '\\"usage"', '}, "usage": {"prompt_tokens": 1}}']
 )
 def test_words_of_an_answer_are_not_taken_for_its_usage(text: str) -> None:
-    assert usage_of(dumped({"usage": CHAT, "choices": [{"message": {"content": text}}]})) == (9, 2)
-    assert usage_of(dumped({"choices": [{"message": {"content": text}}]})) is None
-    assert usage_of(dumped({"content": text})) is None
+    assert parse_usage(dumped({"usage": CHAT, "choices": [{"message": {"content": text}}]})) == (9, 2)
+    assert parse_usage(dumped({"choices": [{"message": {"content": text}}]})) is None
+    assert parse_usage(dumped({"content": text})) is None
 
 
 @given(st.binary(max_size=200) | st.lists(st.sampled_from([b'"usage"', b":", b"{", b"}", b",", b"1", b"\\", b'"', b"\xff"])).map(b"".join))
 def test_no_bytes_break_it(body: bytes) -> None:
-    usage_of(body)
+    parse_usage(body)
     stream = fed(body, b"\n", body)
     stream.tokens()
     assert stream.error in (True, False)
@@ -90,7 +90,7 @@ def test_no_bytes_break_it(body: bytes) -> None:
 
 
 def test_a_deeply_nested_answer_breaks_nothing() -> None:
-    assert usage_of(b'{"usage":' + b"[" * 100_000) is None
+    assert parse_usage(b'{"usage":' + b"[" * 100_000) is None
     assert fed(b'data: {"error":' + b"[" * 100_000 + b"\n").error is False
 
 
@@ -171,7 +171,7 @@ def test_a_last_event_longer_than_what_is_kept_is_understood() -> None:
 
 
 def test_what_is_kept_of_a_line_that_does_not_end_is_bounded() -> None:
-    watched = StreamUsage()
+    watched = StreamUsageParser()
     for _ in range(200):
         watched.feed(b"data: " + b"x" * 10_000)
     assert len(watched._rest) <= 1 << 16

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from mildroute.serving.settings import EncoderRules
-from mildroute.serving.vectors import VectorQueue
+from mildroute.serving.config import EncoderConfig
+from mildroute.serving.routing.batching import EncoderQueue
 
 pytestmark = pytest.mark.anyio
 
@@ -31,7 +31,7 @@ class Encoder:
 
 async def test_what_arrives_during_a_batch_becomes_the_next_one() -> None:
     encoder = Encoder()
-    queue = VectorQueue(encoder, EncoderRules(budget=5, batch=8))
+    queue = EncoderQueue(encoder, EncoderConfig(budget=5, batch=8))
     encoder.gate.clear()
     rows = [asyncio.ensure_future(queue.row("x" * size)) for size in range(1, 13)]
     await asyncio.sleep(0)
@@ -44,7 +44,7 @@ async def test_what_arrives_during_a_batch_becomes_the_next_one() -> None:
 
 async def test_the_same_input_is_computed_once_and_remembered() -> None:
     encoder = Encoder()
-    queue = VectorQueue(encoder, EncoderRules(budget=5, remembered=2))
+    queue = EncoderQueue(encoder, EncoderConfig(budget=5, remembered=2))
     assert await asyncio.gather(*(queue.row("abc") for _ in range(5))) == [3] * 5
     assert await queue.row("abc") == 3
     assert encoder.batches == [["abc"]]
@@ -57,7 +57,7 @@ async def test_the_same_input_is_computed_once_and_remembered() -> None:
 
 async def test_who_waits_too_long_gets_nothing_and_the_result_is_kept_for_the_next() -> None:
     encoder = Encoder()
-    queue = VectorQueue(encoder, EncoderRules(budget=0.01))
+    queue = EncoderQueue(encoder, EncoderConfig(budget=0.01))
     encoder.gate.clear()
     assert await queue.row("abc") is None
     encoder.gate.set()
@@ -68,7 +68,7 @@ async def test_who_waits_too_long_gets_nothing_and_the_result_is_kept_for_the_ne
 
 async def test_a_full_queue_refuses_at_once() -> None:
     encoder = Encoder()
-    queue = VectorQueue(encoder, EncoderRules(budget=5, queue=2))
+    queue = EncoderQueue(encoder, EncoderConfig(budget=5, queue=2))
     encoder.gate.clear()
     waiting = [asyncio.ensure_future(queue.row(text)) for text in ("a", "bb")]
     await asyncio.sleep(0)
@@ -79,7 +79,7 @@ async def test_a_full_queue_refuses_at_once() -> None:
 
 
 async def test_an_encoder_that_fails_gives_nothing_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:
-    queue = VectorQueue(Encoder(), EncoderRules(budget=5))
+    queue = EncoderQueue(Encoder(), EncoderConfig(budget=5))
     assert await queue.row("bad") is None
     assert await queue.row("good") == 4
     assert queue.waiting == 0
@@ -89,7 +89,7 @@ async def test_an_encoder_that_fails_gives_nothing_and_goes_on(caplog: pytest.Lo
 
 async def test_a_cancelled_caller_does_not_disturb_the_others() -> None:
     encoder = Encoder()
-    queue = VectorQueue(encoder, EncoderRules(budget=5))
+    queue = EncoderQueue(encoder, EncoderConfig(budget=5))
     encoder.gate.clear()
     first, second = (asyncio.ensure_future(queue.row("abc")) for _ in range(2))
     await asyncio.sleep(0)
@@ -101,7 +101,7 @@ async def test_a_cancelled_caller_does_not_disturb_the_others() -> None:
 
 async def test_long_inputs_are_read_at_both_ends() -> None:
     encoder = Encoder()
-    queue = VectorQueue(encoder, EncoderRules(budget=5, characters=4))
+    queue = EncoderQueue(encoder, EncoderConfig(budget=5, characters=4))
     await queue.row("ab" + "x" * 100 + "yz")
     assert encoder.batches == [["ab\nyz"]]
     queue.close()
@@ -109,7 +109,7 @@ async def test_long_inputs_are_read_at_both_ends() -> None:
 
 async def test_closing_lets_go_of_those_who_wait() -> None:
     encoder = Encoder()
-    queue = VectorQueue(encoder, EncoderRules(budget=5))
+    queue = EncoderQueue(encoder, EncoderConfig(budget=5))
     encoder.gate.clear()
     waiting = asyncio.ensure_future(queue.row("abc"))
     await asyncio.sleep(0)

@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from mildroute.serving.passing import Header, passed_back, passed_on
-from mildroute.serving.verdicts import flaw_of
+from mildroute.serving.http.request import Header, forward_request_headers, forward_response_headers
+from mildroute.serving.upstream.failover import classify_response
 
 JSON: Header = (b"content-type", b"application/json; charset=utf-8")
 
 
 @pytest.mark.parametrize(
-    ("status", "flaw"),
+    ("status", "failure_reason"),
     [
         (100, "malformed"),
         (200, ""),
@@ -32,12 +32,12 @@ JSON: Header = (b"content-type", b"application/json; charset=utf-8")
         (600, "malformed"),
     ],
 )
-def test_each_status_has_its_meaning(status: int, flaw: str) -> None:
-    assert flaw_of(status, [JSON], b"{}", is_whole=True) == flaw
+def test_each_status_has_its_meaning(status: int, failure_reason: str) -> None:
+    assert classify_response(status, [JSON], b"{}", is_whole=True) == failure_reason
 
 
 @pytest.mark.parametrize(
-    ("headers", "body", "flaw"),
+    ("headers", "body", "failure_reason"),
     [
         ([JSON], b' {"a": 1}\n', ""),
         ([JSON], b"[1]", ""),
@@ -51,13 +51,13 @@ def test_each_status_has_its_meaning(status: int, flaw: str) -> None:
         ([], b"anything", ""),
     ],
 )
-def test_an_answer_must_look_whole(headers: list[Header], body: bytes, flaw: str) -> None:
-    assert flaw_of(200, headers, body, is_whole=True) == flaw
-    assert flaw_of(200, headers, body, is_whole=False) == ""
+def test_an_answer_must_look_whole(headers: list[Header], body: bytes, failure_reason: str) -> None:
+    assert classify_response(200, headers, body, is_whole=True) == failure_reason
+    assert classify_response(200, headers, body, is_whole=False) == ""
 
 
 def test_headers_that_would_end_a_line_are_not_passed_in_either_direction() -> None:
     bad = [(b"x-request-id", b"a\r\nauthorization: Bearer x"), (b"accept", b"a\nb"), (b"traceparent", b"a\x00")]
-    assert passed_on([(b"x-request-id", b"x" * 10_000)]) == b"content-type: application/json\r\n"
-    assert passed_on(bad) == b"content-type: application/json\r\n"
-    assert passed_back([(b"x-request-id", b"a\r\nset-cookie: x")]) == []
+    assert forward_request_headers([(b"x-request-id", b"x" * 10_000)]) == b"content-type: application/json\r\n"
+    assert forward_request_headers(bad) == b"content-type: application/json\r\n"
+    assert forward_response_headers([(b"x-request-id", b"a\r\nset-cookie: x")]) == []

@@ -10,8 +10,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from mildroute.core.decisions import Decision, choose, posterior
-from mildroute.errors import ArgumentError
+from mildroute.exceptions import ArgumentError
+from mildroute.losses.decision import Decision, choose, posterior
 from theory.minimiser import Conditional, Vector, draw_conditionals
 
 DRAWS = 600

@@ -13,8 +13,8 @@ import pytest
 import torch
 from scipy.optimize import brentq
 
-from mildroute.core.decisions import choose, posterior
-from mildroute.core.losses import deferral_loss
+from mildroute.losses.decision import choose, posterior
+from mildroute.losses.functional import deferral_loss
 
 BETTER, WORSE = 0.6, 0.4
 MARGINS = torch.tensor([2.0, 1.0], dtype=torch.float64)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import torch
-from mildroute.routers import LossRouter
+from mildroute.routers import CustomLossRouter
 from mildroute_plugin_focal_loss import focal_loss
 
 
@@ -17,4 +17,4 @@ def test_the_loss_by_hand() -> None:
 def test_a_router_learns_by_it() -> None:
     X = np.random.default_rng(0).normal(size=(200, 3))
     costs = np.stack([X[:, 0] > 0, X[:, 0] <= 0], axis=1).astype(float)
-    assert LossRouter("focal", random_state=0).fit(X, costs).score(X, costs) > -0.05
+    assert CustomLossRouter("focal", random_state=0).fit(X, costs).score(X, costs) > -0.05

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import numpy as np
-from mildroute.routers import RegressionRouter, load_router, save
+from mildroute.persistence import load_router, save_router
+from mildroute.routers import RegressionRouter
 from mildroute_plugin_fourier_router import FourierRouter
 from sklearn.utils.estimator_checks import check_estimator
 
@@ -18,7 +19,7 @@ def test_it_learns_what_no_linear_router_can() -> None:
 
 def test_a_stored_router_answers_bit_for_bit_as_before(tmp_path: Path) -> None:
     router = FourierRouter().fit(X, COSTS)
-    np.testing.assert_array_equal(load_router(save(router, tmp_path / "router")).predict_proba(X), router.predict_proba(X))
+    np.testing.assert_array_equal(load_router(save_router(router, tmp_path / "router")).predict_proba(X), router.predict_proba(X))
 
 
 def test_scikit_learn_accepts_it() -> None:

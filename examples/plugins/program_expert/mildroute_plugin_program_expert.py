@@ -4,7 +4,7 @@ import asyncio
 import subprocess
 import time
 
-from mildroute.errors import ArgumentError
+from mildroute.exceptions import ArgumentError
 from mildroute.experts import Answer, Query
 
 
@@ -31,7 +31,7 @@ class Program:
             return Answer(None, error=f"{type(error).__name__}: {error}")
         return Answer(done.stdout.decode(errors="replace").strip(), dollars=self._dollars, latency=time.monotonic() - start)
 
-    def worst_dollars(self, _query: Query) -> float:
+    def max_cost(self, _query: Query) -> float:
         """What a query may cost at most: estimates and the cap on dollars count on it."""
         return self._dollars
 

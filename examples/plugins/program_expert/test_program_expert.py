@@ -4,7 +4,7 @@ import asyncio
 import sys
 
 import pytest
-from mildroute.errors import ArgumentError
+from mildroute.exceptions import ArgumentError
 from mildroute.experts import Answer, Expert, Query
 from mildroute_plugin_program_expert import Program
 
@@ -38,7 +38,7 @@ def test_a_program_that_fails_is_an_answer_with_an_error(settings: dict[str, obj
 
 
 def test_the_cap_on_dollars_knows_what_a_query_costs() -> None:
-    assert Program({"name": "a", "command": ["bc"], "price": {"per_answer": 0.5}}).worst_dollars(Query("q1", "2 + 2")) == 0.5
+    assert Program({"name": "a", "command": ["bc"], "price": {"per_answer": 0.5}}).max_cost(Query("q1", "2 + 2")) == 0.5
 
 
 def test_the_version_follows_what_changes_answers() -> None:

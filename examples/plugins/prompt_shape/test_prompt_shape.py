@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import numpy as np
-from mildroute.encoders import TextRouter
-from mildroute.routers import TdefRouter, load_router, save
+from mildroute import TextRouter
+from mildroute.persistence import load_router, save_router
+from mildroute.routers import TDEFRouter
 from mildroute_plugin_prompt_shape import PromptShape, shape_of
 
 TEXTS = ["What is 12 * 7?", "def f(x): return x[0]", "Naïve café?", "tell me a story\nof two lines", ""] * 8
@@ -25,7 +26,7 @@ def test_columns_are_standard_and_rows_do_not_depend_on_each_other() -> None:
 
 def test_a_stored_router_reads_texts_as_before(tmp_path: Path) -> None:
     costs = np.array([[0, 1], [1, 0], [0, 1], [1, 0], [1, 0]] * 8, dtype=float)
-    router = TextRouter(encoder=PromptShape(), router=TdefRouter(penalty=0.001)).fit(TEXTS, costs)
-    again = load_router(save(router, tmp_path / "router"))
+    router = TextRouter(encoder=PromptShape(), router=TDEFRouter(penalty=0.001)).fit(TEXTS, costs)
+    again = load_router(save_router(router, tmp_path / "router"))
     np.testing.assert_array_equal(again.predict_proba(TEXTS), router.predict_proba(TEXTS))
     assert router.predict(["Is 3 > 2?", "class A: pass  # {}[]();="]).tolist() == [0, 1]

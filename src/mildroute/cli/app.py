@@ -10,20 +10,18 @@ from typer.core import TyperGroup
 from mildroute import __version__
 from mildroute.cli.collect import collect_costs
 from mildroute.cli.compare import compare_routers
-from mildroute.cli.costs import costs
 from mildroute.cli.demo import run_demo
 from mildroute.cli.embed import embed_table
 from mildroute.cli.evaluate import evaluate_router
 from mildroute.cli.fit import fit_router
 from mildroute.cli.inspect import inspect_table
-from mildroute.cli.keys import keys
-from mildroute.cli.log import log
-from mildroute.cli.reproduce import reproduce_tables
+from mildroute.cli.logs import costs, log
 from mildroute.cli.route import route_inputs
-from mildroute.cli.serve import serve_router
-from mildroute.errors import MildrouteError, UnreachableTargetError
+from mildroute.cli.serve import keys, serve_router
+from mildroute.exceptions import MildrouteError, UnreachableTargetError
 
 __all__ = ["app"]
+
 
 BAD_INPUT, OUT_OF_REACH = 2, 3
 """Exit codes: what was given cannot be used; the target cannot be met."""
@@ -59,7 +57,6 @@ app.command("evaluate")(evaluate_router)
 app.command("route")(route_inputs)
 app.command("serve")(serve_router)
 app.command("demo")(run_demo)
-app.command("reproduce")(reproduce_tables)
 app.add_typer(costs)
 app.add_typer(keys)
 app.add_typer(log)

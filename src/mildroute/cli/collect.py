@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mildroute.cli.options import AsJson
-from mildroute.cli.output import duration, print_json, print_notes, print_table
+from mildroute.cli._options import AsJson
+from mildroute.cli._output import duration, print_json, print_notes, print_table
 
 if TYPE_CHECKING:
-    from mildroute.collecting.estimate import Estimate
-    from mildroute.collecting.job import Collected, Job
-    from mildroute.collecting.tally import Tally
-    from mildroute.experts.file import ExpertFile
+    from mildroute.collection.estimate import Estimate
+    from mildroute.collection.job import CollectionJob, CollectionResult
+    from mildroute.collection.runner import ExpertProgress
+    from mildroute.experts.config import ExpertFile
 
 __all__ = ["collect_costs"]
+
 
 NO_SCORES = 4
 """Exit code: an expert has not one score."""
@@ -59,7 +60,7 @@ def collect_costs(
 
     Example: mildroute collect queries.parquet --experts experts.yaml --judge choice --out costs --max-dollars 20
     """
-    from mildroute.experts.file import read_experts
+    from mildroute.experts.config import read_experts
 
     file, settings = read_experts(experts), dict(map(_setting, judge_setting or []))
     job = _job(queries, file, judge, settings, out, max_dollars, experts_per_query)
@@ -76,35 +77,36 @@ def collect_costs(
         raise typer.Exit(NO_SCORES)
 
 
-def _here(workers: int | None) -> Callable[..., Collected | None]:
-    from mildroute.collecting.job import collect
-    from mildroute.errors import ArgumentError
+def _here(workers: int | None) -> Callable[..., CollectionResult | None]:
+    from mildroute.collection.job import collect
+    from mildroute.exceptions import ArgumentError
 
     if workers is not None:
         raise ArgumentError(f"workers are for runs on Ray, got --ray-workers {workers} without --ray; add it.")
     return collect
 
 
-def _on_ray(file: ExpertFile, judge: str, settings: dict[str, Any], workers: int | None) -> Callable[..., Collected | None]:
-    from mildroute.engine.collecting.makers import Makers
-    from mildroute.engine.collecting.on_ray import collect_on_ray
+def _on_ray(file: ExpertFile, judge: str, settings: dict[str, Any], workers: int | None) -> Callable[..., CollectionResult | None]:
+    from mildroute.distributed.collect import Factories, collect_on_ray
 
-    return partial(collect_on_ray, makers=Makers.of(file.experts, judge, settings, file.judges), workers=workers)
+    return partial(collect_on_ray, makers=Factories.of(file.experts, judge, settings, file.judges), workers=workers)
 
 
-def _job(queries: str, file: ExpertFile, judge: str, settings: dict[str, Any], out: Path, cap: float | None, per_query: str) -> Job:
-    from mildroute.collecting.job import Job
-    from mildroute.collecting.queries import open_queries
-    from mildroute.errors import ArgumentError
-    from mildroute.experts.kinds import build
-    from mildroute.judges.described import described_judge
+def _job(
+    queries: str, file: ExpertFile, judge: str, settings: dict[str, Any], out: Path, cap: float | None, per_query: str
+) -> CollectionJob:
+    from mildroute.collection.job import CollectionJob
+    from mildroute.collection.queries import open_queries
+    from mildroute.exceptions import ArgumentError
+    from mildroute.experts.config import build_expert
+    from mildroute.judges.registry import judge_from_config
 
     if per_query != "all" and not per_query.isdecimal():
         raise ArgumentError(f"experts per query must be all or a whole number, got {per_query!r}.")
-    return Job(
+    return CollectionJob(
         open_queries(queries),
-        [build(spec) for spec in file.experts],
-        described_judge(judge, settings, [*file.judges, *file.experts]),
+        [build_expert(spec) for spec in file.experts],
+        judge_from_config(judge, settings, [*file.judges, *file.experts]),
         out,
         file.prices,
         cap,
@@ -115,7 +117,7 @@ def _job(queries: str, file: ExpertFile, judge: str, settings: dict[str, Any], o
 def _setting(written: str) -> tuple[str, Any]:
     import json
 
-    from mildroute.errors import ArgumentError
+    from mildroute.exceptions import ArgumentError
 
     name, equals, value = written.partition("=")
     if not equals:
@@ -126,13 +128,13 @@ def _setting(written: str) -> tuple[str, Any]:
         return name, value
 
 
-def _agreed(estimates: list[Estimate], spent: float, job: Job, *, yes: bool, quiet: bool) -> bool:
-    from mildroute.costs.counted import counted
+def _agreed(estimates: list[Estimate], spent: float, job: CollectionJob, *, yes: bool, quiet: bool) -> bool:
+    from mildroute._format import pluralize
 
     calls = sum(each.calls for each in estimates)
     if not quiet:
         print_table(
-            f"{counted(job.queries.rows, 'query')}, {counted(calls, 'call')} to make",
+            f"{pluralize(job.queries.rows, 'query')}, {pluralize(calls, 'call')} to make",
             ["expert", "cells", "known", "calls", "tokens in", "$ expected", "$ at most", "time"],
             [_estimate_row(each) for each in estimates],
         )
@@ -145,18 +147,18 @@ def _agreed(estimates: list[Estimate], spent: float, job: Job, *, yes: bool, qui
 
 def _check_free(at_most: float, is_judging_paid: bool) -> None:
     """With --json no question can be asked, so only calls without a price are made unless --yes is given."""
-    from mildroute.errors import ArgumentError
+    from mildroute.exceptions import ArgumentError
 
     if at_most or is_judging_paid:
         bound = "" if is_judging_paid or at_most == float("inf") else f" up to {at_most:.4g} dollars"
         raise ArgumentError(f"--json asks no question, so it must be told that it may spend{bound}; add --yes, and best --max-dollars.")
 
 
-def _is_judging_paid(estimates: list[Estimate], job: Job) -> bool:
-    from mildroute.collecting.runner import asked_by, worst_dollars
-    from mildroute.experts.protocol import Query
+def _is_judging_paid(estimates: list[Estimate], job: CollectionJob) -> bool:
+    from mildroute.collection.runner import judge_experts, max_cost
+    from mildroute.experts.base import Query
 
-    return any(each.missing for each in estimates) and any(worst_dollars(each, Query("", "")) for each in asked_by(job.judge))
+    return any(each.missing for each in estimates) and any(max_cost(each, Query("", "")) for each in judge_experts(job.judge))
 
 
 def _estimate_row(each: Estimate) -> list[str]:
@@ -166,8 +168,8 @@ def _estimate_row(each: Estimate) -> list[str]:
     return [each.expert, *counts, dollars, at_most, duration(each.seconds)]
 
 
-def _estimate_notes(estimates: list[Estimate], spent: float, job: Job) -> list[str]:
-    from mildroute.collecting.runner import asked_by
+def _estimate_notes(estimates: list[Estimate], spent: float, job: CollectionJob) -> list[str]:
+    from mildroute.collection.runner import judge_experts
 
     longest = max((each.seconds for each in estimates), default=0.0)
     notes = [
@@ -178,14 +180,14 @@ def _estimate_notes(estimates: list[Estimate], spent: float, job: Job) -> list[s
         notes.append(
             f"time is a guess of one second a call, and dollars of the longest answers, until {', '.join(unmeasured)} have answered some"
         )
-    judging = [expert.name for expert in asked_by(job.judge)] if any(each.missing for each in estimates) else []
+    judging = [expert.name for expert in judge_experts(job.judge)] if any(each.missing for each in estimates) else []
     notes += [f"{name} is asked for each verdict, which is paid on top and within the cap" for name in judging]
     cap = "no cap" if job.max_dollars is None else f"a cap of {job.max_dollars:g} dollars"
     return [*notes, f"spent in {job.folder} so far: {spent:.4g} dollars; {cap}"]
 
 
 @contextmanager
-def _live(*, quiet: bool) -> Iterator[Callable[[Sequence[Tally]], None]]:
+def _live(*, quiet: bool) -> Iterator[Callable[[Sequence[ExpertProgress]], None]]:
     """A table that follows the run on a terminal, a line now and then elsewhere."""
     from rich.console import Console
     from rich.live import Live
@@ -197,7 +199,7 @@ def _live(*, quiet: bool) -> Iterator[Callable[[Sequence[Tally]], None]]:
     display = Live(console=console, auto_refresh=False, transient=True)
     last, is_started = 0.0, False
 
-    def tell(tallies: Sequence[Tally]) -> None:
+    def tell(tallies: Sequence[ExpertProgress]) -> None:
         nonlocal last, is_started
         now = time.monotonic()
         if now - last < (_REDRAW if console.is_terminal else 10.0):
@@ -218,7 +220,7 @@ def _live(*, quiet: bool) -> Iterator[Callable[[Sequence[Tally]], None]]:
             display.stop()
 
 
-def _table(tallies: Sequence[Tally]) -> Any:
+def _table(tallies: Sequence[ExpertProgress]) -> Any:
     from rich.table import Table
 
     table = Table(*_COLUMNS, box=None)
@@ -227,7 +229,7 @@ def _table(tallies: Sequence[Tally]) -> Any:
     return table
 
 
-def _tally_row(each: Tally) -> list[str]:
+def _tally_row(each: ExpertProgress) -> list[str]:
     scored = each.done - each.errors
     left = "" if each.seconds_left is None else duration(each.seconds_left)
     return [
@@ -242,8 +244,8 @@ def _tally_row(each: Tally) -> list[str]:
     ]
 
 
-def _show(found: Collected) -> None:
-    from mildroute.costs.counted import counted
+def _show(found: CollectionResult) -> None:
+    from mildroute._format import pluralize
 
     print_table("collected", _COLUMNS, [_tally_row(each) for each in found.tallies])
     notes = [f"table: {found.table}", f"spent in this folder: {found.spent:.4g} dollars"]
@@ -252,12 +254,12 @@ def _show(found: Collected) -> None:
     if found.empty:
         are = "is" if found.empty == 1 else "are"
         notes.append(
-            f"{counted(found.empty, 'cell')} {are} empty: run the same command again to fill them, or read the table with --missing drop"
+            f"{pluralize(found.empty, 'cell')} {are} empty: run the same command again to fill them, or read the table with --missing drop"
         )
     if found.unwanted:
         were = "was" if found.unwanted == 1 else "were"
         notes += [
-            f"{counted(found.unwanted, 'cell')} {were} left out, as --experts-per-query says: the table tells each expert's mean score and",
+            f"{pluralize(found.unwanted, 'cell')} {were} left out, as --experts-per-query says: the table has each expert's mean score and",
             "price, so that you can choose experts; to fit a router, collect the rest with --experts-per-query all",
         ]
     for expert, reasons in found.reasons.items():
@@ -267,7 +269,7 @@ def _show(found: Collected) -> None:
     print_notes(notes, mark="")
 
 
-def _as_dict(found: Collected) -> dict[str, Any]:
+def _as_dict(found: CollectionResult) -> dict[str, Any]:
     names = ("expert", "total", "known", "done", "errors", "dollars", "calls", "state")
     experts = [{name: getattr(each, name) for name in names} for each in found.tallies]
     return {

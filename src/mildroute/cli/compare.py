@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mildroute.cli.options import (
+from mildroute.cli._options import (
     AsJson,
     Budget,
     By,
@@ -22,7 +22,7 @@ from mildroute.cli.options import (
     TestShare,
     target_of,
 )
-from mildroute.cli.output import print_json, print_notes, print_table, progress_bar
+from mildroute.cli._output import print_json, print_notes, print_table, progress_bar
 
 if TYPE_CHECKING:
     from mildroute.evaluation.comparison import Comparison, ComparisonRow
@@ -54,20 +54,19 @@ def compare_routers(
 
     Example: mildroute compare costs.parquet --quality 0.95
     """
-    from mildroute.cli.loading import load_table, split_of
-    from mildroute.encoders.named import encoder_named
+    from mildroute.cli._output import load_table, split_of
     from mildroute.evaluation.comparison import compare, default_routers
-    from mildroute.routers.named import router_named
+    from mildroute.persistence.registry import get_encoder, get_router
 
     target = target_of(budget, quality, price_weight)
     at_point = target is not None and target.kind != "price weight"
-    routers = default_routers(seed, for_target=at_point) | {name: router_named(name, random_state=seed) for name in router or []}
+    routers = default_routers(seed, for_target=at_point) | {name: get_router(name, random_state=seed) for name in router or []}
     table = load_table(source, experts=experts, prices=prices, output_tokens=output_tokens, missing=missing)
     with progress_bar("compare") as tell:
         found = compare(
             table,
             routers,
-            encoder=encoder_named(encoder),
+            encoder=get_encoder(encoder),
             target=target,
             test=test,
             seed=seed,
@@ -95,16 +94,17 @@ def show_comparison(found: Comparison) -> None:
 
 
 def _show_at_price(found: Comparison) -> None:
-    from mildroute.evaluation.wording import shown, shown_interval
+    from mildroute._format import format_number
+    from mildroute.evaluation.cost_savings import shown_interval
 
     rows = [
         [
             _name(found, row.name),
             shown_interval(row.deferral_loss, "{:.4f}"),
-            shown(row.score.value, "{:.3f}"),
-            "" if row.dollars_per_1000 is None else shown(row.dollars_per_1000.value, "{:.4g}"),
-            shown(row.gap_closed.value, "{:.1%}"),
-            shown(row.worst_recall, "{:.2f}"),
+            format_number(row.score.value, "{:.3f}"),
+            "" if row.dollars_per_1000 is None else format_number(row.dollars_per_1000.value, "{:.4g}"),
+            format_number(row.gap_closed.value, "{:.1%}"),
+            format_number(row.worst_recall, "{:.2f}"),
             _against(row),
         ]
         for row in sorted(found.rows, key=lambda row: row.deferral_loss.value)
@@ -124,7 +124,7 @@ def _show_at_price(found: Comparison) -> None:
 
 def _show_at_target(found: Comparison) -> None:
     """Routers first: the cheapest for a quality, the best for a budget; then what they stand beside."""
-    from mildroute.evaluation.wording import shown_interval
+    from mildroute.evaluation.cost_savings import shown_interval
 
     target = found.settings["target"]
     is_budget = target["kind"] == "budget"
@@ -159,9 +159,9 @@ def _order(row: ComparisonRow, is_budget: bool) -> tuple[bool, float]:
 
 
 def _title(found: Comparison) -> str:
-    from mildroute.costs.counted import counted
+    from mildroute._format import pluralize
 
-    return f"{counted(found.train_rows, 'query')} to learn from, {found.test_rows:,} to measure"
+    return f"{pluralize(found.train_rows, 'query')} to learn from, {found.test_rows:,} to measure"
 
 
 def _name(found: Comparison, name: str) -> str:

@@ -7,13 +7,14 @@ from typing import Annotated
 
 import typer
 
+from mildroute.cli._options import AsJson, Seed
+from mildroute.cli._output import print_json, print_notes, progress_bar
 from mildroute.cli.compare import show_comparison
 from mildroute.cli.evaluate import write_report
-from mildroute.cli.options import AsJson, Seed
-from mildroute.cli.output import print_json, print_notes, progress_bar
-from mildroute.errors import ArgumentError
+from mildroute.exceptions import ArgumentError
 
 __all__ = ["run_demo"]
+
 
 _PRICE_WEIGHT = 10.0
 _QUALITY = 0.97
@@ -29,12 +30,12 @@ def run_demo(
 
     Example: mildroute demo
     """
-    from mildroute.encoders.numbers import NumberEncoder
-    from mildroute.evaluation.assessment import assess
+    from mildroute._fit import Target, fit
+    from mildroute.datasets import digits_table
+    from mildroute.encoders.text import NumberEncoder
     from mildroute.evaluation.comparison import compare, default_routers
-    from mildroute.evaluation.demonstration import digits_table
-    from mildroute.evaluation.fitting import Target, fit_table
-    from mildroute.routers.artifact import save
+    from mildroute.evaluation.router_evaluation import evaluate_router
+    from mildroute.persistence.artifact import save_router
 
     _check_folder(out)
     with progress_bar("train three experts") as tell:
@@ -48,9 +49,9 @@ def run_demo(
     train, held_out = table.split(0.2, seed=seed)
     held_out.write(out / "held_out.parquet")
     with progress_bar("fit for any price") as tell:
-        fitted = fit_table(train, encoder=NumberEncoder(), target=Target("quality", _QUALITY), seed=seed, progress=tell)
-    save(fitted.router, out / "router", card={"notes": "Made by mildroute demo."})
-    measured = assess(fitted.router, held_out, seed=seed)
+        fitted = fit(train, encoder=NumberEncoder(), target=Target("quality", _QUALITY), seed=seed, progress=tell)
+    save_router(fitted.router, out / "router", card={"notes": "Made by mildroute demo."})
+    measured = evaluate_router(fitted.router, held_out, seed=seed)
     write_report(measured, out / "report.html", {"router": "router", "table": "held_out.parquet", "made by": "mildroute demo"})
     if as_json:
         print_json({"comparison": found.as_dict(), "assessment": measured.as_dict(), "report": str(out / "report.html")})

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mildroute.cli.options import AsJson
-from mildroute.cli.output import duration, print_json, print_notes, progress_bar
+from mildroute.cli._options import AsJson
+from mildroute.cli._output import duration, print_json, print_notes, progress_bar
 
 if TYPE_CHECKING:
     from mildroute.embedding.job import Embedded, Estimate, Runner
@@ -38,11 +38,11 @@ def embed_table(
 
     Example: mildroute embed costs.parquet --encoder minilm --out vectors
     """
-    from mildroute.embedding.job import Job, embed
+    from mildroute.embedding.job import EmbeddingJob, embed
 
     estimates: list[Estimate] = []
     workers, threads = (ray_workers, 1) if ray else (1, None)
-    job = Job(source, _encoder(encoder, encoder_of), out, rows_per_shard, vector, workers, threads)
+    job = EmbeddingJob(source, _encoder(encoder, encoder_of), out, rows_per_shard, vector, workers, threads)
     with progress_bar("rows") as tell:
         found = embed(
             job,
@@ -57,8 +57,8 @@ def embed_table(
 
 
 def _encoder(name: str | None, folder: Path | None) -> Any:
-    from mildroute.embedding.choice import encoder_of, encoder_without_data
-    from mildroute.errors import ArgumentError
+    from mildroute.embedding.job import encoder_of, encoder_without_data
+    from mildroute.exceptions import ArgumentError
 
     if name is not None and folder is not None:
         raise ArgumentError(f"give --encoder or --encoder-of, one of them, got {name!r} and {str(folder)!r}.")
@@ -68,7 +68,7 @@ def _encoder(name: str | None, folder: Path | None) -> Any:
 def _runner(ray: bool, workers: int) -> Runner | None:
     if not ray:
         return None
-    from mildroute.engine.embedding import on_ray
+    from mildroute.distributed.embed import on_ray
 
     return on_ray(workers)
 
@@ -77,11 +77,11 @@ def _note(estimate: Estimate, kept: list[Estimate], *, quiet: bool) -> None:
     kept.append(estimate)
     if quiet:
         return
-    from mildroute.costs.counted import counted
+    from mildroute._format import pluralize
 
     size = f"vectors of {estimate.dimension:,} numbers, {estimate.vector_bytes / 1e6:,.1f} MB"
     notes = [
-        f"{counted(estimate.rows, 'row')} in {counted(estimate.shards, 'shard')}, {estimate.missing:,} of them still to encode; {size}"
+        f"{pluralize(estimate.rows, 'row')} in {pluralize(estimate.shards, 'shard')}, {estimate.missing:,} of them still to encode; {size}"
     ]
     if estimate.missing:
         by = f" by each of {estimate.workers} processes" if estimate.workers > 1 else ""
@@ -90,10 +90,10 @@ def _note(estimate: Estimate, kept: list[Estimate], *, quiet: bool) -> None:
 
 
 def _show(found: Embedded) -> None:
-    from mildroute.costs.counted import counted
+    from mildroute._format import pluralize
 
     pace = f", {found.encoded:,} of them encoded now at {found.rate:,.0f} rows/s" if found.encoded else ", all of them there already"
-    print_notes([f"vectors in {found.folder}: {counted(found.rows, 'row')}{pace}"], mark="")
+    print_notes([f"vectors in {found.folder}: {pluralize(found.rows, 'row')}{pace}"], mark="")
 
 
 def _as_dict(found: Embedded, estimate: Estimate) -> dict[str, Any]:

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mildroute.cli.options import AsJson, Budget, Missing, OutputTokens, Prices, PriceWeight, Quality, Seed, Source, target_of
-from mildroute.cli.output import print_json, print_notes, print_table, progress_bar
+from mildroute.cli._options import AsJson, Budget, Missing, OutputTokens, Prices, PriceWeight, Quality, Seed, Source, target_of
+from mildroute.cli._output import print_json, print_notes, print_table, progress_bar
 
 if TYPE_CHECKING:
-    from mildroute.evaluation.assessment import Assessment
-    from mildroute.evaluation.replicates import Interval
+    from mildroute.evaluation.intervals import Interval
+    from mildroute.evaluation.router_evaluation import RouterEvaluation
 
 __all__ = ["evaluate_router", "write_report"]
+
 
 RouterFolder = Annotated[Path, typer.Argument(metavar="ROUTER", help="Folder of a stored router.")]
 
@@ -38,16 +39,16 @@ def evaluate_router(
 
     Example: mildroute evaluate router held_out.parquet --report report.html
     """
-    from mildroute.cli.loading import load_table
-    from mildroute.evaluation.assessment import assess
-    from mildroute.routers.artifact import load_router
+    from mildroute.cli._output import load_table
+    from mildroute.evaluation.router_evaluation import evaluate_router
+    from mildroute.persistence.artifact import load_router
 
     target = target_of(budget, quality, price_weight)
     router = load_router(folder)
     table = load_table(source, experts=list(router.experts_), prices=prices, output_tokens=output_tokens, missing=missing)
     with progress_bar("evaluate") as tell:
         tell(0, 1, f"{len(table):,} queries")
-        found = assess(router, table, target=target, seed=seed)  # type: ignore[arg-type]
+        found = evaluate_router(router, table, target=target, seed=seed)  # type: ignore[arg-type]
     if report is not None:
         write_report(found, report, {"router": str(folder), "table": source})
     if as_json:
@@ -56,15 +57,15 @@ def evaluate_router(
         _show(found, report)
 
 
-def write_report(found: Assessment, target: Path, provenance: dict[str, str]) -> None:
+def write_report(found: RouterEvaluation, target: Path, provenance: dict[str, str]) -> None:
     """Write the HTML report of an assessment.
 
     Example:
         >>> write_report.__name__
         'write_report'
     """
-    from mildroute.errors import ArgumentError
     from mildroute.evaluation.report import report_html
+    from mildroute.exceptions import ArgumentError
 
     if target.exists() and not _is_page(target):
         raise ArgumentError(f"a report may replace only another page, got {str(target)!r}, which is none; choose another place.")
@@ -78,8 +79,9 @@ def _is_page(path: Path) -> bool:
     return path.is_file() and path.read_bytes()[:100].lstrip().lower().startswith(b"<!doctype html")
 
 
-def _show(found: Assessment, report: Path | None) -> None:
-    from mildroute.evaluation.wording import shown, shown_limits
+def _show(found: RouterEvaluation, report: Path | None) -> None:
+    from mildroute._format import format_number
+    from mildroute.evaluation.cost_savings import shown_limits
 
     figures, saved = found.evaluation, found.savings
     at_price = f"at {found.price_weight_used:.4g} errors a dollar"
@@ -96,9 +98,13 @@ def _show(found: Assessment, report: Path | None) -> None:
         f"way from {figures.reference} to the oracle": (figures.gap_closed, "{:.1%}"),
         "worst expert's recall": (figures.worst_recall, "{:.2f}"),
     }
-    rows = [[name, shown(value.value, form), shown_limits(value, form)] for name, (value, form) in lines.items() if value is not None]
+    rows = [
+        [name, format_number(value.value, form), shown_limits(value, form)] for name, (value, form) in lines.items() if value is not None
+    ]
     print_table(found.title, ["figure", "value", "95% interval"], rows)
-    shares = [[row.name, f"{row.share:.1%}", f"{row.oracle_share:.1%}", shown(row.recall.value, "{:.2f}")] for row in figures.per_expert]
+    shares = [
+        [row.name, f"{row.share:.1%}", f"{row.oracle_share:.1%}", format_number(row.recall.value, "{:.2f}")] for row in figures.per_expert
+    ]
     print_table("", ["expert", "router sends", "oracle sends", "recall"], sorted(shares, key=lambda row: -float(row[1].rstrip("%"))))
     notes = [] if found.savings is None else [found.savings.sentence]
     if found.decision is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mildroute.cli.options import (
+from mildroute.cli._options import (
     AsJson,
     Budget,
     By,
@@ -24,15 +24,16 @@ from mildroute.cli.options import (
     TestShare,
     target_of,
 )
-from mildroute.cli.output import print_json, print_notes, print_table, progress_bar
-from mildroute.errors import ArgumentError
+from mildroute.cli._output import print_json, print_notes, print_table, progress_bar
+from mildroute.exceptions import ArgumentError
 
 if TYPE_CHECKING:
+    from mildroute._fit import FitResult, Target
     from mildroute.costs.table import CostTable
-    from mildroute.evaluation.fitting import Fitted, Target
-    from mildroute.routers.operating import OperatingPoint
+    from mildroute.routers.operating_point import OperatingPoint
 
 __all__ = ["fit_router"]
+
 
 _SUFFIXES = (".parquet", ".csv", ".jsonl")
 _DEFAULT = "auto"
@@ -68,16 +69,14 @@ def fit_router(
 
     Example: mildroute fit costs.parquet --budget 1.5 --out router --hold-out held_out.parquet
     """
-    from mildroute.cli.loading import judge_of, load_table, split_of
-    from mildroute.costs.counted import counted
-    from mildroute.encoders.named import encoder_named
-    from mildroute.evaluation.fitting import fit_table
-    from mildroute.evaluation.method import about_router
-    from mildroute.routers.artifact import check_replaceable, save
-    from mildroute.routers.named import router_named
+    from mildroute._fit import describe_router, fit
+    from mildroute._format import pluralize
+    from mildroute.cli._output import judge_of, load_table, split_of
+    from mildroute.persistence.artifact import check_replaceable, save_router
+    from mildroute.persistence.registry import get_encoder, get_router
 
     target = target_of(budget, quality, price_weight)
-    chosen = None if router == _DEFAULT else router_named(router, random_state=seed)
+    chosen = None if router == _DEFAULT else get_router(router, random_state=seed)
     _check_jobs(jobs)
     if thorough and chosen is not None:
         raise ArgumentError(f"--thorough tries methods by itself, got --router {router}; leave one of them out.")
@@ -87,9 +86,9 @@ def fit_router(
     judge = judge_of(source)
     train, held = (table, None) if hold_out is None else table.split(test, by=split_of(table, by), seed=seed)
     with progress_bar("fit") as tell:
-        fitted = fit_table(
+        fitted = fit(
             train,
-            encoder=encoder_named(encoder),
+            encoder=get_encoder(encoder),
             router=chosen,
             target=target,
             thorough=thorough or "auto",
@@ -98,8 +97,8 @@ def fit_router(
             progress=tell,
         )
     fitted.router.judge_ = judge
-    about = about_router(fitted.router)
-    folder = save(fitted.router, out, card=_card(fitted, about, train))
+    about = describe_router(fitted.router)
+    folder = save_router(fitted.router, out, card=_card(fitted, about, train))
     if held is not None and hold_out is not None:
         # Last, so that rows kept apart always belong to the router beside them.
         held.write(hold_out)
@@ -110,7 +109,7 @@ def fit_router(
     method = "" if router == _DEFAULT else f", by {about['method']}"
     if headline is not None:
         typer.echo(headline)
-    typer.echo(f"router in {folder}, learnt from {counted(len(train), 'query')}{method}")
+    typer.echo(f"router in {folder}, learnt from {pluralize(len(train), 'query')}{method}")
     _show(fitted, folder, hold_out)
 
 
@@ -130,7 +129,7 @@ def _check_hold_out(hold_out: str | None, source: str, force: bool) -> None:
         raise ArgumentError(f"--hold-out must be a new file, got {hold_out!r}, which exists; remove it, or add --force.")
 
 
-def _card(fitted: Fitted, about: Mapping[str, str], train: CostTable) -> dict[str, object]:
+def _card(fitted: FitResult, about: Mapping[str, str], train: CostTable) -> dict[str, object]:
     told = "; ".join(f"{title}: {value}" for title, value in about.items())
     card: dict[str, object] = {"notes": f"Operating point: {fitted.note}. {told[:1].upper()}{told[1:]}.", "rows": len(train)}
     if train.prices is not None:
@@ -143,10 +142,9 @@ def _card(fitted: Fitted, about: Mapping[str, str], train: CostTable) -> dict[st
     return card
 
 
-def _headline(fitted: Fitted, target: Target | None) -> str | None:
+def _headline(fitted: FitResult, target: Target | None) -> str | None:
     """What is saved against what, or that nothing is gained and why; none without dollars."""
-    from mildroute.evaluation.fitting import why_constant
-    from mildroute.evaluation.point_words import only_expert, saving_words
+    from mildroute._fit import only_expert, saving_words, why_constant
 
     point, names = fitted.point, list(fitted.router.experts_)
     if point is None:
@@ -158,8 +156,8 @@ def _headline(fitted: Fitted, target: Target | None) -> str | None:
     return f"this router always picks {names[only]}: nothing is gained{alone}; {why_constant(fitted.router.router_, point, target)}"
 
 
-def _as_dict(fitted: Fitted, about: Mapping[str, str], folder: Path, rows: int) -> dict[str, object]:
-    from mildroute.evaluation.plain import as_plain
+def _as_dict(fitted: FitResult, about: Mapping[str, str], folder: Path, rows: int) -> dict[str, object]:
+    from mildroute._format import as_plain
 
     point = fitted.point
     known = None if point is None else as_plain(point) | {"price_weight": point.price_weight, "is_mixed": point.is_mixed}
@@ -168,7 +166,7 @@ def _as_dict(fitted: Fitted, about: Mapping[str, str], folder: Path, rows: int) 
     return said | {"method": getattr(fitted.router.router_, "choice_", None), "warnings": list(fitted.warnings)}
 
 
-def _show(fitted: Fitted, folder: Path, hold_out: str | None) -> None:
+def _show(fitted: FitResult, folder: Path, hold_out: str | None) -> None:
     if fitted.point is None:
         print_notes([fitted.note], mark="")
     else:
@@ -178,15 +176,15 @@ def _show(fitted: Fitted, folder: Path, hold_out: str | None) -> None:
         typer.echo(f"measure it: mildroute evaluate {folder} {hold_out} --report report.html")
 
 
-def _method(fitted: Fitted, point: OperatingPoint) -> str:
+def _method(fitted: FitResult, point: OperatingPoint) -> str:
     choice: str = fitted.router.router_.choice_
     return choice if point.uses_router else f"single experts alone, which promise the most here; along all bills, {choice}"
 
 
-def _show_point(fitted: Fitted, point: OperatingPoint) -> None:
-    from mildroute.evaluation.point_words import split_words
-    from mildroute.evaluation.replicates import Interval
-    from mildroute.evaluation.wording import shown_interval
+def _show_point(fitted: FitResult, point: OperatingPoint) -> None:
+    from mildroute._fit import split_words
+    from mildroute.evaluation.cost_savings import shown_interval
+    from mildroute.evaluation.intervals import Interval
 
     score = shown_interval(Interval(point.score, *point.score_interval), "{:.3f}")
     low, high = point.dollars_interval

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mildroute.cli.options import AsJson, Experts, Missing, OutputTokens, Prices, PriceWeight, Source
-from mildroute.cli.output import print_json, print_notes, print_table, progress_bar
+from mildroute.cli._options import AsJson, Experts, Missing, OutputTokens, Prices, PriceWeight, Source
+from mildroute.cli._output import print_json, print_notes, print_table, progress_bar
 
 if TYPE_CHECKING:
-    from mildroute.costs.summary import Summary
+    from mildroute.costs.summary import TableSummary
     from mildroute.costs.table import CostTable
     from mildroute.evaluation.potential import Potential
 
 __all__ = ["inspect_table"]
+
 
 _MOST_ROWS = 200_000
 """Rows up to which a table is read into memory to draw some of them for a quick router."""
@@ -31,17 +32,17 @@ def inspect_table(
 
     Example: mildroute inspect costs.parquet
     """
-    from mildroute.cli.loading import judge_of, load_table, names_in
-    from mildroute.costs.summary import summarise
+    from mildroute.cli._output import judge_of, load_table, names_in
+    from mildroute.costs.summary import describe
 
     with progress_bar("inspect") as tell:
         tell(0, 1, source)
         if prices is None and output_tokens is None:
             table = None
-            found = summarise(source, price_weight=price_weight or 0.0, experts=names_in(experts), missing=missing)
+            found = describe(source, price_weight=price_weight or 0.0, experts=names_in(experts), missing=missing)
         else:
             table = load_table(source, experts=experts, prices=prices, output_tokens=output_tokens, missing=missing)
-            found = summarise(table, price_weight=price_weight or 0.0)
+            found = describe(table, price_weight=price_weight or 0.0)
         judge = judge_of(source)
         potential = _potential(found, table, source, {"experts": names_in(experts), "missing": missing}, tell)
     if as_json:
@@ -50,11 +51,11 @@ def inspect_table(
         _show(found, judge, potential)
 
 
-def _potential(found: Summary, table: CostTable | None, source: str, how: dict[str, Any], tell: Any) -> Potential | None:
+def _potential(found: TableSummary, table: CostTable | None, source: str, how: dict[str, Any], tell: Any) -> Potential | None:
     """What routing could save; none without dollars, and for tables that are too large or cannot be learnt from as they are."""
     from mildroute.costs.table import CostTable
-    from mildroute.errors import TableError
     from mildroute.evaluation.potential import potential_of
+    from mildroute.exceptions import TableError
 
     if found.oracle_dollars_per_1000 is None or found.rows > _MOST_ROWS:
         return None
@@ -65,13 +66,13 @@ def _potential(found: Summary, table: CostTable | None, source: str, how: dict[s
 
 
 def _plain(potential: Potential | None) -> Any:
-    from mildroute.evaluation.plain import as_plain
+    from mildroute._format import as_plain
 
     return as_plain(potential)
 
 
-def _show(found: Summary, judge: str | None, potential: Potential | None) -> None:
-    from mildroute.costs.counted import counted
+def _show(found: TableSummary, judge: str | None, potential: Potential | None) -> None:
+    from mildroute._format import pluralize
 
     rows = [
         [
@@ -83,9 +84,9 @@ def _show(found: Summary, judge: str | None, potential: Potential | None) -> Non
         ]
         for expert in sorted(found.experts, key=lambda expert: -expert.score)
     ]
-    groups = "" if not found.groups else f", {counted(len(found.groups), 'group')}"
+    groups = "" if not found.groups else f", {pluralize(len(found.groups), 'group')}"
     print_table(
-        f"{counted(found.rows, 'query')}{groups}, {len(found.experts)} experts",
+        f"{pluralize(found.rows, 'query')}{groups}, {len(found.experts)} experts",
         ["expert", "score", "$ per 1,000", "wins", "wins alone"],
         rows,
     )
@@ -105,7 +106,7 @@ def _show(found: Summary, judge: str | None, potential: Potential | None) -> Non
     print_notes(found.warnings, mark="note:")
 
 
-def _gains(found: Summary) -> list[str]:
+def _gains(found: TableSummary) -> list[str]:
     """The best single expert and the oracle: in money where there are dollars, in costs where a price weight was given."""
     bill, best = found.oracle_dollars_per_1000, found.best_by_score
     lines = [f"best by score: {best.name}, score {best.score:.3f}{_priced(best.dollars_per_1000)}"]
@@ -129,15 +130,16 @@ def _priced(bill: float | None) -> str:
     return "" if bill is None else f", {bill:.4g} dollars per 1,000"
 
 
-def _show_potential(potential: Potential, found: Summary) -> None:
-    from mildroute.evaluation.wording import shown, shown_interval
+def _show_potential(potential: Potential, found: TableSummary) -> None:
+    from mildroute._format import format_number
+    from mildroute.evaluation.cost_savings import shown_interval
 
     rows = [
         [
             f"{level.kept:.0%}",
-            shown(level.perfect, "{:.0%}"),
+            format_number(level.perfect, "{:.0%}"),
             *([] if level.router is None else [shown_interval(level.router, "{:.0%}")]),
-            shown(level.coin.value, "{:.0%}"),
+            format_number(level.coin.value, "{:.0%}"),
         ]
         for level in potential.levels
     ]

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from mildroute.cli.options import AsJson, Budget, PriceWeight, Quality, target_of
-from mildroute.cli.output import print_json, print_table, progress_bar
-from mildroute.errors import ArgumentError
+from mildroute.cli._options import AsJson, Budget, PriceWeight, Quality, target_of
+from mildroute.cli._output import print_json, print_table, progress_bar
+from mildroute.exceptions import ArgumentError
 
 if TYPE_CHECKING:
-    from mildroute.encoders.text_router import Prediction
-    from mildroute.evaluation.fitting import Target
+    from mildroute._fit import Target
+    from mildroute.pipeline import Prediction
 
 __all__ = ["route_inputs"]
+
 
 _JSON = (".json", ".jsonl", ".ndjson")
 
@@ -49,14 +50,14 @@ def route_inputs(
 
     Example: mildroute route router "Prove that there are infinitely many primes."
     """
-    from mildroute.routers.artifact import load_router
+    from mildroute.persistence.artifact import load_router
 
     if (text is None) == (file is None):
         raise ArgumentError("give a TEXT or --file, one of them.")
     if file is not None and request_id is not None:
         raise ArgumentError(f"--request-id is for one TEXT, got --file {str(file)!r}; put a 'request_id' into its JSON lines.")
     target = target_of(budget, quality, price_weight)
-    asked = _lines(file) if file is not None else [_Asked(text or "", request_id)]
+    asked = _lines(file) if file is not None else [_Asked(text or "", request_id or None)]
     with progress_bar("route") as tell:
         tell(0, 1, f"{len(asked):,} inputs")
         predictions = _predictions(load_router(folder), asked, target)
@@ -70,8 +71,8 @@ def route_inputs(
 
 
 def _predictions(router: Any, asked: list[_Asked], target: Target | None) -> list[Prediction]:
-    from mildroute.encoders.text_router import TextRouter
-    from mildroute.evaluation.fitting import point_of
+    from mildroute._fit import point_of
+    from mildroute.pipeline import TextRouter
 
     if not isinstance(router, TextRouter):
         raise ArgumentError(f"this router ({type(router).__name__}) reads vectors, not texts; fit one with mildroute fit.")
@@ -167,7 +168,8 @@ def _asked_in(line: str, place: int) -> _Asked:
     value = entry.get("input", entry.get("text")) if isinstance(entry, dict) else entry
     if not isinstance(value, str):
         raise ArgumentError(f"line {place} must have a text under 'input' or 'text', got {value!r:.80}.")
-    given = entry.get("request_id", entry.get("id")) if isinstance(entry, dict) else None
+    given = (entry.get("id") if entry.get("request_id") is None else entry["request_id"]) if isinstance(entry, dict) else None
     if not (given is None or isinstance(given, str | int)) or isinstance(given, bool):
         raise ArgumentError(f"line {place} must have a text or a whole number under 'request_id' or 'id', got {given!r:.80}.")
-    return _Asked(value, None if given is None else str(given))
+    # An empty id is none, as at the gateway.
+    return _Asked(value, None if given is None else str(given) or None)

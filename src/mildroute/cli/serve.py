@@ -1,4 +1,4 @@
-"""``mildroute serve``: an OpenAI-compatible endpoint that chooses the expert."""
+"""Mildroute serve, mildroute keys."""
 
 from __future__ import annotations
 
@@ -13,12 +13,45 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mildroute.errors import ArgumentError
+from mildroute.cli._options import AsJson
+from mildroute.cli._output import print_json
+from mildroute.exceptions import ArgumentError
 
 if TYPE_CHECKING:
-    from mildroute.serving.settings import Settings
+    from mildroute.serving.config import GatewayConfig
 
-__all__ = ["serve_router"]
+__all__ = ["keys", "serve_router"]
+
+
+# ``mildroute keys new``: a key for a client of the gateway, shown once.
+
+
+keys = typer.Typer(name="keys", help="Keys of the gateway's clients.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@keys.command("new")
+def new_key(
+    name: Annotated[str, typer.Argument(help="Of the client, as log and metrics show it.")],
+    file: Annotated[Path, typer.Option("--file", help="The key file; it is made if there is none.")] = Path("keys.yaml"),
+    requests_per_minute: Annotated[float | None, typer.Option("--requests-per-minute", help="That are let through.")] = None,
+    dollars_per_day: Annotated[float | None, typer.Option("--dollars-per-day", help="That may be spent in a day of UTC.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a key for a client: it is printed this once, and the file gets its hash alone.
+
+    Example: mildroute keys new team-a --dollars-per-day 5 --file keys.yaml
+    """
+    from mildroute.serving.auth.keys import APIClient, add_client
+
+    key = add_client(file, APIClient(name, requests_per_minute, dollars_per_day))
+    if as_json:
+        print_json({"name": name, "key": key, "file": str(file)})
+    else:
+        typer.echo(key)
+        typer.echo(f"The key of {name!r} is shown this once; {file} holds its hash.", err=True)
+
+
+# ``mildroute serve``: an OpenAI-compatible endpoint that chooses the expert.
 
 
 def serve_router(
@@ -40,24 +73,26 @@ def serve_router(
 
     Example: mildroute serve router --experts experts.yaml --log decisions
     """
-    from mildroute.serving.assembly import assemble
+    from mildroute.serving.factory import load_gateway
     from mildroute.serving.server import serve
 
     chosen = _settings(settings, keys, log, explore)
     _check_reach(host, chosen, open_to_all=no_keys)
     _check_port(host, port)
-    parts = assemble(router, experts, chosen, traces=traces)
+    services = load_gateway(router, experts, chosen, traces=traces)
     with _news_on_stderr():
         serve(
-            parts, host, port, lambda address: typer.echo(f"serving {len(parts.experts.experts)} experts at {address}  (model: mildroute)")
+            services,
+            host,
+            port,
+            lambda address: typer.echo(f"serving {len(services.experts.experts)} experts at {address}  (model: mildroute)"),
         )
 
 
-def _settings(path: Path | None, keys: Path | None, log: Path | None, explore: float | None) -> Settings:
-    from mildroute.serving.file import read_settings
-    from mildroute.serving.settings import Settings
+def _settings(path: Path | None, keys: Path | None, log: Path | None, explore: float | None) -> GatewayConfig:
+    from mildroute.serving.config import GatewayConfig, read_config
 
-    found = Settings() if path is None else read_settings(path)
+    found = GatewayConfig() if path is None else read_config(path)
     if keys is not None:
         found = dataclasses.replace(found, keys=keys)
     if log is not None:
@@ -67,7 +102,7 @@ def _settings(path: Path | None, keys: Path | None, log: Path | None, explore: f
     return found
 
 
-def _check_reach(host: str, settings: Settings, *, open_to_all: bool) -> None:
+def _check_reach(host: str, settings: GatewayConfig, *, open_to_all: bool) -> None:
     try:
         is_private = host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mildroute.lazy import lazy_names
+from mildroute._optional import lazy_names
 
 if TYPE_CHECKING:
     from mildroute.costs.prices import Price, PriceList
-    from mildroute.costs.stream import batches
-    from mildroute.costs.summary import Summary, summarise
-    from mildroute.costs.table import CostTable
+    from mildroute.costs.summary import TableSummary, describe
+    from mildroute.costs.table import CostTable, batches
 
-__all__ = ["CostTable", "Price", "PriceList", "Summary", "batches", "summarise"]
+__all__ = ["CostTable", "Price", "PriceList", "TableSummary", "batches", "describe"]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "prices": ("Price", "PriceList"),
-        "stream": ("batches",),
-        "summary": ("Summary", "summarise"),
-        "table": ("CostTable",),
+        "prices": (
+            "Price",
+            "PriceList",
+        ),
+        "summary": (
+            "TableSummary",
+            "describe",
+        ),
+        "table": (
+            "CostTable",
+            "batches",
+        ),
     },
 )

@@ -1,4 +1,4 @@
-"""What a cost table holds, in one pass and bounded memory: what ``mildroute inspect`` shows."""
+"""Describe(): win shares, dominance, duplicates, warnings."""
 
 from __future__ import annotations
 
@@ -12,20 +12,176 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mildroute.costs.advice import warnings_of
-from mildroute.costs.columns import DOLLARS, GROUP, ID, INPUT, SCORE
-from mildroute.costs.content_hash import ContentHasher
-from mildroute.costs.parts import Opened, opened
+from mildroute._format import pluralize
+from mildroute._hashing import ContentHasher, digests
 from mildroute.costs.prices import PriceList
-from mildroute.costs.repairs import RepairLog
-from mildroute.costs.repeats import RepeatCounter
+from mildroute.costs.schema import DOLLARS, GROUP, ID, INPUT, SCORE
+from mildroute.costs.source import Source, open_source
+from mildroute.costs.split import DuplicateCounter
 from mildroute.costs.table import CostTable
-from mildroute.costs.tallies import Dominance, WinTally
-from mildroute.costs.text_digests import digests
-from mildroute.costs.validation import check_holes, check_rows, checked
-from mildroute.errors import ArgumentError, TableError
+from mildroute.costs.validation import RepairLog, check_holes, check_rows, validate
+from mildroute.exceptions import ArgumentError, TableError
 
-__all__ = ["ExpertSummary", "Summary", "summarise"]
+__all__ = ["DominanceMatrix", "ExpertSummary", "TableSummary", "WinCounts", "describe", "warnings_of"]
+
+
+# What to look at before routing on a table, in sentences.
+
+
+_COLLAPSE = 0.8
+_FEW_ROWS = 200
+
+
+def warnings_of(summary: Any, collapse: tuple[str, float]) -> tuple[str, ...]:
+    """Warnings about a summary.
+
+    Args:
+        summary: A ``TableSummary``.
+        collapse: The expert that wins most decided rows, and its share of them.
+
+    Returns:
+        One sentence each.
+
+    Example:
+        >>> from mildroute.costs.summary import describe
+        >>> describe({"score:a": [1] * 300, "score:b": [0] * 300}).warnings[0]
+        "collapse risk: 'a' wins 100% of the rows on which the experts differ, so a plain classifier would always choose it."
+    """
+    return tuple(_sentences(summary, *collapse))
+
+
+def _sentences(summary: Any, leader: str, share: float) -> Iterator[str]:
+    if share > _COLLAPSE:
+        yield (
+            f"collapse risk: {leader!r} wins {share:.0%} of the rows on which the experts differ, "
+            "so a plain classifier would always choose it."
+        )
+    if not summary.decided:
+        yield _tied(summary)
+    if summary.repeated_ids:
+        yield f"{_repeat(summary.repeated_ids)} the query_id of an earlier row; fit and compare refuse them unless they are identical."
+    if summary.repeated_texts:
+        yield f"{_repeat(summary.repeated_texts)} the text of an earlier row; a split keeps them on one side."
+    for expert, other in summary.dominated.items():
+        dearer = " and never dearer" if summary.oracle_dollars_per_1000 is not None else ""
+        yield f"{expert!r} is dominated: {other!r} is never worse{dearer} on any row, so no router needs {expert!r}."
+    if summary.oracle_dollars_per_1000 is None:
+        yield "the table has no dollars: quality alone is compared; add cost:<expert> columns or use with_prices()."
+    if summary.rows < _FEW_ROWS:
+        yield f"only {pluralize(summary.rows, 'row')}: intervals will be wide; {_FEW_ROWS} or more are advisable."
+
+
+def _tied(summary: Any) -> str:
+    if summary.price_weight or summary.oracle_dollars_per_1000 is None:
+        return "all experts tie on every row: there is nothing to learn."
+    return f"all experts score the same on every row: take the cheapest, {summary.best_by_score.name!r}; no router is needed."
+
+
+def _repeat(count: int) -> str:
+    return f"{pluralize(count, 'row')} {'repeats' if count == 1 else 'repeat'}"
+
+
+# Running sums over rows of scores and dollars: who wins, how often alone, and what the oracle
+# would do.
+
+
+Matrix = NDArray[np.float64]
+
+_HEAD = 256
+
+
+class WinCounts:
+    """Sums over rows, from which all shares and means follow.
+
+    An expert wins a row if its cost (1 - score) + price_weight dollars is the lowest; experts that tie share the win equally. The oracle
+    takes a winner, the cheapest one where several tie.
+
+    Attributes:
+        rows: Rows so far.
+        decided: Rows on which not all experts tie.
+        scores: Sum of scores, shape (p,).
+        dollars: Sum of dollars, shape (p,).
+        wins: Sum of shared wins, shape (p,).
+        decided_wins: The same over decided rows, shape (p,).
+        alone: Rows that only this expert wins, shape (p,).
+        oracle_score: Sum of the oracle's scores.
+        oracle_dollars: Sum of the oracle's dollars.
+
+    Example:
+        >>> tally = WinCounts(2, price_weight=0.0)
+        >>> tally.add(np.array([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]]), None)
+        >>> tally.wins.tolist(), tally.alone.tolist(), tally.decided
+        ([2.0, 1.0], [1, 0], 1)
+    """
+
+    def __init__(self, experts: int, *, price_weight: float) -> None:
+        self._price_weight = price_weight
+        self.rows = self.decided = 0
+        self.scores, self.dollars, self.wins, self.decided_wins = (np.zeros(experts) for _ in range(4))
+        self.alone = np.zeros(experts, dtype=np.int64)
+        self.oracle_score = self.oracle_dollars = 0.0
+
+    def add(self, scores: Matrix, dollars: Matrix | None) -> None:
+        """Add rows; both matrices have shape (p, n), one row an expert, which is how columns lie in memory."""
+        costs = 1.0 - scores
+        if dollars is not None:
+            self.dollars += dollars.sum(axis=1)
+            costs += self._price_weight * dollars if self._price_weight else 0.0
+        lowest = costs.min(axis=0)
+        winners = costs == lowest
+        tied = np.add.reduce(winners, axis=0, dtype=np.int32)
+        undecided = int(np.count_nonzero(tied == len(scores)))
+        shared = winners.astype(np.float64) @ (1.0 / tied)
+        self.rows += scores.shape[1]
+        self.decided += scores.shape[1] - undecided
+        self.scores += scores.sum(axis=1)
+        self.wins += shared
+        self.decided_wins += shared - undecided / len(scores)
+        self.alone += np.count_nonzero(winners & (tied == 1), axis=1)
+        self._add_oracle(lowest, dollars, winners)
+
+    def _add_oracle(self, lowest: Matrix, dollars: Matrix | None, winners: NDArray[np.bool_]) -> None:
+        paid = 0.0 if dollars is None else float(np.where(winners, dollars, np.inf).min(axis=0).sum())
+        self.oracle_dollars += paid
+        self.oracle_score += float(len(lowest) - (lowest.sum() - self._price_weight * paid))
+
+
+class DominanceMatrix:
+    """Which experts another one never loses to: never worse in score and never dearer, and better somewhere.
+
+    Example:
+        >>> dominance = DominanceMatrix(2)
+        >>> dominance.add(np.array([[1.0, 0.5], [1.0, 0.0]]), None)
+        >>> dominance.dominated()
+        {1: 0}
+    """
+
+    def __init__(self, experts: int) -> None:
+        self._never_worse = ~np.eye(experts, dtype=bool)
+        self._better = np.zeros((experts, experts), dtype=bool)
+
+    def add(self, scores: Matrix, dollars: Matrix | None) -> None:
+        """Add rows of shape (p, n). A few rows settle most pairs; only the rest look at them all."""
+        for rows in (slice(0, _HEAD), slice(_HEAD, None)):
+            for one, other in zip(*np.nonzero(self._never_worse), strict=True):
+                self._compare(int(one), int(other), scores[:, rows], None if dollars is None else dollars[:, rows])
+
+    def _compare(self, one: int, other: int, scores: Matrix, dollars: Matrix | None) -> None:
+        never_worse = bool((scores[one] >= scores[other]).all()) and (dollars is None or bool((dollars[one] <= dollars[other]).all()))
+        self._never_worse[one, other] = never_worse
+        if never_worse and not self._better[one, other]:
+            self._better[one, other] = bool((scores[one] > scores[other]).any()) or (
+                dollars is not None and bool((dollars[one] < dollars[other]).any())
+            )
+
+    def dominated(self) -> dict[int, int]:
+        """Each dominated expert and one that dominates it."""
+        pairs = self._never_worse & self._better
+        return {int(other): int(pairs[:, other].argmax()) for other in np.flatnonzero(pairs.any(axis=0))}
+
+
+# What a cost table holds, in one pass and bounded memory: what ``mildroute inspect`` shows.
+
 
 _ROWS = 16_384
 _MOST_GROUPS = 10_000
@@ -43,7 +199,7 @@ class ExpertSummary:
         wins_alone: Share of rows that no other expert wins.
 
     Example:
-        >>> summarise({"score:a": [1, 1], "score:b": [0, 1]}).experts[0].wins
+        >>> describe({"score:a": [1, 1], "score:b": [0, 1]}).experts[0].wins
         0.75
     """
 
@@ -55,7 +211,7 @@ class ExpertSummary:
 
 
 @dataclass(frozen=True)
-class Summary:
+class TableSummary:
     """What a table holds and what routing could gain on it.
 
     Attributes:
@@ -83,7 +239,7 @@ class Summary:
         warnings: What to look at before routing, in sentences.
 
     Example:
-        >>> summary = summarise({"score:a": [1, 1, 0], "score:b": [0, 1, 1]})
+        >>> summary = describe({"score:a": [1, 1, 0], "score:b": [0, 1, 1]})
         >>> summary.best_single, round(summary.possible_gain, 3)
         ('a', 0.333)
     """
@@ -120,7 +276,7 @@ class Summary:
         """As JSON holds it.
 
         Example:
-            >>> summarise({"score:a": [1], "score:b": [0]}).as_dict()["experts"][1]["wins"]
+            >>> describe({"score:a": [1], "score:b": [0]}).as_dict()["experts"][1]["wins"]
             0.0
         """
         kept = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
@@ -128,7 +284,7 @@ class Summary:
         return kept | {"experts": [asdict(expert) for expert in self.experts], "prices": prices, "best_by_score": self.best_by_score.name}
 
 
-def summarise(source: Any, *, price_weight: float = 0.0, experts: Sequence[str] | None = None, missing: str = "refuse") -> Summary:
+def describe(source: Any, *, price_weight: float = 0.0, experts: Sequence[str] | None = None, missing: str = "refuse") -> TableSummary:
     """Read, check, hash and summarise a table in one pass.
 
     Args:
@@ -141,15 +297,15 @@ def summarise(source: Any, *, price_weight: float = 0.0, experts: Sequence[str] 
         The summary. Repeated ids are counted here and not refused.
 
     Example:
-        >>> summarise({"score:a": [1, 0], "score:b": [0, 1]}).oracle_score
+        >>> describe({"score:a": [1, 0], "score:b": [0, 1]}).oracle_score
         1.0
     """
     if not np.isfinite(price_weight) or price_weight < 0:
         raise ArgumentError(f"price_weight must be finite and not negative, got {price_weight}.")
     data = source.arrow if isinstance(source, CostTable) else source
-    rows = opened(data, experts=experts, missing=missing, rows=_ROWS)
+    rows = open_source(data, experts=experts, missing=missing, rows=_ROWS)
     if isinstance(source, CostTable):
-        rows = Opened(rows.layout, source.prices, RepairLog(list(source.repairs)), rows.parts)
+        rows = Source(rows.layout, source.prices, RepairLog(list(source.repairs)), rows.parts)
     has_dollars = bool(rows.layout.names(DOLLARS))
     if price_weight and not has_dollars:
         raise TableError(f"a price weight of {price_weight:g} needs the columns 'cost:<expert>', got none; add them, or give a price list.")
@@ -159,14 +315,14 @@ def summarise(source: Any, *, price_weight: float = 0.0, experts: Sequence[str] 
 class _Pass:
     """One pass over the rows. SHA-256 runs beside it on a second thread: it needs no lock of the interpreter."""
 
-    def __init__(self, source: Opened, price_weight: float, has_dollars: bool) -> None:
+    def __init__(self, source: Source, price_weight: float, has_dollars: bool) -> None:
         self.source, self.price_weight, self.has_dollars = source, price_weight, has_dollars
         count = len(source.layout.experts)
-        self.tally, self.dominance = WinTally(count, price_weight=price_weight), Dominance(count)
-        self.ids, self.texts, self.groups = RepeatCounter(), RepeatCounter(), dict[str, int]()
+        self.tally, self.dominance = WinCounts(count, price_weight=price_weight), DominanceMatrix(count)
+        self.ids, self.texts, self.groups = DuplicateCounter(), DuplicateCounter(), dict[str, int]()
         self.hasher = ContentHasher()
 
-    def summary(self) -> Summary:
+    def summary(self) -> TableSummary:
         with ThreadPoolExecutor(1) as beside:
             pending: Future[None] | None = None
             for table in self._tables():
@@ -183,7 +339,7 @@ class _Pass:
 
     def _tables(self) -> Iterator[pa.Table]:
         for part in self.source.parts:
-            yield checked(part, self.source.log)
+            yield validate(part, self.source.log)
 
     def _add(self, table: pa.Table, marks: dict[str, NDArray[np.uint64]]) -> None:
         if not table.num_rows:
@@ -202,13 +358,13 @@ class _Pass:
     def _matrix(self, table: pa.Table, prefix: str) -> NDArray[np.float64]:
         return np.stack([table.column(name).to_numpy() for name in self.source.layout.names(prefix)])
 
-    def _finished(self) -> Summary:
+    def _finished(self) -> TableSummary:
         tally, names = self.tally, self.source.layout.experts
         costs = 1.0 - tally.scores / tally.rows + self.price_weight * tally.dollars / tally.rows
         oracle_cost = 1.0 - tally.oracle_score / tally.rows + self.price_weight * tally.oracle_dollars / tally.rows
         positive = tally.wins[tally.wins > 0]
         share = float(tally.decided_wins.max() / tally.decided) if tally.decided else 0.0
-        summary = Summary(
+        summary = TableSummary(
             rows=tally.rows,
             experts=tuple(self._expert(place, name) for place, name in enumerate(names)),
             price_weight=float(self.price_weight),

@@ -1,8 +1,8 @@
-"""The cost table: what every expert scored, cost and took on every query."""
+"""CostTable; CostTable.iter_batches."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,18 +12,20 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
-from mildroute.costs.columns import COUNTS, DOLLARS, GROUP, ID, INPUT, LATENCY, SCORE, SPLIT
-from mildroute.costs.content_hash import content_hash
-from mildroute.costs.parts import Opened, opened
-from mildroute.costs.prices import PriceList, metadata_of
-from mildroute.costs.pricing import dollars_of
-from mildroute.costs.sources import is_source
-from mildroute.costs.splitting import split_rows
-from mildroute.costs.validation import check_holes, check_rows, checked, without_repeats
-from mildroute.costs.writing import write_table
-from mildroute.errors import ArgumentError, TableError
+from mildroute._hashing import content_hash
+from mildroute.costs.files import is_source, write_table
+from mildroute.costs.prices import PriceList, dollars_of, metadata_of
+from mildroute.costs.schema import COUNTS, DOLLARS, GROUP, ID, INPUT, LATENCY, SCORE, SPLIT
+from mildroute.costs.source import Source, open_source
+from mildroute.costs.split import DuplicateDetector, split_rows
+from mildroute.costs.validation import RepairLog, check_holes, check_rows, drop_duplicates, validate
+from mildroute.exceptions import ArgumentError, TableError
 
-__all__ = ["CostTable"]
+__all__ = ["CostTable", "batches"]
+
+
+# The cost table: what every expert scored, cost and took on every query.
+
 
 _RUN = 2**20
 
@@ -73,13 +75,13 @@ class CostTable:
         Example:
             >>> CostTable.read("no/such.parquet")
             Traceback (most recent call last):
-            mildroute.errors.TableError: 'no/such.parquet' does not exist; check the path.
+            mildroute.exceptions.TableError: 'no/such.parquet' does not exist; check the path.
         """
         if not is_source(source):
             raise TableError(
                 f"read takes a path, a URL or a list of them, got {type(source).__name__}; use CostTable.of for tables in memory."
             )
-        return cls._of_opened(opened(source, experts=experts, missing=missing, rows=_RUN))
+        return cls._of_opened(open_source(source, experts=experts, missing=missing, rows=_RUN))
 
     @classmethod
     def of(cls, data: Any, *, experts: Sequence[str] | None = None, missing: str = "refuse") -> CostTable:
@@ -101,7 +103,7 @@ class CostTable:
             return data if experts is None else data.select(experts)
         if is_source(data):
             raise TableError(f"of takes a table in memory, got {data!r}; use CostTable.read for files.")
-        return cls._of_opened(opened(data, experts=experts, missing=missing, rows=_RUN))
+        return cls._of_opened(open_source(data, experts=experts, missing=missing, rows=_RUN))
 
     @classmethod
     def from_long(cls, data: Any, *, experts: Sequence[str] | None = None, missing: str = "refuse") -> CostTable:
@@ -120,14 +122,14 @@ class CostTable:
             >>> CostTable.from_long({"query": ["q", "q"], "expert": ["a", "b"], "score": [1, 0], "dollars": [0.1, 0.2]}).dollars
             array([[0.1, 0.2]])
         """
-        return cls._of_opened(opened(data, experts=experts, missing=missing, rows=_RUN))
+        return cls._of_opened(open_source(data, experts=experts, missing=missing, rows=_RUN))
 
     @classmethod
-    def _of_opened(cls, source: Opened) -> CostTable:
-        runs = [checked(part, source.log) for part in source.parts]
+    def _of_opened(cls, source: Source) -> CostTable:
+        runs = [validate(part, source.log) for part in source.parts]
         if not runs:
             raise TableError("a table needs at least one row, got none; check the source.")
-        table = without_repeats(pa.concat_tables([_with_large_strings(run) for run in runs]), source.log)
+        table = drop_duplicates(pa.concat_tables([_with_large_strings(run) for run in runs]), source.log)
         check_rows(table.num_rows, source.log)
         check_holes(table.num_rows, len(source.layout.experts), source.log)
         return cls(table, source.layout.experts, source.prices, source.log.sentences(), source.layout.ignored)
@@ -177,7 +179,7 @@ class CostTable:
 
     @cached_property
     def content_hash(self) -> str:
-        """Hash of the content in any format; see ``mildroute.costs.content_hash``."""
+        """Hash of the content in any format; see ``mildroute._hashing``."""
         return content_hash(self.arrow)
 
     def costs(self, *, price_weight: float = 0.0, latency_weight: float = 0.0, error_weight: float = 1.0) -> NDArray[np.float64]:
@@ -233,7 +235,7 @@ class CostTable:
             >>> CostTable.of({"query_id": ["q"], "score:a": [1], "score:b": [0], "score:c": [0]}).select(["c", "a"]).experts
             ('c', 'a')
         """
-        source = opened(self.arrow, experts=experts, rows=_RUN)
+        source = open_source(self.arrow, experts=experts, rows=_RUN)
         kept = self.arrow.select(list(source.layout.sources))
         return replace(self, arrow=kept, experts=source.layout.experts)
 
@@ -312,3 +314,48 @@ def _with_large_strings(run: pa.Table) -> pa.Table:
     """A whole table may hold more than the 2 GiB of text that plain strings can address."""
     fields = [field.with_type(pa.large_string()) if pa.types.is_string(field.type) else field for field in run.schema]
     return run.cast(pa.schema(fields))
+
+
+# A table larger than memory, as a stream of small tables.
+
+
+def batches(source: Any, *, rows: int = 65_536, experts: Sequence[str] | None = None, missing: str = "refuse") -> Iterator[CostTable]:
+    """Tables of at most so many rows, checked one by one; ids must be unique over all of them.
+
+    Args:
+        source: What ``CostTable.read`` and ``CostTable.of`` take; a long table is held in memory as a whole.
+        rows: Of a batch; it may have fewer where a file or row group ends.
+        experts: The experts to keep, or none for all.
+        missing: As for ``CostTable.read``.
+
+    Returns:
+        The batches in the order of the rows.
+
+    Example:
+        >>> [len(batch) for batch in batches({"score:a": [1, 0, 1], "score:b": [0, 1, 1]}, rows=2)]
+        [2, 1]
+    """
+    if isinstance(rows, bool) or not isinstance(rows, int) or rows < 1:
+        raise ArgumentError(f"rows must be a whole number of at least 1, got {rows!r}.")
+    data = source.arrow if isinstance(source, CostTable) else source
+    return _checked(open_source(data, experts=experts, missing=missing, rows=rows), rows)
+
+
+def _checked(source: Source, rows: int) -> Iterator[CostTable]:
+    seen = DuplicateDetector()
+    total = 0
+    for part in source.parts:
+        log = RepairLog(list(source.layout.repairs))
+        whole = drop_duplicates(validate(part, log), log)
+        again = seen.first_repeat(whole.column(ID))
+        if again is not None:
+            query = whole.column(ID)[again].as_py()
+            raise TableError(
+                f"column {ID!r}: ids must be unique, got {query[:60]!r} again after row {part.first_row}; "
+                "keep one of the rows, or use CostTable.read, which drops rows that repeat in every column."
+            )
+        for start in range(0, whole.num_rows, rows):
+            total += 1
+            yield CostTable(whole.slice(start, rows), source.layout.experts, source.prices, log.sentences(), source.layout.ignored)
+    if not total:
+        check_rows(0, source.log)

@@ -1,11 +1,10 @@
-"""The rules of a cost table, checked once; every message names the column, the row, the rule, the value and the way out.
-
-Rows are counted from 0.
-"""
+"""The rules of a table, missing scores, what was repaired."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -13,12 +12,125 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mildroute.costs.canonical import as_numbers, as_text, as_times
-from mildroute.costs.columns import GROUP, ID, INPUT, SCORE, SPLIT, TIME, Layout
-from mildroute.costs.repairs import RepairLog
-from mildroute.errors import ArgumentError, TableError
+from mildroute._format import pluralize
+from mildroute.costs.schema import GROUP, ID, INPUT, SCORE, SPLIT, TIME, TableSchema, as_numbers, as_text, as_times
+from mildroute.exceptions import ArgumentError, TableError
 
-__all__ = ["Missing", "Part", "check_holes", "check_rows", "checked", "checked_missing", "without_repeats"]
+__all__ = [
+    "CHANCE",
+    "COLLECTED",
+    "Chunk",
+    "Missing",
+    "RepairLog",
+    "check_holes",
+    "check_rows",
+    "checked_missing",
+    "drop_duplicates",
+    "missing_score_reason",
+    "validate",
+]
+
+
+# What was repaired while a table was read, counted over all of its parts and then said in words.
+
+
+_SENTENCES: dict[str, Callable[[int], str]] = {
+    "numbered": lambda _: "no query_id column: rows are numbered from 0",
+    "wrong": lambda count: f"{pluralize(count, 'missing score')} {_verb(count, 'count')} as 0 (missing: wrong)",
+    "unpaid": lambda count: f"{pluralize(count, 'missing value')} of cost, latency or tokens beside them {_verb(count, 'count')} as 0, too",
+    "dropped": lambda count: f"{pluralize(count, 'row')} with missing scores {_are(count)} dropped (missing: drop)",
+    "repeated": lambda count: (
+        f"{pluralize(count, 'row')} that {_verb(count, 'repeat')} an earlier row in every column {_are(count)} dropped"
+    ),
+}
+
+
+@dataclass
+class RepairLog:
+    """Counts of each kind of repair.
+
+    Attributes:
+        notes: Sentences that need no count.
+        counts: How often each kind of repair was made.
+
+    Example:
+        >>> log = RepairLog()
+        >>> log.add("wrong", 2)
+        >>> log.sentences()
+        ('2 missing scores count as 0 (missing: wrong)',)
+    """
+
+    notes: list[str] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def add(self, kind: str, count: int = 1) -> None:
+        """Count one kind of repair."""
+        if count:
+            self.counts[kind] = self.counts.get(kind, 0) + count
+
+    def sentences(self) -> tuple[str, ...]:
+        """All repairs in words."""
+        return (*self.notes, *(sentence(self.counts[kind]) for kind, sentence in _SENTENCES.items() if kind in self.counts))
+
+
+def _verb(count: int, verb: str) -> str:
+    return f"{verb}s" if count == 1 else verb
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+# Tables in which an empty score may mean that nobody asked that expert: it must never count as a
+# wrong answer.
+
+
+CHANCE = "propensity:"
+"""Prefix of the columns of a gateway's log that hold the chance of each expert."""
+COLLECTED = b"mildroute.collected"
+"""Metadata key of a Parquet file under which ``mildroute collect`` says who was asked and who judged."""
+
+
+def missing_score_reason(names: Sequence[str], metadata: Mapping[bytes, bytes]) -> str:
+    """Why experts were not asked in a table, and the way out; empty if all were, as far as the table says.
+
+    Args:
+        names: Its columns.
+        metadata: Of its file.
+
+    Returns:
+        Two half-sentences, or nothing.
+
+    Example:
+        >>> missing_score_reason(["score:a", "score:b"], {})
+        ''
+        >>> missing_score_reason(["score:a", "propensity:a"], {})[:72]
+        "the columns 'propensity:<expert>' say that only one expert answered each"
+    """
+    if any(name.startswith(CHANCE) for name in names):
+        return (
+            f"the columns '{CHANCE}<expert>' say that only one expert answered each query; 'mildroute costs from-log' estimates what "
+            "each of them costs, and to fit a router, collect all experts on these queries"
+        )
+    count = _about(metadata).get("experts_per_query")
+    if count is None:
+        return ""
+    return f"each query was given to {count} of the experts only; collect the rest with --experts-per-query all"
+
+
+def _about(metadata: Mapping[bytes, bytes]) -> dict[str, Any]:
+    try:
+        about = json.loads(metadata.get(COLLECTED, b"{}"))
+    except ValueError:
+        return {}
+    return about if isinstance(about, dict) else {}
+
+
+# The rules of a cost table, checked once; every message names the column, the row, the rule, the
+# value and the way out.
+#
+# Rows are counted from 0.
+
 
 Missing = Literal["refuse", "wrong", "drop"]
 
@@ -26,7 +138,7 @@ _RANGES = {True: ("a score must lie in [0, 1]", 1.0), False: ("a value must be f
 
 
 @dataclass(frozen=True)
-class Part:
+class Chunk:
     """A run of rows as its source holds it, and how it is to be read.
 
     Attributes:
@@ -38,14 +150,14 @@ class Part:
         unasked: Why a missing score may be no missing answer, and the way out; empty if nothing says so.
 
     Example:
-        >>> from mildroute.costs.columns import layout_of
+        >>> from mildroute.costs.schema import infer_schema
         >>> raw = pa.table({"query_id": ["q"], "score:a": [1], "score:b": [0]})
-        >>> Part(raw, layout_of(raw.column_names)).raw.num_rows
+        >>> Chunk(raw, infer_schema(raw.column_names)).raw.num_rows
         1
     """
 
     raw: pa.Table
-    layout: Layout
+    layout: TableSchema
     missing: Missing = "refuse"
     parse: bool = False
     first_row: int = 0
@@ -65,7 +177,7 @@ def checked_missing(missing: str) -> Missing:
     raise ArgumentError(f"missing must be refuse, wrong or drop, got {missing!r}.")
 
 
-def checked(part: Part, log: RepairLog) -> pa.Table:
+def validate(part: Chunk, log: RepairLog) -> pa.Table:
     """Bring a part into canonical form and check every value.
 
     Args:
@@ -76,10 +188,10 @@ def checked(part: Part, log: RepairLog) -> pa.Table:
         A table of canonical names and types (texts as strings, large or not), in which every value obeys the rules; ids may still repeat.
 
     Example:
-        >>> from mildroute.costs.columns import layout_of
+        >>> from mildroute.costs.schema import infer_schema
         >>> raw = pa.table({"query_id": [7], "score:a": [1], "score:b": [None]})
         >>> log = RepairLog()
-        >>> checked(Part(raw, layout_of(raw.column_names), missing="wrong"), log).to_pylist()
+        >>> validate(Chunk(raw, infer_schema(raw.column_names), missing="wrong"), log).to_pylist()
         [{'query_id': '7', 'score:a': 1.0, 'score:b': 0.0}]
         >>> log.sentences()
         ('1 missing score counts as 0 (missing: wrong)',)
@@ -139,7 +251,7 @@ def check_holes(rows: int, experts: int, log: RepairLog) -> None:
         >>> check_holes(10, 2, RepairLog(counts={"wrong": 2}))
         >>> check_holes(10, 3, RepairLog(counts={"wrong": 20}))
         Traceback (most recent call last):
-        mildroute.errors.TableError: most scores must be there if missing ones count as wrong, got 20 of 30 missing; ...
+        mildroute.exceptions.TableError: most scores must be there if missing ones count as wrong, got 20 of 30 missing; ...
     """
     holes = log.counts.get("wrong", 0)
     if 2 * holes > rows * experts:
@@ -149,7 +261,7 @@ def check_holes(rows: int, experts: int, log: RepairLog) -> None:
         )
 
 
-def without_repeats(table: pa.Table, log: RepairLog) -> pa.Table:
+def drop_duplicates(table: pa.Table, log: RepairLog) -> pa.Table:
     """Drop rows that repeat an earlier row in every column; refuse other rows with an id that is taken.
 
     Args:
@@ -158,10 +270,6 @@ def without_repeats(table: pa.Table, log: RepairLog) -> pa.Table:
 
     Returns:
         A table of unique ids.
-
-    Example:
-        >>> without_repeats(pa.table({"query_id": ["q", "q"], "score:a": [1.0, 1.0]}), RepairLog()).num_rows
-        1
     """
     ids = table.column(ID)
     if len(pc.unique(ids)) == len(ids):
@@ -195,11 +303,11 @@ class _Rows:
         return f"column {name!r}, row {self.first_row + int(row)}{known}"
 
 
-def _numbered(part: Part) -> pa.ChunkedArray:
+def _numbered(part: Chunk) -> pa.ChunkedArray:
     return pa.chunked_array([pa.array(np.arange(part.first_row, part.first_row + part.raw.num_rows))])
 
 
-def _of_role(column: pa.ChunkedArray, name: str, part: Part) -> pa.ChunkedArray:
+def _of_role(column: pa.ChunkedArray, name: str, part: Chunk) -> pa.ChunkedArray:
     if name == ID:
         return column
     if name == TIME:
@@ -219,7 +327,7 @@ def _filled(column: pa.ChunkedArray) -> NDArray[np.bool_]:
     return np.asarray(column.to_numpy()).astype(bool)
 
 
-def _absent(numbers: dict[str, pa.ChunkedArray], part: Part, rows: _Rows) -> dict[str, NDArray[np.bool_]]:
+def _absent(numbers: dict[str, pa.ChunkedArray], part: Chunk, rows: _Rows) -> dict[str, NDArray[np.bool_]]:
     """Where scores are missing, by column; refused here unless the caller says how they count."""
     found: dict[str, NDArray[np.bool_]] = {}
     for name in part.layout.names(SCORE):

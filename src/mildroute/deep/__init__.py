@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mildroute.deep.libraries import need
-from mildroute.lazy import lazy_names
+from mildroute._optional import lazy_names
+from mildroute.deep._transformers import need
 
 if TYPE_CHECKING:
     from mildroute.deep.config import DeferralConfig, config_of, write_config
-    from mildroute.deep.resnet import resnet18_32
+    from mildroute.deep.models import resnet18_32
     from mildroute.deep.router import DeepRouter
     from mildroute.deep.trainer import DeferralTrainer
 
@@ -19,8 +19,12 @@ _WITH_TORCH = ("DeferralTrainer", "resnet18_32")
 _get, __dir__ = lazy_names(
     __name__,
     {
-        "config": ("DeferralConfig", "config_of", "write_config"),
-        "resnet": ("resnet18_32",),
+        "config": (
+            "DeferralConfig",
+            "config_of",
+            "write_config",
+        ),
+        "models": ("resnet18_32",),
         "router": ("DeepRouter",),
         "trainer": ("DeferralTrainer",),
     },

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mildroute.errors import ArgumentError, ArtifactError, MarginError, ShapeError
+from mildroute.exceptions import ArgumentError, ArtifactError, MarginError, ShapeError
+from mildroute.routers._decision import THEORY, margins_by
 from mildroute.routers.base import Matrix
-from mildroute.routers.rewards import THEORY, margins_by
 
 __all__ = ["DeferralConfig", "Margins", "config_for", "config_of", "write_config"]
+
 
 Margins = str | Sequence[float] | NDArray[np.float64]
 """``"uniform"``, ``"theory"``, or one positive number for each expert."""
@@ -42,7 +43,7 @@ class DeferralConfig:
         'consistent'
         >>> DeferralConfig((1.0, -2.0))
         Traceback (most recent call last):
-        mildroute.errors.MarginError: margins must be positive and finite, got (1.0, -2.0); raise the offset or the scale.
+        mildroute.exceptions.MarginError: margins must be positive and finite, got (1.0, -2.0); raise the offset or the scale.
     """
 
     margins: tuple[float, ...]
@@ -75,10 +76,6 @@ def config_for(costs: Matrix, *, margins: Margins = "uniform", reward: str = "ga
 
     Returns:
         The config.
-
-    Example:
-        >>> config_for(1 - np.repeat(np.eye(2), [8, 1], axis=0), margins="theory").margins
-        (1.3333333333333333, 0.6666666666666666)
     """
     experts = costs.shape[1]
     if isinstance(margins, str) and margins not in ("uniform", "theory"):

@@ -1,4 +1,4 @@
-"""Classifiers by folder or hub name, with one label per expert, and what they read."""
+"""Load and save classifiers; ResNet-18 for 32x32."""
 
 from __future__ import annotations
 
@@ -7,14 +7,94 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from mildroute.deep.libraries import need, quiet
-from mildroute.deep.reading import ImageReader, Reader, TextReader
-from mildroute.deep.resnet import SMALL_IMAGES, resnet18_32
-from mildroute.encoders.image_export import preparation_of
-from mildroute.encoders.onnx_export import find_model, most_tokens
-from mildroute.errors import ArgumentError
+import torch
 
-__all__ = ["Classifier", "Kind", "kind_of", "load_classifier", "save_classifier"]
+from mildroute.deep._transformers import need, quiet
+from mildroute.deep.data import ImageReader, Reader, TextReader
+from mildroute.encoders.onnx_export import find_model, most_tokens, preparation_of
+from mildroute.exceptions import ArgumentError
+
+__all__ = [
+    "SMALL_IMAGES",
+    "Classifier",
+    "Kind",
+    "SmallResNet",
+    "SmallResNetConfig",
+    "kind_of",
+    "load_classifier",
+    "resnet18_32",
+    "save_classifier",
+]
+
+
+# ResNet-18 for small images: transformers' own network with a stem that keeps all of 32 x 32
+# pixels.
+
+
+SMALL_IMAGES: dict[str, Any] = {"size": {"height": 32, "width": 32}, "resample": 2, "image_mean": [0.5] * 3, "image_std": [0.25] * 3}
+"""How an image is prepared for it, in the words of ``preprocessor_config.json``."""
+
+_HUGGING_FACE = need("transformers")
+
+
+class SmallResNetConfig(_HUGGING_FACE.ResNetConfig):  # type: ignore[name-defined]
+    """A ``ResNetConfig`` of its own type, so that the ordinary stem is never built around these weights by mistake."""
+
+    model_type = "mildroute_resnet"
+
+
+class SmallResNet(_HUGGING_FACE.ResNetForImageClassification):  # type: ignore[name-defined]
+    """A ResNet whose stem is one 3 x 3 convolution of stride 1, with no pooling after it.
+
+    Example:
+        >>> config = SmallResNetConfig(embedding_size=4, depths=[1], hidden_sizes=[8], layer_type="basic", num_labels=3)
+        >>> SmallResNet(config)(torch.zeros(2, 3, 32, 32)).logits.shape
+        torch.Size([2, 3])
+    """
+
+    config_class = SmallResNetConfig
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        stem = self.resnet.embedder
+        stem.embedder.convolution = torch.nn.Conv2d(config.num_channels, config.embedding_size, 3, stride=1, padding=1, bias=False)
+        stem.pooler = torch.nn.Identity()
+        # Once more, for the convolution that is new.
+        self.post_init()
+
+
+def resnet18_32(labels: int | Sequence[str]) -> Any:
+    """A ResNet-18 for images of 32 x 32 with random weights.
+
+    Args:
+        labels: Number of the experts, or their names.
+
+    Returns:
+        A :class:`SmallResNet`, for :class:`~mildroute.deep.trainer.DeferralTrainer` or any other trainer.
+
+    Example:
+        >>> model = resnet18_32(["small", "large"])
+        >>> model.config.label2id, sum(weights.numel() for weights in model.parameters())
+        ({'small': 0, 'large': 1}, 11169858)
+    """
+    names = [f"expert_{place}" for place in range(labels)] if isinstance(labels, int) else list(labels)
+    config = SmallResNetConfig(
+        embedding_size=64,
+        hidden_sizes=[64, 128, 256, 512],
+        depths=[2, 2, 2, 2],
+        layer_type="basic",
+        id2label=dict(enumerate(names)),
+        label2id={name: place for place, name in enumerate(names)},
+    )
+    return SmallResNet(config)
+
+
+_HUGGING_FACE.AutoConfig.register(SmallResNetConfig.model_type, SmallResNetConfig, exist_ok=True)
+_HUGGING_FACE.AutoModelForImageClassification.register(SmallResNetConfig, SmallResNet, exist_ok=True)
+
+
+# Classifiers by folder or hub name, with one label per expert, and what they read.
+
 
 Kind = Literal["text", "image"]
 """What a router reads."""
@@ -49,7 +129,7 @@ def load_classifier(source: str | None, experts: Sequence[str] | None, *, kind: 
     Example:
         >>> load_classifier("./no-such-folder", None, kind="text")
         Traceback (most recent call last):
-        mildroute.errors.ArgumentError: model must be a folder that exists or a hub name like 'owner/name', got './no-such-folder'.
+        mildroute.exceptions.ArgumentError: model must be a folder that exists or a hub name like 'owner/name', got './no-such-folder'.
     """
     if source is None and kind == "image":
         return Classifier(resnet18_32(list(experts or ["expert_0", "expert_1"])), ImageReader(preparation_of(SMALL_IMAGES)))

@@ -1,4 +1,4 @@
-"""A network as a router over inputs: trained end to end by transformers, kept as ONNX, run by onnxruntime alone."""
+"""DeepRouter."""
 
 from __future__ import annotations
 
@@ -11,29 +11,67 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from mildroute.deep._transformers import need, own_randomness
 from mildroute.deep.config import DeferralConfig, Margins, config_for, config_of, write_config
-from mildroute.deep.libraries import need, own_randomness
-from mildroute.deep.optimizers import Optimizer, optimizer_for
-from mildroute.deep.scoring import ImageScorer, TextScorer
-from mildroute.deep.selection import REWARDS, Objective, objectives_of, select
-from mildroute.deep.temperature import fit_temperature
-from mildroute.encoders.image_inputs import as_images
-from mildroute.encoders.inputs import as_list, as_texts
+from mildroute.deep.inference import ImageScorer, TextScorer
+from mildroute.deep.selection import REWARDS, Objective, Optimizer, objectives_of, optimizer_for, select
+from mildroute.encoders.base import as_list, as_texts
+from mildroute.encoders.image import as_images
 from mildroute.encoders.onnx_export import find_model
-from mildroute.errors import ArgumentError
+from mildroute.exceptions import ArgumentError
+from mildroute.routers._decision import argmax_last, break_ties, log_posterior, scaled_rewards
+from mildroute.routers._linear_model import deferral_row_loss
+from mildroute.routers._search import held_out_metrics
 from mildroute.routers.base import Matrix, RouterMixin
-from mildroute.routers.decode import comparable, log_posterior
-from mildroute.routers.order import largest
-from mildroute.routers.rewards import scaled_rewards
-from mildroute.routers.validation import held_out_metrics
 
 if TYPE_CHECKING:
     from mildroute.deep.models import Classifier
 
-__all__ = ["DeepRouter"]
+__all__ = ["DeepRouter", "fit_temperature"]
+
+
+# One number that makes the posterior of a network mean what it says: fine-tuned networks are
+# surer than they should be.
+
+
+_WIDEST = float(np.log(20.0))
+
+
+def fit_temperature(scores: Matrix, rewards: Matrix, deferral: DeferralConfig) -> float:
+    """The temperature of lowest deferral loss on rows that the network has not learnt from.
+
+    Args:
+        scores: Shape (n, p).
+        rewards: Shape (n, p), weights of rows already in them.
+        deferral: The margins.
+
+    Returns:
+        What to divide scores by, between 1/20 and 20; 1 where no row says anything.
+
+    Example:
+        >>> scores = np.tile([[4.0, 0.0]], (100, 1))
+        >>> rewards = np.repeat(np.eye(2), [73, 27], axis=0)  # right in 73% of the cases, the scores say 98%
+        >>> round(fit_temperature(scores, rewards, DeferralConfig((1.0, 1.0))))
+        4
+    """
+    if not rewards.any():
+        return 1.0
+    loss = deferral_row_loss(np.asarray(rewards, dtype=np.float64), np.asarray(deferral.margins))
+
+    def penalised(log: float) -> float:
+        # What a handful of rows cannot tell stays as it is.
+        return float(loss(scores / np.exp(log))[0].mean() + log**2 / len(scores))
+
+    return float(np.exp(minimize_scalar(penalised, bounds=(-_WIDEST, _WIDEST), method="bounded").x))
+
+
+# A network as a router over inputs: trained end to end by transformers, kept as ONNX, run by
+# onnxruntime alone.
+
 
 _Progress = Callable[[int, int], None] | None
 
@@ -91,7 +129,7 @@ class DeepRouter(RouterMixin, BaseEstimator):
     Example:
         >>> DeepRouter("./no-such-folder").fit(["a text", "another"], [[0, 1], [1, 0]])
         Traceback (most recent call last):
-        mildroute.errors.ArgumentError: model must be a folder that exists or a hub name like 'owner/name', got './no-such-folder'.
+        mildroute.exceptions.ArgumentError: model must be a folder that exists or a hub name like 'owner/name', got './no-such-folder'.
     """
 
     _scratch: ClassVar[tuple[str, ...]] = ("_network", "_scorer")
@@ -208,7 +246,7 @@ class DeepRouter(RouterMixin, BaseEstimator):
         return Path(folder)
 
     def _train(self, data: _Data, groups: Any) -> None:
-        from mildroute.deep.fitting import held_out_rows
+        from mildroute.deep.fine_tune import held_out_rows
 
         costs, out = data.costs, held_out_rows(len(data.costs), self.validation, groups, self.random_state or 0)
         objectives = objectives_of(costs, self.reward, self.margins)
@@ -226,7 +264,7 @@ class DeepRouter(RouterMixin, BaseEstimator):
 
     def _trained(self, objective: Objective, tell: _Progress, data: _Data, out: NDArray[np.intp]) -> tuple[Matrix, _Trained]:
         """Utilities of the held-out rows by a fresh network that was trained for an objective, and the network."""
-        from mildroute.deep.fitting import Plan, Rows, comparable_costs, fine_tune, scores_of_rows
+        from mildroute.deep.fine_tune import Plan, Rows, comparable_costs, fine_tune, scores_of_rows
         from mildroute.deep.models import load_classifier
 
         seen = comparable_costs(data.costs, objective.reward)
@@ -254,7 +292,7 @@ class DeepRouter(RouterMixin, BaseEstimator):
 
     def _keep(self, classifier: Classifier, deferral: DeferralConfig) -> None:
         """What prediction needs, as plain arrays."""
-        from mildroute.deep.reading import ImageReader, export_scores
+        from mildroute.deep.data import ImageReader, export_scores
 
         reader = classifier.reader
         write_config(classifier.model.config, deferral)
@@ -276,7 +314,7 @@ class DeepRouter(RouterMixin, BaseEstimator):
         self.temperature_ = fit_temperature(self._scores(rows), rewards, deferral)
         written = config_of(self._network.model.config) or deferral
         write_config(self._network.model.config, DeferralConfig(**{**vars(written), "temperature": self.temperature_}))
-        choice, single = largest(self._utilities(rows)), largest(-train_costs.mean(axis=0, keepdims=True))[0]
+        choice, single = argmax_last(self._utilities(rows)), argmax_last(-train_costs.mean(axis=0, keepdims=True))[0]
         self.validation_ = held_out_metrics(costs[np.arange(len(costs)), choice], costs[:, single], costs, weights)
         self.choice_ = f"the state after {self.epochs_:.2f} epochs, the best on {len(rows)} held-out rows"
 
@@ -296,7 +334,7 @@ class DeepRouter(RouterMixin, BaseEstimator):
     def _utilities_of(self, scores: Matrix, margins: NDArray[np.float64]) -> Matrix:
         if self.decision == "argmax" or np.ptp(margins) == 0:
             return scores
-        return comparable(log_posterior(scores, margins), scores)
+        return break_ties(log_posterior(scores, margins), scores)
 
     def _posterior(self, X: Any) -> Matrix:
         return np.exp(log_posterior(self._scores(X), self.margins_))

@@ -1,19 +1,19 @@
-"""Which reward and which size of margins a network is trained with: a few full trainings, and held-out deferral loss decides."""
+"""What a network is trained with: reward, size of margins, optimizer; held-out deferral loss decides between full trainings."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mildroute.routers._decision import argmax_last, scaled_rewards
 from mildroute.routers.base import Matrix
-from mildroute.routers.order import largest
-from mildroute.routers.rewards import scaled_rewards
 
-__all__ = ["REWARDS", "Objective", "Selection", "objectives_of", "select"]
+__all__ = ["REWARDS", "Objective", "Optimizer", "Selection", "is_untrained", "objectives_of", "optimizer_for", "select"]
+
 
 REWARDS = ("gap", "complement", "sum")
 
@@ -32,10 +32,6 @@ class Objective(NamedTuple):
     Args:
         reward: ``"gap"``, ``"complement"`` or ``"sum"``.
         margin: Margin of every expert, or none where margins are given.
-
-    Example:
-        >>> Objective("sum", 5.0).margin
-        5.0
     """
 
     reward: str
@@ -147,7 +143,7 @@ def _mean_cost(utilities: Matrix, costs: Matrix, weights: NDArray[np.float64] | 
     """Deferral loss of what utilities choose; not a number without rows."""
     if not len(costs):
         return float("nan")
-    return float(np.average(costs[np.arange(len(costs)), largest(utilities)], weights=weights))
+    return float(np.average(costs[np.arange(len(costs)), argmax_last(utilities)], weights=weights))
 
 
 def _reason(taken: Objective, objectives: Sequence[Objective], paid: Sequence[float], rows: int) -> str:
@@ -155,3 +151,68 @@ def _reason(taken: Objective, objectives: Sequence[Objective], paid: Sequence[fl
     if len(paid) > 1:
         return f"{name}: of {len(paid)} objectives the lowest cost on {rows} held-out rows, {min(paid):.4g}"
     return f"{name}: {'as given' if len(objectives) == 1 else 'for want of held-out rows'}"
+
+
+# Optimizer, learning rate and decay where their user leaves them open: by whether a network knows
+# something already.
+
+
+# Untrained networks get what the ledger's are trained with. Measured on SVHN, experts 70/20/10, seed 100, a small ResNet, five epochs,
+# test cost: Adam with decay in the gradient .133, AdamW at the same rate .167.
+_RATES = {True: 1e-3, False: 5e-5}
+_DECAYS = {"adam": 1e-3, "adamw": 0.01}
+
+
+class Optimizer(NamedTuple):
+    """How the weights of a network move.
+
+    Args:
+        name: ``"adam"``, with decay as a part of the gradient, or ``"adamw"``.
+        learning_rate: Largest step.
+        weight_decay: Decay of the weights.
+    """
+
+    name: Literal["adam", "adamw"]
+    learning_rate: float
+    weight_decay: float
+
+
+def is_untrained(model: Any) -> bool:
+    """Whether a network starts from random weights: it has batch norms, and none of them has seen a batch.
+
+    The weights of a network without batch norms, as most for texts, do not tell; it counts as trained.
+
+    Args:
+        model: A network of torch.
+
+    Example:
+        >>> from mildroute.deep.models import resnet18_32
+        >>> is_untrained(resnet18_32(2))
+        True
+    """
+    seen = [part for part in model.modules() if getattr(part, "running_mean", None) is not None]
+    return bool(seen) and all(bool((part.running_mean == 0).all()) and bool((part.running_var == 1).all()) for part in seen)
+
+
+def optimizer_for(model: Any, name: Literal["auto", "adam", "adamw"], rate: float | None, decay: float | None) -> Optimizer:
+    """What a network is trained with; what is given is taken.
+
+    Args:
+        model: The network as it starts.
+        name: ``"adam"``, ``"adamw"`` or ``"auto"``: Adam for a network with random weights, else AdamW.
+        rate: Learning rate, or none: 1e-3 for a network with random weights, else 5e-5.
+        decay: Weight decay, or none: 1e-3 with Adam, .01 with AdamW.
+
+    Returns:
+        All three.
+
+    Example:
+        >>> from mildroute.deep.models import resnet18_32
+        >>> optimizer_for(resnet18_32(2), "auto", None, None)
+        Optimizer(name='adam', learning_rate=0.001, weight_decay=0.001)
+        >>> optimizer_for(resnet18_32(2), "adamw", 0.1, None)
+        Optimizer(name='adamw', learning_rate=0.1, weight_decay=0.01)
+    """
+    untrained = is_untrained(model)
+    chosen: Literal["adam", "adamw"] = name if name != "auto" else "adam" if untrained else "adamw"
+    return Optimizer(chosen, _RATES[untrained] if rate is None else rate, _DECAYS[chosen] if decay is None else decay)

@@ -1,4 +1,4 @@
-"""The Hugging Face Trainer with the deferral loss; checkpoints, resume, mixed precision and many devices are the Trainer's own."""
+"""The Hugging Face Trainer with the deferral loss."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from mildroute.core.decisions import choose, paid_costs
-from mildroute.core.losses import deferral_loss
-from mildroute.core.rewards import rewards_of
+from mildroute.deep._transformers import need
 from mildroute.deep.config import DeferralConfig, Margins, config_for, config_of, write_config
-from mildroute.deep.libraries import need
-from mildroute.errors import ArgumentError, ShapeError
+from mildroute.exceptions import ArgumentError, ShapeError
+from mildroute.losses.decision import choose, paid_costs
+from mildroute.losses.functional import deferral_loss
+from mildroute.losses.rewards import rewards_of
 from mildroute.routers.base import Matrix
 
 __all__ = ["COSTS", "WEIGHTS", "DeferralTrainer", "batch_loss", "deferral_metrics"]
+
+
+# Checkpoints, resume, mixed precision and many devices are the Trainer's own.
 
 COSTS, WEIGHTS = "costs", "weights"
 """Columns of a data set beside the inputs of the model: costs of each row, p floats, and a weight, which may be missing."""
@@ -99,7 +102,7 @@ class DeferralTrainer(need("transformers").Trainer):  # type: ignore[misc]
 
 
 def batch_loss(logits: Any, costs: Any, deferral: DeferralConfig, weights: Any = None) -> Any:
-    """The deferral loss of a batch, as :func:`mildroute.core.losses.deferral_loss` has it.
+    """The deferral loss of a batch, as :func:`mildroute.losses.functional.deferral_loss` has it.
 
     Args:
         logits: Scores of the network, shape (n, p).

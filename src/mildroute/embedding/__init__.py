@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mildroute.lazy import lazy_names
+from mildroute._optional import lazy_names
 
 if TYPE_CHECKING:
-    from mildroute.embedding.choice import encoder_of, encoder_without_data
-    from mildroute.embedding.job import Embedded, Estimate, Job, embed
+    from mildroute.embedding.job import Embedded, EmbeddingJob, Estimate, embed, encoder_of, encoder_without_data
 
-__all__ = ["Embedded", "Estimate", "Job", "embed", "encoder_of", "encoder_without_data"]
+__all__ = ["Embedded", "EmbeddingJob", "Estimate", "embed", "encoder_of", "encoder_without_data"]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "choice": ("encoder_of", "encoder_without_data"),
-        "job": ("Embedded", "Estimate", "Job", "embed"),
+        "job": (
+            "Embedded",
+            "Estimate",
+            "EmbeddingJob",
+            "embed",
+            "encoder_of",
+            "encoder_without_data",
+        ),
     },
 )

@@ -1,39 +1,161 @@
-"""Embed a table: look, measure, encode what is missing, bring it into the open as a whole."""
+"""Embed(job): estimate, encode what is missing, publish."""
 
 from __future__ import annotations
 
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from mildroute.costs.sources import SourceFile, files_of
-from mildroute.embedding.folder import ShardFolder, shard_stem
-from mildroute.embedding.identity import identity_of, with_threads
-from mildroute.embedding.pace import Pace
-from mildroute.embedding.shard import Made, Part, Work, half_vectors, make_shard
-from mildroute.embedding.staging import staged
-from mildroute.embedding.table import open_table, runs
-from mildroute.errors import ArgumentError, TableError
+from mildroute.costs.files import SourceFile, resolve_files
+from mildroute.embedding.shards import (
+    Part,
+    ShardFolder,
+    ShardResult,
+    ShardTask,
+    encode_float16,
+    encoder_fingerprint,
+    make_shard,
+    shard_stem,
+    with_threads,
+)
+from mildroute.embedding.texts import open_table, runs, stage_as_parquet
+from mildroute.encoders.sentence import SentenceEncoder
+from mildroute.encoders.text import HashingEncoder, UnionEncoder
+from mildroute.exceptions import ArgumentError, TableError
+from mildroute.persistence.artifact import load_router
+from mildroute.persistence.registry import get_encoder
 
-__all__ = ["Embedded", "Estimate", "Job", "Runner", "embed", "here"]
+__all__ = ["Embedded", "EmbeddingJob", "Estimate", "Progress", "Runner", "embed", "encoder_of", "encoder_without_data", "here"]
+
+
+# Encoders that are ready before the first row: by a name that needs no data, or fitted, from a
+# stored router.
+
+
+def encoder_without_data(name: str) -> Any:
+    """An encoder by its short name, fitted; only those that learn nothing from the rows.
+
+    An encoder that learns would have to see all rows first, and what it learnt would be lost with it: a router that is trained on its
+    vectors could never be asked about a text.
+
+    Args:
+        name: As for :func:`mildroute.persistence.registry.get_encoder`.
+
+    Returns:
+        The fitted encoder.
+
+    Example:
+        >>> encoder_without_data("tfidf")
+        Traceback (most recent call last):
+        mildroute.exceptions.ArgumentError: an encoder must need no fitting, got 'tfidf', which learns from data; fit ...
+    """
+    encoder = get_encoder(name)
+    if not _learns_nothing(encoder):
+        way_out = "fit a router with it first and take the fitted one (--encoder-of router), or take minilm"
+        raise ArgumentError(f"an encoder must need no fitting, got {name!r}, which learns from data; {way_out}.")
+    return encoder.fit(["a text"])
+
+
+def encoder_of(folder: str | Path) -> Any:
+    """The fitted encoder of a stored router.
+
+    Args:
+        folder: What ``mildroute fit`` or :func:`mildroute.persistence.artifact.save_router` wrote.
+
+    Returns:
+        The encoder.
+
+    Example:
+        >>> encoder_of("no/such/router")
+        Traceback (most recent call last):
+        mildroute.exceptions.ArtifactError: no/such/router must be a folder with a readable router.json, got: No such file or directory.
+    """
+    router = load_router(folder)
+    encoder = getattr(router, "encoder_", None)
+    if encoder is None:
+        raise ArgumentError(f"{str(folder)!r} must hold a router with an encoder, got a {type(router).__name__} without; take another one.")
+    return encoder
+
+
+def _learns_nothing(encoder: Any) -> bool:
+    if isinstance(encoder, UnionEncoder):
+        return all(map(_learns_nothing, encoder.encoders))
+    return isinstance(encoder, SentenceEncoder | HashingEncoder)
+
+
+# How far a job is, and how fast it goes.
+
+
+@dataclass
+class Progress:
+    """Counts rows and tells somebody.
+
+    Args:
+        total: Rows in all.
+        tell: Called with the rows done, the rows in all and the rows encoded per second so far; or none.
+
+    Attributes:
+        done: Rows that have their vectors.
+        encoded: Rows of them that were encoded now.
+
+    Example:
+        >>> pace = Progress(10)
+        >>> pace.found(4); pace.encode(1)
+        >>> pace.done, pace.encoded
+        (5, 1)
+    """
+
+    total: int
+    tell: Callable[[int, int, float], None] | None = None
+    done: int = 0
+    encoded: int = 0
+    _begin: float = field(default_factory=time.perf_counter)
+
+    @property
+    def seconds(self) -> float:
+        """Time since the beginning."""
+        return time.perf_counter() - self._begin
+
+    @property
+    def rate(self) -> float:
+        """Rows encoded per second."""
+        return self.encoded / max(self.seconds, 1e-9)
+
+    def found(self, rows: int) -> None:
+        """Count rows whose vectors were there already."""
+        self.done += rows
+        self._tell()
+
+    def encode(self, rows: int) -> None:
+        """Count rows that were encoded."""
+        self.encoded += rows
+        self.found(rows)
+
+    def _tell(self) -> None:
+        if self.tell is not None:
+            self.tell(self.done, self.total, self.rate)
+
+
+# Embed a table: look, measure, encode what is missing, bring it into the open as a whole.
+
 
 _FORMAT = 1
 _SAMPLE = 128
 _WIDEST = 8192
 """Numbers of a vector; wide sparse vectors are better reduced than stored with all their zeros."""
 
-Runner = Callable[[Work, Sequence[Part], Pace], Iterator[Made]]
+Runner = Callable[[ShardTask, Sequence[Part], Progress], Iterator[ShardResult]]
 """Makes all shards somewhere, and counts their rows."""
 
 
 @dataclass(frozen=True)
-class Job:
+class EmbeddingJob:
     """What to embed, by what, and where to.
 
     Args:
@@ -46,7 +168,7 @@ class Job:
         threads: Threads of a model in each of them, or none for all.
 
     Example:
-        >>> Job("costs.parquet", None, "vectors").rows_per_shard
+        >>> EmbeddingJob("costs.parquet", None, "vectors").rows_per_shard
         50000
     """
 
@@ -99,7 +221,7 @@ class Embedded:
     """Vectors that are whole.
 
     Args:
-        folder: Where, for :func:`mildroute.engine.train`.
+        folder: Where, for :func:`mildroute.distributed.train`.
         rows: Rows of the source.
         dimension: Numbers of a vector.
         shards: Names of the files, in order.
@@ -127,7 +249,7 @@ class Embedded:
 
 
 def embed(
-    job: Job,
+    job: EmbeddingJob,
     *,
     run: Runner | None = None,
     estimated: Callable[[Estimate], None] | None = None,
@@ -137,7 +259,7 @@ def embed(
 
     Args:
         job: What to do.
-        run: Who makes the shards: this process unless told otherwise (:func:`mildroute.engine.embedding.on_ray`).
+        run: Who makes the shards: this process unless told otherwise (:func:`mildroute.distributed.embed.on_ray`).
         estimated: Called with the estimate before anything is encoded, or none.
         progress: Called with the rows done, the rows in all and the rows encoded a second, or none.
 
@@ -146,17 +268,17 @@ def embed(
 
     Example:
         >>> import tempfile
-        >>> from mildroute.encoders.hashing import HashingEncoder
+        >>> from mildroute.encoders.text import HashingEncoder
         >>> home = Path(tempfile.mkdtemp())
         >>> _ = (home / "texts.csv").write_text("text,label\nadd 2 and 3,sum\nsing a song,song\n")
-        >>> found = embed(Job(home / "texts.csv", HashingEncoder(columns=8).fit(["a"]), home / "vectors"))
+        >>> found = embed(EmbeddingJob(home / "texts.csv", HashingEncoder(columns=8).fit(["a"]), home / "vectors"))
         >>> found.rows, found.dimension, found.encoded
         (2, 8, 2)
-        >>> embed(Job(home / "texts.csv", HashingEncoder(columns=8).fit(["a"]), home / "vectors")).encoded
+        >>> embed(EmbeddingJob(home / "texts.csv", HashingEncoder(columns=8).fit(["a"]), home / "vectors")).encoded
         0
     """
     _check(job)
-    files, folder = _absolute(files_of(job.source)), ShardFolder(str(job.out))
+    files, folder = _absolute(resolve_files(job.source)), ShardFolder(str(job.out))
     _check_apart(files, folder)
     with folder.taken():
         work = _work(job, files, folder)
@@ -164,7 +286,7 @@ def embed(
         estimate = _estimate(job, work, parts)
         if estimated is not None:
             estimated(estimate)
-        pace = Pace(work.table.rows, progress)
+        pace = Progress(work.table.rows, progress)
         made = sorted((run or here)(work, parts, pace), key=lambda each: each.part.start)
         names = tuple(each.name for each in made)
         manifest = _manifest(job, work, files, names, estimate.dimension)
@@ -172,7 +294,7 @@ def embed(
     return Embedded(str(job.out), work.table.rows, estimate.dimension, names, pace.encoded, pace.seconds, manifest)
 
 
-def here(work: Work, parts: Sequence[Part], pace: Pace) -> Iterator[Made]:
+def here(work: ShardTask, parts: Sequence[Part], pace: Progress) -> Iterator[ShardResult]:
     """Make all shards in this process, one after the other.
 
     Args:
@@ -184,7 +306,7 @@ def here(work: Work, parts: Sequence[Part], pace: Pace) -> Iterator[Made]:
         The shards.
 
     Example:
-        >>> list(here(None, [], Pace(0)))
+        >>> list(here(None, [], Progress(0)))
         []
     """
     for part in parts:
@@ -194,7 +316,7 @@ def here(work: Work, parts: Sequence[Part], pace: Pace) -> Iterator[Made]:
         yield made
 
 
-def _check(job: Job) -> None:
+def _check(job: EmbeddingJob) -> None:
     if isinstance(job.rows_per_shard, bool) or not isinstance(job.rows_per_shard, int) or job.rows_per_shard < 1:
         raise ArgumentError(f"rows per shard must be a whole number of at least 1, got {job.rows_per_shard!r}.")
     try:
@@ -216,28 +338,28 @@ def _check_apart(files: Sequence[SourceFile], folder: ShardFolder) -> None:
         raise ArgumentError(f"vectors must not go to the folder of their source, got {folder.uri!r}; choose another one.")
 
 
-def _work(job: Job, files: list[SourceFile], folder: ShardFolder) -> Work:
+def _work(job: EmbeddingJob, files: list[SourceFile], folder: ShardFolder) -> ShardTask:
     is_text = files[0].kind != "parquet"
-    table = open_table(staged(files, folder.system, folder.source) if is_text else files, parse=files[0].kind == "csv")
+    table = open_table(stage_as_parquet(files, folder.system, folder.source) if is_text else files, parse=files[0].kind == "csv")
     if job.vector in table.schema.names:
         raise TableError(f"the column of vectors must be new, got {job.vector!r}, which the source has; choose another name.")
-    identity = identity_of(job.encoder)
+    identity = encoder_fingerprint(job.encoder)
     recipe = _digest([str(_FORMAT), identity, table.text, job.vector])
     encoder = job.encoder if job.threads is None else with_threads(job.encoder, job.threads)
-    return Work(table, encoder, folder, identity, recipe, job.vector)
+    return ShardTask(table, encoder, folder, identity, recipe, job.vector)
 
 
 def _parts(rows: int, size: int) -> list[Part]:
     return [Part(start, min(start + size, rows)) for start in range(0, rows, size)]
 
 
-def _estimate(job: Job, work: Work, parts: Sequence[Part]) -> Estimate:
+def _estimate(job: EmbeddingJob, work: ShardTask, parts: Sequence[Part]) -> Estimate:
     known = {name.rpartition("-")[0] for name in work.folder.names()}
     missing = [part for part in parts if shard_stem(part.start, part.stop, work.recipe) not in known]
     first = (missing or parts)[0]
     texts = next(runs(work.table, first.start, first.stop, size=_SAMPLE)).column(work.table.text).to_pylist()
     # The first call also opens the model, which is not counted.
-    dimension = half_vectors(work.encoder, texts[:1], first.start).shape[1]
+    dimension = encode_float16(work.encoder, texts[:1], first.start).shape[1]
     if dimension > _WIDEST:
         raise ArgumentError(f"vectors may have {_WIDEST:,} numbers, got {dimension:,}; reduce them with a ReducedEncoder.")
     rate = _measured(work.encoder, texts, first.start) if missing else 0.0
@@ -247,11 +369,11 @@ def _estimate(job: Job, work: Work, parts: Sequence[Part]) -> Estimate:
 def _measured(encoder: Any, texts: list[str], first_row: int) -> float:
     """Rows a second."""
     begin = time.perf_counter()
-    half_vectors(encoder, texts, first_row)
+    encode_float16(encoder, texts, first_row)
     return len(texts) / max(time.perf_counter() - begin, 1e-9)
 
 
-def _manifest(job: Job, work: Work, files: Sequence[SourceFile], names: Sequence[str], dimension: int) -> dict[str, Any]:
+def _manifest(job: EmbeddingJob, work: ShardTask, files: Sequence[SourceFile], names: Sequence[str], dimension: int) -> dict[str, Any]:
     return {
         "format": _FORMAT,
         "encoder": {"class": type(job.encoder).__name__, "hash": work.identity},

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mildroute.lazy import lazy_names
+from mildroute._optional import lazy_names
 
 if TYPE_CHECKING:
     from mildroute.encoders.base import Encoder
-    from mildroute.encoders.hashing import HashingEncoder
     from mildroute.encoders.image import ImageEncoder
-    from mildroute.encoders.numbers import NumberEncoder
-    from mildroute.encoders.reduced import ReducedEncoder
     from mildroute.encoders.sentence import SentenceEncoder
-    from mildroute.encoders.text_router import TextRouter
-    from mildroute.encoders.tfidf import TfidfEncoder
-    from mildroute.encoders.union import UnionEncoder
+    from mildroute.encoders.text import HashingEncoder, NumberEncoder, ReducedEncoder, TfidfEncoder, UnionEncoder
 
 __all__ = [
     "Encoder",
@@ -24,7 +19,6 @@ __all__ = [
     "NumberEncoder",
     "ReducedEncoder",
     "SentenceEncoder",
-    "TextRouter",
     "TfidfEncoder",
     "UnionEncoder",
 ]
@@ -33,13 +27,14 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "base": ("Encoder",),
-        "hashing": ("HashingEncoder",),
         "image": ("ImageEncoder",),
-        "numbers": ("NumberEncoder",),
-        "reduced": ("ReducedEncoder",),
         "sentence": ("SentenceEncoder",),
-        "text_router": ("TextRouter",),
-        "tfidf": ("TfidfEncoder",),
-        "union": ("UnionEncoder",),
+        "text": (
+            "HashingEncoder",
+            "NumberEncoder",
+            "ReducedEncoder",
+            "TfidfEncoder",
+            "UnionEncoder",
+        ),
     },
 )

@@ -4,84 +4,107 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mildroute.lazy import lazy_names
+from mildroute._optional import lazy_names
 
 if TYPE_CHECKING:
-    from mildroute.evaluation.assessment import Assessment, assess
+    from mildroute.evaluation.calibration import brier_score, calibration_error, reliability
     from mildroute.evaluation.comparison import Comparison, ComparisonRow, compare, default_routers
-    from mildroute.evaluation.evaluate import Evaluation, evaluate_choice
-    from mildroute.evaluation.fitting import Fitted, Target, fit_table
-    from mildroute.evaluation.frontier import Frontier, frontier_of, oracle_point, random_mix, single_points
-    from mildroute.evaluation.hull import Point, aiq, convex_hull, interpolate
-    from mildroute.evaluation.intervals import Difference, bootstrap, holm, paired_difference
-    from mildroute.evaluation.logged import Logged, read_logged
-    from mildroute.evaluation.metrics import best_single, deferral_loss, dollars_per_1000, gap_closed, mean_score, oracle, paid, regret
-    from mildroute.evaluation.off_policy import Estimate, difference_of, expert_values, value_of
-    from mildroute.evaluation.outcome_model import forecast_costs
-    from mildroute.evaluation.pair import PairCurve, pair_curve
-    from mildroute.evaluation.posterior import brier_score, calibration_error, reliability
-    from mildroute.evaluation.recall import exactly_one_right_recall, expert_recall, winners, worst_recall
-    from mildroute.evaluation.replicates import Interval, Replicates, resample
+    from mildroute.evaluation.cost_savings import Savings, savings
+    from mildroute.evaluation.evaluate import Evaluation, evaluate_choices
+    from mildroute.evaluation.frontier import (
+        Frontier,
+        Point,
+        aiq,
+        convex_hull,
+        interpolate,
+        measure_frontier,
+        oracle_point,
+        random_mixture,
+        single_points,
+    )
+    from mildroute.evaluation.intervals import BootstrapSamples, Difference, Interval, bootstrap, bootstrap_means, holm, paired_difference
+    from mildroute.evaluation.logged_data import LoggedDecisions, read_logged_decisions
+    from mildroute.evaluation.metrics import (
+        best_single,
+        chosen_costs,
+        deferral_loss,
+        dollars_per_1000,
+        effective_experts,
+        exactly_one_right_recall,
+        expert_recall,
+        expert_shares,
+        gap_closed,
+        mean_score,
+        oracle,
+        oracle_shares,
+        regret,
+        winners,
+        worst_recall,
+    )
+    from mildroute.evaluation.off_policy import (
+        Estimate,
+        estimate_cost_difference,
+        estimate_expert_costs,
+        estimate_policy_cost,
+        fit_outcome_model,
+    )
+    from mildroute.evaluation.pgr import PairCurve, pgr_curve
     from mildroute.evaluation.report import report_html
-    from mildroute.evaluation.saving import Savings, savings
-    from mildroute.evaluation.shares import effective_experts, expert_shares, oracle_shares
+    from mildroute.evaluation.router_evaluation import RouterEvaluation, evaluate_router
 
 __all__ = [
-    "Assessment",
+    "BootstrapSamples",
     "Comparison",
     "ComparisonRow",
     "Difference",
     "Estimate",
     "Evaluation",
-    "Fitted",
     "Frontier",
     "Interval",
-    "Logged",
+    "LoggedDecisions",
     "PairCurve",
     "Point",
-    "Replicates",
+    "RouterEvaluation",
     "Savings",
-    "Target",
     "aiq",
-    "assess",
     "best_single",
     "bootstrap",
+    "bootstrap_means",
     "brier_score",
     "calibration_error",
+    "chosen_costs",
     "compare",
     "convex_hull",
     "default_routers",
     "deferral_loss",
-    "difference_of",
     "dollars_per_1000",
     "effective_experts",
-    "evaluate_choice",
+    "estimate_cost_difference",
+    "estimate_expert_costs",
+    "estimate_policy_cost",
+    "evaluate_choices",
+    "evaluate_router",
     "exactly_one_right_recall",
     "expert_recall",
     "expert_shares",
-    "expert_values",
-    "fit_table",
-    "forecast_costs",
-    "frontier_of",
+    "fit_outcome_model",
     "gap_closed",
     "holm",
     "interpolate",
     "mean_score",
+    "measure_frontier",
     "oracle",
     "oracle_point",
     "oracle_shares",
-    "paid",
-    "pair_curve",
     "paired_difference",
-    "random_mix",
-    "read_logged",
+    "pgr_curve",
+    "random_mixture",
+    "read_logged_decisions",
     "regret",
     "reliability",
     "report_html",
-    "resample",
     "savings",
     "single_points",
-    "value_of",
     "winners",
     "worst_recall",
 ]
@@ -89,23 +112,81 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "assessment": ("Assessment", "assess"),
-        "comparison": ("Comparison", "ComparisonRow", "compare", "default_routers"),
-        "evaluate": ("Evaluation", "evaluate_choice"),
-        "fitting": ("Fitted", "Target", "fit_table"),
-        "frontier": ("Frontier", "frontier_of", "oracle_point", "random_mix", "single_points"),
-        "hull": ("Point", "aiq", "convex_hull", "interpolate"),
-        "intervals": ("Difference", "bootstrap", "holm", "paired_difference"),
-        "logged": ("Logged", "read_logged"),
-        "metrics": ("best_single", "deferral_loss", "dollars_per_1000", "gap_closed", "mean_score", "oracle", "paid", "regret"),
-        "off_policy": ("Estimate", "difference_of", "expert_values", "value_of"),
-        "outcome_model": ("forecast_costs",),
-        "pair": ("PairCurve", "pair_curve"),
-        "posterior": ("brier_score", "calibration_error", "reliability"),
-        "recall": ("exactly_one_right_recall", "expert_recall", "winners", "worst_recall"),
-        "replicates": ("Interval", "Replicates", "resample"),
+        "intervals": (
+            "Difference",
+            "Interval",
+            "BootstrapSamples",
+            "bootstrap",
+            "holm",
+            "paired_difference",
+            "bootstrap_means",
+        ),
+        "calibration": (
+            "brier_score",
+            "calibration_error",
+            "reliability",
+        ),
+        "comparison": (
+            "Comparison",
+            "ComparisonRow",
+            "compare",
+            "default_routers",
+        ),
+        "cost_savings": (
+            "Savings",
+            "savings",
+        ),
+        "evaluate": (
+            "Evaluation",
+            "evaluate_choices",
+        ),
+        "frontier": (
+            "Frontier",
+            "Point",
+            "aiq",
+            "convex_hull",
+            "measure_frontier",
+            "interpolate",
+            "oracle_point",
+            "random_mixture",
+            "single_points",
+        ),
+        "logged_data": (
+            "LoggedDecisions",
+            "read_logged_decisions",
+        ),
+        "metrics": (
+            "best_single",
+            "deferral_loss",
+            "dollars_per_1000",
+            "effective_experts",
+            "exactly_one_right_recall",
+            "expert_recall",
+            "expert_shares",
+            "gap_closed",
+            "mean_score",
+            "oracle",
+            "oracle_shares",
+            "chosen_costs",
+            "regret",
+            "winners",
+            "worst_recall",
+        ),
+        "off_policy": (
+            "Estimate",
+            "estimate_cost_difference",
+            "estimate_expert_costs",
+            "fit_outcome_model",
+            "estimate_policy_cost",
+        ),
+        "pgr": (
+            "PairCurve",
+            "pgr_curve",
+        ),
         "report": ("report_html",),
-        "saving": ("Savings", "savings"),
-        "shares": ("effective_experts", "expert_shares", "oracle_shares"),
+        "router_evaluation": (
+            "RouterEvaluation",
+            "evaluate_router",
+        ),
     },
 )

@@ -1,38 +1,140 @@
-"""Everything a report says of one choice of experts, with intervals."""
+"""Evaluate_choices(): one set of choices, with intervals."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mildroute.errors import ArgumentError
-from mildroute.evaluation.checks import Choice, Matrix, as_choice, as_matrix
-from mildroute.evaluation.figures import FIGURES, figure_columns, gap_of_means
-from mildroute.evaluation.metrics import best_single, oracle, regret
-from mildroute.evaluation.names import names_of
-from mildroute.evaluation.plain import as_plain
-from mildroute.evaluation.posterior import brier_score, calibration_error
-from mildroute.evaluation.recall import recall_counts
-from mildroute.evaluation.replicates import Interval, Means, Replicates, group_codes, resample
-from mildroute.evaluation.shares import effective_experts, expert_shares, oracle_shares
+from mildroute._format import as_plain, names_of
+from mildroute.evaluation.calibration import brier_score, calibration_error
+from mildroute.evaluation.intervals import BootstrapSamples, Interval, Means, bootstrap_means, group_codes
+from mildroute.evaluation.metrics import (
+    Choice,
+    Matrix,
+    as_choice,
+    as_matrix,
+    best_single,
+    effective_experts,
+    expert_shares,
+    oracle,
+    oracle_shares,
+    recall_counts,
+    regret,
+)
+from mildroute.exceptions import ArgumentError
 
-__all__ = ["Evaluation", "ExpertRow", "GroupRow", "LostRow", "evaluate_choice"]
+__all__ = [
+    "FEWEST_ROWS",
+    "FIGURES",
+    "Evaluation",
+    "ExpertRow",
+    "GroupRow",
+    "LostRow",
+    "evaluate_choices",
+    "few_rows",
+    "figure_columns",
+    "gap_of_means",
+    "too_few",
+]
+
+
+# What a reader of figures from few rows must be told.
+
+
+FEWEST_ROWS = 50
+"""Rows below which intervals are too narrow to be relied on."""
+_FEWEST_TO_JUDGE = 10
+"""Rows below which resampling says nothing: one row has an interval without width."""
+
+
+def too_few(rows: int) -> bool:
+    """Whether so few rows were measured that no verdict may rest on them.
+
+    Example:
+        >>> too_few(1), too_few(10)
+        (True, False)
+    """
+    return rows < _FEWEST_TO_JUDGE
+
+
+def few_rows(rows: int) -> tuple[str, ...]:
+    """A warning where figures come from too few rows, else nothing.
+
+    Example:
+        >>> few_rows(20)
+        ('only 20 rows were measured: with fewer than 50, intervals are too narrow and p-values rough; measure more rows',)
+        >>> few_rows(50)
+        ()
+    """
+    if rows >= FEWEST_ROWS:
+        return ()
+    measured = "1 row was" if rows == 1 else f"{rows} rows were"
+    return (f"only {measured} measured: with fewer than {FEWEST_ROWS}, intervals are too narrow and p-values rough; measure more rows",)
+
+
+# The figures that every table of results shows, as functions of means of columns, so that each
+# gets an interval.
+
+
+FIGURES: Mapping[str, str | Callable[[Means], NDArray[np.float64]]] = {
+    "deferral_loss": "cost",
+    "regret": lambda mean: mean["cost"] - mean["oracle"],
+    "best_single_loss": "base",
+    "oracle_loss": "oracle",
+    "difference": lambda mean: mean["cost"] - mean["base"],
+    "score": "score",
+}
+"""Figures by name: a column, or a function of the means of the columns of :func:`figure_columns`."""
+
+
+def figure_columns(costs: Matrix, choice: Choice, base: int, scores: Matrix, dollars: Matrix | None = None) -> dict[str, NDArray[Any]]:
+    """What the figures are means of, per row.
+
+    Args:
+        costs: Cost of each expert on each row, shape (n, p).
+        choice: Chosen experts, shape (n,).
+        base: The best single expert.
+        scores: Scores, shape (n, p).
+        dollars: Dollars, shape (n, p), or none.
+
+    Returns:
+        Columns of shape (n,): cost, base, oracle, score, and dollars of 1,000 such queries where known.
+
+    Example:
+        >>> sorted(figure_columns(np.zeros((1, 2)), np.array([0]), 1, np.ones((1, 2))))
+        ['base', 'cost', 'oracle', 'score']
+    """
+    rows = np.arange(len(costs))
+    columns = {"cost": costs[rows, choice], "base": costs[:, base], "oracle": costs.min(axis=1), "score": scores[rows, choice]}
+    if dollars is not None:
+        columns["dollars"] = 1000 * dollars[rows, choice]
+    return columns
+
+
+def gap_of_means(mean: Means) -> NDArray[np.float64]:
+    """Share of the way from the best single expert to the oracle; NaN where there is no way to go.
+
+    Example:
+        >>> gap_of_means({"base": np.array([0.5]), "oracle": np.array([0.1]), "cost": np.array([0.3])})
+        array([0.5])
+    """
+    way = mean["base"] - mean["oracle"]
+    return np.where(way > 0, (mean["base"] - mean["cost"]) / np.where(way > 0, way, 1.0), np.nan)
+
+
+# Everything a report says of one choice of experts, with intervals.
+
 
 _LOST_ROWS = 10
 
 
 @dataclass(frozen=True)
 class ExpertRow:
-    """One expert: how often it is chosen, how often it should be, and what it would do alone.
-
-    Example:
-        >>> ExpertRow("small", 0.7, 0.6, Interval(0.9, 0.8, 1.0), 0.3, 0.7, None).share
-        0.7
-    """
+    """One expert: how often it is chosen, how often it should be, and what it would do alone."""
 
     name: str
     share: float
@@ -45,12 +147,7 @@ class ExpertRow:
 
 @dataclass(frozen=True)
 class GroupRow:
-    """One group of queries: the router beside the best single expert of the whole table and the oracle, in costs.
-
-    Example:
-        >>> GroupRow("law", 20, Interval(0.3, 0.1, 0.5), 0.35, 0.2, 0.7, None, "large").rows
-        20
-    """
+    """One group of queries: the router beside the best single expert of the whole table and the oracle, in costs."""
 
     name: str
     rows: int
@@ -64,12 +161,7 @@ class GroupRow:
 
 @dataclass(frozen=True)
 class LostRow:
-    """A query on which the router loses much.
-
-    Example:
-        >>> LostRow(3, "small", "large", 1.0).row
-        3
-    """
+    """A query on which the router loses much."""
 
     row: int
     chosen: str
@@ -104,7 +196,7 @@ class Evaluation:
         lost: The rows of largest regret, the largest first; rows without regret are not listed.
 
     Example:
-        >>> found = evaluate_choice([0, 1, 0], [[0, 1], [1, 0], [1, 0]], scores=[[1, 0], [0, 1], [0, 1]])
+        >>> found = evaluate_choices([0, 1, 0], [[0, 1], [1, 0], [1, 0]], scores=[[1, 0], [0, 1], [0, 1]])
         >>> round(found.deferral_loss.value, 3), round(found.gap_closed.value, 3), found.lost[0].row
         (0.333, 0.0, 2)
     """
@@ -148,7 +240,7 @@ class _Case:
     base: int
 
 
-def evaluate_choice(
+def evaluate_choices(
     choice: Any,
     costs: Any,
     scores: Any,
@@ -181,7 +273,7 @@ def evaluate_choice(
         The evaluation.
 
     Example:
-        >>> found = evaluate_choice([0, 1], [[0, 1], [1, 0]], [[1, 0], [0, 1]], dollars=[[0.001, 0.002]] * 2)
+        >>> found = evaluate_choices([0, 1], [[0, 1], [1, 0]], [[1, 0], [0, 1]], dollars=[[0.001, 0.002]] * 2)
         >>> found.score.value, found.dollars_per_1000.value, found.gap_closed.value
         (1.0, 1.5, 1.0)
     """
@@ -189,7 +281,7 @@ def evaluate_choice(
     won, found = recall_counts(case.costs, case.choice)
     columns = figure_columns(case.costs, case.choice, case.base, case.scores, case.dollars)
     columns |= _expert_columns(case, won, found)
-    drawn = resample(columns, groups if clustered else None, seed=seed)
+    drawn = bootstrap_means(columns, groups if clustered else None, seed=seed)
     figures = {name: drawn.interval(statistic, confidence) for name, statistic in FIGURES.items()}
     count = len(case.names)
     return Evaluation(
@@ -243,7 +335,7 @@ def _effective(mean: Means, experts: int) -> NDArray[np.float64]:
     return np.asarray(np.exp(-(shares * np.log(shares)).sum(axis=0)))
 
 
-def _expert_rows(case: _Case, drawn: Replicates, confidence: float) -> tuple[ExpertRow, ...]:
+def _expert_rows(case: _Case, drawn: BootstrapSamples, confidence: float) -> tuple[ExpertRow, ...]:
     shares, best = expert_shares(case.choice, len(case.names)), oracle_shares(case.costs)
     rows = []
     for index, name in enumerate(case.names):
@@ -268,7 +360,7 @@ def _group_row(case: _Case, name: str, rows: NDArray[np.intp], confidence: float
     return GroupRow(
         name=name,
         rows=len(rows),
-        deferral_loss=resample({"cost": costs[every, choice]}, seed=seed).interval("cost", confidence),
+        deferral_loss=bootstrap_means({"cost": costs[every, choice]}, seed=seed).interval("cost", confidence),
         best_single_loss=float(costs[:, case.base].mean()),
         oracle_loss=float(costs.min(axis=1).mean()),
         score=float(case.scores[rows, choice].mean()),

@@ -1,22 +1,149 @@
-"""Money against quality: what a router does along its price weights, beside single experts, random mixes and the oracle."""
+"""Cost-quality frontier, convex hull, AIQ."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mildroute.errors import ArgumentError, ShapeError
-from mildroute.evaluation.checks import Choice, Matrix, as_choice, as_matrix
-from mildroute.evaluation.hull import Point, aiq, convex_hull, hull_of, interpolate
-from mildroute.evaluation.metrics import dollars_per_1000, mean_score, oracle
-from mildroute.evaluation.names import names_of
-from mildroute.evaluation.replicates import Replicates, resample
+from mildroute._format import names_of
+from mildroute.evaluation.intervals import BootstrapSamples, Interval, bootstrap_means
+from mildroute.evaluation.metrics import Choice, Matrix, as_choice, as_matrix, dollars_per_1000, mean_score, oracle
+from mildroute.exceptions import ArgumentError, ShapeError
+from mildroute.routers.operating_point import convex_hull_indices
 
-__all__ = ["Band", "Frontier", "frontier_of", "mix_shares", "oracle_point", "random_mix", "single_points"]
+__all__ = [
+    "Band",
+    "Frontier",
+    "Point",
+    "aiq",
+    "convex_hull",
+    "interpolate",
+    "measure_frontier",
+    "mix_shares",
+    "oracle_point",
+    "random_mixture",
+    "single_points",
+]
+
+
+# Points of money and quality, what can be had by mixing them, and the area below (AIQ).
+
+
+@dataclass(frozen=True)
+class Point:
+    """What one way of choosing experts costs and scores.
+
+    Attributes:
+        name: Who chooses: an expert's name, a router's, a price weight.
+        dollars_per_1000: Bill of 1,000 queries.
+        score: Mean score.
+        dollars_interval: Interval of the bill, where one was computed.
+        score_interval: Interval of the score, where one was computed.
+        price_weight: The weight at which a router was asked, for points of a frontier.
+
+    Example:
+        >>> Point("small", 0.5, 0.7).score
+        0.7
+    """
+
+    name: str
+    dollars_per_1000: float
+    score: float
+    dollars_interval: Interval | None = None
+    score_interval: Interval | None = None
+    price_weight: float | None = None
+
+
+def convex_hull(points: Iterable[Point]) -> tuple[Point, ...]:
+    """The upper left edge of the points: no mix of others is cheaper at the same score.
+
+    Args:
+        points: Any points, at least one.
+
+    Returns:
+        Points by ascending dollars, from the cheapest to the one of highest score; scores rise, ever more slowly.
+
+    Example:
+        >>> points = [Point("a", 1, 0.5), Point("b", 2, 0.6), Point("c", 3, 0.9), Point("d", 4, 0.8)]
+        >>> [point.name for point in convex_hull(points)]
+        ['a', 'c']
+    """
+    candidates = list(points)
+    if not candidates:
+        raise ArgumentError("a hull needs at least one point, got none.")
+    kept = convex_hull_indices([point.dollars_per_1000 for point in candidates], [point.score for point in candidates])
+    return tuple(candidates[index] for index in kept)
+
+
+def interpolate(hull: Sequence[Point], dollars_per_1000: Any) -> NDArray[np.float64]:
+    """Score that a mix of neighbouring points of a hull has at a given bill.
+
+    Args:
+        hull: Points by ascending dollars, see :func:`convex_hull`.
+        dollars_per_1000: One bill or several, any shape.
+
+    Returns:
+        Scores of the same shape; NaN below the cheapest point, the best score above the dearest.
+
+    Example:
+        >>> interpolate([Point("a", 1, 0.5), Point("c", 3, 0.9)], [0.5, 1.5, 9]).round(3)
+        array([nan, 0.6, 0.9])
+    """
+    x, y = [point.dollars_per_1000 for point in hull], [point.score for point in hull]
+    return np.asarray(np.interp(dollars_per_1000, x, y, left=np.nan))
+
+
+def aiq(
+    points: Iterable[Point],
+    *,
+    lowest: float | None = None,
+    highest: float | None = None,
+    normalise: Literal["range", "maximum"] = "range",
+) -> float:
+    """Average improvement in quality (RouterBench, Hu et al., 2024): mean height of the hull over a range of bills.
+
+    Figures compare only over the same range: pass the same ``lowest`` and ``highest`` for all routers of a report.
+
+    Args:
+        points: Points of one router.
+        lowest: Where the range begins; by default at the cheapest point. It must not be below it, where no mix exists.
+        highest: Where the range ends; by default at the dearest point. Beyond the hull the best score goes on.
+        normalise: ``"range"`` divides the area by the length of the range, as the paper defines it; ``"maximum"`` divides it by
+            ``highest``, as RouterBench's program does, which counts everything below ``lowest`` as 0.
+
+    Returns:
+        A score. Of a single bill it is the score there.
+
+    Example:
+        >>> points = [Point("a", 1, 0.5), Point("c", 3, 0.9)]
+        >>> round(aiq(points), 6), round(aiq(points, normalise="maximum"), 6)
+        (0.7, 0.466667)
+    """
+    every = list(points)
+    hull = convex_hull(every)
+    start = hull[0].dollars_per_1000 if lowest is None else lowest
+    end = max(point.dollars_per_1000 for point in every) if highest is None else highest
+    if start < hull[0].dollars_per_1000 or end < start:
+        raise ArgumentError(
+            f"the range must begin at {hull[0].dollars_per_1000:g} dollars or above and not end before it begins, got {start:g} to {end:g}."
+        )
+    if normalise not in ("range", "maximum"):
+        raise ArgumentError(f"normalise must be 'range' or 'maximum', got {normalise!r}.")
+    inner = [point.dollars_per_1000 for point in hull if start < point.dollars_per_1000 < end]
+    x = np.array([start, *inner, end])
+    y = interpolate(hull, x)
+    area = float((np.diff(x) * (y[1:] + y[:-1]) / 2).sum())
+    length = end if normalise == "maximum" else end - start
+    return area / length if end > start else float(y[0])
+
+
+# Money against quality: what a router does along its price weights, beside single experts, random
+# mixes and the oracle.
+
 
 _GRID = 50
 """Bills at which the band is drawn."""
@@ -24,12 +151,7 @@ _GRID = 50
 
 @dataclass(frozen=True)
 class Band:
-    """Score of the hull along bills, with the interval of each.
-
-    Example:
-        >>> Band((1.0,), (0.7,), (0.6,), (0.8,), 0.95).low
-        (0.6,)
-    """
+    """Score of the hull along bills, with the interval of each."""
 
     dollars_per_1000: tuple[float, ...]
     score: tuple[float, ...]
@@ -51,10 +173,10 @@ class Frontier:
 
     Example:
         >>> scores, dollars = np.array([[0.0, 1.0], [1.0, 1.0]]), np.array([[0.001, 0.01], [0.001, 0.01]])
-        >>> frontier = frontier_of([[1, 1], [1, 0], [0, 0]], scores, dollars)
+        >>> frontier = measure_frontier([[1, 1], [1, 0], [0, 0]], scores, dollars)
         >>> [(round(point.dollars_per_1000, 3), point.score) for point in frontier.hull]
         [(1.0, 0.5), (5.5, 1.0)]
-        >>> round(frontier.random_mix(5.5).score, 3)
+        >>> round(frontier.random_mixture(5.5).score, 3)
         0.75
     """
 
@@ -69,9 +191,9 @@ class Frontier:
         """The points that no mix of others beats; chosen on the rows they are measured on, so a little too good."""
         return convex_hull(self.points)
 
-    def random_mix(self, dollars: float) -> Point:
+    def random_mixture(self, dollars: float) -> Point:
         """What the best mix of single experts, drawn without a look at the query, scores for the same bill."""
-        return random_mix(self.singles, dollars)
+        return random_mixture(self.singles, dollars)
 
     def aiq(self) -> tuple[float, float]:
         """AIQ of the router and of random mixes, both over the range of bills of the single experts that the two share."""
@@ -82,7 +204,7 @@ class Frontier:
         return ours, mixes
 
 
-def frontier_of(
+def measure_frontier(
     choices: Any,
     scores: Any,
     dollars: Any,
@@ -113,7 +235,7 @@ def frontier_of(
         The frontier.
 
     Example:
-        >>> frontier = frontier_of([[0, 1]], [[1, 0], [0, 1]], [[0.001, 0.002]] * 2, price_weights=[10])
+        >>> frontier = measure_frontier([[0, 1]], [[1, 0], [0, 1]], [[0.001, 0.002]] * 2, price_weights=[10])
         >>> frontier.points[0].price_weight, round(frontier.points[0].dollars_per_1000, 3), frontier.points[0].score
         (10.0, 1.5, 1.0)
     """
@@ -122,7 +244,7 @@ def frontier_of(
     chosen = _as_choices(choices, quality.shape)
     labels = _labels(price_weights, len(chosen))
     columns = _columns(chosen, quality, money)
-    found = resample(columns, groups, resamples, seed)
+    found = bootstrap_means(columns, groups, resamples, seed)
     points = tuple(_point(found, f"{index}", name, weight, confidence) for index, (name, weight) in enumerate(labels))
     names = names_of(experts, quality.shape[1])
     singles = tuple(_point(found, f"single{index}", name, None, confidence) for index, name in enumerate(names))
@@ -180,7 +302,7 @@ def mix_shares(singles: Sequence[Point], dollars: float) -> NDArray[np.float64]:
         array([0.75, 0.  , 0.25])
     """
     x = [point.dollars_per_1000 for point in singles]
-    kept = hull_of(x, [point.score for point in singles])
+    kept = convex_hull_indices(x, [point.score for point in singles])
     if dollars < x[kept[0]]:
         raise ArgumentError(f"no mix costs less than the cheapest expert, {x[kept[0]]:g} dollars per 1,000 queries, got {dollars:g}.")
     shares = np.zeros(len(x))
@@ -192,11 +314,11 @@ def mix_shares(singles: Sequence[Point], dollars: float) -> NDArray[np.float64]:
     return shares
 
 
-def random_mix(singles: Sequence[Point], dollars: float) -> Point:
+def random_mixture(singles: Sequence[Point], dollars: float) -> Point:
     """The best mix of single experts with a given bill, drawn without a look at the query.
 
     Example:
-        >>> random_mix([Point("a", 1, 0.5), Point("c", 3, 0.9)], 1.5).score
+        >>> random_mixture([Point("a", 1, 0.5), Point("c", 3, 0.9)], 1.5).score
         0.6
     """
     shares = mix_shares(singles, dollars)
@@ -229,29 +351,29 @@ def _columns(chosen: Sequence[Choice], scores: Matrix, dollars: Matrix) -> dict[
     return columns
 
 
-def _point(found: Replicates, key: str, name: str, price_weight: float | None, confidence: float) -> Point:
+def _point(found: BootstrapSamples, key: str, name: str, price_weight: float | None, confidence: float) -> Point:
     bill, score = found.interval(f"dollars {key}", confidence), found.interval(f"score {key}", confidence)
     return Point(name, bill.value, score.value, bill, score, price_weight)
 
 
-def _band(found: Replicates, points: Sequence[Point], confidence: float) -> Band:
+def _band(found: BootstrapSamples, points: Sequence[Point], confidence: float) -> Band:
     """Hull of the points, and quantiles of the hulls that the same points have in the resamples.
 
     The points on the hull are settled by all rows: choosing them anew in each resample would only add luck.
     """
-    kept = hull_of([point.dollars_per_1000 for point in points], [point.score for point in points])
+    kept = convex_hull_indices([point.dollars_per_1000 for point in points], [point.score for point in points])
     hull = [points[index] for index in kept]
     grid = np.linspace(hull[0].dollars_per_1000, hull[-1].dollars_per_1000, _GRID if len(hull) > 1 else 1)
     bills, scores = ([found.names.index(f"{kind} {index}") for index in kept] for kind in ("dollars", "score"))
     heights = np.empty((len(found.replicates), len(grid)))
     for index, means in enumerate(found.replicates):
         x, y = means[bills], means[scores]
-        edge = hull_of(x, y)
+        edge = convex_hull_indices(x, y)
         heights[index] = np.interp(grid, x[edge], y[edge])
     return _around(grid, interpolate(hull, grid), heights, found.tail(confidence), confidence)
 
 
-def _path_band(found: Replicates, path: Sequence[Point], keys: Sequence[str], confidence: float) -> Band:
+def _path_band(found: BootstrapSamples, path: Sequence[Point], keys: Sequence[str], confidence: float) -> Band:
     """The lines between neighbors of a path that was chosen on other rows, and quantiles of the same lines in the resamples."""
     grid = np.linspace(path[0].dollars_per_1000, path[-1].dollars_per_1000, _GRID if len(path) > 1 else 1)
     # The vertices themselves, so that the line that is drawn has its corners where it is operated; more points for a logarithmic axis.

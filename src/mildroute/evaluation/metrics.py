@@ -1,28 +1,122 @@
-"""What a choice of experts costs, row by row and on average, beside the best single expert and the oracle.
-
-Every function takes ``choice``, the index of the chosen expert on each row, shape (n,), and matrices of shape (n, p). Costs are
-what the router minimises, lower is better; scores lie in [0, 1], higher is better; dollars are dollars.
-
-Experts of equal cost are told apart by dollars where these are known, then by the lower index, so that no figure depends on the order
-of the columns as long as dollars differ.
-"""
+"""Deferral loss, regret, gap closed, recall, shares."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mildroute.evaluation.checks import Choice, as_choice, as_matrix
+from mildroute.exceptions import ArgumentError, ShapeError
 
-__all__ = ["best_single", "deferral_loss", "dollars_per_1000", "gap_closed", "mean_score", "oracle", "paid", "regret"]
+__all__ = [
+    "Choice",
+    "Matrix",
+    "Ties",
+    "as_choice",
+    "as_matrix",
+    "best_single",
+    "check_confidence",
+    "chosen_costs",
+    "deferral_loss",
+    "dollars_per_1000",
+    "effective_experts",
+    "exactly_one_right_recall",
+    "expert_recall",
+    "expert_shares",
+    "gap_closed",
+    "mean_score",
+    "oracle",
+    "oracle_shares",
+    "recall_counts",
+    "regret",
+    "winners",
+    "worst_recall",
+]
+
+
+# What the public functions of this room demand of their arrays, checked once where users touch
+# it.
+
+
+Matrix = NDArray[np.float64]
+"""A two-dimensional array of numbers, one column per expert."""
+
+Choice = NDArray[np.intp]
+"""Index of the chosen expert on each row."""
+
+
+def as_matrix(values: Any, name: str = "costs", shape: tuple[int, ...] | None = None) -> Matrix:
+    """Finite numbers of shape (n, p), at least one row and one expert.
+
+    Args:
+        values: Anything that NumPy reads as a matrix.
+        name: What the matrix is called in messages.
+        shape: The shape it must have, where another matrix has set it.
+
+    Returns:
+        Shape (n, p), float64.
+
+    Example:
+        >>> as_matrix([[1, 0]])
+        array([[1., 0.]])
+    """
+    matrix = np.asarray(values, dtype=np.float64)
+    if matrix.ndim != 2 or 0 in matrix.shape:
+        raise ShapeError(f"{name} must be (n, p), one row per query and one column per expert, got shape {matrix.shape}.")
+    if shape is not None and matrix.shape != shape:
+        raise ShapeError(f"{name} must be {shape} as the other matrices are, got shape {matrix.shape}; pass the same rows and experts.")
+    bad = int((~np.isfinite(matrix)).sum())
+    if bad:
+        raise ArgumentError(f"{name} must be finite, got {bad} values that are not; drop those rows or impute them first.")
+    return matrix
+
+
+def as_choice(choice: Any, rows: int, experts: int) -> Choice:
+    """Expert indices of shape (n,), each from 0 to p - 1.
+
+    Example:
+        >>> as_choice([0, 2], rows=2, experts=3)
+        array([0, 2])
+    """
+    chosen = np.asarray(choice)
+    if chosen.shape != (rows,):
+        raise ShapeError(f"choice must be ({rows},), one expert per row, got shape {chosen.shape}.")
+    if not np.issubdtype(chosen.dtype, np.integer):
+        raise ArgumentError(f"choice must hold indices of experts, got {chosen.dtype}; take the index of each name first.")
+    if rows and not (chosen.min() >= 0 and chosen.max() < experts):
+        raise ArgumentError(f"choice must lie between 0 and {experts - 1}, got {chosen.min()} to {chosen.max()}.")
+    return chosen.astype(np.intp, copy=False)
+
+
+def check_confidence(confidence: float) -> None:
+    """Refuse a confidence that is not between 0 and 1.
+
+    Example:
+        >>> check_confidence(95)
+        Traceback (most recent call last):
+        mildroute.exceptions.ArgumentError: confidence must lie between 0 and 1, got 95; 0.95 is a usual value.
+    """
+    if not 0 < confidence < 1:
+        raise ArgumentError(f"confidence must lie between 0 and 1, got {confidence}; 0.95 is a usual value.")
+
+
+# What a choice of experts costs, row by row and on average, beside the best single expert and the
+# oracle.
+#
+# Every function takes ``choice``, the index of the chosen expert on each row, shape (n,), and
+# matrices of shape (n, p). Costs are what the router minimises, lower is better; scores lie in
+# [0, 1], higher is better; dollars are dollars.
+#
+# Experts of equal cost are told apart by dollars where these are known, then by the lower index,
+# so that no figure depends on the order of the columns as long as dollars differ.
+
 
 _ROUNDING = 1e-12
 """Means closer than this are equal."""
 
 
-def paid(costs: Any, choice: Any) -> NDArray[np.float64]:
+def chosen_costs(costs: Any, choice: Any) -> NDArray[np.float64]:
     """What the chosen expert of each row costs.
 
     Args:
@@ -33,7 +127,7 @@ def paid(costs: Any, choice: Any) -> NDArray[np.float64]:
         Shape (n,).
 
     Example:
-        >>> paid([[0.1, 0.9], [0.8, 0.2]], [0, 1])
+        >>> chosen_costs([[0.1, 0.9], [0.8, 0.2]], [0, 1])
         array([0.1, 0.2])
     """
     matrix = as_matrix(costs)
@@ -48,7 +142,7 @@ def deferral_loss(costs: Any, choice: Any) -> float:
         >>> round(deferral_loss([[0.1, 0.9], [0.8, 0.2]], [0, 1]), 2)
         0.15
     """
-    return float(paid(costs, choice).mean())
+    return float(chosen_costs(costs, choice).mean())
 
 
 def mean_score(scores: Any, choice: Any) -> float:
@@ -58,7 +152,7 @@ def mean_score(scores: Any, choice: Any) -> float:
         >>> mean_score([[1, 0], [0, 1]], [0, 0])
         0.5
     """
-    return float(paid(scores, choice).mean())
+    return float(chosen_costs(scores, choice).mean())
 
 
 def dollars_per_1000(dollars: Any, choice: Any) -> float:
@@ -68,7 +162,7 @@ def dollars_per_1000(dollars: Any, choice: Any) -> float:
         >>> dollars_per_1000([[0.001, 0.01], [0.003, 0.01]], [0, 0])
         2.0
     """
-    return float(1000 * paid(dollars, choice).mean())
+    return float(1000 * chosen_costs(dollars, choice).mean())
 
 
 def regret(costs: Any, choice: Any) -> NDArray[np.float64]:
@@ -86,7 +180,7 @@ def regret(costs: Any, choice: Any) -> NDArray[np.float64]:
         array([0. , 0.5])
     """
     matrix = as_matrix(costs)
-    return np.asarray(paid(matrix, choice) - matrix.min(axis=1))
+    return np.asarray(chosen_costs(matrix, choice) - matrix.min(axis=1))
 
 
 def best_single(costs: Any, dollars: Any = None) -> int:
@@ -153,3 +247,169 @@ def gap_closed(costs: Any, choice: Any, reference: int | None = None) -> float:
     start = float(matrix[:, best_single(matrix) if reference is None else reference].mean())
     way = start - float(matrix.min(axis=1).mean())
     return (start - deferral_loss(matrix, choice)) / way if way > 0 else float("nan")
+
+
+# Are the specialists found: of the rows that an expert wins, how many are answered as well as
+# they could be.
+#
+# An expert wins a row when no expert costs less; several may tie. Rows on which all experts tie
+# have no winner worth finding and are left out of every recall.
+
+
+Ties = Literal["any", "alone"]
+"""What a tied row counts: right if sent to any of its winners, or nothing, so that only rows won alone are looked at."""
+
+
+def winners(costs: Any) -> NDArray[np.bool_]:
+    """Which experts have the lowest cost of their row.
+
+    Args:
+        costs: Cost of each expert on each row, shape (n, p).
+
+    Returns:
+        Shape (n, p), at least one true value per row.
+
+    Example:
+        >>> winners([[0.2, 0.2, 0.7]])
+        array([[ True,  True, False]])
+    """
+    matrix = as_matrix(costs)
+    return np.asarray(matrix == matrix.min(axis=1, keepdims=True))
+
+
+def recall_counts(costs: Any, choice: Any, ties: Ties = "any") -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """For each expert, the rows that it wins and those among them that are sent to a winner; recall is the ratio of their sums.
+
+    Args:
+        costs: Cost of each expert on each row, shape (n, p).
+        choice: Chosen experts, shape (n,).
+        ties: ``"any"`` or ``"alone"``, see :data:`Ties`.
+
+    Returns:
+        Rows won and rows found, both of shape (n, p).
+
+    Example:
+        >>> won, found = recall_counts([[0, 1], [1, 0]], [0, 0])
+        >>> won.sum(axis=0), found.sum(axis=0)
+        (array([1, 1]), array([1, 0]))
+    """
+    if ties not in ("any", "alone"):
+        raise ArgumentError(f"ties must be 'any' or 'alone', got {ties!r}.")
+    won = winners(costs)
+    chosen = as_choice(choice, *won.shape)
+    several = won.sum(axis=1)
+    counted = several < won.shape[1] if ties == "any" else (several == 1) & (won.shape[1] > 1)
+    won = won & counted[:, None]
+    return won, won & won[np.arange(len(won)), chosen][:, None]
+
+
+def expert_recall(costs: Any, choice: Any, ties: Ties = "any") -> NDArray[np.float64]:
+    """Share of the rows an expert wins that are sent to it, or to another winner of the same row.
+
+    Args:
+        costs: Cost of each expert on each row, shape (n, p).
+        choice: Chosen experts, shape (n,).
+        ties: ``"any"``: a tied row is right when sent to any of its winners; ``"alone"``: only rows with one winner count.
+
+    Returns:
+        Shape (p,); NaN for an expert that wins no counted row.
+
+    Example:
+        >>> expert_recall([[0, 1, 1], [0, 0, 1], [1, 0, 1]], [0, 0, 0])
+        array([1. , 0.5, nan])
+    """
+    won, found = (part.sum(axis=0) for part in recall_counts(costs, choice, ties))
+    return np.where(won > 0, found / np.maximum(won, 1), np.nan)
+
+
+def worst_recall(costs: Any, choice: Any, ties: Ties = "any") -> float:
+    """Lowest recall of an expert that wins at least one row; NaN where none does.
+
+    Example:
+        >>> worst_recall([[0, 1, 1], [0, 0, 1], [1, 0, 1]], [0, 0, 0])
+        0.5
+    """
+    recalls = expert_recall(costs, choice, ties)
+    known = recalls[~np.isnan(recalls)]
+    return float(known.min()) if len(known) else float("nan")
+
+
+def exactly_one_right_recall(scores: Any, choice: Any, threshold: float = 0.5) -> float:
+    """Of the rows on which exactly one expert is right, the share that is sent to it.
+
+    Args:
+        scores: Score of each expert on each row, shape (n, p).
+        choice: Chosen experts, shape (n,).
+        threshold: An expert is right when its score is at least this.
+
+    Returns:
+        The share; NaN where there is no such row.
+
+    Example:
+        >>> exactly_one_right_recall([[1, 0], [0, 1], [1, 1]], [0, 0, 1])
+        0.5
+    """
+    right = as_matrix(scores, "scores") >= threshold
+    chosen = as_choice(choice, *right.shape)
+    alone = right.sum(axis=1) == 1
+    return float(right[np.flatnonzero(alone), chosen[alone]].mean()) if alone.any() else float("nan")
+
+
+# Who answers: shares of the experts, those of the oracle, and how many experts that amounts to.
+
+
+def expert_shares(choice: Any, experts: int) -> NDArray[np.float64]:
+    """Share of the rows that each expert answers.
+
+    Args:
+        choice: Chosen experts, shape (n,).
+        experts: How many experts there are, p.
+
+    Returns:
+        Shape (p,); they sum to 1.
+
+    Example:
+        >>> expert_shares([0, 0, 2, 0], experts=3)
+        array([0.75, 0.  , 0.25])
+    """
+    chosen = as_choice(choice, len(choice), experts)
+    if not len(chosen):
+        raise ArgumentError("shares need at least one row, got none; pass the choices of a table that is not empty.")
+    return np.bincount(chosen, minlength=experts) / len(chosen)
+
+
+def oracle_shares(costs: Any) -> NDArray[np.float64]:
+    """Share of the rows on which each expert is the cheapest; experts that tie share the row equally.
+
+    Args:
+        costs: Cost of each expert on each row, shape (n, p).
+
+    Returns:
+        Shape (p,); they sum to 1.
+
+    Example:
+        >>> oracle_shares([[0, 1, 1], [0, 0, 1]])
+        array([0.75, 0.25, 0.  ])
+    """
+    won = winners(as_matrix(costs))
+    return np.asarray((won / won.sum(axis=1, keepdims=True)).mean(axis=0))
+
+
+def effective_experts(shares: Any) -> float:
+    """Effective number of experts: the exponential of the entropy of the shares, 1 on collapse and p at equal shares.
+
+    Args:
+        shares: Shares of the experts, shape (p,); they sum to 1.
+
+    Returns:
+        Between 1 and p.
+
+    Example:
+        >>> round(effective_experts([0.5, 0.5, 0.0]), 6)
+        2.0
+    """
+    used = np.asarray(shares, dtype=np.float64)
+    if used.ndim != 1 or (used < 0).any() or not np.isclose(used.sum(), 1):
+        raise ArgumentError(f"shares must be (p,), not negative, and sum to 1, got {used.tolist()}; see expert_shares.")
+    used = used[used > 0]
+    return float(np.exp(-(used * np.log(used)).sum()))

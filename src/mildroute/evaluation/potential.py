@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from mildroute.encoders.text_router import TextRouter
-from mildroute.errors import MildrouteError
-from mildroute.evaluation.fitting import coin_curve, price_grid
-from mildroute.evaluation.replicates import Interval
+from mildroute._fit import coin_curve, default_price_weights
+from mildroute.evaluation.intervals import Interval
+from mildroute.exceptions import MildrouteError
+from mildroute.pipeline import TextRouter
 from mildroute.routers.frontier import FrontierRouter
-from mildroute.routers.operating import Curve, OperatingPoint, curve_of, hull_of
+from mildroute.routers.operating_point import CostQualityCurve, OperatingPoint, convex_hull_indices, measure_curve
 from mildroute.routers.regression import RegressionRouter
 
 if TYPE_CHECKING:
     from mildroute.costs.table import CostTable
 
 __all__ = ["Potential", "SavingLevel", "potential_of"]
+
 
 _LEVELS = (1.0, 0.99, 0.95, 0.9)
 _ROWS = 1000
@@ -40,10 +41,6 @@ class SavingLevel:
         perfect: Share of its bill that is saved at most, by who knows all outcomes.
         router: The same expected of a quick router that keeps the share with 95% confidence, with its interval; or none.
         coin: The same for a coin between two experts.
-
-    Example:
-        >>> SavingLevel(0.95, 0.8, None, Interval(0.1, 0.1, 0.1)).kept
-        0.95
     """
 
     kept: float
@@ -62,10 +59,6 @@ class Potential:
         best_dollars_per_1000: Its bill.
         rows: Rows that were looked at.
         levels: Savings by share of the score that is kept.
-
-    Example:
-        >>> Potential("large", 0.9, 3.0, 100, ()).best
-        'large'
     """
 
     best: str
@@ -100,7 +93,9 @@ def potential_of(table: CostTable, *, seed: int = 0, progress: Callable[[int, in
     if dollars is None:
         return None
     quick = _quick_curve(table, dollars, seed, progress)
-    singles = curve_of(np.zeros(0), np.empty((0, len(table)), dtype=np.intp), 1 - scores, dollars) if quick is None else coin_curve(quick)
+    singles = (
+        measure_curve(np.zeros(0), np.empty((0, len(table)), dtype=np.intp), 1 - scores, dollars) if quick is None else coin_curve(quick)
+    )
     bill = float(singles.dollars[singles.best])
     if bill <= 0:
         return None
@@ -118,23 +113,23 @@ def potential_of(table: CostTable, *, seed: int = 0, progress: Callable[[int, in
 
 def _quick_curve(
     table: CostTable, dollars: NDArray[np.float64], seed: int, progress: Callable[[int, int, str], None] | None
-) -> Curve | None:
+) -> CostQualityCurve | None:
     """Held-out points of a ridge regression, or none if there is too little to learn from."""
     if table.inputs is None or len(table) < _FEWEST_ROWS:
         return None
     quick = RegressionRouter(contrasts=True, random_state=seed)
-    router = TextRouter(router=FrontierRouter(router=quick, price_weights=price_grid(dollars), random_state=seed))
+    router = TextRouter(router=FrontierRouter(router=quick, price_weights=default_price_weights(dollars), random_state=seed))
     if progress is not None:
         progress(0, 1, f"a quick router on {len(table):,} queries")
     try:
         router.fit(table.inputs, 1 - table.scores, groups=table.groups, prices=dollars, progress=progress)
     except MildrouteError:
         return None  # inputs that the default encoder cannot read: the table may still be fine
-    curve: Curve = router.router_.curve
+    curve: CostQualityCurve = router.router_.curve
     return curve
 
 
-def _saved(curve: Curve, share: float) -> Interval:
+def _saved(curve: CostQualityCurve, share: float) -> Interval:
     point: OperatingPoint = curve.for_quality(share, _CONFIDENCE, _QUERIES)
     return Interval(point.saved, *point.saved_interval)
 
@@ -147,7 +142,7 @@ def _least_dollars(scores: NDArray[np.float64], dollars: NDArray[np.float64], wa
     rows = len(scores)
     spent, reached, steps = 0.0, 0.0, []
     for score, bill in zip(scores.tolist(), dollars.tolist(), strict=True):
-        kept = hull_of(bill, score)
+        kept = convex_hull_indices(bill, score)
         spent, reached = spent + bill[kept[0]], reached + score[kept[0]]
         steps += [(bill[after] - bill[before], score[after] - score[before]) for before, after in pairwise(kept)]
     for extra, gained in sorted(steps, key=lambda step: step[0] / step[1]):

@@ -4,62 +4,71 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mildroute.lazy import lazy_names
+from mildroute._optional import lazy_names
 
 if TYPE_CHECKING:
-    from mildroute.experts.backoff import Backoff
-    from mildroute.experts.call_settings import CallSettings, Timeouts
+    from mildroute.experts.annotators import AnnotatorExpert
+    from mildroute.experts.base import Answer, CostEstimate, Expert, Query
     from mildroute.experts.classifier import Classifier
-    from mildroute.experts.endpoint import Endpoint
-    from mildroute.experts.file import ExpertFile, read_experts
-    from mildroute.experts.kinds import build
-    from mildroute.experts.model_settings import ModelSettings
-    from mildroute.experts.people import People
-    from mildroute.experts.prompt import Prompt
-    from mildroute.experts.protocol import Answer, Expert, Outlay, Query
-    from mildroute.experts.recorded import Recorded
-    from mildroute.experts.recorder import Recorder
-    from mildroute.experts.secret import Secret
-    from mildroute.experts.spec import ExpertSpec
+    from mildroute.experts.config import ExpertFile, ExpertSpec, build_expert, read_experts
+    from mildroute.experts.openai import OpenAIExpert
+    from mildroute.experts.prompts import PromptTemplate
+    from mildroute.experts.replay import RecordingExpert, ReplayExpert
+    from mildroute.experts.retry import Backoff
+    from mildroute.experts.secrets import Secret
+    from mildroute.experts.settings import CallSettings, ModelSettings, Timeouts
 
 __all__ = [
+    "AnnotatorExpert",
     "Answer",
     "Backoff",
     "CallSettings",
     "Classifier",
-    "Endpoint",
+    "CostEstimate",
     "Expert",
     "ExpertFile",
     "ExpertSpec",
     "ModelSettings",
-    "Outlay",
-    "People",
-    "Prompt",
+    "OpenAIExpert",
+    "PromptTemplate",
     "Query",
-    "Recorded",
-    "Recorder",
+    "RecordingExpert",
+    "ReplayExpert",
     "Secret",
     "Timeouts",
-    "build",
+    "build_expert",
     "read_experts",
 ]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "backoff": ("Backoff",),
-        "call_settings": ("CallSettings", "Timeouts"),
+        "annotators": ("AnnotatorExpert",),
+        "base": (
+            "Answer",
+            "Expert",
+            "CostEstimate",
+            "Query",
+        ),
         "classifier": ("Classifier",),
-        "endpoint": ("Endpoint",),
-        "file": ("ExpertFile", "read_experts"),
-        "kinds": ("build",),
-        "model_settings": ("ModelSettings",),
-        "people": ("People",),
-        "prompt": ("Prompt",),
-        "protocol": ("Answer", "Expert", "Outlay", "Query"),
-        "recorded": ("Recorded",),
-        "recorder": ("Recorder",),
-        "secret": ("Secret",),
-        "spec": ("ExpertSpec",),
+        "config": (
+            "ExpertFile",
+            "ExpertSpec",
+            "build_expert",
+            "read_experts",
+        ),
+        "openai": ("OpenAIExpert",),
+        "prompts": ("PromptTemplate",),
+        "replay": (
+            "ReplayExpert",
+            "RecordingExpert",
+        ),
+        "retry": ("Backoff",),
+        "secrets": ("Secret",),
+        "settings": (
+            "CallSettings",
+            "ModelSettings",
+            "Timeouts",
+        ),
     },
 )

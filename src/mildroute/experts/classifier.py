@@ -1,23 +1,87 @@
-"""A fitted classifier, or any function from texts to labels, as an expert."""
+"""ClassifierExpert: any scikit-learn model or function."""
 
 from __future__ import annotations
 
 import asyncio
+import importlib
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from mildroute._fingerprint import fingerprint
+from mildroute._yaml import checked_amount, checked_count
 from mildroute.costs.prices import Price
-from mildroute.errors import ArgumentError
-from mildroute.experts.amounts import checked_amount, checked_count
-from mildroute.experts.fingerprint import fingerprint
-from mildroute.experts.import_path import imported
-from mildroute.experts.labels import label_text
-from mildroute.experts.protocol import Answer, Query
+from mildroute.exceptions import ArgumentError
+from mildroute.experts.base import Answer, Query
 
-__all__ = ["Classifier"]
+__all__ = ["Classifier", "checked_import_path", "imported", "label_text"]
+
+
+# Objects that a user names by where Python finds them, as ``package.module:name``.
+
+
+_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+
+
+def checked_import_path(path: str) -> str:
+    """The path itself, if it is written as it must be; nothing is imported.
+
+    Example:
+        >>> checked_import_path("shop.models:intent")
+        'shop.models:intent'
+    """
+    if not isinstance(path, str) or not _PATH.fullmatch(path):
+        raise ArgumentError(f"an import path must be written as package.module:name, got {path!r:.80}.")
+    return path
+
+
+def imported(path: str) -> Any:
+    """What the path names; its module is imported, which runs its code.
+
+    Example:
+        >>> imported("math:pi")
+        3.141592653589793
+    """
+    module, _, name = checked_import_path(path).partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise ArgumentError(f"{path!r} cannot be imported: {error}; install its package or put its folder on PYTHONPATH.") from error
+    return found
+
+
+# How a label is written out as text, so that a label of a model and one of a table compare equal.
+
+
+def label_text(label: Any) -> str | None:
+    """A label as text.
+
+    Args:
+        label: A text or a number, also one of NumPy's.
+
+    Returns:
+        The text, or none for what is no single label. Whole numbers are written without a point.
+
+    Example:
+        >>> import numpy as np
+        >>> label_text(np.int64(3)), label_text(3.0), label_text("cat"), label_text(["cat"])
+        ('3', '3', 'cat', None)
+    """
+    plain = label.item() if hasattr(label, "item") and getattr(label, "ndim", 0) == 0 else label
+    if isinstance(plain, float):
+        if plain != plain:
+            return None
+        return str(int(plain)) if plain.is_integer() else repr(plain)
+    return str(plain) if isinstance(plain, (str, int, bool)) else None
+
+
+# A fitted classifier, or any function from texts to labels, as an expert.
+
 
 # What the code of others raises when an input does not suit it.
 _FAILURES = (ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError)
@@ -100,7 +164,7 @@ class Classifier:
         model = imported(path)(**(arguments or {}))
         return cls(name, model, version=fingerprint("classifier", parts, version=version), **settings)
 
-    def worst_dollars(self, query: Query) -> float:  # noqa: ARG002 - every query costs the same
+    def max_cost(self, query: Query) -> float:  # noqa: ARG002 - every query costs the same
         """What asking this query costs."""
         return self._dollars
 

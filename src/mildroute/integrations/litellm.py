@@ -19,15 +19,16 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from mildroute.errors import ArgumentError
-from mildroute.evaluation.fitting import Target
-from mildroute.serving.brain import Brain
-from mildroute.serving.prompts import prompt_of_messages
-from mildroute.serving.route_client import RouteClient
-from mildroute.serving.settings import EncoderRules
-from mildroute.serving.targets import target_named
+from mildroute._fit import Target
+from mildroute.exceptions import ArgumentError
+from mildroute.serving.client import RouteClient
+from mildroute.serving.config import EncoderConfig
+from mildroute.serving.http.prompt import prompt_of_messages
+from mildroute.serving.routing.predictor import Predictor
+from mildroute.serving.routing.targets import target_named
 
 __all__ = ["MildroutePlugin", "RoutingContext"]
+
 
 _SIGNAL = "mildroute"
 _SIGNALS = "routing_plugin_signals"
@@ -65,16 +66,16 @@ class _Judge(Protocol):
 class _Local:
     """An artifact in this process."""
 
-    def __init__(self, brain: Brain) -> None:
-        self._brain = brain
+    def __init__(self, predictor: Predictor) -> None:
+        self._predictor = predictor
 
     async def ranking(self, text: str, target: Target | None) -> tuple[str, ...] | None:
         # The text stands for the request's id, so that a retry has the order of the first try.
-        opinion = await self._brain.opinion(text, await self._brain.point(target), text)
-        return None if opinion is None or opinion.is_far else opinion.ranking
+        prediction = await self._predictor.predict(text, await self._predictor.point(target), text)
+        return None if prediction is None or prediction.is_far else prediction.ranking
 
     async def close(self) -> None:
-        self._brain.close()
+        self._predictor.close()
 
 
 class MildroutePlugin:
@@ -100,14 +101,14 @@ class MildroutePlugin:
         >>> import asyncio, tempfile
         >>> from pathlib import Path
         >>> from types import SimpleNamespace
-        >>> from mildroute.encoders.text_router import TextRouter
-        >>> from mildroute.routers.artifact import save
+        >>> from mildroute.pipeline import TextRouter
+        >>> from mildroute.persistence.artifact import save_router
         >>> router = TextRouter().fit(["add 1 1", "sing a song"] * 40, [[0, 1], [1, 0]] * 40)
-        >>> folder = save(router, Path(tempfile.mkdtemp()) / "router")
+        >>> folder = save_router(router, Path(tempfile.mkdtemp()) / "router")
         >>> plugin = MildroutePlugin(folder, models={"expert_0": "openai/sums", "expert_1": "openai/songs"}, seconds=10.0)
-        >>> asked = [{"role": "user", "content": "sing a song"}]
+        >>> parsed = [{"role": "user", "content": "sing a song"}]
         >>> context = SimpleNamespace(
-        ...     structured_messages=asked, candidate_models=["openai/sums", "openai/songs"], metadata={}, signals={}
+        ...     structured_messages=parsed, candidate_models=["openai/sums", "openai/songs"], metadata={}, signals={}
         ... )
         >>> asyncio.run(plugin.run(context)).candidate_models
         ['openai/songs']
@@ -132,11 +133,11 @@ class MildroutePlugin:
         if isinstance(router, str) and router.startswith(("http://", "https://")):
             self._judge = RouteClient(router, seconds=seconds, key_env=key_env)
         else:
-            brain = Brain.load(router, EncoderRules(budget=seconds))
+            predictor = Predictor.load(router, EncoderConfig(budget=seconds))
             if self._target is not None:
-                brain.pin(self._target)
-            _check_names(brain.experts, models, default)
-            self._judge, self._default = _Local(brain), default or brain.default
+                predictor.pin(self._target)
+            _check_names(predictor.experts, models, default)
+            self._judge, self._default = _Local(predictor), default or predictor.default
 
     async def run(self, context: Any) -> Any:
         """Narrow the candidates of a request; called by LiteLLM before it chooses a deployment.

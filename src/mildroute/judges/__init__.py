@@ -4,35 +4,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mildroute.lazy import lazy_names
+from mildroute._optional import lazy_names
 
 if TYPE_CHECKING:
-    from mildroute.judges.choice import ChoiceJudge, read_choice
-    from mildroute.judges.exact import ExactJudge
-    from mildroute.judges.find import judge_by_name, judge_names
-    from mildroute.judges.graded import GradedJudge, read_grade
+    from mildroute.judges._numbers import read_number
+    from mildroute.judges.base import Judge, Verdict
+    from mildroute.judges.exact_match import ExactMatchJudge
     from mildroute.judges.json_field import JsonFieldJudge, read_field
     from mildroute.judges.label import LabelJudge, read_label
-    from mildroute.judges.number_reading import read_number
+    from mildroute.judges.llm import PairwiseJudge, RubricJudge, read_grade, read_preference
+    from mildroute.judges.multiple_choice import MultipleChoiceJudge, read_choice
     from mildroute.judges.numeric import NumericJudge
-    from mildroute.judges.pairwise import PairwiseJudge, read_preference
-    from mildroute.judges.protocol import Judge, Verdict
     from mildroute.judges.regex import RegexJudge
+    from mildroute.judges.registry import get_judge, judge_names
     from mildroute.judges.unit_tests import UnitTestJudge
 
 __all__ = [
-    "ChoiceJudge",
-    "ExactJudge",
-    "GradedJudge",
+    "ExactMatchJudge",
     "JsonFieldJudge",
     "Judge",
     "LabelJudge",
+    "MultipleChoiceJudge",
     "NumericJudge",
     "PairwiseJudge",
     "RegexJudge",
+    "RubricJudge",
     "UnitTestJudge",
     "Verdict",
-    "judge_by_name",
+    "get_judge",
     "judge_names",
     "read_choice",
     "read_field",
@@ -45,17 +44,36 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "choice": ("ChoiceJudge", "read_choice"),
-        "exact": ("ExactJudge",),
-        "find": ("judge_by_name", "judge_names"),
-        "graded": ("GradedJudge", "read_grade"),
-        "json_field": ("JsonFieldJudge", "read_field"),
-        "label": ("LabelJudge", "read_label"),
-        "number_reading": ("read_number",),
+        "_numbers": ("read_number",),
+        "base": (
+            "Judge",
+            "Verdict",
+        ),
+        "exact_match": ("ExactMatchJudge",),
+        "json_field": (
+            "JsonFieldJudge",
+            "read_field",
+        ),
+        "label": (
+            "LabelJudge",
+            "read_label",
+        ),
+        "llm": (
+            "RubricJudge",
+            "PairwiseJudge",
+            "read_grade",
+            "read_preference",
+        ),
+        "multiple_choice": (
+            "MultipleChoiceJudge",
+            "read_choice",
+        ),
         "numeric": ("NumericJudge",),
-        "pairwise": ("PairwiseJudge", "read_preference"),
-        "protocol": ("Judge", "Verdict"),
         "regex": ("RegexJudge",),
+        "registry": (
+            "get_judge",
+            "judge_names",
+        ),
         "unit_tests": ("UnitTestJudge",),
     },
 )

@@ -1,26 +1,195 @@
-"""A field of a JSON answer, which another judge compares with the reference."""
+"""JsonFieldJudge on top of json_repair."""
 
 from __future__ import annotations
 
+import ast
 import json
+import re
+import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
-from mildroute.errors import ArgumentError
-from mildroute.experts.protocol import Query
-from mildroute.judges.exact import ExactJudge
-from mildroute.judges.json_text import MISSING, json_values, same_json, value_at
-from mildroute.judges.plain import without_thinking
-from mildroute.judges.protocol import NO_REFERENCE, Judge, Verdict, reference_of
-from mildroute.judges.versions import version_of
+from mildroute._fingerprint import version_of
+from mildroute.exceptions import ArgumentError
+from mildroute.experts.base import Query
+from mildroute.judges._normalize import trimmed, without_thinking
+from mildroute.judges.base import NO_REFERENCE, Judge, Verdict, reference_of
+from mildroute.judges.exact_match import ExactMatchJudge
 
-__all__ = ["JsonFieldJudge", "read_field"]
+__all__ = ["MISSING", "JsonFieldJudge", "json_values", "read_field", "same_json", "value_at"]
+
+
+# JSON in a text: between fences, with prose around it, or with the slips that models make.
+
+
+MISSING: Any = object()
+"""Stands for a value that is not there; none is a value."""
+
+_MAX_TEXT = 200_000
+_MAX_FAILURES = 300
+_MAX_SCANNED = 500_000
+_MAX_LITERAL = 20_000
+_MAX_DEPTH = 50
+_FENCE = re.compile(r"\A\s*(?:```|~~~)[\w+-]*\n(.*?)(?:\n\s*(?:```|~~~)\s*)?\Z", re.DOTALL)
+_START = re.compile("\\{(?=\\s*[\"'}/\u201c\u201d])|\\[(?=\\s*[\"'\\]{\\[/\\d\\-tfnTFN])")
+_SLIP = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/|,(?=\s*[}\]])', re.DOTALL)
+_DECODER = json.JSONDecoder(strict=False)
+_CLEAN = str.maketrans(dict.fromkeys("\u201c\u201d", '"'))
+
+
+def json_values(text: str) -> list[Any]:
+    """All JSON values of a text that is JSON, else its outermost objects and lists, in order.
+
+    Comments, trailing commas, typographic quotes, Python's literals and missing outer braces are forgiven; a value that is cut off is not.
+
+    Example:
+        >>> json_values('Sure! {"a": 1,} and [2]'), json_values("{'a': None}"), json_values('{"a": ')
+        ([{'a': 1}, [2]], [{'a': None}], [])
+    """
+    text = trimmed(text)
+    fenced = _FENCE.match(text[:_MAX_TEXT])
+    whole = _parsed(fenced[1] if fenced else text[:_MAX_TEXT])
+    if whole is not MISSING:
+        return [whole]
+    found = _scanned(text[-_MAX_TEXT:])
+    if not found and "{" not in text:
+        bare = _parsed("{" + text[:_MAX_TEXT].rstrip(",") + "}")
+        found = [] if bare is MISSING else [bare]
+    return found
+
+
+def value_at(value: Any, path: str) -> Any:
+    """The value at a dotted path, or :data:`MISSING`.
+
+    Args:
+        value: What was read from JSON.
+        path: Keys and indices with dots between; a key that holds the whole path comes first. Empty for the value itself. Where no key
+            fits, one that differs only in case does.
+
+    Example:
+        >>> value_at({"a": [{"b": 5}]}, "a.0.b"), value_at({"a": 1}, "b") is MISSING
+        (5, True)
+    """
+    if not path:
+        return value
+    whole = _step(value, path)
+    if whole is not MISSING:
+        return whole
+    for key in path.split("."):
+        value = _step(value, key)
+    return value
+
+
+def same_json(one: Any, other: Any) -> bool:
+    """Whether two values are equal; true is not 1, but 1.0 is.
+
+    Example:
+        >>> same_json([1, {"a": None}], [1.0, {"a": None}]), same_json([True], [1])
+        (True, False)
+    """
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same_json(one[key], other[key]) for key in one)
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        return len(one) == len(other) and all(map(same_json, one, other))
+    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
+
+
+def _step(value: Any, key: str) -> Any:
+    if isinstance(value, (list, tuple)):
+        inside = re.fullmatch(r"-?\d{1,6}", key) and -len(value) <= int(key) < len(value)
+        return value[int(key)] if inside else MISSING
+    if not isinstance(value, dict):
+        return MISSING
+    if key in value:
+        return value[key]
+    alike = [name for name in value if isinstance(name, str) and name.casefold() == key.casefold()]
+    return value[alike[0]] if len(alike) == 1 else MISSING
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text, strict=False)
+    except (ValueError, RecursionError):
+        return MISSING
+
+
+def _scanned(text: str) -> list[Any]:
+    """Every object or list, by its first brace or bracket; after many that fail, only the last ones are tried."""
+    found, at, failures, budget = [], 0, 0, _MAX_SCANNED
+    starts = [match.start() for match in _START.finditer(text)]
+    for index, start in enumerate(starts):
+        if start < at or (failures >= _MAX_FAILURES and index < len(starts) - _MAX_FAILURES):
+            continue
+        value, end = _value_from(text, start, start + max(budget, 0))
+        budget -= end - start
+        if value is MISSING:
+            failures += 1
+        else:
+            found.append(value)
+            at = end
+    return found
+
+
+def _value_from(text: str, start: int, stop: int) -> tuple[Any, int]:
+    """The value that starts at a bracket, or none, and how far the text was read."""
+    try:
+        return _DECODER.raw_decode(text, start)
+    except (ValueError, RecursionError):
+        end = _closing(text, start, min(len(text), stop))
+    return (MISSING, min(len(text), stop)) if end is None else (_repaired(text[start:end]), end)
+
+
+def _closing(text: str, start: int, stop: int) -> int | None:
+    """After the bracket that closes the one at ``start``; brackets inside quotes do not count."""
+    depth, quote, previous, skip = 0, "", "", False
+    for at in range(start, stop):
+        character = text[at]
+        if skip:
+            skip = False
+        elif quote:
+            skip = character == "\\"
+            quote = "" if character == quote else quote
+        elif character == '"' or (character == "'" and previous in "{[,:"):
+            quote = character
+        else:
+            depth += (character in "{[") - (character in "}]")
+            if depth == 0:
+                return at + 1
+        previous = previous if character.isspace() else character
+    return None
+
+
+def _repaired(text: str) -> Any:
+    clean = _SLIP.sub(lambda found: found[1] or "", text if '"' in text else text.translate(_CLEAN))
+    value = _parsed(clean)
+    if value is not MISSING or len(clean) > _MAX_LITERAL or _depth(clean) > _MAX_DEPTH:
+        return value
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of escapes that are none
+            value = ast.literal_eval(clean)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return MISSING
+    return value if isinstance(value, (dict, list)) else MISSING
+
+
+def _depth(text: str) -> int:
+    """The deepest nesting that brackets, or a row of signs, can reach: Python's parser is not to be trusted beyond some depth."""
+    depth = deepest = 0
+    for character in text:
+        depth += (character in "{[(") - (character in "}])")
+        deepest = max(deepest, depth)
+    return max(deepest, max((len(row) for row in re.findall(r"[-+~]+", text)), default=0))
+
+
+# A field of a JSON answer, which another judge compares with the reference.
+
 
 _READING = 1
 
 
 def read_field(text: str, path: str) -> Any:
-    """The value at a path in the last JSON of an answer that has it, or :data:`~mildroute.judges.json_text.MISSING`.
+    """The value at a path in the last JSON of an answer that has it, or :data:`~mildroute.judges.json_field.MISSING`.
 
     Example:
         >>> read_field('Here it is: {"answer": {"city": "Paris"}}', "answer.city")
@@ -47,13 +216,13 @@ class JsonFieldJudge:
     """
 
     path: str | None = None
-    compare: Judge = field(default_factory=ExactJudge)
+    compare: Judge = field(default_factory=ExactMatchJudge)
     name: str = "json"
 
     def __post_init__(self) -> None:
         """Check that there is a judge."""
         if not isinstance(self.compare, Judge):
-            raise ArgumentError(f"compare must be a judge, got {self.compare!r}; use judge_by_name('json', compare='numeric') for a name.")
+            raise ArgumentError(f"compare must be a judge, got {self.compare!r}; use get_judge('json', compare='numeric') for a name.")
 
     @property
     def version(self) -> str:

@@ -9,17 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mildroute.errors import ArgumentError
-from mildroute.experts.protocol import Query
-from mildroute.judges.latex import unfolded
-from mildroute.judges.markers import ANSWER_WORDS
-from mildroute.judges.mentions import NO, WORD, Mention
-from mildroute.judges.plain import plain, without_emphasis, without_thinking
-from mildroute.judges.protocol import NO_REFERENCE, Verdict, reference_of
-from mildroute.judges.statements import stated
-from mildroute.judges.versions import version_of
+from mildroute._fingerprint import version_of
+from mildroute.exceptions import ArgumentError
+from mildroute.experts.base import Query
+from mildroute.judges._answer_extraction import ANSWER_WORDS, NO, WORD, Mention, stated_option
+from mildroute.judges._normalize import plain, unfolded, without_emphasis, without_thinking
+from mildroute.judges.base import NO_REFERENCE, Verdict, reference_of
 
 __all__ = ["LabelJudge", "label_meant", "labels_of", "read_label"]
+
 
 Labels = Mapping[str, Sequence[str]]
 
@@ -99,11 +97,11 @@ def read_label(text: str, labels: Labels) -> str | None:
     pattern, owners = _pattern(tuple((name, tuple(others)) for name, others in labels.items()))
     named = [Mention(found.start(), found.end(), *owners[(found.lastindex or 1) - 1]) for found in pattern.finditer(text)]
     if named or not _has_ids(labels):
-        return stated(text, named, _WORDS, short=_SHORT)
+        return stated_option(text, named, _WORDS, short=_SHORT)
     names = list(labels)
     ids = [(found, int(found[0])) for found in _ID.finditer(text)]
     numbers = [Mention(found.start(), found.end(), names[at], at, letter=True, bare=True) for found, at in ids if at < len(names)]
-    return stated(text, numbers, _WORDS)
+    return stated_option(text, numbers, _WORDS)
 
 
 _SPACED = re.compile(r"(?<=\w)_|_(?=\w)")

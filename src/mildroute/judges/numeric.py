@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-from mildroute.errors import ArgumentError
-from mildroute.experts.protocol import Query
-from mildroute.judges.number_reading import read_number
-from mildroute.judges.numbers import Number
-from mildroute.judges.protocol import NO_REFERENCE, Verdict, reference_of
-from mildroute.judges.versions import version_of
+from mildroute._fingerprint import version_of
+from mildroute.exceptions import ArgumentError
+from mildroute.experts.base import Query
+from mildroute.judges._numbers import Number, read_number
+from mildroute.judges.base import NO_REFERENCE, Verdict, reference_of
 
 __all__ = ["NumericJudge", "PercentRule", "same_number"]
+
 
 PercentRule = Literal["either", "unit", "value"]
 

@@ -13,17 +13,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mildroute.errors import ArgumentError
-from mildroute.experts.protocol import Query
-from mildroute.judges.bounded import run_script
-from mildroute.judges.exact import ExactJudge
-from mildroute.judges.protocol import NO_REFERENCE, Judge, Verdict, lack_of, reference_of
-from mildroute.judges.versions import version_of
+from mildroute._fingerprint import version_of
+from mildroute.exceptions import ArgumentError
+from mildroute.experts.base import Query
+from mildroute.judges._sandbox import run_script
+from mildroute.judges.base import NO_REFERENCE, Judge, Verdict, lack_of, reference_of
+from mildroute.judges.exact_match import ExactMatchJudge
 
 __all__ = ["RegexJudge"]
 
+
 _READING = 1
-_SCRIPT = Path(__file__).with_name("regex_script.py")
+_SCRIPT = Path(__file__).with_name("_regex_child.py")
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class RegexJudge:
     ignore_case: bool = False
     whole: bool = False
     group: int | str | None = None
-    compare: Judge = field(default_factory=ExactJudge)
+    compare: Judge = field(default_factory=ExactMatchJudge)
     seconds: float = 5.0
     max_chars: int = 100_000
     name: str = "regex"
@@ -64,7 +65,7 @@ class RegexJudge:
         if not 0 < self.seconds < math.inf or self.max_chars < 1:
             raise ArgumentError(f"seconds and max_chars must be positive, got {self.seconds!r} and {self.max_chars!r}.")
         if not isinstance(self.compare, Judge):
-            raise ArgumentError(f"compare must be a judge, got {self.compare!r}; use judge_by_name('regex', compare='numeric') for a name.")
+            raise ArgumentError(f"compare must be a judge, got {self.compare!r}; use get_judge('regex', compare='numeric') for a name.")
         if self.pattern is not None:
             _check(self.pattern, self.group)
 

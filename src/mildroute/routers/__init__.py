@@ -2,44 +2,44 @@
 
 from __future__ import annotations
 
-from mildroute.routers.artifact import load_router, save
-from mildroute.routers.base import RouterMixin
-from mildroute.routers.factorisation import FactorisationRouter
+from mildroute.routers.base import RouterMixin, named_costs
+from mildroute.routers.baselines import BestSingleRouter, CheapestRouter, MostExpensiveRouter, OracleRouter, RandomRouter
 from mildroute.routers.frontier import FrontierRouter
-from mildroute.routers.knn import KnnRouter
+from mildroute.routers.knn import KNNRouter
+from mildroute.routers.matrix_factorization import MatrixFactorizationRouter
 from mildroute.routers.mild import MildRouter
-from mildroute.routers.mlp_regression import MlpRegressionRouter
-from mildroute.routers.named_costs import named_costs
-from mildroute.routers.operating import OperatingPoint
-from mildroute.routers.oracle import OracleRouter
-from mildroute.routers.own_loss import LossRouter
-from mildroute.routers.regression import RegressionRouter
-from mildroute.routers.single import BestSingleRouter, CheapestRouter, DearestRouter, RandomRouter
-from mildroute.routers.surrogates import CrossEntropyRouter, LdamRouter, PaperMildRouter, TdefRouter, WeightedCrossEntropyRouter
+from mildroute.routers.operating_point import OperatingPoint
+from mildroute.routers.regression import MLPRegressionRouter, RegressionRouter
+from mildroute.routers.surrogate import (
+    CrossEntropyRouter,
+    CustomLossRouter,
+    LDAMRouter,
+    PaperMILDRouter,
+    TDEFRouter,
+    WeightedCrossEntropyRouter,
+)
 from mildroute.routers.topics import TopicFeatures
 
 __all__ = [
     "BestSingleRouter",
     "CheapestRouter",
     "CrossEntropyRouter",
-    "DearestRouter",
-    "FactorisationRouter",
+    "CustomLossRouter",
     "FrontierRouter",
-    "KnnRouter",
-    "LdamRouter",
-    "LossRouter",
+    "KNNRouter",
+    "LDAMRouter",
+    "MLPRegressionRouter",
+    "MatrixFactorizationRouter",
     "MildRouter",
-    "MlpRegressionRouter",
+    "MostExpensiveRouter",
     "OperatingPoint",
     "OracleRouter",
-    "PaperMildRouter",
+    "PaperMILDRouter",
     "RandomRouter",
     "RegressionRouter",
     "RouterMixin",
-    "TdefRouter",
+    "TDEFRouter",
     "TopicFeatures",
     "WeightedCrossEntropyRouter",
-    "load_router",
     "named_costs",
-    "save",
 ]

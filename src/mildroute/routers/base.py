@@ -1,7 +1,9 @@
-"""What every router shares: the scikit-learn contract over vectors and a matrix of costs."""
+"""RouterMixin: the scikit-learn contract over (X, costs)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -9,14 +11,113 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.utils import Tags
 from sklearn.utils.validation import _check_sample_weight, check_array, check_consistent_length, check_is_fitted, validate_data
+from threadpoolctl import threadpool_limits
 
-from mildroute.errors import CostError, ShapeError
-from mildroute.routers.descent import load_torch
-from mildroute.routers.order import descending, largest
-from mildroute.routers.threads import fitting_threads
-from mildroute.routers.validation import hash_of_data
+from mildroute._hashing import hash_of_data
+from mildroute._optional import load_torch
+from mildroute.exceptions import CostError, ShapeError
+from mildroute.routers._decision import argmax_last, argsort_desc
 
-__all__ = ["Matrix", "RouterMixin", "expert_names", "posterior_of_costs"]
+__all__ = [
+    "Matrix",
+    "NamedCosts",
+    "RouterMixin",
+    "drop_zero_weight",
+    "expert_names",
+    "fitting_threads",
+    "named_costs",
+    "posterior_of_costs",
+]
+
+
+# Costs that carry the names of their experts, so that a fitted router knows them.
+
+
+class NamedCosts(np.ndarray):
+    """A matrix with ``columns``, which routers read as names of the experts; make one with :func:`named_costs`.
+
+    What is computed from it is a plain array without names.
+    """
+
+    columns: tuple[str, ...] | None
+
+    def __array_finalize__(self, _source: Any) -> None:
+        """A view or a part of it has other columns, so it has no names."""
+        self.columns = None
+
+
+def named_costs(costs: Any, experts: Sequence[str]) -> NDArray[np.float64]:
+    """Costs with the names of their experts.
+
+    Args:
+        costs: Shape (n, p).
+        experts: p names.
+
+    Returns:
+        The same numbers; pass them as ``y`` to a router's ``fit``.
+
+    Example:
+        >>> from mildroute.routers.baselines import BestSingleRouter
+        >>> BestSingleRouter().fit([[0.0]], named_costs([[0.0, 1.0]], ["small", "large"])).experts_
+        array(['small', 'large'], dtype=object)
+    """
+    named = np.array(costs, dtype=np.float64).view(NamedCosts)
+    if named.ndim != 2 or named.shape[1] != len(experts):
+        raise ShapeError(f"costs must be (n, {len(experts)}), one column per name, got shape {named.shape}.")
+    named.columns = tuple(str(expert) for expert in experts)
+    return named
+
+
+# Rows of weight zero are no rows: what was learnt must not depend on them, nor on how many there
+# are.
+
+
+def drop_zero_weight(
+    X: Any, costs: NDArray[np.float64], sample_weight: NDArray[np.float64] | None
+) -> tuple[Any, NDArray[np.float64], NDArray[np.float64] | None]:
+    """Drop the rows of weight zero.
+
+    Args:
+        X: Vectors, shape (n, d), dense or sparse.
+        costs: Shape (n, p).
+        sample_weight: Weight of each row, shape (n,), or none.
+
+    Returns:
+        The same three, of the rows with a positive weight.
+
+    Example:
+        >>> drop_zero_weight(np.eye(2), np.eye(2), np.array([0.0, 3.0]))
+        (array([[0., 1.]]), array([[0., 1.]]), array([3.]))
+    """
+    if sample_weight is None or bool((sample_weight > 0).all()):
+        return X, costs, sample_weight
+    kept = np.flatnonzero(sample_weight > 0)
+    return X[kept], costs[kept], sample_weight[kept]
+
+
+# How many threads a fit may use: many small products are far slower on several threads than on
+# one.
+
+
+_WORTH_SHARING = 200_000_000
+"""Multiplications of one product from which sharing it among threads pays."""
+
+
+def fitting_threads(X: Any, experts: int) -> AbstractContextManager[object]:
+    """A region with one thread for linear algebra, unless the products of X, shape (n, d), with weights (d, p) are large.
+
+    Example:
+        >>> import numpy as np
+        >>> with fitting_threads(np.ones((10, 3)), 2):
+        ...     np.ones((2, 2)) @ np.ones(2)
+        array([2., 2.])
+    """
+    rows, columns = X.shape
+    return nullcontext() if rows * columns * experts > _WORTH_SHARING else threadpool_limits(limits=1)
+
+
+# What every router shares: the scikit-learn contract over vectors and a matrix of costs.
+
 
 Matrix = NDArray[Any]
 """A two-dimensional array; where X is meant, a scipy.sparse matrix is welcome too."""
@@ -76,11 +177,11 @@ class RouterMixin:
 
     def predict(self, X: Any) -> NDArray[np.intp]:
         """Index of the expert that should answer each row, shape (n,); ties go to the highest index."""
-        return largest(self._utilities(self._check_predict(X)))
+        return argmax_last(self._utilities(self._check_predict(X)))
 
     def rank(self, X: Any) -> NDArray[np.intp]:
         """Experts of each row from best to worst, shape (n, p)."""
-        return descending(self._utilities(self._check_predict(X)))
+        return argsort_desc(self._utilities(self._check_predict(X)))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Minus the mean cost of the chosen experts, so that larger is better."""

@@ -13,19 +13,18 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from mildroute.errors import ArgumentError, ShapeError
-from mildroute.routers.base import Matrix, RouterMixin, posterior_of_costs
-from mildroute.routers.cross_fit import fit_with, settled
+from mildroute._hashing import request_uniforms, row_uniforms
+from mildroute.exceptions import ArgumentError, ShapeError
+from mildroute.routers._cross_validation import assign_folds, fit_with_metadata, settled
+from mildroute.routers._decision import argmax_last, argsort_desc
+from mildroute.routers._search import REGRESSION
+from mildroute.routers.base import Matrix, RouterMixin, drop_zero_weight, posterior_of_costs
 from mildroute.routers.mild import MildRouter
-from mildroute.routers.operating import Curve, OperatingPoint, curve_of
-from mildroute.routers.order import descending, largest
-from mildroute.routers.path import fold_of_rows
+from mildroute.routers.operating_point import CostQualityCurve, OperatingPoint, check_price_weight, measure_curve
 from mildroute.routers.regression import RegressionRouter
-from mildroute.routers.row_hash import coins, row_coins
-from mildroute.routers.row_weights import positive_rows
-from mildroute.routers.search import REGRESSION
 
 __all__ = ["FoldVectors", "FrontierRouter", "cut_into_folds"]
+
 
 _Tell: TypeAlias = Callable[[int, int, str], None]
 
@@ -163,7 +162,7 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         if weights is not None:
             groups = None if groups is None else np.asarray(groups)[weights > 0]
             dollars = dollars[weights > 0]
-            X, errors, weights = positive_rows(X, errors, weights)
+            X, errors, weights = drop_zero_weight(X, errors, weights)
         self.grid_ = _grid(self.price_weights) if dollars.any() else np.zeros(1)
         rows = _Rows(X, errors, dollars, weights, groups)
         parts = list(folds) if folds is not None else _sliced(X, self.random_state)
@@ -199,13 +198,13 @@ class FrontierRouter(RouterMixin, BaseEstimator):
             request_ids: Id of each request: the coin between two vertices is the same for the same id, seed and artifact. By default
                 the content of a row decides.
         """
-        return largest(self._decided(self._check_predict(X), price_weight, point, request_ids))
+        return argmax_last(self._decided(self._check_predict(X), price_weight, point, request_ids))
 
     def rank(
         self, X: Any, price_weight: Any = None, *, point: OperatingPoint | None = None, request_ids: Sequence[str] | None = None
     ) -> NDArray[np.intp]:
         """Experts from best to worst, shape (n, p), with the arguments of ``predict``."""
-        return descending(self._decided(self._check_predict(X), price_weight, point, request_ids))
+        return argsort_desc(self._decided(self._check_predict(X), price_weight, point, request_ids))
 
     def predict_proba(self, X: Any, price_weight: Any = None, *, point: OperatingPoint | None = None) -> Matrix:
         """Posterior over experts, shape (n, p); at an operating point between two vertices the mean of theirs, before the coin."""
@@ -233,7 +232,7 @@ class FrontierRouter(RouterMixin, BaseEstimator):
             found.append((vertex.probability, posterior))
         return found
 
-    def held_out_posterior(self, price_weight: float | None = None) -> Matrix:
+    def cross_val_posterior(self, price_weight: float | None = None) -> Matrix:
         """Posterior of each training row by routers that have not seen its fold, shape (n, p); only after a fit in this process."""
         check_is_fitted(self)
         if getattr(self, "_folds", None) is None:
@@ -310,14 +309,14 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         }
 
     @property
-    def curve(self) -> Curve:
+    def curve(self) -> CostQualityCurve:
         """What was measured on held-out rows."""
         return self._curve()
 
-    def _curve(self) -> Curve:
+    def _curve(self) -> CostQualityCurve:
         check_is_fitted(self)
         if not hasattr(self, "_known_curve"):
-            self._known_curve = Curve(**self.curve_)
+            self._known_curve = CostQualityCurve(**self.curve_)
         return self._known_curve
 
     def _along(self) -> _Along:
@@ -332,8 +331,7 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         wanted = np.asarray(self.price_weight if price_weight is None else price_weight, dtype=np.float64)
         if wanted.shape not in ((), (rows,)):
             raise ShapeError(f"price_weight must be a number or ({rows},), one per row, got shape {wanted.shape}.")
-        if not ((wanted >= 0).all() and np.isfinite(wanted).all()):
-            raise ArgumentError(f"price_weight must be finite and not negative, got {wanted.min()} to {wanted.max()}.")
+        check_price_weight(wanted)
         return wanted
 
     def _decided(self, X: Any, price_weight: Any, point: OperatingPoint | None, request_ids: Sequence[str] | None) -> Matrix:
@@ -347,7 +345,7 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         if not second:
             return first
         seed = int(self.random_state or 0)
-        fallen = row_coins(X, seed) if request_ids is None else coins(request_ids, seed)
+        fallen = row_uniforms(X, seed) if request_ids is None else request_uniforms(request_ids, seed)
         return np.where((fallen < chance)[:, None], first, second[0][1])
 
     def _templates(self, rows: _Rows) -> list[Any]:
@@ -394,16 +392,16 @@ class _Along:
             return cls([clone(template).fit(rows.X, rows.errors, rows.weights, prices=rows.dollars, **groups)], grid)
         shared = template
         if isinstance(template, MildRouter) and len(grid) > 1:
-            middle = fit_with(clone(template), rows.X, rows.costs(grid[len(grid) // 2]), rows.weights, rows.groups)
+            middle = fit_with_metadata(clone(template), rows.X, rows.costs(grid[len(grid) // 2]), rows.weights, rows.groups)
             shared = clone(template).set_params(**_found(middle))
-        return cls([fit_with(clone(shared), rows.X, rows.costs(weight), rows.weights, rows.groups) for weight in grid], grid)
+        return cls([fit_with_metadata(clone(shared), rows.X, rows.costs(weight), rows.weights, rows.groups) for weight in grid], grid)
 
     def refitted(self, template: Any, rows: _Rows) -> _Along:
         """Copies with the same settings, fitted on other rows."""
         if _takes_prices(template):
             return self.fitted(template, rows, self.grid)
         fits = [
-            fit_with(_kept(router), rows.X, rows.costs(weight), rows.weights, rows.groups)
+            fit_with_metadata(_kept(router), rows.X, rows.costs(weight), rows.weights, rows.groups)
             for router, weight in zip(self.routers, self.grid, strict=True)
         ]
         return _Along(fits, self.grid)
@@ -437,10 +435,10 @@ class _Along:
     def choices(self, X: Any, weights: NDArray[np.float64]) -> NDArray[np.intp]:
         """Expert of each row at each of many price weights, shape (W, n)."""
         if len(self.routers) == 1:
-            return np.array([largest(posterior) for posterior in self.posteriors(X, weights)])
+            return np.array([argmax_last(posterior) for posterior in self.posteriors(X, weights)])
         known = [router.posterior_unchecked(X) for router in self.routers]
         lower, share = self._between(weights)
-        return np.array([largest((1 - part) * known[low] + part * known[low + 1]) for low, part in zip(lower, share, strict=True)])
+        return np.array([argmax_last((1 - part) * known[low] + part * known[low + 1]) for low, part in zip(lower, share, strict=True)])
 
     def _of_one(self, X: Any, weights: NDArray[np.float64]) -> Matrix:
         (router,) = self.routers
@@ -465,7 +463,7 @@ class _Measured:
     name: str
     along: _Along
     folds: list[tuple[_Along, NDArray[np.intp], Any]]
-    curve: Curve
+    curve: CostQualityCurve
 
 
 def _fold_of(template: Any, along: _Along, rows: _Rows, part: FoldVectors) -> _Along:
@@ -487,7 +485,7 @@ def _measured(template: Any, along: _Along, folds: list[_Along], rows: _Rows, pa
         kept.append((copy, part.held_out, part.vectors[part.held_out]))
     if not parts:
         choices[:], kept = along.choices(rows.X, weights), [(along, np.arange(len(rows.errors)), rows.X)]
-    curve = curve_of(weights, choices, rows.errors, rows.dollars, rows.weights, refits if len(parts) > 1 else None)
+    curve = measure_curve(weights, choices, rows.errors, rows.dollars, rows.weights, refits if len(parts) > 1 else None)
     return _Measured(type(template).__name__, along, kept, curve)
 
 
@@ -511,7 +509,7 @@ def _wins_on_sample(router: MildRouter, rows: _Rows, grid: NDArray[np.float64]) 
         return False
     chosen = np.sort(np.random.default_rng(0).permutation(count)[:_SAMPLE])
     part = rows.take(chosen, rows.X)
-    found = fit_with(clone(router), part.X, part.costs(grid[len(grid) // 2]), part.weights, part.groups).cv_results_
+    found = fit_with_metadata(clone(router), part.X, part.costs(grid[len(grid) // 2]), part.weights, part.groups).cv_results_
     costs: dict[bool, float] = {}
     for view, reward, mean in zip(found["view"], found["reward"], found["mean_cost"], strict=True):
         if view != "none":
@@ -560,7 +558,7 @@ def cut_into_folds(rows: int, random_state: int | None) -> list[NDArray[np.intp]
         return []
     # With few rows a router that lacks a fifth of them is clearly worse than the one that is served; ten folds halve that.
     folds = 10 if _FEWEST_ROWS**2 <= rows < 1000 else 5
-    fold = fold_of_rows(rows, folds, random_state)
+    fold = assign_folds(rows, folds, random_state)
     return [np.flatnonzero(fold == current) for current in range(folds)]
 
 

@@ -1,7 +1,8 @@
-"""Nearest neighbours: an expert will cost what it cost on the most similar training rows."""
+"""KNNRouter."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import numpy as np
@@ -9,13 +10,85 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator
 
-from mildroute.errors import ArgumentError
-from mildroute.routers.base import Matrix, RouterMixin
-from mildroute.routers.neighbours import nearest_blocks
-from mildroute.routers.order import largest
-from mildroute.routers.row_weights import positive_rows
+from mildroute.exceptions import ArgumentError
+from mildroute.routers._decision import argmax_last
+from mildroute.routers.base import Matrix, RouterMixin, drop_zero_weight
 
-__all__ = ["KnnRouter"]
+__all__ = ["KNNRouter", "nearest_blocks"]
+
+
+# Nearest rows by plain matrix products, block by block: memory does not grow with the number of
+# queries.
+
+
+_BLOCK_ELEMENTS = 1 << 24
+"""Distances held at once: 128 MiB of float64."""
+
+_RESOLUTION = 1e-10
+"""Squared distances are rounded to this part of the rows' mean squared norm, so that neither the batch nor its order moves a tie."""
+
+
+def nearest_blocks(
+    queries: Any, rows: Any, size: int, *, own: NDArray[np.intp] | None = None, width: int = 1
+) -> Iterator[tuple[slice, NDArray[np.intp], NDArray[np.float64]]]:
+    """The nearest rows of each query, nearest first.
+
+    Args:
+        queries: Shape (m, d), dense or sparse.
+        rows: Shape (n, d), dense or sparse, at least ``size`` of them (besides a query's own).
+        size: Neighbours of each query.
+        own: Row that each query must not find, shape (m,): itself, when leaving one out.
+        width: Numbers that the caller will hold for each neighbour; blocks shrink with it.
+
+    Yields:
+        The block of queries, the indices of their neighbours and the squared Euclidean distances, both of shape (block, size);
+        distances are positive, as no distance is below the resolution.
+
+    Example:
+        >>> [(_, near, squares)] = nearest_blocks(np.array([[0.9]]), np.array([[0.0], [1.0], [3.0]]), 2)
+        >>> near, squares.round(2)
+        (array([[1, 0]]), array([[0.01, 0.81]]))
+    """
+    lengths = _squared_lengths(rows)
+    unit = _RESOLUTION * (float(lengths.mean()) or 1.0)
+    step = max(1, _BLOCK_ELEMENTS // (len(lengths) + size * width))
+    for start in range(0, queries.shape[0], step):
+        block = slice(start, min(start + step, queries.shape[0]))
+        squares = _products(queries[block], rows)
+        squares *= -2
+        squares += lengths
+        squares += _squared_lengths(queries[block])[:, None]
+        squares /= unit
+        np.rint(np.maximum(squares, 0, out=squares), out=squares)
+        if own is not None:
+            squares[np.arange(len(squares)), own[block]] = np.inf
+        near = _smallest(squares, size)
+        yield block, near, np.maximum(np.take_along_axis(squares, near, axis=1), 1) * unit
+
+
+def _smallest(values: NDArray[np.float64], size: int) -> NDArray[np.intp]:
+    """Columns of the smallest values of each row, ascending."""
+    near = np.argpartition(values, size - 1, axis=1)[:, :size] if size < values.shape[1] else np.tile(np.arange(size), (len(values), 1))
+    near.sort(axis=1)
+    order = np.argsort(np.take_along_axis(values, near, axis=1), axis=1, kind="stable")
+    return np.take_along_axis(near, order, axis=1)
+
+
+def _products(queries: Any, rows: Any) -> NDArray[np.float64]:
+    if not sparse.issparse(rows):
+        return np.asarray(queries @ rows.T, dtype=np.float64)
+    dense = queries.toarray() if sparse.issparse(queries) else queries
+    return np.ascontiguousarray(np.asarray(rows @ dense.T).T)
+
+
+def _squared_lengths(rows: Any) -> NDArray[np.float64]:
+    if sparse.issparse(rows):
+        return np.asarray(rows.multiply(rows).sum(axis=1), dtype=np.float64).ravel()
+    return np.asarray(np.einsum("ij,ij->i", rows, rows))
+
+
+# Nearest neighbours: an expert will cost what it cost on the most similar training rows.
+
 
 _SIZES = (160, 80, 40, 20, 10, 5)
 """Numbers of neighbours tried, from smooth to rough; of equally good ones the first is taken."""
@@ -26,7 +99,7 @@ _LARGEST_TRIAL = 8192
 """Rows on which sizes and weightings are compared; a random sample of this size where there are more."""
 
 
-class KnnRouter(RouterMixin, BaseEstimator):
+class KNNRouter(RouterMixin, BaseEstimator):
     """Mean cost of the nearest training rows; the expert with the lowest one is chosen.
 
     Args:
@@ -47,7 +120,7 @@ class KnnRouter(RouterMixin, BaseEstimator):
     Example:
         >>> X = np.array([[0.0], [1.0], [10.0], [11.0]])
         >>> costs = np.array([[0, 1], [0, 1], [1, 0], [1, 0]])
-        >>> KnnRouter(k=2, weighting="uniform").fit(X, costs).predict([[0.6], [9.0]])
+        >>> KNNRouter(k=2, weighting="uniform").fit(X, costs).predict([[0.6], [9.0]])
         array([0, 1])
     """
 
@@ -64,7 +137,7 @@ class KnnRouter(RouterMixin, BaseEstimator):
 
     def _fit(self, X: Any, costs: Matrix, sample_weight: NDArray[np.float64] | None) -> None:
         self._check_parameters()
-        X, costs, sample_weight = positive_rows(X, costs, sample_weight)
+        X, costs, sample_weight = drop_zero_weight(X, costs, sample_weight)
         if costs.shape[1] == 1:  # nothing to choose between: one row with the mean cost stands for all
             X, costs, sample_weight = X[:1], np.average(costs, axis=0, weights=sample_weight)[None], None
         centred = self.metric == "euclidean" and not sparse.issparse(X)
@@ -106,7 +179,7 @@ class KnnRouter(RouterMixin, BaseEstimator):
                 weights = self._neighbour_weights(near, squares, weighting)[:, :, None]
                 sums = np.cumsum(weights * self.costs_[near], axis=1) / np.cumsum(weights, axis=1)
                 for step, size in enumerate(sizes):
-                    paid[place, step] += self.row_weights_[own] @ self.costs_[own, largest(-sums[:, size - 1])]
+                    paid[place, step] += self.row_weights_[own] @ self.costs_[own, argmax_last(-sums[:, size - 1])]
         return (paid / self.row_weights_[trial].sum()).round(12).ravel()
 
     def _neighbour_weights(self, near: NDArray[np.intp], squares: NDArray[np.float64], weighting: str) -> NDArray[np.float64]:

@@ -9,25 +9,31 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from mildroute.errors import ArgumentError, MarginError, ShapeError
-from mildroute.routers.base import Matrix, RouterMixin
-from mildroute.routers.candidates import Candidate, pick, table_of
-from mildroute.routers.decode import comparable, log_posterior
-from mildroute.routers.descent import load_torch
-from mildroute.routers.design import design_of
-from mildroute.routers.mild_network import fit_network
-from mildroute.routers.network import forward
-from mildroute.routers.path import PENALTIES, fold_of_rows
-from mildroute.routers.ridge import ridge
-from mildroute.routers.row_weights import positive_rows
-from mildroute.routers.search import REGRESSION, Problem, best_single, constant_scores, margin_specs, measured, search
-from mildroute.routers.solver import solve_linear
-from mildroute.routers.threads import fitting_threads
-from mildroute.routers.topics import TopicFeatures
-from mildroute.routers.validation import held_out_metrics
-from mildroute.routers.views import View, Views, views_of
+from mildroute._optional import load_torch
+from mildroute.exceptions import ArgumentError, MarginError, ShapeError
+from mildroute.routers._cross_validation import PENALTIES, assign_folds
+from mildroute.routers._decision import break_ties, log_posterior
+from mildroute.routers._linear_model import minimize_linear, whiten
+from mildroute.routers._mlp import fit_network, forward
+from mildroute.routers._ridge import ridge
+from mildroute.routers._search import (
+    REGRESSION,
+    SearchResult,
+    SearchSpace,
+    best_single,
+    constant_scores,
+    evaluate_fixed,
+    held_out_metrics,
+    margin_specs,
+    search,
+    select_one_se,
+    to_cv_results,
+)
+from mildroute.routers.base import Matrix, RouterMixin, drop_zero_weight, fitting_threads
+from mildroute.routers.topics import FeatureSet, FeatureSets, TopicFeatures, build_feature_sets
 
 __all__ = ["MildRouter"]
+
 
 _CHOICES = {
     "reward": ("cv", "gap", "complement", "sum"),
@@ -82,7 +88,7 @@ class MildRouter(RouterMixin, BaseEstimator):
     """
 
     _scratch = ("_held_out",)
-    _held_out: tuple[Problem, Candidate] | None
+    _held_out: tuple[SearchSpace, SearchResult] | None
     weights_: NDArray[np.float64] | None
     topic_weights_: NDArray[np.float64] | None
     topics_: TopicFeatures | None
@@ -127,7 +133,7 @@ class MildRouter(RouterMixin, BaseEstimator):
         X, costs, weights = self._check_fit(X, y, sample_weight)
         if weights is not None:
             groups = None if groups is None else np.asarray(groups)[weights > 0]
-            X, costs, weights = positive_rows(X, costs, weights)
+            X, costs, weights = drop_zero_weight(X, costs, weights)
         if self.hidden is not None:
             load_torch()  # before its threads are limited
         with fitting_threads(X, costs.shape[1]):
@@ -141,26 +147,26 @@ class MildRouter(RouterMixin, BaseEstimator):
         views = self._views(X, groups, costs.shape[1])
         problem = self._problem(views.features, costs, weights)
         candidates = self._candidates(problem)
-        choice = pick(candidates, weights)
-        self.cv_results_, self.choice_ = table_of(candidates, weights), choice.reason
+        choice = select_one_se(candidates, weights)
+        self.cv_results_, self.choice_ = to_cv_results(candidates, weights), choice.reason
         self.validation_ = self._validation(candidates[0], choice.taken, problem)
         self._held_out = (problem, choice.taken)
         self._finish(problem, choice.taken, views, X.shape[1])
 
-    def _validation(self, single: Candidate, taken: Candidate, problem: Problem) -> dict[str, dict[str, float]] | None:
+    def _validation(self, single: SearchResult, taken: SearchResult, problem: SearchSpace) -> dict[str, dict[str, float]] | None:
         """Held-out metrics, where there was something to choose; the best single expert is the first candidate of a search."""
         if not problem.views or single.view != "none":
             return None
         return held_out_metrics(taken.paid, single.paid, problem.costs, problem.sample_weight)
 
-    def held_out_posterior(self) -> Matrix:
+    def cross_val_posterior(self) -> Matrix:
         """Posterior of each training row by a router that has not seen its fold, shape (n, p); only after a search in this process."""
         known = getattr(self, "_held_out", None)
         if known is None:
             raise ArgumentError("held-out posteriors are known only to a linear router that was fitted in this process; fit it again.")
         problem, taken = known
         if np.isnan(taken.paid).any():
-            taken = measured(problem, taken)
+            taken = evaluate_fixed(problem, taken)
         return np.exp(log_posterior(taken.scores.astype(np.float64), taken.rho))
 
     def _check_parameters(self) -> None:
@@ -173,17 +179,17 @@ class MildRouter(RouterMixin, BaseEstimator):
         if self.folds < 2:
             raise ArgumentError(f"folds must be at least 2, got {self.folds}.")
 
-    def _views(self, X: Any, groups: Any, experts: int) -> Views:
+    def _views(self, X: Any, groups: Any, experts: int) -> FeatureSets:
         if experts == 1 or X.shape[0] < 2 * self.folds:
-            return Views({}, {})
-        wanted: tuple[View, ...] = ("groups", "topics", "raw") if self.features == "cv" else (self.features,)  # type: ignore[assignment]
+            return FeatureSets({}, {})
+        wanted: tuple[FeatureSet, ...] = ("groups", "topics", "raw") if self.features == "cv" else (self.features,)  # type: ignore[assignment]
         topics = TopicFeatures(random_state=self.random_state or 0) if self.topics is None else self.topics
-        return views_of(X, groups, wanted, topics)
+        return build_feature_sets(X, groups, wanted, topics)
 
-    def _problem(self, views: dict[View, Any], costs: Matrix, weights: NDArray[np.float64] | None) -> Problem:
+    def _problem(self, views: dict[FeatureSet, Any], costs: Matrix, weights: NDArray[np.float64] | None) -> SearchSpace:
         fixed = None if isinstance(self.margins, str) else self._given_margins(costs.shape[1])
-        fold = fold_of_rows(len(costs), self.folds, self.random_state) if views else np.zeros(len(costs), dtype=np.intp)
-        return Problem(
+        fold = assign_folds(len(costs), self.folds, self.random_state) if views else np.zeros(len(costs), dtype=np.intp)
+        return SearchSpace(
             views=views,
             costs=costs,
             fold=fold,
@@ -203,7 +209,7 @@ class MildRouter(RouterMixin, BaseEstimator):
             raise MarginError(f"margins must be positive and finite, got {margins.tolist()}; raise the offset or the scale.")
         return margins
 
-    def _candidates(self, problem: Problem) -> list[Candidate]:
+    def _candidates(self, problem: SearchSpace) -> list[SearchResult]:
         if not problem.views:
             return [best_single(problem)]
         if len(problem.views) * len(problem.rewards) * len(problem.margins) * len(problem.penalties) > 1:
@@ -211,7 +217,7 @@ class MildRouter(RouterMixin, BaseEstimator):
         (view,), (reward,), (margins,) = problem.views, problem.rewards, problem.margins
         unknown = np.full(len(problem.costs), np.nan)
         empty = np.zeros(problem.costs.shape, dtype=np.float32)
-        return [Candidate(view, reward, margins, problem.penalties[0], unknown, empty, problem.rho(margins, reward))]
+        return [SearchResult(view, reward, margins, problem.penalties[0], unknown, empty, problem.rho(margins, reward))]
 
     def _fit_network(self, X: Any, costs: Matrix, weights: NDArray[np.float64] | None) -> None:
         problem = self._problem({}, costs, weights)
@@ -232,7 +238,7 @@ class MildRouter(RouterMixin, BaseEstimator):
         self.cv_results_, self.gradient_norm_, self._held_out, self.validation_ = {}, float("nan"), None, None
         self.choice_ = f"a network with hidden layers {tuple(self.hidden or ())}, {self.reward_} reward, {margins} margins: as asked"
 
-    def _finish(self, problem: Problem, taken: Candidate, views: Views, width: int) -> None:
+    def _finish(self, problem: SearchSpace, taken: SearchResult, views: FeatureSets, width: int) -> None:
         """Solve the chosen problem on all rows and keep what prediction needs."""
         self.features_, self.reward_, self.penalty_ = taken.view, taken.reward, float(taken.penalty)
         self.margins_, self.topics_, self.topic_weights_, self.weights_, self.layers_ = taken.rho, None, None, None, None
@@ -244,8 +250,8 @@ class MildRouter(RouterMixin, BaseEstimator):
             return
         features = problem.views[taken.view]
         loss = problem.loss_of(taken.reward, taken.rho)(np.arange(len(problem.costs)))
-        design = design_of(features, problem.sample_weight)
-        fit = solve_linear(design, loss, problem.experts, penalty=taken.penalty, sample_weight=problem.sample_weight)
+        design = whiten(features, problem.sample_weight)
+        fit = minimize_linear(design, loss, problem.experts, penalty=taken.penalty, sample_weight=problem.sample_weight)
         scale = taken.calibration.scale
         self.intercept_, self.gradient_norm_ = scale * fit.intercept + taken.calibration.shift, fit.gradient_norm
         self.topics_ = views.topics.get(taken.view)
@@ -255,9 +261,9 @@ class MildRouter(RouterMixin, BaseEstimator):
         if self.topics_ is not None:
             self.topic_weights_ = scale * fit.weights[raw:]
 
-    def _finish_regression(self, problem: Problem, taken: Candidate, views: Views, width: int) -> None:
+    def _finish_regression(self, problem: SearchSpace, taken: SearchResult, views: FeatureSets, width: int) -> None:
         """Regress costs on all rows; minus the expected costs, calibrated, are the scores."""
-        names: tuple[View, ...] = ("raw", "topics") if taken.view == "average" else (taken.view,)
+        names: tuple[FeatureSet, ...] = ("raw", "topics") if taken.view == "average" else (taken.view,)
         factor = -taken.calibration.scale / problem.cost_unit / len(names)
         self.intercept_, self.gradient_norm_ = taken.calibration.shift + np.zeros(problem.experts), 0.0
         for name in names:
@@ -283,7 +289,7 @@ class MildRouter(RouterMixin, BaseEstimator):
         scores = self._scores(X)
         if self.decision == "argmax" or np.ptp(self.margins_) == 0:
             return scores
-        return comparable(log_posterior(scores, self.margins_), scores)
+        return break_ties(log_posterior(scores, self.margins_), scores)
 
     def _posterior(self, X: Any) -> Matrix:
         return np.exp(log_posterior(self._scores(X), self.margins_))

@@ -1,26 +1,43 @@
-"""Plug-in routing: predict what each expert will cost, take the lowest. With prices apart, their weight can change at any time."""
+"""RegressionRouter (RidgeCV) and MLPRegressionRouter."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from mildroute.errors import ArgumentError, CostError, ShapeError
-from mildroute.routers.base import Matrix, RouterMixin, posterior_of_costs
-from mildroute.routers.order import largest
-from mildroute.routers.ridge import RidgeFit, ridge
-from mildroute.routers.row_weights import positive_rows
-from mildroute.routers.threads import fitting_threads
-from mildroute.routers.topics import TopicFeatures
-from mildroute.routers.views import View, views_of
+from mildroute._optional import load_torch
+from mildroute.exceptions import ArgumentError, CostError, ShapeError
+from mildroute.routers._decision import argmax_last
+from mildroute.routers._mlp import (
+    Arrays,
+    StandardizedBatches,
+    TrainingConfig,
+    batches_of,
+    forward,
+    layer_sizes,
+    mean_chosen_cost,
+    start_layers,
+    train_layers,
+)
+from mildroute.routers._ridge import RidgeFit, ridge
+from mildroute.routers.base import Matrix, RouterMixin, drop_zero_weight, fitting_threads, posterior_of_costs
+from mildroute.routers.topics import FeatureSet, TopicFeatures, build_feature_sets
 
-__all__ = ["RegressionRouter"]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["MLPRegressionRouter", "RegressionRouter"]
 
 
-_FEATURES: dict[str, tuple[View, ...]] = {"raw": ("raw",), "topics": ("topics",), "average": ("raw", "topics")}
+# Plug-in routing: predict what each expert will cost, take the lowest. With prices apart, their
+# weight can change at any time.
+
+
+_FEATURES: dict[str, tuple[FeatureSet, ...]] = {"raw": ("raw",), "topics": ("topics",), "average": ("raw", "topics")}
 
 
 class RegressionRouter(RouterMixin, BaseEstimator):
@@ -33,7 +50,7 @@ class RegressionRouter(RouterMixin, BaseEstimator):
         price_weight: Weight of the prices, not negative; none is 1. Read at prediction: it may be set after ``fit``.
         features: ``"raw"`` vectors, ``"topics"``, or ``"average"``: the mean of two regressions, one on each.
         contrasts: Choose penalties for what experts have in common and for their differences apart, see
-            :func:`~mildroute.routers.ridge.ridge`.
+            :func:`~mildroute.routers._ridge.ridge`.
         random_state: Seed of the clusterings behind the topics.
 
     Attributes:
@@ -86,14 +103,14 @@ class RegressionRouter(RouterMixin, BaseEstimator):
         if weights is not None:
             groups = None if groups is None else np.asarray(groups)[weights > 0]
             dollars = None if dollars is None else dollars[weights > 0]
-            X, costs, weights = positive_rows(X, costs, weights)
+            X, costs, weights = drop_zero_weight(X, costs, weights)
         with fitting_threads(X, costs.shape[1]):
             self._regress(X, costs, dollars, weights, groups)
         return self
 
     def _regress(self, X: Any, costs: Matrix, dollars: Matrix | None, weights: NDArray[np.float64] | None, groups: Any) -> None:
         names = _FEATURES[self.features]
-        views = views_of(X, groups, names, TopicFeatures(random_state=self.random_state or 0))
+        views = build_feature_sets(X, groups, names, TopicFeatures(random_state=self.random_state or 0))
         self.topics_ = views.topics.get("topics")
         fits = {name: _regression(views.features[name], costs, weights, self.contrasts) for name in names}
         self.weights_, self.topic_weights_, self.intercept_ = _mean_of(fits, X.shape[1])
@@ -105,7 +122,7 @@ class RegressionRouter(RouterMixin, BaseEstimator):
 
     def predict(self, X: Any, price_weight: float | None = None) -> NDArray[np.intp]:
         """Index of the expert that should answer each row, shape (n,), at this weight of the prices."""
-        return largest(self.decision_function(X, price_weight))
+        return argmax_last(self.decision_function(X, price_weight))
 
     def decision_function(self, X: Any, price_weight: float | None = None) -> Matrix:
         """Minus the expected cost of each expert, shape (n, p), at this weight of the prices."""
@@ -138,7 +155,7 @@ def _linear(X: Any, memberships: Matrix | None, weights: Matrix, topic_weights: 
     return found if memberships is None or topic_weights is None else found + memberships @ topic_weights
 
 
-def _mean_of(fits: dict[View, RidgeFit], width: int) -> tuple[Matrix, Matrix | None, Matrix]:
+def _mean_of(fits: dict[FeatureSet, RidgeFit], width: int) -> tuple[Matrix, Matrix | None, Matrix]:
     """Weights of the vector and of the topics, and the intercept, of the mean of the regressions."""
     share = 1 / len(fits)
     intercept = share * np.sum([fit.intercept for fit in fits.values()], axis=0)
@@ -161,3 +178,90 @@ def _check_prices(prices: Any, costs: Matrix) -> Matrix:
     if not bool(np.isfinite(array).all()):
         raise CostError(f"prices must be finite, got NaN or infinity {int((~np.isfinite(array)).sum())} times; impute them first.")
     return np.broadcast_to(array, costs.shape)
+
+
+# Plug-in routing with a neural network: predict what each expert will cost, take the lowest.
+
+
+class MLPRegressionRouter(RouterMixin, BaseEstimator):
+    """A multi-layer perceptron that regresses every expert's cost; the lowest expected cost is chosen.
+
+    Trained with Adam on the squared error, stopped by the deferral loss on a tenth of the rows. It starts at the mean costs, so the
+    best single expert is what it falls back to. Fitting needs torch, prediction does not.
+
+    Args:
+        hidden_sizes: Units of each hidden layer.
+        learning_rate: Step of Adam.
+        weight_decay: Weight of the squared norm in the gradient.
+        max_epochs: Passes over the rows at most.
+        random_state: Seed of the start, the split and the order of rows; none is 0.
+
+    Attributes:
+        weights_: Weights of each layer, of shapes (d, h), ..., (h, p).
+        biases_: Bias of each layer, of shapes (h,), ..., (p,).
+        experts_: Names of the experts, shape (p,).
+
+    Example:
+        >>> X = np.random.default_rng(0).normal(size=(400, 2))
+        >>> costs = np.stack([np.abs(X[:, 0]) > 0.7, np.abs(X[:, 0]) <= 0.7], axis=1).astype(float)
+        >>> router = MLPRegressionRouter(hidden_sizes=(16,), learning_rate=0.02).fit(X, costs)
+        >>> router.predict([[0.0, 0.0], [2.0, 0.0], [-2.0, 0.0]])
+        array([0, 1, 1])
+    """
+
+    _learns_with_torch = True
+
+    def __init__(
+        self,
+        *,
+        hidden_sizes: Sequence[int] = (128,),
+        learning_rate: float = 1e-3,
+        weight_decay: float = 1e-4,
+        max_epochs: int = 100,
+        random_state: int | None = None,
+    ) -> None:
+        self.hidden_sizes = hidden_sizes
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.max_epochs = max_epochs
+        self.random_state = random_state
+
+    def _fit(self, X: Any, costs: Matrix, sample_weight: NDArray[np.float64] | None) -> None:
+        sizes = layer_sizes(self.hidden_sizes)
+        schedule = TrainingConfig(self.learning_rate, self.weight_decay, self.max_epochs, int(self.random_state or 0))
+        X, costs, sample_weight = drop_zero_weight(X, costs, sample_weight)
+        weights = np.ones(len(costs)) if sample_weight is None else sample_weight / sample_weight.mean()
+        mean = np.average(costs, axis=0, weights=weights)
+        if costs.shape[1] == 1:
+            self.weights_, self.biases_ = [np.zeros((X.shape[1], 1))], [mean]
+            return
+        batches, unit = batches_of(X), float(costs.std()) or 1.0
+        start = start_layers([X.shape[1], *sizes, costs.shape[1]], schedule.seed)
+        layers = _train(batches, (costs - mean) / unit, mean / unit, weights, start, schedule)
+        layers[0], layers[1] = batches.for_raw_rows(layers[0], layers[1])
+        layers[-2], layers[-1] = unit * layers[-2], unit * layers[-1] + mean
+        self.weights_, self.biases_ = layers[::2], layers[1::2]
+
+    def _scores(self, X: Any) -> Matrix:
+        return -forward([array for layer in zip(self.weights_, self.biases_, strict=True) for array in layer], X)
+
+
+def _train(
+    batches: StandardizedBatches,
+    targets: Matrix,
+    mean: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    start: Arrays,
+    schedule: TrainingConfig,
+) -> Arrays:
+    """Layers that map standard rows to targets, which are costs minus their mean."""
+    torch = load_torch()
+
+    def row_loss(outputs: Tensor, rows: NDArray[np.intp]) -> Tensor:
+        errors = (outputs - torch.from_numpy(targets[rows].astype(np.float32))).square().mean(dim=1)
+        return errors * torch.from_numpy(weights[rows].astype(np.float32))
+
+    def risk(outputs: NDArray[Any], rows: NDArray[np.intp]) -> float:
+        return mean_chosen_cost(-outputs - mean, targets[rows] + mean, weights[rows])
+
+    return train_layers(batches, row_loss, risk, start, schedule)

@@ -1,14 +1,11 @@
-"""Topic features: soft memberships of each vector in clusters and, where training rows carry groups, in those groups.
-
-A topic feature is ``softmax(X @ weights + offsets)``, for clusters and groups alike. Few topics say most of what decides
-between experts, and a linear router on them generalises better than one on the raw vector.
-"""
+"""TopicFeatures and the feature sets of MildRouter."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +17,18 @@ from sklearn.model_selection import KFold
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
-from mildroute.errors import ArgumentError
+from mildroute.exceptions import ArgumentError
 
-__all__ = ["TopicFeatures", "memberships"]
+__all__ = ["FeatureSet", "FeatureSets", "TopicFeatures", "build_feature_sets", "memberships"]
+
+
+# Topic features: soft memberships of each vector in clusters and, where training rows carry
+# groups, in those groups.
+#
+# A topic feature is ``softmax(X @ weights + offsets)``, for clusters and groups alike. Few topics
+# say most of what decides between experts, and a linear router on them generalises better than
+# one on the raw vector.
+
 
 _DENSE_COLUMNS = 256
 """Sparse vectors are brought to this many dense columns before topics are sought."""
@@ -191,3 +197,88 @@ def _group_layer(X: NDArray[np.float64], labels: NDArray[Any], shrinkage: float)
     covariance += shrinkage * np.square(within).sum() / within.size * np.eye(X.shape[1])
     weights = np.linalg.lstsq(covariance, means.T, rcond=None)[0]
     return weights, np.log(shares) - (means * weights.T).sum(axis=1) / 2
+
+
+# What a linear router may see of its input: topics, the vector itself, or both.
+
+
+FeatureSet: TypeAlias = Literal["none", "groups", "topics", "raw", "both", "average"]
+"""Nothing (so the router is the best single expert), topics of groups alone, all topics, the vector, the vector with its clusters, or the
+mean of two routers, one on the vector and one on the topics."""
+
+
+@dataclass(frozen=True)
+class FeatureSets:
+    """Features of the training rows by view.
+
+    Attributes:
+        features: Shape (n, d) of each view.
+        topics: The transformer behind a view that has topics.
+        vector_scale: Factor of the vector in ``"both"``, which makes it vary as much as the topics.
+
+    Example:
+        >>> build_feature_sets(np.eye(12), None, {"raw"}, TopicFeatures()).features["raw"].shape
+        (12, 12)
+    """
+
+    features: dict[FeatureSet, Any]
+    topics: dict[FeatureSet, TopicFeatures]
+    vector_scale: float = 1.0
+
+
+def build_feature_sets(X: Any, groups: Any, wanted: Collection[FeatureSet], topics: TopicFeatures) -> FeatureSets:
+    """Build the wanted views of training rows; topics of their groups are out of fold.
+
+    Args:
+        X: Vectors, shape (n, d), dense or sparse.
+        groups: Group of each row, shape (n,), or none.
+        wanted: Names of views; ``"groups"`` is left out where there are no groups, unless it is the only one.
+        topics: A template; it stays as it is.
+
+    Returns:
+        The views.
+
+    Example:
+        >>> X = np.random.default_rng(0).normal(size=(60, 3))
+        >>> sorted(build_feature_sets(X, X[:, 0] > 0, {"groups", "topics"}, TopicFeatures(clusters=(4,), random_state=0)).features)
+        ['groups', 'topics']
+    """
+    features: dict[FeatureSet, Any] = {}
+    transformers: dict[FeatureSet, TopicFeatures] = {}
+    if "groups" in wanted and groups is not None and len(np.unique(np.asarray(groups))) > 1:
+        transformers["groups"] = clone(topics).set_params(clusters=())
+        features["groups"] = transformers["groups"].fit_transform(X, groups=groups)
+    if "topics" in wanted or "both" in wanted:
+        transformers["topics"] = clone(topics)
+        features["topics"] = transformers["topics"].fit_transform(X, groups=groups)
+    if "raw" in wanted:
+        features["raw"] = X
+    scale = 1.0
+    if "both" in wanted:
+        # Without groups: beside the vector, an out-of-fold posterior would give away the group of its own row.
+        transformers["both"] = transformers["topics"].without_groups()
+        clusters = features["topics"][:, : len(transformers["both"].offsets_)]
+        scale = _ratio(_variance(clusters), _variance(X))
+        features["both"] = _beside(X * scale, clusters)
+    if set(wanted) == {"groups"} and not features:
+        raise ArgumentError("features='groups' needs groups with at least two values, got none; pass groups= to fit, or take 'topics'.")
+    return FeatureSets({view: columns for view, columns in features.items() if view in wanted}, transformers, scale)
+
+
+def _beside(left: Any, right: NDArray[np.float64]) -> Any:
+    return sparse.hstack([left, right], format="csr") if sparse.issparse(left) else np.hstack([left, right])
+
+
+def _ratio(wanted: float, found: float) -> float:
+    """Factor that brings columns from one variance to another; 1 where either has none."""
+    return float(np.sqrt(wanted / found)) if wanted > 0 and found > 0 else 1.0
+
+
+def _variance(columns: Any) -> float:
+    """Mean squared distance of a row from the mean; zero where it is no more than rounding."""
+    mean = np.asarray(columns.mean(axis=0, dtype=np.float64)).ravel()
+    if sparse.issparse(columns):
+        variance, rounding = float(columns.multiply(columns).sum()) / columns.shape[0] - float(mean @ mean), 1e-12
+    else:
+        variance, rounding = float(np.var(columns, axis=0, dtype=np.float64).sum()), 1e-24
+    return variance if variance > rounding * float(mean @ mean) else 0.0

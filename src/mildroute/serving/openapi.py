@@ -6,14 +6,15 @@ from collections.abc import Collection
 from typing import Any
 
 from mildroute import __version__
-from mildroute.serving.wishes import LONGEST_ID
+from mildroute.serving.routing.policy import LONGEST_ID
 
-__all__ = ["description"]
+__all__ = ["openapi_schema"]
+
 
 _Schema = dict[str, Any]
 
 
-def description(presets: Collection[str] = (), *, with_admin: bool = False, guards_metrics: bool = False) -> _Schema:
+def openapi_schema(presets: Collection[str] = (), *, with_admin: bool = False, guards_metrics: bool = False) -> _Schema:
     """An OpenAPI 3.1 document.
 
     Args:
@@ -25,7 +26,7 @@ def description(presets: Collection[str] = (), *, with_admin: bool = False, guar
         The document, as JSON can hold it.
 
     Example:
-        >>> sorted(description()["paths"])[:3]
+        >>> sorted(openapi_schema()["paths"])[:3]
         ['/healthz', '/metrics', '/openapi.json']
     """
     wishes = _wishes(presets)

@@ -1,4 +1,4 @@
-"""A gateway on a port, until it is told to stop."""
+"""Uvicorn runner, signals, connection limits."""
 
 from __future__ import annotations
 
@@ -8,10 +8,154 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-from mildroute.errors import MissingExtraError
+from mildroute.exceptions import MissingExtraError
 from mildroute.serving.app import Gateway, create_app
-from mildroute.serving.front import front_of
-from mildroute.serving.parts import Parts
+from mildroute.serving.config import RequestLimits
+from mildroute.serving.services import GatewayServices
+
+__all__ = ["LimitedHttpProtocol", "protocol_with_limits", "serve"]
+
+
+# Where connections of clients arrive: uvicorn's own protocol, with bounds on what a client may
+# take its time for.
+
+
+try:
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+except ImportError:
+    raise MissingExtraError.for_package("uvicorn", extra="serve", user="mildroute.serving") from None
+
+
+_ANSWER = b"HTTP/1.1 %s\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+
+class LimitedHttpProtocol(HttpToolsProtocol):
+    """One connection of a client.
+
+    Example:
+        >>> LimitedHttpProtocol.limits.head
+        65536
+    """
+
+    limits = RequestLimits()
+    _timer: asyncio.TimerHandle | None = None
+    _reading: asyncio.TimerHandle | None = None
+    _is_in_head = True
+    _is_between = False
+    _head = _unread = 0
+
+    def connection_made(self, transport: Any) -> None:
+        """A client is there; its request must follow."""
+        super().connection_made(transport)
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is gone."""
+        self._stop()
+        self._stop_reading()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Some of a request."""
+        was_in_head = self._is_in_head
+        super().data_received(data)
+        if was_in_head and self._is_in_head:
+            self._head += len(data)
+            if self._head > self.limits.head:
+                self._refuse(b"431 Request Header Fields Too Large")
+        elif not self._is_in_head and self._timer is None and (self.cycle is None or self.cycle.response_complete):
+            # Empty lines, or the rest of a body that nobody reads: at the first byte of it uvicorn has stopped its own clock.
+            self._is_between = True
+            self._timer = self.loop.call_later(self.limits.head_seconds, self._leave)
+
+    def on_message_begin(self) -> None:
+        """A request has begun; where it is not the first, its time begins with it."""
+        self._is_in_head = True
+        if self._is_between:
+            self._stop()
+        if self._timer is None:
+            self._await_head()
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """The headers are there."""
+        self._is_in_head, self._head = False, 0
+        self._stop()
+        super().on_headers_complete()
+
+    def on_response_complete(self) -> None:
+        """An answer has been written, which does not mean that it has been read."""
+        super().on_response_complete()
+        if self._reading is None and self.transport.get_write_buffer_size():
+            self._await_reader()
+
+    def pause_writing(self) -> None:
+        """The client is slow to read."""
+        super().pause_writing()
+        if self._reading is None:
+            self._await_reader()
+
+    def resume_writing(self) -> None:
+        """The client reads."""
+        self._stop_reading()
+        super().resume_writing()
+
+    def _await_head(self) -> None:
+        self._timer = self.loop.call_later(self.limits.head_seconds, self._refuse, b"408 Request Timeout")
+
+    def _stop(self) -> None:
+        self._is_between = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _leave(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.close()
+
+    def _await_reader(self) -> None:
+        self._unread = self.transport.get_write_buffer_size()
+        self._reading = self.loop.call_later(self.limits.body_seconds, self._look)
+
+    def _look(self) -> None:
+        """To close a connection is to wait until all has been read: who reads nothing would keep it, and its answer, for ever."""
+        left, self._reading = self.transport.get_write_buffer_size(), None
+        if left >= self._unread:
+            self.transport.abort()
+        elif left:
+            self._await_reader()
+
+    def _stop_reading(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
+
+    def _refuse(self, status: bytes) -> None:
+        if not self.transport.is_closing():
+            self.transport.write(_ANSWER % status)
+            self.transport.close()
+
+
+def protocol_with_limits(limits: RequestLimits) -> type[LimitedHttpProtocol]:
+    """A protocol for uvicorn that ends connections whose headers are too long or too long in coming, or whose client reads nothing.
+
+    uvicorn bounds neither: a client that sends or reads a byte now and then would keep its connection for ever.
+
+    Args:
+        limits: What a client may send.
+
+    Returns:
+        A class for ``uvicorn.Config(http=...)``.
+
+    Example:
+        >>> protocol_with_limits(RequestLimits(head=1000)).limits.head
+        1000
+    """
+    return type("Front", (LimitedHttpProtocol,), {"limits": limits})
+
+
+# A gateway on a port, until it is told to stop.
+
 
 try:
     import uvicorn
@@ -23,28 +167,23 @@ try:
 except ImportError:  # it is faster, and not for every system
     uvloop = None  # type: ignore[assignment]
 
-__all__ = ["serve"]
 
 _KEEP_ALIVE = 75
 """Seconds that an idle connection is kept; longer than most load balancers keep theirs, so that they are the ones to end it."""
 _LOOK = 0.02
 
 
-def serve(parts: Parts, host: str, port: int, announce: Callable[[str], None]) -> None:
+def serve(services: GatewayServices, host: str, port: int, announce: Callable[[str], None]) -> None:
     """Serve until SIGINT or SIGTERM; then requests under way are given their time. SIGHUP reads the artifact and the keys anew.
 
     Args:
-        parts: The gateway; its holders are closed in the end.
+        services: The gateway; its holders are closed in the end.
         host: Address to listen on.
         port: Port to listen on; 0 takes a free one.
         announce: Called with the base URL once the gateway listens.
-
-    Example:
-        >>> serve.__name__
-        'serve'
     """
     runner = asyncio if uvloop is None else uvloop
-    runner.run(_serve(parts, host, port, announce))
+    runner.run(_serve(services, host, port, announce))
 
 
 class _Server(uvicorn.Server):
@@ -75,13 +214,13 @@ class _Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-async def _serve(parts: Parts, host: str, port: int, announce: Callable[[str], None]) -> None:
-    gateway, settings, loop = create_app(parts), parts.settings, asyncio.get_running_loop()
+async def _serve(services: GatewayServices, host: str, port: int, announce: Callable[[str], None]) -> None:
+    gateway, settings, loop = create_app(services), services.settings, asyncio.get_running_loop()
     config = uvicorn.Config(
         gateway,
         host=host,
         port=port,
-        http=front_of(settings.limits),
+        http=protocol_with_limits(settings.limits),
         ws="none",
         lifespan="on",
         access_log=False,
@@ -99,13 +238,13 @@ async def _serve(parts: Parts, host: str, port: int, announce: Callable[[str], N
 
     with contextlib.suppress(NotImplementedError, AttributeError):  # not every system has the signal
         loop.add_signal_handler(signal.SIGHUP, reload)
-    watching = None if settings.watch is None else loop.create_task(parts.holder.watch(settings.watch))
+    watching = None if settings.watch is None else loop.create_task(services.manager.watch(settings.watch))
     try:
         await _Server(config, gateway, announce, settings.failover.notice).serve()
     finally:
         if watching is not None:
             watching.cancel()
-        for holder in (parts.holder, parts.shadow):
-            if holder is not None:
-                holder.close()
-        parts.spans.close()
+        for manager in (services.manager, services.shadow):
+            if manager is not None:
+                manager.close()
+        services.tracing.close()

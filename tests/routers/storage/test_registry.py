@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mildroute.errors import ArtifactError
-from mildroute.routers.artifact import load_router, save
+from mildroute.exceptions import ArtifactError
+from mildroute.persistence import load_router, save_router
+from mildroute.persistence.registry import built_in_classes, resolve_class, storage_name
 from mildroute.routers.base import RouterMixin
-from mildroute.routers.outlook import Outlook
-from mildroute.routers.storage.registry import built_in_classes, class_named, name_of_class
+from mildroute.routers.outcome import OutcomeModel
 from mildroute.routers.topics import TopicFeatures
 from routers.stored import ToyRouter, document_of
 
@@ -59,9 +59,9 @@ def install(site: Path, points: str) -> None:
 def test_every_class_of_the_house_is_a_router_or_a_part_of_one_and_knows_its_name() -> None:
     assert {"TopicFeatures", "MildRouter"} <= set(built_in_classes())
     for name, cls in built_in_classes().items():
-        assert issubclass(cls, (Outlook, RouterMixin, TopicFeatures))
+        assert issubclass(cls, (OutcomeModel, RouterMixin, TopicFeatures))
         assert cls.__module__.startswith("mildroute.routers.")
-        assert (name_of_class(cls), class_named(name)) == (name, cls)
+        assert (storage_name(cls), resolve_class(name)) == (name, cls)
 
 
 def test_no_two_classes_of_the_house_share_a_name() -> None:
@@ -74,24 +74,24 @@ def all_subclasses(cls: type[Any]) -> set[type[Any]]:
 
 
 def test_a_class_from_elsewhere_has_no_name() -> None:
-    assert name_of_class(ToyRouter) is None
-    assert name_of_class(type("TopicFeatures", (TopicFeatures,), {})) is None
+    assert storage_name(ToyRouter) is None
+    assert storage_name(type("TopicFeatures", (TopicFeatures,), {})) is None
 
 
 def test_a_registered_router_comes_back_under_its_entry_points_name(plugin: dict[str, Any], tmp_path: Path) -> None:
     import toy_plugin  # type: ignore[import-not-found]
 
     router = toy_plugin.Plugin(favourite=1).fit(np.zeros((2, 1)), np.zeros((2, 3)))
-    folder = save(router, tmp_path / "router")
+    folder = save_router(router, tmp_path / "router")
     assert document_of(folder)["router"]["class"] == "favourite"
     assert load_router(folder).predict([[0.0]]).tolist() == [1]
 
 
 def test_a_plug_in_is_imported_only_where_it_is_asked_for(plugin: dict[str, Any]) -> None:
-    assert class_named("TopicFeatures") is TopicFeatures
-    assert name_of_class(dict) is None
+    assert resolve_class("TopicFeatures") is TopicFeatures
+    assert storage_name(dict) is None
     assert "toy_plugin" not in plugin
-    assert class_named("favourite").__name__ == "Plugin"
+    assert resolve_class("favourite").__name__ == "Plugin"
     assert "toy_plugin" in plugin
 
 
@@ -108,4 +108,4 @@ def test_a_plug_in_is_imported_only_where_it_is_asked_for(plugin: dict[str, Any]
 )
 def test_a_bad_entry_point_is_refused(plugin: dict[str, Any], name: str, message: str) -> None:
     with pytest.raises(ArtifactError, match=message):
-        class_named(name)
+        resolve_class(name)

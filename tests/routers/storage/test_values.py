@@ -12,13 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
-from mildroute.errors import ArtifactError
-from mildroute.routers.storage.arrays import array_from_node, array_to_node
-from mildroute.routers.storage.decode import decode
-from mildroute.routers.storage.document import parse_document
-from mildroute.routers.storage.encode import encode
-from mildroute.routers.storage.layout import strides_of, with_strides
-from mildroute.routers.storage.tensors import DTYPES, describe, tensors_from_bytes, tensors_to_bytes
+from mildroute.exceptions import ArtifactError
+from mildroute.persistence.arrays import (
+    DTYPES,
+    array_from_node,
+    array_to_node,
+    describe,
+    strides_of,
+    tensors_from_bytes,
+    tensors_to_bytes,
+    with_strides,
+)
+from mildroute.persistence.artifact import parse_document
+from mildroute.persistence.serialization import decode, encode
 
 dtypes = st.sampled_from(sorted(DTYPES.values())).map(np.dtype)
 shapes = arrays_of.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)

@@ -1,0 +1,1 @@
+"""The paper's experiments: cells as plain data, results in a store that resumes, in one process, in many or over Ray."""

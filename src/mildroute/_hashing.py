@@ -1,0 +1,373 @@
+"""Hash_rows, hash_texts, hash_table, fingerprint(json): the only hashes in the house."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from mildroute.exceptions import ArgumentError
+
+# 128-bit digests of many texts at once, several times faster than a cryptographic hash of their
+# bytes.
+#
+# A digest is a pair of linear sums, modulo 2^64, of the words of a text: once as they are, once
+# with their bytes in reverse, under fixed random coefficients. One sum alone would hardly see
+# differences in high bytes, which multiplication only moves further up; together they tell any
+# two texts apart but for a chance below 2^-64. They notice every accident, and are no proof
+# against a deliberate forgery.
+
+
+_WIDTHS = (64, 256, 1024, 4096, 16_384, 65_536)
+_WORD = 8
+_BLOCK_ROWS, _BLOCK_BYTES = 32_768, 2**20  # padded texts of a block stay in the cache
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def digests(column: pa.ChunkedArray) -> NDArray[np.uint64]:
+    """A pair of 64-bit numbers for each text; the same in every process, chunk and batch.
+
+    Args:
+        column: Strings, large or not, length n.
+
+    Returns:
+        Shape (n, 2).
+    """
+    runs = [_of_block(chunk.slice(start, _BLOCK_ROWS)) for chunk in column.chunks for start in range(0, len(chunk), _BLOCK_ROWS)]
+    return np.concatenate(runs) if runs else np.empty((0, 2), np.uint64)
+
+
+def fingerprints(marks: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Digests as one 64-bit number each, shape (n,): a chance repeat among ten million texts has probability below 3 in a million.
+
+    Example:
+        >>> same = fingerprints(digests(pa.chunked_array([["a", "b", "a"]])))
+        >>> bool(same[0] == same[2]), bool(same[0] == same[1])
+        (True, False)
+    """
+    mixed = marks[:, 1] * _GOLDEN
+    mixed ^= mixed >> np.uint64(32)
+    return np.asarray(mixed + marks[:, 0])
+
+
+def text_fingerprints(table: Any) -> NDArray[np.int64]:
+    """Fingerprints of a table's inputs as signed numbers, which an artifact can hold.
+
+    Args:
+        table: A ``CostTable`` with inputs.
+
+    Returns:
+        Shape (n,).
+
+    Example:
+        >>> from mildroute.costs.table import CostTable
+        >>> table = CostTable.of({"input": ["a", "b"], "score:a": [1, 0], "score:b": [0, 1]})
+        >>> text_fingerprints(table).shape
+        (2,)
+    """
+    return fingerprints(digests(table.arrow.column("input"))).view(np.int64)
+
+
+def _of_block(block: pa.Array) -> NDArray[np.uint64]:
+    """The way is chosen by the length of each text, so that its digest does not depend on what stands beside it."""
+    lengths = np.diff(offsets_of(block))
+    shortest, longest = (bisect_left(_WIDTHS, int(length)) for length in (lengths.min(), lengths.max()))
+    if shortest == longest:
+        return _of_class(block, lengths, longest)
+    classes = np.searchsorted(_WIDTHS, lengths)
+    values = np.empty((len(block), 2), np.uint64)
+    for number in np.unique(classes):
+        rows = classes == number
+        values[rows] = _of_class(block.filter(pa.array(rows)), lengths[rows], int(number))
+    return values
+
+
+def _of_class(texts: pa.Array, lengths: NDArray[Any], number: int) -> NDArray[np.uint64]:
+    if number == len(_WIDTHS):
+        hashed = b"".join(hashlib.sha256(text.encode()).digest()[:16] for text in texts.to_pylist())
+        return np.frombuffer(hashed, "<u8").reshape(-1, 2).astype(np.uint64)
+    width = max(_WORD, -(-int(lengths.max()) // _WORD) * _WORD)
+    step = max(1, _BLOCK_BYTES // width)
+    runs = [_text_sums(_padded(texts.slice(start, step), width), lengths[start : start + step]) for start in range(0, len(texts), step)]
+    return runs[0] if len(runs) == 1 else np.concatenate(runs)
+
+
+def _padded(texts: pa.Array, width: int) -> NDArray[np.uint64]:
+    """Texts as rows of words, filled up with zeros, which add nothing to a sum."""
+    padded = pc.ascii_rpad(texts, width, padding="\0")
+    words = np.frombuffer(padded.buffers()[2], "<u8", count=len(texts) * width // _WORD)
+    return words.reshape(len(texts), -1).astype(np.uint64, copy=False)
+
+
+def _text_sums(words: NDArray[np.uint64], lengths: NDArray[Any]) -> NDArray[np.uint64]:
+    forward, backward = _COEFFICIENTS[:, : words.shape[1]]
+    # a cast to the other byte order is many times faster than byteswap(), and einsum than a product of integer matrices
+    reverse = words.astype(words.dtype.newbyteorder()).view(words.dtype)
+    sums = np.empty((len(words), 2), np.uint64)
+    np.einsum("ij,j->i", words, forward, out=sums[:, 0])
+    np.einsum("ij,j->i", reverse, backward, out=sums[:, 1])
+    sums += (lengths.astype(np.uint64) * _GOLDEN)[:, None]
+    return sums
+
+
+def offsets_of(texts: pa.Array) -> NDArray[Any]:
+    """Where each text begins in the buffer, and where the last one ends; shape (n + 1,)."""
+    kind = np.int64 if pa.types.is_large_string(texts.type) else np.int32
+    return np.frombuffer(texts.buffers()[1], kind)[texts.offset : texts.offset + len(texts) + 1]
+
+
+def _coefficients(count: int) -> NDArray[np.uint64]:
+    """Odd numbers that look random (splitmix64); they belong to the definition of the digest and never change."""
+    state = np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return (state ^ (state >> np.uint64(31))) | np.uint64(1)
+
+
+_COEFFICIENTS = _coefficients(2 * _WIDTHS[-1] // _WORD).reshape(2, -1)
+
+
+# A hash of what a table says, not of how it is stored.
+#
+# Each column has its own running SHA-256: over float64 values (little endian), or over the
+# digests of its texts. Such a stream does not see where one part ends and the next begins, so the
+# file format, shards, row groups and batch sizes leave no trace; neither do the order of the
+# columns and the width of equal numbers. The order of the rows counts, and so does every value of
+# the format's columns. Prices and ignored columns do not: what experts cost is in the dollars.
+#
+# Texts go through ``mildroute._hashing``, because SHA-256 of every byte of a large
+# table would take as long as reading it. The hash notices every accidental change; it is no proof
+# against someone who forges texts on purpose.
+
+
+class ContentHasher:
+    """Running hash of a table that arrives in parts.
+
+    Example:
+        >>> whole, parts = ContentHasher(), ContentHasher()
+        >>> table = pa.table({"query_id": pa.array(["q1", "q2"], pa.large_string()), "score:a": [0.5, 1.0]})
+        >>> whole.update(table)
+        >>> parts.update(table[:1]); parts.update(table[1:])
+        >>> whole.hexdigest() == parts.hexdigest()
+        True
+    """
+
+    def __init__(self) -> None:
+        self._streams: dict[tuple[str, str], Any] = {}
+
+    def update(self, table: pa.Table, marks: Mapping[str, NDArray[np.uint64]] | None = None) -> None:
+        """Add rows in canonical form, with the digests of those text columns for which they are known."""
+        for name in table.column_names:
+            column = table.column(name)
+            if pa.types.is_large_string(column.type) or pa.types.is_string(column.type):
+                self._add(name, "digests", marks[name] if marks and name in marks else digests(column))
+            else:
+                for kind, values in map(_numbers_of, column.chunks):
+                    self._add(name, kind, values)
+
+    def _add(self, name: str, kind: str, values: Any) -> None:
+        self._streams.setdefault((name, kind), hashlib.sha256()).update(_little(values))
+
+    def hexdigest(self) -> str:
+        """The hash of everything added so far."""
+        total = hashlib.sha256(b"mildroute cost table 1\n")
+        for (name, kind), stream in sorted(self._streams.items()):
+            total.update(f"{len(name.encode())} {name} {kind} ".encode() + stream.digest())
+        return total.hexdigest()
+
+
+def content_hash(table: pa.Table) -> str:
+    """Hash of a canonical table.
+
+    Args:
+        table: Canonical columns.
+
+    Returns:
+        64 hexadecimal digits.
+
+    Example:
+        >>> one = content_hash(pa.table({"score:a": [0.5, 1.0], "score:b": [1.0, 0.0]}))
+        >>> one == content_hash(pa.table({"score:b": [1.0, 0.0], "score:a": [0.5, 1.0]}))
+        True
+    """
+    hasher = ContentHasher()
+    hasher.update(table)
+    return hasher.hexdigest()
+
+
+def _numbers_of(chunk: pa.Array) -> tuple[str, Any]:
+    if pa.types.is_timestamp(chunk.type):
+        return "microseconds", chunk.cast(pa.int64()).to_numpy()
+    # adding zero turns minus zero into zero: they are equal values
+    return "float64", chunk.to_numpy() + 0.0
+
+
+def _little(values: Any) -> Any:
+    return np.ascontiguousarray(values if sys.byteorder == "little" else values.byteswap())
+
+
+# A digest of rows of any columns: of their values alone, not of how Arrow happens to hold them.
+
+
+class RowsDigest:
+    """Running digest of rows that arrive in runs; the same runs give the same digest, whatever file they come from.
+
+    Args:
+        schema: Of the rows; its names and types count, its metadata too.
+
+    Example:
+        >>> one, two = (RowsDigest(pa.schema([("text", pa.string())])) for _ in range(2))
+        >>> one.add(pa.table({"text": ["a", "b"]}))
+        >>> two.add(pa.table({"text": ["x", "a", "b"]}).slice(1))
+        >>> one.hexdigest() == two.hexdigest()
+        True
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._hasher = hashlib.blake2b(schema.serialize(), digest_size=16)
+
+    def add(self, run: pa.Table) -> None:
+        """Add a run of rows."""
+        for column in run.columns:
+            for part in _bytes_of(pa.concat_arrays(column.chunks)):
+                self._hasher.update(part)
+
+    def hexdigest(self) -> str:
+        """Thirty-two hexadecimal digits of all rows so far."""
+        return self._hasher.hexdigest()
+
+
+def _bytes_of(values: pa.Array) -> Iterator[Any]:
+    kind = values.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        yield values.is_null().to_numpy(zero_copy_only=False).tobytes()
+        plain = values.cast(pa.large_binary()).fill_null(b"")
+        yield pc.binary_length(plain).to_numpy().tobytes()
+        ends = np.frombuffer(plain.buffers()[1], np.int64)[plain.offset : plain.offset + len(plain) + 1]
+        yield memoryview(plain.buffers()[2] or b"")[ends[0] : ends[-1]]
+    elif pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
+        yield values.is_null().to_numpy(zero_copy_only=False).tobytes()
+        yield values.fill_null(False if pa.types.is_boolean(kind) else 0).to_numpy(zero_copy_only=False).tobytes()
+    else:
+        yield repr(values.to_pylist()).encode("utf-8", "surrogatepass")
+
+
+# A number that stands for the content of a row: the same wherever the row stands, dense or
+# sparse.
+
+
+_BLOCK_ELEMENTS = 1 << 20
+"""Entries hashed at once, so that memory does not grow with the rows."""
+
+
+def mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Scatter 64-bit numbers evenly, one to one (the finaliser of SplitMix64).
+
+    Args:
+        values: Any shape.
+
+    Returns:
+        The same shape.
+
+    Example:
+        >>> mix(np.array([0, 1], dtype=np.uint64))
+        array([                   0,  6238072747940578789], dtype=uint64)
+    """
+    mixed = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(mixed ^ (mixed >> np.uint64(31)))
+
+
+def hash_rows(X: Any, seed: int = 0) -> NDArray[np.uint64]:
+    """Hash of each row's values as float64; zeros do not count, so a sparse row and its dense form hash alike.
+
+    Args:
+        X: Vectors, shape (n, d), dense or sparse (CSR).
+        seed: Another seed gives an unrelated hash.
+
+    Returns:
+        Shape (n,).
+
+    Example:
+        >>> hashes = hash_rows(np.array([[1.0, 2.0], [2.0, 1.0], [1.0, 2.0]]))
+        >>> bool(hashes[0] == hashes[2]), bool(hashes[0] == hashes[1])
+        (True, False)
+    """
+    rows, columns = X.shape
+    keys = mix(np.arange(1, columns + 1, dtype=np.uint64))
+    step = max(1, _BLOCK_ELEMENTS // max(1, columns))
+    blocks = [_sums(X[start : start + step], keys) for start in range(0, rows, step)]
+    sums = np.concatenate(blocks) if blocks else np.zeros(0, dtype=np.uint64)
+    return mix(sums + mix(np.array([(seed + 1) % 2**64], dtype=np.uint64)))
+
+
+def _sums(X: Any, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Sum of the hashes of the entries that are not zero, modulo 2^64."""
+    if isinstance(X, np.ndarray):
+        bits = np.ascontiguousarray(X, dtype=np.float64).view(np.uint64)
+        return np.where(np.asarray(X) == 0, np.uint64(0), mix(bits ^ keys)).sum(axis=1, dtype=np.uint64)
+    # Not at the top: tables are hashed without scipy, which takes longer to load than all else here.
+    from scipy import sparse
+
+    entries = sparse.csr_array(X, dtype=np.float64, copy=True)
+    entries.sum_duplicates()
+    hashes = np.where(entries.data == 0, np.uint64(0), mix(entries.data.view(np.uint64) ^ keys[entries.indices]))
+    totals = np.concatenate([np.zeros(1, dtype=np.uint64), np.cumsum(hashes, dtype=np.uint64)])
+    return np.asarray(totals[entries.indptr[1:]] - totals[entries.indptr[:-1]])
+
+
+def request_uniforms(keys: Iterable[str | bytes], seed: int = 0) -> NDArray[np.float64]:
+    """A number from 0 to just below 1 for each key, the same in every process: how a request decides between two vertices.
+
+    Args:
+        keys: Ids of requests, or their texts.
+        seed: Another seed gives unrelated numbers.
+
+    Returns:
+        Shape (n,).
+
+    Example:
+        >>> request_uniforms(["req-1", "req-2", "req-1"]).round(3)
+        array([0.105, 0.31 , 0.105])
+    """
+    prefix = hashlib.blake2b(int(seed).to_bytes(16, "little", signed=True), digest_size=8)
+    return np.array([_uniform(prefix.copy(), key) for key in keys], dtype=np.float64)
+
+
+def row_uniforms(X: Any, seed: int = 0) -> NDArray[np.float64]:
+    """The same for rows without ids, by their content, shape (n,).
+
+    Example:
+        >>> row_uniforms(np.array([[1.0], [2.0], [1.0]])).round(3)
+        array([0.877, 0.703, 0.877])
+    """
+    return np.asarray((hash_rows(X, seed) >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+
+
+def _uniform(digest: Any, key: str | bytes) -> float:
+    if not isinstance(key, (str, bytes)):
+        raise ArgumentError(f"request ids must be strings, got {key!r}; take str of it.")
+    digest.update(key.encode("utf-8", "surrogatepass") if isinstance(key, str) else key)
+    # 53 bits, so that the largest number is still below 1.
+    return (int.from_bytes(digest.digest(), "little") >> 11) * 2.0**-53
+
+
+def hash_of_data(X: Any, costs: NDArray[np.float64]) -> str:
+    """SHA-256 of the rows in their order; the same for dense and sparse vectors.
+
+    Args:
+        X: Vectors, shape (n, d).
+        costs: Shape (n, p).
+
+    Example:
+        >>> hash_of_data(np.eye(2), np.eye(2)) == hash_of_data(np.eye(2), np.eye(2)) != hash_of_data(np.eye(2), 1 - np.eye(2))
+        True
+    """
+    return hashlib.sha256(hash_rows(X).tobytes() + hash_rows(costs, seed=1).tobytes()).hexdigest()

@@ -1,0 +1,197 @@
+"""Tables, JSON, progress."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from mildroute.exceptions import ArgumentError, TableError
+
+if TYPE_CHECKING:
+    from mildroute.costs.table import CostTable
+
+
+# Cost tables as the command line names them.
+
+
+def load_table(
+    source: str,
+    *,
+    experts: str | Sequence[str] | None = None,
+    prices: Path | None = None,
+    output_tokens: float | None = None,
+    missing: str = "refuse",
+) -> CostTable:
+    """Read a table, keep some experts and put dollars to it; says on the error stream how missing scores were counted.
+
+    Args:
+        source: Path or URL.
+        experts: Names, in a list or with commas between, or none for all.
+        prices: File of list prices, or none.
+        output_tokens: Tokens of an answer, where the table has no counts.
+        missing: What a missing score means.
+
+    Returns:
+        The table.
+
+    Example:
+        >>> load_table("no/such.parquet")
+        Traceback (most recent call last):
+        mildroute.exceptions.TableError: 'no/such.parquet' does not exist; check the path.
+    """
+    from mildroute.costs.prices import PriceList
+    from mildroute.costs.table import CostTable
+
+    if output_tokens is not None and prices is None:
+        raise ArgumentError(f"--output-tokens {output_tokens:g} needs --prices to become dollars; give both or neither.")
+    table = CostTable.read(source, experts=names_in(experts) if isinstance(experts, str) else experts, missing=missing)
+    if missing != "refuse":
+        for repair in table.repairs:
+            typer.echo(f"repaired: {repair}", err=True)
+    return table if prices is None else table.with_prices(PriceList.read(prices), output_tokens=output_tokens)
+
+
+def split_of(table: CostTable, by: str) -> str:
+    """How to split a table: as told or, for ``"auto"``, by its own column where it has one.
+
+    Example:
+        >>> from mildroute.costs.table import CostTable
+        >>> split_of(CostTable.of({"query_id": ["q"], "score:a": [1], "score:b": [0]}), "auto")
+        'random'
+    """
+    if by != "auto":
+        return by
+    return "column" if "split" in table.arrow.column_names else "random"
+
+
+def judge_of(source: str) -> str | None:
+    """Name and version of the judge that scored a table, as ``mildroute collect`` wrote them; none where a table does not say.
+
+    Example:
+        >>> judge_of("no/such.parquet") is None
+        True
+    """
+    import pyarrow.parquet as pq
+
+    from mildroute.costs.validation import COLLECTED
+
+    path = Path(source)
+    files = [path] if path.suffix == ".parquet" and path.is_file() else sorted(path.glob("*.parquet"))
+    written = (pq.read_schema(files[0]).metadata or {}).get(COLLECTED) if files else None
+    if written is None:
+        return None
+    try:
+        name, version = json.loads(written)["judge"]
+    except (ValueError, LookupError, TypeError) as broken:
+        raise TableError(f"the metadata key {COLLECTED.decode()!r} must hold JSON with a judge; collect the table again.") from broken
+    return f"judge {name}, version {version}"
+
+
+def names_in(text: str | None) -> list[str] | None:
+    """Names with commas between as a list.
+
+    Example:
+        >>> names_in("small, large"), names_in(None)
+        (['small', 'large'], None)
+    """
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+# What commands print: JSON for programs, tables for people, progress on the error stream.
+
+
+_WIDTH_OF_FILES = 140
+
+
+def duration(seconds: float) -> str:
+    """Seconds, minutes or hours, as people say them.
+
+    Example:
+        >>> duration(42), duration(600), duration(9000)
+        ('42 s', '10 min', '2.5 h')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON document; numbers that JSON does not know are null.
+
+    Example:
+        >>> print_json({"rows": 3, "regret": float("nan")})
+        {
+          "rows": 3,
+          "regret": null
+        }
+    """
+    typer.echo(json.dumps(_finite(value), indent=2, ensure_ascii=False))
+
+
+def print_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table; the first column is text, the others are numbers.
+
+    Example:
+        >>> print_table("Experts", ["expert", "score"], [["small", ".71"]])  # doctest: +ELLIPSIS
+        Experts...
+    """
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for place, name in enumerate(head):
+        table.add_column(name, justify="right" if place else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    # Where nobody looks, in a file or a pipe, lines need not fit a screen.
+    Console(width=None if sys.stdout.isatty() else _WIDTH_OF_FILES).print(table)
+
+
+def print_notes(notes: Sequence[str], mark: str = "-") -> None:
+    """Print sentences, one a line.
+
+    Example:
+        >>> print_notes(["no dollars"])
+        - no dollars
+    """
+    for note in notes:
+        typer.echo(f"{mark} {note}")
+
+
+@contextmanager
+def progress_bar(title: str) -> Iterator[Callable[[int, int, str], None]]:
+    """A bar with the time left on the error stream; gone when it is done, and not drawn where nobody looks.
+
+    Example:
+        >>> with progress_bar("fit") as tell:
+        ...     tell(1, 2, "first")
+    """
+    if not sys.stderr.isatty():
+        yield lambda _done, _total, _word: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.fields[title]}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
+    times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[word]}"))
+    with Progress(*columns, *times, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=None, title=title, word="")
+        yield lambda done, total, word: progress.update(task, completed=done, total=total, word=word)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    if isinstance(value, float) and not (float("-inf") < value < float("inf")):
+        return None
+    return value

@@ -1,0 +1,209 @@
+"""Duplicates; train/test split without leaks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from mildroute._hashing import digests, fingerprints
+from mildroute.costs.schema import GROUP, INPUT, SPLIT, TIME
+from mildroute.exceptions import ArgumentError, TableError
+
+__all__ = ["DuplicateCounter", "DuplicateDetector", "SplitBy", "split_rows"]
+
+
+# Repeated texts in a stream, by 64-bit fingerprints: eight bytes a row, however long the texts
+# are.
+
+
+class DuplicateCounter:
+    """Counts rows whose text stood in an earlier row.
+
+    Example:
+        >>> counter = DuplicateCounter()
+        >>> counter.add(digests(pa.chunked_array([["a", "b"]]))); counter.add(digests(pa.chunked_array([["a"]])))
+        >>> counter.repeats()
+        1
+    """
+
+    def __init__(self) -> None:
+        self._runs: list[NDArray[np.uint64]] = []
+
+    def add(self, marks: NDArray[np.uint64]) -> None:
+        """Add the digests of the next rows, shape (n, 2)."""
+        self._runs.append(fingerprints(marks))
+
+    def repeats(self) -> int:
+        """Rows that repeat an earlier one."""
+        if not self._runs:
+            return 0
+        values = np.concatenate(self._runs)
+        values.sort()
+        return int(np.count_nonzero(values[1:] == values[:-1]))
+
+
+class DuplicateDetector:
+    """Remembers texts and finds the first that comes again.
+
+    Example:
+        >>> seen = DuplicateDetector()
+        >>> early, late = pa.chunked_array([["a", "b"]]), pa.chunked_array([["c", "b"]])
+        >>> seen.first_repeat(early), seen.first_repeat(late)
+        (None, 1)
+    """
+
+    def __init__(self) -> None:
+        self._runs: list[NDArray[np.uint64]] = []
+
+    def first_repeat(self, column: pa.ChunkedArray) -> int | None:
+        """Place of the first text that was there in an earlier call, or none; all are remembered."""
+        values = fingerprints(digests(column))
+        known: Any = np.zeros(len(values), dtype=bool)
+        for run in self._runs:
+            places = np.searchsorted(run, values)
+            known |= run[np.minimum(places, len(run) - 1)] == values
+        self._remember(np.sort(values))
+        return int(known.argmax()) if known.any() else None
+
+    def _remember(self, run: NDArray[np.uint64]) -> None:
+        """Runs of like size are merged, so there are never more than about log n of them."""
+        while self._runs and len(self._runs[-1]) <= 2 * len(run):
+            run = np.sort(np.concatenate([self._runs.pop(), run]), kind="stable")
+        if len(run):
+            self._runs.append(run)
+
+
+# Train and test rows of a table such that no query is on both sides: neither its id nor its text.
+
+
+SplitBy = Literal["random", "group", "time", "column"]
+
+_TEST_LABELS, _TRAIN_LABELS = {"test"}, {"train"}
+
+
+def split_rows(table: pa.Table, test: float = 0.2, *, by: str = "random", seed: int = 0) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Rows of the train side and of the test side, each in the order of the table.
+
+    Rows of the same text always stay together. By group, so do rows of the same group. By time, the latest rows are tested, and
+    a text that comes early and late counts as late. By column, a text that is labelled both train and test is tested.
+
+    Args:
+        table: Canonical columns.
+        test: Share of the rows to test; the column decides where ``by="column"``.
+        by: 'random', 'group', 'time' or 'column'.
+        seed: Of the random order.
+
+    Returns:
+        Two arrays of row numbers.
+
+    Example:
+        >>> table = pa.table({"query_id": ["a", "b", "c", "d"], "input": ["x", "y", "x", "z"]})
+        >>> train, test = split_rows(table, 0.5)
+        >>> sorted([*train.tolist(), *test.tolist()])
+        [0, 1, 2, 3]
+    """
+    if by not in get_args(SplitBy):
+        raise ArgumentError(f"by must be 'random', 'group', 'time' or 'column', got {by!r}.")
+    if not isinstance(test, (int, float)) or not 0 < test < 1:
+        raise ArgumentError(f"test must be a share between 0 and 1, got {test!r}; 0.2 is usual.")
+    blocks = _text_blocks(table)
+    if by == "column":
+        tested = _labelled(table, blocks)
+    else:
+        blocks = _joined(blocks, _codes(table, GROUP)) if by == "group" else blocks
+        order = _latest_first(table, blocks) if by == "time" else np.random.default_rng(seed).permutation(int(blocks.max()) + 1)
+        tested = _filled(blocks, order, round(test * len(blocks)), in_order=by == "time")
+    sides = np.flatnonzero(~tested), np.flatnonzero(tested)
+    if not all(len(side) for side in sides):
+        empty = "train" if len(sides[0]) == 0 else "test"
+        if by != "column" and blocks.max() == 0:
+            shared = "one text or group" if by == "group" else "one text"
+            raise TableError(
+                f"a split by {by!r} leaves no rows to {empty}: all {len(blocks)} rows share {shared}, which stays on one side."
+            )
+        raise TableError(f"a split by {by!r} leaves no rows to {empty}: {len(blocks)} rows cannot be parted so; choose another split.")
+    return sides
+
+
+def _codes(table: pa.Table, name: str) -> NDArray[np.int64]:
+    if name not in table.column_names:
+        raise TableError(f"a split by {name!r} needs the column {name!r}; add it or split at random.")
+    encoded = table.column(name).combine_chunks()
+    encoded = pa.chunked_array([encoded]) if isinstance(encoded, pa.Array) else encoded
+    codes = encoded.dictionary_encode().combine_chunks()
+    codes = codes.chunk(0) if isinstance(codes, pa.ChunkedArray) else codes
+    return np.asarray(codes.indices.to_numpy()).astype(np.int64)
+
+
+def _text_blocks(table: pa.Table) -> NDArray[np.int64]:
+    """Rows of the same text have the same number; without texts every row is alone, for ids are unique."""
+    return _codes(table, INPUT) if INPUT in table.column_names else np.arange(table.num_rows)
+
+
+def _joined(left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Blocks that share a row under either numbering become one."""
+    parent = list(range(int(left.max()) + int(right.max()) + 2))
+
+    def root(node: int) -> int:
+        while parent[node] != node:
+            parent[node] = parent[parent[node]]
+            node = parent[node]
+        return node
+
+    shift = int(left.max()) + 1
+    for a, b in zip(left.tolist(), right.tolist(), strict=True):
+        parent[root(a)] = root(b + shift)
+    roots = [root(node) for node in left.tolist()]
+    return np.unique(roots, return_inverse=True)[1].astype(np.int64)
+
+
+def _latest_first(table: pa.Table, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Blocks by their latest time, so that nothing after the first tested moment is trained on."""
+    if TIME not in table.column_names:
+        raise TableError("a split by 'time' needs the column 'time'; add it or split at random.")
+    times: Any = table.column(TIME)
+    times = times.cast(pa.int64()) if pa.types.is_timestamp(times.type) else times
+    rank = np.empty(len(blocks), dtype=np.int64)
+    rank[np.argsort(times.to_numpy(), kind="stable")] = np.arange(len(blocks))
+    latest = np.zeros(int(blocks.max()) + 1, dtype=np.int64)
+    np.maximum.at(latest, blocks, rank)
+    return np.argsort(-latest, kind="stable")
+
+
+def _filled(blocks: NDArray[np.int64], order: Sequence[int] | NDArray[np.int64], target: int, *, in_order: bool) -> NDArray[np.bool_]:
+    """Test rows: blocks in this order that fit under the target, then one more where that comes closer to it."""
+    sizes = np.bincount(blocks)
+    chosen = np.zeros(len(sizes), dtype=bool)
+    total, left_out = 0, []
+    for position, block in enumerate(np.asarray(order).tolist()):
+        if total + sizes[block] <= target:
+            chosen[block] = True
+            total += int(sizes[block])
+        else:
+            left_out.append(block)
+            if in_order:
+                break
+        if total == target or (in_order and position + 1 == len(sizes)):
+            break
+    if total < target and left_out:
+        smallest = left_out[0] if in_order else min(left_out, key=lambda block: sizes[block])
+        chosen[smallest] = total + sizes[smallest] - target < target - total
+    return chosen[blocks]
+
+
+def _labelled(table: pa.Table, blocks: NDArray[np.int64]) -> NDArray[np.bool_]:
+    if SPLIT not in table.column_names:
+        raise TableError("a split by 'column' needs the column 'split' with the labels 'train' and 'test'; add it or split at random.")
+    labels = table.column(SPLIT).to_pylist()
+    odd = sorted(set(labels) - _TEST_LABELS - _TRAIN_LABELS)
+    if odd:
+        raise TableError(
+            f"column 'split', row {labels.index(odd[0])}: a label must be 'train' or 'test', got {odd[0]!r}; rename the label."
+        )
+    tested = np.zeros(int(blocks.max()) + 1, dtype=bool)
+    tested[blocks[[label in _TEST_LABELS for label in labels]]] = True
+    return tested[blocks]

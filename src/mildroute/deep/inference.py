@@ -1,0 +1,86 @@
+"""Scores by an exported network: onnxruntime and tokenizers alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mildroute.encoders.onnx_export import prepared
+from mildroute.encoders.onnx_runtime import TextModel, open_session
+
+__all__ = ["ImageScorer", "TextScorer"]
+
+
+_PARTS = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
+
+
+class TextScorer(TextModel):
+    """Texts to scores, shape (n, p).
+
+    Args:
+        onnx: The network's bytes.
+        tokenizer: The bytes of its ``tokenizer.json``.
+        max_tokens: Tokens of a text that are read.
+        pad: Token that fills up short texts.
+        threads: Threads of one run, or none.
+
+    Example:
+        >>> TextScorer(np.zeros(0, np.uint8), np.frombuffer(b"{", np.uint8), max_tokens=8)
+        Traceback (most recent call last):
+        mildroute.exceptions.ArtifactError: a tokenizer must be that of the tokenizers package, got: ...; export the model again.
+    """
+
+    def __init__(
+        self, onnx: NDArray[np.uint8], tokenizer: NDArray[np.uint8], *, max_tokens: int, pad: int = 0, threads: int | None = None
+    ) -> None:
+        super().__init__(onnx, tokenizer, max_tokens=max_tokens, threads=threads)
+        self._pad = pad
+
+    def scores(self, texts: Sequence[str], size: int) -> NDArray[np.float64]:
+        """Scores of n texts, shape (n, p), in batches of ``size``."""
+        parts = list(self.batches(list(texts), size))
+        order = np.concatenate([rows for rows, _ in parts])
+        found = np.concatenate([scores for _, scores in parts]).astype(np.float64)
+        return found[np.argsort(order)]
+
+    def _run(self, tokens: list[Any]) -> NDArray[np.float32]:
+        longest = max(1, *(len(found.ids) for found in tokens))
+        padded = {name: self._padded(name, tokens, longest) for name in self._inputs}
+        return np.asarray(self._session.run(None, padded)[0])
+
+    def _padded(self, name: str, tokens: list[Any], longest: int) -> NDArray[np.int64]:
+        padded = np.full((len(tokens), longest), self._pad if name == "input_ids" else 0, dtype=np.int64)
+        for place, found in enumerate(tokens):
+            row = getattr(found, _PARTS[name])
+            padded[place, : len(row)] = row
+        return padded
+
+
+class ImageScorer:
+    """Images to scores, shape (n, p).
+
+    Args:
+        onnx: The network's bytes.
+        preparation: How an image is prepared, as in :func:`mildroute.encoders.onnx_export.prepared`.
+        threads: Threads of one run, or none.
+
+    Example:
+        >>> ImageScorer(np.frombuffer(b"key: location", np.uint8), {})
+        Traceback (most recent call last):
+        mildroute.exceptions.ArtifactError: an ONNX model must hold its own weights, got one that refers to other files; export it again.
+    """
+
+    def __init__(self, onnx: NDArray[np.uint8], preparation: dict[str, Any], *, threads: int | None = None) -> None:
+        self._session = open_session(onnx, threads)
+        self._preparation = preparation
+
+    def scores(self, images: Sequence[Any], size: int) -> NDArray[np.float64]:
+        """Scores of n images of Pillow, shape (n, p), in batches of ``size``."""
+        parts = []
+        for start in range(0, len(images), size):
+            pixels = np.stack([prepared(image, self._preparation) for image in images[start : start + size]])
+            parts.append(self._session.run(None, {"pixel_values": pixels})[0])
+        return np.concatenate(parts).astype(np.float64)

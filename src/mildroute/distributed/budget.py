@@ -1,0 +1,190 @@
+"""One cap for workers on many machines: a treasury leases money to blocks, some calls at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+from mildroute.collection.budget import Budget
+
+__all__ = ["BudgetServer", "LeasedBudget", "RemoteCall"]
+
+
+RemoteCall: TypeAlias = Callable[..., Awaitable[Any]]
+"""Calls a method of a treasury, by its name; the call is made whether or not its result is waited for."""
+_CALLS = 24
+"""Calls that a lease is for, so that few cells wait for a message."""
+_SHARE = 0.25
+"""Of what is left, one lease takes at most this part beyond its first call: near the cap leases are small."""
+_LOOK = 1.0
+"""Seconds after which a treasury that has nothing to give looks for leases of the dead."""
+
+
+class BudgetServer:
+    """Holds the budget of a run.
+
+    A lease is money that an attempt at a block may spend; what is leased counts as spent until it is given back. If an attempt dies, its
+    lease is written off for what its journals say it spent.
+
+    Args:
+        cap: At most, in dollars.
+        spent: What was spent before.
+        audit: What the attempts at a block have spent, if none of them lives; none if one does.
+
+    Example:
+        >>> treasury = BudgetServer(1.0, 0.0, lambda block: None)
+        >>> async def day():
+        ...     await treasury.begin("b1", "first", 0.0)
+        ...     lease = await treasury.lease("b1", "first", 0.0, 0.0, 0.5, 12.0)
+        ...     await treasury.end("b1", "first", 0.125)
+        ...     return lease, await treasury.spent()
+        >>> asyncio.run(day())
+        (0.625, 0.125)
+    """
+
+    def __init__(self, cap: float, spent: float, audit: Callable[[str], float | None]) -> None:
+        self._budget, self._audit = Budget(cap, spent), audit
+        self._attempts: dict[str, str] = {}
+        self._leases: dict[str, float] = {}
+        self._reported: dict[str, float] = {}
+        self._looked = 0.0
+
+    async def begin(self, block: str, attempt: str, spent: float) -> None:
+        """An attempt begins; those before it are dead and have spent so much altogether."""
+        self._write_off(block, spent)
+        self._attempts[block] = attempt
+
+    async def give(self, block: str, attempt: str, spent: float, back: float) -> None:
+        """Count what an attempt has spent since its last word, and take back what it does not need."""
+        if self._attempts.get(block) == attempt:
+            lease = self._leases.get(block, 0.0)
+            self._leases[block] = max(0.0, lease - spent - back)
+            self._reported[block] = self._reported.get(block, 0.0) + spent
+            self._budget.settle(lease - self._leases[block], spent)
+
+    async def lease(self, block: str, attempt: str, spent: float, back: float, least: float, wanted: float) -> float:
+        """First as :meth:`give`; then at least so much, or 0 if that can never be had."""
+        await self.give(block, attempt, spent, back)
+        if self._attempts.get(block) != attempt or not await self._had(least):
+            return 0.0
+        if self._attempts.get(block) != attempt:
+            # It died while it waited.
+            self._budget.settle(least, 0.0)
+            return 0.0
+        cap = self._budget.cap or 0.0
+        more = max(0.0, min(wanted - least, _SHARE * (cap - self._budget.spent - self._budget.reserved)))
+        await self._budget.reserve(more)
+        self._leases[block] = self._leases.get(block, 0.0) + least + more
+        return least + more
+
+    async def end(self, block: str, attempt: str, spent: float) -> None:
+        """An attempt is done and needs nothing more."""
+        if self._attempts.get(block) == attempt:
+            self._write_off(block, self._reported.get(block, 0.0) + spent)
+
+    async def spent(self) -> float:
+        """Dollars spent so far, as far as they were reported."""
+        return self._budget.spent
+
+    async def _had(self, dollars: float) -> bool:
+        waiting = asyncio.ensure_future(self._budget.reserve(dollars))
+        while not (await asyncio.wait({waiting}, timeout=_LOOK))[0]:
+            self._look_for_the_dead()
+        return waiting.result()
+
+    def _look_for_the_dead(self) -> None:
+        """A dead attempt's block may stand in line behind the very blocks that wait for its lease."""
+        now = time.monotonic()
+        if now - self._looked < _LOOK:
+            return
+        self._looked = now
+        for block in [block for block, lease in self._leases.items() if lease > 0]:
+            spent = self._audit(block)
+            if spent is not None:
+                self._write_off(block, spent)
+
+    def _write_off(self, block: str, spent: float) -> None:
+        """Drop the lease of a block and count all that it spent, told before or not."""
+        told = self._reported.get(block, 0.0)
+        # The journals of a machine that was lost as a whole may lack what was told before.
+        self._reported[block] = max(told, spent)
+        self._attempts.pop(block, None)
+        self._budget.settle(self._leases.pop(block, 0.0), self._reported[block] - told)
+
+
+class LeasedBudget:
+    """The budget of one attempt at a block: it lasts for some calls, then the treasury is asked again.
+
+    What a call did not need pays for the next one. While the treasury lets this attempt wait, everything goes back at once.
+
+    Args:
+        teller: Calls the treasury.
+        block: Name of the block.
+
+    Example:
+        >>> treasury = BudgetServer(1.0, 0.0, lambda block: None)
+        >>> async def day():
+        ...     money = LeasedBudget(lambda name, *given: asyncio.ensure_future(getattr(treasury, name)(*given)), "b1")
+        ...     await money.begin(0.0)
+        ...     first = await money.reserve(0.5)
+        ...     money.settle(0.5, 0.25)
+        ...     return first, await money.reserve(1.0)
+        >>> asyncio.run(day())
+        (True, False)
+    """
+
+    def __init__(self, teller: RemoteCall, block: str) -> None:
+        self.spent, self.is_exhausted = 0.0, False
+        self._teller, self._names = teller, (block, secrets.token_hex(8))
+        self._free = self._untold = 0.0
+        self._turn, self._is_waiting = asyncio.Lock(), False
+
+    async def begin(self, spent_by_the_dead: float) -> None:
+        """Open the account, and close those of earlier attempts."""
+        await self._teller("begin", *self._names, spent_by_the_dead)
+
+    async def reserve(self, worst: float) -> bool:
+        """Set dollars aside; false if the treasury can never lease them."""
+        if self._took(worst):
+            return True
+        async with self._turn:
+            return self._took(worst) or await self._leased(worst)
+
+    def settle(self, worst: float, dollars: float) -> None:
+        """Give back what was set aside, and count what was spent."""
+        self.spent += dollars
+        self._untold += dollars
+        self._free += worst - dollars
+        if self._is_waiting:
+            self._teller("give", *self._names, *self._emptied())
+
+    async def end(self) -> None:
+        """Give back what is left."""
+        untold, _ = self._emptied()
+        await self._teller("end", *self._names, untold)
+
+    def _took(self, worst: float) -> bool:
+        if worst > 0 and worst > self._free:
+            return False
+        self._free -= worst
+        return True
+
+    async def _leased(self, worst: float) -> bool:
+        self._is_waiting = True
+        try:
+            lease = await self._teller("lease", *self._names, *self._emptied(), worst, _CALLS * worst)
+        finally:
+            self._is_waiting = False
+        self.is_exhausted = lease < worst
+        if not self.is_exhausted:
+            self._free += lease - worst
+        return not self.is_exhausted
+
+    def _emptied(self) -> tuple[float, float]:
+        """What was spent and not told yet, and what is free; both are nothing from now on."""
+        told = self._untold, self._free
+        self._untold = self._free = 0.0
+        return told

@@ -1,0 +1,188 @@
+"""What one pass over the rows must find out before a router can be trained: sizes, means, units, and a sample."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mildroute.distributed.shards import Rows
+from mildroute.exceptions import TableError
+from mildroute.routers._decision import MarginRule, margins_of_wins, rewards_from_nonnegative, winner_shares
+
+__all__ = ["Statistics", "combined", "rewards_of", "statistics_of", "unit_margins"]
+
+
+_BLOCK = 16_384
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Sums over rows; those of parts add up.
+
+    Args:
+        rows: Number of the rows, n.
+        total: Sum of the vectors, shape (d,).
+        squares: Sum of the squared vectors, entry by entry, shape (d,).
+        paid: Sum of all costs.
+        worst: Sum of the largest cost of each row.
+        lowest: Lowest cost.
+        highest: Highest cost.
+        wins: How often each expert is the cheapest, ties shared, shape (p,); rows on which all are equal do not count.
+        sample: Every so many rows, for what needs no more than a few of them.
+
+    Example:
+        >>> found = statistics_of([Rows(np.eye(2), np.array([[0.0, 1.0], [0.0, 0.0]]))], experts=2, stride=1)
+        >>> found.rows, found.wins, found.mean
+        (2, array([1., 0.]), array([0.5, 0.5]))
+    """
+
+    rows: int
+    total: NDArray[np.float64]
+    squares: NDArray[np.float64]
+    paid: float
+    worst: float
+    lowest: float
+    highest: float
+    wins: NDArray[np.float64]
+    sample: Rows
+
+    @property
+    def mean(self) -> NDArray[np.float64]:
+        """Mean vector, shape (d,)."""
+        return self.total / self.rows
+
+    @property
+    def variances(self) -> NDArray[np.float64]:
+        """Variance of each entry, shape (d,)."""
+        return np.asarray(np.maximum(self.squares / self.rows - self.mean**2, 0.0))
+
+    @property
+    def scale(self) -> float:
+        """Mean squared distance of a row from the mean: the unit of the penalty, as in :mod:`mildroute.routers._linear_model`."""
+        return float(self.variances.sum()) or 1.0
+
+
+def statistics_of(parts: Iterable[Rows], *, experts: int, stride: int) -> Statistics:
+    """Statistics of rows as they come.
+
+    Args:
+        parts: The rows.
+        experts: Number of the experts, p.
+        stride: Every how many rows one goes into the sample.
+
+    Returns:
+        Their sums.
+    """
+    found = [_of_part(part, stride) for part in parts]
+    return combined(found) if found else _nothing(experts)
+
+
+def combined(parts: Sequence[Statistics]) -> Statistics:
+    """Statistics of all parts together.
+
+    Args:
+        parts: Statistics of disjoint rows; those of no rows may have vectors of no length.
+
+    Returns:
+        Their sums; samples one after the other.
+
+    Example:
+        >>> one = statistics_of([Rows(np.eye(2), np.eye(2))], experts=2, stride=1)
+        >>> combined([one, one]).rows
+        4
+    """
+    known = [part for part in parts if part.rows] or list(parts[:1])
+    sample = Rows(np.concatenate([part.sample.vectors for part in known]), np.concatenate([part.sample.costs for part in known]))
+    return Statistics(
+        rows=sum(part.rows for part in known),
+        total=np.sum([part.total for part in known], axis=0),
+        squares=np.sum([part.squares for part in known], axis=0),
+        paid=sum(part.paid for part in known),
+        worst=sum(part.worst for part in known),
+        lowest=min(part.lowest for part in known),
+        highest=max(part.highest for part in known),
+        wins=np.sum([part.wins for part in known], axis=0),
+        sample=sample,
+    )
+
+
+def rewards_of(costs: NDArray[np.float64], name: str, known: Statistics) -> NDArray[np.float64]:
+    """Rewards of some rows, in the unit in which those of all rows sum to 1 a row on average.
+
+    The same figures as :func:`mildroute.routers._decision.scaled_rewards` gives for all rows at once.
+
+    Args:
+        costs: Shape (n, p).
+        name: ``"gap"``, ``"complement"`` or ``"sum"``.
+        known: Statistics of all rows.
+
+    Returns:
+        Shape (n, p), not negative.
+
+    Example:
+        >>> costs = np.array([[0.0, 1.0, 1.0]])
+        >>> rewards_of(costs, "sum", statistics_of([Rows(np.ones((1, 1)), costs)], experts=3, stride=1))
+        array([[0.5 , 0.25, 0.25]])
+    """
+    experts, shift = costs.shape[1], -min(known.lowest, 0.0)
+    mean_sum = known.paid / known.rows + experts * shift
+    largest = known.highest + shift
+    units = {
+        "gap": experts * known.worst / known.rows - known.paid / known.rows,
+        "complement": experts - mean_sum / max(1.0, largest),
+        "sum": (experts - 1) * mean_sum,
+    }
+    rewards, unit = rewards_from_nonnegative(costs + shift, name, largest), units[name]
+    return np.asarray(rewards / unit) if unit > 0 else np.full(costs.shape, 1 / experts)
+
+
+def unit_margins(rule: MarginRule | None, known: Statistics) -> NDArray[np.float64]:
+    """Margins of a rule, or equal ones, divided by their mean, shape (p,).
+
+    Args:
+        rule: How wins become margins, or none for equal margins.
+        known: Statistics of all rows.
+
+    Returns:
+        The margins.
+
+    Example:
+        >>> unit_margins(None, statistics_of([], experts=2, stride=1))
+        array([1., 1.])
+    """
+    if rule is None:
+        return np.ones(len(known.wins))
+    margins = margins_of_wins(rule, known.wins)
+    return np.asarray(margins / margins.mean())
+
+
+def _of_part(part: Rows, stride: int) -> Statistics:
+    width, experts = part.vectors.shape[1], part.costs.shape[1]
+    total, squares = np.zeros(width), np.zeros(width)
+    for start in range(0, len(part.vectors), _BLOCK):
+        block = part.vectors[start : start + _BLOCK].astype(np.float32)
+        total += block.sum(axis=0, dtype=np.float64)
+        squares += np.square(block).sum(axis=0, dtype=np.float64)
+    if not np.isfinite(squares).all():
+        raise TableError("vectors must be finite, got NaN or infinity; drop those rows first.")
+    decided = np.ptp(part.costs, axis=1) > 0
+    return Statistics(
+        rows=len(part.vectors),
+        total=total,
+        squares=squares,
+        paid=float(part.costs.sum()),
+        worst=float(part.costs.max(axis=1).sum()),
+        lowest=float(part.costs.min()),
+        highest=float(part.costs.max()),
+        wins=winner_shares(-part.costs[decided]).sum(axis=0) if decided.any() else np.zeros(experts),
+        # Copies: the rows themselves lie in memory that is shared and given back.
+        sample=Rows(part.vectors[::stride].copy(), part.costs[::stride].copy()),
+    )
+
+
+def _nothing(experts: int) -> Statistics:
+    empty = Rows(np.empty((0, 0), np.float16), np.empty((0, experts)))
+    return Statistics(0, np.zeros(0), np.zeros(0), 0.0, 0.0, np.inf, -np.inf, np.zeros(experts), empty)

@@ -1,0 +1,238 @@
+"""Worker, process group, checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mildroute.distributed.shards import Rows, Shards
+from mildroute.distributed.statistics import Statistics, combined, statistics_of
+from mildroute.exceptions import ArtifactError, TableError
+
+__all__ = [
+    "Distributed",
+    "ProcessGroup",
+    "Progress",
+    "SingleProcess",
+    "Tell",
+    "Worker",
+    "check_rows",
+    "gathered_statistics",
+    "read_progress",
+    "write_progress",
+]
+
+
+# Where a training run stands, as one file of arrays; reading it can run no code.
+
+
+_FILE = "progress.npz"
+_COUNTS = ("done", "passes", "rows")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What is needed to go on.
+
+    Args:
+        done: Steps or epochs that are done.
+        passes: Passes over all rows so far.
+        rows: Rows of a pass.
+        arrays: Everything else by name.
+    """
+
+    done: int = 0
+    passes: int = 0
+    rows: int = 0
+    arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+    def part(self, prefix: str) -> dict[str, NDArray[Any]]:
+        """The arrays whose names begin with a word and a dot, without it."""
+        return {name.removeprefix(f"{prefix}."): array for name, array in self.arrays.items() if name.startswith(f"{prefix}.")}
+
+
+def write_progress(folder: str | Path, progress: Progress) -> None:
+    """Write it into a folder.
+
+    Args:
+        folder: An existing folder.
+        progress: Where the run stands.
+
+    Example:
+        >>> import tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> write_progress(folder, Progress(done=2, arrays={"point": np.ones(3)}))
+        >>> read_progress(folder).done
+        2
+    """
+    found: dict[str, Any] = {name: np.asarray(getattr(progress, name)) for name in _COUNTS}
+    found |= {f"array.{name}": np.asarray(array) for name, array in progress.arrays.items()}
+    np.savez(Path(folder) / _FILE, **found)
+
+
+def read_progress(folder: str | Path) -> Progress:
+    """What :func:`write_progress` has written.
+
+    Args:
+        folder: Where.
+
+    Returns:
+        Where the run stands.
+
+    Example:
+        >>> read_progress("no-such-folder")
+        Traceback (most recent call last):
+        mildroute.exceptions.ArtifactError: a checkpoint must have the file progress.npz, got none in 'no-such-folder'.
+    """
+    path = Path(folder) / _FILE
+    if not path.exists():
+        raise ArtifactError(f"a checkpoint must have the file {_FILE}, got none in {str(folder)!r}.")
+    with np.load(path, allow_pickle=False) as found:
+        arrays = {name.removeprefix("array."): found[name] for name in found.files if name.startswith("array.")}
+        return Progress(**{name: int(found[name]) for name in _COUNTS}, arrays=arrays)
+
+
+# Workers that add up what each has found; alone, one worker is the whole team.
+
+
+class ProcessGroup(Protocol):
+    """How workers talk to each other.
+
+    Attributes:
+        rank: Place of this worker; 0 leads.
+        size: Number of the workers.
+
+    Example:
+        >>> SingleProcess().gather(3)
+        [3]
+    """
+
+    @property
+    def rank(self) -> int:
+        """Place of this worker."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Number of the workers."""
+        ...
+
+    def share(self, value: Any) -> Any:
+        """What the leader gives; the others' value is ignored."""
+        ...
+
+    def gather(self, value: Any) -> list[Any]:
+        """The values of all workers in the order of their ranks, for the leader; empty for the others."""
+        ...
+
+
+@dataclass(frozen=True)
+class SingleProcess:
+    """A team of one.
+
+    Example:
+        >>> SingleProcess().share("x")
+        'x'
+    """
+
+    rank: int = 0
+    size: int = 1
+
+    def share(self, value: Any) -> Any:
+        """The value itself."""
+        return value
+
+    def gather(self, value: Any) -> list[Any]:
+        """The value alone."""
+        return [value]
+
+
+@dataclass(frozen=True)
+class Distributed:
+    """A team over the default process group of torch.distributed."""
+
+    rank: int
+    size: int
+
+    def share(self, value: Any) -> Any:
+        """What rank 0 gives."""
+        from torch import distributed
+
+        holder = [value]
+        distributed.broadcast_object_list(holder, src=0)
+        return holder[0]
+
+    def gather(self, value: Any) -> list[Any]:
+        """All values, for rank 0."""
+        from torch import distributed
+
+        found: list[Any] | None = [None] * self.size if self.rank == 0 else None
+        distributed.gather_object(value, found, dst=0)
+        return found or []
+
+
+# What a trainer asks of the place it runs in: rows, a team, and somewhere to leave word.
+
+
+Tell: TypeAlias = Callable[[dict[str, float], Progress | None], None]
+"""Called by all workers at the same time, with figures and, by the leader, with where the run stands."""
+
+
+@dataclass(frozen=True)
+class Worker:
+    """One of the processes that train.
+
+    Args:
+        shards: What is trained on.
+        passing: The rows of one pass that fall to this worker, anew at each call.
+        team: The others.
+        tell: Leaves word of a step.
+        resumed: Where an earlier run stopped, or none.
+        patience: Seconds of work that may be lost; word is left no more often than that.
+    """
+
+    shards: Shards
+    passing: Callable[[], Iterator[Rows]]
+    team: ProcessGroup
+    tell: Tell
+    resumed: Progress | None = None
+    patience: float = 0.0
+
+
+def gathered_statistics(worker: Worker, sample: int) -> Statistics:
+    """Statistics of all rows, for the leader; the others get those of their own rows.
+
+    Args:
+        worker: This process.
+        sample: Rows of the sample, about.
+
+    Returns:
+        The statistics.
+    """
+    stride = max(1, worker.shards.rows // sample)
+    own = statistics_of(worker.passing(), experts=len(worker.shards.experts), stride=stride)
+    parts = worker.team.gather(own)
+    if not parts:
+        return own
+    found = combined(parts)
+    check_rows(found.rows, worker.shards)
+    return found
+
+
+def check_rows(rows: int, shards: Shards) -> None:
+    """Refuse a pass that has not seen every row once.
+
+    Args:
+        rows: Rows seen.
+        shards: What should have been seen.
+
+    Example:
+        >>> check_rows(0, Shards("", (), ("a", "b"), 2))
+    """
+    if rows != shards.rows:
+        raise TableError(f"a pass must see each of {shards.rows} rows once, got {rows}; do not change shards while they are trained on.")

@@ -1,0 +1,205 @@
+"""Decisions that were made by lot with known chances, one answer seen for each: what off-policy estimates are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mildroute.evaluation.metrics import Choice, Matrix, as_choice, as_matrix
+from mildroute.exceptions import ArgumentError, ShapeError, TableError
+
+__all__ = ["LoggedDecisions", "read_logged_decisions"]
+
+
+_ROUNDING = 1e-6
+_CHANCE, _THOUGHT = "propensity:", "posterior:"
+
+
+@dataclass(frozen=True)
+class LoggedDecisions:
+    """Decisions, the chance that each expert had in them, and the cost of the one answer that was seen.
+
+    Args:
+        experts: Names of the p experts.
+        chosen: Whom the lot fell on, shape (n,); -1 where it was none of these experts.
+        costs: Cost of the chosen one's answer, shape (n,); NaN where it gave none, so that another one had to answer.
+        chances: Probability with which each could have been chosen, shape (n, p); all above 0, and at most 1 together.
+        groups: What rows belong together, such as conversations, shape (n,), or none.
+        features: What is known of each request before it is answered, shape (n, d), or none; doubly robust estimates learn from it.
+        query_ids: Of the rows, or none.
+        inputs: Texts of the rows, or none.
+        notes: What was left out, in sentences.
+
+    Example:
+        >>> LoggedDecisions(("a", "b"), [0, 1], [0.2, 0.7], [[0.9, 0.1], [0.9, 0.1]]).rows
+        2
+    """
+
+    experts: tuple[str, ...]
+    chosen: Choice
+    costs: NDArray[np.float64]
+    chances: Matrix
+    groups: NDArray[np.object_] | None = None
+    features: Matrix | None = None
+    query_ids: NDArray[np.object_] | None = None
+    inputs: NDArray[np.object_] | None = None
+    notes: tuple[str, ...] = field(default=(), compare=False)
+
+    def __post_init__(self) -> None:
+        """Check shapes and chances once."""
+        chances = as_matrix(self.chances, "chances")
+        if chances.shape[1] != len(self.experts):
+            raise ShapeError(f"chances must have one column for each of {len(self.experts)} experts, got {chances.shape[1]}.")
+        if chances.min() <= 0 or chances.sum(axis=1).max() > 1 + _ROUNDING:
+            raise ArgumentError(
+                f"chances must be above 0 and at most 1 together, got {chances.min():g} and a sum of {chances.sum(axis=1).max():g}; "
+                "leave out rows on which an expert could not be chosen: nothing can be said of it there."
+            )
+        costs = np.asarray(self.costs, dtype=np.float64)
+        if costs.shape != (len(chances),) or np.isinf(costs).any():
+            raise ShapeError(f"costs must be ({len(chances)},), finite or NaN, got shape {costs.shape}.")
+        object.__setattr__(self, "chances", chances)
+        chosen = np.asarray(self.chosen)
+        as_choice(np.where(chosen == -1, 0, chosen), *chances.shape)
+        object.__setattr__(self, "chosen", chosen.astype(np.intp))
+        object.__setattr__(self, "costs", np.where(chosen == -1, np.nan, costs))
+        if self.features is not None:
+            features = np.asarray(self.features, dtype=np.float64)
+            object.__setattr__(self, "features", as_matrix(features, "features", (len(chances), *features.shape[1:])))
+
+    @property
+    def rows(self) -> int:
+        """Number of decisions n."""
+        return len(self.chances)
+
+    @property
+    def has_answer(self) -> NDArray[np.bool_]:
+        """Where the chosen expert is one of these and has answered, shape (n,)."""
+        return ~np.isnan(self.costs)
+
+    @property
+    def has_failed(self) -> NDArray[np.bool_]:
+        """Where the chosen expert is one of these and gave no answer, shape (n,)."""
+        return np.isnan(self.costs) & (self.chosen >= 0)
+
+    def weights(self, target: Matrix) -> NDArray[np.float64]:
+        """Probability of the chosen expert under a router of probabilities (n, p), over the chance that it had, shape (n,)."""
+        rows, place = np.arange(self.rows), np.maximum(self.chosen, 0)
+        return np.where(self.chosen >= 0, target[rows, place] / self.chances[rows, place], 0.0)
+
+    def take(self, rows: Any) -> LoggedDecisions:
+        """Some of the decisions, by a mask of n truths or by number."""
+        chosen = np.asarray(rows)
+        parts = {item.name: getattr(self, item.name) for item in fields(self)}
+        return replace(self, **{name: part[chosen] for name, part in parts.items() if isinstance(part, np.ndarray)})
+
+
+def read_logged_decisions(
+    source: Any,
+    *,
+    price_weight: float = 0.0,
+    latency_weight: float = 0.0,
+    error_weight: float = 1.0,
+    experts: Sequence[str] | None = None,
+) -> LoggedDecisions:
+    """Read decisions from a table that ``mildroute costs from-log`` has written.
+
+    Rows on which one of the experts had no chance are left out for all of them: conversations that keep their expert, inputs far from the
+    training data, experts that were down. So all experts are estimated on the same requests. An expert that never had a chance is left out
+    itself.
+
+    Args:
+        source: The Parquet file, or the Arrow table.
+        price_weight: What a dollar is worth in errors.
+        latency_weight: What a second is worth in errors.
+        error_weight: Weight of the error.
+        experts: Those that are wanted, or none for all.
+
+    Returns:
+        The decisions.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> table = pa.table({"query_id": ["q", "r"], "chosen": ["a", "b"], "score:a": [0.5, None], "score:b": [None, 1.0],
+        ...                   "propensity:a": [0.9, 0.9], "propensity:b": [0.1, 0.1]})
+        >>> read_logged_decisions(table).costs
+        array([0.5, 0. ])
+    """
+    table = _table(source)
+    names = [name.removeprefix(_CHANCE) for name in table.column_names if name.startswith(_CHANCE)] if experts is None else list(experts)
+    if len(names) < 2 or "chosen" not in table.column_names:
+        raise TableError(
+            "off-policy estimates need the columns 'chosen' and 'propensity:<expert>' of at least two experts; "
+            "make the table with 'mildroute costs from-log'."
+        )
+    names, notes = _with_chance(names, np.nan_to_num(_matrix(table, _CHANCE, names)))
+    chances = np.nan_to_num(_matrix(table, _CHANCE, names))
+    rows = np.asarray((chances > 0).all(axis=1))
+    if not rows.any():
+        raise TableError(
+            "no decision gave every expert a chance, so that nothing can be estimated; let the gateway explore (policy: explore: 0.05), "
+            "or name fewer experts."
+        )
+    if not rows.all():
+        notes += (f"{(~rows).sum():,} of {len(rows):,} decisions are left out, for not every expert had a chance in them",)
+    places = {name: place for place, name in enumerate(names)}
+    chosen = np.array([places.get(name, -1) for name in table.column("chosen").to_pylist()], dtype=np.intp)
+    costs = _costs(table, names, chosen, (error_weight, price_weight, latency_weight))
+    group, query_id, text = (_texts(table, name, rows) for name in ("group", "query_id", "input"))
+    features = _features(table, names, rows)
+    return LoggedDecisions(tuple(names), chosen[rows], costs[rows], chances[rows], group, features, query_id, text, notes)
+
+
+def _table(source: Any) -> Any:
+    import pyarrow as pa
+
+    if isinstance(source, pa.Table):
+        return source
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.read_table(Path(source))
+    except (OSError, pa.ArrowException) as error:
+        raise TableError(f"{str(source)!r} cannot be read as Parquet: {' '.join(str(error).split())[:200]}; check the path.") from error
+
+
+def _matrix(table: Any, prefix: str, names: Sequence[str]) -> Matrix:
+    missing = [name for name in names if prefix + name not in table.column_names]
+    if missing:
+        raise TableError(f"the table has no column {prefix + missing[0]!r}; make it with 'mildroute costs from-log'.")
+    return np.column_stack([table.column(prefix + name).cast("float64").to_numpy() for name in names])
+
+
+def _with_chance(names: Sequence[str], chances: Matrix) -> tuple[list[str], tuple[str, ...]]:
+    ever = [bool((column > 0).any()) for column in chances.T]
+    never = [name for name, had in zip(names, ever, strict=True) if not had]
+    notes = (f"nothing can be said of {', '.join(map(repr, never))}, which never had a chance",) if never else ()
+    return [name for name, had in zip(names, ever, strict=True) if had], notes
+
+
+def _costs(table: Any, names: Sequence[str], chosen: Choice, weights: tuple[float, float, float]) -> NDArray[np.float64]:
+    for name, weight in zip(("error_weight", "price_weight", "latency_weight"), weights, strict=True):
+        if not np.isfinite(weight) or weight < 0:
+            raise ArgumentError(f"{name} must be finite and not negative, got {weight}.")
+    rows, column = np.arange(len(chosen)), np.maximum(chosen, 0)
+    total = weights[0] * (1.0 - _matrix(table, "score:", names)[rows, column])
+    for prefix, weight in (("cost:", weights[1]), ("latency:", weights[2])):
+        if weight:
+            total = total + weight * _matrix(table, prefix, names)[rows, column]
+    return np.asarray(total, dtype=np.float64)
+
+
+def _texts(table: Any, name: str, rows: NDArray[np.bool_]) -> NDArray[np.object_] | None:
+    return np.array(table.column(name).to_pylist(), dtype=object)[rows] if name in table.column_names else None
+
+
+def _features(table: Any, names: Sequence[str], rows: NDArray[np.bool_]) -> Matrix | None:
+    """What the router thought of each expert; 0 of one that it did not know."""
+    if any(_THOUGHT + name not in table.column_names for name in names):
+        return None
+    return np.nan_to_num(_matrix(table, _THOUGHT, names))[rows]

@@ -1,0 +1,555 @@
+"""One httpx.AsyncClient per endpoint; response -> result, retry or error."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import logging
+import os
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from mildroute import __version__
+from mildroute.exceptions import MissingExtraError
+from mildroute.experts.retry import retry_after
+from mildroute.experts.secrets import LONGEST, Secret
+from mildroute.experts.settings import CallSettings, Timeouts
+
+# The proxy that the environment names for an address.
+
+
+def proxy_for(url: str) -> str | None:
+    """What ``HTTP_PROXY``, ``HTTPS_PROXY``, ``ALL_PROXY`` and ``NO_PROXY`` say of an address, in capital or small letters.
+
+    Args:
+        url: The address.
+
+    Returns:
+        Address of the proxy, or none.
+
+    Example:
+        >>> from unittest.mock import patch
+        >>> with patch.dict("os.environ", {"https_proxy": "10.0.0.1:3128", "no_proxy": "localhost"}, clear=True):
+        ...     proxy_for("https://example.com/v1"), proxy_for("https://localhost:8080/v1")
+        ('http://10.0.0.1:3128', None)
+    """
+    parts, proxies = urlsplit(url), getproxies()
+    found = proxies.get(parts.scheme) or proxies.get("all")
+    if not found or proxy_bypass(parts.netloc) or proxy_bypass(parts.hostname or ""):
+        return None
+    return found if "://" in found else f"http://{found}"
+
+
+# What an OpenAI-compatible server said, read without trusting any part of it.
+
+
+_MOST_TOKENS = 10**9
+_TEXT_PARTS = ("text", "output_text")
+_FINISHES = ("stop", "length", "tool_calls", "function_call", "content_filter", "error", "abort")
+
+
+@dataclass(frozen=True)
+class Completion:
+    """The text of an answer and its tokens, or why there is no text.
+
+    An answer that was cut off at ``max_tokens`` is an answer: a judge sees what a user would see.
+
+    Args:
+        text: The text; none if there is a problem.
+        problem: Why there is no text.
+        tokens_in: As the server counted; none where it did not or wrote no plausible number.
+        tokens_out: The same, for the answer.
+
+    Example:
+        >>> Completion("4").tokens_in is None
+        True
+    """
+
+    text: str | None
+    problem: str = ""
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+
+
+def completion_of(document: Any) -> Completion:
+    """The answer in a parsed body of /chat/completions or /completions.
+
+    Args:
+        document: Parsed JSON, of any shape.
+
+    Returns:
+        The text of the first choice, or the problem; never a text that is not the model's.
+
+    Example:
+        >>> completion_of({"choices": [{"message": {"content": "4"}}], "usage": {"prompt_tokens": 9, "completion_tokens": 1}})
+        Completion(text='4', problem='', tokens_in=9, tokens_out=1)
+        >>> completion_of({"choices": [{"message": {"content": 4}}]}).problem
+        "the answer's text is of type int"
+    """
+    if not isinstance(document, dict):
+        return Completion(None, f"the body is a JSON {_name(document)} and no object")
+    usage = document.get("usage")
+    tokens = (_count(usage, "prompt_tokens"), _count(usage, "completion_tokens"))
+    choices = document.get("choices")
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+        return Completion(None, "the body holds no choices", *tokens)
+    text, problem = _said(choices[0])
+    return Completion(None if text is None else _clean(text), problem, *tokens)
+
+
+def _said(choice: dict[str, Any]) -> tuple[str | None, str]:
+    message = choice.get("message")
+    content = message.get("content") if isinstance(message, dict) else choice.get("text")
+    if content is None and isinstance(message, dict) and isinstance(message.get("refusal"), str):
+        content = message["refusal"]
+    if isinstance(content, list):
+        content = _joined(content)
+    if isinstance(content, str) and (content or choice.get("finish_reason") != "content_filter"):
+        return content, ""
+    if isinstance(content, str) or content is None:
+        return None, f"the answer has no text (finish_reason {_finish(choice)})"
+    return None, f"the answer's text is of type {_name(content)}"
+
+
+def _finish(choice: dict[str, Any]) -> str:
+    """The reason, if it is a known one: any other text may repeat the key."""
+    reason = choice.get("finish_reason")
+    return repr(reason) if reason is None or reason in _FINISHES else "unknown"
+
+
+def _joined(parts: list[Any]) -> str | list[Any]:
+    """The texts of an answer in parts; parts that are not text, such as thoughts, are no part of the answer."""
+    if not all(isinstance(part, dict) for part in parts):
+        return parts
+    texts = [part.get("text") for part in parts if part.get("type") in _TEXT_PARTS]
+    return "".join(texts) if texts and all(isinstance(text, str) for text in texts) else parts
+
+
+def _count(usage: Any, name: str) -> int | None:
+    value = usage.get(name) if isinstance(usage, dict) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_TOKENS else None
+
+
+def _clean(text: str) -> str:
+    """Half of a surrogate pair is no character and could not be stored."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def _name(value: Any) -> str:
+    return type(value).__name__
+
+
+# What one attempt came to: an answer, an error for good, or a reason to try again.
+
+
+Again = Literal["never", "after failure", "after refusal"]
+Scrub = Callable[[str], str]
+
+_REPEATED = {408, 409}
+_REFUSED_FOR_LOAD = {503, 529}
+_LOST_BEHIND_A_GATEWAY = {408, 502, 504, 520, 521, 522, 523, 524}
+_SHOWN = 200
+_LONGEST_SPELLING = 3 * LONGEST
+_ADVICE = {
+    401: "check the key that api_key_env names",
+    403: "check the key that api_key_env names",
+    404: "check base_url and model",
+    413: "shorten the prompt",
+}
+
+
+@dataclass(frozen=True)
+class HTTPResult:
+    """What came back over the wire.
+
+    Args:
+        status: HTTP status.
+        body: At most the allowed number of bytes.
+        cut: Whether there were more.
+        retry_after: The header, if there was one.
+        location: Where the server would rather be asked.
+    """
+
+    status: int
+    body: bytes
+    cut: bool = False
+    retry_after: str | None = None
+    location: str | None = None
+
+
+@dataclass(frozen=True)
+class TransportFailure:
+    """Nothing, or only a part, came back over the wire.
+
+    Args:
+        reason: Why, in words without secrets.
+        sent: Whether the server may have worked on the request, and may charge for it.
+        final: Whether another attempt makes no sense.
+    """
+
+    reason: str
+    sent: bool
+    final: bool = False
+
+
+@dataclass(frozen=True)
+class AttemptOutcome:
+    """What is done after an attempt.
+
+    Args:
+        completion: The answer, or an answer without text that was paid all the same.
+        error: Why there is no completion.
+        again: Whether another attempt is made.
+        doubtful: Whether it may have been charged although there is no completion.
+        wait: Seconds that the server asks to wait.
+    """
+
+    completion: Completion | None = None
+    error: str = ""
+    again: Again = "never"
+    doubtful: bool = False
+    wait: float | None = None
+
+
+def outcome_of(result: HTTPResult | TransportFailure, scrub: Scrub, *, now: float) -> AttemptOutcome:
+    """Judge one attempt.
+
+    Args:
+        result: What came over the wire.
+        scrub: Removes secrets from a text of the server.
+        now: Seconds since 1970, for dates in Retry-After.
+
+    Returns:
+        Tried again are lost connections, timeouts, bodies that are no JSON, 408, 409, 429 and 5xx; nothing else is.
+    """
+    if isinstance(result, TransportFailure):
+        return AttemptOutcome(error=result.reason, again="never" if result.final else "after failure", doubtful=result.sent)
+    if 200 <= result.status < 300:
+        return _of_body(result, scrub)
+    error = _complaint(result, scrub)
+    if not _is_repeated(result.status) or (result.status == 429 and b"insufficient_quota" in result.body):
+        return AttemptOutcome(error=error)
+    wait = retry_after(result.retry_after, now)
+    refused = result.status == 429 or (result.status in _REFUSED_FOR_LOAD and wait is not None)
+    doubtful = result.status in _LOST_BEHIND_A_GATEWAY
+    return AttemptOutcome(error=error, again="after refusal" if refused else "after failure", doubtful=doubtful, wait=wait)
+
+
+def _is_repeated(status: int) -> bool:
+    return status in _REPEATED or status == 429 or status >= 500
+
+
+def _of_body(received: HTTPResult, scrub: Scrub) -> AttemptOutcome:
+    if received.cut:
+        return AttemptOutcome(error=f"the answer is longer than the {len(received.body):,} bytes that are read", doubtful=True)
+    try:
+        document = json.loads(received.body)
+    except (ValueError, RecursionError):
+        return AttemptOutcome(error=f"the body is no JSON: {_excerpt(received, scrub)}", again="after failure", doubtful=True)
+    completion = completion_of(document)
+    if completion.text is None and completion.tokens_in is None and completion.tokens_out is None:
+        return AttemptOutcome(error=f"{completion.problem}: {_excerpt(received, scrub)}", doubtful=True)
+    return AttemptOutcome(completion)
+
+
+def _complaint(received: HTTPResult, scrub: Scrub) -> str:
+    said = f"HTTP {received.status}: {_excerpt(received, scrub)}"
+    if 300 <= received.status < 400:
+        where = _shown(scrub(received.location or "nowhere"))
+        return f"{said}; redirects are not followed, since a key must not go elsewhere; set base_url for {where} if you trust it"
+    return f"{said}; {_ADVICE[received.status]}" if received.status in _ADVICE else said
+
+
+def _excerpt(received: HTTPResult, scrub: Scrub) -> str:
+    """The server's own message where there is one; scrubbed before it is shortened, so that no part of a key is left."""
+    text = _message_in(received.body) or received.body.decode("utf-8", "replace")
+    # The end of a body that was cut may be the beginning of a key.
+    return _shown(scrub(text)[: -_LONGEST_SPELLING if received.cut else None]) or "(empty)"
+
+
+def _message_in(body: bytes) -> str | None:
+    try:
+        document: Any = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    for name in ("error", "message", "detail"):
+        if isinstance(document, dict) and name in document:
+            document = document[name]
+    return document if isinstance(document, str) else None
+
+
+def _shown(text: str) -> str:
+    line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+    return line if len(line) <= _SHOWN else line[:_SHOWN] + "..."
+
+
+# Keeps keys out of what HTTP libraries log while they are debugged.
+
+
+_SCRUBBED = ("httpx", "httpcore.connection", "httpcore.http11", "httpcore.http2", "httpcore.proxy", "httpcore.socks")
+_SILENCED = ("hpack.hpack", "hpack.table")
+
+
+class LogGuard(logging.Filter):
+    """While it is on, httpx and httpcore log no key, and hpack logs nothing below the level of information.
+
+    hpack writes every header of HTTP/2, Authorization too, in plain and in compressed form, which cannot be scrubbed. httpcore writes the
+    headers of answers, in which a server may repeat the key.
+
+    Args:
+        secret: The key.
+
+    Example:
+        >>> guard = LogGuard(Secret("KEY", {"KEY": "sk-1234"}))
+        >>> record = logging.LogRecord("httpcore.http11", logging.DEBUG, "", 0, "headers=[%r]", (b"sk-1234",), None)
+        >>> guard.filter(record), record.getMessage()
+        (True, "headers=[b'[secret]']")
+    """
+
+    def __init__(self, secret: Secret) -> None:
+        super().__init__()
+        self._secret = secret
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Scrub a record; false for one that cannot be scrubbed."""
+        if record.name in _SILENCED:
+            return record.levelno > logging.DEBUG
+        record.msg, record.args = self._secret.scrub(record.getMessage()), ()
+        return True
+
+    def on(self) -> None:
+        """Begin."""
+        for name in (*_SCRUBBED, *_SILENCED):
+            logging.getLogger(name).addFilter(self)
+
+    def off(self) -> None:
+        """End."""
+        for name in (*_SCRUBBED, *_SILENCED):
+            logging.getLogger(name).removeFilter(self)
+
+
+# One attempt over HTTP: bytes out, a bounded number of bytes back, and no exception but
+# cancellation.
+
+
+try:
+    import anyio
+    import httpx
+    from h2.exceptions import H2Error
+except ImportError:
+    raise MissingExtraError.for_package("httpx with HTTP/2", extra="collect", user="mildroute.experts.OpenAIExpert") from None
+
+
+_LARGEST_COMPLAINT = 2**16
+_NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError, httpx.UnsupportedProtocol)
+# A transport that is closed under a call fails with whatever its innermost layer says.
+_LOST = (
+    httpx.HTTPError,
+    httpx.InvalidURL,
+    H2Error,
+    anyio.ClosedResourceError,
+    anyio.BrokenResourceError,
+    OSError,
+    RuntimeError,
+)
+
+
+@dataclass(eq=False)
+class _Line:
+    """A transport, how many calls use it, and whether it must not be used again.
+
+    A client would do for each call what none of ours needs, cookies and redirects, at a tenth of all the work.
+    """
+
+    transport: httpx.AsyncHTTPTransport
+    busy: int = 0
+    spoiled: bool = False
+
+
+class HTTPTransport:
+    """Connections to one address, for one event loop.
+
+    Args:
+        url: Where requests are posted.
+        calls: Concurrency, timeouts and the largest answer.
+        secret: The key, or none.
+
+    Example:
+        >>> async def ask_nobody():
+        ...     wire = HTTPTransport("http://127.0.0.1:1/v1/chat/completions", CallSettings())
+        ...     lost = await wire.post(b"{}")
+        ...     await wire.close()
+        ...     return lost
+        >>> asyncio.run(ask_nobody()).sent
+        False
+    """
+
+    def __init__(self, url: str, calls: CallSettings, secret: Secret | None = None) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.slots = asyncio.Semaphore(calls.concurrency)
+        self.closed = False
+        self._url, self._calls, self._secret = httpx.URL(url), calls, secret
+        self._headers, self._ssl = _headers(secret), _trust(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+        self._proxy, self._extensions = proxy_for(url), {"timeout": _timeouts(calls.timeouts)}
+        self._guard = None if secret is None else LogGuard(secret)
+        if self._guard is not None:
+            self._guard.on()
+        self._lines: set[_Line] = set()
+        self._free: list[_Line] = []
+        self._shared: _Line | None = None
+        self._endings: set[asyncio.Future[None]] = set()
+
+    async def post(self, body: bytes) -> HTTPResult | TransportFailure:
+        """Send a request and read its answer; redirects are not followed."""
+        if self.closed:
+            return TransportFailure("the endpoint was closed", sent=False, final=True)
+        line = self._take()
+        try:
+            with anyio.fail_after(self._calls.timeouts.total):
+                return await self._exchange(line, body)
+        except _LOST as error:
+            line.spoiled |= isinstance(error, TimeoutError)
+            return self._lost(error)
+        except BaseException as error:  # noqa: BLE001 - it is raised again
+            # Frames of HTTP libraries hold the key in their locals; a cancellation needs none of them.
+            line.spoiled = True
+            error.__cause__ = error.__context__ = None
+            raise error.with_traceback(None) from None
+        finally:
+            self._give_back(line)
+
+    async def close(self) -> None:
+        """End all connections; calls under way are lost. Cancelled or repeated, it still ends them once."""
+        self.closed = True
+        for line in tuple(self._lines):
+            self._end(line)
+        try:
+            await asyncio.shield(asyncio.gather(*self._endings))
+        finally:
+            self.forget()  # not before: calls under way may still be logged
+
+    def forget(self) -> None:
+        """Make no further call; all that can be done once the event loop is gone."""
+        self.closed = True
+        if self._guard is not None:
+            self._guard.off()
+
+    def _take(self) -> _Line:
+        """A free line. With HTTP/2 all calls share one; before, each has its own, since a pool's work grows with its connections."""
+        line = self._shared or (self._free.pop() if self._free else _Line(_transport(self._ssl, self._proxy)))
+        self._lines.add(line)
+        line.busy += 1
+        return line
+
+    def _give_back(self, line: _Line) -> None:
+        line.busy -= 1
+        if line.spoiled and line is self._shared:
+            # What still arrives for an abandoned call uses up the window of an HTTP/2 connection for good.
+            self._shared = None
+        if line.busy or line is self._shared or line not in self._lines:
+            return
+        if line.spoiled or self._shared is not None:
+            self._end(line)
+        else:
+            self._free.append(line)
+
+    def _end(self, line: _Line) -> None:
+        self._lines.discard(line)
+        ending = asyncio.ensure_future(line.transport.aclose())
+        self._endings.add(ending)
+        ending.add_done_callback(self._endings.discard)
+
+    async def _exchange(self, line: _Line, body: bytes) -> HTTPResult | TransportFailure:
+        request = httpx.Request("POST", self._url, headers=self._headers, content=body, extensions=self._extensions)
+        response = await line.transport.handle_async_request(request)
+        try:
+            if self._shared is None and not line.spoiled and response.extensions.get("http_version") == b"HTTP/2":
+                self._shared = line
+            received = await self._read(response)
+        finally:
+            await response.aclose()
+        line.spoiled |= isinstance(received, TransportFailure) or received.cut or _left_over(response)
+        return received
+
+    async def _read(self, response: httpx.Response) -> HTTPResult | TransportFailure:
+        good, headers = response.is_success, response.headers
+        if headers.get("content-encoding", "identity").lower() != "identity":
+            return TransportFailure("the answer is compressed, which was not asked for", sent=True, final=True)
+        most = self._calls.largest if good else _LARGEST_COMPLAINT
+        chunks, size = [], 0
+        async for chunk in response.aiter_raw():
+            chunks.append(chunk)
+            size += len(chunk)
+            if size > most:
+                break
+        body = b"".join(chunks)[:most]
+        if good:
+            return HTTPResult(response.status_code, body, size > most)
+        return HTTPResult(response.status_code, body, size > most, headers.get("retry-after"), headers.get("location"))
+
+    def _lost(self, error: Exception) -> TransportFailure:
+        if self.closed:
+            return TransportFailure("the endpoint was closed", sent=True, final=True)
+        sent = not isinstance(error, _NEVER_SENT)
+        if isinstance(error, (TimeoutError, httpx.TimeoutException)):
+            return TransportFailure(_timeout(error, self._calls.timeouts), sent=sent)
+        said = " ".join(str(error).split()) or type(error).__name__
+        said = said if self._secret is None else self._secret.scrub(said)
+        return TransportFailure(f"{'connection lost' if sent else 'no connection'}: {said[:_SHOWN]}", sent=sent)
+
+
+def _timeout(error: Exception, timeouts: Timeouts) -> str:
+    if isinstance(error, httpx.ConnectTimeout):
+        return f"timeout: no connection within {timeouts.connect:g} s"
+    if isinstance(error, httpx.ReadTimeout):
+        return f"timeout: no byte for {timeouts.read or timeouts.total:g} s"
+    return f"timeout: no whole answer within {timeouts.total:g} s"
+
+
+def _left_over(response: httpx.Response) -> bool:
+    """Whether a server sent more than its answer.
+
+    The HTTP libraries would take the rest for the answer to the next query on the same connection. They offer no other way to see it;
+    a test says so if this one ends.
+    """
+    held: Any = response.stream
+    for name in ("_httpcore_stream", "_stream", "_connection", "_h11_state"):
+        held = getattr(held, name, None)
+    return held is not None and bool(held.trailing_data[0])
+
+
+@functools.lru_cache(maxsize=8)
+def _trust(file: str | None, folder: str | None) -> ssl.SSLContext:  # noqa: ARG001 - httpx reads both names itself
+    """Whom to believe; making it takes a tenth of a second, so all endpoints share it."""
+    return httpx.create_ssl_context()
+
+
+def _transport(trust: ssl.SSLContext, proxy: str | None) -> httpx.AsyncHTTPTransport:
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=30.0)
+    return httpx.AsyncHTTPTransport(verify=trust, http2=True, limits=limits, proxy=proxy)
+
+
+def _timeouts(given: Timeouts) -> dict[str, float | None]:
+    return httpx.Timeout(given.read or given.total, connect=given.connect).as_dict()
+
+
+def _headers(secret: Secret | None) -> httpx.Headers:
+    """Compressed answers are refused, not only not asked for: a few of their bytes can become gigabytes."""
+    headers: dict[str, str | bytes] = {
+        "Content-Type": "application/json",
+        "Accept": "application/json",
+        "Accept-Encoding": "identity",
+        "User-Agent": f"mildroute/{__version__}",
+    }
+    if secret is not None:
+        headers["Authorization"] = secret.bearer()
+    return httpx.Headers(headers)  # type: ignore[arg-type]

@@ -1,0 +1,172 @@
+"""PromptTemplate."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mildroute.exceptions import ArgumentError
+from mildroute.experts.base import Query
+
+__all__ = ["ANSWER", "FieldTemplate", "PromptTemplate"]
+
+
+# Templates with {field} places; what is put into them is never read as a template itself.
+
+
+_TOKENS = re.compile(r"\{\{|\}\}|\{(?P<field>[^\W\d][\w .-]*)\}|[{}]")
+
+
+class FieldTemplate:
+    """A text with places such as ``{input}``; ``{{`` and ``}}`` stand for braces.
+
+    A place holds the name of a field and nothing else: no attributes, no indices, no formats.
+
+    Args:
+        text: The template.
+
+    Example:
+        >>> FieldTemplate('Reply {{"label": ...}} to: {input}').fill({"input": "a {brace}"})
+        'Reply {"label": ...} to: a {brace}'
+    """
+
+    __slots__ = ("_parts", "fields", "text")
+
+    def __init__(self, text: str) -> None:
+        if not isinstance(text, str):
+            raise ArgumentError(f"a template must be text, got {type(text).__name__}; put it in quotes.")
+        self.text = text
+        self._parts = _parts_of(text)
+        self.fields = tuple(dict.fromkeys(field for _, field in self._parts if field is not None))
+
+    def fill(self, values: Mapping[str, Any]) -> str:
+        """The text with every place filled; lists and mappings are written as JSON.
+
+        Example:
+            >>> FieldTemplate("{choices}").fill({"choices": ["yes", "no"]})
+            '["yes", "no"]'
+        """
+        for name in self.fields:
+            if values.get(name) is None:
+                raise ArgumentError(
+                    f"the template asks for {{{name}}}, which the query lacks; it has {', '.join(_known(values)) or 'no fields'}."
+                )
+        return "".join([literal if name is None else literal + _written(values[name]) for literal, name in self._parts])
+
+
+def _parts_of(text: str) -> tuple[tuple[str, str | None], ...]:
+    """Runs of plain text, each with the field that follows it, if any."""
+    parts: list[tuple[str, str | None]] = []
+    start, literal = 0, ""
+    for token in _TOKENS.finditer(text):
+        literal += text[start : token.start()]
+        start = token.end()
+        if field := token["field"]:
+            parts.append((literal, field))
+            literal = ""
+        elif len(token[0]) == 2:
+            literal += token[0][0]
+        else:
+            shown = text[max(0, token.start() - 15) : token.start() + 16]
+            raise ArgumentError(
+                f"braces in a template hold the name of a field, got {shown!r}; write {{{{ and }}}} for braces that stand for themselves."
+            )
+    return (*parts, (literal + text[start:], None))
+
+
+def _known(values: Mapping[str, Any]) -> list[str]:
+    return sorted(str(name) for name, value in values.items() if value is not None)
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, (list, tuple, dict)) else str(value)
+
+
+# From a query to what a language model reads: chat messages, or one raw text.
+
+
+ANSWER = "answer"
+"""Key under which an example holds what should be answered to it."""
+
+
+@dataclass(frozen=True)
+class PromptTemplate:
+    """How a query is put to a model.
+
+    Templates see ``{input}`` and the query's fields, never its reference.
+
+    Args:
+        user: Template of the user's message.
+        system: Text of the system message; braces stand for themselves.
+        examples: Solved queries that go before: the fields of the user template, and ``answer``.
+        raw: Template of a whole prompt for /completions; no message is sent then.
+
+    Example:
+        >>> PromptTemplate("{input} =", examples=[{"input": "1 + 1", "answer": "2"}]).payload(Query("q1", "2 + 2"))["messages"][1:]
+        [{'role': 'assistant', 'content': '2'}, {'role': 'user', 'content': '2 + 2 ='}]
+    """
+
+    user: str = "{input}"
+    system: str | None = None
+    examples: Sequence[Mapping[str, Any]] = ()
+    raw: str | None = None
+    _template: FieldTemplate = field(init=False, repr=False, compare=False)
+    _before: list[dict[str, str]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Read the templates once."""
+        if self.raw is not None and (self.system is not None or self.examples or self.user != "{input}"):
+            raise ArgumentError("a raw prompt is the whole prompt, got system, user or examples beside it; write them into raw.")
+        if self.system is not None and not isinstance(self.system, str):
+            raise ArgumentError(f"a system message must be text, got {type(self.system).__name__}; put it in quotes.")
+        template = FieldTemplate(self.user if self.raw is None else self.raw)
+        before = [] if self.system is None else [_message("system", self.system)]
+        for number, example in enumerate(self.examples, start=1):
+            before += _solved(template, example, number)
+        object.__setattr__(self, "_template", template)
+        object.__setattr__(self, "_before", before)
+
+    @property
+    def path(self) -> str:
+        """Where it is sent, below the base URL."""
+        return "chat/completions" if self.raw is None else "completions"
+
+    def payload(self, query: Query) -> dict[str, Any]:
+        r"""The part of a request that holds the prompt; a field that the query lacks is an error.
+
+        Example:
+            >>> PromptTemplate(raw="Q: {input}\nA:").payload(Query("q1", "2 + 2"))
+            {'prompt': 'Q: 2 + 2\nA:'}
+        """
+        text = self._template.fill({**query.fields, "input": query.input})
+        if self.raw is not None:
+            return {"prompt": text}
+        return {"messages": [*self._before, _message("user", text)]}
+
+    def as_dict(self) -> dict[str, Any]:
+        """All that decides what is sent, for the version of an expert.
+
+        Example:
+            >>> PromptTemplate().as_dict()["user"]
+            '{input}'
+        """
+        return {"user": self.user, "system": self.system, "examples": [dict(example) for example in self.examples], "raw": self.raw}
+
+
+def _message(role: str, content: str) -> dict[str, str]:
+    return {"role": role, "content": content}
+
+
+def _solved(template: FieldTemplate, example: Mapping[str, Any], number: int) -> list[dict[str, str]]:
+    if not isinstance(example, Mapping) or not isinstance(example.get(ANSWER), str):
+        raise ArgumentError(f"example {number} of a prompt must be a mapping with a text {ANSWER!r}, got {example!r:.80}; write both.")
+    try:
+        asked = template.fill({name: value for name, value in example.items() if name != ANSWER})
+    except ArgumentError as error:
+        raise ArgumentError(f"example {number} of a prompt: {error}") from None
+    return [_message("user", asked), _message("assistant", example[ANSWER])]

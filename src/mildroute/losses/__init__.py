@@ -1,0 +1,84 @@
+"""The mathematics of deferral: rewards, margins, losses, decisions and bounds. Needs torch and nothing else."""
+
+from __future__ import annotations
+
+from mildroute.exceptions import MissingExtraError
+
+try:
+    import torch  # noqa: F401
+except ModuleNotFoundError as missing:
+    raise MissingExtraError.for_package("torch", extra="torch", user=__name__) from missing
+
+from mildroute.losses._tensors import as_costs
+from mildroute.losses.bounds import MarginBound, deferral_margin_bound, empirical_margin_loss, margin_bound, rademacher_bound
+from mildroute.losses.cost_sensitive import (
+    cost_sensitive_loss,
+    cost_sensitive_margin_loss,
+    cost_sensitive_zero_one_loss,
+    label_costs,
+    rho_margin_loss,
+    upper_bound_scale,
+)
+from mildroute.losses.decision import choose, log_posterior, paid_costs, posterior, rank
+from mildroute.losses.functional import (
+    LossModule,
+    cross_entropy,
+    deferral_loss,
+    hinge_loss,
+    ldam_loss,
+    pairwise_loss,
+    tdef_loss,
+    weighted_cross_entropy,
+)
+from mildroute.losses.rewards import (
+    MARGIN_GRID,
+    MarginSpec,
+    complement_rewards,
+    complement_scale,
+    gap_rewards,
+    reward_mass,
+    rewards_of,
+    sum_rewards,
+    theory_margins,
+    winner_counts,
+    winner_targets,
+)
+
+__all__ = [
+    "MARGIN_GRID",
+    "LossModule",
+    "MarginBound",
+    "MarginSpec",
+    "as_costs",
+    "choose",
+    "complement_rewards",
+    "complement_scale",
+    "cost_sensitive_loss",
+    "cost_sensitive_margin_loss",
+    "cost_sensitive_zero_one_loss",
+    "cross_entropy",
+    "deferral_loss",
+    "deferral_margin_bound",
+    "empirical_margin_loss",
+    "gap_rewards",
+    "hinge_loss",
+    "label_costs",
+    "ldam_loss",
+    "log_posterior",
+    "margin_bound",
+    "paid_costs",
+    "pairwise_loss",
+    "posterior",
+    "rademacher_bound",
+    "rank",
+    "reward_mass",
+    "rewards_of",
+    "rho_margin_loss",
+    "sum_rewards",
+    "tdef_loss",
+    "theory_margins",
+    "upper_bound_scale",
+    "weighted_cross_entropy",
+    "winner_counts",
+    "winner_targets",
+]

@@ -1,0 +1,200 @@
+"""The paper's general algorithm: every confusion of label k with expert j has a cost c(x, k, j) of its own.
+
+A row has a label k, and its costs are the row ``c(x, k, .)`` of shape (p,): what each answer costs when k is right. The
+label's own cost counts as 0. Deferral is the special case in which all other costs are equal.
+
+``Phi_rho(t) <= Psi(t / rho)`` holds for the hinge and the exponential loss as they stand. The paper states it for the whole comp-sum
+family, but at t = 0 the left side is 1 and the logistic loss log 2: multiply by :func:`upper_bound_scale` to have a bound.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mildroute.exceptions import ArgumentError, ShapeError
+from mildroute.losses._logsumexp import comp_sum, comp_sum_at_zero
+from mildroute.losses._tensors import argmax_last, check_margins, check_scores, check_tau, full_precision, no_autocast
+from mildroute.losses.functional import Reduction, reduce_rows
+
+__all__ = [
+    "Form",
+    "Psi",
+    "cost_sensitive_loss",
+    "cost_sensitive_margin_loss",
+    "cost_sensitive_zero_one_loss",
+    "label_costs",
+    "rho_margin_loss",
+    "upper_bound_scale",
+]
+
+
+Psi: TypeAlias = Literal["hinge", "comp-sum"]
+"""The function of the margin: hinge, or comp-sum with its ``tau`` (1 is logistic)."""
+
+Form: TypeAlias = Literal["max", "smooth"]
+"""The paper's maximum over experts, or the smooth bound of it in its derivation appendix."""
+
+
+def upper_bound_scale(tau: float) -> float:
+    """Factor that makes a comp-sum loss an upper bound of the zero-one and rho-margin losses: 1 for tau = 0, 1 / log 2 for tau = 1.
+
+    Example:
+        >>> upper_bound_scale(0.0), round(upper_bound_scale(1.0), 4)
+        (1.0, 1.4427)
+    """
+    check_tau(tau)
+    return 1 / comp_sum_at_zero(tau)
+
+
+def rho_margin_loss(margin: Tensor, rho: float | Tensor) -> Tensor:
+    """``min(1, max(0, 1 - margin / rho))``: 1 for a wrong choice, 0 for one that is right by at least rho.
+
+    Args:
+        margin: Difference of scores, any shape.
+        rho: Margin that is asked for, positive.
+
+    Returns:
+        Values in [0, 1], shape of ``margin``.
+
+    Example:
+        >>> rho_margin_loss(torch.tensor([-1.0, 1.0, 3.0]), 2.0)
+        tensor([1.0000, 0.5000, 0.0000])
+    """
+    return (1 - margin / rho).clamp(0, 1)
+
+
+def label_costs(costs: Tensor, labels: Tensor) -> Tensor:
+    """The rows ``c(x_i, k_i, .)`` of a full cost tensor, the label's own cost set to 0.
+
+    Args:
+        costs: c(x, k, j), shape (n, p, p).
+        labels: Label k of each row, shape (n,).
+
+    Returns:
+        Shape (n, p).
+
+    Example:
+        >>> label_costs(torch.tensor([[[0.0, 0.2], [0.7, 0.0]]]), torch.tensor([1]))
+        tensor([[0.7000, 0.0000]])
+    """
+    rows = torch.arange(len(labels), device=costs.device)
+    return costs[rows, labels].scatter(1, labels[:, None], 0)
+
+
+def cost_sensitive_zero_one_loss(
+    scores: Tensor, labels: Tensor, costs: Tensor, *, weights: Tensor | None = None, reduction: Reduction = "mean"
+) -> Tensor:
+    """Cost of the expert with the largest score, ties to the highest index: the target of this room.
+
+    Args:
+        scores: Router outputs, shape (n, p).
+        labels: Label k of each row, shape (n,).
+        costs: c(x, k, j) of the row's label, shape (n, p).
+        weights: Weight of each row, shape (n,).
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+
+    Example:
+        >>> cost_sensitive_zero_one_loss(torch.tensor([[0.0, 1.0]]), torch.tensor([0]), torch.tensor([[0.0, 0.4]]))
+        tensor(0.4000)
+    """
+    _check_labels(scores, labels, costs)
+    paid = costs.gather(1, argmax_last(scores)[:, None])[:, 0] * (argmax_last(scores) != labels)
+    return reduce_rows(paid, weights, reduction)
+
+
+def cost_sensitive_margin_loss(
+    scores: Tensor, labels: Tensor, costs: Tensor, margins: Tensor, *, weights: Tensor | None = None, reduction: Reduction = "mean"
+) -> Tensor:
+    """``max_{j != k} c(x, k, j) * Phi_{rho_k}(f_k - f_j)``: bounded by the largest cost, the loss of the margin bounds.
+
+    Args:
+        scores: Router outputs, shape (n, p).
+        labels: Label k of each row, shape (n,).
+        costs: c(x, k, j) of the row's label, shape (n, p), not negative.
+        margins: Confidence margin of each label, shape (p,), positive.
+        weights: Weight of each row, shape (n,).
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+
+    Example:
+        >>> cost_sensitive_margin_loss(
+        ...     torch.tensor([[1.0, 0.0]]), torch.tensor([0]), torch.tensor([[0.0, 0.4]]), torch.tensor([2.0, 1.0])
+        ... )
+        tensor(0.2000)
+    """
+    lead, others, costs = _leads(scores, labels, costs, margins)
+    return reduce_rows((costs * rho_margin_loss(lead, 1.0)).where(others, 0).amax(dim=1), weights, reduction)
+
+
+def cost_sensitive_loss(
+    scores: Tensor,
+    labels: Tensor,
+    costs: Tensor,
+    margins: Tensor,
+    *,
+    psi: Psi = "comp-sum",
+    tau: float = 1.0,
+    form: Form = "max",
+    weights: Tensor | None = None,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """The paper's general cost-sensitive surrogate.
+
+    ``max`` form: ``max_{j != k} c_j * Psi((f_k - f_j) / rho_k)``. ``smooth`` form: for tau = 1,
+    ``log sum_{j != k} (1 + exp((f_j - f_k) / rho_k)) ** c_j``, otherwise the sum over j instead of the maximum. Both bound the
+    cost-sensitive margin loss once multiplied by :func:`upper_bound_scale`. (The smooth logistic form is at least log(p - 1).)
+
+    Args:
+        scores: Router outputs, shape (n, p).
+        labels: Label k of each row, shape (n,).
+        costs: c(x, k, j) of the row's label, shape (n, p), not negative.
+        margins: Confidence margin of each label, shape (p,), positive.
+        psi: ``"comp-sum"`` or ``"hinge"``.
+        tau: Member of the comp-sum family, at least 0; 1 is logistic.
+        form: ``"max"`` or ``"smooth"``.
+        weights: Weight of each row, shape (n,).
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+
+    Example:
+        >>> cost_sensitive_loss(torch.zeros(1, 2), torch.tensor([0]), torch.tensor([[0.0, 0.5]]), torch.ones(2))
+        tensor(0.3466)
+    """
+    check_tau(tau)
+    with no_autocast(scores):
+        lead, others, costs = _leads(scores, labels, costs, margins)
+        terms = costs * _psi(lead, psi, tau)
+        if form == "max":
+            return reduce_rows(terms.where(others, 0).amax(dim=1), weights, reduction)
+        if form != "smooth":
+            raise ArgumentError(f"form must be max or smooth, got {form!r}.")
+        if psi == "comp-sum" and tau == 1:
+            return reduce_rows(torch.logsumexp(terms.where(others, float("-inf")), dim=1), weights, reduction)
+        return reduce_rows(terms.where(others, 0).sum(dim=1), weights, reduction)
+
+
+def _psi(lead: Tensor, psi: Psi, tau: float) -> Tensor:
+    if psi == "hinge":
+        return (1 - lead).clamp_min(0)
+    if psi == "comp-sum":
+        return comp_sum(-F.logsigmoid(lead), tau)
+    raise ArgumentError(f"psi must be hinge or comp-sum, got {psi!r}.")
+
+
+def _leads(scores: Tensor, labels: Tensor, costs: Tensor, margins: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Lead of the label over each expert in units of its margin, the mask of the other experts, and costs in the same dtype."""
+    _check_labels(scores, labels, costs)
+    scores, costs, margins = full_precision(scores, costs, margins)
+    if not torch.compiler.is_compiling():
+        check_margins(margins, scores.shape[1])
+    lead = (scores.gather(1, labels[:, None]) - scores) / margins[labels][:, None]
+    others = torch.arange(scores.shape[1], device=scores.device) != labels[:, None]
+    return lead, others, costs
+
+
+def _check_labels(scores: Tensor, labels: Tensor, costs: Tensor) -> None:
+    check_scores(scores, costs)
+    if labels.shape != scores.shape[:1]:
+        raise ShapeError(f"labels must be ({len(scores)},), one per row, got shape {tuple(labels.shape)}.")

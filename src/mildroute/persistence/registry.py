@@ -1,0 +1,254 @@
+"""Which classes may be stored; get_router(name), get_encoder(name)."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import importlib.metadata
+import inspect
+import pkgutil
+import re
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from mildroute.exceptions import ArgumentError, ArtifactError, MissingExtraError
+from mildroute.routers.base import RouterMixin
+from mildroute.routers.outcome import OutcomeModel
+from mildroute.routers.surrogate import CustomLossRouter, loss_names
+from mildroute.routers.topics import TopicFeatures
+
+__all__ = ["GROUP", "built_in_classes", "get_encoder", "get_router", "list_plugins", "resolve_class", "router_names", "storage_name"]
+
+
+# The classes that an artifact may name; nothing else is ever built from one.
+
+
+GROUP = "mildroute.routers"
+"""Entry-point group under which other distributions register routers that may be stored."""
+
+
+@functools.cache
+def built_in_classes() -> Mapping[str, type[Any]]:
+    """Every router, feature transformer and outlook defined in :mod:`mildroute.routers`, by short name.
+
+    A module whose optional dependency is missing is left out.
+
+    Example:
+        >>> built_in_classes()["TopicFeatures"] is TopicFeatures
+        True
+    """
+    package = importlib.import_module("mildroute.routers")
+    found: dict[str, type[Any]] = {}
+    for module in pkgutil.walk_packages(package.__path__, "mildroute.routers."):
+        with contextlib.suppress(MissingExtraError):
+            found |= _storable_classes(importlib.import_module(module.name))
+    return found
+
+
+def resolve_class(name: str) -> type[Any]:
+    """The class with a short name: one of ours, or one that an installed distribution registered under :data:`GROUP`.
+
+    Example:
+        >>> resolve_class("os.system")
+        Traceback (most recent call last):
+        mildroute.exceptions.ArtifactError: an artifact may hold only known classes, got 'os.system'.
+    """
+    found = built_in_classes().get(name)
+    if found is not None:
+        return found
+    points = tuple(importlib.metadata.entry_points(group=GROUP, name=name))
+    if len(points) != 1:
+        advice = "install the distribution that registers it" if not points else "uninstall all but one distribution that registers it"
+        raise ArtifactError(f"an artifact may hold only known classes, got {name!r:.80}; {advice} under the entry-point group {GROUP!r}.")
+    return _loaded(points[0])
+
+
+def storage_name(cls: type[Any]) -> str | None:
+    """The short name under which a class is stored, or none where it may not be.
+
+    Example:
+        >>> storage_name(TopicFeatures), storage_name(dict)
+        ('TopicFeatures', None)
+    """
+    if built_in_classes().get(cls.__name__) is cls:
+        return cls.__name__
+    points = tuple(importlib.metadata.entry_points(group=GROUP))
+    times = Counter(point.name for point in points)
+    mine = (point.name for point in points if times[point.name] == 1 and point.name not in built_in_classes() and _leads_to(point, cls))
+    return min(mine, default=None)
+
+
+def list_plugins(method: str) -> dict[str, type[Any]]:
+    """Classes that other distributions registered and that have a method, by name; those that cannot be loaded are left out.
+
+    Args:
+        method: ``"predict"`` for routers, ``"transform"`` for encoders.
+
+    Example:
+        >>> "TfidfEncoder" in list_plugins("transform")  # it is ours
+        False
+    """
+    found: dict[str, type[Any]] = {}
+    for point in importlib.metadata.entry_points(group=GROUP):
+        if point.module.partition(".")[0] != "mildroute" and point.name not in built_in_classes():
+            with contextlib.suppress(ArtifactError):
+                found[point.name] = resolve_class(point.name)
+    return {name: cls for name, cls in sorted(found.items()) if hasattr(cls, method)}
+
+
+def _storable_classes(module: ModuleType) -> dict[str, type[Any]]:
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if inspect.isclass(value) and value.__module__ == module.__name__ and value is not RouterMixin
+        if issubclass(value, (OutcomeModel, RouterMixin, TopicFeatures)) and not inspect.isabstract(value)
+    }
+
+
+def _leads_to(point: importlib.metadata.EntryPoint, cls: type[Any]) -> bool:
+    """Whether an entry point is of this class; those of other distributions are not imported to find out."""
+    if point.module.partition(".")[0] != cls.__module__.partition(".")[0]:
+        return False
+    try:
+        return _loaded(point) is cls
+    except ArtifactError:
+        return False
+
+
+def _loaded(point: importlib.metadata.EntryPoint) -> type[Any]:
+    try:
+        cls = point.load()
+    except (ImportError, AttributeError) as broken:
+        raise ArtifactError(f"entry point {point.name!r} must name a class, got {point.value!r}, which fails: {broken}.") from broken
+    if not inspect.isclass(cls) or not hasattr(cls, "get_params"):
+        raise ArtifactError(f"entry point {point.name!r} must name a scikit-learn estimator class, got {point.value!r}.")
+    return cls
+
+
+# Encoders by the short names that the command line uses.
+
+
+_NAMES = ("auto", "tfidf", "tfidf-sparse", "hashing", "numbers", "minilm", "minilm-int8")
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+
+
+def get_encoder(name: str) -> Any:
+    """An unfitted encoder.
+
+    Args:
+        name: ``"auto"`` (none: the default of :mod:`mildroute.pipeline`), ``"tfidf"`` and
+            ``"hashing"`` (both reduced to few columns), ``"tfidf-sparse"``, ``"numbers"``, ``"minilm"``, ``"minilm-int8"``, the name of a
+            plug-in, the folder or hub name of a sentence model, or several of them with ``+`` between.
+
+    Returns:
+        The encoder, or none for the default.
+
+    Example:
+        >>> get_encoder("tfidf")
+        ReducedEncoder()
+        >>> get_encoder("word2vec")
+        Traceback (most recent call last):
+        mildroute.exceptions.ArgumentError: encoder must be auto, ... or several with + between, got 'word2vec'.
+    """
+    from mildroute.encoders.sentence import SentenceEncoder
+    from mildroute.encoders.text import HashingEncoder, NumberEncoder, ReducedEncoder, TfidfEncoder, UnionEncoder
+    from mildroute.pipeline import DEFAULT_ENCODER
+
+    makers: dict[str, Any] = {
+        "auto": lambda: None,
+        "tfidf": ReducedEncoder,
+        "tfidf-sparse": TfidfEncoder,
+        "hashing": lambda: ReducedEncoder(HashingEncoder()),
+        "numbers": NumberEncoder,
+        "minilm": lambda: SentenceEncoder(precision="fp32"),
+        "minilm-int8": lambda: SentenceEncoder(precision="int8"),
+    }
+    if name in makers:
+        return makers[name]()
+    if any(importlib.metadata.entry_points(group=GROUP, name=name)):
+        return _encoder_of_plug_in(name)
+    if name and ((Path(name) / "config.json").is_file() or _HUB_NAME.fullmatch(name)):
+        return SentenceEncoder(model=name, precision="int8")
+    if "+" in name:
+        return UnionEncoder([get_encoder(part) or DEFAULT_ENCODER() for part in name.split("+")])
+    known = ", ".join((*_NAMES, *list_plugins("transform")))
+    raise ArgumentError(f"encoder must be {known}, a model's folder or hub name, or several with + between, got {name!r}.")
+
+
+def _encoder_of_plug_in(name: str) -> Any:
+    """An encoder that an artifact may hold, with its default settings."""
+    cls = resolve_class(name)
+    if not hasattr(cls, "transform"):
+        raise ArgumentError(f"encoder {name!r} must have transform, but {cls.__name__} has none; is it a router? Then give it as --router.")
+    try:
+        return cls()
+    except TypeError as wrong:
+        raise ArgumentError(f"encoder {name!r} must be made without arguments, got: {wrong}; give its parameters defaults.") from wrong
+
+
+# Routers by the names that the command line uses: ours, those of other distributions, and losses.
+
+
+_NOT_BY_NAME = {"FrontierRouter": "it goes around another one by itself where there are dollars", "OracleRouter": "it must know the costs"}
+_NEEDED = ("fit", "predict", "predict_proba", "rank", "posterior_unchecked", "get_params")
+
+
+def router_names() -> list[str]:
+    """All names that :func:`get_router` knows: classes of :mod:`mildroute.routers`, plug-ins, and losses.
+
+    Example:
+        >>> {"KNNRouter", "MildRouter", "tdef"} <= set(router_names())
+        True
+    """
+    return [*_ours(), *list_plugins("predict"), *loss_names()]
+
+
+def get_router(name: str, *, random_state: int | None = None) -> Any:
+    """An unfitted router over vectors.
+
+    Args:
+        name: One of :func:`router_names`. The name of a loss stands for a
+            :class:`~mildroute.routers.surrogate.CustomLossRouter` with that loss.
+        random_state: Its seed, where it takes one.
+
+    Returns:
+        The router, with its default settings.
+
+    Example:
+        >>> get_router("tdef", random_state=0)
+        CustomLossRouter(loss='tdef', random_state=0)
+        >>> get_router("vibes")
+        Traceback (most recent call last):
+        mildroute.exceptions.ArgumentError: router must be one of BestSingleRouter, ..., got 'vibes'; ...
+    """
+    if name in _ours():
+        router = built_in_classes()[name]()
+    elif any(importlib.metadata.entry_points(group=GROUP, name=name)):
+        router = _of_plug_in(name)
+    elif name in loss_names():
+        router = CustomLossRouter(name)
+    else:
+        why = _NOT_BY_NAME.get(name, f"a plug-in is registered under {GROUP!r}, a loss under 'mildroute.losses'")
+        raise ArgumentError(f"router must be one of {', '.join(router_names())}, got {name!r:.80}; {why}.")
+    return router.set_params(random_state=random_state) if "random_state" in router.get_params() else router
+
+
+def _ours() -> list[str]:
+    return sorted(name for name, cls in built_in_classes().items() if issubclass(cls, RouterMixin) and name not in _NOT_BY_NAME)
+
+
+def _of_plug_in(name: str) -> Any:
+    cls = resolve_class(name)
+    lacking = [method for method in _NEEDED if not hasattr(cls, method)]
+    if lacking:
+        raise ArgumentError(
+            f"router {name!r} must be one over vectors, but {cls.__name__} has no {', '.join(lacking)}; derive it from RouterMixin."
+        )
+    try:
+        return cls()
+    except TypeError as wrong:
+        raise ArgumentError(f"router {name!r} must be made without arguments, got: {wrong}; give its parameters defaults.") from wrong

@@ -1,0 +1,225 @@
+"""Rewards, margins, posterior and tie-breaking in NumPy (array-API twin of losses/)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Order of the experts of a row in NumPy, with the paper's rule for ties: the highest index wins.
+
+
+def argmax_last(values: NDArray[Any]) -> NDArray[np.intp]:
+    """Column of the largest value of each row, the highest one of equals.
+
+    Example:
+        >>> argmax_last(np.array([[1.0, 2.0, 2.0], [3.0, 0.0, 1.0]]))
+        array([2, 0])
+    """
+    return values.shape[1] - 1 - np.argmax(values[:, ::-1], axis=1)
+
+
+def argsort_desc(values: NDArray[Any]) -> NDArray[np.intp]:
+    """Columns of each row from the largest value to the smallest, the highest one of equals first.
+
+    Example:
+        >>> argsort_desc(np.array([[1.0, 2.0, 2.0]]))
+        array([[2, 1, 0]])
+    """
+    return values.shape[1] - 1 - np.argsort(-values[:, ::-1], axis=1, kind="stable")
+
+
+# The consistent decision in NumPy, so that a fitted router answers without torch; the theory is
+# in :mod:`mildroute.losses.decision`.
+
+
+_BLOCK_ELEMENTS = 1 << 20
+
+
+def log_softmax(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Logarithm of the softmax of each row.
+
+    Example:
+        >>> log_softmax(np.zeros((1, 2))).round(4)
+        array([[-0.6931, -0.6931]])
+    """
+    below_best = values - values.max(axis=1, keepdims=True)
+    return np.asarray(below_best - np.log(np.exp(below_best).sum(axis=1, keepdims=True)))
+
+
+def log_posterior(scores: NDArray[np.float64], margins: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Logarithm of the posterior that the scores of a router trained with these margins stand for.
+
+    Args:
+        scores: Shape (n, p).
+        margins: Shape (p,), positive.
+
+    Returns:
+        Shape (n, p); minus infinity where a probability is too small for a float.
+
+    Example:
+        >>> np.exp(log_posterior(np.array([[0.0, 0.36687]]), np.array([2.0, 1.0]))).round(4)
+        array([[0.6, 0.4]])
+    """
+    if np.ptp(margins) == 0:
+        return log_softmax(scores / margins[0])
+    block = max(1, _BLOCK_ELEMENTS // len(margins) ** 2)
+    parts = [log_softmax(_log_masses(scores[start : start + block], margins)) for start in range(0, len(scores), block)]
+    return np.vstack(parts) if parts else np.empty_like(scores)
+
+
+def break_ties(log_posteriors: NDArray[np.float64], scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What to rank by: experts equal but for rounding tie, and those too improbable to tell apart go by their scores.
+
+    Args:
+        log_posteriors: Shape (n, p).
+        scores: Shape (n, p).
+
+    Returns:
+        Shape (n, p), finite.
+
+    Example:
+        >>> break_ties(np.array([[0.0, -np.inf, -np.inf]]), np.array([[9.0, 1.0, 2.0]])).argsort(axis=1)
+        array([[1, 2, 0]])
+    """
+    hopeless = -1e9 + scores - scores.max(axis=1, keepdims=True)
+    return np.where(np.isneginf(log_posteriors), hopeless, log_posteriors.round(10))
+
+
+def _log_masses(scores: NDArray[np.float64], margins: NDArray[np.float64]) -> NDArray[np.float64]:
+    rows = np.arange(len(scores))
+    home = scores.argmax(axis=1)
+    below_best = scores - scores[rows, home][:, None]
+    others = below_best.copy()
+    others[rows, home] = -np.inf
+    best_other = np.zeros_like(scores)
+    best_other[rows, home] = others.max(axis=1) / margins[home]
+    exponents = below_best[:, :, None] / margins - best_other[:, None, :]
+    diagonal = np.arange(len(margins))
+    exponents[:, diagonal, diagonal] = -np.inf
+    jumps = np.exp(exponents)
+    totals = jumps.sum(axis=1)
+    log_others = best_other + np.log(totals)
+    log_leave = log_others - np.logaddexp(log_others, below_best / margins)
+    system = -jumps / totals[:, None, :]
+    system[rows, home] = 0
+    system[:, diagonal, diagonal] = 1
+    start = np.zeros_like(scores)
+    start[rows, home] = 1
+    visits = np.linalg.solve(system, start[:, :, None])[:, :, 0].clip(min=0)
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(margins) + np.log(visits) - log_leave)
+
+
+# What costs say in favour of each expert, and margins from how often it wins: the core in NumPy,
+# so that fitting needs no torch.
+
+
+class MarginRule(NamedTuple):
+    """Margins ``share(wins ** exponent) + offset``."""
+
+    exponent: float
+    offset: float = 0.0
+
+
+THEORY = MarginRule(1 / 3)
+"""The paper's margins: wins to the power of a third."""
+
+
+def rewards_from_nonnegative(raised: NDArray[np.float64], name: str, largest: float) -> NDArray[np.float64]:
+    """Rewards by name, in no particular unit.
+
+    Args:
+        raised: Costs of some rows, none below 0, shape (n, p).
+        name: ``"gap"``, ``"complement"`` or ``"sum"``, as in :mod:`mildroute.losses.rewards`.
+        largest: Largest raised cost of all rows.
+
+    Returns:
+        Shape (n, p), not negative.
+
+    Example:
+        >>> rewards_from_nonnegative(np.array([[0.0, 1.0, 2.0]]), "sum", 2.0)
+        array([[3., 2., 1.]])
+    """
+    if name == "gap":
+        return np.asarray(raised.max(axis=1, keepdims=True) - raised)
+    if name == "complement":
+        return np.asarray(1 - raised / max(1.0, largest))
+    return np.asarray(raised.sum(axis=1, keepdims=True) - raised)
+
+
+def scaled_rewards(costs: NDArray[np.float64], name: str, sample_weight: NDArray[np.float64] | None) -> NDArray[np.float64]:
+    """Rewards by name; their mean row sum is 1, so that the scale of the costs does not matter.
+
+    Args:
+        costs: Shape (n, p).
+        name: ``"gap"``, ``"complement"`` or ``"sum"``, as in :mod:`mildroute.losses.rewards`.
+        sample_weight: Weight of each row, shape (n,), or none.
+
+    Returns:
+        Shape (n, p), not negative; equal where no row says anything.
+
+    Example:
+        >>> scaled_rewards(np.array([[0.0, 1.0, 1.0]]), "gap", None), scaled_rewards(np.array([[0.0, 1.0, 1.0]]), "sum", None)
+        (array([[1., 0., 0.]]), array([[0.5 , 0.25, 0.25]]))
+    """
+    raised = costs - min(costs.min(), 0.0)
+    rewards = rewards_from_nonnegative(raised, name, float(raised.max()))
+    mean = float(np.average(rewards.sum(axis=1), weights=sample_weight))
+    return np.asarray(rewards / mean) if mean > 0 else np.full(rewards.shape, 1 / rewards.shape[1])
+
+
+def winner_shares(rewards: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Share of each expert in winning a row: 1 for the single best one, ties split equally; shape (n, p).
+
+    Example:
+        >>> winner_shares(np.array([[1.0, 0.0, 1.0], [0.0, 2.0, 1.0]]))
+        array([[0.5, 0. , 0.5],
+               [0. , 1. , 0. ]])
+    """
+    best = (rewards == rewards.max(axis=1, keepdims=True)).astype(np.float64)
+    return np.asarray(best / best.sum(axis=1, keepdims=True))
+
+
+def margins_by(rule: MarginRule, rewards: NDArray[np.float64], sample_weight: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+    """Margins of a rule, divided by their mean; rows on which all experts are equal have no winner.
+
+    Args:
+        rule: How wins become margins.
+        rewards: Shape (n, p).
+        sample_weight: Weight of each row, shape (n,), or none.
+
+    Returns:
+        Shape (p,), positive. An expert that never wins counts half as much as the one that wins most rarely.
+
+    Example:
+        >>> margins_by(MarginRule(1 / 3), np.repeat(np.eye(3), [27, 8, 1], axis=0)).round(3)
+        array([1.5, 1. , 0.5])
+    """
+    decided = (np.ptp(rewards, axis=1) > 0).astype(np.float64)
+    wins = (decided if sample_weight is None else decided * sample_weight) @ winner_shares(rewards)
+    margins = margins_of_wins(rule, wins)
+    return np.asarray(margins / margins.mean())
+
+
+def margins_of_wins(rule: MarginRule, wins: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Margins of a rule from how often each expert wins, shape (p,); their shares sum to 1 before the offset.
+
+    Example:
+        >>> margins_of_wins(MarginRule(1 / 3, offset=1.0), np.array([27.0, 8.0, 1.0])).round(3)
+        array([1.5  , 1.333, 1.167])
+    """
+    mass = positive_wins(wins)
+    powered = (mass / mass.max()) ** rule.exponent
+    return np.asarray(powered / powered.sum() + rule.offset)
+
+
+def positive_wins(wins: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Wins in which an expert that never wins has half of the smallest positive count; all 1 if nobody ever wins.
+
+    Example:
+        >>> positive_wins(np.array([8.0, 2.0, 0.0]))
+        array([8., 2., 1.])
+    """
+    return np.where(wins > 0, wins, wins[wins > 0].min() / 2) if (wins > 0).any() else np.ones_like(wins)

@@ -1,0 +1,366 @@
+"""MLP as arrays: train with torch, predict with NumPy, early stopping."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from mildroute._optional import load_torch
+from mildroute.exceptions import ArgumentError
+from mildroute.routers._decision import argmax_last
+from mildroute.routers._search import held_out_costs
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+# Rows of any feature matrix as small dense batches of a common scale.
+
+
+@dataclass(frozen=True)
+class StandardizedBatches:
+    """A feature matrix from which batches are taken, each column centred and scaled on the way.
+
+    Attributes:
+        features: Shape (n, d), dense or sparse.
+        centre: What is subtracted, shape (d,).
+        spread: What is divided by, shape (d,).
+
+    Example:
+        >>> StandardizedBatches(np.array([[3.0, 4.0]]), np.ones(2), np.full(2, 2.0)).take(np.array([0]))
+        array([[1. , 1.5]], dtype=float32)
+    """
+
+    features: Any
+    centre: NDArray[np.float64]
+    spread: NDArray[np.float64]
+
+    def take(self, rows: NDArray[np.intp]) -> NDArray[np.float32]:
+        """Rows with these indices, dense, centred and scaled, shape (batch, d)."""
+        taken = self.features[rows]
+        dense = taken.toarray() if sparse.issparse(taken) else taken
+        return ((dense - self.centre) / self.spread).astype(np.float32)
+
+    def for_raw_rows(self, weights: NDArray[np.float64], bias: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Weights (d, h) and bias (h,) of a first layer for rows as they come, from those for rows as :meth:`take` gives them."""
+        raw = weights / self.spread[:, None]
+        return raw, bias - self.centre @ raw
+
+
+def batches_of(X: Any) -> StandardizedBatches:
+    """Dense columns get mean 0 and variance 1, constant ones are left as they are; sparse ones are scaled together, so zeros stay.
+
+    Args:
+        X: Shape (n, d), dense or sparse.
+
+    Example:
+        >>> batches_of(np.array([[0.0, 7.0], [2.0, 7.0]])).take(np.array([1]))
+        array([[1., 0.]], dtype=float32)
+    """
+    columns = X.shape[1]
+    if sparse.issparse(X):
+        spread = float(np.sqrt(X.multiply(X).sum() / max(1, X.shape[0] * columns))) or 1.0
+        return StandardizedBatches(X, np.zeros(columns), np.full(columns, spread))
+    centre = X.mean(axis=0, dtype=np.float64)
+    return StandardizedBatches(X, centre, positive_spread(X.std(axis=0, dtype=np.float64), centre))
+
+
+def positive_spread(spread: NDArray[np.float64], centre: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What to divide columns by: their deviation, or 1 for those that are constant but for rounding.
+
+    Args:
+        spread: Standard deviation of each column, shape (d,).
+        centre: Mean of each column, shape (d,).
+
+    Returns:
+        Shape (d,), positive.
+
+    Example:
+        >>> positive_spread(np.array([2.0, 0.0, 1e-9]), np.array([0.0, 0.0, 5.0]))
+        array([2., 1., 1.])
+    """
+    varies = spread > 1e-6 * np.abs(centre)
+    return np.where(varies, np.where(spread > 0, spread, 1.0), 1.0)
+
+
+# Adam with early stopping on held-out deferral loss: how the routers that are not convex are
+# trained.
+
+
+Arrays: TypeAlias = list[NDArray[Any]]
+"""Parameters of a model."""
+
+_PATIENCE = 10
+"""Epochs without a lower held-out loss after which training ends."""
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How long and how boldly to train.
+
+    Attributes:
+        learning_rate: Step of Adam, positive.
+        weight_decay: Weight of the squared norm in the gradient, not negative.
+        max_epochs: Passes over the rows at most.
+        seed: Seed of the split and the order of rows.
+
+    Example:
+        >>> TrainingConfig(learning_rate=-1.0, weight_decay=0.0, max_epochs=10, seed=0)
+        Traceback (most recent call last):
+        mildroute.exceptions.ArgumentError: learning_rate must be positive, got -1.0; 0.001 is a usual value.
+    """
+
+    learning_rate: float
+    weight_decay: float
+    max_epochs: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot train."""
+        if not self.learning_rate > 0:
+            raise ArgumentError(f"learning_rate must be positive, got {self.learning_rate}; 0.001 is a usual value.")
+        if not self.weight_decay >= 0:
+            raise ArgumentError(f"weight_decay must not be negative, got {self.weight_decay}; 0 turns it off.")
+        if not self.max_epochs >= 1:
+            raise ArgumentError(f"max_epochs must be at least 1, got {self.max_epochs}.")
+
+
+def holdout_split(rows: int, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Rows to train on, and a tenth to stop by; below 20 rows all serve for both.
+
+    Example:
+        >>> [len(part) for part in holdout_split(50, seed=0)], [len(part) for part in holdout_split(4, seed=0)]
+        ([45, 5], [4, 4])
+    """
+    order = np.random.default_rng(seed).permutation(rows)
+    return (order, order) if rows < 20 else (order[rows // 10 :], order[: rows // 10])
+
+
+def train_adam(
+    start: Arrays,
+    loss: Callable[[Sequence[Tensor], NDArray[np.intp]], Tensor],
+    risk: Callable[[Arrays], float],
+    rows: NDArray[np.intp],
+    schedule: TrainingConfig,
+) -> Arrays:
+    """Train from a start, and return the parameters of the epoch with the lowest risk, the start included.
+
+    Args:
+        start: Parameters before training.
+        loss: Loss of a batch: parameters as tensors, and the indices of the batch's rows.
+        risk: What to stop by, from parameters; the first of equal ones counts.
+        rows: Indices to train on, shape (n,).
+        schedule: How to train.
+
+    Example:
+        >>> schedule = TrainingConfig(learning_rate=0.1, weight_decay=0.0, max_epochs=100, seed=0)
+        >>> loss, held_out = lambda w, rows: ((w[0] - 3) ** 2).sum(), lambda w: abs(w[0][0] - 3)
+        >>> [found] = train_adam([np.zeros(1)], loss, held_out, np.arange(20), schedule)
+        >>> bool(abs(found[0] - 3) < 0.1)
+        True
+    """
+    torch = load_torch()
+    random = np.random.default_rng(schedule.seed + 1)
+    parameters = [torch.tensor(array, dtype=torch.float32, requires_grad=True) for array in start]
+    adam = _Adam(parameters, schedule)
+    best, lowest, waited = [array.copy() for array in start], risk(start), 0
+    batch = min(256, max(16, len(rows) // 20))
+    for _ in range(schedule.max_epochs):
+        order = random.permutation(rows)
+        for first in range(0, len(order), batch):
+            adam.step(torch.autograd.grad(loss(parameters, order[first : first + batch]), parameters))
+        arrays = [parameter.detach().numpy() for parameter in parameters]
+        current = risk(arrays)
+        waited += 1
+        if current < lowest:
+            best, lowest, waited = [array.copy() for array in arrays], current, 0
+        if waited >= _PATIENCE:
+            break
+    return [array.astype(np.float64) for array in best]
+
+
+def mean_chosen_cost(scores: NDArray[Any], costs: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
+    """Mean cost of choosing the largest score.
+
+    Example:
+        >>> mean_chosen_cost(np.eye(2), np.array([[0.5, 1.0], [1.0, 0.25]]), np.array([3.0, 1.0]))
+        0.4375
+    """
+    return round(float(np.average(costs[np.arange(len(costs)), argmax_last(scores)], weights=weights)), 12)
+
+
+class _Adam:
+    """Adam (Kingma and Ba, 2015). torch's own loads its compiler at the first step, which takes longer than training does."""
+
+    def __init__(self, parameters: Sequence[Any], schedule: TrainingConfig) -> None:
+        torch = load_torch()
+        self.parameters, self.schedule, self.steps = parameters, schedule, 0
+        self.means = [torch.zeros_like(parameter, requires_grad=False) for parameter in parameters]
+        self.squares = [torch.zeros_like(parameter, requires_grad=False) for parameter in parameters]
+
+    def step(self, gradients: Sequence[Any]) -> None:
+        self.steps += 1
+        bias, bias_of_squares = 1 - 0.9**self.steps, 1 - 0.999**self.steps
+        for parameter, gradient, mean, square in zip(self.parameters, gradients, self.means, self.squares, strict=True):
+            values = parameter.detach()
+            slope = gradient.add(values, alpha=self.schedule.weight_decay)
+            mean.lerp_(slope, 0.1)
+            square.mul_(0.999).addcmul_(slope, slope, value=0.001)
+            spread = square.div(bias_of_squares).sqrt_().add_(1e-8)
+            values.addcdiv_(mean, spread, value=-self.schedule.learning_rate / bias)
+
+
+# A multi-layer perceptron as plain arrays: trained with torch, evaluated with NumPy.
+
+
+def layer_sizes(hidden: Sequence[int]) -> list[int]:
+    """Hidden sizes as whole numbers of at least 1.
+
+    Example:
+        >>> layer_sizes((64, 32))
+        [64, 32]
+    """
+    sizes = [int(size) for size in hidden]
+    if any(size < 1 for size in sizes):
+        raise ArgumentError(f"hidden_sizes must be at least 1, got {hidden!r}; an empty tuple makes a linear model.")
+    return sizes
+
+
+def start_layers(sizes: Sequence[int], seed: int) -> Arrays:
+    """Weights and biases in turn; the last layer is zero, so that every network starts as a constant.
+
+    Example:
+        >>> [array.shape for array in start_layers([3, 8, 2], seed=0)]
+        [(3, 8), (8,), (8, 2), (2,)]
+    """
+    random = np.random.default_rng(seed)
+    layers: Arrays = []
+    for size, following in pairwise(sizes):
+        layers += [random.normal(size=(size, following)) * np.sqrt(2 / size), np.zeros(following)]
+    layers[-2] = np.zeros_like(layers[-2])
+    return layers
+
+
+def train_layers(
+    batches: StandardizedBatches,
+    row_loss: Callable[[Tensor, NDArray[np.intp]], Tensor],
+    risk: Callable[[NDArray[Any], NDArray[np.intp]], float],
+    start: Arrays,
+    schedule: TrainingConfig,
+) -> Arrays:
+    """Train by the mean of ``row_loss``, stop by ``risk`` on a held-out tenth of the rows.
+
+    Args:
+        batches: Rows to train on.
+        row_loss: Outputs (b, p) and the indices of their rows to the loss of each, shape (b,).
+        risk: Outputs of held-out rows and their indices to the figure to stop by.
+        start: Weights and biases in turn.
+        schedule: How to train.
+
+    Returns:
+        Weights and biases in turn, for rows as the batches give them.
+
+    Example:
+        >>> from mildroute.routers._mlp import batches_of
+        >>> batches, schedule = batches_of(np.arange(40.0)[:, None]), TrainingConfig(0.1, 0.0, 20, 0)
+        >>> start, squares = start_layers([1, 1], seed=0), lambda outputs, rows: (outputs[:, 0] - 1) ** 2
+        >>> len(train_layers(batches, squares, lambda outputs, rows: outputs.var(), start, schedule))
+        2
+    """
+    torch = load_torch()
+    seen, held_out = holdout_split(batches.features.shape[0], schedule.seed)
+    judged = batches.take(held_out)
+
+    def loss(layers: Sequence[Tensor], rows: NDArray[np.intp]) -> Tensor:
+        return row_loss(torch_forward(layers, torch.from_numpy(batches.take(rows))), rows).mean()
+
+    return train_adam(start, loss, lambda layers: risk(forward(layers, judged), held_out), seen, schedule)
+
+
+def torch_forward(layers: Sequence[Tensor], vectors: Tensor) -> Tensor:
+    """What :func:`forward` computes, for tensors.
+
+    Example:
+        >>> import torch
+        >>> torch_forward([torch.eye(2), torch.zeros(2), torch.ones(2, 1), torch.zeros(1)], torch.tensor([[-1.0, 2.0]]))
+        tensor([[2.]])
+    """
+    torch = load_torch()
+    hidden = vectors
+    for place in range(0, len(layers), 2):
+        hidden = torch.addmm(layers[place + 1], hidden.relu() if place else hidden, layers[place])
+    return hidden
+
+
+def forward(layers: Sequence[NDArray[Any]], X: Any) -> NDArray[Any]:
+    """Outputs of a network given as weights and biases in turn, shape (n, p).
+
+    Example:
+        >>> forward([np.eye(2), np.zeros(2), np.ones((2, 1)), np.zeros(1)], np.array([[-1.0, 2.0]]))
+        array([[2.]])
+    """
+    hidden = X
+    for place in range(0, len(layers), 2):
+        hidden = np.asarray((np.maximum(hidden, 0) if place else hidden) @ layers[place]) + layers[place + 1]
+    return np.asarray(hidden)
+
+
+# The deferral loss under a network instead of a linear map, stopped early by held-out deferral
+# loss.
+
+
+def fit_network(
+    X: Any,
+    costs: NDArray[np.float64],
+    rewards: NDArray[np.float64],
+    rho: NDArray[np.float64],
+    *,
+    hidden: Sequence[int],
+    decision: str,
+    weights: NDArray[np.float64] | None,
+    seed: int,
+) -> list[NDArray[np.float64]]:
+    """Weights and biases, in turn, of a network whose outputs are scores.
+
+    Args:
+        X: Vectors, shape (n, d), dense or sparse.
+        costs: Shape (n, p).
+        rewards: Shape (n, p).
+        rho: Margins, shape (p,).
+        hidden: Units of each hidden layer.
+        decision: How scores become a choice, to stop by its cost.
+        weights: Weight of each row, shape (n,), or none.
+        seed: Of the start, the split and the order of rows.
+
+    Example:
+        >>> X = np.linspace(-1, 1, 64)[:, None]
+        >>> costs = np.hstack([X > 0, X <= 0]).astype(float)
+        >>> layers = fit_network(X, costs, 1 - costs, np.ones(2), hidden=(4,), decision="argmax", weights=None, seed=0)
+        >>> [array.shape for array in layers]
+        [(1, 4), (4,), (4, 2), (2,)]
+    """
+    torch = load_torch()
+    from mildroute.losses._logsumexp import row_losses
+
+    share = np.ones(len(costs)) if weights is None else weights / weights.mean()
+    shares, margins, targets = (torch.from_numpy(array).float() for array in (share, rho, rewards))
+
+    def row_loss(scores: Tensor, rows: NDArray[np.intp]) -> Tensor:
+        return row_losses(scores, targets[rows], margins, 1.0) * shares[rows]
+
+    def risk(scores: NDArray[Any], rows: NDArray[np.intp]) -> float:
+        paid = held_out_costs(scores, costs[rows], rho, decision)
+        return round(float(np.average(paid, weights=share[rows] if share[rows].any() else None)), 12)
+
+    batches = batches_of(X)
+    start = start_layers([X.shape[1], *layer_sizes(hidden), costs.shape[1]], seed)
+    start[-1] = np.log(np.maximum(np.average(rewards, axis=0, weights=share), 1e-6))
+    layers = train_layers(batches, row_loss, risk, start, TrainingConfig(1e-3, 1e-4, 100, seed))
+    layers[0], layers[1] = batches.for_raw_rows(layers[0], layers[1])
+    return layers

@@ -1,0 +1,191 @@
+"""BestSingle, Cheapest, MostExpensive, Random, Oracle."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+
+from mildroute._hashing import hash_rows, mix
+from mildroute.exceptions import ArgumentError, ShapeError
+from mildroute.routers.base import Matrix, RouterMixin, drop_zero_weight
+
+__all__ = ["BestSingleRouter", "CheapestRouter", "MostExpensiveRouter", "OracleRouter", "RandomRouter"]
+
+
+# The best that could have been done: a table of what was learnt, for the far end of a report.
+
+
+class OracleRouter(RouterMixin, BaseEstimator):
+    """The cheapest expert of each row it was fitted on. Not a real router: fit it on the very rows of the report.
+
+    It remembers costs by the content of the row; rows of equal content share the mean of their costs, since no router could tell
+    them apart. A row it has not seen goes to the best single expert.
+
+    Attributes:
+        hashes_: Hash of each distinct row, ascending, shape (m,).
+        costs_: Mean cost of each expert on each of them, shape (m, p).
+        mean_costs_: Mean cost of each expert on all rows, shape (p,).
+        experts_: Names of the experts, shape (p,).
+
+    Example:
+        >>> oracle = OracleRouter().fit([[0.0], [1.0], [2.0]], [[0, 1], [1, 0], [1, 0]])
+        >>> oracle.predict([[0.0], [2.0], [7.0]])
+        array([0, 1, 1])
+    """
+
+    def _fit(self, X: Any, costs: Matrix, sample_weight: NDArray[np.float64] | None) -> None:
+        X, costs, sample_weight = drop_zero_weight(X, costs, sample_weight)
+        weights = np.ones(len(costs)) if sample_weight is None else sample_weight
+        self.hashes_, row = np.unique(hash_rows(X), return_inverse=True)
+        total = np.zeros((len(self.hashes_), costs.shape[1]))
+        np.add.at(total, row, costs * weights[:, None])
+        self.costs_ = total / np.bincount(row, weights)[:, None]
+        self.mean_costs_ = np.average(costs, axis=0, weights=sample_weight)
+
+    def _scores(self, X: Any) -> Matrix:
+        hashes = hash_rows(X)
+        place = np.minimum(np.searchsorted(self.hashes_, hashes), len(self.hashes_) - 1)
+        known = self.hashes_[place] == hashes
+        return -np.where(known[:, None], self.costs_[place], self.mean_costs_)
+
+
+# Routers that do not look at the input: one expert for all, or a random one. What every other
+# router has to beat.
+
+
+class _OneForAll(RouterMixin, BaseEstimator, ABC):
+    """A router with the same scores on every row."""
+
+    scores_: NDArray[np.float64]
+
+    @abstractmethod
+    def _fit(self, X: Any, costs: Matrix, sample_weight: NDArray[np.float64] | None) -> None: ...
+
+    def _scores(self, X: Any) -> Matrix:
+        return np.tile(self.scores_, (X.shape[0], 1))
+
+
+class BestSingleRouter(_OneForAll):
+    """Always the expert with the lowest mean cost on the training rows.
+
+    Attributes:
+        scores_: Minus the mean cost of each expert, shape (p,).
+        experts_: Names of the experts, shape (p,).
+
+    Example:
+        >>> BestSingleRouter().fit([[0.0], [1.0]], [[0.1, 0.3], [0.6, 0.2]]).predict([[5.0]])
+        array([1])
+    """
+
+    def _fit(self, X: Any, costs: Matrix, sample_weight: NDArray[np.float64] | None) -> None:  # noqa: ARG002
+        self.scores_ = -np.average(costs, axis=0, weights=sample_weight)
+
+
+class CheapestRouter(_OneForAll):
+    """Always the expert with the lowest price.
+
+    Args:
+        prices: Price of each expert, shape (p,). Without it, an expert's price is the lowest cost it ever had: what it costs
+            even where it answers well. The highest index of equals is taken.
+
+    Attributes:
+        scores_: Minus the price of each expert, shape (p,).
+        experts_: Names of the experts, shape (p,).
+
+    Example:
+        >>> CheapestRouter(prices=[3.0, 1.0]).fit([[0.0]], [[0.0, 1.0]]).predict([[5.0]])
+        array([1])
+    """
+
+    def __init__(self, *, prices: Sequence[float] | NDArray[Any] | None = None) -> None:
+        self.prices = prices
+
+    def _fit(self, X: Any, costs: Matrix, sample_weight: NDArray[np.float64] | None) -> None:
+        self.scores_ = -_prices(self.prices, drop_zero_weight(X, costs, sample_weight)[1])
+
+
+class MostExpensiveRouter(_OneForAll):
+    """Always the expert with the highest price: what one pays who trusts the price tag.
+
+    Args:
+        prices: Price of each expert, shape (p,), as in :class:`CheapestRouter`.
+
+    Attributes:
+        scores_: Price of each expert, shape (p,).
+        experts_: Names of the experts, shape (p,).
+
+    Example:
+        >>> MostExpensiveRouter().fit([[0.0], [1.0]], [[0.7, 0.1], [0.7, 1.1]]).predict([[5.0]])
+        array([0])
+    """
+
+    def __init__(self, *, prices: Sequence[float] | NDArray[Any] | None = None) -> None:
+        self.prices = prices
+
+    def _fit(self, X: Any, costs: Matrix, sample_weight: NDArray[np.float64] | None) -> None:
+        self.scores_ = _prices(self.prices, drop_zero_weight(X, costs, sample_weight)[1])
+
+
+class RandomRouter(RouterMixin, BaseEstimator):
+    """An expert drawn at random for each row.
+
+    The draw depends on the content of the row and the seed alone: the same row gets the same expert in any batch and order.
+
+    Args:
+        shares: Probability of each expert, shape (p,), up to a factor; equal ones by default. A mix of two experts at the cost of
+            a third shows what that cost buys without looking at the input.
+        random_state: Seed of the draws; none is 0.
+
+    Attributes:
+        shares_: Shares, shape (p,); they sum to 1.
+        seed_: The seed taken.
+        experts_: Names of the experts, shape (p,).
+
+    Example:
+        >>> X = np.arange(1000.0)[:, None]
+        >>> router = RandomRouter(shares=[1, 3]).fit(X, np.zeros((1000, 2)))
+        >>> bool(0.7 < router.predict(X).mean() < 0.8)
+        True
+    """
+
+    def __init__(self, *, shares: Sequence[float] | NDArray[Any] | None = None, random_state: int | None = None) -> None:
+        self.shares = shares
+        self.random_state = random_state
+
+    def _fit(self, X: Any, costs: Matrix, sample_weight: NDArray[np.float64] | None) -> None:  # noqa: ARG002
+        shares = _of_each_expert("shares", np.ones(costs.shape[1]) if self.shares is None else self.shares, costs.shape[1])
+        if bool((shares < 0).any()) or not shares.sum() > 0:
+            raise ArgumentError(f"shares must not be negative and not all zero, got {shares.tolist()}; give each expert a probability.")
+        self.shares_ = shares / shares.sum()
+        self.seed_ = int(self.random_state or 0)
+
+    def _scores(self, X: Any) -> Matrix:
+        # the largest of u ** (1 / share), u uniform, is expert k with probability share_k (Efraimidis and Spirakis, 2006)
+        steps = np.arange(1, len(self.shares_) + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        draws = mix(hash_rows(X, self.seed_)[:, None] + steps)
+        uniform = ((draws >> np.uint64(11)) + 0.5) * 2.0**-53
+        scores = np.zeros_like(uniform)
+        drawn = self.shares_ > 0
+        scores[:, drawn] = uniform[:, drawn] ** (self.shares_.max() / self.shares_[drawn])
+        return scores
+
+    def _posterior(self, X: Any) -> Matrix:
+        return np.tile(self.shares_, (X.shape[0], 1))
+
+
+def _prices(prices: Any, costs: Matrix) -> NDArray[np.float64]:
+    return np.asarray(costs.min(axis=0)) if prices is None else _of_each_expert("prices", prices, costs.shape[1])
+
+
+def _of_each_expert(name: str, values: Any, experts: int) -> NDArray[np.float64]:
+    array = np.asarray(values, dtype=np.float64)
+    if array.shape != (experts,):
+        raise ShapeError(f"{name} must be ({experts},), one per expert, got shape {array.shape}.")
+    if not bool(np.isfinite(array).all()):
+        raise ArgumentError(f"{name} must be finite, got {array.tolist()}; name a number for each expert.")
+    return array

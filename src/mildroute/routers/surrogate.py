@@ -1,0 +1,607 @@
+"""SurrogateRouter and its losses: TDEF, CE, weighted CE, LDAM, MILD as printed, custom."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import softmax
+from sklearn.base import BaseEstimator
+
+from mildroute._optional import load_torch
+from mildroute.exceptions import ArgumentError
+from mildroute.routers._cross_validation import PENALTIES, assign_folds, held_out_scores, prepare_folds
+from mildroute.routers._decision import THEORY, argmax_last, margins_of_wins, positive_wins, winner_shares
+from mildroute.routers._linear_model import RowLoss, deferral_row_loss, minimize_linear, whiten
+from mildroute.routers.base import Matrix, RouterMixin, drop_zero_weight
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = [
+    "GROUP",
+    "CrossEntropyRouter",
+    "CustomLossRouter",
+    "LDAMRouter",
+    "LossOfCosts",
+    "LossOfRows",
+    "PaperMILDRouter",
+    "SurrogateRouter",
+    "TDEFRouter",
+    "TorchLoss",
+    "WeightedCrossEntropyRouter",
+    "get_loss",
+    "loss_names",
+    "with_autograd",
+]
+
+
+# A loss written in torch, differentiated for the solver.
+
+
+TorchLoss: TypeAlias = "Callable[[Tensor], Tensor]"
+"""Scores of shape (n, p) to the loss of each row, shape (n,)."""
+
+
+def with_autograd(loss: TorchLoss) -> RowLoss:
+    """The loss with its gradient, by automatic differentiation.
+
+    Args:
+        loss: Scores of shape (n, p), a tensor, to the loss of each row.
+
+    Returns:
+        What :func:`~mildroute.routers._linear_model.minimize_linear` takes.
+
+    Example:
+        >>> with_autograd(lambda scores: (scores**2).sum(dim=1))(np.array([[1.0, 2.0]]))
+        (array([5.]), array([[2., 4.]]))
+    """
+    torch = load_torch()
+
+    def value_and_gradient(scores: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        unknown = torch.from_numpy(np.ascontiguousarray(scores)).requires_grad_()
+        losses = loss(unknown)
+        (gradient,) = torch.autograd.grad(losses.sum(), unknown)
+        # the gradient of a plain sum is one number seen n times, which must not be written to
+        return losses.detach().numpy(), gradient.contiguous().numpy()
+
+    return value_and_gradient
+
+
+# A linear router that minimises one surrogate loss; what the surrogate baselines have in common.
+
+
+LossOfRows: TypeAlias = Callable[[Matrix, NDArray[np.float64]], RowLoss]
+"""Costs (n, p) and weights (n,) of training rows to the loss of their scores."""
+
+
+class SurrogateRouter(RouterMixin, BaseEstimator, ABC):
+    """Scores ``X @ weights_ + intercept_`` that minimise a convex surrogate plus a squared norm; the largest score is chosen.
+
+    A subclass says which surrogate in ``_row_loss``: losses and gradient in NumPy, or a loss written in torch, differentiated.
+
+    Args:
+        penalty: Weight of the squared norm, in units of the features' variance, or ``"cv"``: the one of seven with the lowest
+            held-out deferral loss.
+        folds: Folds of that cross-validation.
+        random_state: Seed of the folds.
+
+    Attributes:
+        weights_: Shape (d, p).
+        intercept_: Shape (p,).
+        penalty_: The penalty taken.
+        gradient_norm_: Largest entry of the gradient at the optimum.
+        experts_: Names of the experts, shape (p,).
+
+    Example:
+        >>> import torch
+        >>> from mildroute.losses.functional import hinge_loss
+        >>> from mildroute.routers.surrogate import with_autograd
+        >>> class HingeRouter(SurrogateRouter):
+        ...     def _row_loss(self, costs, weights):
+        ...         rewards = torch.from_numpy(1 - costs)
+        ...         return with_autograd(lambda scores: hinge_loss(scores, rewards.to(scores), torch.ones(2).to(scores), reduction="none"))
+        >>> HingeRouter(penalty=0.01).fit([[-1.0], [1.0]], [[0, 1], [1, 0]]).predict([[-3.0], [3.0]])
+        array([0, 1])
+    """
+
+    weights_: NDArray[np.float64]
+    intercept_: NDArray[np.float64]
+
+    def __init__(self, *, penalty: float | Literal["cv"] = "cv", folds: int = 5, random_state: int | None = None) -> None:
+        self.penalty = penalty
+        self.folds = folds
+        self.random_state = random_state
+
+    @abstractmethod
+    def _row_loss(self, costs: Matrix, weights: NDArray[np.float64]) -> RowLoss:
+        """Loss of the rows with these costs (n, p) and weights (n,), as a function of their scores."""
+
+    def _losses(self) -> Sequence[LossOfRows]:
+        """The losses to choose from by cross-validation; one, for most routers."""
+        return [self._row_loss]
+
+    def _settle(self, choice: int, costs: Matrix, weights: NDArray[np.float64]) -> float:  # noqa: ARG002
+        """Keep what the chosen loss implies; return the unit of its scores."""
+        return 1.0
+
+    def _fit(self, X: Any, costs: Matrix, sample_weight: NDArray[np.float64] | None) -> None:
+        self._check_parameters()
+        X, costs, sample_weight = drop_zero_weight(X, costs, sample_weight)
+        weights = np.ones(len(costs)) if sample_weight is None else sample_weight
+        if costs.shape[1] == 1:
+            self.weights_, self.intercept_, self.gradient_norm_ = np.zeros((X.shape[1], 1)), np.zeros(1), 0.0
+            self.penalty_ = np.inf if self.penalty == "cv" else float(self.penalty)
+            self._settle(0, costs, weights)
+            return
+        choice, self.penalty_ = self._tuned(X, costs, weights)
+        loss = _loss_of(self._losses()[choice], costs, weights)(np.arange(len(costs)))
+        fit = minimize_linear(whiten(X, weights), loss, costs.shape[1], penalty=self.penalty_, sample_weight=weights)
+        unit = self._settle(choice, costs, weights)
+        self.weights_, self.intercept_, self.gradient_norm_ = unit * fit.weights, unit * fit.intercept, fit.gradient_norm
+
+    def _scores(self, X: Any) -> Matrix:
+        return np.asarray(X @ self.weights_) + self.intercept_
+
+    def _posterior(self, X: Any) -> Matrix:
+        return np.asarray(softmax(self._scores(X), axis=1))
+
+    def _tuned(self, X: Any, costs: Matrix, weights: NDArray[np.float64]) -> tuple[int, float]:
+        """Index of the loss, and the penalty, with the lowest held-out deferral loss; of equals the first and the strongest."""
+        penalties = PENALTIES if self.penalty == "cv" else (float(self.penalty),)
+        losses = self._losses()
+        if len(penalties) * len(losses) == 1 or len(costs) == 1:
+            return 0, penalties[0]
+        fold = assign_folds(len(costs), self.folds, self.random_state)
+        risks = np.full((len(losses), len(penalties)), np.inf)
+        paid_by = partial(_paid_by, costs=costs, weights=weights)
+        prepared = prepare_folds(X, fold, weights)
+        for place, each in enumerate(losses):
+            loss_of = _loss_of(each, costs, weights)
+            found = held_out_scores(X, loss_of, costs.shape[1], fold, penalties=penalties, paid_by=paid_by, prepared=prepared)
+            risks[place, : len(found)] = [paid_by(scores)[0] for scores in found]
+        best = int(np.argmin(risks.round(12)))
+        return best // len(penalties), penalties[best % len(penalties)]
+
+    def _check_parameters(self) -> None:
+        if self.penalty != "cv" and not (isinstance(self.penalty, int | float) and self.penalty > 0):
+            raise ArgumentError(f"penalty must be a positive number or 'cv', got {self.penalty!r}.")
+        if self.folds < 2:
+            raise ArgumentError(f"folds must be at least 2, got {self.folds}.")
+
+
+def _loss_of(loss: LossOfRows, costs: Matrix, weights: NDArray[np.float64]) -> Callable[[NDArray[np.intp]], RowLoss]:
+    return lambda rows: loss(costs[rows], weights[rows])
+
+
+def _paid_by(scores: NDArray[np.float32], *, costs: Matrix, weights: NDArray[np.float64]) -> tuple[float, float]:
+    """Mean cost of choosing the largest score, and its standard error."""
+    share = weights / weights.sum()
+    paid = costs[np.arange(len(costs)), argmax_last(scores)]
+    mean = float(share @ paid)
+    return mean, float(np.sqrt(share**2 @ (paid - mean) ** 2))
+
+
+# Losses by name: some of ours, and those that other distributions register.
+
+
+GROUP = "mildroute.losses"
+"""Entry-point group under which other distributions register losses."""
+
+LossOfCosts: TypeAlias = "Callable[[Tensor, Tensor], Tensor]"
+"""Scores and costs of the training rows, both of shape (n, p), to the loss of each row, shape (n,); written in torch."""
+
+
+def loss_names() -> list[str]:
+    """All names that :func:`get_loss` knows.
+
+    Example:
+        >>> {"cross-entropy", "gap", "tdef"} <= set(loss_names())
+        True
+    """
+    return sorted({*_BUILT_IN, *(point.name for point in importlib.metadata.entry_points(group=GROUP))})
+
+
+def get_loss(name: str) -> LossOfCosts:
+    """A loss.
+
+    Args:
+        name: One of :func:`loss_names`; our own come first.
+
+    Returns:
+        The function.
+
+    Example:
+        >>> import torch
+        >>> get_loss("gap")(torch.zeros(1, 2), torch.tensor([[0.0, 0.5]]))  # half of log 2
+        tensor([0.3466])
+        >>> get_loss("vibes")
+        Traceback (most recent call last):
+        mildroute.exceptions.ArgumentError: loss must be one of cross-entropy, gap, ..., got 'vibes'; ...
+    """
+    return _BUILT_IN[name] if name in _BUILT_IN else _of_plug_in(name)
+
+
+@functools.cache  # a router asks in each fold, and going through all that is installed takes longer than a small fit
+def _of_plug_in(name: str) -> LossOfCosts:
+    points = tuple(importlib.metadata.entry_points(group=GROUP, name=name))
+    if len(points) != 1:
+        way_out = "uninstall all but one distribution that registers it" if points else f"register it under the entry-point group {GROUP!r}"
+        raise ArgumentError(f"loss must be one of {', '.join(loss_names())}, got {name!r:.80}; {way_out}.")
+    try:
+        loss: LossOfCosts = points[0].load()
+    except (ImportError, AttributeError) as broken:
+        raise ArgumentError(f"loss {name!r} must be a function, got {points[0].value!r}, which fails: {broken}.") from broken
+    if not callable(loss):
+        raise ArgumentError(f"loss {name!r} must be a function of scores and costs, got {points[0].value!r}; correct the entry point.")
+    return loss
+
+
+def _cross_entropy(scores: Tensor, costs: Tensor) -> Tensor:
+    """On the cheapest expert of each row, ties split equally."""
+    from mildroute.losses.functional import cross_entropy
+
+    return cross_entropy(scores, -costs, reduction="none")
+
+
+def _gap(scores: Tensor, costs: Tensor) -> Tensor:
+    """Logistic, each expert weighted by how far it is below the row's largest cost."""
+    from mildroute.losses.functional import tdef_loss
+    from mildroute.losses.rewards import gap_rewards
+
+    return tdef_loss(scores, gap_rewards(costs), reduction="none")
+
+
+def _tdef(scores: Tensor, costs: Tensor) -> Tensor:
+    """Logistic, each expert weighted by one minus its cost."""
+    from mildroute.losses.functional import tdef_loss
+
+    return tdef_loss(scores, 1 - costs / costs.max().clamp_min(1.0), reduction="none")
+
+
+_BUILT_IN: dict[str, LossOfCosts] = {"cross-entropy": _cross_entropy, "gap": _gap, "tdef": _tdef}
+
+
+# A linear router for a loss of one's own: a function of scores and costs, by name or as it is.
+
+
+class CustomLossRouter(SurrogateRouter):
+    """Linear scores that minimise any loss of scores and costs; the largest score is chosen.
+
+    The loss is scaled to a mean of log p where all scores are 0, as cross-entropy has it there, so that a penalty means the same whatever
+    unit the costs have. An artifact holds the name of the loss, never its code: a stored router predicts where neither torch nor the
+    loss is installed.
+
+    Args:
+        loss: Name of a loss: ``"gap"``, ``"tdef"``, ``"cross-entropy"``, or what an installed distribution registers under the entry-point
+            group ``mildroute.losses``; or a function written in torch that takes scores and costs of the training rows, both (n, p),
+            and returns the loss of each row, shape (n,). A router with a function cannot be stored.
+        penalty: Weight of the squared norm, or ``"cv"``; see :class:`~mildroute.routers.surrogate.SurrogateRouter`.
+        folds: Folds of the cross-validation.
+        random_state: Seed of the folds.
+
+    Attributes:
+        weights_: Shape (d, p).
+        intercept_: Shape (p,).
+        penalty_: The penalty taken.
+        gradient_norm_: Largest entry of the gradient where the solver stopped.
+        experts_: Names of the experts, shape (p,).
+
+    Example:
+        >>> def expected_cost(scores, costs):
+        ...     return (scores.softmax(dim=1) * costs).sum(dim=1)
+        >>> X = np.arange(-5.0, 6.0)[:, None]
+        >>> costs = np.hstack([X > 0, X <= 0]).astype(float)
+        >>> CustomLossRouter(expected_cost, penalty=0.001).fit(X, costs).predict([[-3.0], [3.0]])
+        array([0, 1])
+    """
+
+    _learns_with_torch = True
+
+    def __init__(
+        self,
+        loss: str | LossOfCosts = "gap",
+        *,
+        penalty: float | Literal["cv"] = "cv",
+        folds: int = 5,
+        random_state: int | None = None,
+    ) -> None:
+        super().__init__(penalty=penalty, folds=folds, random_state=random_state)
+        self.loss = loss
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if not isinstance(self.loss, str) and not callable(self.loss):
+            raise ArgumentError(f"loss must be a function of scores and costs, or one of {', '.join(loss_names())}, got {self.loss!r:.80}.")
+
+    def _row_loss(self, costs: Matrix, weights: NDArray[np.float64]) -> RowLoss:
+        torch = load_torch()
+        loss = get_loss(self.loss) if isinstance(self.loss, str) else self.loss
+        known = torch.from_numpy(costs)
+        start = torch.zeros_like(known, requires_grad=True)
+        unit = self._unit(self._checked(loss(start, known), start), weights, costs.shape[1])
+
+        def in_units(scores: Tensor) -> Tensor:
+            return self._checked(loss(scores, known.to(scores)), scores) / unit
+
+        return with_autograd(in_units)
+
+    def _checked(self, losses: Tensor, scores: Tensor) -> Tensor:
+        """What the loss returned, if the solver can use it."""
+        shape, wanted = tuple(getattr(losses, "shape", ())), (scores.shape[0],)
+        if shape != wanted or not losses.requires_grad:
+            raise ArgumentError(
+                f"a loss must return a tensor of shape {wanted}, one number for each row, computed from the scores; {self._name} returns "
+                f"{type(losses).__name__} of shape {shape}{'' if shape != wanted else ' without the scores in it'}."
+            )
+        if not bool(losses.isfinite().all()):
+            raise ArgumentError(
+                f"a loss must be finite, {self._name} is not for scores up to {float(scores.detach().abs().max()):.3g}; "
+                "take log_softmax for the logarithm of a softmax, and raise what is divided by above 0."
+            )
+        return losses
+
+    @property
+    def _name(self) -> str:
+        return repr(self.loss) if isinstance(self.loss, str) else getattr(self.loss, "__name__", type(self.loss).__name__)
+
+    @staticmethod
+    def _unit(at_zero: Tensor, weights: NDArray[np.float64], experts: int) -> float:
+        """Mean loss of scores of 0 over that of cross-entropy; 1 for a loss that is not positive there."""
+        mean = float(np.average(at_zero.detach().numpy(), weights=weights))
+        return mean / np.log(experts) if mean > 0 else 1.0
+
+
+# The surrogates that the paper compares: linear routers that differ in their loss alone.
+
+
+_OFFSETS = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
+"""The paper's integer offsets around theory margins, as far as they give positive margins."""
+
+
+class TDEFRouter(SurrogateRouter):
+    """Two-stage deferral with the logistic loss (TDEF; Mao et al., 2023).
+
+    Args:
+        reward: ``"complement"`` (one minus the cost, the paper's baseline) or ``"sum"`` (the others' costs, later work of its school).
+        penalty: Weight of the squared norm, or ``"cv"``; see :class:`~mildroute.routers.surrogate.SurrogateRouter`.
+        folds: Folds of the cross-validation.
+        random_state: Seed of the folds.
+
+    Attributes:
+        weights_: Shape (d, p).
+        intercept_: Shape (p,).
+        penalty_: The penalty taken.
+        gradient_norm_: Largest entry of the gradient at the optimum.
+        experts_: Names of the experts, shape (p,).
+
+    Example:
+        >>> X = np.arange(-5.0, 6.0)[:, None]
+        >>> costs = np.hstack([X > 0, X <= 0]).astype(float)
+        >>> TDEFRouter(penalty=0.001).fit(X, costs).predict([[-3.0], [3.0]])
+        array([0, 1])
+    """
+
+    def __init__(
+        self,
+        *,
+        reward: Literal["complement", "sum"] = "complement",
+        penalty: float | Literal["cv"] = "cv",
+        folds: int = 5,
+        random_state: int | None = None,
+    ) -> None:
+        super().__init__(penalty=penalty, folds=folds, random_state=random_state)
+        self.reward = reward
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self.reward not in ("complement", "sum"):
+            raise ArgumentError(f"reward must be complement or sum, got {self.reward!r}; MildRouter knows the gap reward too.")
+
+    def _row_loss(self, costs: Matrix, weights: NDArray[np.float64]) -> RowLoss:
+        rewards = _sum_rewards(costs) if self.reward == "sum" else 1 - costs / max(1.0, costs.max(initial=0.0))
+        return deferral_row_loss(_to_one(rewards, weights), np.ones(costs.shape[1]))
+
+
+class CrossEntropyRouter(SurrogateRouter):
+    """Cross-entropy on the winner of each row, ties split equally: forgets by how much it won.
+
+    Args:
+        penalty: Weight of the squared norm, or ``"cv"``; see :class:`~mildroute.routers.surrogate.SurrogateRouter`.
+        folds: Folds of the cross-validation.
+        random_state: Seed of the folds.
+
+    Attributes:
+        weights_: Shape (d, p).
+        intercept_: Shape (p,).
+        penalty_: The penalty taken.
+        gradient_norm_: Largest entry of the gradient at the optimum.
+        experts_: Names of the experts, shape (p,).
+
+    Example:
+        >>> X = np.arange(-5.0, 6.0)[:, None]
+        >>> costs = np.hstack([X > 0, X <= 0]).astype(float)
+        >>> CrossEntropyRouter(penalty=0.001).fit(X, costs).predict([[-3.0], [3.0]])
+        array([0, 1])
+    """
+
+    def _row_loss(self, costs: Matrix, weights: NDArray[np.float64]) -> RowLoss:  # noqa: ARG002
+        return deferral_row_loss(winner_shares(-costs), np.ones(costs.shape[1]))
+
+
+class WeightedCrossEntropyRouter(SurrogateRouter):
+    """Cross-entropy on the winner, each expert weighted by how rarely it wins.
+
+    Args:
+        penalty: Weight of the squared norm, or ``"cv"``; see :class:`~mildroute.routers.surrogate.SurrogateRouter`.
+        folds: Folds of the cross-validation.
+        random_state: Seed of the folds.
+
+    Attributes:
+        weights_: Shape (d, p).
+        intercept_: Shape (p,).
+        penalty_: The penalty taken.
+        gradient_norm_: Largest entry of the gradient at the optimum.
+        experts_: Names of the experts, shape (p,).
+
+    Example:
+        >>> X = np.arange(-5.0, 6.0)[:, None]
+        >>> costs = np.hstack([X > 0, X <= 0]).astype(float)
+        >>> WeightedCrossEntropyRouter(penalty=0.001).fit(X, costs).predict([[-3.0], [3.0]])
+        array([0, 1])
+    """
+
+    def _row_loss(self, costs: Matrix, weights: NDArray[np.float64]) -> RowLoss:
+        winners = winner_shares(-costs)
+        wins = positive_wins(weights @ winners)
+        return deferral_row_loss(winners * (wins.mean() / wins), np.ones(costs.shape[1]))
+
+
+class LDAMRouter(SurrogateRouter):
+    """LDAM on the winner of each row (Cao et al., 2019): rare winners must win by more.
+
+    Its authors' scores are cosines, multiplied by s inside the loss. Linear scores have no bound, so there s would only rescale the
+    penalty: scores here are s times theirs, and s says what the margins are worth, ``s * max_margin`` for the rarest winner.
+
+    Args:
+        s: Scale of the margins, as in the authors' loss.
+        max_margin: Margin of the expert that wins most rarely.
+        penalty: Weight of the squared norm, or ``"cv"``; see :class:`~mildroute.routers.surrogate.SurrogateRouter`.
+        folds: Folds of the cross-validation.
+        random_state: Seed of the folds.
+
+    Attributes:
+        weights_: Shape (d, p).
+        intercept_: Shape (p,).
+        penalty_: The penalty taken.
+        gradient_norm_: Largest entry of the gradient at the optimum.
+        experts_: Names of the experts, shape (p,).
+
+    Example:
+        >>> X = np.arange(-5.0, 6.0)[:, None]
+        >>> costs = np.hstack([X > 0, X <= 0]).astype(float)
+        >>> LDAMRouter(penalty=0.001).fit(X, costs).predict([[-3.0], [3.0]])
+        array([0, 1])
+    """
+
+    _learns_with_torch = True
+
+    def __init__(
+        self,
+        *,
+        s: float = 10.0,
+        max_margin: float = 0.5,
+        penalty: float | Literal["cv"] = "cv",
+        folds: int = 5,
+        random_state: int | None = None,
+    ) -> None:
+        super().__init__(penalty=penalty, folds=folds, random_state=random_state)
+        self.s = s
+        self.max_margin = max_margin
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if not (self.s > 0 and self.max_margin >= 0):
+            raise ArgumentError(f"LDAM needs s > 0 and max_margin >= 0, got s={self.s} and max_margin={self.max_margin}.")
+
+    def _row_loss(self, costs: Matrix, weights: NDArray[np.float64]) -> RowLoss:
+        torch = load_torch()
+        from mildroute.losses.functional import ldam_loss
+
+        rewards, wins = torch.from_numpy(-costs), torch.from_numpy(weights @ winner_shares(-costs))
+        margin = self.s * self.max_margin
+        return with_autograd(
+            lambda scores: ldam_loss(scores, rewards.to(scores), wins.to(scores), s=1.0, max_margin=margin, reduction="none")
+        )
+
+
+class PaperMILDRouter(SurrogateRouter):
+    """MILD to the letter of the paper: sum reward, theory margins, the largest score chosen.
+
+    Kept to compare with: where margins differ, the largest score is not the best choice, even at the optimum.
+    :class:`~mildroute.routers.mild.MildRouter` repairs that.
+
+    Args:
+        offsets: None for the theory margins as printed, which sum to 1; ``"search"`` to add the integer of 0 to 5 with the lowest
+            held-out deferral loss, as the paper tunes them.
+        penalty: Weight of the squared norm of the scores in units of the mean margin, or ``"cv"``; see
+            :class:`~mildroute.routers.surrogate.SurrogateRouter`.
+        folds: Folds of the cross-validation.
+        random_state: Seed of the folds.
+
+    Attributes:
+        margins_: Margins taken, shape (p,).
+        offset_: The offset in them.
+        weights_: Shape (d, p).
+        intercept_: Shape (p,).
+        penalty_: The penalty taken.
+        gradient_norm_: Largest entry of the gradient at the optimum.
+        experts_: Names of the experts, shape (p,).
+
+    Example:
+        >>> X = np.arange(-5.0, 6.0)[:, None]
+        >>> costs = np.hstack([X > 2, X <= 2]).astype(float)
+        >>> router = PaperMILDRouter(penalty=0.001).fit(X, costs)
+        >>> router.predict([[-3.0], [5.0]]), router.margins_.round(2)
+        (array([0, 1]), array([0.58, 0.42]))
+    """
+
+    def __init__(
+        self,
+        *,
+        offsets: Literal["search"] | None = None,
+        penalty: float | Literal["cv"] = "cv",
+        folds: int = 5,
+        random_state: int | None = None,
+    ) -> None:
+        super().__init__(penalty=penalty, folds=folds, random_state=random_state)
+        self.offsets = offsets
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self.offsets not in (None, "search"):
+            raise ArgumentError(f"offsets must be None or 'search', got {self.offsets!r}; MildRouter takes margins of any kind.")
+
+    def _losses(self) -> Sequence[LossOfRows]:
+        return [partial(self._row_loss, offset=offset) for offset in self._offsets()]
+
+    def _offsets(self) -> tuple[float, ...]:
+        return (0.0,) if self.offsets is None else _OFFSETS
+
+    def _row_loss(self, costs: Matrix, weights: NDArray[np.float64], *, offset: float = 0.0) -> RowLoss:
+        """Loss in units of the mean margin: the same problem, as well conditioned as with margins of 1."""
+        margins = _theory_margins(costs, weights, offset)
+        return deferral_row_loss(_to_one(_sum_rewards(costs), weights), margins / margins.mean())
+
+    def _settle(self, choice: int, costs: Matrix, weights: NDArray[np.float64]) -> float:
+        self.offset_ = self._offsets()[choice]
+        self.margins_ = np.ones(1)
+        if costs.shape[1] > 1:
+            self.margins_ = _theory_margins(costs, weights, self.offset_)
+        return float(self.margins_.mean())
+
+    def _posterior(self, X: Any) -> Matrix:
+        """What the paper's reading of the scores implies, softmax of scores over the mean margin; not calibrated."""
+        return np.asarray(softmax(self._scores(X) / self.margins_.mean(), axis=1))
+
+
+def _to_one(rewards: Matrix, weights: NDArray[np.float64]) -> Matrix:
+    """Rewards with a mean row sum of 1, so that a penalty means the same for any costs."""
+    mean = float(np.average(rewards.sum(axis=1), weights=weights))
+    return rewards / mean if mean > 0 else rewards
+
+
+def _sum_rewards(costs: Matrix) -> Matrix:
+    """Sum rewards; costs below zero are raised first, all by the same, which changes no regret."""
+    raised = costs - min(0.0, float(costs.min()))
+    return np.asarray(raised.sum(axis=1, keepdims=True) - raised)
+
+
+def _theory_margins(costs: Matrix, weights: NDArray[np.float64], offset: float) -> NDArray[np.float64]:
+    return margins_of_wins(THEORY._replace(offset=offset), weights @ winner_shares(-costs))

@@ -1,0 +1,1 @@
+"""Calling the experts."""
