@@ -39,7 +39,7 @@ CELLS, MANY_CELLS, QUICK_CELLS, BARE_SHARE = 1_000_000, 200_000, 20_000, 0.1
 KEY = {"BENCHMARK_KEY": "sk-benchmark-0123456789abcdef"}
 QUESTION = "Which of the letters A, B, C and D belongs to this number? Answer with the letter alone. The number is #"
 BARE, BARE_RAY = "--bare", "--bare-ray"
-COMMAND = [sys.executable, "-c", "from mildroute.cli.app import app; app()", "collect"]
+COMMAND = [sys.executable, "-c", "from mildroute.cli.app import app; app()", "collect", "--yes"]
 
 
 def write_job(folder: Path, url: str, cells: int) -> None:

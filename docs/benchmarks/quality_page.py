@@ -150,8 +150,7 @@ def tasks(results: Path) -> list[str]:
         "",
         "Real answers of real models: seven open models (routerdc7), eleven models with true dollars (RouterBench) at two prices of a "
         "dollar, "
-        "MMLU and MMLU-Pro with list prices, GSM8K. Every method sees the same splits. The default is that of before 15 November 2026, "
-        "when cost regression joined the candidates of its search.",
+        "MMLU and MMLU-Pro with list prices, GSM8K. Every method sees the same splits.",
         "",
         *as_list(origin),
         "",
