@@ -29,7 +29,7 @@ CODES = """An error is one line on the error stream: the rule, what was found, a
 : Done. This includes a run of `mildroute collect` that its cap has stopped, and one that was answered with no.
 
 `1`
-: A question that nobody answered (`mildroute collect` without `--yes` where there is no terminal). Also an error in mildroute itself,
+: An unanswered question (`mildroute collect` without `--yes` and without a terminal). Also an error in mildroute itself,
   which prints a traceback: please report it.
 """
 KNOWN_CODE = re.compile(r"(\d) ([^,.]+)")
@@ -78,7 +78,7 @@ def _section(path: str, command: Any) -> str:
 def _errors(root: Any) -> str:
     told = KNOWN_CODE.findall(str(root.epilog).partition(":")[2])
     entries = [f"`{code}`\n: {meaning[0].upper()}{meaning[1:]}.\n" for code, meaning in told if code not in "01"]
-    return "\n".join(["## What can go wrong\n", CODES, *entries]).rstrip()
+    return "\n".join(["## Exit codes\n", CODES, *entries]).rstrip()
 
 
 def _anchor(path: str) -> str:

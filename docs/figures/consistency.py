@@ -15,7 +15,7 @@ DRAWS, ROWS, RATIO = 400, 120, 10.0
 def draw(rng: np.random.Generator) -> NDArray[np.float64]:
     """Columns: square root of twice the surrogate regret, margin ratio, experts, regret when decoded, regret by the largest score.
 
-    Scores minimise the surrogate of the posterior that they decode to, so no optimiser is needed: draw scores, decode, disturb them.
+    Scores minimize the surrogate of the posterior that they decode to, so no optimizer is needed: draw scores, decode, disturb them.
     """
     experts = int(rng.integers(2, 9))
     margins = RATIO ** rng.random(experts)

@@ -53,7 +53,7 @@ ADVICE = {
         "(`context`, `capabilities`).",
     ),
     "MildrouteOverloaded": Advice(
-        "Requests are refused with 503, `overloaded`, because `limits.connections` (1,024) are under way in a process already. Those "
+        "Requests are refused with 503, `overloaded`, because `limits.connections` (1,024) are in flight in a process already. Those "
         "inside are answered. No other alert sees the refused ones, for nothing was decided for them.",
         (
             "See what fills it: `mildroute_in_flight` by instance. If one replica is full and others are not, the load balancer is at "
@@ -64,7 +64,7 @@ ADVICE = {
             "If there is more traffic than before, add replicas. With memory to spare, raise `limits.connections` (a restart): each "
             "request holds its body and, unless it streams, its answer.",
         ),
-        "Requests under way are rate times seconds of an answer: [capacity](capacity.md#rules). One client that sends too much is held "
+        "In-flight requests are rate times seconds of an answer: [capacity](capacity.md#rules). One client that sends too much is held "
         "back by a `requests_per_minute` of its key.",
     ),
     "MildrouteExpertDown": Advice(

@@ -81,7 +81,7 @@ def lay_out(folder: Path, port: str = PORT) -> None:
 
 
 def free_port() -> str:
-    """A port that nobody listens at."""
+    """A free port."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return str(found.getsockname()[1])
@@ -104,7 +104,7 @@ def run_for_real(folder: Path) -> dict[str, str]:
 
 
 def main() -> None:
-    """Write the page anew."""
+    """Write the page again."""
     parser = argparse.ArgumentParser(description="Execute the tutorial.")
     parser.add_argument("folder", nargs="?", type=Path, help="where to work; it keeps the report")
     parser.add_argument("--replay", action="store_true", help="with the answers that the example keeps")

@@ -200,7 +200,7 @@ def _at_ports(text: str, ports: dict[str, str]) -> str:
 
 
 def main() -> None:
-    """Write the page anew."""
+    """Write the page again."""
     parser = argparse.ArgumentParser(description="Execute the tutorial on the gateway.")
     parser.add_argument("folder", nargs="?", type=Path, help="where to work")
     options = parser.parse_args()
