@@ -28,23 +28,23 @@ Run = dict[str, Any]
 SPEED = {
     "losses": (
         "The loss",
-        "What one evaluation of the loss, one training step and one decoding cost beside the plain torch operations they replace.",
+        "What one evaluation of the loss, one training step and one decoding cost compared with the plain torch operations they replace.",
     ),
     "routers": (
         "Fitting and predicting",
-        "The default router beside scikit-learn's `LogisticRegression` and beside a bare matrix product.",
+        "The default router compared with scikit-learn's `LogisticRegression` and with a bare matrix product.",
     ),
     "tables": (
         "Cost tables and commands",
-        "Reading, checking, hashing and summarising a table beside a bare scan of the same columns; commands from their start to their "
-        "end.",
+        "Reading, checking, hashing and summarizing a table compared with a bare scan of the same columns; commands from "
+        "their start to their end.",
     ),
-    "engine": ("Training from shards", "Five million rows on two Ray workers beside bare torch loops over the same Parquet shards."),
+    "engine": ("Training from shards", "Five million rows on two Ray workers compared with bare torch loops over the same Parquet shards."),
     "collect": (
         "Collecting",
-        "`mildroute collect` beside a bare httpx loop that makes the same calls but journals, caps, scrubs and judges nothing.",
+        "`mildroute collect` compared with a bare httpx loop that makes the same calls but journals, caps, scrubs and judges nothing.",
     ),
-    "collect-ray": ("Collecting on Ray", "The same on Ray beside bare Ray Data actors with the same calls."),
+    "collect-ray": ("Collecting on Ray", "The same on Ray compared with bare Ray Data actors that make the same calls."),
     "gateway": (
         "The gateway",
         "Every server is a process of its own on loopback, and all of them share two cores with the load: an upstream with canned "
@@ -53,18 +53,20 @@ SPEED = {
     ),
     "soak": ("Soak", "Twenty minutes at 70% of the peak, after which nothing may have piled up."),
     "chaos": ("Chaos", "Experts that fail, stall and break off, routers reloaded and refused, a restart and a SIGTERM under load."),
-    "hostile": ("Hostile requests", "Requests made to break the gateway, to read its secrets or to make it call somebody else."),
+    "hostile": ("Hostile requests", "Requests made to break the gateway, to read its secrets or to make it call another host."),
 }
 """Title and sentence of each section, in the order of the page."""
 QUALITY = ("frontier", "feedback")
 CAUSES = {
     "requests per second / bare MiniLM int8 encoder": (
-        "Beside the encoder's thread, gateway, client and upstream share the two processors, while the bare encoder has them alone."
+        "Gateway, client and upstream share the two processors with the encoder's thread, while the bare encoder has them alone."
     ),
 }
 """What is known of limits that are missed."""
 EARLIER = {
-    "requests per second / bare MiniLM int8 encoder": "0.792 and 0.786, below the limit, in two earlier runs beside other work",
+    "requests per second / bare MiniLM int8 encoder": (
+        "0.792 and 0.786, below the limit, in two earlier runs with other work on the machine"
+    ),
 }
 """Figures of earlier runs that missed a limit which the stored run holds."""
 
@@ -133,7 +135,7 @@ def speed(runs: dict[str, Run]) -> list[str]:
         "Each script prints these rows on your machine; `--quick` ends within a minute, and the exit code is 0 only if every limit holds. "
         "`python -m benchmarks.record losses` runs one and stores what it found.",
         "",
-        "## Limits that were missed",
+        "## Missed limits",
         "",
         *missed(runs[name] for name in SPEED if name in runs),
     ]
@@ -176,14 +178,14 @@ def index(runs: dict[str, Run], money: str, paper: Sequence[str]) -> list[str]:
     return [
         "# Benchmarks",
         "",
-        "Every figure here has a command, a date and a baseline beside it. A comparison that we lose is published like one that we win.",
+        "Every figure here has a command, a date and a baseline. A comparison that we lose is published like one that we win.",
         "",
         "- [Quality](quality.md): every router on nine tasks with real answers of real models, money against quality, encoders, "
         "end-to-end training.",
         "- [Speed and endurance](speed.md): ratios to bare loops, proxies and encoders; soak, chaos and hostile requests.",
-        "- [The paper](reproduction.md): every table of the MILD paper beside what was measured here.",
+        "- [The paper](reproduction.md): every table of the MILD paper next to what was measured here.",
         "",
-        "## In one sentence each",
+        "## Summary",
         "",
         f"- Money: {money}",
         *(f"- The paper: {line}" for line in paper),
@@ -199,7 +201,7 @@ def index(runs: dict[str, Run], money: str, paper: Sequence[str]) -> list[str]:
         *missed(runs.values()),
         "- default router surely better than TDEF on 70% of the paper's image lines: see [the paper](reproduction.md).",
         "",
-        "## How these pages are made",
+        "## Regenerating these pages",
         "",
         "`python docs/benchmarks/generate.py` writes them from files under `benchmarks/results`, and a test regenerates them to the "
         "byte. Data sets are not "

@@ -1,4 +1,4 @@
-"""What was measured beside other programs and beside their kind of method, each in one run; a part of docs/compare.md."""
+"""What was measured against other programs and against their kind of method, each in one run; a part of docs/compare.md."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ METHODS = {
     "kNN": "kNN, tuned",
     "linear regression": "cost regression, linear",
     "MLP regression": "cost regression, network",
-    "matrix factorisation": "matrix factorisation",
+    "matrix factorisation": "matrix factorization",
 }
 LITELLM = "requests per second / LiteLLM proxy"
 
@@ -30,7 +30,7 @@ def measured(results: Path, runs: Mapping[str, dict[str, Any]]) -> list[str]:
         "([all of them](benchmarks/quality.md), `python benchmarks/quality/run.py`):",
         "",
         *table(
-            ("our version of", "better", "not told apart", "worse"),
+            ("our version of", "better", "not significant", "worse"),
             ([shown, *count_tasks(rows, method)[1:]] for method, shown in METHODS.items()),
         ),
         "",

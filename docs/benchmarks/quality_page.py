@@ -114,7 +114,7 @@ def money(found: frontier.Stored) -> list[str]:
         "",
         *as_list({**found.origin, "command": f"`{found.origin['command']}`"}),
         "",
-        "kNN chooses its number of neighbours (5 to 160) and their weighting by leave-one-out at each price weight, on the router's own "
+        "kNN chooses its number of neighbors (5 to 160) and their weighting by leave-one-out at each price weight, on the router's own "
         "vectors (TF-IDF reduced to 256 columns) and on MiniLM sentence vectors. Intervals come from resampling queries: how much another "
         "training set would change a router is not in them.",
     ]
@@ -146,7 +146,7 @@ def tasks(results: Path) -> list[str]:
     by = {(row["task"], row["method"]): row for row in real}
     names = list(dict.fromkeys(row["task"] for row in real))
     return [
-        "## Nine tasks, every method",
+        "## Nine tasks, all methods",
         "",
         "Real answers of real models: seven open models (routerdc7), eleven models with true dollars (RouterBench) at two prices of a "
         "dollar, "
@@ -191,11 +191,11 @@ def tasks(results: Path) -> list[str]:
 
 
 def count_tasks(rows: Sequence[dict[str, Any]], method: str) -> list[str]:
-    """A method, and on how many real tasks the default is significantly better, not told apart and worse."""
+    """A method, and on how many real tasks the default is significantly better, not significantly different and significantly worse."""
     own = [row for row in rows if row["method"] == method and not row["task"].startswith("10 ")]
     better = sum(row["significant"] and row["default_minus_method"] < 0 for row in own)
     worse = sum(row["significant"] and row["default_minus_method"] > 0 for row in own)
-    return [method, str(better), str(len(own) - better - worse), str(worse)]
+    return [method.replace("factorisation", "factorization"), str(better), str(len(own) - better - worse), str(worse)]
 
 
 def scarce(results: Path) -> list[str]:
@@ -211,7 +211,7 @@ def scarce(results: Path) -> list[str]:
         "Synthetic, with a known posterior: one expert is best on most rows, specialists on few. Exact regret x 1,000 and the share of "
         "the worst expert's "
         "wins that are sent to it, means over the seeds, by how rare the rarest specialist is. "
-        f"Lowest regret: {winners}. On the real tasks above LDAM is worse than the default wherever the two are told apart.",
+        f"Lowest regret: {winners}. On the real tasks above LDAM is worse than the default wherever the two are significantly different.",
         "",
         "![Regret and worst-expert recall over the imbalance of experts from 1:1 to 1:1000 for eight methods; the default stays near the "
         "lowest regret."
@@ -293,4 +293,5 @@ def read(path: Path) -> tuple[list[dict[str, Any]], dict[str, str]]:
 def _tables(path: Path) -> list[list[str]]:
     """The tables of a stored page, as they are."""
     text = path.read_text(encoding="utf-8").replace("$", "\\$")  # a dollar is no mathematics
+    text = text.replace("factorisation", "factorization")  # stored results spell it the British way
     return [block.strip().splitlines() for block in re.findall(r"(?:^\|.*\n?)+", text, flags=re.MULTILINE)]

@@ -26,11 +26,11 @@ def reproduction(ledger: Path) -> tuple[list[str], list[str]]:
         "",
         "The MILD paper (learning to defer with imbalanced experts) has tables of images and of language models. Each of them was run "
         "here; "
-        "[the ledger](../reproduction.md) puts every printed figure beside ours, with intervals, and names the cause where they differ.",
+        "[the ledger](../reproduction.md) puts every printed figure next to ours, with intervals, and names the cause if they differ.",
         "",
         *re.findall(r"^(Results: .*)$", text, flags=re.MULTILINE),
         "",
-        "## What it adds up to",
+        "## Summary",
         "",
         f"On frozen vectors {verdict} As printed, MILD is surely worse than TDEF on {lines['MILD printed'][4].replace('/', ' of ')} of "
         "them: the largest score is not the best "
@@ -40,7 +40,7 @@ def reproduction(ledger: Path) -> tuple[list[str], list[str]]:
         "",
         *table(("method", "better", "worse", "surely better", "surely worse"), ([name, *row[:2], *row[3:]] for name, row in lines.items())),
         "",
-        "## What differs from the paper",
+        "## Differences from the paper",
         "",
         *re.findall(r"^What differs from the paper\. (.*)$", text, flags=re.MULTILINE),
         "",
@@ -50,7 +50,7 @@ def reproduction(ledger: Path) -> tuple[list[str], list[str]]:
         "",
         "Tables of the ledger are wide: on a phone they scroll sideways.",
         "",
-        "## Run it",
+        "## Running it",
         "",
         "```console",
         "python -m benchmarks.paper --all --profile cpu --store benchmarks/results/paper --ledger docs/reproduction.md",

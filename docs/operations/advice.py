@@ -12,7 +12,7 @@ class Advice:
     """Words on one alert.
 
     Args:
-        meaning: What has happened, for someone who has just been woken.
+        meaning: What has happened, for an operator who has just been woken.
         steps: What to do, in order.
         later: What can wait until the morning.
     """
@@ -30,24 +30,23 @@ ADVICE = {
             "If `/metrics` answers 401, Prometheus does not send the key of `metrics_key_env`, or sends another one.",
             "Look at the end of its log. A gateway that cannot start says why in one line: an expert's key that is missing from the "
             "environment, a router that cannot be read, a setting that is refused, a port that is taken.",
-            "Start it again. It reads the day's spending from the decision log; circuits and conversations begin anew.",
+            "Start it again. It reads the day's spending from the decision log; circuits and conversations start empty.",
             "If a new router or a new version came with the outage, go back to the one before.",
         ),
         "If it was killed for memory, compare with [capacity](capacity.md).",
     ),
     "MildrouteErrors": Advice(
-        "More than one request in a hundred ends with a 5xx: every expert that was asked has failed, or the gateway itself.",
+        "More than one request in a hundred ends with a 5xx: every expert that was called has failed, or the gateway itself.",
         (
             "See which status: `sum by (status) (rate(mildroute_requests_total[5m]))`. 502 and 504: the experts. 503: the last "
-            "expert that was "
-            "asked was resting or had no room, or said 503 itself. 500: an expert's own 500, or an error in the gateway, which then has a "
-            "line `... failed: ...` in its log.",
+            "expert that was called was cooling down or overloaded, or returned 503 itself. 500: an expert's own 500, or an error in "
+            "the gateway, which then has a line `... failed: ...` in its log.",
             "See which expert and why: `sum by (expert, why) (rate(mildroute_fallbacks_total[5m]))`. "
-            "[The words](codes.md#why-an-expert-did-not-answer) are explained.",
+            "[Failure reasons](codes.md#failure-reasons) explains them.",
             "`misconfigured` means that the provider refuses the gateway's own key, address or model: a key has run out, or a model was "
             "retired. Mend `experts.yaml` or the variable and start the gateway again.",
-            "If a provider is down and only one expert is left, add another one to `experts.yaml`, or raise `failover.attempts` if there "
-            "are more than three.",
+            "If a provider is unavailable and only one expert is left, add another one to `experts.yaml`, or raise "
+            "`failover.attempts` if there are more than three.",
         ),
         "One expert that fails must not be enough for this alert. If it was, there is no second one that can take such requests "
         "(`context`, `capabilities`).",
@@ -68,26 +67,25 @@ ADVICE = {
         "back by a `requests_per_minute` of its key.",
     ),
     "MildrouteExpertDown": Advice(
-        "The circuit of this expert has been open for minutes: it fails, and is probed with one request after each rest, which grows "
-        "from 1 to 60 seconds. Others answer in its place, so clients notice little but the price or the quality.",
+        "The circuit of this expert has been open for minutes: it fails, and is probed with one request after each cooldown, which grows "
+        "from 1 to 60 seconds. Other experts answer in its place, so clients notice little but the price or the quality.",
         (
             "Nothing has to be done for clients. Look at the provider's status page, or at the server if it is your own.",
             "Call it by hand at the `base_url` of `experts.yaml`.",
             'If the others cannot bear its load, their rates say so: `why="rate"` or `why="busy"` in `mildroute_fallbacks_total`.',
         ),
-        "It comes back by itself with the first probe that succeeds. A probe is a client's request: the circuit of an expert that nobody "
-        "is routed to is half-open once its rest is over, and the alert ends although nobody knows whether the expert is well. With "
-        "several replicas each has a circuit of its own; the alert shows the worst.",
+        "It comes back by itself with the first probe that succeeds. A probe is a client's request: the circuit of an expert that gets no "
+        "requests is half-open once its cooldown is over, and the alert ends although it is not known whether the expert has recovered. "
+        "With several replicas each has a circuit of its own; the alert shows the worst.",
     ),
     "MildrouteFallbacks": Advice(
         "For ten minutes this expert has failed on more than 5% of all requests. Clients get answers from the next best, later than usual.",
         (
             'See why: `sum by (why) (rate(mildroute_fallbacks_total{expert="NAME"}[5m]))`.',
-            "`rate`: you are over the provider's limit. Set `concurrency` for it in `experts.yaml`, or buy more.",
+            "`rate`: the provider's rate limit is exceeded. Set `concurrency` for it in `experts.yaml`, or buy more.",
             "`timeout`: it is slow. `failover.first_byte` decides how long to wait; a shorter one turns waiting into fallbacks.",
-            "`hedged`: nobody failed; with `failover.hedge_after` the next expert was asked besides and was faster. Raise it if that "
-            "is too "
-            "often: both providers may charge.",
+            "`hedged`: no expert failed; with `failover.hedge_after` the next expert was called as well and was faster. Raise it if "
+            "that happens too often: both providers may charge.",
         ),
         "If it goes on, take the expert out of `experts.yaml`. The router's other choices stay as they are.",
     ),
@@ -117,22 +115,22 @@ ADVICE = {
         "For an hour more than 5% of inputs have been unlike all that the router was trained on. They go to the safe default.",
         ("Nothing at night: this is what the safe default is for.",),
         "Find out what is new (`reason` and, if kept, `text` in the decision log), [collect](../guide/collecting.md) some of it and "
-        "fit anew: "
-        "[the loop](../guide/feedback.md#retraining-step-by-step).",
+        "fit again: "
+        "[retraining](../guide/feedback.md#retraining).",
     ),
     "MildrouteDrift": Advice(
         'The router\'s opinions over the last 2,000 decisions are spread otherwise than on its held-out rows: `of="shares"`, whom it would '
         'choose; `of="scores"`, how sure it is.',
         ("Nothing at night: answers still come. A change of who asks what is the usual cause.",),
         "Measure before you fit: drift says that inputs have changed, not that decisions are worse. "
-        "`mildroute costs from-log` says what the experts cost now, and [the loop](../guide/feedback.md) what to do then.",
+        "`mildroute costs from-log` says what the experts cost now, and [feedback](../guide/feedback.md) what to do then.",
     ),
     "MildrouteLogLost": Advice(
         "Lines of the decision log, or of the feedback, could not be written: the disk is full or gone. Requests are answered as usual, "
         "but what was decided for them is not kept. The gateway's own log has a line `nothing can be written into ...` with the reason.",
         (
-            "Make room, or mend the disk: `df -h` where `log.folder` is. Writing goes on by itself, without a restart.",
-            "`mildroute log tidy` turns finished files into Parquet, a tenth of their size; it needs that room first.",
+            "Free disk space, or repair the disk: `df -h` where `log.folder` is. Writing resumes by itself, without a restart.",
+            "`mildroute log tidy` turns finished files into Parquet, a tenth of their size; it needs that space first.",
             "Do not restart it for this: the day's spending of keys would be read from a log that lacks lines.",
         ),
         "Lines that are lost are gone: dollars of keys after the next restart are too low by them, and `mildroute costs from-log` does not "
@@ -141,12 +139,12 @@ ADVICE = {
     "MildrouteNoSaving": Advice(
         "Over the last day the answers cost more than the baseline expert would have charged for the same tokens.",
         (
-            "See who is asked: `sum by (expert, reason) (rate(mildroute_choices_total[1h]))`. Many `named` are the clients' own "
-            "choice, many "
-            "`late` or `far` the safe default's.",
+            "See which experts are called: `sum by (expert, reason) (rate(mildroute_choices_total[1h]))`. Many `named` are the clients' "
+            "own choice, many `late` or `far` the safe default's.",
             "Check that prices in `experts.yaml` are today's, and which expert `mildroute_router_info` names as `baseline`.",
         ),
-        "A baseline that is not the dearest expert can be undercut by nobody. Set `baseline` to what you would use without a router.",
+        "A baseline that is not the most expensive expert may be impossible to undercut. Set `baseline` to what you would use without a "
+        "router.",
     ),
 }
 """By the name of the alert."""
