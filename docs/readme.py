@@ -38,13 +38,14 @@ def table() -> str:
     """Against each method: on how many tasks the default is better, not significantly different or worse, and by how much on average."""
     rows = quality_rows()
     ours = [float(cell) for cell in rows[DEFAULT]]
-    lines = ["| beside | better | not significant | worse | extra cost |", "|---|--:|--:|--:|--:|"]
+    lines = ["| compared with | better | not significant | worse | extra cost |", "|---|--:|--:|--:|--:|"]
     for name in SHOWN:
         cells = rows[name]
         better, worse = (sum(cell.endswith(sign) for cell in cells) for sign in "+-")
         extra = sum(float(cell.split()[0]) - own for cell, own in zip(cells, ours, strict=True)) / len(ours)
         counts = ("", "", "") if name == "oracle" else (better, len(cells) - better - worse, worse)
-        lines.append(f"| {name} | {counts[0]} | {counts[1]} | {counts[2]} | {1000 * extra:+.0f} |")
+        shown = name.replace("factorisation", "factorization")  # stored results spell it the British way
+        lines.append(f"| {shown} | {counts[0]} | {counts[1]} | {counts[2]} | {1000 * extra:+.0f} |")
     return "\n".join(lines)
 
 
@@ -56,7 +57,7 @@ def picture() -> str:
 
 
 def filled(page: str) -> str:
-    """The page with its generated parts anew."""
+    """The page with its generated parts renewed."""
     for name, part in (("picture", picture()), ("table", table())):
         pattern = rf"(<!-- {name}: [^\n]* -->\n).*?(<!-- end of {name} -->)"
         page = re.sub(pattern, lambda found, part=part: f"{found[1]}\n{part}\n\n{found[2]}", page, flags=re.DOTALL)

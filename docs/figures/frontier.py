@@ -1,6 +1,6 @@
 """Money against quality on held-out RouterBench questions: router, kNN, single models, random mixes, oracle.
 
-Drawn from benchmarks/results/frontier.parquet, which ``python benchmarks/quality/curves.py`` writes. Besides the picture (wide, and tall
+Drawn from benchmarks/results/frontier.parquet, which ``python benchmarks/quality/curves.py`` writes. In addition to the picture (wide, and tall
 for a phone) it writes frontier.md: the picture with its caption, every figure of which is computed.
 
 Run: python docs/figures/frontier.py [FOLDER to write to]
@@ -163,11 +163,12 @@ def _beside_knn(found: Stored) -> str:
     bills = sorted(float(name.removeprefix("router at ")) for name in found.figures if name.startswith("router at "))
     gaps = [better_knn(found, f"router minus {{}} at {bill:g}") for bill in bills]
     ahead, behind = (max(0.0, 100 * max(sign * gap["value"] for gap in gaps)) for sign in (1, -1))
-    apart = sum(not gap["low"] <= 0 <= gap["high"] for gap in gaps)
+    significant = sum(not gap["low"] <= 0 <= gap["high"] for gap in gaps)
+    verdict = f"significant at {significant}" if significant else "not significant at any"
     return (
-        f"Tuned kNN comes close: at {bills[0]:g} to {bills[-1]:g} dollars the router is {ahead:.1f} points ahead of the better of two "
-        "kNN routers "
-        f"at most and {behind:.1f} behind, significantly different at {apart or 'none'} of {len(gaps)} bills."
+        f"Tuned kNN comes close: between {bills[0]:g} and {bills[-1]:g} dollars per 1,000 queries the router is at most {ahead:.1f} "
+        f"points ahead of the better of two kNN routers and at most {behind:.1f} behind, and the difference is {verdict} of the "
+        f"{len(gaps)} budgets tested."
     )
 
 
