@@ -65,8 +65,8 @@ needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="the page a
 def test_what_stands_on_the_page_has_the_shape_that_is_tested() -> None:
     assert len(steps()) == len(SHAPES)
     for step, (word, shape) in zip(steps(), SHAPES, strict=True):
-        assert word in step.asked
-        assert re.fullmatch(shape, step.shown), f"{step.asked}\n{step.shown}"
+        assert word in step.code
+        assert re.fullmatch(shape, step.shown), f"{step.code}\n{step.shown}"
 
 
 def test_the_presets_and_the_share_of_lots_are_those_of_the_page() -> None:
@@ -107,8 +107,8 @@ def test_the_page_runs_with_canned_experts(tmp_path: Path) -> None:
 
     printed = run(tmp_path, quickly, with_litellm=False)
     for step, now, (_, shape) in zip(steps(), printed, SHAPES, strict=True):
-        assert now is None if step.needs_litellm else re.fullmatch(shape, now or ""), f"{step.asked}\n{now}"
-    before, after = (found for step, found in zip(steps(), printed, strict=True) if "/readyz" in step.asked)
+        assert now is None if step.needs_litellm else re.fullmatch(shape, now or ""), f"{step.code}\n{now}"
+    before, after = (found for step, found in zip(steps(), printed, strict=True) if "/readyz" in step.code)
     assert before != after
 
 
@@ -121,4 +121,4 @@ def test_the_page_runs_with_real_models(tmp_path: Path) -> None:
     """Two llama.cpp servers, the openai client, LiteLLM: some minutes."""
     pytest.importorskip("openai")
     for step, now, (_, shape) in zip(steps(), run(tmp_path), SHAPES, strict=True):
-        assert re.fullmatch(shape, now or ""), f"{step.asked}\n{now}"
+        assert re.fullmatch(shape, now or ""), f"{step.code}\n{now}"

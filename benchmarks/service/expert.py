@@ -36,10 +36,10 @@ def text_of(name: str, number: int) -> str:
 
 
 def _usage(path: bytes, number: int) -> dict[str, int]:
-    parsed, answered = tokens_of(number)
+    asked, answered = tokens_of(number)
     if path == b"responses":
-        return {"input_tokens": parsed, "output_tokens": answered, "total_tokens": parsed + answered}
-    return {"prompt_tokens": parsed, "completion_tokens": answered, "total_tokens": parsed + answered}
+        return {"input_tokens": asked, "output_tokens": answered, "total_tokens": asked + answered}
+    return {"prompt_tokens": asked, "completion_tokens": answered, "total_tokens": asked + answered}
 
 
 def document_of(path: bytes, name: str, number: int) -> dict[str, object]:
@@ -216,7 +216,7 @@ async def _refuse(call: Call) -> None:
     call.line.send(429, {"error": {"message": "slow down"}}, b"retry-after: 1\r\n")
 
 
-async def _recorder(call: Call) -> None:
+async def _closing(call: Call) -> None:
     """A sound answer on a connection that ends without a word soon after."""
     await call.answer()
     asyncio.get_running_loop().call_later(0.005, call.line.transport.close)
@@ -250,7 +250,7 @@ _MOODS: dict[str, Mood] = {
     "reset": _reset,
     "cut": _cut,
     "refuse": _refuse,
-    "closing": _recorder,
+    "closing": _closing,
     "echo": _echo,
     "inject": _inject,
     "redirect": _redirect,

@@ -73,9 +73,9 @@ TRUST: list[Any] = []
 """One for all clients: making it takes a tenth of a second."""
 
 
-async def ask(request: Any, url: str, model: str, text: str) -> tuple[str, int, int]:
+async def ask(caller: Any, url: str, model: str, text: str) -> tuple[str, int, int]:
     request = {"max_tokens": 16, "model": model, "messages": [{"role": "user", "content": text}]}
-    response = await request.post(f"{url}/chat/completions", json=request)
+    response = await caller.post(f"{url}/chat/completions", json=request)
     response.raise_for_status()
     found = response.json()
     return found["choices"][0]["message"]["content"], found["usage"]["prompt_tokens"], found["usage"]["completion_tokens"]
@@ -89,9 +89,9 @@ async def ask_many(url: str, cells: Iterator[tuple[str, str, str]], callers: int
     found: list[tuple[Any, ...]] = []
 
     async def work() -> None:
-        async with client() as request:
+        async with client() as caller:
             for model, name, text in cells:
-                found.append((model, name, *await ask(request, url, model, text)))
+                found.append((model, name, *await ask(caller, url, model, text)))
 
     await asyncio.gather(*(work() for _ in range(callers)))
     return found
@@ -126,8 +126,8 @@ def bare_ray(folder: Path, url: str) -> None:
     ray.init(num_cpus=WORKERS + 1, include_dashboard=False, configure_logging=False, runtime_env={"env_vars": KEY})
     rows = pq.read_table(folder / "queries.parquet").to_pylist()
     cells = [{"model": model, "query_id": row["query_id"], "input": row["input"]} for row in rows for model in EXPERTS]
-    parsed = ray.data.from_items(cells, override_num_blocks=max(WORKERS, len(cells) // 2000))
-    found = parsed.map_batches(BareActor, fn_constructor_args=(url,), concurrency=WORKERS, batch_size=2000)
+    asked = ray.data.from_items(cells, override_num_blocks=max(WORKERS, len(cells) // 2000))
+    found = asked.map_batches(BareActor, fn_constructor_args=(url,), concurrency=WORKERS, batch_size=2000)
     found.write_parquet(str(folder / "bare"))
     ray.shutdown()
 

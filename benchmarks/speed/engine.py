@@ -155,9 +155,9 @@ def optimum_in_memory(shards: Shards) -> float:
     from mildroute.routers._decision import scaled_rewards
     from mildroute.routers._linear_model import deferral_row_loss, minimize_linear, whiten
 
-    services = [part for piece in shards.pieces for part in rows_of(read_piece(shards, piece), shards)]
-    costs = np.concatenate([part.costs for part in services])
-    design = whiten(np.concatenate([part.vectors for part in services]).astype(np.float64))
+    parts = [part for piece in shards.pieces for part in rows_of(read_piece(shards, piece), shards)]
+    costs = np.concatenate([part.costs for part in parts])
+    design = whiten(np.concatenate([part.vectors for part in parts]).astype(np.float64))
     loss = deferral_row_loss(scaled_rewards(costs, PLAN.reward, None), np.ones(len(EXPERTS)))
     return minimize_linear(design, loss, len(EXPERTS), penalty=PLAN.penalty).objective
 
@@ -165,9 +165,9 @@ def optimum_in_memory(shards: Shards) -> float:
 def further_decrease(shards: Shards, found: TrainingResult, steps: int) -> float:
     """Relative decrease of the objective that the bare loop still finds from where training ended; about 0 at the optimum."""
     router = found.router
-    services = (part for piece in shards.pieces for part in rows_of(read_piece(shards, piece), shards))
+    parts = (part for piece in shards.pieces for part in rows_of(read_piece(shards, piece), shards))
     unit, total, squares, rows = 0.0, np.zeros(WIDTH), 0.0, 0
-    for part in services:
+    for part in parts:
         unit += float((part.costs.max(axis=1, keepdims=True) - part.costs).sum())
         vectors = part.vectors.astype(np.float32)
         total += vectors.sum(axis=0, dtype=np.float64)

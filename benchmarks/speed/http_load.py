@@ -106,8 +106,8 @@ async def _run(port: int, path: str, prompts: list[str], connections: int, secon
     found, loop, begun = Load(), asyncio.get_running_loop(), time.perf_counter()
     callers = []
     for _ in range(connections):
-        _, request = await loop.create_connection(lambda: _Caller(requests, found, begun + seconds), "127.0.0.1", port)
-        callers.append(request.ended)
+        _, caller = await loop.create_connection(lambda: _Caller(requests, found, begun + seconds), "127.0.0.1", port)
+        callers.append(caller.ended)
     await asyncio.wait(callers, timeout=seconds + 30)
     found.seconds = time.perf_counter() - begun
     return found

@@ -47,14 +47,14 @@ for line in sys.stdin:
 class Step:
     """One block of the page: a command or some Python, and what the page says that it prints."""
 
-    parsed: str
+    code: str
     shown: str
     is_python: bool
 
     @property
     def needs_litellm(self) -> bool:
         """Whether it runs in LiteLLM's environment."""
-        return self.is_python and "litellm" in self.parsed
+        return self.is_python and "litellm" in self.code
 
 
 def steps() -> list[Step]:
@@ -83,11 +83,11 @@ class Session:
         """Do what a block says; if it fails, everything ends."""
         if step.is_python:
             return self._python(step)
-        if step.parsed.endswith("&"):
-            return self._start(step.parsed)
-        printed = self._command(step.parsed)
+        if step.code.endswith("&"):
+            return self._start(step.code)
+        printed = self._command(step.code)
         # Who gets a signal to go on with something else says so.
-        return printed + self._news(step.parsed) if "-HUP" in step.parsed else printed
+        return printed + self._news(step.code) if "-HUP" in step.code else printed
 
     def _command(self, command: str) -> str:
         _write(self.shell.stdin, f"{{ {command}\n}} 2>&1; echo; echo {_MARK} $?\n")
@@ -128,10 +128,10 @@ class Session:
                     [home, "-c", _PYTHON], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=self.folder, env=self.environment
                 )
             )
-        _write(python.stdin, json.dumps(step.parsed) + "\n")
+        _write(python.stdin, json.dumps(step.code) + "\n")
         answer = python.stdout.readline() if python.stdout else ""
         if not answer:
-            raise SystemExit(f"{step.parsed}\nit failed; see above.")
+            raise SystemExit(f"{step.code}\nit failed; see above.")
         return _tidy(json.loads(answer))
 
 
@@ -189,9 +189,9 @@ def run(folder: Path, changed: Callable[[str], str] = lambda command: command, *
                 printed.append(None)
                 continue
             start = time.perf_counter()
-            parsed = step.parsed if step.is_python else changed(step.parsed)
-            printed.append(_at_ports(live.printed_by(Step(_at_ports(parsed, ports), "", is_python=step.is_python)), back))
-            print(f"{time.perf_counter() - start:6.1f} s  {step.parsed.splitlines()[0]}", file=sys.stderr)
+            code = step.code if step.is_python else changed(step.code)
+            printed.append(_at_ports(live.printed_by(Step(_at_ports(code, ports), "", is_python=step.is_python)), back))
+            print(f"{time.perf_counter() - start:6.1f} s  {step.code.splitlines()[0]}", file=sys.stderr)
     return printed
 
 

@@ -42,8 +42,8 @@ def draw(rows, seed):
     for row in range(rows):
         source, target = random.choice(WEST + EAST, size=2, replace=False)
         style, other = random.choice(STYLES, size=2)
-        services = [f"out of {style} {source}", f"into {other} {target}"]
-        texts.append("please bring this " + " and ".join(random.permutation(services)))
+        parts = [f"out of {style} {source}", f"into {other} {target}"]
+        texts.append("please bring this " + " and ".join(random.permutation(parts)))
         is_east[row] = target in EAST
     wrong = np.stack([is_east, ~is_east, np.zeros(rows, dtype=bool)], axis=1)
     return texts, (wrong ^ (random.random((rows, 3)) < 0.05)) + np.array([0.0, 0.0, 0.3])

@@ -40,7 +40,7 @@ class CollectionJob:
 
     Example:
         >>> CollectionJob.__name__
-        'Job'
+        'CollectionJob'
     """
 
     queries: QueryFile

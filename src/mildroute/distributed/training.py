@@ -40,7 +40,7 @@ class TrainingResult:
 
     Example:
         >>> TrainingResult.__name__
-        'Trained'
+        'TrainingResult'
     """
 
     router: MildRouter
