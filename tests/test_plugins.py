@@ -107,7 +107,7 @@ def test_an_own_expert_is_asked_and_an_own_judge_scores_it(tmp_path: Path, mildr
     assert "adder" in seen
     assert "scores: judge token-f1, version 1-0.0" in seen
     fitted = json.loads(mildroute("fit", "costs", "--missing", "drop", "--router", "BestSingleRouter", "--json").stdout)
-    assert fitted["about"]["learnt from scores of"] == "judge token-f1, version 1-0.0"
+    assert fitted["about"]["learned from scores of"] == "judge token-f1, version 1-0.0"
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ HEAD = (
 SERVING = r"serving at http://127\.0\.0\.1:{port}/v1\n"
 WHO = r"(small|large), (router|split|single|explored|far|late)"
 EASY, HARD = (rf"({name}, router|(small|large), (split|single|explored|far|late))" for name in ("small", "large"))
-FITTED = r"(?s)router in router, learnt from {rows} queries\n.*price weight.*"
+FITTED = r"(?s)router in router, learned from {rows} queries\n.*price weight.*"
 PIECES = r"\[(None|''), ('.*'|\".*\")(, ('.*'|\".*\"))+(, (None|''))?\]\n"
 READY = r'\{"status": "ready", "router": "[0-9a-f]{16}"\}\n'
 SHAPES = (
@@ -101,7 +101,7 @@ def test_the_page_runs_with_canned_experts(tmp_path: Path) -> None:
             return command.replace("../local_llm/serve_smollm2.py", str(ROOT / "tests" / "canned_smollm2.py"))
         if "mildroute fit" in command:
             number = 2 if "--rows 400" in command else 1
-            told = rf"router in router, learnt from {number + 2}00 queries\nat some price weight\n"
+            told = rf"router in router, learned from {number + 2}00 queries\nat some price weight\n"
             return f"rm -rf router && cp -r ../fitted-{number} router && printf '{told}'"
         return command
 

@@ -37,9 +37,9 @@ def method_of(router: TextRouter) -> str:
     """
     inner = router.router_
     is_frontier = isinstance(inner, FrontierRouter)
-    learnt = inner.routers_[0] if is_frontier else inner
-    loss = f" with the loss {learnt.loss!r}" if isinstance(learnt, CustomLossRouter) else ""
-    return f"{_name(learnt)}{loss}{', for any price' if is_frontier else ''}"
+    learned = inner.routers_[0] if is_frontier else inner
+    loss = f" with the loss {learned.loss!r}" if isinstance(learned, CustomLossRouter) else ""
+    return f"{_name(learned)}{loss}{', for any price' if is_frontier else ''}"
 
 
 def describe_router(router: TextRouter) -> dict[str, str]:
@@ -50,7 +50,7 @@ def describe_router(router: TextRouter) -> dict[str, str]:
         >>> describe_router(TextRouter(router=BestSingleRouter()).fit(["add 1 1", "sing a song"] * 10, [[0, 1], [1, 0]] * 10))
         {'method': 'BestSingleRouter', 'encoder': 'ReducedEncoder'}
     """
-    judged = {} if router.judge_ is None else {"learnt from scores of": router.judge_}
+    judged = {} if router.judge_ is None else {"learned from scores of": router.judge_}
     parts = getattr(router.encoder_, "encoders_", [router.encoder_])
     return {"method": method_of(router), "encoder": " + ".join(map(_name, parts)), **judged}
 
@@ -135,7 +135,7 @@ Progress: TypeAlias = Callable[[int, int, str], None]
 _STEPS = 12
 _ROUNDING = 1e-9
 _LEAST, _MOST = 0.003, 30.0
-"""Errors that the whole difference between the dearest and the cheapest expert is worth at the ends of the grid of price weights."""
+"""Errors that the whole difference between the most expensive and the cheapest expert is worth at the ends of the grid of price weights."""
 _DEFAULT_QUALITY = 0.99
 _CONFIDENCE, _QUERIES = 0.95, 1000
 """Of promises: how often they hold, and the size of the batch that a budget is for."""
@@ -208,7 +208,7 @@ def default_price_weights(dollars: NDArray[np.float64]) -> tuple[float, ...]:
         >>> default_price_weights(np.array([[0.001, 0.011]]))[:3]
         (0.0, 0.3, 0.69)
     """
-    spread = float(np.ptp(dollars, axis=1).mean())  # of each row: who is dearest may change from row to row
+    spread = float(np.ptp(dollars, axis=1).mean())  # of each row: who is most expensive may change from row to row
     if spread <= _ROUNDING * dollars.mean():
         return (0.0, 1.0)
     return (0.0, *(float(f"{weight:.2g}") for weight in np.geomspace(_LEAST, _MOST, _STEPS) / spread))

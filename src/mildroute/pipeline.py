@@ -30,7 +30,7 @@ DEFAULT_ENCODER: Callable[[], Any] = ReducedEncoder
 """Makes the encoder that a router takes where none is named."""
 
 _OWN_ROWS = 20_000
-"""Up to this many rows an encoder makes vectors of the rows it has learnt from that are unlike those of new rows: at "keep 99%", a router
+"""Up to this many rows an encoder makes vectors of the rows it has learned from that are unlike those of new rows: at "keep 99%", a router
 measured on such vectors served a bill that was off by 6% on average, and by 1% if each fold had its own encoder (30 fits on 500 to 3,000
 rows). At 11,000 rows the bill was still off by 8% in one run."""
 
@@ -86,8 +86,8 @@ class TextRouter(BaseEstimator):
         n_rows_: Number of training rows.
         data_hash_: Hash of the training data.
         outlook_: What to expect of each expert, and which inputs are unlike the training data; or none for sparse vectors.
-        judge_: Who gave the scores that it has learnt from, or none where nobody said.
-        seen_: Sorted 64-bit fingerprints of the training inputs, by which an evaluation notices rows that were learnt from; or none.
+        judge_: Who gave the scores that it has learned from, or none where nobody said.
+        seen_: Sorted 64-bit fingerprints of the training inputs, by which an evaluation notices rows that were learned from; or none.
 
     Example:
         >>> texts = ["what is 2 + 2", "prove that 3 > 2"] * 30 + ["write a poem", "tell me a story"] * 30

@@ -146,7 +146,7 @@ def test_a_router_of_choice_is_fitted_and_named(tmp_path: Path, mildroute: Calla
     table = small_table(dollars=False).write(tmp_path / "costs.parquet")
     result = mildroute("fit", table, "--router", "RegressionRouter", "--encoder", "tfidf-sparse", "--out", tmp_path / "router")
     assert result.exit_code == 0, result.output
-    assert "learnt from 240 queries, by RegressionRouter" in result.output
+    assert "learned from 240 queries, by RegressionRouter" in result.output
     assert "Method: RegressionRouter; encoder: TfidfEncoder" in read_manifest(tmp_path / "router")["notes"]
 
 

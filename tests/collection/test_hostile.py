@@ -125,17 +125,17 @@ def write_pool(folder: Path, url: str, queries: int, timeout: float = 0.5) -> No
     folder.mkdir(parents=True, exist_ok=True)
     write_queries(folder, queries)
     experts = {}
-    for name, (dear, dearer) in PRICES.items():
+    for name, (dear, more_expensive) in PRICES.items():
         experts[name] = {"kind": "openai", "base_url": url, "model": name, "concurrency": WORKERS, "timeout": timeout, "retries": 2}
         if dear:
-            experts[name] |= {"price": {"input": dear, "output": dearer}, "request": {"max_tokens": MAX_TOKENS}}
+            experts[name] |= {"price": {"input": dear, "output": more_expensive}, "request": {"max_tokens": MAX_TOKENS}}
     (folder / "experts.yaml").write_text(json.dumps({"experts": experts}))
 
 
 def worst_call(queries: int) -> float:
     """At most what one call of one worker costs, with all its attempts."""
     body = {"max_tokens": MAX_TOKENS, "model": "stormy", "messages": [{"role": "user", "content": f"{queries} + 1?"}]}
-    return max(3 * ((len(json.dumps(body)) + 256) * dear + MAX_TOKENS * dearer) / 1e6 for dear, dearer in PRICES.values())
+    return max(3 * ((len(json.dumps(body)) + 256) * dear + MAX_TOKENS * more_expensive) / 1e6 for dear, more_expensive in PRICES.values())
 
 
 def found_in(folder: Path) -> dict[str, list[float | None]]:

@@ -53,7 +53,7 @@ def test_a_new_expert_and_a_new_query_ask_only_their_own_cells(tmp_path: Path) -
     assert CostTable.read(tmp_path / "costs").scores.shape == (12, 2)
 
 
-def test_a_new_version_is_asked_anew_and_never_mixed_with_the_old(tmp_path: Path) -> None:
+def test_a_new_version_is_asked_again_and_never_mixed_with_the_old(tmp_path: Path) -> None:
     run(tmp_path, [Counting("a", wrong), Counting("b")])
     newer = Counting("a", version="2")
     run(tmp_path, [newer, Counting("b")])

@@ -55,7 +55,7 @@ def test_warnings_are_sentences_about_what_was_found() -> None:
     for word in (
         "1 row repeats the query_id",
         "1 row repeats the text",
-        "'c' is dominated: 'a' is never worse and never dearer",
+        "'c' is dominated: 'a' is never worse and never more expensive",
         "only 4 rows",
     ):
         assert word in text

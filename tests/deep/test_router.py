@@ -94,7 +94,7 @@ def test_a_router_comes_back_from_the_form_of_hugging_face(tmp_path: Path) -> No
     assert load_router(save_router(loaded, tmp_path / "router")).predict(TEXTS).tolist() == fitted().predict(TEXTS).tolist()
 
 
-def test_a_model_that_never_learnt_to_defer_is_no_router() -> None:
+def test_a_model_that_never_learned_to_defer_is_no_router() -> None:
     with pytest.raises(ArgumentError, match="trained to defer"):
         DeepRouter.from_pretrained(tiny_bert(), max_tokens=24)
 

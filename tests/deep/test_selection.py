@@ -80,7 +80,7 @@ def test_without_held_out_rows_nothing_is_searched() -> None:
 
 def test_rewards_that_say_the_same_are_tried_once() -> None:
     assert objectives_of(COSTS) == [GAP, COMPLEMENT, SUM]
-    # One of two experts is always free: the other one's cost is the distance to the dearer one.
+    # One of two experts is always free: the other one's cost is the distance to the more expensive one.
     two = np.array([[0.0, 1.0], [0.3, 0.0], [0.0, 0.0]])
     assert objectives_of(two, "cv", "uniform") == [Objective("gap", None), Objective("complement", None)]
     assert objectives_of(two) == [GAP, COMPLEMENT, SUM]

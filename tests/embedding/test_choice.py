@@ -30,7 +30,7 @@ def test_a_router_without_an_encoder_has_none_to_give(tmp_path: Path) -> None:
         encoder_of(tmp_path / "router")
 
 
-def test_an_encoder_is_another_one_where_it_learnt_something_else() -> None:
+def test_an_encoder_is_another_one_where_it_learned_something_else() -> None:
     one, two = (TfidfEncoder(min_df=1).fit([text, "and more"]) for text in ("first words", "other words"))
     assert encoder_fingerprint(one) != encoder_fingerprint(two)
     one.transform(["words"])  # scratch of its work does not count

@@ -64,7 +64,7 @@ def test_vectors_are_float32_finite_and_one_a_row(name: str) -> None:
 
 
 @EVERY
-def test_a_clone_fitted_anew_gives_the_same_vectors_and_fitting_changes_no_parameter(name: str) -> None:
+def test_a_clone_fitted_again_gives_the_same_vectors_and_fitting_changes_no_parameter(name: str) -> None:
     encoder, inputs = fitted(name), inputs_of(fitted(name))
     again = clone(encoder)
     before = repr(again.get_params())

@@ -238,10 +238,10 @@ def test_nothing_in_a_table_becomes_markup() -> None:
     assert not re.search(r"<text[^>]*>[^<]*<script", page)
 
 
-def test_rows_that_were_learnt_from_are_noticed(fitted: FitResult, found: RouterEvaluation) -> None:
-    assert not any("learnt from" in warning for warning in found.warnings)
+def test_rows_that_were_learned_from_are_noticed(fitted: FitResult, found: RouterEvaluation) -> None:
+    assert not any("learned from" in warning for warning in found.warnings)
     warnings = evaluate_router(fitted.router, TRAIN.take(range(60))).warnings
-    assert "60 of 60 rows have inputs that the router has learnt from: figures on them are too good" in warnings
+    assert "60 of 60 rows have inputs that the router has learned from: figures on them are too good" in warnings
 
 
 def test_a_stored_router_remembers_what_it_has_seen(fitted: FitResult, tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def found() -> Comparison:
 
 def test_every_baseline_is_shown_below_the_routers(found: Comparison) -> None:
     names = [row.name for row in found.rows]
-    assert names == ["kNN", "linear regression", "best single", "cheapest", "dearest", "random", "random at equal cost", "oracle"]
+    assert names == ["kNN", "linear regression", "best single", "cheapest", "most expensive", "random", "random at equal cost", "oracle"]
     assert [row.kind for row in found.rows[:3]] == ["router", "router", "baseline"]
     assert (found.train_rows, found.test_rows, found.default) == (192, 48, "kNN")
 
@@ -89,16 +89,16 @@ def test_figures_are_those_of_the_choices_on_the_test_side(found: Comparison) ->
         assert row.deferral_loss.low <= row.deferral_loss.value <= row.deferral_loss.high
 
 
-def test_cheapest_and_dearest_go_by_dollars_and_the_random_mix_has_the_default_bill(found: Comparison) -> None:
+def test_cheapest_and_most_expensive_go_by_dollars_and_the_random_mix_has_the_default_bill(found: Comparison) -> None:
     assert set(found.choices["cheapest"]) == {0}
-    assert set(found.choices["dearest"]) == {1}
+    assert set(found.choices["most expensive"]) == {1}
     bills = [found.row(name).dollars_per_1000 for name in ("kNN", "random at equal cost")]
     assert bills[0] is not None
     assert bills[1] is not None
     assert bills[1].value == pytest.approx(bills[0].value, rel=0.35)  # a draw of 48 rows
 
 
-def test_the_random_mix_pays_what_the_router_pays_even_where_test_rows_are_dearer() -> None:
+def test_the_random_mix_pays_what_the_router_pays_even_where_test_rows_are_more_expensive() -> None:
     seen = CostTable.of({"query_id": [f"s{row}" for row in range(90)], "score:a": [0] * 90, "score:b": [1] * 90, **bills(90, 1)})
     asked = CostTable.of({"query_id": [f"t{row}" for row in range(4000)], "score:a": [0] * 4000, "score:b": [1] * 4000, **bills(4000, 3)})
     ours = np.arange(4000) % 2

@@ -21,7 +21,7 @@ TABLE = small_table()
 
 
 def test_the_grid_goes_from_quality_alone_to_money_alone() -> None:
-    """The dearest costs .1 more than the cheapest: weights from .03, worth .003 errors, to 300, worth 30."""
+    """The most expensive costs .1 more than the cheapest: weights from .03, worth .003 errors, to 300, worth 30."""
     grid = default_price_weights(np.array([[0.1, 0.2], [0.3, 0.4]]))
     assert (grid[0], grid[1], grid[-1]) == (0.0, 0.03, 300.0)
     assert list(grid) == sorted(set(grid))
@@ -37,7 +37,7 @@ def test_experts_that_cost_the_same_on_the_whole_and_not_on_each_row_need_a_grid
     assert default_price_weights(np.array([[0.1, 0.2], [0.2, 0.1]])) == default_price_weights(np.array([[0.1, 0.2], [0.1, 0.2]]))
 
 
-def test_a_dearer_target_gives_a_better_score() -> None:
+def test_a_more_expensive_target_gives_a_better_score() -> None:
     cheap, dear = (fit(TABLE, target=Target("budget", budget)).point for budget in (3.0, 11.0))
     assert cheap is not None
     assert dear is not None

@@ -32,12 +32,12 @@ def test_best_single_and_oracle_by_hand() -> None:
     assert oracle(COSTS).tolist() == [0, 1, 0, 1]
 
 
-def test_equal_costs_are_told_apart_by_dollars_whatever_the_order_of_columns() -> None:
+def test_equal_costs_are_distinguished_by_dollars_whatever_the_order_of_columns() -> None:
     costs, dollars = np.array([[0.0, 0.0, 1.0], [0.5, 0.5, 0.0]]), np.array([[3.0, 1.0, 0.0], [1.0, 3.0, 5.0]])
     for order in ([0, 1, 2], [2, 1, 0], [1, 2, 0]):
         chosen = oracle(costs[:, order], dollars[:, order])
         assert dollars_per_1000(dollars[:, order], chosen) == 1000 * (1 + 5) / 2
-    # the first two cost .25 each on average, the dearer one 6 dollars in all and the cheaper one 4
+    # the first two cost .25 each on average, the more expensive one 6 dollars in all and the cheaper one 4
     cheaper = dollars + np.array([[2.0, 0, 0], [0.0, 0, 0]])
     assert [best_single(costs[:, order], cheaper[:, order]) for order in ([0, 1], [1, 0])] == [1, 0]
     assert best_single(costs) == 0

@@ -32,7 +32,7 @@ def test_savings_are_named_against_the_best_by_score() -> None:
     )
 
 
-def test_a_dearer_point_is_not_called_a_saving() -> None:
+def test_a_more_expensive_point_is_not_called_a_saving() -> None:
     dear = replace(POINT, saved=-0.1, saved_interval=(-0.2, -0.05), dollars_per_1000=3.41, score=0.84)
     assert saving_words(dear, NAMES) == (
         "costs 10% [5, 20] more than large, has 105.0% of its score: $3.41 instead of $3.10 per 1,000 queries"

@@ -64,8 +64,8 @@ def test_a_single_expert_that_saves_as_much_is_named() -> None:
     found = savings(PERFECT, scores, dollars, reference=1, experts=[*NAMES, "middle"])
     assert found.also == ("middle", pytest.approx(1.5))
     assert found.sentence.endswith("56% less [54, 58]; so does sending everything to middle, for $1.50.")
-    dearer = np.column_stack([DOLLARS, np.full(1000, 0.002)])
-    assert savings(PERFECT, scores, dearer, reference=1, experts=[*NAMES, "middle"]).also is None
+    more_expensive = np.column_stack([DOLLARS, np.full(1000, 0.002)])
+    assert savings(PERFECT, scores, more_expensive, reference=1, experts=[*NAMES, "middle"]).also is None
 
 
 def test_a_router_that_is_one_expert_is_called_so() -> None:
@@ -96,7 +96,7 @@ def test_cheaper_and_worse_is_called_a_trade() -> None:
     )
 
 
-def test_better_and_dearer_than_the_reference_is_compared_with_a_mix_of_the_same_bill() -> None:
+def test_better_and_more_expensive_than_the_reference_is_compared_with_a_mix_of_the_same_bill() -> None:
     found = savings(PERFECT, SCORES, DOLLARS, reference=0, experts=NAMES)
     # a mix for 1.75 has a quarter of its answers from the large expert: .75 + .25 / 4
     assert found.verdict == "beyond mixing"
@@ -107,7 +107,7 @@ def test_better_and_dearer_than_the_reference_is_compared_with_a_mix_of_the_same
     assert "75% more" in found.sentence
 
 
-def test_dearer_and_better_as_any_mix_would_be_is_a_trade() -> None:
+def test_more_expensive_and_better_as_any_mix_would_be_is_a_trade() -> None:
     found = savings(np.ones(1000, dtype=int), SCORES, DOLLARS, reference=0, experts=NAMES)
     assert found.verdict == "trade"
     assert "300% more [300, 300]" in found.sentence
@@ -127,7 +127,7 @@ def test_better_for_the_same_bill_is_a_gain() -> None:
     )
 
 
-def test_cheaper_with_scores_that_cannot_be_told_apart_says_so() -> None:
+def test_cheaper_with_scores_that_cannot_be_distinguished_says_so() -> None:
     rng = np.random.default_rng(0)
     scores = (rng.random((200, 2)) < 0.7).astype(float)
     found = savings(np.zeros(200, dtype=int), scores, DOLLARS[:200], reference=1, experts=NAMES)
@@ -189,7 +189,7 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ArgumentError, match="reference"):
         savings(PERFECT, SCORES, DOLLARS, reference=2)
     with pytest.raises(ArgumentError, match="reference"):
-        savings(PERFECT, SCORES, DOLLARS, reference="dearest")  # type: ignore[arg-type]
+        savings(PERFECT, SCORES, DOLLARS, reference="most expensive")  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="4 rows"):
         savings(PERFECT[None, :3], SCORES[:3], DOLLARS[:3])
     with pytest.raises(ShapeError, match="W, n"):

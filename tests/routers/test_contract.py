@@ -191,7 +191,7 @@ def test_fitting_twice_gives_the_same_router_bit_for_bit(kind: type[Any], expert
 
 
 @EVERY
-def test_a_clone_has_the_parameters_and_nothing_learnt(kind: type[Any]) -> None:
+def test_a_clone_has_the_parameters_and_nothing_learned(kind: type[Any]) -> None:
     twin = clone(fitted(kind, 3))
     assert repr(twin.get_params()) == repr(small(kind).get_params())
     assert not hasattr(twin, "experts_")

@@ -61,7 +61,7 @@ def test_where_only_money_matters_the_cheapest_expert_answers() -> None:
     assert on_new_rows(1000)[2][0] > 0.99
 
 
-def test_dearer_quality_is_bought_less() -> None:
+def test_more_expensive_quality_is_bought_less() -> None:
     errors, dollars, _ = zip(*[on_new_rows(weight) for weight in GRID], strict=True)
     assert dollars[0] > dollars[2] > dollars[3] > dollars[4]
     assert errors[0] < errors[2] < errors[3] < errors[4]

@@ -150,7 +150,7 @@ def test_a_quality_is_compared_on_the_same_rows() -> None:
     assert curve.for_quality(0.999, 0.95, 1000).price_weight == 0
 
 
-def test_the_best_single_expert_is_found_anew_in_each_resample_with_the_points() -> None:
+def test_the_best_single_expert_is_found_again_in_each_resample_with_the_points() -> None:
     errors, dollars = noisy()
     errors[:, 0] = np.roll(errors[:, 0], 1)  # as many errors on other rows
     for order in ([0, 1], [1, 0]):
@@ -166,7 +166,7 @@ def test_of_points_of_equal_error_a_budget_takes_the_cheaper() -> None:
         assert curve.for_share(0, 1.0, 0.95, 1000).dollars_per_1000 == pytest.approx(1)
 
 
-def test_the_cheapest_point_not_told_apart_from_the_best_is_found() -> None:
+def test_the_cheapest_point_not_distinguished_from_the_best_is_found() -> None:
     """Beside the best point the next loses 1 of 300 rows and the last one 60: only the first loss may be luck."""
     errors = np.zeros((300, 3))
     errors[0, 1], errors[:60, 2] = 1, 1

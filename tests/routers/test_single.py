@@ -30,7 +30,7 @@ def test_equal_experts_give_the_highest_index() -> None:
         assert kind().fit(X, np.ones((3, 4))).predict(NEW)[0] == 3
 
 
-def test_prices_name_the_cheapest_and_the_dearest() -> None:
+def test_prices_name_the_cheapest_and_the_most_expensive() -> None:
     assert CheapestRouter(prices=[3, 1, 2]).fit(X, COSTS).predict(NEW)[0] == 1
     assert MostExpensiveRouter(prices=[3, 1, 2]).fit(X, COSTS).predict(NEW)[0] == 0
 

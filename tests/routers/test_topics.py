@@ -174,7 +174,7 @@ def test_groups_of_other_rows_are_refused() -> None:
         topics().fit(X, groups=GROUPS[:-1])
 
 
-def test_topics_that_were_not_learnt_are_refused() -> None:
+def test_topics_that_were_not_learned_are_refused() -> None:
     for ask in (lambda: topics().transform(X), topics().without_groups):
         with pytest.raises(NotFittedError):
             ask()

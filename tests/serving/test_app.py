@@ -284,7 +284,7 @@ def test_a_gateway_needs_names_that_mean_one_thing() -> None:
         app(GatewayConfig(baseline="who"), "small")()
 
 
-def test_savings_are_counted_against_the_dearest_expert_or_the_one_that_is_named(expert: HostileServer) -> None:
+def test_savings_are_counted_against_the_most_expensive_expert_or_the_one_that_is_named(expert: HostileServer) -> None:
     prices = {"small": {"base_url": expert.url, "price": 1.0}, "large": {"base_url": expert.url, "price": 10.0}, "free": expert.url}
     for baseline, dollars in ((None, 9e-5), ("free", 0.0)):
         with running(GatewayConfig(baseline=baseline), **prices) as gateway:

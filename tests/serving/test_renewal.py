@@ -32,7 +32,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "keys.yaml"
 
 
-async def test_a_signal_reads_the_keys_and_the_router_anew_and_says_so(
+async def test_a_signal_reads_the_keys_and_the_router_again_and_says_so(
     manager: TryingHolder, file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -40,7 +40,7 @@ async def test_a_signal_reads_the_keys_and_the_router_anew_and_says_so(
     key = add_client(file, APIClient("team-b"))
     await Reloader(manager, ring, file).try_both()  # type: ignore[arg-type]
     assert ring.find(f"Bearer {key}") == APIClient("team-b")
-    assert caplog.messages == ["the keys were read anew; clients: 2"]
+    assert caplog.messages == ["the keys were read again; clients: 2"]
     assert manager.tries == 1
 
 

@@ -169,7 +169,7 @@ def _name(found: Comparison, name: str) -> str:
     if name == "best by score":
         return f"best by score ({found.best_by_score})"
     if name != "best single":
-        return "most expensive" if name == "dearest" else name
+        return name
     priced = bool(found.points or found.settings.get("price_weight") or found.settings.get("latency_weight"))
     return f"best {'at this price' if priced else 'by score'} ({found.best_single})"
 

@@ -33,7 +33,7 @@ def evaluate_router(
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Measure a stored ROUTER on a TABLE that it has not learnt from.
+    """Measure a stored ROUTER on a TABLE that it has not learned from.
 
     A budget, a quality or a price weight asks for another operating point than the stored one; nothing is fitted again.
 

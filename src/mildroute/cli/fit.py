@@ -109,7 +109,7 @@ def fit_router(
     method = "" if router == _DEFAULT else f", by {about['method']}"
     if headline is not None:
         typer.echo(headline)
-    typer.echo(f"router in {folder}, learnt from {pluralize(len(train), 'query')}{method}")
+    typer.echo(f"router in {folder}, learned from {pluralize(len(train), 'query')}{method}")
     _show(fitted, folder, hold_out)
 
 

@@ -52,7 +52,7 @@ def inspect_table(
 
 
 def _potential(found: TableSummary, table: CostTable | None, source: str, how: dict[str, Any], tell: Any) -> Potential | None:
-    """What routing could save; none without dollars, and for tables that are too large or cannot be learnt from as they are."""
+    """What routing could save; none without dollars, and for tables that are too large or cannot be learned from as they are."""
     from mildroute.costs.table import CostTable
     from mildroute.evaluation.potential import potential_of
     from mildroute.exceptions import TableError

@@ -63,13 +63,13 @@ def serve_router(
     keys: Annotated[Path | None, typer.Option(help="File of client keys; see mildroute keys.", metavar="keys.yaml")] = None,
     no_keys: Annotated[bool, typer.Option("--no-keys", help="Let everyone in, even on an address that others can reach.")] = False,
     log: Annotated[Path | None, typer.Option(help="Folder of the decision log; without it nothing is written down.")] = None,
-    explore: Annotated[float | None, typer.Option(help="Share of requests whose expert is drawn by lot.", min=0, max=1)] = None,
+    explore: Annotated[float | None, typer.Option(help="Share of requests whose expert is drawn at random.", min=0, max=1)] = None,
     traces: Annotated[bool, typer.Option("--traces", help="Send OpenTelemetry spans; OTEL_EXPORTER_OTLP_ENDPOINT says where.")] = False,
 ) -> None:
     """Serve a stored ROUTER as an OpenAI-compatible endpoint that picks the model.
 
     Clients change their base URL to http://127.0.0.1:8000/v1 and ask for the model "mildroute". SIGHUP loads the artifact
-    and the client keys anew.
+    and the client keys again.
 
     Example: mildroute serve router --experts experts.yaml --log decisions
     """

@@ -63,8 +63,8 @@ def _sentences(summary: Any, leader: str, share: float) -> Iterator[str]:
     if summary.repeated_texts:
         yield f"{_repeat(summary.repeated_texts)} the text of an earlier row; a split keeps them on one side."
     for expert, other in summary.dominated.items():
-        dearer = " and never dearer" if summary.oracle_dollars_per_1000 is not None else ""
-        yield f"{expert!r} is dominated: {other!r} is never worse{dearer} on any row, so no router needs {expert!r}."
+        more_expensive = " and never more expensive" if summary.oracle_dollars_per_1000 is not None else ""
+        yield f"{expert!r} is dominated: {other!r} is never worse{more_expensive} on any row, so no router needs {expert!r}."
     if summary.oracle_dollars_per_1000 is None:
         yield "the table has no dollars: quality alone is compared; add cost:<expert> columns or use with_prices()."
     if summary.rows < _FEW_ROWS:
@@ -147,7 +147,7 @@ class WinCounts:
 
 
 class DominanceMatrix:
-    """Which experts another one never loses to: never worse in score and never dearer, and better somewhere.
+    """Which experts another one never loses to: never worse in score and never more expensive, and better somewhere.
 
     Example:
         >>> dominance = DominanceMatrix(2)
@@ -231,7 +231,7 @@ class TableSummary:
         repeated_texts: Rows whose text stood in an earlier row.
         missing_scores: Scores that were missing and count as the caller said.
         dropped_rows: Rows that were dropped for a missing score.
-        dominated: Experts that another is never worse and never dearer than on any row, each with that other.
+        dominated: Experts that another is never worse and never more expensive than on any row, each with that other.
         content_hash: As of ``CostTable``, for a table without repeated rows.
         prices: List prices kept with the table, or none.
         repairs: What was repaired, in words.

@@ -42,7 +42,7 @@ _WIDEST = float(np.log(20.0))
 
 
 def fit_temperature(scores: Matrix, rewards: Matrix, deferral: DeferralConfig) -> float:
-    """The temperature of lowest deferral loss on rows that the network has not learnt from.
+    """The temperature of lowest deferral loss on rows that the network has not learned from.
 
     Args:
         scores: Shape (n, p).

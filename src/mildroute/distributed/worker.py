@@ -189,7 +189,7 @@ class Worker:
 
     Args:
         shards: What is trained on.
-        passing: The rows of one pass that fall to this worker, anew at each call.
+        passing: The rows of one pass that fall to this worker, again at each call.
         team: The others.
         tell: Leaves word of a step.
         resumed: Where an earlier run stopped, or none.

@@ -41,7 +41,7 @@ __all__ = ["Embedded", "EmbeddingJob", "Estimate", "Progress", "Runner", "embed"
 def encoder_without_data(name: str) -> Any:
     """An encoder by its short name, fitted; only those that learn nothing from the rows.
 
-    An encoder that learns would have to see all rows first, and what it learnt would be lost with it: a router that is trained on its
+    An encoder that learns would have to see all rows first, and what it learned would be lost with it: a router that is trained on its
     vectors could never be asked about a text.
 
     Args:

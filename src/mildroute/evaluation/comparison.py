@@ -60,7 +60,7 @@ __all__ = [
 Progress = Callable[[int, int, str], None]
 """Called with the number of finished steps, the number of all steps and the name of the step that comes next."""
 
-BASELINES = ("best by score", "best single", "coin", "cheapest", "dearest", "random", "random at equal cost", "oracle")
+BASELINES = ("best by score", "best single", "coin", "cheapest", "most expensive", "random", "random at equal cost", "oracle")
 """Names of the rows that every comparison has; those of money only where dollars are known. The best single expert is the one of the lowest
 cost at the price weight; beside it, the best by score and the coin between two experts stand only if there is a target."""
 
@@ -255,7 +255,7 @@ def baseline_choices(sides: Split, ours: Choice, seed: int) -> dict[str, Choice]
         paid_there = single_points(sides.test.scores, sides.test.dollars)
         singles = tuple(replace(there, score=known.score) for there, known in zip(paid_there, singles, strict=True))
         bill = max(dollars_per_1000(sides.test.dollars, ours), min(point.dollars_per_1000 for point in singles))
-        found["cheapest"], found["dearest"] = _all_to(int(bills.argmin()), rows), _all_to(int(bills.argmax()), rows)
+        found["cheapest"], found["most expensive"] = _all_to(int(bills.argmin()), rows), _all_to(int(bills.argmax()), rows)
         found["random at equal cost"] = rng.choice(experts, size=rows, p=mix_shares(singles, bill))
     if sides.target is not None and sides.train.dollars is not None:
         found["best by score"] = _all_to(best_single(-sides.train.scores, sides.train.dollars), rows)
@@ -373,7 +373,7 @@ class Comparison:
         default: Name of the router that the others are compared with: the first one.
         best_single: The expert of the lowest cost on the train side: the best at the price weight.
         experts: Names of the experts.
-        train_rows: Rows learnt from.
+        train_rows: Rows learned from.
         test_rows: Rows asked.
         settings: What the protocol was: weights, split, seed, encoder.
         choices: What each row chose on the test rows, shape (n,), by name.

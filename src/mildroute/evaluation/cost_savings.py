@@ -212,9 +212,9 @@ class Savings:
 
     Attributes:
         verdict: ``"saved"``: cheaper, and the score is shown to be lower by no more than the margin; ``"likely"``: cheaper, and the
-            scores are not significantly different; ``"gained"``: better and not dearer; ``"beyond mixing"``: better and dearer, or
-            cheaper and worse, and better than the best random mix of two experts for the same bill; ``"trade"``: the same and not shown
-            to be better than that; ``"nothing"``: none of these is shown.
+            scores are not significantly different; ``"gained"``: better and not more expensive; ``"beyond mixing"``: better and
+            more expensive, or cheaper and worse, and better than the best random mix of two experts for the same bill; ``"trade"``: the
+            same and not shown to be better than that; ``"nothing"``: none of these is shown.
         reference: Name of the expert compared with.
         saved: Share of the reference's bill that is saved.
         kept: Score of the router as a share of the reference's.
@@ -281,7 +281,7 @@ def savings(
 
     Args:
         choice: Chosen experts at a fixed operating point, shape (n,), or at many price weights, shape (W, n).
-        scores: Score of each expert on each row, shape (n, p); rows that the router has not learnt from.
+        scores: Score of each expert on each row, shape (n, p); rows that the router has not learned from.
         dollars: Dollars of each expert on each row, shape (n, p).
         groups: Group of each row, shape (n,), or none; whole groups are resampled and stay on one side of the halving.
         reference: The expert compared with; by default the one of highest score, the cheapest of equals. For a fixed operating point it
@@ -366,7 +366,7 @@ def _pick(choices: NDArray[np.intp], scores: Matrix, dollars: Matrix, base: int,
 
 
 def _mixed(choice: Choice, scores: Matrix, dollars: Matrix) -> tuple[int, int]:
-    """The two experts, cheaper and dearer, whose random mix is the best for the bill of these choices."""
+    """The two experts, cheaper and more expensive, whose random mix is the best for the bill of these choices."""
     singles = single_points(scores, dollars)
     bill = max(dollars_per_1000(dollars, choice), min(single.dollars_per_1000 for single in singles))
     both = sorted(np.flatnonzero(mix_shares(singles, bill)), key=lambda expert: singles[expert].dollars_per_1000)
@@ -455,12 +455,12 @@ def _beyond_mix(mean: Means) -> NDArray[np.float64]:
 
 
 def _verdict(saved: Interval, difference: Interval, floor: float, margin: float) -> Verdict:
-    cheaper, dearer = saved.low > 0, saved.high < 0 or saved.value == -np.inf
+    cheaper, more_expensive = saved.low > 0, saved.high < 0 or saved.value == -np.inf
     better, worse = floor > 0, difference.high < 0
     if cheaper and floor >= -margin:
         return "saved"
     if cheaper and not worse:
         return "likely"
-    if better and not dearer:
+    if better and not more_expensive:
         return "gained"
-    return "trade" if (better and dearer) or (cheaper and worse) else "nothing"
+    return "trade" if (better and more_expensive) or (cheaper and worse) else "nothing"

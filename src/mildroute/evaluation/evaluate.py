@@ -254,7 +254,7 @@ def evaluate_choices(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> Evaluation:
-    """Measure a choice of experts on rows that the router has not learnt from.
+    """Measure a choice of experts on rows that the router has not learned from.
 
     Args:
         choice: Chosen experts, shape (n,).

@@ -87,7 +87,7 @@ def interpolate(hull: Sequence[Point], dollars_per_1000: Any) -> NDArray[np.floa
         dollars_per_1000: One bill or several, any shape.
 
     Returns:
-        Scores of the same shape; NaN below the cheapest point, the best score above the dearest.
+        Scores of the same shape; NaN below the cheapest point, the best score above the most expensive.
 
     Example:
         >>> interpolate([Point("a", 1, 0.5), Point("c", 3, 0.9)], [0.5, 1.5, 9]).round(3)
@@ -111,7 +111,7 @@ def aiq(
     Args:
         points: Points of one router.
         lowest: Where the range begins; by default at the cheapest point. It must not be below it, where no mix exists.
-        highest: Where the range ends; by default at the dearest point. Beyond the hull the best score goes on.
+        highest: Where the range ends; by default at the most expensive point. Beyond the hull the best score goes on.
         normalise: ``"range"`` divides the area by the length of the range, as the paper defines it; ``"maximum"`` divides it by
             ``highest``, as RouterBench's program does, which counts everything below ``lowest`` as 0.
 
@@ -217,7 +217,7 @@ def measure_frontier(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> Frontier:
-    """Measure the choices of a router at many price weights on rows it has not learnt from.
+    """Measure the choices of a router at many price weights on rows it has not learned from.
 
     Args:
         choices: Expert chosen on each row at each price weight, shape (W, n).
@@ -359,7 +359,7 @@ def _point(found: BootstrapSamples, key: str, name: str, price_weight: float | N
 def _band(found: BootstrapSamples, points: Sequence[Point], confidence: float) -> Band:
     """Hull of the points, and quantiles of the hulls that the same points have in the resamples.
 
-    The points on the hull are settled by all rows: choosing them anew in each resample would only add luck.
+    The points on the hull are settled by all rows: choosing them again in each resample would only add luck.
     """
     kept = convex_hull_indices([point.dollars_per_1000 for point in points], [point.score for point in points])
     hull = [points[index] for index in kept]

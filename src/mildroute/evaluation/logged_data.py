@@ -1,4 +1,4 @@
-"""Decisions that were made by lot with known chances, one answer seen for each: what off-policy estimates are made from."""
+"""Decisions that were made at random with known chances, one answer seen for each: what off-policy estimates are made from."""
 
 from __future__ import annotations
 

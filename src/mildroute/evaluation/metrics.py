@@ -108,7 +108,7 @@ def check_confidence(confidence: float) -> None:
 # matrices of shape (n, p). Costs are what the router minimises, lower is better; scores lie in
 # [0, 1], higher is better; dollars are dollars.
 #
-# Experts of equal cost are told apart by dollars where these are known, then by the lower index,
+# Experts of equal cost are distinguished by dollars where these are known, then by the lower index,
 # so that no figure depends on the order of the columns as long as dollars differ.
 
 

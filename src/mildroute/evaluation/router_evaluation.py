@@ -64,7 +64,7 @@ class RouterEvaluation:
         savings: What is saved against the best single expert by score, or none without dollars.
         promise: What the operating point was chosen for, or none.
         warnings: What a reader of the figures must know, in sentences.
-        about: What the router is: its method, its encoder and, where it knows, the judge of the scores that it has learnt from.
+        about: What the router is: its method, its encoder and, where it knows, the judge of the scores that it has learned from.
         point: The operating point in use, as measured when the router was fitted; none where the router knows no prices.
         far_rows: Rows unlike the training data, which the best single expert at this price answers.
 
@@ -95,8 +95,8 @@ class RouterEvaluation:
         found = self.savings
         if found is None:
             return f"{len(self.table):,} queries, error alone"
-        kept, dearer = format_number(found.kept.value, "{:.1%}"), found.saved.value < 0
-        bill = "costs more" if np.isinf(found.saved.value) else f"{abs(found.saved.value):.0%} {'more expensive' if dearer else 'cheaper'}"
+        kept, is_more = format_number(found.kept.value, "{:.1%}"), found.saved.value < 0
+        bill = "costs more" if np.isinf(found.saved.value) else f"{abs(found.saved.value):.0%} {'more expensive' if is_more else 'cheaper'}"
         return f"{len(self.table):,} queries: keeps {kept} of the score of {found.reference}; {bill}"
 
     @property
@@ -137,7 +137,7 @@ def evaluate_router(
 
     Args:
         router: A fitted router over inputs.
-        table: Rows that it has not learnt from, with inputs and its experts.
+        table: Rows that it has not learned from, with inputs and its experts.
         target: A budget, quality or price weight to decide by instead of the stored operating point; nothing is fitted again.
         price_weight: Short for a target that is a price weight.
         seed: Seed of the bootstrap.
@@ -260,11 +260,11 @@ def _warnings(table: CostTable, weight: float) -> tuple[str, ...]:
 
 
 def _seen_rows(router: TextRouter, table: CostTable) -> tuple[str, ...]:
-    """A warning where the router has learnt from rows that it is measured on."""
+    """A warning where the router has learned from rows that it is measured on."""
     known = getattr(router, "seen_", None)
     if known is None:
         return ()
     seen = int(np.isin(text_fingerprints(table), known).sum())
     if not seen:
         return ()
-    return (f"{seen:,} of {len(table):,} rows have inputs that the router has learnt from: figures on them are too good",)
+    return (f"{seen:,} of {len(table):,} rows have inputs that the router has learned from: figures on them are too good",)

@@ -30,7 +30,8 @@ class AnnotatorExpert:
     Args:
         name: Its name in tables.
         field: The field.
-        votes: 'majority' for what most say, with ties broken by lot; 'single' for one person drawn by lot, as one annotator would answer.
+        votes: 'majority' for what most say, with ties broken at random; 'single' for one person drawn at
+            random, as one annotator would answer.
         dollars: What an answer costs, however many votes it took.
         seed: Of the lots; a query's lot depends on it and the query_id alone.
         version: What you call this version, if anything.

@@ -71,7 +71,7 @@ def _codes(value: str) -> list[str]:
 def _loosely(code: str) -> str:
     """Letters and digits stand for themselves, all else may be escaped; in one way alone, or matching could take forever."""
     parts = re.split(r"(\\+)", code)
-    # Backslashes of the key and those that escape what follows cannot be told apart: they are matched together.
+    # Backslashes of the key and those that escape what follows cannot be distinguished: they are matched together.
     return "".join(_BACKSLASHES if part.startswith("\\") else _run(part, bare=place > 0) for place, part in enumerate(parts))
 
 

@@ -198,7 +198,7 @@ def _joined(text: str, chain: Sequence[Mention], mention: Mention) -> bool:
     between = text[previous.end : mention.start]
     if previous.name == mention.name:
         return len(between) <= 4 and "\n" not in between and not re.search(r"[\w.;!?]", between.replace(". ", " ", 1))
-    # a name that comes back after others begins anew: "between A and B, A is right"
+    # a name that comes back after others begins again: "between A and B, A is right"
     again = any(mention.name == earlier.name for earlier in chain)
     both_asked = between.strip() == "?" and text[mention.end : mention.end + 1] == "?"
     return not again and len(between) <= 24 and "\n" not in between and (both_asked or _LINK.fullmatch(between) is not None)

@@ -68,7 +68,7 @@ def named_costs(costs: Any, experts: Sequence[str]) -> NDArray[np.float64]:
     return named
 
 
-# Rows of weight zero are no rows: what was learnt must not depend on them, nor on how many there
+# Rows of weight zero are no rows: what was learned must not depend on them, nor on how many there
 # are.
 
 

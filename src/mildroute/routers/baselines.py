@@ -17,7 +17,7 @@ from mildroute.routers.base import Matrix, RouterMixin, drop_zero_weight
 __all__ = ["BestSingleRouter", "CheapestRouter", "MostExpensiveRouter", "OracleRouter", "RandomRouter"]
 
 
-# The best that could have been done: a table of what was learnt, for the far end of a report.
+# The best that could have been done: a table of what was learned, for the far end of a report.
 
 
 class OracleRouter(RouterMixin, BaseEstimator):

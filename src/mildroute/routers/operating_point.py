@@ -205,7 +205,7 @@ class CostQualityCurve:
 
     @cached_property
     def best_error_replicates(self) -> NDArray[np.float64]:
-        """The same in each bootstrap resample, shape (B,): best anew in each, because who is best is a matter of luck too."""
+        """The same in each bootstrap resample, shape (B,): best again in each, because who is best is a matter of luck too."""
         return np.asarray(self.error_replicates[:, self.singles].min(axis=1))
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What to expect of each expert on an input, and whether the input is like any that were learnt from."""
+"""What to expect of each expert on an input, and whether the input is like any that were learned from."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class OutcomeModel(BaseEstimator):
         return int(np.argmin(self.mean_errors_ + price_weight * dollars))
 
     def _mark(self, X: NDArray[Any]) -> None:
-        """Landmarks are drawn by lot; all other rows tell what is usual."""
+        """Landmarks are drawn at random; all other rows tell what is usual."""
         order = np.random.default_rng(self.random_state or 0).permutation(len(X))
         count = min(_LANDMARKS, max(1, len(X) // 2))
         self.__dict__.pop("_squares", None)

@@ -52,7 +52,7 @@ class Gateway:
     Attributes:
         pool: Its experts.
         limiter: Its requests under way.
-        renewal: Reads its router and its keys anew.
+        renewal: Reads its router and its keys again.
 
     Example:
         >>> Gateway.__name__

@@ -39,7 +39,7 @@ class RoutingConfig:
         leave_gain: A conversation changes its expert only if another one's probability is higher by more than this.
         memory: Conversations that are remembered.
         forget_after: Seconds after which a silent conversation is forgotten.
-        explore: Share of requests whose expert is drawn by lot; first turns of conversations alone.
+        explore: Share of requests whose expert is drawn at random; first turns of conversations alone.
         presets: Targets by name, for the header ``x-mildroute-preset``: a price weight, or one of ``{quality: 0.95}``, ``{budget: 1.5}``
             and ``{price_weight: 7}``.
         routes: Further names under ``model`` that mean "choose", each with the target to choose at, likewise, or none.
@@ -176,12 +176,12 @@ class GatewayConfig:
         encoder: How inputs become vectors.
         limits: What a client may send.
         log: What is written down.
-        keys: File of hashed client keys, or none: then everyone who can reach the gateway may use it. It is read anew with the router.
+        keys: File of hashed client keys, or none: then everyone who can reach the gateway may use it. It is read again with the router.
         admin_key_env: Environment variable of the key for ``/admin``, or none: then there is no ``/admin``.
         metrics_key_env: Environment variable of the key for ``/metrics``, or none: then everyone who can reach the gateway may read them.
             It may be the same variable.
         shadow: Folder of a second router that decides silently, or none.
-        baseline: Expert whose bill the savings are counted against; the dearest where none is named.
+        baseline: Expert whose bill the savings are counted against; the most expensive where none is named.
         watch: Seconds between looks at the artifact's folder, or none.
 
     Example:

@@ -57,7 +57,10 @@ def load_gateway(router: str | Path, experts: str | Path, settings: GatewayConfi
         predictor.queue.batches = metrics.batch
         metrics.watch(queue=lambda: manager.predictor.queue.waiting)
         metrics.loaded(
-            predictor.digest, sorted(names), Drift(predictor.experts, predictor.reference), baseline=settings.baseline or _dearest(file)
+            predictor.digest,
+            sorted(names),
+            Drift(predictor.experts, predictor.reference),
+            baseline=settings.baseline or _most_expensive(file),
         )
 
     manager = PredictorManager(router, settings.encoder, names, changed, _targets(settings))
@@ -86,7 +89,7 @@ def load_gateway(router: str | Path, experts: str | Path, settings: GatewayConfi
     )
 
 
-def _dearest(file: ExpertFile) -> str:
+def _most_expensive(file: ExpertFile) -> str:
     """Name of the expert of the highest list price, or empty if nobody has one."""
     prices = {spec.name: spec.price.input + spec.price.output for spec in file.experts if spec.price is not None}
     return max(prices, key=lambda name: prices[name], default="")

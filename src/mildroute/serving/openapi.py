@@ -32,7 +32,7 @@ def openapi_schema(presets: Collection[str] = (), *, with_admin: bool = False, g
     wishes = _wishes(presets)
     paths = {**_answered(wishes), **_own(wishes), **_open()}
     if with_admin:
-        paths["/admin/reload"] = {"post": _operation("Read the router's folder and the keys anew", _json("Router")) | _OPERATOR}
+        paths["/admin/reload"] = {"post": _operation("Read the router's folder and the keys again", _json("Router")) | _OPERATOR}
     if guards_metrics:
         paths["/metrics"]["get"] |= _OPERATOR
     return {

@@ -174,7 +174,7 @@ _LOOK = 0.02
 
 
 def serve(services: GatewayServices, host: str, port: int, announce: Callable[[str], None]) -> None:
-    """Serve until SIGINT or SIGTERM; then requests under way are given their time. SIGHUP reads the artifact and the keys anew.
+    """Serve until SIGINT or SIGTERM; then requests under way are given their time. SIGHUP reads the artifact and the keys again.
 
     Args:
         services: The gateway; its holders are closed in the end.

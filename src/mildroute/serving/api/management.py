@@ -23,7 +23,7 @@ class AdminEndpoints:
     """Replaces the router and the keys of clients.
 
     Args:
-        renewal: Reads them anew.
+        renewal: Reads them again.
         guard: Knows the operator.
     """
 
@@ -31,7 +31,7 @@ class AdminEndpoints:
         self._renewal, self._guard = renewal, guard
 
     async def reload(self, request: Request) -> None:
-        """Read the keys and the router's folder anew; what is bad is refused, and what was there stays."""
+        """Read the keys and the router's folder again; what is bad is refused, and what was there stays."""
         self._guard.check(request)
         clients, refusal = None, ""
         try:

@@ -95,7 +95,7 @@ class TokenBucket:
 #
 # A request's price is known when it has ended. Until then an estimate is held back for it, so
 # that many requests at once cannot run far past the limit: the caller's own estimate, or else
-# what the client's dearest requests of late have cost. Days are those of UTC: a client can be
+# what the client's most expensive requests of late have cost. Days are those of UTC: a client can be
 # told when its next one begins, and after a restart the day's sum is read from the decision log.
 # Each process counts for itself what it has spent since it started; several of them behind one
 # name may together spend more.

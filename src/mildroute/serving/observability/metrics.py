@@ -39,7 +39,7 @@ class LabeledCounter:
         name: Of the metric, without ``_total``.
         words: What it counts.
         labels: Names of its labels.
-        most: Values of the labels that are told apart.
+        most: Values of the labels that are distinguished.
 
     Example:
         >>> spend = LabeledCounter("spend_dollars", "Dollars.", ("expert",))
@@ -82,7 +82,7 @@ class Histogram:
         words: What is observed.
         bounds: Upper bounds of the buckets, ascending; a last bucket takes what is larger.
         labels: Names of its labels.
-        most: Values of the labels that are told apart; further ones are ``other``.
+        most: Values of the labels that are distinguished; further ones are ``other``.
 
     Example:
         >>> sizes = Histogram("batch_size", "Inputs.", (1, 8))
@@ -287,7 +287,7 @@ class GatewayMetrics:
     negative, and a counter must not fall.
 
     Args:
-        keys: Names of keys that are told apart; further ones are counted together as ``other``.
+        keys: Names of keys that are distinguished; further ones are counted together as ``other``.
 
     Attributes:
         registry: Where all metrics are found.

@@ -126,7 +126,7 @@ class Window:
 
 @dataclass(frozen=True)
 class DriftReference:
-    """What decisions looked like when the router was fitted, on held-out rows: on rows it has learnt from it is too sure of itself.
+    """What decisions looked like when the router was fitted, on held-out rows: on rows it has learned from it is too sure of itself.
 
     Args:
         shares: Share of rows on which each expert is the router's first choice, after the coin, in the order of the experts.

@@ -41,7 +41,7 @@ REASONS = {
     "single": "the operating point sends every request to this expert",
     "named": "the client named this expert",
     "kept": "the conversation stays with its expert",
-    "explored": "drawn by lot to learn from",
+    "explored": "drawn at random to learn from",
     "far": "the input is unlike the training data: the safe default",
     "late": "the router had no time to answer: the safe default",
     "next": "the router's first choice cannot answer now: the next best",
@@ -115,7 +115,7 @@ def decide(
 
     Left out is who is down, over its rate, too small for the request or unable to do what it needs. Of the others the first is, in this
     order: the conversation's own expert, unless another one is better by more than ``rules.leave_gain``; the safe default, if the router
-    did not answer or the input is unlike its training data; one drawn by lot, with probability ``rules.explore``, in first turns; the
+    did not answer or the input is unlike its training data; one drawn at random, with probability ``rules.explore``, in first turns; the
     router's best. Where the operating point lies between two vertices, the opinion's coin says which vertex's order is the router's, and
     each vertex lends its probability to whom it would choose of those who can answer. The rest follows in the router's order, and behind
     it, in the gateway's order, experts that the router does not know, which are never drawn. Experts that are left out because of rates

@@ -18,14 +18,14 @@ from mildroute.serving.services import PredictorHolder
 __all__ = ["PredictorManager", "Reloader"]
 
 
-# What is read anew while a gateway runs: the router and the keys of clients, each by itself.
+# What is read again while a gateway runs: the router and the keys of clients, each by itself.
 
 
 _LOG = logging.getLogger(__name__)
 
 
 class Reloader:
-    """Takes the router and the keys anew; a bad file is refused and what was there stays.
+    """Takes the router and the keys again; a bad file is refused and what was there stays.
 
     Args:
         manager: Has the router.
@@ -43,7 +43,7 @@ class Reloader:
         self._turn = asyncio.Lock()
 
     async def router(self) -> str:
-        """Read the router's folder anew; an ArtifactError if it is bad.
+        """Read the router's folder again; an ArtifactError if it is bad.
 
         Returns:
             Digest of the one now in use.
@@ -51,7 +51,7 @@ class Reloader:
         return await self._manager.reload(None)
 
     async def keys(self) -> int | None:
-        """Read the keys anew; an ArgumentError if their file is bad. What a client that stays has asked and spent is not forgotten.
+        """Read the keys again; an ArgumentError if their file is bad. What a client that stays has asked and spent is not forgotten.
 
         Returns:
             Clients that there are now, or none where the gateway asks for no keys.
@@ -63,7 +63,7 @@ class Reloader:
         return len(self._keyring.clients)
 
     async def try_both(self) -> None:
-        """Read both anew, and say in the log what came of it."""
+        """Read both again, and say in the log what came of it."""
         await self._try_keys()
         await self._manager.try_reload()
 
@@ -74,7 +74,7 @@ class Reloader:
             _LOG.warning("the keys stay as they were: %s", error)
             return
         if clients is not None:
-            _LOG.info("the keys were read anew; clients: %d", clients)
+            _LOG.info("the keys were read again; clients: %d", clients)
 
 
 # The router in use, and its replacement while requests go on.
@@ -123,7 +123,7 @@ class PredictorManager:
         return self._predictor
 
     async def reload(self, folder: str | Path | None = None) -> str:
-        """Take the artifact anew, or another one; if it is bad the old one stays and an ArtifactError says why.
+        """Take the artifact again, or another one; if it is bad the old one stays and an ArtifactError says why.
 
         Args:
             folder: Another artifact, or none for the same folder.

@@ -68,7 +68,7 @@ class UpstreamExpert:
 
     @property
     def list_price(self) -> float:
-        """Dollars of a million tokens in and out, to find the dearest."""
+        """Dollars of a million tokens in and out, to find the most expensive."""
         return self.dollars(1_000_000, 1_000_000)
 
     def succeeded(self, started: float) -> None:
