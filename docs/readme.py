@@ -16,7 +16,7 @@ SHOWN = (
     "kNN",
     "linear regression",
     "MLP regression",
-    "matrix factorisation",
+    "matrix factorization",
     "TDEF",
     "CE",
     "weighted CE",
@@ -44,7 +44,7 @@ def table() -> str:
         better, worse = (sum(cell.endswith(sign) for cell in cells) for sign in "+-")
         extra = sum(float(cell.split()[0]) - own for cell, own in zip(cells, ours, strict=True)) / len(ours)
         counts = ("", "", "") if name == "oracle" else (better, len(cells) - better - worse, worse)
-        shown = name.replace("factorisation", "factorization")  # stored results spell it the British way
+        shown = name.replace("factorization", "factorization")  # stored results spell it the British way
         lines.append(f"| {shown} | {counts[0]} | {counts[1]} | {counts[2]} | {1000 * extra:+.0f} |")
     return "\n".join(lines)
 

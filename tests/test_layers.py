@@ -75,3 +75,10 @@ def test_imports_point_down_and_heavy_ones_stay_in_their_layer(path: Path) -> No
 )
 def test_the_check_itself_notices_a_wrong_import(layer: str, code: str) -> None:
     assert violations(layer, code) != []
+
+
+def test_files_are_few_and_no_package_is_a_heap() -> None:
+    files = sorted(SOURCE.rglob("*.py"))
+    assert len(files) <= 210
+    crowded = {str(folder): count for folder in {path.parent for path in files} if (count := len(list(folder.glob("*.py")))) > 20}
+    assert crowded == {}

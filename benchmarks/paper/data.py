@@ -28,13 +28,13 @@ __all__ = [
     "TEXT_SETS",
     "Answers",
     "Folders",
-    "Labelled",
+    "Labeled",
     "Pool",
     "answers_of",
     "frozen_vectors",
     "image_vectors",
     "kept",
-    "labelled_of",
+    "labeled_of",
     "main_directions",
     "owner_of_class",
     "raw_inputs",
@@ -218,8 +218,8 @@ _TOY_CLASSES, _TOY_WIDTH, _TOY_ROWS = 10, 12, 600
 
 
 @dataclass(frozen=True)
-class Labelled:
-    """Labelled inputs with a split of their own.
+class Labeled:
+    """Labeled inputs with a split of their own.
 
     Args:
         vectors: Shape (n, d); d is 0 where the data is raw.
@@ -227,7 +227,7 @@ class Labelled:
         is_train: Shape (n,).
 
     Example:
-        >>> labelled_of(Data("toy"), Folders("", "")).vectors.shape
+        >>> labeled_of(Data("toy"), Folders("", "")).vectors.shape
         (600, 12)
     """
 
@@ -255,8 +255,8 @@ class Answers:
     rows: NDArray[np.intp]
 
 
-def labelled_of(data: Data, folders: Folders, progress: Callable[[int, int], None] | None = None) -> Labelled:
-    """Labelled inputs by name; vectors of images are computed once and kept.
+def labeled_of(data: Data, folders: Folders, progress: Callable[[int, int], None] | None = None) -> Labeled:
+    """Labeled inputs by name; vectors of images are computed once and kept.
 
     Args:
         data: Which.
@@ -267,13 +267,13 @@ def labelled_of(data: Data, folders: Folders, progress: Callable[[int, int], Non
         The inputs.
 
     Example:
-        >>> labelled_of(Data("toy"), Folders("", "")).is_train.sum()
+        >>> labeled_of(Data("toy"), Folders("", "")).is_train.sum()
         np.int64(400)
     """
     if data.name == "toy":
         return _toy()
     if data.name not in IMAGE_SETS:
-        raise ArgumentError(f"labelled data must be toy, {', '.join(IMAGE_SETS)}, got {data.name!r}.")
+        raise ArgumentError(f"labeled data must be toy, {', '.join(IMAGE_SETS)}, got {data.name!r}.")
     return _images(data.name, folders, progress) if data.features == "frozen" else _labels(data.name, folders)
 
 
@@ -325,31 +325,31 @@ def answers_of(data: Data, names: tuple[str, ...], folders: Folders) -> Answers:
 
 
 # The progress is left out of what is remembered: it does not change the result.
-_IMAGES: dict[tuple[str, Folders], Labelled] = {}
+_IMAGES: dict[tuple[str, Folders], Labeled] = {}
 
 
-def _images(name: str, folders: Folders, progress: Callable[[int, int], None] | None) -> Labelled:
+def _images(name: str, folders: Folders, progress: Callable[[int, int], None] | None) -> Labeled:
     if (name, folders) not in _IMAGES:
         _IMAGES[name, folders] = _read_images(name, folders, progress)
     return _IMAGES[name, folders]
 
 
-def _read_images(name: str, folders: Folders, progress: Callable[[int, int], None] | None) -> Labelled:
+def _read_images(name: str, folders: Folders, progress: Callable[[int, int], None] | None) -> Labeled:
     file = table_file(name, folders)
     table = pq.read_table(file, columns=["split", "label", "image"])
     is_train = np.asarray(table["split"].to_pylist(), dtype=str) == "train"
     wide = frozen_vectors(folders, file, table["image"].to_pylist(), progress)
     digest = hashlib.sha256(wide.tobytes() + is_train.tobytes()).hexdigest()[:32]
     vectors = kept(folders, f"directions-{digest}", partial(main_directions, wide, is_train))
-    return Labelled(vectors, table["label"].to_numpy().astype(np.intp), is_train)
+    return Labeled(vectors, table["label"].to_numpy().astype(np.intp), is_train)
 
 
 @lru_cache(maxsize=2)
-def _labels(name: str, folders: Folders) -> Labelled:
+def _labels(name: str, folders: Folders) -> Labeled:
     """Labels and split alone: a network that reads the images needs no vectors."""
     table = pq.read_table(table_file(name, folders), columns=["split", "label"])
     is_train = np.asarray(table["split"].to_pylist(), dtype=str) == "train"
-    return Labelled(_no_vectors(len(is_train)), table["label"].to_numpy().astype(np.intp), is_train)
+    return Labeled(_no_vectors(len(is_train)), table["label"].to_numpy().astype(np.intp), is_train)
 
 
 def _no_vectors(rows: int) -> NDArray[np.float32]:
@@ -357,13 +357,13 @@ def _no_vectors(rows: int) -> NDArray[np.float32]:
 
 
 @lru_cache(maxsize=1)
-def _toy() -> Labelled:
+def _toy() -> Labeled:
     """Ten overlapping clouds; small, and made here, so that tests need no files."""
     random = np.random.default_rng(0)
     labels = random.integers(_TOY_CLASSES, size=_TOY_ROWS)
-    centres = 1.5 * random.normal(size=(_TOY_CLASSES, _TOY_WIDTH))
-    vectors = centres[labels] + random.normal(size=(_TOY_ROWS, _TOY_WIDTH))
-    return Labelled(vectors.astype(np.float32), labels, np.arange(_TOY_ROWS) < _TOY_ROWS * 2 // 3)
+    centers = 1.5 * random.normal(size=(_TOY_CLASSES, _TOY_WIDTH))
+    vectors = centers[labels] + random.normal(size=(_TOY_ROWS, _TOY_WIDTH))
+    return Labeled(vectors.astype(np.float32), labels, np.arange(_TOY_ROWS) < _TOY_ROWS * 2 // 3)
 
 
 # Experts of the image experiments: made up as in the paper, or really trained on their own
@@ -430,7 +430,7 @@ class Pool:
     seed: int
 
 
-def real_predictions(inputs: Labelled, pool: Pool, folders: Folders) -> NDArray[np.intp]:
+def real_predictions(inputs: Labeled, pool: Pool, folders: Folders) -> NDArray[np.intp]:
     """Predictions of classifiers that are trained on all rows of their own classes in the pool and 1% of its other rows.
 
     Each is a logistic regression on the frozen vectors. Predictions are computed once and kept.
@@ -446,9 +446,9 @@ def real_predictions(inputs: Labelled, pool: Pool, folders: Folders) -> NDArray[
     Example:
         >>> import tempfile
         >>> from benchmarks.paper.config import Data
-        >>> from benchmarks.paper.data import labelled_of
+        >>> from benchmarks.paper.data import labeled_of
         >>> folders = Folders("", tempfile.mkdtemp())
-        >>> toy = labelled_of(Data("toy"), folders)
+        >>> toy = labeled_of(Data("toy"), folders)
         >>> real_predictions(toy, Pool(np.arange(200), (0.7, 0.3), seed=0), folders).shape
         (600, 2)
     """
@@ -458,7 +458,7 @@ def real_predictions(inputs: Labelled, pool: Pool, folders: Folders) -> NDArray[
     return kept(folders, f"experts-{digest.hexdigest()[:32]}", partial(_trained, inputs, pool)).astype(np.intp)
 
 
-def _trained(inputs: Labelled, pool: Pool) -> NDArray[np.int16]:
+def _trained(inputs: Labeled, pool: Pool) -> NDArray[np.int16]:
     owner = owner_of_class(int(inputs.labels.max()) + 1, pool.coverage)[inputs.labels[pool.rows]]
     random = np.random.default_rng([_FOREIGNERS, pool.seed])
     unit = inputs.vectors[pool.rows].std(axis=0).max()

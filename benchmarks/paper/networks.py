@@ -218,7 +218,7 @@ class TrainingRecipe:
 
     Args:
         model: Name of the network.
-        optimiser: Name of the optimiser.
+        optimizer: Name of the optimizer.
         learning_rate: Its step.
         weight_decay: Its weight decay.
         batch_size: Rows of a step.
@@ -234,7 +234,7 @@ class TrainingRecipe:
     """
 
     model: str
-    optimiser: Literal["Adam", "AdamW"]
+    optimizer: Literal["Adam", "AdamW"]
     learning_rate: float
     weight_decay: float
     batch_size: int
@@ -262,7 +262,7 @@ RECIPES: dict[str, TrainingRecipe] = {
         0.01,
         32,
         5,
-        f"batch size, weight decay (the optimiser's), {_TOKENS} tokens, no schedule, texts of like length in a batch, "
+        f"batch size, weight decay (the optimizer's), {_TOKENS} tokens, no schedule, texts of like length in a batch, "
         "a tenth of the rows held out",
     ),
     "resnet-small": TrainingRecipe(

@@ -1,4 +1,4 @@
-"""The profile ``paper`` starts and passes optimiser steps at full size: its networks, batches and optimisers on real inputs.
+"""The profile ``paper`` starts and passes optimizer steps at full size: its networks, batches and optimizers on real inputs.
 
 Run: MILDROUTE_DATA=... python benchmarks/paper/one_step.py [--json] [--quick] [--steps N]
 ResNet-18 takes one batch of 1,024 images of the first cell of Table 1a. DeBERTa-v3-xsmall has random weights in its exact shape and the
@@ -88,7 +88,7 @@ def step_rows(network: str, table: str, quick: bool, steps: int) -> Iterator[Row
     moves = [float((weights.detach() - before[name]).abs().max()) for name, weights in classifier.model.named_parameters()]
     size = sum(weights.numel() for weights in before.values()) / 1e6
     yield at_least(f"{network}: rows of a step", len(material.train) / steps, batch, f"{recipe.model}, {size:.1f} million weights")
-    yield at_least(f"{network}: epochs done", done, 1, f"{steps} steps of {recipe.optimiser}, {recipe.learning_rate:g}")
+    yield at_least(f"{network}: epochs done", done, 1, f"{steps} steps of {recipe.optimizer}, {recipe.learning_rate:g}")
     yield at_least(f"{network}: share of tensors that moved", float(np.mean(np.array(moves) > 0)), 1)
     # A first step of Adam moves every weight that has a gradient by the learning rate, whatever the gradient's length.
     if steps == 1:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.paper.config import Costs, ExperimentConfig
-from benchmarks.paper.data import Folders, Pool, answers_of, labelled_of, real_predictions, synthetic_predictions
+from benchmarks.paper.data import Folders, Pool, answers_of, labeled_of, real_predictions, synthetic_predictions
 from mildroute.exceptions import ArgumentError
 from mildroute.routers._decision import argmax_last, log_posterior
 from mildroute.routers.base import Matrix
@@ -194,7 +194,7 @@ def noisy(costs: Matrix, noise: float, seed: int) -> Matrix:
 
 
 def _from_labels(cell: ExperimentConfig, folders: Folders) -> Problem:
-    inputs, data = labelled_of(cell.data, folders), cell.data
+    inputs, data = labeled_of(cell.data, folders), cell.data
     train = np.random.default_rng([_ROWS, cell.seed]).permutation(np.flatnonzero(inputs.is_train))
     train = train[: data.train] if data.train else train
     # The test rows are the same for every seed.
@@ -203,7 +203,7 @@ def _from_labels(cell: ExperimentConfig, folders: Folders) -> Problem:
     if cell.experts.kind == "real":
         half = len(train) // 2
         # Experts read frozen vectors, whatever the router reads.
-        seen = labelled_of(replace(data, features="frozen"), folders)
+        seen = labeled_of(replace(data, features="frozen"), folders)
         predictions = real_predictions(seen, Pool(np.sort(train[:half]), cell.experts.coverage, cell.seed), folders)
         train = train[half:]
     else:

@@ -334,7 +334,7 @@ def _beyond(line: Line, method: str, results: Mapping[str, Result], seeds: int) 
 
 def _recipe(network: str) -> str:
     recipe = RECIPES[network]
-    trained = f"{recipe.optimiser}, step {recipe.learning_rate:g}, weight decay {recipe.weight_decay:g}, batches of {recipe.batch_size}"
+    trained = f"{recipe.optimizer}, step {recipe.learning_rate:g}, weight decay {recipe.weight_decay:g}, batches of {recipe.batch_size}"
     return f"- **{network}**: {recipe.model}; {trained}, {recipe.epochs} epochs. Unlike the paper: {recipe.unstated}."
 
 

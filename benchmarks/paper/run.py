@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from benchmarks.paper.config import Data, ExperimentConfig
-from benchmarks.paper.data import IMAGE_SETS, Folders, labelled_of
+from benchmarks.paper.data import IMAGE_SETS, Folders, labeled_of
 from benchmarks.paper.problems import Problem, problem_of, router_of
 from benchmarks.paper.train import choose_by_network
 from mildroute._optional import load_torch
@@ -346,7 +346,7 @@ def _prepare(cells: Sequence[ExperimentConfig], folders: Folders, tell: Progress
     for name in sorted(set(wanted) & set(IMAGE_SETS)):
         data = Data(name)
         with _one_thread(with_torch=True):
-            labelled_of(data, folders, lambda done, total, name=name: tell(done, total, f"vectors of {name}"))  # type: ignore[misc]
+            labeled_of(data, folders, lambda done, total, name=name: tell(done, total, f"vectors of {name}"))  # type: ignore[misc]
 
 
 def _here(cells: Sequence[ExperimentConfig], folders: Folders) -> Iterator[Result]:

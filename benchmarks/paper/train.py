@@ -125,7 +125,7 @@ def train_network(classifier: Classifier, training: Training, material: Training
         batch_size=recipe.batch_size,
         seed=training.seed,
         weight_decay=recipe.weight_decay,
-        optimiser="adam" if recipe.optimiser == "Adam" else "adamw",
+        optimizer="adam" if recipe.optimizer == "Adam" else "adamw",
         schedule=recipe.schedule,
         steps=training.steps,
         keep="loss",

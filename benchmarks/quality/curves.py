@@ -67,8 +67,8 @@ def run_cell(seed: int, fold: int, folder: Path) -> str:
     weights = router.curve.weights
     found: dict[str, Any] = {"test": test, "weights": weights}
     found["router"] = np.array([router.predict(unseen, point=point) for point in along_hull(router)], dtype=np.int8)
-    found["knn"] = neighbours(table, train, seen, unseen, weights)
-    found["knn minilm"] = neighbours(table, train, minilm[train], minilm[test], weights)
+    found["knn"] = neighbors(table, train, seen, unseen, weights)
+    found["knn minilm"] = neighbors(table, train, minilm[train], minilm[test], weights)
     for share in TARGETS:
         found[f"target {share:g}"] = asked_for(router, unseen, share)
     partial = target.with_suffix(".partial.npz")
@@ -85,8 +85,8 @@ def along_hull(router: FrontierRouter) -> list[OperatingPoint]:
     ]
 
 
-def neighbours(table: CostTable, train: NDArray[np.intp], seen: Any, unseen: Any, weights: NDArray[np.float64]) -> NDArray[np.int8]:
-    """Choices of kNN with neighbours and weighting tuned at each price weight, shape (W, n)."""
+def neighbors(table: CostTable, train: NDArray[np.intp], seen: Any, unseen: Any, weights: NDArray[np.float64]) -> NDArray[np.int8]:
+    """Choices of kNN with neighbors and weighting tuned at each price weight, shape (W, n)."""
     costs = [table.costs(price_weight=float(weight))[train] for weight in weights]
     return np.array([KNNRouter().fit(seen, cost).predict(unseen) for cost in costs], dtype=np.int8)
 

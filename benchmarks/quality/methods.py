@@ -24,7 +24,7 @@ RAW: dict[str, Callable[[int], Any]] = {
     "kNN": lambda _: KNNRouter(),
     "linear regression": lambda _: RegressionRouter(),
     "MLP regression": lambda seed: MLPRegressionRouter(random_state=seed),
-    "matrix factorisation": lambda seed: MatrixFactorizationRouter(random_state=seed),
+    "matrix factorization": lambda seed: MatrixFactorizationRouter(random_state=seed),
     "TDEF": lambda seed: TDEFRouter(random_state=seed),
     "TDEF, sum reward": lambda seed: TDEFRouter(reward="sum", random_state=seed),
     "CE": lambda seed: CrossEntropyRouter(random_state=seed),
@@ -66,7 +66,7 @@ def choices(task: Task, train: NDArray[np.intp], test: NDArray[np.intp], seed: i
     yield "oracle", costs[test].argmin(axis=1), ""
     if task.prices is not None:
         yield "cheapest", CheapestRouter(prices=task.prices).fit(X[train], costs[train]).predict(X[test]), ""
-        yield "dearest", MostExpensiveRouter(prices=task.prices).fit(X[train], costs[train]).predict(X[test]), ""
+        yield "most expensive", MostExpensiveRouter(prices=task.prices).fit(X[train], costs[train]).predict(X[test]), ""
     for name, make in RAW.items():
         yield name, make(seed).fit(X[train], costs[train]).predict(X[test]), ""
     seen, unseen = own_features(default, X[train], groups, X[test], seed)

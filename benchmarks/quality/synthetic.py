@@ -22,14 +22,14 @@ class Sample:
 
 
 def draw(ratio: int, rows: int, seed: int) -> Sample:
-    """The first expert wins ``ratio`` times as often as each of the others; winners' inputs are Gaussian around their own centre."""
-    centres = 3.0 * np.linalg.qr(np.random.default_rng(0).normal(size=(WIDTH, EXPERTS)))[0].T
+    """The first expert wins ``ratio`` times as often as each of the others; winners' inputs are Gaussian around their own center."""
+    centers = 3.0 * np.linalg.qr(np.random.default_rng(0).normal(size=(WIDTH, EXPERTS)))[0].T
     prior = np.array([ratio, *[1] * (EXPERTS - 1)], dtype=np.float64)
     prior /= prior.sum()
     rng = np.random.default_rng(seed)
     winners = rng.choice(EXPERTS, size=rows, p=prior)
-    vectors = centres[winners] + rng.normal(size=(rows, WIDTH))
-    logits = np.log(prior) - ((vectors[:, None, :] - centres) ** 2).sum(axis=2) / 2
+    vectors = centers[winners] + rng.normal(size=(rows, WIDTH))
+    logits = np.log(prior) - ((vectors[:, None, :] - centers) ** 2).sum(axis=2) / 2
     posterior = np.exp(logits - logits.max(axis=1, keepdims=True))
     costs = 1.0 - np.eye(EXPERTS)[winners]
     return Sample(vectors, winners, costs, posterior / posterior.sum(axis=1, keepdims=True))

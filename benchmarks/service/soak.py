@@ -131,10 +131,10 @@ def slope(samples: list[Sample]) -> tuple[float, float]:
         return math.nan, math.nan
     minutes = np.array([sample.at for sample in samples]) / 60
     memory = np.array([sample.memory for sample in samples])
-    centred = minutes - minutes.mean()
-    spread = float((centred**2).sum())
-    found = float((centred * memory).sum() / spread)
-    rest = memory - memory.mean() - found * centred
+    centered = minutes - minutes.mean()
+    spread = float((centered**2).sum())
+    found = float((centered * memory).sum() / spread)
+    rest = memory - memory.mean() - found * centered
     return found, math.sqrt(float((rest**2).sum()) / (len(samples) - 2) / spread)
 
 

@@ -90,12 +90,12 @@ def step_rows(rounds: int) -> Iterator[Row]:
         _, targets, margins = problem(experts)
         features = torch.randn(BATCH, 384, generator=torch.Generator().manual_seed(0))
         network = nn.Sequential(nn.Linear(384, 256), nn.ReLU(), nn.Linear(256, experts))
-        optimiser = torch.optim.Adam(network.parameters())
+        optimizer = torch.optim.Adam(network.parameters())
 
-        def step(loss: Tensor, optimiser: torch.optim.Optimizer = optimiser) -> None:
-            optimiser.zero_grad()
+        def step(loss: Tensor, optimizer: torch.optim.Optimizer = optimizer) -> None:
+            optimizer.zero_grad()
             loss.backward()
-            optimiser.step()
+            optimizer.step()
 
         value, ours, _ = ratio(
             lambda: step(deferral_loss(network(features), targets, margins)),  # noqa: B023

@@ -31,12 +31,12 @@ LARGE_FIT = "--large-fit"
 
 
 def problem(rows: int, width: int, experts: int) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-    """Unit vectors around 30 centres, and costs that depend on the centre; noisy, as real answers are."""
+    """Unit vectors around 30 centers, and costs that depend on the center; noisy, as real answers are."""
     rng = np.random.default_rng(0)
-    centre = rng.integers(0, 30, size=rows)
-    X = rng.normal(size=(30, width))[centre] + 1.5 * rng.normal(size=(rows, width))
+    center = rng.integers(0, 30, size=rows)
+    X = rng.normal(size=(30, width))[center] + 1.5 * rng.normal(size=(rows, width))
     skill = rng.uniform(0.3, 0.8, size=(30, experts))
-    costs = (rng.random((rows, experts)) > skill[centre]).astype(np.float64)
+    costs = (rng.random((rows, experts)) > skill[center]).astype(np.float64)
     return (X / np.linalg.norm(X, axis=1, keepdims=True)).astype(np.float32), costs
 
 

@@ -1,4 +1,4 @@
-"""Reading, checking, hashing and summarising a large cost table beside a bare scan of the same columns; commands from start to end.
+"""Reading, checking, hashing and summarizing a large cost table beside a bare scan of the same columns; commands from start to end.
 
 Run: [MILDROUTE_DATA=...] python benchmarks/speed/tables.py [--json] [--quick]
 """
@@ -29,7 +29,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve
 from commands import command_rows
 from rows import Row, at_least, at_most, main, reported
 
-SCAN, SUMMARISE = "--scan", "--summarise"
+SCAN, SUMMARISE = "--scan", "--summarize"
 EXPERTS = ("small", "medium", "large", "coder", "thinker")
 SHARD = 250_000
 WORDS, CORPUS_WORDS = 50_000, 8_000_000
@@ -73,7 +73,7 @@ def scan(folder: str) -> int:
     return sum(batch.num_rows for batch in pads.dataset(folder).to_batches(columns=columns))
 
 
-def summarise(folder: str) -> int:
+def summarize(folder: str) -> int:
     from mildroute.costs.summary import describe
 
     return describe(folder).rows
@@ -81,7 +81,7 @@ def summarise(folder: str) -> int:
 
 def child() -> None:
     """In its own process: rows, seconds of the work itself, and the most memory that was resident."""
-    work = scan if sys.argv[1] == SCAN else summarise
+    work = scan if sys.argv[1] == SCAN else summarize
     start = time.perf_counter()
     rows = work(sys.argv[2])
     seconds = time.perf_counter() - start
@@ -109,7 +109,7 @@ def large_table_rows(quick: bool) -> Iterator[Row]:
     speed = median(pair[0][1] / pair[1][1] for pair in pairs)
     note = f"{ours:.2f} and {bare:.2f} s, {wanted:,} rows, {size:.2f} GiB; median of 5 pairs"
     yield at_least("GiB of Parquet shards", size, 2.0) if not quick else reported("GiB of Parquet shards", size)
-    name = "speed of read, check, hash, summarise / bare pyarrow scan"
+    name = "speed of read, check, hash, summarize / bare pyarrow scan"
     # a small table takes about as long as the imports, so only the large one is held to the bound
     yield reported(name + ", small", speed, note) if quick else at_least(name, speed, 0.5, note)
     yield at_most("GiB resident at most", max(pair[1][2] for pair in pairs) / 2**30, 1.5, "summary of the large table")

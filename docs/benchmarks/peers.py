@@ -15,7 +15,7 @@ METHODS = {
     "kNN": "kNN, tuned",
     "linear regression": "cost regression, linear",
     "MLP regression": "cost regression, network",
-    "matrix factorisation": "matrix factorization",
+    "matrix factorization": "matrix factorization",
 }
 LITELLM = "requests per second / LiteLLM proxy"
 

@@ -18,7 +18,7 @@ SHOWN = (
     "kNN, default's features",
     "linear regression",
     "MLP regression",
-    "matrix factorisation",
+    "matrix factorization",
     "TDEF",
     "CE",
     "weighted CE",
@@ -195,7 +195,7 @@ def count_tasks(rows: Sequence[dict[str, Any]], method: str) -> list[str]:
     own = [row for row in rows if row["method"] == method and not row["task"].startswith("10 ")]
     better = sum(row["significant"] and row["default_minus_method"] < 0 for row in own)
     worse = sum(row["significant"] and row["default_minus_method"] > 0 for row in own)
-    return [method.replace("factorisation", "factorization"), str(better), str(len(own) - better - worse), str(worse)]
+    return [method.replace("factorization", "factorization"), str(better), str(len(own) - better - worse), str(worse)]
 
 
 def scarce(results: Path) -> list[str]:
@@ -293,5 +293,5 @@ def read(path: Path) -> tuple[list[dict[str, Any]], dict[str, str]]:
 def _tables(path: Path) -> list[list[str]]:
     """The tables of a stored page, as they are."""
     text = path.read_text(encoding="utf-8").replace("$", "\\$")  # a dollar is no mathematics
-    text = text.replace("factorisation", "factorization")  # stored results spell it the British way
+    text = text.replace("factorization", "factorization")  # stored results spell it the British way
     return [block.strip().splitlines() for block in re.findall(r"(?:^\|.*\n?)+", text, flags=re.MULTILINE)]

@@ -28,20 +28,20 @@ COLOURS = ListedColormap(["#e8e4d8", "#00708a", "#c1364a", "#c98a00"])
 
 
 def plane() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Points of the plane through the centres of the common expert and of two specialists, and those three centres in it."""
-    centres = 3.0 * np.linalg.qr(np.random.default_rng(0).normal(size=(WIDTH, EXPERTS)))[0].T  # as in the benchmark
-    axes = np.linalg.qr((centres[1:3] - centres[0]).T)[0].T
-    corners = (centres[:3] - centres[0]) @ axes.T
+    """Points of the plane through the centers of the common expert and of two specialists, and those three centers in it."""
+    centers = 3.0 * np.linalg.qr(np.random.default_rng(0).normal(size=(WIDTH, EXPERTS)))[0].T  # as in the benchmark
+    axes = np.linalg.qr((centers[1:3] - centers[0]).T)[0].T
+    corners = (centers[:3] - centers[0]) @ axes.T
     low, high = corners.min(axis=0) - 2.5, corners.max(axis=0) + 2.5
     across, up = np.meshgrid(np.linspace(low[0], high[0], PIXELS), np.linspace(low[1], high[1], PIXELS))
-    return centres[0] + np.stack([across.ravel(), up.ravel()], axis=1) @ axes, (corners - low) / (high - low) * (PIXELS - 1)
+    return centers[0] + np.stack([across.ravel(), up.ravel()], axis=1) @ axes, (corners - low) / (high - low) * (PIXELS - 1)
 
 
 def bayes(points: NDArray[np.float64]) -> NDArray[np.intp]:
     """The best choice at each point, by the known density."""
-    centres = 3.0 * np.linalg.qr(np.random.default_rng(0).normal(size=(WIDTH, EXPERTS)))[0].T
+    centers = 3.0 * np.linalg.qr(np.random.default_rng(0).normal(size=(WIDTH, EXPERTS)))[0].T
     prior = np.log([RATIO, *[1] * (EXPERTS - 1)])
-    return np.asarray((prior - ((points[:, None, :] - centres) ** 2).sum(axis=2) / 2).argmax(axis=1))
+    return np.asarray((prior - ((points[:, None, :] - centers) ** 2).sum(axis=2) / 2).argmax(axis=1))
 
 
 def main() -> None:

@@ -50,7 +50,7 @@ print(f"expected: {point.dollars_per_1000:.2f} dollars, a score of {point.score:
 print(f"measured: {dollars_per_1000(dollars[test], choice):.2f} dollars, a score of {mean_score(table.scores[test], choice):.3f}")
 
 # %%
-# Beside single models, neighbours and the oracle
+# Beside single models, neighbors and the oracle
 # -----------------------------------------------
 # ``measure_frontier`` measures the router along its prices on questions that it has not seen, with a 95% band. The dashed line joins the
 # single models that no mix of others beats: drawing between two of them by lot gives every point on it, for no effort at all.
@@ -59,16 +59,16 @@ along = np.geomspace(1, 300, 25)
 measured = measure_frontier(
     [router.predict(vectors[test], weight) for weight in along], table.scores[test], dollars[test], experts=table.experts
 )
-neighbours = [KNNRouter().fit(vectors[train], errors[train] + weight * dollars[train]).predict(vectors[test]) for weight in weights]
+neighbors = [KNNRouter().fit(vectors[train], errors[train] + weight * dollars[train]).predict(vectors[test]) for weight in weights]
 
 figure, axes = plt.subplots(figsize=(8, 5.2), layout="constrained")
 band = measured.band
 axes.fill_between(band.dollars_per_1000, band.low, band.high, color="C0", alpha=0.15, linewidth=0)
 axes.plot(band.dollars_per_1000, band.score, color="C0", label="router, with its 95% band")
 axes.plot(
-    [dollars_per_1000(dollars[test], who) for who in neighbours],
-    [mean_score(table.scores[test], who) for who in neighbours],
-    "s", color="C2", label="tuned nearest neighbours",
+    [dollars_per_1000(dollars[test], who) for who in neighbors],
+    [mean_score(table.scores[test], who) for who in neighbors],
+    "s", color="C2", label="tuned nearest neighbors",
 )  # fmt: skip
 bills = np.geomspace(min(each.dollars_per_1000 for each in measured.singles), max(each.dollars_per_1000 for each in measured.singles))
 axes.plot(bills, [measured.random_mixture(bill).score for bill in bills], "--", color="0.5", label="best mix of single models, by lot")
@@ -92,6 +92,6 @@ figure.legend(loc="outside lower center", ncols=3)
 # What to take away
 # -----------------
 # The router gives more score for the same money than any single model or mix of them, but for the dear end, where all of them are the
-# dearest model. Tuned nearest neighbours are not significantly different. They need a fit for each price, while here one artifact serves
+# dearest model. Tuned nearest neighbors are not significantly different. They need a fit for each price, while here one artifact serves
 # all. The oracle shows how much is left: most of it is luck of single answers, not something that a question gives away.
 plt.show()

@@ -88,7 +88,7 @@ axes.plot(
 axes.annotate("classifier alone", (0, accuracy(unsure)[0]), (8, -2), textcoords="offset points", va="top")
 axes.annotate("person\nalone", (100, accuracy(unsure)[-1]), (6, 0), textcoords="offset points", va="center")
 axes.set(
-    title="Together they are better than either alone", xlabel="% of the tweets that a person labels", ylabel="% labelled as most people do"
+    title="Together they are better than either alone", xlabel="% of the tweets that a person labels", ylabel="% labeled as most people do"
 )
 axes.set(xlim=(-3, 112), ylim=(87.8, 93.2))
 figure.legend(loc="outside lower center", ncols=2)

@@ -9,7 +9,7 @@ them. Here the truth is known, so it can be seen who forgets them too early.
 # %%
 # A world with a known answer
 # ---------------------------
-# Each expert's inputs lie around a centre of their own. The generalist's are ``ratio`` times as many as a specialist's. Knowing that, the
+# Each expert's inputs lie around a center of their own. The generalist's are ``ratio`` times as many as a specialist's. Knowing that, the
 # chance of each expert to be the best one can be computed exactly, and with it the best choice that anybody could make.
 
 import matplotlib.pyplot as plt
@@ -20,7 +20,7 @@ from mildroute.routers import KNNRouter, MildRouter, PaperMILDRouter, TDEFRouter
 plt.style.use(["seaborn-v0_8-whitegrid", "seaborn-v0_8-colorblind"])
 
 EXPERTS, WIDTH = 4, 32
-centres = 3.0 * np.linalg.qr(np.random.default_rng(0).normal(size=(WIDTH, EXPERTS)))[0].T
+centers = 3.0 * np.linalg.qr(np.random.default_rng(0).normal(size=(WIDTH, EXPERTS)))[0].T
 
 
 def draw(ratio, rows, seed):
@@ -28,8 +28,8 @@ def draw(ratio, rows, seed):
     random = np.random.default_rng(seed)
     prior = np.array([ratio, 1, 1, 1]) / (ratio + 3)
     best = random.choice(EXPERTS, size=rows, p=prior)
-    X = centres[best] + random.normal(size=(rows, WIDTH))
-    odds = np.log(prior) - ((X[:, None] - centres) ** 2).sum(axis=2) / 2
+    X = centers[best] + random.normal(size=(rows, WIDTH))
+    odds = np.log(prior) - ((X[:, None] - centers) ** 2).sum(axis=2) / 2
     chances = np.exp(odds - odds.max(axis=1, keepdims=True))
     return X, best, chances / chances.sum(axis=1, keepdims=True)
 
@@ -37,14 +37,14 @@ def draw(ratio, rows, seed):
 # %%
 # Five routers
 # ------------
-# Each learns from 3,000 rows, and tunes its penalty or its number of neighbours on held-out ones. TDEF minimises the usual surrogate;
+# Each learns from 3,000 rows, and tunes its penalty or its number of neighbors on held-out ones. TDEF minimizes the usual surrogate;
 # with costs of 0 and 1 it is cross-entropy. Weighted cross-entropy lifts rare experts by the inverse of their share, the common remedy
 # for imbalance.
 
 routers = {
     "MildRouter": MildRouter(features="raw", reward="gap", random_state=0),
     "TDEF": TDEFRouter(random_state=0),
-    "nearest neighbours": KNNRouter(),
+    "nearest neighbors": KNNRouter(),
     "weighted cross-entropy": WeightedCrossEntropyRouter(random_state=0),
     "MILD as printed": PaperMILDRouter(random_state=0),
 }
@@ -84,7 +84,7 @@ figure.legend(loc="outside lower center", ncols=3)
 # %%
 # What to take away
 # -----------------
-# Ordinary routers drop specialists sooner than the best choice would, nearest neighbours first of all. Weighting remembers them, at the
+# Ordinary routers drop specialists sooner than the best choice would, nearest neighbors first of all. Weighting remembers them, at the
 # price of many false alarms: its mistakes cost several times those of ``MildRouter``. MILD as the paper prints it sends nearly everything
 # to specialists, since with margins that differ the largest score is not the best choice: see
 # :ref:`sphx_glr_gallery_plot_decision_rule.py`. ``MildRouter`` comes closest. It falls behind the best choice as well where specialists

@@ -41,11 +41,11 @@ costs = table.costs(price_weight=100)
 train, test = np.split(np.random.default_rng(0).permutation(table.rows), [5000])
 router = MildRouter(features="groups", random_state=0).fit(vectors[train], costs[train], groups=table.groups[train])
 choice = router.predict(vectors[test])
-neighbours = KNNRouter().fit(vectors[train], costs[train]).predict(vectors[test])
+neighbors = KNNRouter().fit(vectors[train], costs[train]).predict(vectors[test])
 
 names = ("opus", "mixtral", "llama")
 every = {name: np.full(len(test), place) for place, name in enumerate(names)}
-every |= {"nearest questions": neighbours, "router": choice, "oracle": oracle(costs[test])}
+every |= {"nearest questions": neighbors, "router": choice, "oracle": oracle(costs[test])}
 for name, who in every.items():
     found, score, bill = (
         bootstrap(chosen_costs(costs[test], who)),

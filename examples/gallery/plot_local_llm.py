@@ -75,7 +75,7 @@ for place, each in enumerate(singles):
     axes.annotate(each.name, (each.dollars_per_1000, each.score), (9, -9), textcoords="offset points", va="top")
 axes.plot(best.dollars_per_1000, best.score, "*", color="C1", markersize=15, label="oracle")
 axes.set(
-    xscale="log", xlim=(5e-4, 200), ylim=(0, 1.05), xlabel="dollars per 1,000 tweets (made-up prices)", ylabel="labelled as most people do"
+    xscale="log", xlim=(5e-4, 200), ylim=(0, 1.05), xlabel="dollars per 1,000 tweets (made-up prices)", ylabel="labeled as most people do"
 )
 axes.set_title("A small language model (orange) that is not worth asking")
 axes.legend(loc="lower right")

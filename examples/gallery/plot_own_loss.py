@@ -2,7 +2,7 @@
 A loss of your own
 ==================
 
-A router minimises a loss in place of the cost itself, and the loss decides what it does about rows that fit no straight line. Yours can
+A router minimizes a loss in place of the cost itself, and the loss decides what it does about rows that fit no straight line. Yours can
 be any function of scores and costs written in PyTorch.
 """
 

@@ -35,7 +35,7 @@ X_train, X_test, costs_train, costs_test = train_test_split(X, costs, test_size=
 # Tune the features, not only the router
 # --------------------------------------
 # The target ``y`` is the matrix of costs. A router's ``score`` is minus the mean cost of the experts it chooses, so that ``GridSearchCV``
-# minimises the figure that is paid in the end, and needs no scorer.
+# minimizes the figure that is paid in the end, and needs no scorer.
 
 pipeline = make_pipeline(StandardScaler(), Nystroem(n_components=60, random_state=0), TDEFRouter())
 grid = {"nystroem__gamma": [0.01, 0.1, 1.0, 10.0, 100.0], "tdefrouter__penalty": [1e-6, 1e-5, 1e-4, 1e-3, 1e-2]}

@@ -50,7 +50,7 @@ def query_of(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Queries from the test images, which people labelled, and rows to train on from the others."""
+    """Queries from the test images, which people labeled, and rows to train on from the others."""
     table = pq.read_table(Path(os.environ["MILDROUTE_DATA"], "cifar10.parquet")).to_pylist()
     drawn = [table[place] for place in np.random.default_rng(0).permutation(len(table))]
     queries = [query_of(row) for row in [row for row in drawn if row["split"] == "test"][:QUERIES]]

@@ -1,4 +1,4 @@
-"""Fit(table, target=...): from a cost table to a TextRouter with an operating point."""
+"""From a cost table to a router with an operating point: what ``mildroute fit`` does, and the words for its result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""To_jsonable(), pluralize(), expert_names()."""
+"""Values for people and for JSON: numbers, plurals, expert names, plain trees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hash_rows, hash_texts, hash_table, fingerprint(json): the only hashes in the house."""
+"""Hashes of rows, texts and tables, and the uniform number that a request id stands for."""
 
 from __future__ import annotations
 
@@ -268,7 +268,7 @@ _BLOCK_ELEMENTS = 1 << 20
 
 
 def mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Scatter 64-bit numbers evenly, one to one (the finaliser of SplitMix64).
+    """Scatter 64-bit numbers evenly, one to one (the finalizer of SplitMix64).
 
     Args:
         values: Any shape.

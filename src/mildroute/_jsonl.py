@@ -1,4 +1,4 @@
-"""JsonlWriter / read_jsonl: append-only, locked, rotating, repairs a cut-off last line."""
+"""Append-only files of JSON lines: locked while open, rotated by size, repaired if the last line was cut off."""
 
 from __future__ import annotations
 

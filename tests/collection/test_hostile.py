@@ -18,7 +18,7 @@ from mildroute.collection.store import AnswerStore
 from tests.collection.command import Finished, collect
 from tests.collection.pools import write_queries
 from tests.experts.hostile_server import (
-    Behaviour,
+    Behavior,
     Call,
     HostileServer,
     answers,
@@ -50,7 +50,7 @@ def text_of(model: str, prompt: str) -> str:
     return str(number + 1) if model != "half" or number % 2 == 0 else "no idea"
 
 
-def echo(call: Call) -> Behaviour:
+def echo(call: Call) -> Behavior:
     """A sound answer, and another one that nobody asked for; judged, the second would be wrong."""
     call.body = call.body.replace(json.dumps(call.prompt).encode(), json.dumps(text_of(call.json["model"], call.prompt)).encode())
     return repeats()
@@ -66,9 +66,9 @@ WRONG_TYPES: tuple[Any, ...] = (
     {"error": {"message": "the backend is away"}},
 )
 HUGE = huge(10_000_000)
-FREE: tuple[Behaviour, ...] = (status(500, {}, "boom"), status(503), status(500, {"Retry-After": "0.05"}))
+FREE: tuple[Behavior, ...] = (status(500, {}, "boom"), status(503), status(500, {"Retry-After": "0.05"}))
 """What no server charges for."""
-CHARGED: tuple[Behaviour, ...] = (
+CHARGED: tuple[Behavior, ...] = (
     hangs(), drips(0.02), half_json(), cut_off(), chunked("wrong", whole=False), disconnects(), resets(), HUGE,
     status(200, {}, "<html>busy</html>"), status(504),
     *(answers(document) for document in WRONG_TYPES),
@@ -90,7 +90,7 @@ class Weather:
     calls: Counter[str] = field(default_factory=Counter)
     until: dict[str, float] = field(default_factory=dict)
 
-    def __call__(self, call: Call) -> Behaviour:
+    def __call__(self, call: Call) -> Behavior:
         model, prompt = call.json["model"], call.prompt
         self.attempts[model, prompt] += 1
         self.calls[model] += 1
@@ -109,7 +109,7 @@ class Weather:
             self.until[model] = time.monotonic() + STORM_SECONDS
         return time.monotonic() < self.until.get(model, 0.0)
 
-    def _failure(self, chance: random.Random, call: Call, model: str) -> Behaviour:
+    def _failure(self, chance: random.Random, call: Call, model: str) -> Behavior:
         self.failures[model] += 1
         if chance.random() < len(FREE) / (len(FREE) + len(CHARGED)):
             return chance.choice(FREE)

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mildroute.cli.app import app
-from tests.experts.hostile_server import Behaviour, Call, HostileServer, says
+from tests.experts.hostile_server import Behavior, Call, HostileServer, says
 
 FILE = """
 experts:
@@ -23,7 +23,7 @@ BOUND = ", request: {max_tokens: 4}"
 ROWS = 6
 
 
-def grade(call: Call) -> Behaviour:
+def grade(call: Call) -> Behavior:
     """Ten for Paris, one for all else; two tokens at a dollar each."""
     return says("Fine.\nGrade: 10" if "Paris" in call.prompt else "Wrong.\nGrade: 1", tokens=(0, 2))
 

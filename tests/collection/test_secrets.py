@@ -20,7 +20,7 @@ from tests.collection.command import Finished, collect
 from tests.collection.pools import write_queries
 from tests.collection.traces import spellings_of, traces_in_text, traces_of
 from tests.experts.hostile_server import (
-    Behaviour,
+    Behavior,
     Call,
     HostileServer,
     Writer,
@@ -111,8 +111,8 @@ def key_of(call: Call) -> str:
     return call.headers["authorization"].removeprefix("Bearer ")
 
 
-def told(make: Callable[[str], Behaviour]) -> Behaviour:
-    """A behaviour that is made of the key that the server was sent."""
+def told(make: Callable[[str], Behavior]) -> Behavior:
+    """A behavior that is made of the key that the server was sent."""
 
     async def behave(call: Call, writer: Writer) -> bool:
         return await make(key_of(call))(call, writer)
@@ -138,7 +138,7 @@ CODES: dict[str, Callable[[str], str]] = {
     "hexadecimal": lambda key: key.encode().hex(),
     "far behind": lambda key: f"{'x' * 190}{key}",
 }
-WAYS: dict[str, Callable[[str], Behaviour]] = {
+WAYS: dict[str, Callable[[str], Behavior]] = {
     "an answer": lambda said: says(f"your key is {said}"),
     "a complaint": lambda said: status(401, {}, f'{{"error": {{"message": {json.dumps("bad key " + said)}}}}}'),
     "an error": lambda said: status(500, {}, said),
@@ -190,7 +190,7 @@ def test_an_expert_of_another_package_that_raises_with_the_key_in_its_frame_show
 
 
 def test_ctrl_c_in_the_middle_of_calls_shows_no_key(tmp_path: Path, key: str) -> None:
-    def script(call: Call) -> Behaviour:
+    def script(call: Call) -> Behavior:
         return says("4") if call.number < 6 else hangs()
 
     with HostileServer(script) as server:

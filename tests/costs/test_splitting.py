@@ -67,7 +67,7 @@ def test_a_column_says_train_or_test_and_shared_texts_are_tested() -> None:
     train, test = sides(to_cv_results(list("abca"), split=["train", "test", "train", "test"]), by="column")
     assert (train, test) == ({"2"}, {"0", "1", "3"})
     sides_of_two = to_cv_results(list("abca"), split=["train", "test", "train", "test"]).split(by="column")
-    assert all("1 rows labelled 'train' are tested" in side.repairs[-1] for side in sides_of_two)
+    assert all("1 rows labeled 'train' are tested" in side.repairs[-1] for side in sides_of_two)
 
 
 def test_tables_without_texts_split_by_row() -> None:

@@ -32,7 +32,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     asked: list[tuple[Any, ...]] = []
 
     def fine_tune(_classifier: Any, _train: Any, _held_out: Any, _deferral: Any, plan: Plan) -> float:
-        asked.append((plan.optimiser, plan.learning_rate, plan.weight_decay))
+        asked.append((plan.optimizer, plan.learning_rate, plan.weight_decay))
         return 1.0
 
     monkeypatch.setattr(fitting, "fine_tune", fine_tune)

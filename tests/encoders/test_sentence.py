@@ -53,7 +53,7 @@ def test_int8_vectors_are_close_and_the_model_is_smaller() -> None:
     assert len(small.onnx_) < 0.8 * len(exact.onnx_)
 
 
-def test_an_int8_vector_does_not_depend_on_its_neighbours_at_all() -> None:
+def test_an_int8_vector_does_not_depend_on_its_neighbors_at_all() -> None:
     encoder = tiny(precision="int8", batch_size=4).fit(TEXTS)
     alone = np.vstack([encoder.transform([text]) for text in TEXTS])
     assert alone.tobytes() == encoder.transform(TEXTS).tobytes()

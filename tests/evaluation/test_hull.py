@@ -38,12 +38,12 @@ def test_of_points_at_one_price_the_best_is_kept_and_of_equals_the_first() -> No
 def test_aiq_is_the_area_below_the_hull_over_the_range() -> None:
     # trapezia: (1 to 3) .4 to .8 is 1.2, (3 to 6) .8 to .9 is 2.55
     assert aiq(POINTS) == pytest.approx(3.75 / 5)
-    assert aiq(POINTS, normalise="maximum") == pytest.approx(3.75 / 6)
+    assert aiq(POINTS, normalize="maximum") == pytest.approx(3.75 / 6)
 
 
 def test_aiq_over_a_common_range_goes_on_with_the_best_score() -> None:
     assert aiq(POINTS, highest=10) == pytest.approx((3.75 + 4 * 0.9) / 9)
-    assert aiq(POINTS, highest=10, normalise="maximum") == pytest.approx((3.75 + 4 * 0.9) / 10)
+    assert aiq(POINTS, highest=10, normalize="maximum") == pytest.approx((3.75 + 4 * 0.9) / 10)
     assert aiq(POINTS, lowest=2, highest=3) == pytest.approx(0.7)
 
 
@@ -81,5 +81,5 @@ def test_what_makes_no_sense_is_refused() -> None:
         convex_hull([])
     with pytest.raises(ArgumentError, match="range"):
         aiq(POINTS, lowest=0.5)
-    with pytest.raises(ArgumentError, match="normalise"):
-        aiq(POINTS, normalise="none")  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="normalize"):
+        aiq(POINTS, normalize="none")  # type: ignore[arg-type]

@@ -17,10 +17,10 @@ def test_a_share_of_equal_rows_has_the_interval_of_agresti_and_coull() -> None:
     costs = np.array([1.0] * 15 + [0.0] * 35)
     found = weighted_interval(mean_of(costs), costs)
     z = norm.ppf(0.975)
-    centre = (15 + z**2 / 2) / (50 + z**2)
+    center = (15 + z**2 / 2) / (50 + z**2)
     squares = 50 * 0.3 * 0.7 * 50 / 49 + z**2 / 2 * (0.3**2 + 0.7**2)
     half = t.ppf(0.975, 49) * math.sqrt(squares) / (50 + z**2)
-    assert (found.value, found.low, found.high) == pytest.approx((0.3, centre - half, centre + half))
+    assert (found.value, found.low, found.high) == pytest.approx((0.3, center - half, center + half))
 
 
 def test_an_expert_without_an_error_still_has_an_interval() -> None:

@@ -4,7 +4,7 @@
         ...  # ask server.url; the first call is refused, all later ones are answered
     server.calls[0].json, server.calls[0].headers["authorization"], server.most_at_once
 
-A script is a list of behaviours, of which the last one repeats, or a function from a call to a behaviour. A behaviour writes the answer to
+A script is a list of behaviors, of which the last one repeats, or a function from a call to a behavior. A behavior writes the answer to
 one call and says whether the connection stays open.
 """
 
@@ -45,8 +45,8 @@ class Call:
         return text
 
 
-Behaviour = Callable[[Call, Writer], Awaitable[bool]]
-Script = Sequence[Behaviour] | Callable[[Call], Behaviour]
+Behavior = Callable[[Call, Writer], Awaitable[bool]]
+Script = Sequence[Behavior] | Callable[[Call], Behavior]
 
 
 class HostileServer(LoopbackServer):
@@ -65,12 +65,12 @@ class HostileServer(LoopbackServer):
             self.at_once += 1
             self.most_at_once = max(self.most_at_once, self.at_once)
             try:
-                stays = await self._behaviour(call)(call, writer)
+                stays = await self._behavior(call)(call, writer)
                 await writer.drain()
             finally:
                 self.at_once -= 1
 
-    def _behaviour(self, call: Call) -> Behaviour:
+    def _behavior(self, call: Call) -> Behavior:
         return self._script(call) if callable(self._script) else self._script[min(call.number, len(self._script) - 1)]
 
     async def _received(self, reader: asyncio.StreamReader) -> Call | None:
@@ -91,12 +91,12 @@ def completion(text: Any, tokens: tuple[Any, Any] | None = (7, 2), **changes: An
     return {"id": "same-every-time", "object": "chat.completion", "choices": [choice], **usage, **changes}
 
 
-def says(text: Any, tokens: tuple[Any, Any] | None = (7, 2), *, delay: float = 0.0, **changes: Any) -> Behaviour:
+def says(text: Any, tokens: tuple[Any, Any] | None = (7, 2), *, delay: float = 0.0, **changes: Any) -> Behavior:
     """A sound answer, after a while."""
     return answers(completion(text, tokens, **changes), delay=delay)
 
 
-def echoes() -> Behaviour:
+def echoes() -> Behavior:
     """Answers with the prompt."""
 
     async def behave(call: Call, writer: Writer) -> bool:
@@ -105,12 +105,12 @@ def echoes() -> Behaviour:
     return behave
 
 
-def answers(document: Any, *, delay: float = 0.0) -> Behaviour:
+def answers(document: Any, *, delay: float = 0.0) -> Behavior:
     """Any document as JSON."""
     return status(200, {}, json.dumps(document), delay=delay)
 
 
-def status(code: int, headers: Mapping[str, str] | None = None, body: str | bytes = "", *, delay: float = 0.0) -> Behaviour:
+def status(code: int, headers: Mapping[str, str] | None = None, body: str | bytes = "", *, delay: float = 0.0) -> Behavior:
     """A status with a body."""
     content = body.encode() if isinstance(body, str) else body
 
@@ -122,7 +122,7 @@ def status(code: int, headers: Mapping[str, str] | None = None, body: str | byte
     return behave
 
 
-def sends(raw: bytes) -> Behaviour:
+def sends(raw: bytes) -> Behavior:
     """These very bytes, then the end of the connection."""
 
     async def behave(call: Call, writer: Writer) -> bool:
@@ -132,7 +132,7 @@ def sends(raw: bytes) -> Behaviour:
     return behave
 
 
-def repeats() -> Behaviour:
+def repeats() -> Behavior:
     """A sound answer, and in the same breath one that nobody asked for."""
 
     async def behave(call: Call, writer: Writer) -> bool:
@@ -143,19 +143,19 @@ def repeats() -> Behaviour:
     return behave
 
 
-def cut_off() -> Behaviour:
+def cut_off() -> Behavior:
     """Half of an answer, whose header promises all of it."""
     content = json.dumps(completion("a wrong answer")).encode()
     return sends(_head(200, {"Content-Length": str(len(content))}) + content[: len(content) // 2])
 
 
-def half_json() -> Behaviour:
+def half_json() -> Behavior:
     """Half of an answer, sent as if it were all of it."""
     content = json.dumps(completion("a wrong answer"))
     return status(200, {}, content[: len(content) // 2])
 
 
-def chunked(text: str, *, whole: bool = True) -> Behaviour:
+def chunked(text: str, *, whole: bool = True) -> Behavior:
     """A sound answer in chunks of seven bytes, or only the first of them."""
     content = json.dumps(completion(text)).encode()
     pieces = [content[start : start + 7] for start in range(0, len(content), 7)]
@@ -168,12 +168,12 @@ def chunked(text: str, *, whole: bool = True) -> Behaviour:
     return behave
 
 
-def huge(size: int, *, code: int = 200) -> Behaviour:
+def huge(size: int, *, code: int = 200) -> Behavior:
     """A sound answer of so many bytes."""
     return status(code, {}, json.dumps(completion("x" * size)))
 
 
-def drips(pause: float, text: str = "slow") -> Behaviour:
+def drips(pause: float, text: str = "slow") -> Behavior:
     """One byte of a sound answer at a time, so that no wait for a byte is long."""
 
     async def behave(call: Call, writer: Writer) -> bool:
@@ -188,7 +188,7 @@ def drips(pause: float, text: str = "slow") -> Behaviour:
     return behave
 
 
-def hangs() -> Behaviour:
+def hangs() -> Behavior:
     """Nothing, until the client is gone."""
 
     async def behave(call: Call, writer: Writer) -> bool:
@@ -198,12 +198,12 @@ def hangs() -> Behaviour:
     return behave
 
 
-def disconnects() -> Behaviour:
+def disconnects() -> Behavior:
     """The end of the connection instead of an answer."""
     return sends(b"")
 
 
-def resets() -> Behaviour:
+def resets() -> Behavior:
     """A TCP reset instead of an answer."""
 
     async def behave(call: Call, writer: Writer) -> bool:
@@ -214,7 +214,7 @@ def resets() -> Behaviour:
     return behave
 
 
-def redirects(url: str) -> Behaviour:
+def redirects(url: str) -> Behavior:
     """The advice to ask elsewhere."""
     return status(307, {"Location": url})
 

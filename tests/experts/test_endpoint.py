@@ -18,7 +18,7 @@ from mildroute.experts.retry import Backoff
 from mildroute.experts.settings import CallSettings, ModelSettings, Timeouts
 from tests.experts.asking import QUERY, ask, endpoint
 from tests.experts.hostile_server import (
-    Behaviour,
+    Behavior,
     Call,
     HostileServer,
     answers,
@@ -41,7 +41,7 @@ from tests.experts.hostile_server import (
 from tests.experts.times import InstantTime, VirtualTime
 
 
-def one_answer(*script: Behaviour, **settings: Any) -> tuple[Answer, HostileServer]:
+def one_answer(*script: Behavior, **settings: Any) -> tuple[Answer, HostileServer]:
     with HostileServer(script) as server:
         return ask(endpoint(server.url, **settings))[0], server
 
@@ -74,7 +74,7 @@ def test_a_raw_prompt_goes_to_completions() -> None:
 def test_answers_come_in_the_order_of_the_queries_and_no_more_calls_than_allowed_run_at_once() -> None:
     queries = [Query(f"q{number}", f"number {number}") for number in range(40)]
 
-    def script(call: Call) -> Behaviour:
+    def script(call: Call) -> Behavior:
         return says(call.prompt, delay=0.002 + 0.002 * (call.number % 3))
 
     with HostileServer(script) as server:
@@ -92,7 +92,7 @@ def test_answers_come_in_the_order_of_the_queries_and_no_more_calls_than_allowed
         status(200, {}, b"\xff\xfe{"), status(200, {}, "[" * 100_000),
     ],
 )  # fmt: skip
-def test_a_failure_that_may_pass_is_tried_again(failure: Behaviour) -> None:
+def test_a_failure_that_may_pass_is_tried_again(failure: Behavior) -> None:
     answer, server = one_answer(failure, says("4"))
     assert (answer.text, answer.error, answer.attempts) == ("4", "", 2)
     assert len(server.calls) == 2
@@ -161,7 +161,7 @@ def test_after_a_refusal_all_callers_slow_down() -> None:
     time = VirtualTime()
     starts: list[float] = []
 
-    def script(call: Call) -> Behaviour:
+    def script(call: Call) -> Behavior:
         starts.append(time.time)
         return status(429, {"Retry-After": "10"}) if call.number == 0 else says("4")
 
@@ -365,7 +365,7 @@ def test_a_cancelled_call_leaves_the_endpoint_usable_and_closing_can_be_cancelle
 def test_hundreds_of_calls_through_a_bad_server_all_end_well() -> None:
     bad = [status(500), disconnects(), half_json(), status(429), resets(), cut_off(), status(503, {"Retry-After": "1"})]
 
-    def script(call: Call) -> Behaviour:
+    def script(call: Call) -> Behavior:
         return bad[call.number // 3 % len(bad)] if call.number % 3 == 0 else echoes()
 
     queries = [Query(f"q{number}", f"number {number}") for number in range(300)]

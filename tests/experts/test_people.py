@@ -31,7 +31,7 @@ def test_most_votes_win(held: Any, text: str) -> None:
 @pytest.mark.parametrize("held", [None, [], {}, [None], {"cat": 0}, float("nan")])
 def test_no_vote_is_an_error_that_costs_nothing(held: Any) -> None:
     answer = answer_of(AnnotatorExpert("crowd", "labels", dollars=0.08), held)
-    assert (answer.text, answer.error, answer.dollars) == (None, "nobody labelled the query in its field 'labels'", 0)
+    assert (answer.text, answer.error, answer.dollars) == (None, "nobody labeled the query in its field 'labels'", 0)
 
 
 @pytest.mark.parametrize("held", [[["cat"]], {"cat": "dog"}, {"cat": -1}, {"cat": 1.5}, {"cat": True}, object(), {"cat": 10**9}])

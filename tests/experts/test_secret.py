@@ -16,7 +16,7 @@ from mildroute.exceptions import ArgumentError
 from mildroute.experts.openai import OpenAIExpert
 from mildroute.experts.secrets import Secret, checked_variable
 from tests.experts.asking import QUERY, ask, endpoint
-from tests.experts.hostile_server import Behaviour, HostileServer, echoes, hangs, says, sends, status
+from tests.experts.hostile_server import Behavior, HostileServer, echoes, hangs, says, sends, status
 
 KEY = "sk-live-0123456789abcdefghij"
 
@@ -120,7 +120,7 @@ def frames_of(error: BaseException) -> str:
 
 
 @pytest.mark.parametrize("script", [[hangs()], [echoes()]])
-def test_the_traceback_of_a_cancelled_call_shows_it_in_no_local_variable(script: list[Behaviour], secret: Secret) -> None:
+def test_the_traceback_of_a_cancelled_call_shows_it_in_no_local_variable(script: list[Behavior], secret: Secret) -> None:
     async def run(expert: OpenAIExpert, steps: int) -> BaseException | None:
         asking = asyncio.create_task(expert.answer([QUERY]))
         for _ in range(steps):

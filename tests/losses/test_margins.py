@@ -15,7 +15,7 @@ from mildroute.losses.rewards import MARGIN_GRID, MarginSpec, positive_counts, r
 
 
 def spread_term(counts: Tensor, norms: Tensor, margins: Tensor) -> Tensor:
-    """What the paper's margins minimise: ``sum_j m_j X_j^2 / rho_j^2``."""
+    """What the paper's margins minimize: ``sum_j m_j X_j^2 / rho_j^2``."""
     return (counts * norms**2 / margins**2).sum()
 
 

@@ -43,10 +43,10 @@ def test_nothing_of_a_module_is_trained() -> None:
 
 
 def test_a_function_of_ones_own_needs_nothing_else() -> None:
-    def squared(scores: Tensor, rewards: Tensor, *, centre: Tensor, power: int) -> Tensor:
-        return ((scores - rewards - centre) ** power).sum()
+    def squared(scores: Tensor, rewards: Tensor, *, center: Tensor, power: int) -> Tensor:
+        return ((scores - rewards - center) ** power).sum()
 
-    module = LossModule(squared, centre=torch.tensor(1.0), power=2)
+    module = LossModule(squared, center=torch.tensor(1.0), power=2)
     assert module(torch.tensor([[4.0]]), torch.tensor([[1.0]])).item() == 4
     assert repr(module) == "LossModule(squared, power=2)"
 

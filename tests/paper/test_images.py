@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks.paper.config import Data
-from benchmarks.paper.data import Folders, labelled_of, main_directions
+from benchmarks.paper.data import Folders, labeled_of, main_directions
 from paper.toys import encoded
 
 
@@ -25,7 +25,7 @@ def test_vectors_of_an_image_set_are_computed_once_and_come_back_the_same(tmp_pa
     pq.write_table(pa.table(rows), tmp_path / "cifar10.parquet")
     told: list[tuple[int, int]] = []
     folders = [Folders(str(tmp_path), str(tmp_path / "cache")), Folders(str(tmp_path), f"{tmp_path}/./cache")]
-    first, second = (labelled_of(Data("cifar10"), each, lambda done, total: told.append((done, total))) for each in folders)
+    first, second = (labeled_of(Data("cifar10"), each, lambda done, total: told.append((done, total))) for each in folders)
     assert told == [(6, 6)]
     assert np.array_equal(first.vectors, second.vectors)
     assert first.vectors.shape == (6, 256)

@@ -87,15 +87,15 @@ def test_steps_are_those_of_adam_with_its_own_decay(material: TrainingData, sche
         theirs = classifier_of("resnet-small", 3)
     train_network(ours, GAP, material)
     model = theirs.model.train()
-    optimiser = torch.optim.Adam(model.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
+    optimizer = torch.optim.Adam(model.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
     inputs = [material.inputs[row] for row in material.train]
     batch = theirs.reader.batch(network_training._read(theirs, inputs, np.arange(len(inputs))))
     costs = torch.from_numpy(material.costs[material.train]).float()
     for share in (1.0, 1.0 if schedule == "constant" else 0.5):
-        optimiser.param_groups[0]["lr"] = share * recipe.learning_rate
-        optimiser.zero_grad()
+        optimizer.param_groups[0]["lr"] = share * recipe.learning_rate
+        optimizer.zero_grad()
         deferral_loss(model(**batch).logits, rewards_of(costs, "gap"), torch.ones(3)).backward()
-        optimiser.step()
+        optimizer.step()
     pairs = zip(ours.model.parameters(), model.parameters(), strict=True)
     # The trainer takes the rows in another order, so sums differ by rounding, which Adam enlarges where a gradient is next to nothing.
     apart = torch.cat([(one - two).abs().flatten() for one, two in pairs])

@@ -16,7 +16,7 @@ from paper.toys import encoded
 
 
 def settings(recipe: TrainingRecipe) -> tuple[object, ...]:
-    return recipe.optimiser, recipe.learning_rate, recipe.weight_decay, recipe.batch_size, recipe.epochs, recipe.schedule, recipe.keep
+    return recipe.optimizer, recipe.learning_rate, recipe.weight_decay, recipe.batch_size, recipe.epochs, recipe.schedule, recipe.keep
 
 
 def test_the_papers_recipes_are_as_printed() -> None:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks.paper.config import Costs, Data, ExperimentConfig, Experts, Method
-from benchmarks.paper.data import Folders, Pool, kept, labelled_of, owner_of_class, real_predictions, synthetic_predictions
+from benchmarks.paper.data import Folders, Pool, kept, labeled_of, owner_of_class, real_predictions, synthetic_predictions
 from benchmarks.paper.problems import FOLDS, noisy, problem_of
 from mildroute.exceptions import ArgumentError
 from paper.toys import toy_cell
@@ -45,7 +45,7 @@ def test_synthetic_experts_know_their_classes_and_guess_uniformly_elsewhere() ->
 
 
 def test_real_experts_are_better_on_their_own_classes_and_the_same_from_the_cache(tmp_path: Path) -> None:
-    toy, folders = labelled_of(Data("toy"), NOWHERE), Folders("", str(tmp_path))
+    toy, folders = labeled_of(Data("toy"), NOWHERE), Folders("", str(tmp_path))
     pool = Pool(np.flatnonzero(toy.is_train), (0.7, 0.3), seed=0)
     first, second = (real_predictions(toy, pool, folders) for _ in range(2))
     assert (first == second).all()

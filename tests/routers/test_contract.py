@@ -35,7 +35,7 @@ INDEX_MATTERS = {
 """Routers whose answer depends on the order of the experts by definition."""
 
 SPARSE_DIFFERS = {"MatrixFactorizationRouter", "FrontierRouter", "MildRouter", "MLPRegressionRouter"}
-"""Routers whose features or start differ for a sparse matrix: topics are sought in fewer columns, standard rows are not centred."""
+"""Routers whose features or start differ for a sparse matrix: topics are sought in fewer columns, standard rows are not centered."""
 
 ROUTERS = every_router()
 EVERY = pytest.mark.parametrize("kind", ROUTERS.values(), ids=ROUTERS)

@@ -13,7 +13,7 @@ X, COSTS = problem(2)
 
 
 def test_no_row_is_judged_by_a_router_that_has_seen_it() -> None:
-    """The nearest neighbour of a row that was seen is the row itself, which then costs what it costs; unseen rows have others."""
+    """The nearest neighbor of a row that was seen is the row itself, which then costs what it costs; unseen rows have others."""
     router = KNNRouter(k=1, weighting="uniform").fit(X, COSTS)
     held_out, fold = cross_val_posterior(router, X, COSTS), assign_folds(len(X), 5, seed=0)
     for row in range(0, len(X), 9):

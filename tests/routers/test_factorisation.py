@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mildroute.exceptions import ArgumentError
-from mildroute.routers import matrix_factorization as factorisation
+from mildroute.routers import matrix_factorization as factorization
 from mildroute.routers.baselines import BestSingleRouter
 from mildroute.routers.matrix_factorization import MatrixFactorizationRouter
 from routers.baseline_cases import noisy, separable
@@ -46,9 +46,9 @@ def test_a_large_difference_outweighs_a_frequent_one() -> None:
 
 def test_advantages_compare_every_pair_once() -> None:
     costs = np.array([[0.0, 0.5, 2.0]])
-    np.testing.assert_allclose(factorisation._advantages(costs)[0], [[0, 0.5, 2], [0, 0, 1.5], [0, 0, 0]])
+    np.testing.assert_allclose(factorization._advantages(costs)[0], [[0, 0.5, 2], [0, 0, 1.5], [0, 0, 0]])
     many = np.random.default_rng(0).normal(size=(20, 6))
-    np.testing.assert_allclose(factorisation._total_advantages(many), factorisation._advantages(many).sum(axis=(1, 2)))
+    np.testing.assert_allclose(factorization._total_advantages(many), factorization._advantages(many).sum(axis=(1, 2)))
 
 
 def test_experts_that_never_differ_leave_the_start() -> None:

@@ -63,7 +63,7 @@ def test_a_fixed_size_leaves_the_weighting_to_choose() -> None:
     assert KNNRouter(k="cv", weighting="distance").fit(X, costs).weighting_ == "distance"
 
 
-def test_no_more_neighbours_are_asked_for_than_there_are_rows() -> None:
+def test_no_more_neighbors_are_asked_for_than_there_are_rows() -> None:
     X, costs = noisy(4)
     assert KNNRouter(k=50).fit(X, costs).k_ == 4
     assert KNNRouter().fit(X, costs).k_ == 3
@@ -95,7 +95,7 @@ def test_features_far_from_zero_lose_no_digits() -> None:
     np.testing.assert_allclose(far.decision_function(X + 1e6), near.decision_function(X))
 
 
-def test_a_row_of_zeros_has_a_cosine_neighbour() -> None:
+def test_a_row_of_zeros_has_a_cosine_neighbor() -> None:
     X, costs = noisy(50)
     assert np.isfinite(KNNRouter(metric="cosine").fit(X, costs).decision_function(np.zeros((1, 4)))).all()
 

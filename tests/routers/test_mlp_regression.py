@@ -10,7 +10,7 @@ from routers.baseline_cases import Array, noisy
 
 
 def ring(rows: int, seed: int) -> tuple[Array, Array]:
-    """Expert 0 is right near the centre, expert 1 far from it: no linear rule can tell."""
+    """Expert 0 is right near the center, expert 1 far from it: no linear rule can tell."""
     X = np.random.default_rng(seed).normal(size=(rows, 2))
     far = (X**2).sum(axis=1) > 1.4
     return X, np.stack([far, ~far], axis=1).astype(float)

@@ -66,8 +66,8 @@ def test_scores_are_those_of_solutions_of_the_other_folds() -> None:
         for held_out in (fold == 0, fold == 1):
             seen = np.flatnonzero(~held_out)
             exact = minimize_linear(whiten(X[seen]), losses(costs)(seen), 3, penalty=penalty).scores(X[held_out])
-            centred = [scores - scores.mean(axis=1, keepdims=True) for scores in (found[step, held_out], exact)]
-            np.testing.assert_allclose(*centred, atol=0.02)
+            centered = [scores - scores.mean(axis=1, keepdims=True) for scores in (found[step, held_out], exact)]
+            np.testing.assert_allclose(*centered, atol=0.02)
 
 
 def test_scores_have_a_layer_for_each_penalty() -> None:

@@ -49,8 +49,8 @@ def test_the_penalty_has_the_lowest_true_leave_one_out_error() -> None:
     unit = total_variance(X, weights) * weights.sum()
     slow = np.array([[left_out_error(X, target, weights, penalty * unit) for target in targets.T] for penalty in RIDGE_PENALTIES])
     design, share = whiten(X, weights), weights / weights.sum()
-    centred = targets - share @ targets
-    fast = module._left_out_errors(design, centred, design.columns.T @ (share[:, None] * centred), share)
+    centered = targets - share @ targets
+    fast = module._left_out_errors(design, centered, design.columns.T @ (share[:, None] * centered), share)
     np.testing.assert_allclose(fast, slow, rtol=1e-8)
     np.testing.assert_array_equal(ridge(X, targets, weights).penalties, np.array(RIDGE_PENALTIES)[slow.argmin(axis=0)])
 

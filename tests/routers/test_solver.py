@@ -73,8 +73,8 @@ def test_the_gradient_norm_is_reported() -> None:
 def test_a_warm_start_leads_to_the_same_optimum_in_fewer_steps() -> None:
     X, costs = problem(3)
     cold = solve(X, costs, MARGINS["differing"], tolerance=1e-9)
-    neighbour = solve(X, costs, MARGINS["differing"], penalty=0.011)
-    warm = solve(X, costs, MARGINS["differing"], start=neighbour.solution, tolerance=1e-9)
+    neighbor = solve(X, costs, MARGINS["differing"], penalty=0.011)
+    warm = solve(X, costs, MARGINS["differing"], start=neighbor.solution, tolerance=1e-9)
     np.testing.assert_allclose(warm.scores(X), cold.scores(X), atol=1e-6)
     assert warm.iterations < cold.iterations
     assert solve(X, costs, MARGINS["differing"], start=cold.solution).iterations <= 1

@@ -1,4 +1,4 @@
-"""Each router against the formula of its loss, written out in NumPy and minimised by scipy."""
+"""Each router against the formula of its loss, written out in NumPy and minimized by scipy."""
 
 from __future__ import annotations
 
@@ -101,8 +101,8 @@ def test_scores_minimise_the_written_formula(case: str) -> None:
     slow = minimize(objective, np.zeros(9), method="BFGS", options={"gtol": 1e-7}).x.reshape(3, 3)
     expected = X @ slow[:2] + slow[2]
     scores = router.fit(X, costs, sample_weight=WEIGHTS).decision_function(X)
-    centred = scores - scores.mean(axis=1, keepdims=True)
-    np.testing.assert_allclose(centred, expected - expected.mean(axis=1, keepdims=True), atol=2e-4)
+    centered = scores - scores.mean(axis=1, keepdims=True)
+    np.testing.assert_allclose(centered, expected - expected.mean(axis=1, keepdims=True), atol=2e-4)
 
 
 @pytest.mark.parametrize(

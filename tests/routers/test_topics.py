@@ -39,8 +39,8 @@ def test_a_membership_is_a_softmax_of_the_distances_to_the_centres() -> None:
     nearest = logits.argmax(axis=1)
     expected = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(found, expected)
-    centres = np.array([X[nearest == k].mean(axis=0) for k in range(4)])
-    squares = ((X[:, None] - centres) ** 2).sum(axis=2)
+    centers = np.array([X[nearest == k].mean(axis=0) for k in range(4)])
+    squares = ((X[:, None] - centers) ** 2).sum(axis=2)
     assert np.mean(squares.argmin(axis=1) == nearest) > 0.8
 
 

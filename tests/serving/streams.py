@@ -7,7 +7,7 @@ import json
 import threading
 from collections.abc import Sequence
 
-from tests.experts.hostile_server import Behaviour, Call, Writer
+from tests.experts.hostile_server import Behavior, Call, Writer
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 DONE = b"data: [DONE]\n\n"
@@ -30,7 +30,7 @@ def framed(piece: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(piece), piece)
 
 
-def streams(*pieces: bytes, head: bytes = HEAD, ends: bool = True, gates: Sequence[threading.Event] = ()) -> Behaviour:
+def streams(*pieces: bytes, head: bytes = HEAD, ends: bool = True, gates: Sequence[threading.Event] = ()) -> Behavior:
     """Send each piece by itself, the one after the gate of its number is open; without an end the connection is cut."""
 
     async def behave(call: Call, writer: Writer) -> bool:
@@ -48,7 +48,7 @@ def streams(*pieces: bytes, head: bytes = HEAD, ends: bool = True, gates: Sequen
     return behave
 
 
-def endless(piece: bytes, pause: float = 0.005) -> Behaviour:
+def endless(piece: bytes, pause: float = 0.005) -> Behavior:
     """The same piece until the client is gone."""
 
     async def behave(call: Call, writer: Writer) -> bool:

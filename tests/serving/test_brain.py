@@ -16,10 +16,9 @@ from mildroute.costs.table import CostTable
 from mildroute.exceptions import ArgumentError, ArtifactError
 from mildroute.persistence import load_router, save_router
 from mildroute.routers.mild import MildRouter
-from mildroute.serving.config import EncoderConfig
+from mildroute.serving.config import EncoderConfig, target_named
 from mildroute.serving.routing.predictor import Predictor
 from mildroute.serving.routing.reload import PredictorManager
-from mildroute.serving.routing.targets import target_named
 
 pytestmark = pytest.mark.anyio
 

@@ -16,7 +16,7 @@ from mildroute.serving.config import CircuitBreakerConfig, FailoverConfig, Gatew
 from mildroute.serving.observability.metrics import GatewayMetrics
 from mildroute.serving.upstream.failover import Failover
 from tests.experts.hostile_server import (
-    Behaviour,
+    Behavior,
     HostileServer,
     chunked,
     cut_off,
@@ -42,7 +42,7 @@ def rules(**failover: object) -> GatewayConfig:
     return GatewayConfig(failover=FailoverConfig(**{"first_byte": 0.15, "deadline": 5.0, "drain": 1.0, **failover}))  # type: ignore[arg-type]
 
 
-FAILURES: dict[str, tuple[Behaviour | None, str]] = {
+FAILURES: dict[str, tuple[Behavior | None, str]] = {
     "nobody there": (None, "connect"),
     "silence": (hangs(), "timeout"),
     "closed": (disconnects(), "lost"),
@@ -64,13 +64,13 @@ FAILURES: dict[str, tuple[Behaviour | None, str]] = {
 @pytest.mark.parametrize("is_stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("name", FAILURES)
 def test_a_failure_before_the_first_byte_is_mended_by_the_next_expert(name: str, is_stream: bool) -> None:
-    behaviour, why = FAILURES[name]
+    behavior, why = FAILURES[name]
     metrics = GatewayMetrics()
     good = streams(event("4"), DONE) if is_stream else says("4")
     with (
-        HostileServer([behaviour or hangs()]) as first,
+        HostileServer([behavior or hangs()]) as first,
         HostileServer([good]) as second,
-        running(rules(), services={"metrics": metrics}, small=NOBODY if behaviour is None else first.url, large=second.url) as gateway,
+        running(rules(), services={"metrics": metrics}, small=NOBODY if behavior is None else first.url, large=second.url) as gateway,
     ):
         answer = gateway.chat(stream=is_stream)
         record = gateway.records()[0]
@@ -82,12 +82,12 @@ def test_a_failure_before_the_first_byte_is_mended_by_the_next_expert(name: str,
     assert len(second.calls) == 1
 
 
-@pytest.mark.parametrize("behaviour", [cut_off(), chunked("4", whole=False), half_json(), huge(200_000), drips(0.05)])
-def test_an_answer_that_breaks_in_the_middle_is_mended_while_nothing_was_sent(behaviour: Behaviour) -> None:
+@pytest.mark.parametrize("behavior", [cut_off(), chunked("4", whole=False), half_json(), huge(200_000), drips(0.05)])
+def test_an_answer_that_breaks_in_the_middle_is_mended_while_nothing_was_sent(behavior: Behavior) -> None:
     settings = rules(idle=0.03)
     settings = GatewayConfig(failover=settings.failover, limits=type(settings.limits)(answer=100_000))
     with (
-        HostileServer([behaviour]) as first,
+        HostileServer([behavior]) as first,
         HostileServer([says("4")]) as second,
         running(settings, small=first.url, large=second.url) as gateway,
     ):
@@ -126,7 +126,7 @@ def test_a_stream_that_breaks_ends_with_the_error_event_of_its_api(path: str, fi
     assert failures == 1
 
 
-def _silent() -> Behaviour:
+def _silent() -> Behavior:
     return streams(event("a"), event("b"), gates=[_opened(), threading.Event()])
 
 
@@ -136,7 +136,7 @@ def _opened() -> threading.Event:
     return gate
 
 
-def _garbage() -> Behaviour:
+def _garbage() -> Behavior:
     return sends(HEAD + framed(event("a")) + b"this is no chunk\r\n")
 
 
@@ -168,12 +168,12 @@ def test_if_all_fail_the_client_hears_who_was_asked_and_why_with_the_last_status
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "expected"),
+    ("behavior", "expected"),
     [(None, 502), (hangs(), 504), (status(401, {}, "{}"), 502), (status(429, {"Retry-After": "7"}, "{}"), 429), (status(500), 500)],
     ids=["nobody", "silence", "key", "rate", "error"],
 )
-def test_the_status_of_a_last_failure_tells_its_kind(behaviour: Behaviour | None, expected: int) -> None:
-    with HostileServer([behaviour or hangs()]) as first, running(rules(), small=NOBODY if behaviour is None else first.url) as gateway:
+def test_the_status_of_a_last_failure_tells_its_kind(behavior: Behavior | None, expected: int) -> None:
+    with HostileServer([behavior or hangs()]) as first, running(rules(), small=NOBODY if behavior is None else first.url) as gateway:
         answer = gateway.chat()
     assert answer.status_code == expected
     assert answer.headers.get("retry-after") == ("7" if expected == 429 else None)
@@ -327,7 +327,7 @@ def test_a_router_that_is_late_leaves_the_request_to_the_safe_default() -> None:
 
 
 def test_under_load_with_a_broken_expert_each_request_is_answered_once_and_written_down_once() -> None:
-    def odd(call: object) -> Behaviour:
+    def odd(call: object) -> Behavior:
         return [says("4"), status(500), disconnects(), resets(), cut_off()][call.number % 5]  # type: ignore[attr-defined, no-any-return]
 
     with (

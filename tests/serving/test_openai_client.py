@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from mildroute.serving.auth.keys import APIClient, KeyStore, hash_of, new_key
-from tests.experts.hostile_server import Behaviour, Call, HostileServer, answers, completion, status
+from tests.experts.hostile_server import Behavior, Call, HostileServer, answers, completion, status
 from tests.serving.running import TRUST, Running, running
 from tests.serving.streams import DONE, event, streams, usage
 
@@ -20,7 +20,7 @@ CALL = {"id": "call_1", "type": "function", "function": {"name": "add", "argumen
 USER = {"role": "user", "content": "2 + 2?"}
 
 
-def _expert(call: Call) -> Behaviour:
+def _expert(call: Call) -> Behavior:
     parsed = call.json
     if call.path.endswith("/embeddings"):
         parse_usage = {"prompt_tokens": 3, "total_tokens": 3}

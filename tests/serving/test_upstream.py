@@ -19,7 +19,7 @@ from mildroute.serving.http.body import ParsedRequest
 from mildroute.serving.upstream._http1 import Connection, Deadlines, UpstreamError
 from mildroute.serving.upstream.client import UpstreamClient
 from tests.experts.hostile_server import (
-    Behaviour,
+    Behavior,
     Call,
     HostileServer,
     Writer,
@@ -84,12 +84,12 @@ async def ask(expert: UpstreamClient, waiting: Deadlines | None = None, *, is_st
 
 
 @asynccontextmanager
-async def serving(behaviour: Callable[[asyncio.StreamReader, Writer], Awaitable[None]]) -> AsyncIterator[str]:
+async def serving(behavior: Callable[[asyncio.StreamReader, Writer], Awaitable[None]]) -> AsyncIterator[str]:
     """A server in the test's own loop, for what must happen in step with it."""
 
     async def serve(reader: asyncio.StreamReader, writer: Writer) -> None:
         try:
-            await behaviour(reader, writer)
+            await behavior(reader, writer)
         finally:
             writer.close()
 
@@ -156,7 +156,7 @@ async def test_there_is_no_room_when_as_many_wait_as_can_be_served() -> None:
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "why"),
+    ("behavior", "why"),
     [
         (cut_off(), "lost"),
         (chunked("4", whole=False), "lost"),
@@ -172,8 +172,8 @@ async def test_there_is_no_room_when_as_many_wait_as_can_be_served() -> None:
     ids=["cut", "chunks cut", "closed", "reset", "no http", "length", "smuggling", "upgrade", "head", "huge"],
 )
 @pytest.mark.parametrize("is_stream", [False, True], ids=["whole", "stream"])
-async def test_a_broken_answer_is_lost_and_its_connection_not_used_again(behaviour: Behaviour, why: str, is_stream: bool) -> None:
-    with HostileServer([behaviour, says("4")]) as server:
+async def test_a_broken_answer_is_lost_and_its_connection_not_used_again(behavior: Behavior, why: str, is_stream: bool) -> None:
+    with HostileServer([behavior, says("4")]) as server:
         expert = upstream(server.url)
         if is_stream and why == "oversize":
             assert len((await ask(expert, is_stream=True))[1]) > 2 << 20
@@ -271,7 +271,7 @@ async def test_each_kind_of_waiting_has_its_end(name: str) -> None:
         assert expert.connections == 0
 
 
-def _begins_and_hangs() -> Behaviour:
+def _begins_and_hangs() -> Behavior:
     async def behave(call: Call, writer: Writer) -> bool:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nonly this")
         await call.reader.read()

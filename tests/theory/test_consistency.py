@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from mildroute.exceptions import ArgumentError
 from mildroute.losses.decision import Decision, choose, posterior
-from theory.minimiser import Conditional, Vector, draw_conditionals
+from theory.minimizer import Conditional, Vector, draw_conditionals
 
 DRAWS = 600
 
 
 @dataclass(frozen=True)
 class Draw:
-    """A conditional surrogate and the scores that minimise it."""
+    """A conditional surrogate and the scores that minimize it."""
 
     problem: Conditional
     scores: Vector
@@ -41,13 +41,13 @@ class Draw:
         return torch.from_numpy(self.scores)[None], torch.from_numpy(self.problem.margins)
 
 
-def minimised(problems: list[Conditional]) -> list[Draw]:
+def minimized(problems: list[Conditional]) -> list[Draw]:
     return [Draw(problem, problem.minimiser()) for problem in problems]
 
 
 @pytest.fixture(scope="module")
 def draws() -> list[Draw]:
-    return minimised(draw_conditionals(DRAWS, ratio=10.0, seed=0))
+    return minimized(draw_conditionals(DRAWS, ratio=10.0, seed=0))
 
 
 def test_the_minimisers_are_found(draws: list[Draw]) -> None:
@@ -88,7 +88,7 @@ def test_argmax_pays_a_large_regret_at_zero_surrogate_regret(draws: list[Draw]) 
 
 
 def test_with_equal_margins_both_decisions_are_bayes() -> None:
-    for draw in minimised([Conditional(p.posterior, np.full_like(p.margins, 2.0)) for p in draw_conditionals(500, ratio=10.0, seed=2)]):
+    for draw in minimized([Conditional(p.posterior, np.full_like(p.margins, 2.0)) for p in draw_conditionals(500, ratio=10.0, seed=2)]):
         assert draw.chosen("argmax") == draw.chosen("consistent") == int(draw.problem.posterior.argmax())
         np.testing.assert_allclose(draw.decoded, draw.problem.posterior, atol=1e-4)
 
@@ -96,7 +96,7 @@ def test_with_equal_margins_both_decisions_are_bayes() -> None:
 @pytest.mark.parametrize(("tau", "ratio"), [(0.0, 10.0), (0.5, 10.0), (0.9, 10.0), (1.1, 9.0), (1.3, 3.0), (1.5, 1.9)])
 def test_decoding_recovers_the_posterior_for_every_comp_sum_loss(tau: float, ratio: float) -> None:
     """Above tau = 1 as long as the margins are less than ``1 / (tau - 1)`` apart, so that the minimiser is finite."""
-    draws = minimised(draw_conditionals(40, ratio=ratio, seed=3, tau=tau))
+    draws = minimized(draw_conditionals(40, ratio=ratio, seed=3, tau=tau))
     assert max(float(np.linalg.norm(draw.problem.gradient(draw.scores[1:]))) for draw in draws) <= 1e-8
     errors = [float(np.abs(draw.decoded - draw.problem.posterior).max()) for draw in draws]
     assert max(errors) <= 1e-4, f"largest error {max(errors)}"

@@ -56,15 +56,15 @@ def test_the_minimiser_is_below_zero() -> None:
 
 def test_training_on_the_loss_reaches_the_minimiser() -> None:
     d = torch.zeros((), dtype=torch.float64, requires_grad=True)
-    optimiser = torch.optim.LBFGS([d], max_iter=50, tolerance_grad=1e-12, tolerance_change=1e-15, line_search_fn="strong_wolfe")
+    optimizer = torch.optim.LBFGS([d], max_iter=50, tolerance_grad=1e-12, tolerance_change=1e-15, line_search_fn="strong_wolfe")
 
     def closure() -> torch.Tensor:
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss = deferral_loss(torch.stack([d, torch.zeros_like(d)])[None], REWARDS, MARGINS)
         loss.backward()
         return loss
 
-    optimiser.step(closure)
+    optimizer.step(closure)
     assert d.item() == pytest.approx(minimiser(), abs=1e-6)
 
 

@@ -1,4 +1,4 @@
-"""Tables, JSON, progress."""
+"""What commands print and read: tables, JSON, progress bars; tables of costs from any source."""
 
 from __future__ import annotations
 

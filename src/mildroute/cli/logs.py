@@ -1,4 +1,4 @@
-"""Mildroute log compact, mildroute log costs."""
+"""``mildroute log`` and ``mildroute costs``: the decision log as Parquet, and as a cost table."""
 
 from __future__ import annotations
 

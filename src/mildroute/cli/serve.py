@@ -1,4 +1,4 @@
-"""Mildroute serve, mildroute keys."""
+"""``mildroute serve`` runs the gateway; ``mildroute keys`` makes client keys."""
 
 from __future__ import annotations
 

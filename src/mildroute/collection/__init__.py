@@ -1,4 +1,4 @@
-"""Collecting costs: ask experts, judge their answers, write it all down so that nothing is asked or paid twice."""
+"""Collecting costs: call experts, judge their answers, and persist every result so that nothing is paid twice."""
 
 from __future__ import annotations
 

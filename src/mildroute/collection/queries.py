@@ -1,4 +1,4 @@
-"""QueryFile; which expert gets which query."""
+"""The queries of a collection job, and which experts each of them is given to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Concurrent calls and judgements; progress."""
+"""Concurrent calls to experts and judges, with progress for each expert."""
 
 from __future__ import annotations
 

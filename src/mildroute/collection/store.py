@@ -1,4 +1,4 @@
-"""AnswerStore: journal -> Parquet, resume, error summary."""
+"""The store of answers and verdicts: a journal that is compacted to Parquet, from which a run resumes."""
 
 from __future__ import annotations
 

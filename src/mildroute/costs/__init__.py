@@ -1,4 +1,4 @@
-"""Cost tables: what every expert scored and cost on every query, read, checked, priced, split and summarised."""
+"""Cost tables: what every expert scored and cost on every query; read, checked, priced, split and summarized."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paths, globs, URLs, shards; writing."""
+"""Where tables are: paths, globs, URLs and shards; and how they are written."""
 
 from __future__ import annotations
 

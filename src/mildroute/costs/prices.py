@@ -1,4 +1,4 @@
-"""PriceList, dollars from token counts."""
+"""List prices of experts: dollars per million tokens, with their date and source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parquet, CSV, JSON lines, data frames, long format -> Arrow."""
+"""Parquet, CSV, JSON lines, data frames and the long format, all as Arrow tables."""
 
 from __future__ import annotations
 

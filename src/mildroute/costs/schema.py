@@ -1,4 +1,4 @@
-"""Column names, roles and canonical types."""
+"""The columns of a cost table: names, roles and canonical types."""
 
 from __future__ import annotations
 

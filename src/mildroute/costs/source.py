@@ -101,7 +101,7 @@ def _whole(files: Sequence[SourceFile]) -> pa.Table:
         return pa.concat_tables(tables, promote_options="permissive")
     except pa.ArrowException:
         raise TableError(
-            f"the shards of {files[0].shown!r} and its neighbours have columns of different types; convert them first."
+            f"the shards of {files[0].shown!r} and its neighbors have columns of different types; convert them first."
         ) from None
 
 

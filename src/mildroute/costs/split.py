@@ -1,4 +1,4 @@
-"""Duplicates; train/test split without leaks."""
+"""Duplicate queries, and train and test rows such that no query is on both sides."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def split_rows(table: pa.Table, test: float = 0.2, *, by: str = "random", seed: 
     """Rows of the train side and of the test side, each in the order of the table.
 
     Rows of the same text always stay together. By group, so do rows of the same group. By time, the latest rows are tested, and
-    a text that comes early and late counts as late. By column, a text that is labelled both train and test is tested.
+    a text that comes early and late counts as late. By column, a text that is labeled both train and test is tested.
 
     Args:
         table: Canonical columns.
@@ -112,7 +112,7 @@ def split_rows(table: pa.Table, test: float = 0.2, *, by: str = "random", seed: 
         raise ArgumentError(f"test must be a share between 0 and 1, got {test!r}; 0.2 is usual.")
     blocks = _text_blocks(table)
     if by == "column":
-        tested = _labelled(table, blocks)
+        tested = _labeled(table, blocks)
     else:
         blocks = _joined(blocks, _codes(table, GROUP)) if by == "group" else blocks
         order = _latest_first(table, blocks) if by == "time" else np.random.default_rng(seed).permutation(int(blocks.max()) + 1)
@@ -195,7 +195,7 @@ def _filled(blocks: NDArray[np.int64], order: Sequence[int] | NDArray[np.int64],
     return chosen[blocks]
 
 
-def _labelled(table: pa.Table, blocks: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _labeled(table: pa.Table, blocks: NDArray[np.int64]) -> NDArray[np.bool_]:
     if SPLIT not in table.column_names:
         raise TableError("a split by 'column' needs the column 'split' with the labels 'train' and 'test'; add it or split at random.")
     labels = table.column(SPLIT).to_pylist()

@@ -1,4 +1,4 @@
-"""Describe(): win shares, dominance, duplicates, warnings."""
+"""Describe a table: win shares, dominated experts, duplicates, and what a router could gain."""
 
 from __future__ import annotations
 
@@ -285,7 +285,7 @@ class TableSummary:
 
 
 def describe(source: Any, *, price_weight: float = 0.0, experts: Sequence[str] | None = None, missing: str = "refuse") -> TableSummary:
-    """Read, check, hash and summarise a table in one pass.
+    """Read, check, hash and summarize a table in one pass.
 
     Args:
         source: A ``CostTable``, or what ``CostTable.read`` and ``CostTable.of`` take.

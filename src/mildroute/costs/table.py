@@ -1,4 +1,4 @@
-"""CostTable; CostTable.iter_batches."""
+"""The cost table: scores, dollars and latencies of each expert on each query."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ class CostTable:
         moved = sides[1].arrow.column(SPLIT).to_pylist().count("train") if by == "column" else 0
         if not moved:
             return sides
-        said = (*self.repairs, f"{moved:,} rows labelled 'train' are tested, for their text is labelled 'test' too")
+        said = (*self.repairs, f"{moved:,} rows labeled 'train' are tested, for their text is labeled 'test' too")
         return replace(sides[0], repairs=said), replace(sides[1], repairs=said)
 
     def with_prices(self, prices: PriceList, *, output_tokens: float | Mapping[str, float] | None = None) -> CostTable:

@@ -1,4 +1,4 @@
-"""The rules of a table, missing scores, what was repaired."""
+"""The rules of a cost table: what is checked, what a missing score means, and what was repaired."""
 
 from __future__ import annotations
 

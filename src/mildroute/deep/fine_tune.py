@@ -40,7 +40,7 @@ class Plan:
         seed: Seed of the order of the rows.
         progress: Called with the steps done and their number, or none.
         weight_decay: Decay of the weights a step, in units of the step.
-        optimiser: ``"adamw"``, which shortens long gradients; or ``"adam"``, which does not, and decays every weight by its gradient.
+        optimizer: ``"adamw"``, which shortens long gradients; or ``"adam"``, which does not, and decays every weight by its gradient.
         schedule: ``"warm"``: the step warms up, then falls linearly to zero; ``"falling"``: it falls at once; ``"constant"``: it stays.
         steps: End after so many steps; 0 for all epochs.
         keep: ``"cost"``: the state that decided best on held-out rows, and three looks without a gain in cost or loss end the training; or
@@ -54,7 +54,7 @@ class Plan:
     seed: int = 0
     progress: Callable[[int, int], None] | None = None
     weight_decay: float = 0.01
-    optimiser: Literal["adamw", "adam"] = "adamw"
+    optimizer: Literal["adamw", "adam"] = "adamw"
     schedule: Literal["warm", "falling", "constant"] = "warm"
     steps: int = 0
     keep: Literal["cost", "loss"] = "cost"
@@ -186,7 +186,7 @@ def _trainer(classifier: Classifier, train: Rows, held_out: Rows, deferral: Defe
         margins=deferral.margins,
         reward=deferral.reward,
         decision=deferral.decision,
-        optimizers=(_adam(classifier.model, plan) if plan.optimiser == "adam" else None, None),
+        optimizers=(_adam(classifier.model, plan) if plan.optimizer == "adam" else None, None),
     )
     trainer.remove_callback(transformers.PrinterCallback)
     if plan.progress is not None:
@@ -211,14 +211,14 @@ def _arguments(classifier: Classifier, rows: int, looks: bool, plan: Plan) -> di
         "dataloader_pin_memory": need("torch").cuda.is_available(),
         "lr_scheduler_type": "constant" if plan.schedule == "constant" else "linear",
         "warmup_steps": int(_WARM_UP * steps) if plan.schedule == "warm" else 0,
-        "max_grad_norm": 0.0 if plan.optimiser == "adam" else 1.0,
+        "max_grad_norm": 0.0 if plan.optimizer == "adam" else 1.0,
         **(_by_length() if isinstance(classifier.reader, TextReader) else {}),
         **(_looks(max(1, math.ceil(steps / (_LOOKS * plan.epochs))), plan) if looks else {"save_strategy": "no"}),
     }
 
 
 def _adam(model: Any, plan: Plan) -> Any:
-    """The optimiser as its authors have it; the trainer would spare biases and norms the decay."""
+    """The optimizer as its authors have it; the trainer would spare biases and norms the decay."""
     return need("torch").optim.Adam(model.parameters(), lr=plan.learning_rate, weight_decay=plan.weight_decay)
 
 
@@ -249,7 +249,7 @@ def _patience() -> Any:
     A gain in loss counts too: a network with random weights lowers its loss for epochs before it changes its first choice.
     """
 
-    class Patience(need("transformers").TrainerCallback):  # type: ignore[misc]
+    class EarlyStopping(need("transformers").TrainerCallback):  # type: ignore[misc]
         def __init__(self) -> None:
             self.lowest: dict[str, float] = {}
             self.waited = 0
@@ -261,7 +261,7 @@ def _patience() -> Any:
             self.waited = 0 if any(gains) else self.waited + 1
             control.should_training_stop = control.should_training_stop or self.waited >= _PATIENCE
 
-    return Patience()
+    return EarlyStopping()
 
 
 def _telling(progress: Callable[[int, int], None]) -> Any:

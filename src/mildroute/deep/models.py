@@ -1,4 +1,4 @@
-"""Load and save classifiers; ResNet-18 for 32x32."""
+"""Networks for routers: load and save Hugging Face classifiers, and a ResNet-18 for images of 32 x 32 pixels."""
 
 from __future__ import annotations
 

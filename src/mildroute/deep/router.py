@@ -1,4 +1,4 @@
-"""DeepRouter."""
+"""The deep router: a network, trained end to end, as a scikit-learn estimator."""
 
 from __future__ import annotations
 

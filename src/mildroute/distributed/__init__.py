@@ -1,4 +1,4 @@
-"""Training from Parquet shards larger than memory, in one process or with Ray Data and Ray Train."""
+"""Larger than one process: collect, embed and train on shards, locally or on a Ray cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collect_on_ray: the driver."""
+"""Collect on a Ray cluster: the driver, which deals out blocks and follows their progress."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The worker: blocks in, journal out, recovery."""
+"""The worker of a collection on Ray: blocks in, journals out, and recovery of what a dead worker left."""
 
 from __future__ import annotations
 

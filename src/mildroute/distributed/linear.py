@@ -1,4 +1,4 @@
-"""Data-parallel L-BFGS."""
+"""Data-parallel training of a linear router: the convex problem over shards, and L-BFGS for it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def lbfgs_steps(
     """Steps of L-BFGS with a line search of strong Wolfe conditions, without end: whoever asks for steps decides when to stop.
 
     Args:
-        objective: What to minimise.
+        objective: What to minimize.
         start: Where to start.
         state: Of an earlier search that stopped at the start, or none.
 
@@ -210,8 +210,8 @@ def linear_problem(plan: LinearConfig, known: Statistics) -> LinearProblem:
         (4, 3)
     """
     margins = plan_margins(plan.margins, known)
-    centred = known.sample.vectors.astype(np.float64) - known.mean
-    variances, basis = np.linalg.eigh(centred.T @ centred / len(centred))
+    centered = known.sample.vectors.astype(np.float64) - known.mean
+    variances, basis = np.linalg.eigh(centered.T @ centered / len(centered))
     curvature = np.maximum(variances, 0.0) / (4 * len(margins)) + 2 * plan.penalty * known.scale
     return LinearProblem(plan, known, margins, basis, 1 / np.sqrt(curvature))
 

@@ -54,11 +54,11 @@ class _Setting:
     plan: MLPConfig
     known: Statistics
     margins: NDArray[np.float64]
-    centre: NDArray[Any]
+    center: NDArray[Any]
     spread: NDArray[Any]
 
     def scaled(self, part: Rows) -> StandardizedBatches:
-        return StandardizedBatches(part.vectors, self.centre, self.spread)
+        return StandardizedBatches(part.vectors, self.center, self.spread)
 
 
 def train_network(plan: MLPConfig, worker: Worker) -> Progress | None:
@@ -74,13 +74,13 @@ def train_network(plan: MLPConfig, worker: Worker) -> Progress | None:
     setting = _setting(plan, worker)
     start = worker.resumed or Progress(passes=1, rows=worker.shards.rows)
     start = worker.team.share(start)
-    network, optimiser = _network(setting, start)
+    network, optimizer = _network(setting, start)
     best = start
     for epoch in range(start.done, plan.epochs):
         begin = time.monotonic()
-        _train_epoch(network, optimiser, setting, worker, epoch)
+        _train_epoch(network, optimizer, setting, worker, epoch)
         paid = _held_out_cost(network.arrays(), setting, worker)
-        best = _better(best, _Epoch(epoch, paid, time.monotonic() - begin), setting, network, optimiser)
+        best = _better(best, _Epoch(epoch, paid, time.monotonic() - begin), setting, network, optimizer)
         figure = float(best.arrays["paid"]) if worker.team.rank == 0 else float("nan")
         worker.tell({"held_out": paid, "best": figure, "epoch": epoch + 1}, best if worker.team.rank == 0 else None)
     return best if worker.team.rank == 0 else None
@@ -90,25 +90,25 @@ def _setting(plan: MLPConfig, worker: Worker) -> _Setting:
     found = gathered_statistics(worker, plan.sample)
     known: Statistics = worker.team.share(found)
     spread = positive_spread(np.sqrt(known.variances), known.mean)
-    # Single precision, like the rows: twice as fast to centre and scale.
-    centre, spread = known.mean.astype(np.float32), spread.astype(np.float32)
-    return _Setting(plan, known, plan_margins(plan.margins, known), centre, spread)
+    # Single precision, like the rows: twice as fast to center and scale.
+    center, spread = known.mean.astype(np.float32), spread.astype(np.float32)
+    return _Setting(plan, known, plan_margins(plan.margins, known), center, spread)
 
 
 def _network(setting: _Setting, start: Progress) -> tuple[Perceptron, torch.optim.Optimizer]:
     plan, known = setting.plan, setting.known
-    layers = start_layers([len(setting.centre), *plan.hidden, len(setting.margins)], plan.seed)
+    layers = start_layers([len(setting.center), *plan.hidden, len(setting.margins)], plan.seed)
     layers[-1] = np.log(np.maximum(rewards_of(known.sample.costs, plan.reward, known).mean(axis=0), 1e-6))
     network = Perceptron([start.part("layer")[str(place)] for place in range(len(layers))] if start.part("layer") else layers)
-    optimiser = torch.optim.AdamW(network.parameters(), lr=plan.learning_rate, weight_decay=plan.weight_decay)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=plan.learning_rate, weight_decay=plan.weight_decay)
     moments = start.part("moment")
     for place, layer in enumerate(network.layers if moments else ()):
         first, second = (torch.tensor(moments[f"{name}.{place}"]) for name in ("exp_avg", "exp_avg_sq"))
-        optimiser.state[layer] = {"step": torch.tensor(float(moments["step"])), "exp_avg": first, "exp_avg_sq": second}
-    return network, optimiser
+        optimizer.state[layer] = {"step": torch.tensor(float(moments["step"])), "exp_avg": first, "exp_avg_sq": second}
+    return network, optimizer
 
 
-def _train_epoch(network: Perceptron, optimiser: Any, setting: _Setting, worker: Worker, epoch: int) -> None:
+def _train_epoch(network: Perceptron, optimizer: Any, setting: _Setting, worker: Worker, epoch: int) -> None:
     plan, margins = setting.plan, torch.from_numpy(setting.margins).float()
     with ExitStack() as stack:
         model: Any = network
@@ -121,13 +121,13 @@ def _train_epoch(network: Perceptron, optimiser: Any, setting: _Setting, worker:
         batches = _batches(setting, worker, epoch)
         share = plan.held_out / (plan.held_out - 1) * plan.batch_size * worker.team.size / worker.shards.rows
         for done, (vectors, costs) in enumerate(batches):
-            for group in optimiser.param_groups:
+            for group in optimizer.param_groups:
                 group["lr"] = plan.learning_rate * max(0.0, 1 - (epoch + min(1.0, done * share)) / plan.epochs)
             rewards = torch.from_numpy(rewards_of(costs, plan.reward, setting.known)).float()
             loss = row_losses(model(torch.from_numpy(vectors)), rewards, margins, 1.0).mean()
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
+            optimizer.step()
 
 
 def _batches(setting: _Setting, worker: Worker, epoch: int) -> Iterator[tuple[NDArray[np.float32], NDArray[np.float64]]]:
@@ -171,13 +171,13 @@ class _Epoch:
     seconds: float
 
 
-def _better(best: Progress, epoch: _Epoch, setting: _Setting, network: Perceptron, optimiser: Any) -> Progress:
+def _better(best: Progress, epoch: _Epoch, setting: _Setting, network: Perceptron, optimizer: Any) -> Progress:
     """Where the run stands, with the layers of the best epoch so far."""
     layers, known = network.arrays(), best.arrays
     kept, paid = {name: array for name, array in known.items() if name.startswith("best.")}, known.get("paid", np.asarray(np.inf))
     if epoch.paid < float(paid):
         kept, paid = {f"best.{place}": layer for place, layer in enumerate(_for_raw_rows(setting, layers))}, np.asarray(epoch.paid)
-    states = [optimiser.state[layer] for layer in network.layers]
+    states = [optimizer.state[layer] for layer in network.layers]
     moments = {f"moment.{name}.{place}": state[name].numpy() for place, state in enumerate(states) for name in ("exp_avg", "exp_avg_sq")}
     arrays = {
         "paid": paid,

@@ -1,4 +1,4 @@
-"""Vector shards, read locally or through Ray Data."""
+"""Vector shards: read locally or through Ray Data, dealt out to workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Train(shards, config): local or Ray Train."""
+"""Train a router from shards, in one process or with Ray Train."""
 
 from __future__ import annotations
 

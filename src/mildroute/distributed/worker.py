@@ -1,4 +1,4 @@
-"""Worker, process group, checkpoints."""
+"""A training worker: its place in the process group, its part of the rows, its checkpoints."""
 
 from __future__ import annotations
 

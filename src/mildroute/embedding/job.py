@@ -1,4 +1,4 @@
-"""Embed(job): estimate, encode what is missing, publish."""
+"""Embed a table: estimate, encode what is missing, publish the shards."""
 
 from __future__ import annotations
 

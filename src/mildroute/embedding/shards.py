@@ -1,4 +1,4 @@
-"""Content-addressed Parquet shards and their folder."""
+"""Content-addressed Parquet shards of vectors, and the folder that holds them."""
 
 from __future__ import annotations
 

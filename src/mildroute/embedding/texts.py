@@ -1,4 +1,4 @@
-"""Row ranges of a text table."""
+"""Ranges of rows of a text table, staged as Parquet where the source cannot be read in ranges."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def stage_as_parquet(files: Sequence[SourceFile], system: Any, folder: str) -> l
 
 
 def _alike(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Neighbours of one schema together, up to so many rows."""
+    """Neighbors of one schema together, up to so many rows."""
     waiting: list[pa.Table] = []
     for table in tables:
         if waiting and (table.schema != waiting[0].schema or sum(each.num_rows for each in waiting) >= _ROWS):

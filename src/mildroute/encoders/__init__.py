@@ -1,4 +1,4 @@
-"""Encoders: scikit-learn transformers from texts or images to vectors, and the router over inputs that carries one."""
+"""Encoders: scikit-learn transformers from texts, images or numbers to vectors."""
 
 from __future__ import annotations
 

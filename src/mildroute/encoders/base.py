@@ -1,4 +1,4 @@
-"""Encoder base class, input coercion."""
+"""The base class of encoders, and how inputs of any form become a list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ImageEncoder."""
+"""The image encoder: photographs to the vectors of a pretrained network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hugging Face -> ONNX, int8 quantization."""
+"""Export Hugging Face models to ONNX, in full precision or quantized to int8."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
     "need",
     "preparation_of",
     "prepared",
-    "quantised",
+    "quantized",
     "readable",
     "without_bars",
 ]
@@ -122,7 +122,7 @@ def export_text_model(model: str, precision: Precision) -> ExportedText:
         pooling = _pooling(model)
         onnx, tokenizer, config = _shipped(Path(model)) or _exported(model)
     if precision == "int8":
-        onnx = quantised(onnx)
+        onnx = quantized(onnx)
     return ExportedText(np.frombuffer(onnx, np.uint8), np.frombuffer(tokenizer, np.uint8), pooling, most_tokens(config))
 
 
@@ -160,7 +160,7 @@ def export_module(module: Any, inputs: dict[str, Any], axes: dict[int, str]) -> 
     return target.getvalue()
 
 
-def quantised(onnx: bytes) -> bytes:
+def quantized(onnx: bytes) -> bytes:
     """An ONNX model with 8-bit weights, one scale per output channel; activations are scaled when it runs.
 
     One scale per tensor would lose far more: a cosine of .957 to the original instead of .995 for MiniLM.
@@ -174,7 +174,7 @@ def quantised(onnx: bytes) -> bytes:
     Example:
         >>> torch = need("torch")
         >>> model = export_module(torch.nn.Linear(64, 64), {"x": torch.zeros(2, 64)}, {0: "n"})
-        >>> len(quantised(model)) < len(model)
+        >>> len(quantized(model)) < len(model)
         True
     """
     need("onnx")

@@ -1,4 +1,4 @@
-"""SentenceEncoder with a vector cache."""
+"""The sentence encoder, with a cache of vectors on disk."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class SentenceEncoder(Encoder):
     could point elsewhere. What is evaluated is what is served: ``transform`` always runs the exported model.
 
     With ``"int8"`` texts are run one by one. Its activations are scaled by the largest value of a run, so a text's vector would
-    otherwise depend on its neighbours; on a CPU that is no slower.
+    otherwise depend on its neighbors; on a CPU that is no slower.
 
     Args:
         model: A local folder, a name on the Hugging Face hub (which is then downloaded), or none for the model that the package

@@ -1,4 +1,4 @@
-"""TfidfEncoder, HashingEncoder, NumericEncoder, TruncatedSVDEncoder, UnionEncoder."""
+"""Text encoders without a network: TF-IDF, hashing, numbers, reduced dimensions, and unions of encoders."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SEPARATORS = re.compile(r"[\s,;\[\]]+")
 class NumberEncoder(Encoder):
     """Reads inputs such as ``"5.1 3.5 1.4"`` or ``"[5.1, 3.5, 1.4]"`` as vectors; all rows have the same length.
 
-    Each number is centred and divided by its standard deviation on the training rows.
+    Each number is centered and divided by its standard deviation on the training rows.
 
     Attributes:
         means_: Mean of each number, shape (d,).

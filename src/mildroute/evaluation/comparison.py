@@ -1,4 +1,4 @@
-"""Compare(table, routers)."""
+"""Compare routers under one protocol, with the baselines that make the figures mean something."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Savings() and its sentence."""
+"""What routing saves, as figures and as one sentence with its interval."""
 
 from __future__ import annotations
 
@@ -285,7 +285,7 @@ def savings(
         dollars: Dollars of each expert on each row, shape (n, p).
         groups: Group of each row, shape (n,), or none; whole groups are resampled and stay on one side of the halving.
         reference: The expert compared with; by default the one of highest score, the cheapest of equals. For a fixed operating point it
-            is the best in hindsight, which favours the reference; name the one chosen on training rows to be exact.
+            is the best in hindsight, which favors the reference; name the one chosen on training rows to be exact.
         experts: Names of the experts.
         margin: Loss of score that still counts as equal quality: half a point of a hundred.
         confidence: Of each interval.

@@ -1,4 +1,4 @@
-"""Evaluate_choices(): one set of choices, with intervals."""
+"""Evaluate one set of choices: cost, score, bill, regret and recall, with intervals."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def evaluate_choices(
 
     Args:
         choice: Chosen experts, shape (n,).
-        costs: What the router minimises, shape (n, p).
+        costs: What the router minimizes, shape (n, p).
         scores: Score of each expert on each row, shape (n, p).
         dollars: Dollars of each expert on each row, shape (n, p), or none.
         posterior: Posterior over experts, shape (n, p), or none.

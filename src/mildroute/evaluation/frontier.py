@@ -1,4 +1,4 @@
-"""Cost-quality frontier, convex hull, AIQ."""
+"""Cost-quality frontiers: measured points, convex hulls, random mixes and AIQ."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def convex_hull(points: Iterable[Point]) -> tuple[Point, ...]:
 
 
 def interpolate(hull: Sequence[Point], dollars_per_1000: Any) -> NDArray[np.float64]:
-    """Score that a mix of neighbouring points of a hull has at a given bill.
+    """Score that a mix of neighboring points of a hull has at a given bill.
 
     Args:
         hull: Points by ascending dollars, see :func:`convex_hull`.
@@ -102,7 +102,7 @@ def aiq(
     *,
     lowest: float | None = None,
     highest: float | None = None,
-    normalise: Literal["range", "maximum"] = "range",
+    normalize: Literal["range", "maximum"] = "range",
 ) -> float:
     """Average improvement in quality (RouterBench, Hu et al., 2024): mean height of the hull over a range of bills.
 
@@ -112,7 +112,7 @@ def aiq(
         points: Points of one router.
         lowest: Where the range begins; by default at the cheapest point. It must not be below it, where no mix exists.
         highest: Where the range ends; by default at the most expensive point. Beyond the hull the best score goes on.
-        normalise: ``"range"`` divides the area by the length of the range, as the paper defines it; ``"maximum"`` divides it by
+        normalize: ``"range"`` divides the area by the length of the range, as the paper defines it; ``"maximum"`` divides it by
             ``highest``, as RouterBench's program does, which counts everything below ``lowest`` as 0.
 
     Returns:
@@ -120,7 +120,7 @@ def aiq(
 
     Example:
         >>> points = [Point("a", 1, 0.5), Point("c", 3, 0.9)]
-        >>> round(aiq(points), 6), round(aiq(points, normalise="maximum"), 6)
+        >>> round(aiq(points), 6), round(aiq(points, normalize="maximum"), 6)
         (0.7, 0.466667)
     """
     every = list(points)
@@ -131,13 +131,13 @@ def aiq(
         raise ArgumentError(
             f"the range must begin at {hull[0].dollars_per_1000:g} dollars or above and not end before it begins, got {start:g} to {end:g}."
         )
-    if normalise not in ("range", "maximum"):
-        raise ArgumentError(f"normalise must be 'range' or 'maximum', got {normalise!r}.")
+    if normalize not in ("range", "maximum"):
+        raise ArgumentError(f"normalize must be 'range' or 'maximum', got {normalize!r}.")
     inner = [point.dollars_per_1000 for point in hull if start < point.dollars_per_1000 < end]
     x = np.array([start, *inner, end])
     y = interpolate(hull, x)
     area = float((np.diff(x) * (y[1:] + y[:-1]) / 2).sum())
-    length = end if normalise == "maximum" else end - start
+    length = end if normalize == "maximum" else end - start
     return area / length if end > start else float(y[0])
 
 

@@ -1,4 +1,4 @@
-"""Interval, paired differences, Holm, cluster bootstrap."""
+"""Bootstrap intervals, paired differences, and corrections for many comparisons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deferral loss, regret, gap closed, recall, shares."""
+"""Metrics of choices: deferral loss, regret, gap closed, recall and shares."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def check_confidence(confidence: float) -> None:
 # oracle.
 #
 # Every function takes ``choice``, the index of the chosen expert on each row, shape (n,), and
-# matrices of shape (n, p). Costs are what the router minimises, lower is better; scores lie in
+# matrices of shape (n, p). Costs are what the router minimizes, lower is better; scores lie in
 # [0, 1], higher is better; dollars are dollars.
 #
 # Experts of equal cost are distinguished by dollars where these are known, then by the lower index,

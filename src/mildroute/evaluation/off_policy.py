@@ -1,4 +1,4 @@
-"""IPS, SNIPS, doubly robust."""
+"""Off-policy estimates from logged decisions: IPS, SNIPS and doubly robust."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def fit_outcome_model(logged: LoggedDecisions) -> Matrix:
         >>> fit_outcome_model(seen).mean(axis=0).round(2)
         array([0.2, 0.8])
     """
-    known = _standardised(logged.chances if logged.features is None else logged.features)
+    known = _standardized(logged.chances if logged.features is None else logged.features)
     codes = np.arange(logged.rows) if logged.groups is None else group_codes(logged.groups, logged.rows)
     fold = codes % _FOLDS
     forecasts = np.empty(logged.chances.shape)
@@ -66,7 +66,7 @@ def fit_outcome_model(logged: LoggedDecisions) -> Matrix:
     return np.clip(forecasts, np.nanmin(logged.costs), np.nanmax(logged.costs))
 
 
-def _standardised(values: Matrix) -> Matrix:
+def _standardized(values: Matrix) -> Matrix:
     """Columns of mean 0 and deviation 1, after a column of ones."""
     spread = values.std(axis=0)
     scaled = (values - values.mean(axis=0))[:, spread > 0] / spread[spread > 0]
@@ -91,7 +91,7 @@ def _fitted(known: Matrix, costs: NDArray[np.float64], weights: NDArray[np.float
 # with a weight of eighty. The normal interval then holds the truth too rarely (down to 88% where
 # 95% are promised), above all if errors are rare. Three repairs, chosen by simulation: Student's
 # quantile at the number of rows that decide the variance; four more rows of great weight, two at
-# each end of the likely costs, as Agresti and Coull (1998) have it for shares; and the centre
+# each end of the likely costs, as Agresti and Coull (1998) have it for shares; and the center
 # that goes with these rows.
 
 
@@ -161,10 +161,10 @@ def weighted_interval(
     total = found.total + more * great
     spread, units = _squares(found, groups)
     error = np.sqrt(spread + more / 2 * great**2 * (below**2 + above**2)) / total
-    centre = found.value + more / 2 * great * (above - below) / total
+    center = found.value + more / 2 * great * (above - below) / total
     freedom = max(1.0, min(squares**2 / float((found.weights**4).sum()), units) - 1)
     half = float(t.ppf((1 + confidence) / 2, freedom)) * error
-    low, high = min(centre - half, found.value), max(centre + half, found.value)
+    low, high = min(center - half, found.value), max(center + half, found.value)
     return Interval(found.value, float(low if is_difference else max(low, min(0.0, float(np.min(costs))))), float(high), confidence)
 
 
@@ -196,7 +196,7 @@ def _squares(found: WeightedEstimate, groups: Any) -> tuple[float, int]:
 # from the simplest to the sharpest:
 #
 # - ``"ips"``, inverse propensity score: mean of weight times cost. Unbiased, and the widest.
-# - ``"snips"``, self-normalised: divided by the sum of the weights. Keeps within the range of costs, and does not mind if an expert fails
+# - ``"snips"``, self-normalized: divided by the sum of the weights. Keeps within the range of costs, and does not mind if an expert fails
 # now#   and then, or gets feedback more rarely, as long as that has nothing to do with the request.
 # - ``"dr"``, doubly robust: a forecast of all costs, corrected by the weighted errors of the forecast.
 #

@@ -1,4 +1,4 @@
-"""HTML report and its plot (+ templates/)."""
+"""The HTML report of an evaluation, and its picture."""
 
 from __future__ import annotations
 

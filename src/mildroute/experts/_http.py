@@ -1,4 +1,4 @@
-"""One httpx.AsyncClient per endpoint; response -> result, retry or error."""
+"""HTTP calls to an endpoint: the transport, and what a response or a failure means for the call."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class AnnotatorExpert:
                 None, error=f"the field {self._field!r} holds no label, list of labels or mapping from label to votes", attempts=0
             )
         if not counts:
-            return Answer(None, error=f"nobody labelled the query in its field {self._field!r}", attempts=0)
+            return Answer(None, error=f"nobody labeled the query in its field {self._field!r}", attempts=0)
         if self._votes == "majority":
             most = max(counts.values())
             counts = Counter({label: 1 for label, votes in counts.items() if votes == most})

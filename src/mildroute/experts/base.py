@@ -1,4 +1,4 @@
-"""Expert protocol, Query, Answer, CostEstimate, Clock."""
+"""What an expert is: the protocol, queries, answers, cost estimates, and the clock that tests replace."""
 
 from __future__ import annotations
 

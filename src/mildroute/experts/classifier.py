@@ -1,4 +1,4 @@
-"""ClassifierExpert: any scikit-learn model or function."""
+"""Any scikit-learn classifier or function as an expert."""
 
 from __future__ import annotations
 

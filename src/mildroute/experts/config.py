@@ -1,4 +1,4 @@
-"""Experts.yaml: ExpertConfig per kind, build_expert()."""
+"""experts.yaml: the types of experts, what each of them takes, and how they are built."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PromptTemplate."""
+"""Prompt templates: fields of a query become the messages of a call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ReplayExpert and RecordingExpert."""
+"""Record the answers of an expert, and replay them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Backoff and AdaptiveRateLimiter."""
+"""Retries with backoff, and a rate limiter that adapts to rejections."""
 
 from __future__ import annotations
 

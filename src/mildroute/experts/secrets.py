@@ -1,4 +1,4 @@
-"""Secret: key from the environment, redaction, literal-key detection."""
+"""API keys: read from the environment, redacted wherever text leaves the process, detected in files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ModelSettings, CallSettings, Timeouts, base URL."""
+"""Settings of a model and of its calls: price, context, base URL, timeouts, retries."""
 
 from __future__ import annotations
 

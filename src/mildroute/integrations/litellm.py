@@ -22,10 +22,9 @@ from typing import Any, Protocol
 from mildroute._fit import Target
 from mildroute.exceptions import ArgumentError
 from mildroute.serving.client import RouteClient
-from mildroute.serving.config import EncoderConfig
+from mildroute.serving.config import EncoderConfig, target_named
 from mildroute.serving.http.prompt import prompt_of_messages
 from mildroute.serving.routing.predictor import Predictor
-from mildroute.serving.routing.targets import target_named
 
 __all__ = ["MildroutePlugin", "RoutingContext"]
 

@@ -245,7 +245,7 @@ def _item(text: str, at: int, line: str, inside: tuple[Mention, ...], *, apart: 
 
 
 def _runs(items: Iterable[_Item | None]) -> list[list[_Item]]:
-    """Neighbouring items in the order of the options, either all with a text or all without."""
+    """Neighboring items in the order of the options, either all with a text or all without."""
     runs: list[list[_Item]] = [[]]
     for item in items:
         if runs[-1] and (item is None or not item.follows(runs[-1][-1])):

@@ -1,4 +1,4 @@
-"""One spelling for what looks the same; LaTeX as text."""
+"""One spelling for what looks the same, and LaTeX as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find and parse numbers in text."""
+"""Numbers in text: find and parse them."""
 
 from __future__ import annotations
 

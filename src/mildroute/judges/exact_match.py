@@ -1,4 +1,4 @@
-"""Exact match, up to what nobody would call a difference: case, spaces, quotes, a full stop."""
+"""Exact match, up to differences without meaning: case, spaces, quotes, a full stop."""
 
 from __future__ import annotations
 

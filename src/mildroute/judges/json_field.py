@@ -1,4 +1,4 @@
-"""JsonFieldJudge on top of json_repair."""
+"""A field of a JSON answer, found in the text around it and compared by another judge."""
 
 from __future__ import annotations
 

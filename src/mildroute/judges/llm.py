@@ -1,4 +1,4 @@
-"""RubricJudge and PairwiseJudge: LLM as a judge."""
+"""Language models as judges: grades by a rubric, and comparisons of two answers."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ _NAME_IN_JSON = re.compile(rf"\"(?:verdict|winner|preference)\"\s*:\s*{_NAME}\s*
 class PairwiseJudge:
     """Whether an expert prefers the answer to the reference: 1 if it does in both orders, 0 if it prefers the reference in both, else 0.5.
 
-    Models favour the answer that they see first, so they are asked twice. An error of the expert, or a reply without a verdict, gives no
+    Models favor the answer that they see first, so they are asked twice. An error of the expert, or a reply without a verdict, gives no
     verdict; its dollars count. Both answers go into the prompt between tags that they cannot contain.
 
     Args:

@@ -1,4 +1,4 @@
-"""MultipleChoiceJudge."""
+"""Multiple choice: which option an answer chooses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Get_judge(name, **settings)."""
+"""Judges by name, built in or registered by other distributions."""
 
 from __future__ import annotations
 

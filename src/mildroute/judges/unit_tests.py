@@ -1,4 +1,4 @@
-"""UnitTestJudge: extract code, plan the tests."""
+"""Unit tests as a judge: extract the code of an answer and run its tests in a sandbox."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def rademacher_bound(counts: Tensor, margins: Tensor, *, weight_norm: float, fea
     """Bound of the empirical class-sensitive Rademacher complexity: ``sqrt(p) F / m * sqrt(sum_j m_j X_j^2 / rho_j^2)``.
 
     Args:
-        counts: Rows labelled with each expert, shape (p,); they sum to m.
+        counts: Rows labeled with each expert, shape (p,); they sum to m.
         margins: Confidence margins, shape (p,), positive.
         weight_norm: Norm F of the weights of the linear functions (Frobenius, with the intercept).
         feature_norms: Largest feature norm X_j among the rows of each label, a number or shape (p,).

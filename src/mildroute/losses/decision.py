@@ -147,7 +147,7 @@ def _decode(scores: Tensor, margins: Tensor, tau: float, *, log: bool) -> Tensor
             temperate = (2 - tau) / values[0] * scores
             return torch.log_softmax(temperate, dim=1) if log else torch.softmax(temperate, dim=1)
         block = max(1, _BLOCK_ELEMENTS // scores.shape[1] ** 2)
-        return torch.cat([_normalise(_log_masses(rows, margins, tau), log=log) for rows in torch.split(scores, block)])
+        return torch.cat([_normalize(_log_masses(rows, margins, tau), log=log) for rows in torch.split(scores, block)])
 
 
 def _check_decodable(tau: float, margins: Sequence[float]) -> None:
@@ -159,7 +159,7 @@ def _check_decodable(tau: float, margins: Sequence[float]) -> None:
         )
 
 
-def _normalise(log_masses: Tensor, *, log: bool) -> Tensor:
+def _normalize(log_masses: Tensor, *, log: bool) -> Tensor:
     """Softmax of each row, or its logarithm; for rows as short as these several times faster than torch's own."""
     below_best = log_masses - log_masses.amax(dim=1, keepdim=True)
     masses = below_best.exp()

@@ -1,4 +1,4 @@
-"""Deferral_loss, pairwise_loss, hinge_loss, tdef_loss, cross_entropy, ldam_loss; DeferralLoss module."""
+"""The losses as functions of scores and costs, and the deferral loss as a module."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class LossModule(nn.Module):
         return ", ".join([getattr(self.function, "__name__", repr(self.function)), *plain])
 
 
-# How a loss of each row becomes the number that is minimised.
+# How a loss of each row becomes the number that is minimized.
 
 
 Reduction: TypeAlias = Literal["mean", "sum", "none"]

@@ -1,4 +1,4 @@
-"""Rewards from costs, margins from win counts."""
+"""Rewards from costs, and margins from counts of wins."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 
-# Rewards: what a row's costs say in favour of each expert.
+# Rewards: what a row's costs say in favor of each expert.
 #
 # For any constant m of a row, ``sum_k (m - c_k) * 1[choice != k]`` is the cost of the choice plus
 # a constant, so all three rewards have the deferral loss as their target. Their surrogates
@@ -246,7 +246,7 @@ def positive_counts(counts: Tensor) -> Tensor:
 def theory_margins(
     counts: Tensor, *, exponent: float = 1 / 3, scale: float = 1.0, offset: float = 0.0, norms: Tensor | None = None
 ) -> Tensor:
-    """Margins close to those that minimise the paper's bound: ``scale * share((m_k X_k^2) ** exponent) + offset``.
+    """Margins close to those that minimize the paper's bound: ``scale * share((m_k X_k^2) ** exponent) + offset``.
 
     Shares sum to 1. An exponent of 1/3, scale 1 and offset 0 are the paper's; an exponent of 0 makes all margins equal.
 

@@ -1,4 +1,4 @@
-"""Arrays <-> safetensors."""
+"""Arrays as safetensors, with their memory layout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Router.json + weights.safetensors + CARD.md; digests, schema version."""
+"""The stored router: manifest, weights and model card, with digests and a schema version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which classes may be stored; get_router(name), get_encoder(name)."""
+"""Which classes may be stored, and routers and encoders by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Estimator <-> JSON tree; which attributes may be stored."""
+"""Estimators as a JSON tree, and which of their attributes may be stored."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["check_attributes", "check_parameters", "decode", "encode", "local_pa
 
 
 # Which names of a class an artifact may fill: constructor parameters and fitted attributes, never
-# behaviour.
+# behavior.
 
 
 _FITTED = re.compile(r"[a-zA-Z](?:[A-Za-z0-9_]*[A-Za-z0-9])?_")

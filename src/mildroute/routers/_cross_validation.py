@@ -1,4 +1,4 @@
-"""Folds, penalty path, held-out posteriors of any router."""
+"""Folds, the path of penalties over them, and held-out posteriors of any router."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rewards, margins, posterior and tie-breaking in NumPy (array-API twin of losses/)."""
+"""Rewards, margins, posteriors and tie-breaking in NumPy; ``mildroute.losses`` is the same in torch."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _log_masses(scores: NDArray[np.float64], margins: NDArray[np.float64]) -> ND
         return np.asarray(np.log(margins) + np.log(visits) - log_leave)
 
 
-# What costs say in favour of each expert, and margins from how often it wins: the core in NumPy,
+# What costs say in favor of each expert, and margins from how often it wins: the core in NumPy,
 # so that fitting needs no torch.
 
 

@@ -1,4 +1,4 @@
-"""Preconditioned L-BFGS for the convex problem; the NumPy loss with gradient; calibration."""
+"""The linear model: preconditioned L-BFGS for the convex problem, its loss with gradient, and calibration."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import minimize
 
-# A feature matrix prepared for solving: centred, and turned so that a penalised problem on it is
+# A feature matrix prepared for solving: centered, and turned so that a penalised problem on it is
 # well conditioned.
 
 
@@ -25,7 +25,7 @@ class WhitenedFeatures:
     """Features in their own eigenbasis.
 
     Attributes:
-        columns: Centred features times ``basis``, shape (n, r); sparse and wide ones stay as they are.
+        columns: Centered features times ``basis``, shape (n, r); sparse and wide ones stay as they are.
         mean: Mean of the features, shape (d,).
         basis: Directions kept, shape (d, r), or none where features stay as they are.
         variances: Variance of each column, shape (r,); largest first where there is a basis.
@@ -74,12 +74,12 @@ def whiten(features: Any, sample_weight: NDArray[np.float64] | None = None, dtyp
         return WhitenedFeatures(columns, mean, None, variances)
     dense = np.asarray(features, dtype=np.float64)
     mean = np.average(dense, axis=0, weights=weights)
-    centred = dense - mean
-    gram = centred.T @ (centred * weights[:, None])
+    centered = dense - mean
+    gram = centered.T @ (centered * weights[:, None])
     variances, basis = (part[..., ::-1] for part in np.linalg.eigh(gram))
     rounding = 1e-20 * float(weights @ np.square(dense).sum(axis=1)) + 1e-300
     rank = int((variances > max(1e-10 * variances.max(initial=0.0), rounding)).sum())
-    columns = np.asfortranarray(centred @ basis[:, :rank], dtype=dtype)
+    columns = np.asfortranarray(centered @ basis[:, :rank], dtype=dtype)
     return WhitenedFeatures(columns, mean, basis[:, :rank], variances[:rank])
 
 
@@ -104,7 +104,7 @@ class LinearSolution:
     Attributes:
         weights: Shape (d, p).
         intercept: Shape (p,).
-        solution: The solver's own variables, to start a neighbouring problem from.
+        solution: The solver's own variables, to start a neighboring problem from.
         objective: Penalised objective at the optimum.
         gradient_norm: Largest entry of its gradient.
         iterations: Steps taken.
@@ -137,7 +137,7 @@ def minimize_linear(
     tolerance: float = OPTIMAL,
     max_iterations: int = 500,
 ) -> LinearSolution:
-    """Minimise by L-BFGS in coordinates in which curvature is about the same in every direction.
+    """Minimize by L-BFGS in coordinates in which curvature is about the same in every direction.
 
     Args:
         design: Prepared features of n rows.
@@ -145,7 +145,7 @@ def minimize_linear(
         experts: Number of experts p.
         penalty: Weight of the squared norm of the weights, in units of the features' variance.
         sample_weight: Weight of each row, shape (n,).
-        start: ``solution`` of a neighbouring problem.
+        start: ``solution`` of a neighboring problem.
         tolerance: Largest entry of the gradient, in preconditioned units, at which it stops.
         max_iterations: Steps after which it gives up with a warning.
 
@@ -267,9 +267,9 @@ def _block(scores: NDArray[Any], mass: NDArray[Any], pulls: NDArray[Any], invers
 
 # Scores put right on held-out rows: one factor and one shift per expert.
 #
-# A penalty shrinks weights and so favours experts that win often; the more so, the rarer the
+# A penalty shrinks weights and so favors experts that win often; the more so, the rarer the
 # specialist. What a router says of rows that it has not seen shows by how much: the deferral loss
-# of ``scale * scores + shift`` on them has p + 1 unknowns and is minimised exactly. It sharpens
+# of ``scale * scores + shift`` on them has p + 1 unknowns and is minimized exactly. It sharpens
 # the decision and makes the posterior mean what it says.
 
 

@@ -1,4 +1,4 @@
-"""MLP as arrays: train with torch, predict with NumPy, early stopping."""
+"""Multilayer perceptrons as arrays: trained with torch and early stopping, applied with NumPy."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StandardizedBatches:
-    """A feature matrix from which batches are taken, each column centred and scaled on the way.
+    """A feature matrix from which batches are taken, each column centered and scaled on the way.
 
     Attributes:
         features: Shape (n, d), dense or sparse.
-        centre: What is subtracted, shape (d,).
+        center: What is subtracted, shape (d,).
         spread: What is divided by, shape (d,).
 
     Example:
@@ -38,19 +38,19 @@ class StandardizedBatches:
     """
 
     features: Any
-    centre: NDArray[np.float64]
+    center: NDArray[np.float64]
     spread: NDArray[np.float64]
 
     def take(self, rows: NDArray[np.intp]) -> NDArray[np.float32]:
-        """Rows with these indices, dense, centred and scaled, shape (batch, d)."""
+        """Rows with these indices, dense, centered and scaled, shape (batch, d)."""
         taken = self.features[rows]
         dense = taken.toarray() if sparse.issparse(taken) else taken
-        return ((dense - self.centre) / self.spread).astype(np.float32)
+        return ((dense - self.center) / self.spread).astype(np.float32)
 
     def for_raw_rows(self, weights: NDArray[np.float64], bias: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Weights (d, h) and bias (h,) of a first layer for rows as they come, from those for rows as :meth:`take` gives them."""
         raw = weights / self.spread[:, None]
-        return raw, bias - self.centre @ raw
+        return raw, bias - self.center @ raw
 
 
 def batches_of(X: Any) -> StandardizedBatches:
@@ -67,16 +67,16 @@ def batches_of(X: Any) -> StandardizedBatches:
     if sparse.issparse(X):
         spread = float(np.sqrt(X.multiply(X).sum() / max(1, X.shape[0] * columns))) or 1.0
         return StandardizedBatches(X, np.zeros(columns), np.full(columns, spread))
-    centre = X.mean(axis=0, dtype=np.float64)
-    return StandardizedBatches(X, centre, positive_spread(X.std(axis=0, dtype=np.float64), centre))
+    center = X.mean(axis=0, dtype=np.float64)
+    return StandardizedBatches(X, center, positive_spread(X.std(axis=0, dtype=np.float64), center))
 
 
-def positive_spread(spread: NDArray[np.float64], centre: NDArray[np.float64]) -> NDArray[np.float64]:
+def positive_spread(spread: NDArray[np.float64], center: NDArray[np.float64]) -> NDArray[np.float64]:
     """What to divide columns by: their deviation, or 1 for those that are constant but for rounding.
 
     Args:
         spread: Standard deviation of each column, shape (d,).
-        centre: Mean of each column, shape (d,).
+        center: Mean of each column, shape (d,).
 
     Returns:
         Shape (d,), positive.
@@ -85,7 +85,7 @@ def positive_spread(spread: NDArray[np.float64], centre: NDArray[np.float64]) ->
         >>> positive_spread(np.array([2.0, 0.0, 1e-9]), np.array([0.0, 0.0, 5.0]))
         array([2., 1., 1.])
     """
-    varies = spread > 1e-6 * np.abs(centre)
+    varies = spread > 1e-6 * np.abs(center)
     return np.where(varies, np.where(spread > 0, spread, 1.0), 1.0)
 
 

@@ -43,7 +43,7 @@ class RidgeFit:
 
 
 def ridge(X: Any, targets: NDArray[np.float64], sample_weight: NDArray[np.float64] | None = None, *, contrasts: bool = False) -> RidgeFit:
-    """Minimise ``mean (target - x w - b)^2 + penalty * variance of x * |w|^2`` for each target.
+    """Minimize ``mean (target - x w - b)^2 + penalty * variance of x * |w|^2`` for each target.
 
     Up to 2,048 dense columns all penalties are solved and judged in closed form. Sparse and wider features are solved by conjugate
     gradients, with one penalty for all targets, by squared error in three folds.
@@ -87,25 +87,25 @@ def ridge_on(
 
 def _in_closed_form(design: WhitenedFeatures, targets: NDArray[np.float64], share: NDArray[np.float64]) -> RidgeFit:
     mean = share @ targets
-    centred = targets - mean
-    moments = np.asarray(design.columns.T @ (share[:, None] * centred).astype(design.columns.dtype), dtype=np.float64)
-    penalties = np.array(RIDGE_PENALTIES)[np.argmin(_left_out_errors(design, centred, moments, share), axis=0)]
+    centered = targets - mean
+    moments = np.asarray(design.columns.T @ (share[:, None] * centered).astype(design.columns.dtype), dtype=np.float64)
+    penalties = np.array(RIDGE_PENALTIES)[np.argmin(_left_out_errors(design, centered, moments, share), axis=0)]
     weights = design.weights_of(moments / (design.variances[:, None] + penalties * design.scale))
     return RidgeFit(weights, mean - design.mean @ weights, penalties)
 
 
 def _left_out_errors(
-    design: WhitenedFeatures, centred: NDArray[np.float64], moments: NDArray[np.float64], share: NDArray[np.float64]
+    design: WhitenedFeatures, centered: NDArray[np.float64], moments: NDArray[np.float64], share: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Mean squared error on each row by a regression without it, for each penalty and target, shape (penalties, q)."""
-    errors = np.empty((len(RIDGE_PENALTIES), centred.shape[1]))
+    errors = np.empty((len(RIDGE_PENALTIES), centered.shape[1]))
     kind = design.columns.dtype
     shrink = 1 / (design.variances + np.array(RIDGE_PENALTIES)[:, None] * design.scale)
     # All penalties in one product each, in the precision of the columns: a product apiece in float64 took five times as long.
     fitted = design.columns @ (shrink[:, :, None] * moments).transpose(1, 0, 2).reshape(len(moments), errors.size).astype(kind)
     leverages = share[:, None] * (1 + (design.columns**2) @ shrink.T.astype(kind))
     for step in range(len(RIDGE_PENALTIES)):
-        residuals = centred - fitted[:, step * centred.shape[1] : (step + 1) * centred.shape[1]]
+        residuals = centered - fitted[:, step * centered.shape[1] : (step + 1) * centered.shape[1]]
         errors[step] = share @ (residuals / np.maximum(1 - leverages[:, [step]], 1e-9)) ** 2
     return errors
 

@@ -1,4 +1,4 @@
-"""Cross-validated search of MildRouter, one-standard-error rule, held-out metrics."""
+"""The cross-validated search of ``MildRouter``, and the one-standard-error rule that ends it."""
 
 from __future__ import annotations
 
@@ -278,7 +278,7 @@ def search(problem: SearchSpace) -> list[SearchResult]:
     if "complement" in problem.rewards[1:] and "raw" in problem.views and first_margins == UNIFORM:
         found += _along_path(problem, "raw", "complement", first_margins, problem.penalties)
     best = _cheapest([candidate for candidate in found[1:] if candidate.reward != REGRESSION], problem)
-    near = _neighbours(problem.penalties, best.penalty)
+    near = _neighbors(problem.penalties, best.penalty)
     for reward, margins in _variations(problem, first_margins):
         if not any((best.view, reward, margins) == (tried.view, tried.reward, tried.margins) for tried in found):
             found += _along_path(problem, best.view, reward, margins, near if margins == first_margins else [best.penalty])
@@ -402,7 +402,7 @@ def _variations(problem: SearchSpace, first_margins: str) -> Iterable[tuple[str,
     yield from ((problem.rewards[0], margins) for margins in problem.margins if margins != first_margins)
 
 
-def _neighbours(penalties: Sequence[float], best: float) -> Sequence[float]:
+def _neighbors(penalties: Sequence[float], best: float) -> Sequence[float]:
     place = list(penalties).index(best)
     return penalties[max(0, place - 1) : place + 2]
 

@@ -1,4 +1,4 @@
-"""RouterMixin: the scikit-learn contract over (X, costs)."""
+"""The contract of routers: scikit-learn estimators over vectors and a matrix of costs."""
 
 from __future__ import annotations
 

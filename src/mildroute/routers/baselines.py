@@ -1,4 +1,4 @@
-"""BestSingle, Cheapest, MostExpensive, Random, Oracle."""
+"""Baselines: the best single expert, the cheapest, the most expensive, a random one, and the oracle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""KNNRouter."""
+"""The k nearest neighbors as a router."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def nearest_blocks(
     Args:
         queries: Shape (m, d), dense or sparse.
         rows: Shape (n, d), dense or sparse, at least ``size`` of them (besides a query's own).
-        size: Neighbours of each query.
+        size: Neighbors of each query.
         own: Row that each query must not find, shape (m,): itself, when leaving one out.
-        width: Numbers that the caller will hold for each neighbour; blocks shrink with it.
+        width: Numbers that the caller will hold for each neighbor; blocks shrink with it.
 
     Yields:
-        The block of queries, the indices of their neighbours and the squared Euclidean distances, both of shape (block, size);
+        The block of queries, the indices of their neighbors and the squared Euclidean distances, both of shape (block, size);
         distances are positive, as no distance is below the resolution.
 
     Example:
@@ -87,11 +87,11 @@ def _squared_lengths(rows: Any) -> NDArray[np.float64]:
     return np.asarray(np.einsum("ij,ij->i", rows, rows))
 
 
-# Nearest neighbours: an expert will cost what it cost on the most similar training rows.
+# Nearest neighbors: an expert will cost what it cost on the most similar training rows.
 
 
 _SIZES = (160, 80, 40, 20, 10, 5)
-"""Numbers of neighbours tried, from smooth to rough; of equally good ones the first is taken."""
+"""Numbers of neighbors tried, from smooth to rough; of equally good ones the first is taken."""
 
 _WEIGHTINGS = ("uniform", "distance")
 
@@ -103,15 +103,15 @@ class KNNRouter(RouterMixin, BaseEstimator):
     """Mean cost of the nearest training rows; the expert with the lowest one is chosen.
 
     Args:
-        k: Number of neighbours, or ``"cv"``: the one of 5, 10, 20, 40, 80 and 160 with the lowest leave-one-out deferral loss on the
+        k: Number of neighbors, or ``"cv"``: the one of 5, 10, 20, 40, 80 and 160 with the lowest leave-one-out deferral loss on the
             training rows, or on 8,192 of them where there are more.
-        weighting: ``"uniform"``, ``"distance"`` (neighbours count in inverse proportion to their distance), or ``"cv"`` as above.
+        weighting: ``"uniform"``, ``"distance"`` (neighbors count in inverse proportion to their distance), or ``"cv"`` as above.
         metric: ``"euclidean"`` or ``"cosine"`` (the Euclidean distance of rows scaled to length 1).
 
     Attributes:
-        k_: Number of neighbours taken, at most the number of training rows.
+        k_: Number of neighbors taken, at most the number of training rows.
         weighting_: The weighting taken.
-        rows_: Training rows, shape (n, d), centred or scaled; of sparse ones the data, indices and row pointers.
+        rows_: Training rows, shape (n, d), centered or scaled; of sparse ones the data, indices and row pointers.
         centre_: What is subtracted from a row, shape (d,).
         costs_: Costs of the training rows, shape (n, p).
         row_weights_: Their weights, shape (n,).
@@ -140,8 +140,8 @@ class KNNRouter(RouterMixin, BaseEstimator):
         X, costs, sample_weight = drop_zero_weight(X, costs, sample_weight)
         if costs.shape[1] == 1:  # nothing to choose between: one row with the mean cost stands for all
             X, costs, sample_weight = X[:1], np.average(costs, axis=0, weights=sample_weight)[None], None
-        centred = self.metric == "euclidean" and not sparse.issparse(X)
-        self.centre_ = X.mean(axis=0, dtype=np.float64) if centred else np.zeros(X.shape[1])
+        centered = self.metric == "euclidean" and not sparse.issparse(X)
+        self.centre_ = X.mean(axis=0, dtype=np.float64) if centered else np.zeros(X.shape[1])
         rows = self._prepared(X)
         self.rows_ = [rows.data, rows.indices, rows.indptr] if sparse.issparse(rows) else rows
         self.costs_ = costs
@@ -152,7 +152,7 @@ class KNNRouter(RouterMixin, BaseEstimator):
         scores = np.empty((X.shape[0], self.costs_.shape[1]))
         width = self.costs_.shape[1] + 3
         for block, near, squares in nearest_blocks(self._prepared(X), self._rows(), self.k_, width=width):
-            weights = self._neighbour_weights(near, squares, self.weighting_)
+            weights = self._neighbor_weights(near, squares, self.weighting_)
             scores[block] = -np.einsum("ij,ijk->ik", weights, self.costs_[near]) / weights.sum(axis=1, keepdims=True)
         return scores
 
@@ -176,13 +176,13 @@ class KNNRouter(RouterMixin, BaseEstimator):
         for block, near, squares in nearest_blocks(rows[trial], rows, max(sizes), own=trial, width=width):
             own = trial[block]
             for place, weighting in enumerate(weightings):
-                weights = self._neighbour_weights(near, squares, weighting)[:, :, None]
+                weights = self._neighbor_weights(near, squares, weighting)[:, :, None]
                 sums = np.cumsum(weights * self.costs_[near], axis=1) / np.cumsum(weights, axis=1)
                 for step, size in enumerate(sizes):
                     paid[place, step] += self.row_weights_[own] @ self.costs_[own, argmax_last(-sums[:, size - 1])]
         return (paid / self.row_weights_[trial].sum()).round(12).ravel()
 
-    def _neighbour_weights(self, near: NDArray[np.intp], squares: NDArray[np.float64], weighting: str) -> NDArray[np.float64]:
+    def _neighbor_weights(self, near: NDArray[np.intp], squares: NDArray[np.float64], weighting: str) -> NDArray[np.float64]:
         weights = self.row_weights_[near]
         return weights if weighting == "uniform" else weights / np.sqrt(squares)
 

@@ -1,4 +1,4 @@
-"""Matrix factorisation: experts and inputs meet in a space of few dimensions, as in RouteLLM, for any number of experts."""
+"""Matrix factorization: experts and inputs meet in a space of few dimensions, as in RouteLLM."""
 
 from __future__ import annotations
 

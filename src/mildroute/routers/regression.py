@@ -1,4 +1,4 @@
-"""RegressionRouter (RidgeCV) and MLPRegressionRouter."""
+"""Cost regression: expected costs by ridge or by a multilayer perceptron, and the cheapest expert by them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SurrogateRouter and its losses: TDEF, CE, weighted CE, LDAM, MILD as printed, custom."""
+"""Routers of one surrogate loss: TDEF, cross-entropy, LDAM, MILD as printed, or your own."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def with_autograd(loss: TorchLoss) -> RowLoss:
     return value_and_gradient
 
 
-# A linear router that minimises one surrogate loss; what the surrogate baselines have in common.
+# A linear router that minimizes one surrogate loss; what the surrogate baselines have in common.
 
 
 LossOfRows: TypeAlias = Callable[[Matrix, NDArray[np.float64]], RowLoss]
@@ -82,7 +82,7 @@ LossOfRows: TypeAlias = Callable[[Matrix, NDArray[np.float64]], RowLoss]
 
 
 class SurrogateRouter(RouterMixin, BaseEstimator, ABC):
-    """Scores ``X @ weights_ + intercept_`` that minimise a convex surrogate plus a squared norm; the largest score is chosen.
+    """Scores ``X @ weights_ + intercept_`` that minimize a convex surrogate plus a squared norm; the largest score is chosen.
 
     A subclass says which surrogate in ``_row_loss``: losses and gradient in NumPy, or a loss written in torch, differentiated.
 
@@ -272,7 +272,7 @@ _BUILT_IN: dict[str, LossOfCosts] = {"cross-entropy": _cross_entropy, "gap": _ga
 
 
 class CustomLossRouter(SurrogateRouter):
-    """Linear scores that minimise any loss of scores and costs; the largest score is chosen.
+    """Linear scores that minimize any loss of scores and costs; the largest score is chosen.
 
     The loss is scaled to a mean of log p where all scores are 0, as cross-entropy has it there, so that a penalty means the same whatever
     unit the costs have. An artifact holds the name of the loss, never its code: a stored router predicts where neither torch nor the

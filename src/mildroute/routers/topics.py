@@ -1,4 +1,4 @@
-"""TopicFeatures and the feature sets of MildRouter."""
+"""Topic features, and the feature sets that ``MildRouter`` chooses between."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class TopicFeatures(TransformerMixin, BaseEstimator):
 
     Args:
         clusters: Sizes of the clusterings; none to use groups alone.
-        temperature: Softness of cluster memberships, in units of the mean squared distance of a row from its centre.
+        temperature: Softness of cluster memberships, in units of the mean squared distance of a row from its center.
         folds: Folds in which the group posterior of training rows is predicted.
         shrinkage: Shrinkage of the covariance behind the group posterior, 0 to 1.
         random_state: Seed of the clusterings and folds.
@@ -180,9 +180,9 @@ def _cluster_layer(
     X: NDArray[np.float64], size: int, temperature: float, random: np.random.RandomState
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     means = MiniBatchKMeans(size, n_init=1, batch_size=4096, max_iter=20, random_state=random.randint(2**31)).fit(X)
-    centres = means.cluster_centers_
+    centers = means.cluster_centers_
     softness = temperature * max(means.inertia_ / len(X), 1e-12)
-    return 2 * centres.T / softness, -(centres**2).sum(axis=1) / softness
+    return 2 * centers.T / softness, -(centers**2).sum(axis=1) / softness
 
 
 def _group_layer(X: NDArray[np.float64], labels: NDArray[Any], shrinkage: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

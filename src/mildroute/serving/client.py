@@ -1,4 +1,4 @@
-"""Asks a gateway whom it would choose, and calls nobody: for other gateways that do the calling themselves."""
+"""A client for ``/v1/route``, for other gateways that do the calling themselves."""
 
 from __future__ import annotations
 

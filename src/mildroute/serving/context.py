@@ -1,4 +1,4 @@
-"""RequestContext from arrival to log line."""
+"""The context of one request, from its arrival to its line in the decision log."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from mildroute._fit import Target
 from mildroute.experts.config import ExpertFile, read_experts
 from mildroute.serving.auth.keys import KeyStore
 from mildroute.serving.auth.limits import UsageLimiter, start_of_day
-from mildroute.serving.config import GatewayConfig
+from mildroute.serving.config import GatewayConfig, target_of_setting
 from mildroute.serving.observability.decision_log import DecisionLog, spent_since
 from mildroute.serving.observability.feedback import FeedbackLog
 from mildroute.serving.observability.metrics import GatewayMetrics
@@ -18,7 +18,6 @@ from mildroute.serving.observability.tracing import Tracing, otlp_provider
 from mildroute.serving.routing.drift import Drift
 from mildroute.serving.routing.predictor import Predictor
 from mildroute.serving.routing.reload import PredictorManager
-from mildroute.serving.routing.targets import target_of_setting
 from mildroute.serving.services import GatewayServices, NullSink
 
 __all__ = ["load_gateway"]

@@ -1,4 +1,4 @@
-"""The description of all paths, for people, for clients and for those who try to break them."""
+"""The OpenAPI description of all paths."""
 
 from __future__ import annotations
 

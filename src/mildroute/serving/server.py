@@ -1,4 +1,4 @@
-"""Uvicorn runner, signals, connection limits."""
+"""The server: uvicorn with limits on connections and headers, signals and draining."""
 
 from __future__ import annotations
 

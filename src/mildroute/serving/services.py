@@ -1,4 +1,4 @@
-"""What a gateway is put together from."""
+"""The services that a gateway is built from."""
 
 from __future__ import annotations
 

@@ -14,12 +14,12 @@ from mildroute.distributed.collect import Factories, collect_on_ray
 from mildroute.experts.config import ExpertSpec, build_expert
 from mildroute.judges.exact_match import ExactMatchJudge
 from tests.collection.pools import write_queries
-from tests.experts.hostile_server import Behaviour, Call, HostileServer, says
+from tests.experts.hostile_server import Behavior, Call, HostileServer, says
 
 CONCURRENCY = 4
 
 
-def right(call: Call) -> Behaviour:
+def right(call: Call) -> Behavior:
     """The right answer, not quite at once."""
     return says(str(int(call.prompt.split()[0]) + 1), delay=0.02)
 

@@ -18,7 +18,7 @@ from mildroute.distributed.cluster import connected
 from mildroute.exceptions import ArgumentError
 from tests.collection.pools import write_queries
 from tests.distributed.collect.pools import CONCURRENCY, asked, right, run, specs, to_cv_results
-from tests.experts.hostile_server import Behaviour, Call, HostileServer, says, status
+from tests.experts.hostile_server import Behavior, Call, HostileServer, says, status
 
 pytest.importorskip("ray")
 # Ray warns of settings of its own.
@@ -96,7 +96,7 @@ def test_a_killed_worker_costs_only_the_calls_under_way_and_failures_are_counted
         newest = max((tmp_path / "costs" / "_collected" / "journals").glob("*.jsonl"))
         os.kill(int(newest.stem.split("-")[-2]), signal.SIGKILL)
 
-    def behave(call: Call) -> Behaviour:
+    def behave(call: Call) -> Behavior:
         return status(400, delay=0.05) if int(call.prompt.split()[0]) % 4 == 3 else says("5", delay=0.05)
 
     with HostileServer(behave) as server:

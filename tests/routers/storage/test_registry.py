@@ -21,15 +21,15 @@ PLUGIN = """
 import numpy as np
 
 class Plugin:
-    def __init__(self, *, favourite=0):
-        self.favourite = favourite
+    def __init__(self, *, favorite=0):
+        self.favorite = favorite
     def get_params(self, deep=True):
-        return {"favourite": self.favourite}
+        return {"favorite": self.favorite}
     def fit(self, X, y):
         self.experts_ = np.array([f"expert_{k}" for k in range(len(y[0]))])
         return self
     def predict(self, X):
-        return np.full(len(X), self.favourite)
+        return np.full(len(X), self.favorite)
 
 not_a_class = 3
 """
@@ -38,7 +38,7 @@ not_a_class = 3
 @pytest.fixture
 def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """An installed distribution that inherits nothing of ours and registers entry points, some of them bad."""
-    install(tmp_path / "one", "favourite = toy_plugin:Plugin\nTopicFeatures = toy_plugin:Plugin\nbroken = toy_plugin:Missing\n")
+    install(tmp_path / "one", "favorite = toy_plugin:Plugin\nTopicFeatures = toy_plugin:Plugin\nbroken = toy_plugin:Missing\n")
     (tmp_path / "one" / "toy_plugin.py").write_text(PLUGIN)
     with (tmp_path / "one" / "one-1.0.dist-info" / "entry_points.txt").open("a") as points:
         points.write("absent = no_such_module:Router\nnumber = toy_plugin:not_a_class\nshared = toy_plugin:Plugin\n")
@@ -81,9 +81,9 @@ def test_a_class_from_elsewhere_has_no_name() -> None:
 def test_a_registered_router_comes_back_under_its_entry_points_name(plugin: dict[str, Any], tmp_path: Path) -> None:
     import toy_plugin  # type: ignore[import-not-found]
 
-    router = toy_plugin.Plugin(favourite=1).fit(np.zeros((2, 1)), np.zeros((2, 3)))
+    router = toy_plugin.Plugin(favorite=1).fit(np.zeros((2, 1)), np.zeros((2, 3)))
     folder = save_router(router, tmp_path / "router")
-    assert document_of(folder)["router"]["class"] == "favourite"
+    assert document_of(folder)["router"]["class"] == "favorite"
     assert load_router(folder).predict([[0.0]]).tolist() == [1]
 
 
@@ -91,7 +91,7 @@ def test_a_plug_in_is_imported_only_where_it_is_asked_for(plugin: dict[str, Any]
     assert resolve_class("TopicFeatures") is TopicFeatures
     assert storage_name(dict) is None
     assert "toy_plugin" not in plugin
-    assert resolve_class("favourite").__name__ == "Plugin"
+    assert resolve_class("favorite").__name__ == "Plugin"
     assert "toy_plugin" in plugin
 
 

@@ -1,1 +1,1 @@
-"""The HTTP endpoints."""
+"""The HTTP endpoints of the gateway."""

@@ -1,4 +1,4 @@
-"""Models, health, ready, metrics, feedback, admin/reload."""
+"""Endpoints beside the completions: models, health, metrics, feedback, reload."""
 
 from __future__ import annotations
 

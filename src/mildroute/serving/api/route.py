@@ -1,4 +1,4 @@
-"""``POST /v1/route``: the decision alone, for one input or many; nobody is called."""
+"""``POST /v1/route``: the decision alone, for one input or many; no expert is called."""
 
 from __future__ import annotations
 

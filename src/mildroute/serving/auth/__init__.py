@@ -1,1 +1,1 @@
-"""Who may call, and how much."""
+"""Authentication and limits: which clients may call, and how much."""

@@ -1,4 +1,4 @@
-"""API keys: hashing, keys.yaml, admin key."""
+"""API keys: hashes, the file of keys, and the keys of operators."""
 
 from __future__ import annotations
 

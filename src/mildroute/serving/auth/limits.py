@@ -1,4 +1,4 @@
-"""TokenBucket, daily spend, admit/charge."""
+"""Rate limits and daily budgets of clients."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a client sends and is sent."""
+"""Requests and responses of clients."""

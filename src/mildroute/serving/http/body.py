@@ -1,4 +1,4 @@
-"""Parse_request(): model, stream, needs, tokens; replace the model in the bytes."""
+"""Parse the body of a request: model, stream, tokens, needs; and replace the model in its bytes."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def read_request(path: str, body: bytes, salt: str = "") -> ParsedRequest:
     """Read what routing has to know of a request, and leave the rest to whoever answers it.
 
     The text to route is the last user message that has text; other messages and the system prompt are not read, because routers are
-    trained on single queries. A conversation is recognised, in this order, by ``metadata.conversation_id``, by a response's
+    trained on single queries. A conversation is recognized, in this order, by ``metadata.conversation_id``, by a response's
     ``conversation``, by its ``previous_response_id`` (keep :func:`~mildroute.serving.routing.affinity.named_conversation` of an answer's
     id for this), or by all that was said up to and including the first user message, which every turn sends again, together with
     ``user``. A request that holds no answer yet is a first turn.

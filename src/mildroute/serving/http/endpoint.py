@@ -1,4 +1,4 @@
-"""The way in to one path: which methods it knows, how many requests are inside, and what a client is told when something goes wrong."""
+"""An endpoint: methods of a path, the limit of requests in flight, and errors as responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors towards clients, in the shape that OpenAI's clients know."""
+"""Errors for clients, in the shape that OpenAI clients know."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Request over ASGI: bounded body, disconnect, JSON, forwarded headers, timeouts."""
+"""The request of a client over ASGI: bounded body, disconnects, JSON, forwarded headers, timeouts."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the gateway reports."""
+"""Metrics, traces and logs of the gateway."""

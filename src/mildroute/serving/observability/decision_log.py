@@ -1,4 +1,4 @@
-"""DecisionRecord, DecisionLog."""
+"""The decision log: one record for each request."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Which expert."""
+"""Which expert answers a request."""

@@ -1,4 +1,4 @@
-"""Which expert each conversation is with, for as long as it goes on."""
+"""Session affinity: which expert each conversation stays with."""
 
 from __future__ import annotations
 

@@ -9,12 +9,12 @@ from time import perf_counter
 from mildroute._fit import Target
 from mildroute.exceptions import ArgumentError, ArtifactError
 from mildroute.routers.operating_point import OperatingPoint
+from mildroute.serving.config import TARGETS, words_of
 from mildroute.serving.context import RequestContext
 from mildroute.serving.http.errors import APIError
 from mildroute.serving.routing.affinity import SessionAffinity
 from mildroute.serving.routing.policy import Decision, decide, decide_named
 from mildroute.serving.routing.predictor import Prediction, TooManyTargetsError
-from mildroute.serving.routing.targets import TARGETS, words_of
 from mildroute.serving.services import GatewayServices, PredictorHolder, PredictorProtocol
 from mildroute.serving.upstream.pool import AUTO_MODEL, ExpertPool
 

@@ -1,4 +1,4 @@
-"""Decide(): pure; Decision, ExpertStatus, price weight of a request."""
+"""The routing policy as a pure function, and what a client asks for in its headers."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from typing import Any
 
 from mildroute._fit import Target
 from mildroute.exceptions import ArgumentError
-from mildroute.serving.config import RoutingConfig
+from mildroute.serving.config import TARGETS, RoutingConfig, target_named, target_of_setting
 from mildroute.serving.http.body import ParsedRequest
 from mildroute.serving.http.errors import APIError
 from mildroute.serving.http.request import Header
 from mildroute.serving.routing.predictor import Prediction
-from mildroute.serving.routing.targets import TARGETS, target_named, target_of_setting
 
 __all__ = [
     "LONGEST_ID",

@@ -1,4 +1,4 @@
-"""Predictor and Prediction: the loaded artifact."""
+"""The loaded router: predictions for inputs while requests wait."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ from mildroute.pipeline import TextRouter
 from mildroute.routers.frontier import FrontierRouter
 from mildroute.routers.operating_point import OperatingPoint
 from mildroute.routers.topics import TopicFeatures
-from mildroute.serving.config import EncoderConfig
+from mildroute.serving.config import EncoderConfig, words_of
 from mildroute.serving.routing.batching import EncoderQueue
 from mildroute.serving.routing.drift import DriftReference
-from mildroute.serving.routing.targets import words_of
 
 __all__ = ["Prediction", "Predictor", "TooManyTargetsError"]
 

@@ -1,4 +1,4 @@
-"""PredictorManager: hot reload of router and keys."""
+"""Hot reload of the router and of the client keys."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from pathlib import Path
 from mildroute._fit import Target
 from mildroute.exceptions import ArgumentError, ArtifactError, MildrouteError
 from mildroute.serving.auth.keys import KeyStore
-from mildroute.serving.config import EncoderConfig
+from mildroute.serving.config import EncoderConfig, words_of
 from mildroute.serving.routing.predictor import Predictor
-from mildroute.serving.routing.targets import words_of
 from mildroute.serving.services import PredictorHolder
 
 __all__ = ["PredictorManager", "Reloader"]

@@ -1,1 +1,1 @@
-"""Calling the experts."""
+"""Calls to the experts."""

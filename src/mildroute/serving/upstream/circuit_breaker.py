@@ -1,4 +1,4 @@
-"""A circuit breaker: an expert that fails is left alone for a while, then tried with one call."""
+"""Circuit breaker for one expert: opens after repeated failures, probes with one call after a cooldown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Failover: fallbacks, hedging; classify_response()."""
+"""Failover: the next expert after a failure, hedged calls, and what counts as a failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An expert's answer on its way to the client, or the news that there is none."""
+"""Forward the response of an expert to the client, or the error that there is none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ExpertPool, UpstreamExpert (price, status, cooldown)."""
+"""The pool of experts that the gateway can call: prices, status, circuit breakers."""
 
 from __future__ import annotations
 

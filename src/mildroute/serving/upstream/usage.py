@@ -1,4 +1,4 @@
-"""Tokens that an answer says it took; for answers in pieces, read from the bytes as they pass."""
+"""Token usage that a response reports, also of streams while they pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Minimisers of the conditional surrogate by an optimiser of its own: NumPy formulas and SciPy, nothing of the package.
+"""Minimisers of the conditional surrogate by an optimizer of its own: NumPy formulas and SciPy, nothing of the package.
 
 The surrogate of a posterior p and margins rho is ``sum_k p_k * comp_sum(log sum_j exp((f_j - f_k) / rho_k))``.
 """

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from mildroute.routers import knn as neighbours
+from mildroute.routers import knn as neighbors
 from mildroute.routers.knn import nearest_blocks
 
 
@@ -20,7 +20,7 @@ def brute_force(queries: np.ndarray, rows: np.ndarray, size: int) -> tuple[np.nd
 
 
 @pytest.mark.parametrize("size", [1, 7, 40])
-def test_neighbours_are_those_of_a_plain_loop(size: int) -> None:
+def test_neighbors_are_those_of_a_plain_loop(size: int) -> None:
     random = np.random.default_rng(0)
     queries, rows = random.normal(size=(9, 3)), random.normal(size=(40, 3))
     near, squares = collect(queries, rows, size)
@@ -38,7 +38,7 @@ def test_sparse_and_dense_mix_freely() -> None:
             np.testing.assert_array_equal(collect(left, right, 5)[0], expected)
 
 
-def test_a_row_left_out_is_not_its_own_neighbour() -> None:
+def test_a_row_left_out_is_not_its_own_neighbor() -> None:
     rows = np.random.default_rng(0).normal(size=(12, 2))
     near, _ = collect(rows, rows, 11, own=np.arange(12))
     assert not (near == np.arange(12)[:, None]).any()
@@ -48,7 +48,7 @@ def test_blocks_bound_memory_and_do_not_show(monkeypatch: pytest.MonkeyPatch) ->
     random = np.random.default_rng(0)
     queries, rows = random.normal(size=(50, 3)), random.normal(size=(40, 3))
     whole = collect(queries, rows, 5)
-    monkeypatch.setattr(neighbours, "_BLOCK_ELEMENTS", 150)
+    monkeypatch.setattr(neighbors, "_BLOCK_ELEMENTS", 150)
     assert len(list(nearest_blocks(queries, rows, 5))) == 17
     for expected, got in zip(whole, collect(queries, rows, 5), strict=True):
         np.testing.assert_array_equal(got, expected)
