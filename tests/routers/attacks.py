@@ -232,7 +232,7 @@ STRINGS: list[dict[str, Any]] = [
 STRINGS += [{"shape": [1.0], "values": ["a"]}, {"shape": [True], "values": ["a"]}, {"shape": [0, 2**70], "values": []}, {"values": ["a"]}]
 STRINGS += [{"shape": [1], "values": "a"}, {"shape": [0] * 40, "values": []}, {"shape": [1], "values": ["a"], "dtype": "O"}, {"shape": [1]}]
 STRINGS += [{"shape": [70_000], "values": ["a" * 1000] + ["b"] * 69_999, "dtype": "str"}, {"shape": [0, 2**40, 2**40], "values": []}]
-TOPS: list[tuple[str, Any]] = [("schema", bad) for bad in (2, 99, 0, -1, "1", 1.0, True, None, [1])] + [
+TOPS: list[tuple[str, Any]] = [("schema", bad) for bad in (1, 3, 99, 0, -1, "2", 2.0, True, None, [2])] + [
     ("kind", bad) for bad in ("pickle", None, 3)
 ]
 TOPS += [("router", bad) for bad in (None, [], "ToyRouter", 3, {"$": "tuple", "items": []})] + [
@@ -318,7 +318,7 @@ FORGERIES: dict[str, Attack] = {
     "described shape": put([[1, 1], "float32"], "weights", "tensors", WEIGHTS),
     "described nonsense": put("float32", "weights", "tensors", WEIGHTS),
     "digest of weights": put("0" * 64, "weights", "sha256"),
-    "duplicate key": raw(lambda text: text.replace('"schema": 1,', '"schema": 1, "schema": 1,', 1)),
+    "duplicate key": raw(lambda text: text.replace('"schema": 2,', '"schema": 2, "schema": 2,', 1)),
     "duplicate nested key": raw(lambda text: text.replace('"scale": 0.5', '"scale": 0.5, "scale": 0.5', 1)),
     "not UTF-8": replace("router.json", b'{"kind": "\xff\xfe"}'),
     "lone surrogate": raw(lambda text: text.replace("mildroute-router", "\ud800", 1)),

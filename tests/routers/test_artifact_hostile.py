@@ -99,7 +99,13 @@ def test_a_weights_file_above_the_limit_is_not_read(folder: Path) -> None:
 
 def test_a_future_schema_names_both_versions_and_the_way_out(folder: Path) -> None:
     put(7, "schema")(folder)
-    with pytest.raises(ArtifactError, match="must have schema 1, got 7; upgrade mildroute"):
+    with pytest.raises(ArtifactError, match="must have schema 2, got 7; upgrade mildroute"):
+        load_router(folder)
+
+
+def test_a_router_of_an_earlier_version_is_refused_with_the_way_out(folder: Path) -> None:
+    put(1, "schema")(folder)
+    with pytest.raises(ArtifactError, match="got 1, of an earlier version of mildroute; fit the router again"):
         load_router(folder)
 
 

@@ -120,7 +120,7 @@ def _refuse_constant(text: str) -> NoReturn:
 # The content of ``router.json``: what the router is, for people and for the loader.
 
 
-SCHEMA = 1
+SCHEMA = 2
 """Version of the layout of ``router.json`` that is written and read."""
 KIND = "mildroute-router"
 
@@ -185,11 +185,15 @@ def check_manifest(manifest: Mapping[str, Any]) -> None:
     Example:
         >>> check_manifest({"schema": 7, "kind": "mildroute-router"})
         Traceback (most recent call last):
-        mildroute.exceptions.ArtifactError: router.json must have schema 1, got 7; upgrade mildroute to read it, or store the router again.
+        mildroute.exceptions.ArtifactError: router.json must have schema 2, got 7; upgrade mildroute to read it, or store the router again.
     """
     kind, schema = manifest.get("kind"), manifest.get("schema")
     if kind != KIND:
         raise ArtifactError(f"router.json must be of kind {KIND!r}, got {kind!r:.80}; this folder is no stored router.")
+    if type(schema) is int and 0 < schema < SCHEMA:
+        raise ArtifactError(
+            f"router.json must have schema {SCHEMA}, got {schema}, of an earlier version of mildroute; fit the router again."
+        )
     if type(schema) is not int or schema != SCHEMA:
         raise ArtifactError(
             f"router.json must have schema {SCHEMA}, got {schema!r:.80}; upgrade mildroute to read it, or store the router again."
