@@ -72,7 +72,7 @@ def record(name: str, options: list[str]) -> Path:
     stored = {
         "name": name,
         "command": " ".join(["python", script.relative_to(HERE.parent).as_posix(), *options]),
-        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "seconds": round(time.perf_counter() - start),
         "load_before": round(load, 1),
         "machine": machine(),

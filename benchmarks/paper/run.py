@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from multiprocessing import get_context
 from pathlib import Path
@@ -312,7 +312,7 @@ def _result(cell: ExperimentConfig, problem: Problem, choice: NDArray[np.intp], 
         paid=np.asarray(paid, dtype=np.float64),
         note=note,
         seconds=seconds,
-        finished=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        finished=datetime.now(UTC).isoformat(timespec="seconds"),
         versions=_versions(_TELLING + (_TELLING_OF_NETWORKS if cell.method.network else ())),
     )
 

@@ -185,7 +185,7 @@ def write_curves(held: Held, path: Path, *, seeds: range, folds: int) -> None:
         "held out": f"{folds} folds, seeds {seeds[0]} to {seeds[-1]}, every query held out once for each seed"
         if len(seeds) > 1
         else f"{folds} folds, seed {seeds[0]}, every query held out once",
-        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "machine": f"{platform.machine()}, Python {platform.python_version()}",
         "versions": ", ".join(f"{name} {version(name)}" for name in PACKAGES),
         "figures": json.dumps(comparisons(means)),

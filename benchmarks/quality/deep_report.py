@@ -95,7 +95,7 @@ def write_report(results: list[Result], folder: Path, *, task: str, command: str
         "command": command,
         "rows": f"{rows:,} rows, 80% to train (a tenth of those to choose the state of the network by) and 20% to test",
         "seeds": f"{seeds[0]} to {seeds[-1]}",
-        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "machine": f"{platform.machine()}, Python {platform.python_version()}",
         "versions": ", ".join(f"{name} {version(name)}" for name in PACKAGES),
     }

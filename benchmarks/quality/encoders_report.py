@@ -109,7 +109,7 @@ def write_report(
         "command": command,
         "rows": f"{rows:,} random rows of each data set, 80% to train and 20% to test",
         "seeds": f"{seeds[0]} to {seeds[-1]}",
-        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "machine": f"{platform.machine()}, Python {platform.python_version()}",
         "versions": ", ".join(f"{name} {version(name)}" for name in PACKAGES),
     }

@@ -25,7 +25,7 @@ def write_report(verdict: Verdict, folder: Path, *, command: str, seeds: Sequenc
     origin = {
         "command": command,
         "seeds": f"{seeds[0]} to {seeds[-1]}",
-        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "machine": f"{platform.machine()}, two cores, Python {platform.python_version()}",
         "versions": ", ".join(f"{name} {version(name)}" for name in PACKAGES),
     }

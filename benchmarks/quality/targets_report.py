@@ -6,7 +6,7 @@ import platform
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
@@ -163,7 +163,7 @@ def write_targets(cells: list[Cell], folder: Path, *, command: str) -> list[Cell
     origin = {
         "command": command,
         "draws": f"{min(cell.draw for cell in every)} to {max(cell.draw for cell in every)}",
-        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "machine": f"{platform.machine()}, two cores, Python {platform.python_version()}",
         "versions": ", ".join(f"{name} {version(name)}" for name in ("mildroute", "numpy", "scikit-learn", "scipy")),
     }

@@ -178,7 +178,7 @@ def drip(port: int, opening: bytes, byte: bytes, seconds: float, pause: float = 
                 while connection.recv(1 << 16):
                     pass
                 return time.monotonic() - begun
-            except TimeoutError:  # noqa: PERF203 - that is how it waits
+            except TimeoutError:
                 continue
             except OSError:
                 return time.monotonic() - begun

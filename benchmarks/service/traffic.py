@@ -221,7 +221,7 @@ class Clients:
                 if line is None or not line.is_open:
                     _, line = await asyncio.get_running_loop().create_connection(Line, "127.0.0.1", self.job.port)
                 status, headers, body = await asyncio.wait_for(line.ask(request), _SECONDS)
-            except asyncio.TimeoutError:
+            except TimeoutError:
                 told.error = "no answer in time"
                 return
             except (OSError, UpstreamError) as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ COLUMNS: dict[str, Any] = {
     "number": [1.5, None, 0.0, -2.0, 7.0],
     "count": pa.array([1, 2, None, 0, 5], pa.int32()),
     "flag": [True, None, False, True, True],
-    "time": [datetime(2026, 1, day, tzinfo=timezone.utc) for day in range(1, 6)],
+    "time": [datetime(2026, 1, day, tzinfo=UTC) for day in range(1, 6)],
     "tags": [["a"], [], None, ["b", "c"], ["d"]],
     "raw": [b"1", b"", None, b"22", b"3"],
 }

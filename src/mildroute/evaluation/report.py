@@ -360,7 +360,7 @@ def _provenance(assessment: RouterEvaluation, given: Mapping[str, str]) -> dict[
         "table's content hash": assessment.table.content_hash,
         **listed,
         "versions": f"{packages}, Python {platform.python_version()}",
-        "made": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "made": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
     }
 
 

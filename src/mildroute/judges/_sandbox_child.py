@@ -162,7 +162,7 @@ def _compiled(variants: list[str], name: str) -> Any:
     for code in variants:
         try:
             return _compile(code, name, "exec", dont_inherit=True)
-        except (SyntaxError, ValueError, MemoryError, RecursionError, OverflowError) as error:  # noqa: PERF203
+        except (SyntaxError, ValueError, MemoryError, RecursionError, OverflowError) as error:
             problem = error
     raise problem
 

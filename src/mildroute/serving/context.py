@@ -7,7 +7,7 @@ from time import perf_counter
 
 from mildroute.serving.auth.keys import APIClient
 from mildroute.serving.http.body import ParsedRequest
-from mildroute.serving.http.request import Header, Timeout
+from mildroute.serving.http.request import Header
 from mildroute.serving.observability.decision_log import DecisionRecord
 from mildroute.serving.observability.tracing import RequestSpan
 from mildroute.serving.routing.policy import Decision
@@ -170,7 +170,7 @@ class RequestRecorder:
         shadow = ""
         try:
             if context.shadow is not None:
-                with Timeout(_PATIENCE):
+                async with asyncio.timeout(_PATIENCE):
                     shadow = await context.shadow
         except TimeoutError:
             pass

@@ -27,7 +27,7 @@ def cell(place: int, text: str | None = None, **fields: object) -> Task:
         {},
         {"choices": ["a", "b"], "deep": {"x": None, "1": 0.1}, "big": 2**60},
         {
-            "when": datetime.datetime(2026, 1, 2, 3, tzinfo=datetime.timezone.utc),
+            "when": datetime.datetime(2026, 1, 2, 3, tzinfo=datetime.UTC),
             "day": datetime.date(2026, 1, 2),
             "price": Decimal("1.10"),
         },

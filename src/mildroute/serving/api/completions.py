@@ -9,7 +9,7 @@ from mildroute.serving.auth.limits import Authenticator
 from mildroute.serving.context import RequestContext, RequestRecorder
 from mildroute.serving.http.body import read_request
 from mildroute.serving.http.errors import APIError
-from mildroute.serving.http.request import ClientDisconnectError, Request, forward_request_headers, uncancel
+from mildroute.serving.http.request import ClientDisconnectError, Request, forward_request_headers
 from mildroute.serving.routing.decider import Decider
 from mildroute.serving.routing.policy import request_id_of, target_headers, target_of
 from mildroute.serving.services import GatewayServices
@@ -77,7 +77,7 @@ class CompletionsEndpoint:
             if not request.is_gone:
                 context.status = _STOPPED
                 raise
-            uncancel(asyncio.current_task())
+            asyncio.current_task().uncancel()  # type: ignore[union-attr]
         except ClientDisconnectError:
             pass
         except APIError as error_response:

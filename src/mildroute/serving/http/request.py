@@ -6,7 +6,6 @@ import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
-from types import TracebackType
 from typing import Any, NoReturn
 
 from mildroute.exceptions import MildrouteError
@@ -20,7 +19,6 @@ __all__ = [
     "Request",
     "Scope",
     "Send",
-    "Timeout",
     "forward_request_headers",
     "forward_response_headers",
     "read_document",
@@ -70,62 +68,6 @@ def forward_response_headers(headers: Iterable[Header]) -> list[Header]:
         [(b'x-ratelimit-limit-requests', b'60')]
     """
     return [header for header in headers if (header[0] in _BACK or header[0].startswith(_RATES)) and not _is_unsafe(header[1])]
-
-
-# A limit on the seconds that a block of code may wait.
-
-
-class Timeout:
-    """Raises a TimeoutError in a block that takes too long; cheaper than a task, and known to Python 3.10.
-
-    Args:
-        seconds: That it may take.
-
-    Example:
-        >>> async def wait():
-        ...     with Timeout(0.001):
-        ...         await asyncio.sleep(10)
-        >>> asyncio.run(wait())
-        Traceback (most recent call last):
-        TimeoutError
-    """
-
-    __slots__ = ("_before", "_handle", "_is_over", "_seconds", "_task")
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds, self._is_over = seconds, False
-
-    def __enter__(self) -> None:
-        """Begin."""
-        loop = asyncio.get_running_loop()
-        self._task = asyncio.current_task(loop)
-        self._before = _requests_to_cancel(self._task)
-        self._handle = loop.call_later(self._seconds, self._end)
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None) -> None:
-        """End; what was cancelled by the limit, and by nothing else, is a TimeoutError."""
-        self._handle.cancel()
-        if self._is_over and kind is asyncio.CancelledError:
-            uncancel(self._task)
-            if _requests_to_cancel(self._task) <= self._before:
-                raise TimeoutError from None
-
-    def _end(self) -> None:
-        self._is_over = True
-        if self._task is not None:
-            self._task.cancel()
-
-
-def uncancel(task: asyncio.Task[object] | None) -> None:
-    """Take back one request to cancel a task; before Python 3.11 there is no such count."""
-    take_back = getattr(task, "uncancel", None)
-    if take_back is not None:
-        take_back()
-
-
-def _requests_to_cancel(task: asyncio.Task[object] | None) -> int:
-    count = getattr(task, "cancelling", None)
-    return 0 if count is None else int(count())
 
 
 # The client's side of one request: what it sent, whether it is still there, and what it is sent.
@@ -191,7 +133,7 @@ class Request:
         if length is not None and length.isdigit() and int(length[:20]) > most:
             raise _too_large(most)
         try:
-            with Timeout(seconds):
+            async with asyncio.timeout(seconds):
                 return await self._whole_body(most)
         except TimeoutError:
             raise APIError(408, f"a request must be sent within {seconds:g} seconds; send it again.") from None
@@ -250,7 +192,7 @@ class Request:
         """Send a piece; a client that does not read for so many seconds counts as gone."""
         self._is_ending = self._is_ending or is_last
         try:
-            with Timeout(seconds):
+            async with asyncio.timeout(seconds):
                 await self._send({"type": "http.response.body", "body": data, "more_body": not is_last})
         except TimeoutError:
             raise ClientDisconnectError("the client does not read its answer.") from None

@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from math import inf, log, nan, sqrt
+from math import inf, log, nan
+
+from scipy.special import chdtri
 
 from mildroute.exceptions import ArgumentError
 
@@ -26,7 +28,6 @@ _PANES = 8
 _BINS = 20
 _PSEUDO = 0.5
 """Added to each bin of both histograms, so that an empty one does not make the index infinite."""
-_NORMAL_999 = 3.0902
 _LEAST_PER_BIN = 5
 
 
@@ -86,7 +87,7 @@ def stability(reference: Sequence[float], counts: Sequence[int], rows: float = i
     smoothed = [(before * part + _PSEUDO, now + _PSEUDO) for before, now in pairs]
     index = sum((now - before) * log(now / before) for before, now in smoothed) / (n + _PSEUDO * bins)
     scale = 1 / n + 1 / rows
-    return StabilityIndex(index, (bins - 1) * scale, _chi_squared_999(bins - 1) * scale, n)
+    return StabilityIndex(index, (bins - 1) * scale, float(chdtri(bins - 1, 0.001)) * scale if bins > 1 else 0.0, n)
 
 
 class Window:
@@ -232,11 +233,3 @@ class Drift:
             self._reference = DriftReference(shares, self._scores.counts(), sum(shares), point)
             self._source = "first decisions"
             self._begin()
-
-
-def _chi_squared_999(freedom: int) -> float:
-    """The 99.9% quantile, by Wilson and Hilferty; 3% too high with one degree of freedom, closer with more."""
-    if freedom < 1:
-        return 0.0
-    part = 2 / (9 * freedom)
-    return float(freedom * (1 - part + _NORMAL_999 * sqrt(part)) ** 3)

@@ -11,7 +11,7 @@ from mildroute.exceptions import MissingExtraError
 from mildroute.experts.config import ExpertSpec
 from mildroute.experts.secrets import Secret
 from mildroute.serving.http.body import ParsedRequest
-from mildroute.serving.http.request import Header, Timeout, forward_response_headers
+from mildroute.serving.http.request import Header, forward_response_headers
 from mildroute.serving.upstream._http1 import Connection, Deadlines, UpstreamError
 
 __all__ = ["UpstreamClient"]
@@ -142,7 +142,7 @@ class UpstreamClient:
         turn: asyncio.Future[None] = loop.create_future()
         self._waiting.append(turn)
         try:
-            with Timeout(min(patience.first_by, patience.end_by) - loop.time()):
+            async with asyncio.timeout(min(patience.first_by, patience.end_by) - loop.time()):
                 await turn
         except BaseException as error:
             if turn.done() and not turn.cancelled():
@@ -165,7 +165,7 @@ class UpstreamClient:
     async def _connected(self) -> Connection:
         loop = asyncio.get_running_loop()
         try:
-            with Timeout(self._connect):
+            async with asyncio.timeout(self._connect):
                 host = None if self._trust is None else self._host
                 _, line = await loop.create_connection(
                     lambda: Connection(loop), self._host, self._port, ssl=self._trust, server_hostname=host
