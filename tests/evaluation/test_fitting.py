@@ -14,6 +14,7 @@ from mildroute._fit import default_price_weights, describe_router, why_constant
 from mildroute.costs.table import CostTable
 from mildroute.encoders.text import TfidfEncoder
 from mildroute.exceptions import ArgumentError, TableError, UnreachableTargetError
+from mildroute.routers import base as router_base
 from mildroute.routers.knn import KNNRouter
 from mildroute.routers.regression import RegressionRouter
 
@@ -224,3 +225,13 @@ def test_a_router_of_choice_is_used_and_knows_its_held_out_decisions(dollars: bo
     assert fitted.router.outlook_.shares_ is not None
     assert fitted.router.outlook_.shares_.sum() == pytest.approx(1)
     assert dollars or fitted.note == "no dollars in the table, so only quality counts; RegressionRouter"
+
+
+@pytest.mark.parametrize("thorough", ["auto", True])
+def test_one_fit_checks_and_hashes_the_costs_once(thorough: bool | str, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    for name in ("_check_costs", "hash_of_data"):
+        real = getattr(router_base, name)
+        monkeypatch.setattr(router_base, name, lambda *given, real=real, name=name: (calls.append(name), real(*given))[1])
+    fit(small_table(200), target=Target("quality", 0.9), thorough=thorough)  # type: ignore[arg-type]
+    assert sorted(calls) == ["_check_costs", "hash_of_data"]

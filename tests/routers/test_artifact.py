@@ -107,7 +107,7 @@ def test_the_manifest_says_what_the_router_is(tmp_path: Path) -> None:
     router = fitted_toy()
     router.data_hash_, router.reward_ = "sha256:abc", "gap"
     manifest = document_of(save_router(router, tmp_path / "router", card={"prices": {"date": "2026-01-01"}, "rows": 60}))
-    assert (manifest["schema"], manifest["kind"], manifest["n_features_in"]) == (1, "mildroute-router", 5)
+    assert (manifest["schema"], manifest["kind"], manifest["n_features_in"]) == (2, "mildroute-router", 5)
     assert manifest["experts"] == ["expert_0", "expert_1", "expert_2"]
     assert (manifest["data_hash"], manifest["reward"], manifest["penalty"]) == ("sha256:abc", "gap", "inf")
     assert (manifest["prices"], manifest["metrics"], manifest["rows"]) == ({"date": "2026-01-01"}, None, 60)

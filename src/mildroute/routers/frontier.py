@@ -18,7 +18,7 @@ from mildroute.exceptions import ArgumentError, ShapeError
 from mildroute.routers._cross_validation import assign_folds, fit_with_metadata, settled
 from mildroute.routers._decision import argmax_last, argsort_desc
 from mildroute.routers._search import REGRESSION
-from mildroute.routers.base import Matrix, RouterMixin, drop_zero_weight, posterior_of_costs
+from mildroute.routers.base import Matrix, RouterMixin, checked_rows, drop_zero_weight, posterior_of_costs
 from mildroute.routers.mild import MildRouter
 from mildroute.routers.operating_point import CostQualityCurve, OperatingPoint, check_price_weight, measure_curve
 from mildroute.routers.regression import RegressionRouter
@@ -166,7 +166,8 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         self.grid_ = _grid(self.price_weights) if dollars.any() else np.zeros(1)
         rows = _Rows(X, errors, dollars, weights, groups)
         parts = list(folds) if folds is not None else _sliced(X, self.random_state)
-        found = self._fit_all(self._templates(rows), rows, parts, progress or _tell_nobody)
+        with checked_rows():
+            found = self._fit_all(self._templates(rows), rows, parts, progress or _tell_nobody)
         taken, self.choice_ = _best(found)
         self.routers_, self._folds, self.curve_ = taken.along.routers, taken.folds, asdict(taken.curve)
         self.point_ = None
