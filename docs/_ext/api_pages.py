@@ -16,22 +16,29 @@ import mildroute
 __all__ = ["setup"]
 
 _LOGGER = logging.getLogger(__name__)
-_NOT_FOR_USERS = {"mildroute.__main__", "mildroute.cli", "mildroute._optional"}
+_NOT_FOR_USERS = {"mildroute.cli"}
+_TOP = "mildroute"
 
 
 def packages() -> list[str]:
     """Packages with names for users, and the module of errors."""
     found = [f"mildroute.{module.name}" for module in pkgutil.iter_modules(mildroute.__path__)]
-    return sorted(name for name in found if name not in _NOT_FOR_USERS)
+    return [_TOP, *sorted(name for name in found if name not in _NOT_FOR_USERS and not name.startswith("mildroute._"))]
 
 
 def page_of(name: str) -> str:
     """The page of a package: a line on each name, then each in full."""
     module = importlib.import_module(name)
     first = (module.__doc__ or "").strip().splitlines()[0]
-    names = "\n".join(f"   ~{name}.{public}" for public in sorted(module.__all__))
-    table = f".. autosummary::\n   :nosignatures:\n\n{names}\n" if module.__all__ else ""
-    return f"{name}\n{'=' * len(name)}\n\n{first}\n\n{table}\n.. automodule:: {name}\n   :members:\n   :imported-members:\n"
+    exported = sorted(name for name in getattr(module, "__all__", ()) if not name.startswith("__"))
+    names = "\n".join(f"   ~{name}.{public}" for public in exported)
+    table = f".. autosummary::\n   :nosignatures:\n\n{names}\n" if exported else ""
+    members = ""
+    if name == _TOP:
+        # What a package below exports, too, is described there.
+        members = " " + ", ".join(public for public in exported if getattr(module, public).__module__.startswith("mildroute._"))
+        table = ""
+    return f"{name}\n{'=' * len(name)}\n\n{first}\n\n{table}\n.. automodule:: {name}\n   :members:{members}\n   :imported-members:\n"
 
 
 def write_pages(app: Any) -> None:
@@ -59,7 +66,8 @@ def find_elsewhere(app: Any, env: Any, node: addnodes.pending_xref, inner: nodes
         return None
     domain = env.get_domain("py")
     short = target.rsplit(".", 1)[-1]
-    matches = [name for name in domain.objects if name.endswith(f".{short}") and name.count(".") == 2]
+    known = [name for name in domain.objects if name.endswith(f".{short}")]
+    matches = [name for name in known if name.count(".") == 2] or [name for name in known if name.count(".") == 1]
     if target.startswith("mildroute.") and len(matches) == 1:
         place = domain.objects[matches[0]]
         uri = app.builder.get_relative_uri(node["refdoc"], place.docname) + f"#{place.node_id}"
