@@ -47,7 +47,7 @@ SHAPES = (
     ('"/feedback"', r"mildroute\.feedback 12\n"),
     ("costs from-log", r"(?s)12 of \d\d decisions have a score\n.*table: logged\.parquet\n"),
     ("kill %1", r""),
-    ("the capital of Chile", HEAD.format(expert="large", reason="fallback")),
+    ("the capital of Chile", HEAD.format(expert="large", reason="(fallback|explored)")),
     ("tail -n 1", r'(?s).*"reason": "\w+",\n *"chosen": "(small|large)",\n *"answered": "large",\n *"attempts": [12],\n *"status": 200.*'),
     ('"model": "small"', r'\{"error": \{"message": "no expert answered: small could not be reached\.", .*\}\}\n502\n'),
     ("/metrics", r'(mildroute_(choices|fallbacks|spend_dollars|baseline_dollars)_total\{expert=".+"\} [\d.e-]+\n){6,}'),

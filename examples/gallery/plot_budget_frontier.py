@@ -51,7 +51,7 @@ print(f"measured: {dollars_per_1000(dollars[test], choice):.2f} dollars, a score
 
 # %%
 # Beside single models, neighbors and the oracle
-# -----------------------------------------------
+# ----------------------------------------------
 # ``measure_frontier`` measures the router along its prices on questions that it has not seen, with a 95% band. The dashed line joins the
 # single models that no mix of others beats: drawing between two of them by lot gives every point on it, for no effort at all.
 
