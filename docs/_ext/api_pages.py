@@ -29,7 +29,6 @@ def packages() -> list[str]:
 def page_of(name: str) -> str:
     """The page of a package: a line on each name, then each in full."""
     module = importlib.import_module(name)
-    first = (module.__doc__ or "").strip().splitlines()[0]
     exported = sorted(name for name in getattr(module, "__all__", ()) if not name.startswith("__"))
     names = "\n".join(f"   ~{name}.{public}" for public in exported)
     table = f".. autosummary::\n   :nosignatures:\n\n{names}\n" if exported else ""
@@ -38,7 +37,7 @@ def page_of(name: str) -> str:
         # What a package below exports, too, is described there.
         members = " " + ", ".join(public for public in exported if getattr(module, public).__module__.startswith("mildroute._"))
         table = ""
-    return f"{name}\n{'=' * len(name)}\n\n{first}\n\n{table}\n.. automodule:: {name}\n   :members:{members}\n   :imported-members:\n"
+    return f"{name}\n{'=' * len(name)}\n\n{table}\n.. automodule:: {name}\n   :members:{members}\n   :imported-members:\n"
 
 
 def write_pages(app: Any) -> None:
