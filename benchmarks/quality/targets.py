@@ -73,7 +73,7 @@ class Draw(NamedTuple):
 
 
 @cache
-def to_cv_results(task: str) -> CostTable:
+def table_of(task: str) -> CostTable:
     name, experts, prices = SETS[task]
     source = pq.read_table(data_folder() / f"{name}.parquet")
     names = experts or tuple(column.removeprefix("score:") for column in source.column_names if column.startswith("score:"))
@@ -86,7 +86,7 @@ def to_cv_results(task: str) -> CostTable:
 
 
 def drawn(task: str, rows: int, draw: int) -> Draw:
-    table = to_cv_results(task)
+    table = table_of(task)
     order = np.random.default_rng(draw).permutation(len(table))
     return Draw(table.take(order[:rows]), table.take(order[rows:]))
 

@@ -47,7 +47,7 @@ def prepare(folder: Path, server: HostileServer) -> None:
     (folder / "experts.yaml").write_text(EXPERTS.format(url=server.url, concurrency=CONCURRENCY))
 
 
-def to_cv_results(folder: Path) -> list[dict[str, object]]:
+def table_of(folder: Path) -> list[dict[str, object]]:
     """All but the seconds, which differ from run to run."""
     table = pq.read_table(folder / "costs" / "costs.parquet")
     return table.drop_columns([name for name in table.column_names if name.startswith("latency")]).to_pylist()
@@ -80,6 +80,6 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_table(tmp_path: Path, seed:
         prepare(tmp_path / "killed", server)
         kills = runs_until_done(tmp_path / "killed", chance, kills=2)
         asked = Counter((call.json["model"], call.prompt) for call in server.calls)
-    assert to_cv_results(tmp_path / "killed") == to_cv_results(tmp_path / "calm")
+    assert table_of(tmp_path / "killed") == table_of(tmp_path / "calm")
     assert len(asked) == 2 * QUERIES
     assert sum(asked.values()) - len(asked) <= kills * 2 * CONCURRENCY

@@ -11,7 +11,7 @@ from mildroute.costs.table import CostTable
 from mildroute.exceptions import ArgumentError, TableError
 
 
-def to_cv_results(texts: list[str], **columns: list[Any]) -> CostTable:
+def table_of(texts: list[str], **columns: list[Any]) -> CostTable:
     return CostTable.of({"input": texts, "score:a": [1] * len(texts), "score:b": [0] * len(texts)} | columns)
 
 
@@ -27,14 +27,14 @@ def sides(table: CostTable, **how: Any) -> tuple[set[str], set[str]]:
 @given(st.lists(st.sampled_from("abcdefghij"), min_size=8, max_size=60), st.floats(0.1, 0.9), st.integers(0, 5))
 def test_no_text_is_on_both_sides_and_sizes_are_near(texts: list[str], share: float, seed: int) -> None:
     texts = [*texts, "x", "y"]
-    table = to_cv_results(texts)
+    table = table_of(texts)
     _, test = sides(table, test=share, seed=seed)
     largest = max(texts.count(text) for text in texts)
     assert abs(len(test) - share * len(texts)) <= largest + 0.5
 
 
 def test_sizes_are_exact_where_all_texts_differ_and_seeds_decide() -> None:
-    table = to_cv_results([f"text {row}" for row in range(1000)])
+    table = table_of([f"text {row}" for row in range(1000)])
     first, again, other = (sides(table, test=0.25, seed=seed)[1] for seed in (0, 0, 1))
     assert len(first) == 250
     assert first == again != other
@@ -43,7 +43,7 @@ def test_sizes_are_exact_where_all_texts_differ_and_seeds_decide() -> None:
 @given(st.lists(st.tuples(st.sampled_from("abcdefghijklmnop"), st.integers(0, 9)), min_size=10, max_size=60), st.integers(0, 3))
 def test_groups_stay_whole(rows: list[tuple[str, int]], seed: int) -> None:
     # two more rows that share nothing with the others, so that a split exists
-    table = to_cv_results([text for text, _ in rows] + ["y", "z"], group=[number for _, number in rows] + [10, 11])
+    table = table_of([text for text, _ in rows] + ["y", "z"], group=[number for _, number in rows] + [10, 11])
     train, test = table.split(0.3, by="group", seed=seed)
     sides(table, test=0.3, by="group", seed=seed)
     assert train.groups is not None
@@ -52,21 +52,21 @@ def test_groups_stay_whole(rows: list[tuple[str, int]], seed: int) -> None:
 
 
 def test_the_latest_rows_are_tested() -> None:
-    train, test = sides(to_cv_results(list("abcde"), time=[5, 1, 4, 2, 3]), test=0.4, by="time")
+    train, test = sides(table_of(list("abcde"), time=[5, 1, 4, 2, 3]), test=0.4, by="time")
     assert test == {"0", "2"}
     assert train == {"1", "3", "4"}
 
 
 def test_a_text_that_comes_early_and_late_is_tested_so_that_no_future_is_trained_on() -> None:
-    train, test = sides(to_cv_results(list("abcda"), time=[1, 2, 3, 4, 5]), test=0.4, by="time")
+    train, test = sides(table_of(list("abcda"), time=[1, 2, 3, 4, 5]), test=0.4, by="time")
     assert test == {"0", "4"}
     assert train == {"1", "2", "3"}
 
 
 def test_a_column_says_train_or_test_and_shared_texts_are_tested() -> None:
-    train, test = sides(to_cv_results(list("abca"), split=["train", "test", "train", "test"]), by="column")
+    train, test = sides(table_of(list("abca"), split=["train", "test", "train", "test"]), by="column")
     assert (train, test) == ({"2"}, {"0", "1", "3"})
-    sides_of_two = to_cv_results(list("abca"), split=["train", "test", "train", "test"]).split(by="column")
+    sides_of_two = table_of(list("abca"), split=["train", "test", "train", "test"]).split(by="column")
     assert all("1 rows labeled 'train' are tested" in side.repairs[-1] for side in sides_of_two)
 
 
@@ -78,22 +78,22 @@ def test_tables_without_texts_split_by_row() -> None:
 @pytest.mark.parametrize("how", [{"test": 0}, {"test": 1}, {"test": -0.2}, {"test": float("nan")}, {"by": "luck"}, {"test": "half"}])
 def test_wrong_arguments_are_refused(how: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError):
-        to_cv_results(list("abc")).split(**how)
+        table_of(list("abc")).split(**how)
 
 
 @pytest.mark.parametrize("by", ["group", "time", "column"])
 def test_a_split_needs_its_column(by: str) -> None:
     with pytest.raises(TableError, match="needs the column"):
-        to_cv_results(list("abc")).split(by=by)
+        table_of(list("abc")).split(by=by)
 
 
 def test_a_split_that_leaves_a_side_empty_is_refused() -> None:
     with pytest.raises(TableError, match="no rows"):
-        to_cv_results(["same"] * 9).split(0.2)
+        table_of(["same"] * 9).split(0.2)
     with pytest.raises(TableError, match="no rows"):
-        to_cv_results(list("abc"), group=["g"] * 3).split(0.2, by="group")
+        table_of(list("abc"), group=["g"] * 3).split(0.2, by="group")
     with pytest.raises(TableError, match="'train' or 'test', got 'dev'"):
-        to_cv_results(list("abc"), split=["train", "test", "dev"]).split(by="column")
+        table_of(list("abc"), split=["train", "test", "dev"]).split(by="column")
 
 
 def test_numbers_follow_their_rows() -> None:
@@ -105,4 +105,4 @@ def test_numbers_follow_their_rows() -> None:
 
 def test_rows_that_share_one_text_are_named_as_the_cause() -> None:
     with pytest.raises(TableError, match="all 9 rows share one text, which stays on one side"):
-        to_cv_results(["same"] * 9).split(0.2)
+        table_of(["same"] * 9).split(0.2)

@@ -95,7 +95,7 @@ class Parrot:
 
 
 @pytest.fixture
-def list_plugins(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+def plug_ins(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """Entry points as installed packages would have them."""
     registered = {"parrot": f"{__name__}:Parrot"}
     true = importlib.metadata.entry_points
@@ -110,7 +110,7 @@ def list_plugins(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return registered
 
 
-def test_a_kind_of_another_package_gets_its_settings_and_the_name(tmp_path: Path, list_plugins: dict[str, str]) -> None:
+def test_a_kind_of_another_package_gets_its_settings_and_the_name(tmp_path: Path, plug_ins: dict[str, str]) -> None:
     path = tmp_path / "experts.yaml"
     path.write_text("experts:\n  polly: {kind: parrot, colour: green, price: {per_answer: 0.1}}\n")
     (spec,) = read_experts(path).experts
@@ -135,8 +135,8 @@ def test_a_kind_of_another_package_gets_its_settings_and_the_name(tmp_path: Path
         (f"{__name__}:nameless", "must give an Expert called 'polly'"),
     ],
 )
-def test_a_kind_of_another_package_that_is_broken_is_told(value: str, said: str, list_plugins: dict[str, str]) -> None:
-    list_plugins["parrot"] = value
+def test_a_kind_of_another_package_that_is_broken_is_told(value: str, said: str, plug_ins: dict[str, str]) -> None:
+    plug_ins["parrot"] = value
     with pytest.raises(ArgumentError, match=said):
         build_expert(ExpertSpec("polly", "parrot"))
 

@@ -23,9 +23,9 @@ USER = {"role": "user", "content": "2 + 2?"}
 def _expert(call: Call) -> Behavior:
     parsed = call.json
     if call.path.endswith("/embeddings"):
-        parse_usage = {"prompt_tokens": 3, "total_tokens": 3}
+        reported = {"prompt_tokens": 3, "total_tokens": 3}
         return answers(
-            {"object": "list", "model": "m", "data": [{"object": "embedding", "index": 0, "embedding": [0.5, 1.0]}], "usage": parse_usage}
+            {"object": "list", "model": "m", "data": [{"object": "embedding", "index": 0, "embedding": [0.5, 1.0]}], "usage": reported}
         )
     if call.path.endswith("/responses"):
         return answers(_RESPONSE)

@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 
-# What the public functions of this room demand of their arrays, checked once where users touch
+# What the public functions of this package demand of their arrays, checked once where users touch
 # it.
 
 

@@ -177,7 +177,7 @@ def serve(services: GatewayServices, host: str, port: int, announce: Callable[[s
     """Serve until SIGINT or SIGTERM; then requests under way are given their time. SIGHUP reads the artifact and the keys again.
 
     Args:
-        services: The gateway; its holders are closed in the end.
+        services: The gateway; its managers are closed in the end.
         host: Address to listen on.
         port: Port to listen on; 0 takes a free one.
         announce: Called with the base URL once the gateway listens.

@@ -145,7 +145,7 @@ def _new_id() -> str:
 
 @dataclass(frozen=True)
 class GatewayServices:
-    """All that :func:`~mildroute.serving.app.create_app` needs; whoever makes the parts also closes the holder.
+    """All that :func:`~mildroute.serving.app.create_app` needs; who builds the services closes the manager.
 
     Args:
         settings: How the gateway behaves.

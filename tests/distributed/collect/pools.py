@@ -43,7 +43,7 @@ def run(folder: Path, experts: list[ExpertSpec], count: int = 40, *, workers: in
     return found
 
 
-def to_cv_results(folder: Path) -> list[dict[str, object]]:
+def table_of(folder: Path) -> list[dict[str, object]]:
     """All but the seconds, which differ from run to run."""
     table = pq.read_table(folder / "costs" / "costs.parquet")
     return table.drop_columns([name for name in table.column_names if name.startswith("latency")]).to_pylist()

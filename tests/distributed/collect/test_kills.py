@@ -19,7 +19,7 @@ import pytest
 
 from mildroute.experts.config import ExpertSpec
 from tests.collection.pools import write_queries
-from tests.distributed.collect.pools import CONCURRENCY, asked, run, specs, to_cv_results
+from tests.distributed.collect.pools import CONCURRENCY, asked, run, specs, table_of
 from tests.distributed.training.test_on_ray import children
 from tests.experts.hostile_server import HostileServer, says
 
@@ -76,7 +76,7 @@ def calm(cluster: Any, server: HostileServer, tmp_path_factory: pytest.TempPathF
     """The table of a run that nobody disturbs."""
     folder = tmp_path_factory.mktemp("calm")
     run(folder, experts(server), QUERIES, workers=None)
-    return to_cv_results(folder)
+    return table_of(folder)
 
 
 def moment(server: HostileServer, chance: random.Random) -> None:
@@ -102,7 +102,7 @@ def disturbed(server: HostileServer, chance: random.Random, disturb: Callable[[]
 
 def check(folder: Path, server: HostileServer, calm: list[dict[str, object]], kills: int = 1) -> None:
     calls = asked(server)
-    assert to_cv_results(folder) == calm
+    assert table_of(folder) == calm
     assert len(calls) == 2 * QUERIES
     assert sum(calls.values()) - len(calls) <= kills * AT_ONCE
     assert not list((folder / "costs" / "_collected" / "journals").iterdir())

@@ -17,7 +17,7 @@ from mildroute.cli.app import app
 from mildroute.distributed.cluster import connected
 from mildroute.exceptions import ArgumentError
 from tests.collection.pools import write_queries
-from tests.distributed.collect.pools import CONCURRENCY, asked, right, run, specs, to_cv_results
+from tests.distributed.collect.pools import CONCURRENCY, asked, right, run, specs, table_of
 from tests.experts.hostile_server import Behavior, Call, HostileServer, says, status
 
 pytest.importorskip("ray")
@@ -56,7 +56,7 @@ def test_ray_and_local_runs_go_on_where_the_other_stopped_and_end_with_the_same_
         assert [tally.known for tally in last.tallies] == [50, 50]
         assert set(asked(server).values()) == {1}
         assert server.most_at_once <= CONCURRENCY + 1
-    assert to_cv_results(tmp_path / "both") == to_cv_results(tmp_path / "local")
+    assert table_of(tmp_path / "both") == table_of(tmp_path / "local")
     assert not (tmp_path / "both" / "costs" / "_collected" / "work").exists()
 
 

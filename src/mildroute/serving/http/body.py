@@ -367,8 +367,8 @@ def _conversation_of(path: str, fields: Mapping[str, Any], prompt: RoutedPrompt,
     if prompt.opening is None:
         return not prompt.has_answer, None
     owner, instructions = fields.get("user"), fields.get("instructions")
-    services = [path, owner if type(owner) is str else "", instructions if type(instructions) is str else "", *prompt.opening]
-    return not prompt.has_answer, conversation_digest(services, salt)
+    parts = [path, owner if type(owner) is str else "", instructions if type(instructions) is str else "", *prompt.opening]
+    return not prompt.has_answer, conversation_digest(parts, salt)
 
 
 def _followed(fields: Mapping[str, Any], salt: str) -> str | None:

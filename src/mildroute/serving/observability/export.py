@@ -159,7 +159,7 @@ class _Found:
 
     def notes(self) -> tuple[str, ...]:
         bare = sum(row.get("text") is None for row in self.rows)
-        forward_request_headers = sum(row["answered"] != row["chosen"] for row in self.rows)
+        fallbacks = sum(row["answered"] != row["chosen"] for row in self.rows)
         notes: tuple[str, ...] = ()
         if bare:
             notes += (
@@ -168,10 +168,8 @@ class _Found:
             )
         if self.told:
             notes += (f"{len(self.told):,} decisions of /v1/route are left out, whose dollars and seconds nobody has told",)
-        if forward_request_headers:
-            notes += (
-                f"{forward_request_headers:,} answers came from another expert than the one chosen; they count for nobody in estimates",
-            )
+        if fallbacks:
+            notes += (f"{fallbacks:,} answers came from another expert than the one chosen; they count for nobody in estimates",)
         return notes
 
 

@@ -344,7 +344,7 @@ class GatewayMetrics:
         if reason != "named":
             self._series.decision.add((), seconds)
         gauges = self._gauges
-        # A request that began before a swap still has the opinion of the router before it.
+        # A request that began before a swap still has the prediction of the router before it.
         if prediction is not None and gauges.drift is not None and prediction.router == gauges.digest:
             point = None if prediction.point is None else prediction.point.vertices
             gauges.drift.add(prediction.posterior, point, prediction.experts.index(prediction.ranking[0]))

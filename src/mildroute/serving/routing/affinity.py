@@ -70,11 +70,11 @@ class SessionAffinity:
         return self._clock() - entry[1] > self._forget_after
 
 
-def conversation_digest(services: Iterable[str], salt: str = "") -> str:
+def conversation_digest(parts: Iterable[str], salt: str = "") -> str:
     """A short name for what a conversation began with.
 
     Args:
-        services: What it began with; where one part ends and the next begins counts. Of parts over 4,096 characters the length, the begin,
+        parts: What it began with; where one part ends and the next begins counts. Of parts over 4,096 characters the length, the begin,
             the middle and the end are taken.
         salt: Whose conversation it is, such as the name of the client's key: the same words of two clients are two conversations.
 
@@ -85,7 +85,7 @@ def conversation_digest(services: Iterable[str], salt: str = "") -> str:
         >>> conversation_digest(["system", "Be brief."]) == conversation_digest(["systemBe", " brief."])
         False
     """
-    data = [_sample(part).encode("utf-8", "surrogatepass") for part in (salt, *services)]
+    data = [_sample(part).encode("utf-8", "surrogatepass") for part in (salt, *parts)]
     return blake2b(b"".join([b"%d:%b" % (len(part), part) for part in data]), digest_size=16).hexdigest()
 
 

@@ -194,7 +194,7 @@ class Drift:
         self._begin()
 
     def add(self, posterior: Sequence[float], point: Hashable = None, chosen: int | None = None) -> None:
-        """Count an opinion; those at another operating point than the reference's are left out, as they choose otherwise by design.
+        """Count a prediction; those at another operating point than the reference's are left out, as they choose otherwise by design.
 
         Args:
             posterior: Of the experts.
@@ -226,7 +226,7 @@ class Drift:
         self._shares = Window(self._experts, self._window)
 
     def _learn(self, point: Hashable) -> None:
-        """The first opinion settles the operating point; once there are enough of them they become the reference."""
+        """The first prediction settles the operating point; once there are enough of them they become the reference."""
         self._point, self._to_learn = point, self._to_learn - 1
         if not self._to_learn:
             shares = self._shares.counts()

@@ -115,7 +115,7 @@ def decide(
     Left out is who is down, over its rate, too small for the request or unable to do what it needs. Of the others the first is, in this
     order: the conversation's own expert, unless another one is better by more than ``rules.leave_gain``; the safe default, if the router
     did not answer or the input is unlike its training data; one drawn at random, with probability ``rules.explore``, in first turns; the
-    router's best. Where the operating point lies between two vertices, the opinion's coin says which vertex's order is the router's, and
+    router's best. Where the operating point lies between two vertices, the prediction's coin says which vertex's order is the router's, and
     each vertex lends its probability to whom it would choose of those who can answer. The rest follows in the router's order, and behind
     it, in the gateway's order, experts that the router does not know, which are never drawn. Experts that are left out because of rates
     and outages alone stand at the very end, and are tried if all others have failed: they may be well again, and a refusal would be
@@ -240,7 +240,7 @@ def _choice(
 ) -> tuple[str, str]:
     """The first to be asked of an order if no lots are drawn, and why; somebody can answer."""
     best = next(name for name in order if name not in excluded)
-    # An opinion on an input unlike the training data is no reason to leave.
+    # A prediction for an input unlike the training data is no reason to leave.
     sure = prediction if _is_sure(prediction) else None
     if own is not None and own in order and own not in excluded and (sure is None or _gain(sure, best, own) <= leave_gain):
         return own, "kept"

@@ -113,7 +113,7 @@ def _order(experts: tuple[str, ...], posterior: tuple[float, ...]) -> tuple[str,
     return tuple(experts[place] for place in places)
 
 
-# A stored router that gives its opinion on inputs while requests wait.
+# A stored router that predicts while requests wait.
 
 
 _PROBES = ("", "What is 2 + 2?", "\U0001f600 " * 50)

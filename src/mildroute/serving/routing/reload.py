@@ -84,13 +84,13 @@ _GRACE = 30.0
 
 
 class PredictorManager:
-    """Holds one brain; a request takes it once and keeps it to its end.
+    """Holds one predictor; a request takes it once and keeps it to its end.
 
     Args:
         folder: The artifact.
         rules: How inputs become vectors.
         experts: Names of those who can be asked; an artifact that knows none of them is refused. None allows any.
-        changed: Called with the new brain after each change, or none.
+        changed: Called with the new predictor after each change, or none.
         targets: Targets by the name of their preset or route; an artifact that cannot reach one of them is refused.
     """
 

@@ -74,12 +74,12 @@ class UpstreamClient:
         """Connections that are kept or in use."""
         return self._busy + sum(line.is_open for line in self._free)
 
-    async def ask(self, parsed: ParsedRequest, forward_request_headers: bytes, patience: Deadlines) -> Connection:
+    async def ask(self, parsed: ParsedRequest, forwarded_headers: bytes, patience: Deadlines) -> Connection:
         """Send a request; a UpstreamError says why there is no answer.
 
         Args:
             parsed: The request; only its model is changed.
-            forward_request_headers: Further lines of the head.
+            forwarded_headers: Further lines of the head.
             patience: How long to wait.
 
         Returns:
@@ -89,7 +89,7 @@ class UpstreamClient:
         line = None
         try:
             line, is_fresh = await self._line()
-            request = self._request(parsed, forward_request_headers)
+            request = self._request(parsed, forwarded_headers)
             try:
                 await line.exchange(request, patience, in_pieces=parsed.is_stream)
             except UpstreamError as error:
@@ -174,14 +174,14 @@ class UpstreamClient:
             raise UpstreamError("connect") from None
         return line
 
-    def _request(self, parsed: ParsedRequest, forward_request_headers: bytes) -> Sequence[bytes]:
+    def _request(self, parsed: ParsedRequest, forwarded_headers: bytes) -> Sequence[bytes]:
         """Pieces that are never joined here: the key stays in an object that does not show it."""
         body = parsed.body_for(self.model)
         start = b"POST %b/%b HTTP/1.1\r\n%b%bcontent-length: %d\r\n" % (
             self._base,
             parsed.path.encode(),
             self._common,
-            forward_request_headers,
+            forwarded_headers,
             len(body),
         )
         if self._secret is None:

@@ -242,10 +242,10 @@ class Failover:
         if upstream is None:
             return self._failure(candidate.name, "misconfigured")
         first_by = min(asyncio.get_running_loop().time() + rules.first_byte, deadline)
-        forward_request_headers = context.forwarded_headers
+        forwarded_headers = context.forwarded_headers
         if span.headers:
-            forward_request_headers += "".join(f"{name}: {value}\r\n" for name, value in span.headers.items()).encode("latin-1", "replace")
-        connection = await upstream.ask(context.parsed, forward_request_headers, Deadlines(first_by, rules.idle, deadline, self._limit))
+            forwarded_headers += "".join(f"{name}: {value}\r\n" for name, value in span.headers.items()).encode("latin-1", "replace")
+        connection = await upstream.ask(context.parsed, forwarded_headers, Deadlines(first_by, rules.idle, deadline, self._limit))
         answer = UpstreamResponse(upstream, candidate, connection, started)
         try:
             failure_reason = answer.failure_reason()

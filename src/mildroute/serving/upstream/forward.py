@@ -50,7 +50,7 @@ class ResponseForwarder:
         self._attempts, self._idle, self._affinity = attempts, settings.failover.idle, affinity
 
     async def deliver(self, context: RequestContext, request: Request) -> None:
-        """Answer a request that has been decided, well or with an error; its course knows the rest."""
+        """Answer a request that has been decided, well or with an error; its context has the rest."""
         before = perf_counter()
         found = await self._attempts.call_first_available(context, self._attempts.deadline(asyncio.get_running_loop().time()))
         context.waited = perf_counter() - before
