@@ -7,19 +7,30 @@ from collections.abc import Callable
 from statistics import median
 
 
-def ratio(ours: Callable[[], object], theirs: Callable[[], object], *, rounds: int) -> tuple[float, float, float]:
-    """Median over rounds of ours / theirs, each round timing both one after the other; and both medians in seconds.
+def ratio(
+    ours: Callable[[], object],
+    theirs: Callable[[], object],
+    *,
+    rounds: int,
+    repeats: int | None = None,
+) -> tuple[float, float, float]:
+    """Median over rounds of ours / theirs, each round timing both one after the other.
 
-    Each side is repeated within a round until it takes at least five milliseconds.
+    And both medians in seconds.
+
+    Each side is repeated within a round, by default until it takes at least five milliseconds.
     """
-    repeats_ours, repeats_theirs = _repeats(ours), _repeats(theirs)
-    pairs = [(_seconds(ours, repeats_ours), _seconds(theirs, repeats_theirs)) for _ in range(rounds)]
+    repeats_ours, repeats_theirs = repeats or _repeats(ours), repeats or _repeats(theirs)
+    pairs = [
+        (_seconds(ours, repeats_ours), _seconds(theirs, repeats_theirs)) for _ in range(rounds)
+    ]
     return median(a / b for a, b in pairs), median(a for a, _ in pairs), median(b for _, b in pairs)
 
 
 def _repeats(call: Callable[[], object]) -> int:
     call()
-    return max(1, round(0.005 / _seconds(call, 3)))
+    once = _seconds(call, 1)
+    return 1 if once >= 0.005 else round(0.005 / _seconds(call, 3)) or 1
 
 
 def _seconds(call: Callable[[], object], repeats: int) -> float:

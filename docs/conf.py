@@ -37,7 +37,14 @@ suppress_warnings = ["config.cache"]
 # Docstrings speak of types of other projects, to which there are no links without a network.
 nitpicky = False
 
-myst_enable_extensions = ["attrs_block", "attrs_inline", "colon_fence", "deflist", "dollarmath", "fieldlist"]
+myst_enable_extensions = [
+    "attrs_block",
+    "attrs_inline",
+    "colon_fence",
+    "deflist",
+    "dollarmath",
+    "fieldlist",
+]
 myst_heading_anchors = 4
 
 autodoc_member_order = "alphabetical"

@@ -1,4 +1,7 @@
-"""Takes the place of examples/local_llm/serve_smollm2.py: the same options, the same first line, the same answers to everyone."""
+"""Takes the place of examples/local_llm/serve_smollm2.py.
+
+The same options, the same first line, the same answers to everyone.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,23 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 _WORDS = ["The", " capital", " is", " Oslo", "."]
-_CALL = {"index": 0, "id": "call_1", "type": "function", "function": {"name": "weather", "arguments": '{"town": "Oslo"}'}}
+_CALL = {
+    "index": 0,
+    "id": "call_1",
+    "type": "function",
+    "function": {"name": "weather", "arguments": '{"town": "Oslo"}'},
+}
 _USAGE = {"prompt_tokens": 20, "completion_tokens": len(_WORDS), "total_tokens": 20 + len(_WORDS)}
 
 
 def _shell(kind: str, **choice: Any) -> dict[str, Any]:
-    return {"id": "c1", "object": kind, "created": 1, "model": "smollm2", "choices": [{"index": 0, "finish_reason": None, **choice}]}
+    return {
+        "id": "c1",
+        "object": kind,
+        "created": 1,
+        "model": "smollm2",
+        "choices": [{"index": 0, "finish_reason": None, **choice}],
+    }
 
 
 def whole(asked: dict[str, Any]) -> bytes:
@@ -23,7 +37,9 @@ def whole(asked: dict[str, Any]) -> bytes:
     if "tools" in asked:
         message = {"role": "assistant", "content": None, "tool_calls": [_CALL]}
     reason = "tool_calls" if "tools" in asked else "stop"
-    return json.dumps({**_shell("chat.completion", message=message, finish_reason=reason), "usage": _USAGE}).encode()
+    return json.dumps(
+        {**_shell("chat.completion", message=message, finish_reason=reason), "usage": _USAGE}
+    ).encode()
 
 
 def events() -> list[bytes]:
@@ -31,7 +47,10 @@ def events() -> list[bytes]:
     deltas = [{"role": "assistant", "content": None}, *({"content": word} for word in _WORDS)]
     told = [_shell("chat.completion.chunk", delta=delta) for delta in deltas]
     told.append(_shell("chat.completion.chunk", delta={}, finish_reason="stop"))
-    return [*(b"data: " + json.dumps(event).encode() + b"\n\n" for event in told), b"data: [DONE]\n\n"]
+    return [
+        *(b"data: " + json.dumps(event).encode() + b"\n\n" for event in told),
+        b"data: [DONE]\n\n",
+    ]
 
 
 class Canned(BaseHTTPRequestHandler):
@@ -44,7 +63,11 @@ class Canned(BaseHTTPRequestHandler):
         """Answer a chat."""
         asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
         if "tools" in asked and not self.has_tools:
-            self._send(500, "application/json", b'{"error": {"message": "tools param requires --jinja flag"}}')
+            self._send(
+                500,
+                "application/json",
+                b'{"error": {"message": "tools param requires --jinja flag"}}',
+            )
         elif asked.get("stream"):
             self._send(200, "text/event-stream", b"".join(events()))
         else:

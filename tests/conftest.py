@@ -1,4 +1,7 @@
-"""Settings of the whole suite: one thread, the same examples on every run, and slow tests only where they are asked for."""
+"""Settings of the whole suite.
+
+One thread, the same examples on every run, and slow tests only where they are asked for.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "slow: takes minutes; scripts/slow runs it, the gate does not")
+    config.addinivalue_line(
+        "markers", "slow: takes minutes; scripts/slow runs it, the gate does not"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

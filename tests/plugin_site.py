@@ -1,4 +1,6 @@
-"""The plug-ins under examples/plugins, installed into a folder as pip would do it, without the network and without a build."""
+"""The plug-ins under examples/plugins, installed into a folder as pip would do it, without the
+network and without a build.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-PLUGINS = sorted(path.parent for path in (Path(__file__).parents[1] / "examples" / "plugins").glob("*/pyproject.toml"))
+PLUGINS = sorted(
+    path.parent
+    for path in (Path(__file__).parents[1] / "examples" / "plugins").glob("*/pyproject.toml")
+)
 
 
 def project_of(plugin: Path) -> dict[str, Any]:
@@ -28,7 +33,9 @@ def install(plugin: Path, site: Path) -> None:
     info = site / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
     info.mkdir(parents=True)
     shutil.copy(module_of(plugin), site)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+    )
     groups = [
         f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in points.items())
         for group, points in project["entry-points"].items()

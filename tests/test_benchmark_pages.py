@@ -1,4 +1,7 @@
-"""The pages about benchmarks are what the stored results say, to the byte; so is the caption of the first picture."""
+"""The pages about benchmarks are what the stored results say, to the byte.
+
+So is the caption of the first picture.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,9 @@ def test_the_caption_of_the_first_picture_is_computed(generate: ModuleType) -> N
 
 
 def test_every_limit_that_was_missed_stands_on_the_first_page(generate: ModuleType) -> None:
-    missed = [row["name"] for row in generate.bounded(generate.stored_runs().values()) if not row["ok"]]
+    missed = [
+        row["name"] for row in generate.bounded(generate.stored_runs().values()) if not row["ok"]
+    ]
     page = (PAGES / "index.md").read_text(encoding="utf-8")
     assert all(generate.mark_options(name) in page for name in missed)
 

@@ -1,44 +1,43 @@
-"""The reference of the command line is what its generator writes, and holds all that --help tells."""
+"""The command-line reference is what its generator writes, and holds all that --help tells."""
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from mildroute.cli.app import app
+from tests.support.pages import generator
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "cli" / "reference.md"
+GENERATOR = generator(ROOT / "docs" / "cli" / "reference.py")
 
 
-def _generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("cli_reference", ROOT / "docs" / "cli" / "reference.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-PATHS = [path for path, _ in _generator().commands(typer.main.get_command(app), "mildroute")]
+PATHS = [path for path, _ in GENERATOR.commands(typer.main.get_command(app), "mildroute")]
 
 
 def test_the_page_is_what_the_generator_writes() -> None:
-    assert PAGE.read_text(encoding="utf-8") == _generator().page(), "run: python docs/cli/reference.py"
+    assert PAGE.read_text(encoding="utf-8") == GENERATOR.page(), "run: python docs/cli/reference.py"
 
 
 @pytest.mark.parametrize("path", PATHS)
 def test_the_page_has_every_option_that_help_shows(path: str) -> None:
     told = CliRunner().invoke(app, [*path.split()[1:], "--help"]).output
-    section = _generator().page().split(f"\n## {path}\n")[1].split("\n## ")[0]
-    options = set(re.findall(r"^  .*?(--[a-z][a-z-]*)(?=[ \n])", told.partition("Options:")[2], flags=re.MULTILINE))
-    defined = set(re.findall(r"(--[a-z][a-z-]*)", " ".join(re.findall(r"^`-.*$", section, flags=re.MULTILINE))))
+    section = GENERATOR.page().split(f"\n## {path}\n")[1].split("\n## ")[0]
+    options = set(
+        re.findall(
+            r"^  .*?(--[a-z][a-z-]*)(?=[ \n])", told.partition("Options:")[2], flags=re.MULTILINE
+        )
+    )
+    defined = set(
+        re.findall(
+            r"(--[a-z][a-z-]*)", " ".join(re.findall(r"^`-.*$", section, flags=re.MULTILINE))
+        )
+    )
     assert "--help" in options
     assert options <= defined | set(re.findall(r"`(--[a-z][a-z-]*)`", section))
     assert defined <= set(re.findall(r"--[a-z][a-z-]*", told))

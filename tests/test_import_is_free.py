@@ -1,4 +1,6 @@
-"""Importing the package loads no torch and no optional dependency, reads no environment and prints nothing."""
+"""Importing the package loads no torch and no optional dependency, reads no environment and prints
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -23,17 +25,34 @@ HEAVY = [
     "rich",
     "scipy",
 ]
-HEAVY += ["prometheus_client", "sklearn", "starlette", "torch", "transformers", "typer", "uvicorn", "yaml"]
+HEAVY += [
+    "prometheus_client",
+    "sklearn",
+    "starlette",
+    "torch",
+    "transformers",
+    "typer",
+    "uvicorn",
+    "yaml",
+]
 
 
 def loaded_after(statement: str) -> tuple[list[str], str]:
-    code = f"{statement}\nimport json, sys\nprint(json.dumps(sorted(set(sys.argv[1:]) & set(sys.modules))))"
-    run = subprocess.run([sys.executable, "-c", code, *HEAVY], capture_output=True, text=True, check=True)
+    code = (
+        f"{statement}\nimport json, sys\nprint(json.dumps(sorted(set(sys.argv[1:]) &"
+        " set(sys.modules))))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code, *HEAVY], capture_output=True, text=True, check=True
+    )
     *printed, modules = run.stdout.splitlines()
     return json.loads(modules), "\n".join(printed) + run.stderr
 
 
-@pytest.mark.parametrize("statement", ["import mildroute", "import mildroute.exceptions", "import mildroute; dir(mildroute)"])
+@pytest.mark.parametrize(
+    "statement",
+    ["import mildroute", "import mildroute.exceptions", "import mildroute; dir(mildroute)"],
+)
 def test_importing_the_package_loads_nothing_heavy_and_says_nothing(statement: str) -> None:
     assert loaded_after(statement) == ([], "")
 
@@ -47,7 +66,9 @@ def test_the_core_loads_torch_and_no_other_room() -> None:
 def test_the_core_without_torch_names_the_command_that_installs_it() -> None:
     code = "import sys; sys.modules['torch'] = None\nimport mildroute.losses"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert run.stderr.splitlines()[-1].endswith("MissingExtraError: mildroute.losses needs torch; run: pip install 'mildroute[torch]'")
+    assert run.stderr.splitlines()[-1].endswith(
+        "MissingExtraError: mildroute.losses needs torch; run: pip install 'mildroute[torch]'"
+    )
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

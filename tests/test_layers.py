@@ -4,15 +4,50 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "mildroute"
-LAYERS = ["exceptions", "_optional", "_files", "_fingerprint", "_jsonl", "_hashing", "_yaml", "_format"]
-LAYERS += ["losses", "costs", "routers", "experts", "encoders", "pipeline", "persistence", "judges", "_fit", "datasets"]
-LAYERS += ["collection", "embedding", "deep", "evaluation", "distributed", "serving", "integrations", "cli", "__main__"]
+LAYERS = [
+    "exceptions",
+    "_optional",
+    "_files",
+    "_fingerprint",
+    "_jsonl",
+    "_hashing",
+    "_yaml",
+    "_format",
+]
+LAYERS += [
+    "losses",
+    "costs",
+    "routers",
+    "experts",
+    "encoders",
+    "pipeline",
+    "persistence",
+    "judges",
+    "_fit",
+    "datasets",
+]
+LAYERS += [
+    "collection",
+    "embedding",
+    "deep",
+    "evaluation",
+    "distributed",
+    "serving",
+    "integrations",
+    "cli",
+    "__main__",
+]
+# Inside the gateway, from the ground up. Files of one package import each other without cycles.
+SERVING_LAYERS = ["config", "http", "auth", "observability", "upstream", "routing", "context"]
+SERVING_LAYERS += ["openapi", "api", "app", "factory", "server", "client", "__init__"]
 HOMES = {
+    "aiohappyeyeballs": {"serving"},
     "httptools": {"serving"},
     "httpx": {"experts", "serving"},
     "litellm": {"integrations"},
@@ -49,18 +84,69 @@ def violations(layer: str, code: str) -> list[str]:
     found = []
     for name in imports_of(ast.parse(code)):
         top, *inner = name.split(".")
-        if top == "mildroute" and inner[:1] and inner[0] in LAYERS and LAYERS.index(inner[0]) > LAYERS.index(layer):
+        if (
+            top == "mildroute"
+            and inner[:1]
+            and inner[0] in LAYERS
+            and LAYERS.index(inner[0]) > LAYERS.index(layer)
+        ):
             found.append(f"{layer} imports {inner[0]}, which lies above it")
         if layer not in HOMES.get(top, {layer}):
             found.append(f"{layer} imports {top}, which belongs to {sorted(HOMES[top])}")
     return found
 
 
-@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
+@pytest.mark.parametrize(
+    "path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE))
+)
 def test_imports_point_down_and_heavy_ones_stay_in_their_layer(path: Path) -> None:
     layer = layer_of(path)
-    assert layer in {*LAYERS, "__init__"}, f"{layer} is not a layer a layer; add it to LAYERS at its height"
+    assert layer in {*LAYERS, "__init__"}, (
+        f"{layer} is not a layer a layer; add it to LAYERS at its height"
+    )
     assert violations("__main__" if layer == "__init__" else layer, path.read_text()) == []
+
+
+def serving_violations(layer: str, code: str) -> list[str]:
+    inner = [
+        name.split(".")[2]
+        for name in imports_of(ast.parse(code))
+        if name.startswith("mildroute.serving.")
+    ]
+    height = SERVING_LAYERS.index(layer)
+    return [
+        f"{layer} imports {name}, which lies above it"
+        for name in inner
+        if name in SERVING_LAYERS and SERVING_LAYERS.index(name) > height
+    ]
+
+
+@pytest.mark.parametrize(
+    "path",
+    sorted((SOURCE / "serving").rglob("*.py")),
+    ids=lambda path: str(path.relative_to(SOURCE)),
+)
+def test_imports_point_down_inside_the_gateway(path: Path) -> None:
+    layer = path.relative_to(SOURCE / "serving").parts[0].removesuffix(".py")
+    assert layer in SERVING_LAYERS, f"{layer} is no layer; add it to SERVING_LAYERS at its height"
+    assert serving_violations(layer, path.read_text()) == []
+
+
+def test_the_gateway_has_no_cycle_of_imports() -> None:
+    graph = {}
+    for path in (SOURCE / "serving").rglob("*.py"):
+        name = "mildroute." + ".".join(path.relative_to(SOURCE).with_suffix("").parts)
+        found = imports_of(ast.parse(path.read_text()))
+        graph[name] = {each.rpartition(".")[0] for each in found} - {name}
+    assert "mildroute.serving.routing.policy" in graph["mildroute.serving.routing.decider"]
+    modules = {name: graph[name] & graph.keys() for name in graph if not name.endswith("__init__")}
+    list(TopologicalSorter(modules).static_order())  # a CycleError names the cycle
+
+
+def test_the_check_of_the_gateway_notices_a_wrong_import() -> None:
+    code = "from mildroute.serving.routing.policy import Decision"
+    assert serving_violations("observability", code) != []
+    assert serving_violations("api", code) == []
 
 
 @pytest.mark.parametrize(
@@ -80,5 +166,26 @@ def test_the_check_itself_notices_a_wrong_import(layer: str, code: str) -> None:
 def test_files_are_few_and_no_package_is_a_heap() -> None:
     files = sorted(SOURCE.rglob("*.py"))
     assert len(files) <= 210
-    crowded = {str(folder): count for folder in {path.parent for path in files} if (count := len(list(folder.glob("*.py")))) > 20}
+    crowded = {
+        str(folder): count
+        for folder in {path.parent for path in files}
+        if (count := len(list(folder.glob("*.py")))) > 20
+    }
     assert crowded == {}
+
+
+def code_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    documented = ast.get_docstring(function) is not None
+    text = function.body[0] if documented else None
+    spent = 0 if text is None else (text.end_lineno or 0) - text.lineno + 1
+    return (function.end_lineno or 0) - function.lineno + 1 - spent
+
+
+def test_no_function_is_longer_than_a_screen() -> None:
+    found = {
+        f"{path.relative_to(SOURCE)} {node.name}"
+        for path in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and code_lines(node) > 50
+    }
+    assert found == set()

@@ -1,38 +1,40 @@
-"""The pages for operators say what the code says: regenerated to the byte, and every file on them is one that the gateway takes."""
+"""The pages for operators say what the code says.
+
+Regenerated to the byte, and every file on them is one that the gateway takes.
+"""
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from mildroute.serving.auth.keys import KeyStore
 from mildroute.serving.config import GatewayConfig, read_config
 from mildroute.serving.routing.policy import REASONS
+from tests.support.pages import generator
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 OPERATIONS = DOCS / "operations"
 BLOCK = re.compile(r"```yaml\n(.*?)```", flags=re.DOTALL)
-HAND_WRITTEN = [DOCS / "guide" / "serving.md", DOCS / "guide" / "feedback.md", OPERATIONS / "security.md", OPERATIONS / "capacity.md"]
+HAND_WRITTEN = [
+    DOCS / "guide" / "serving.md",
+    DOCS / "guide" / "feedback.md",
+    OPERATIONS / "security.md",
+    OPERATIONS / "capacity.md",
+]
 
 
-def generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("operations_generate", OPERATIONS / "generate.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+GENERATE = generator(OPERATIONS / "generate.py")
 
 
-GENERATE = generator()
-
-
-@pytest.mark.parametrize(("path", "text"), GENERATE.pages().items(), ids=lambda value: value.stem if isinstance(value, Path) else "")
+@pytest.mark.parametrize(
+    ("path", "text"),
+    GENERATE.pages().items(),
+    ids=lambda value: value.stem if isinstance(value, Path) else "",
+)
 def test_pages_are_what_the_code_says(path: Path, text: str) -> None:
     assert path.read_text(encoding="utf-8") == text, "run python docs/operations/generate.py"
 
@@ -46,11 +48,17 @@ def test_every_setting_has_an_entry() -> None:
     page = (OPERATIONS / "settings.md").read_text(encoding="utf-8")
     names = re.findall(r"^ *(?:# )?(\w+):", GENERATE.default_file(), flags=re.MULTILINE)
     assert len(names) > 40
-    assert [name for name in names if f"`{name}`" not in page and f".{name}`" not in page and f"## {name}" not in page] == []
+    assert [
+        name
+        for name in names
+        if f"`{name}`" not in page and f".{name}`" not in page and f"## {name}" not in page
+    ] == []
 
 
 def test_every_reason_and_every_alert_is_explained() -> None:
-    codes, alarms = ((OPERATIONS / name).read_text(encoding="utf-8") for name in ("codes.md", "alarms.md"))
+    codes, alarms = (
+        (OPERATIONS / name).read_text(encoding="utf-8") for name in ("codes.md", "alarms.md")
+    )
     assert all(f"`{reason}`\n: " in codes for reason in (*REASONS, "fallback"))
     assert alarms.count("\n## ") == alarms.count("\nNow:\n") == alarms.count("\nLater: ") > 5
 

@@ -1,4 +1,6 @@
-"""Every name that a package exports is documented, with an example that runs (pytest runs them all as doctests)."""
+"""Every name that a package exports is documented, with an example that runs (pytest runs them all
+as doctests).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,10 @@ from mildroute.cli.app import app
 
 
 def packages() -> Iterator[ModuleType]:
-    """What users import from: a module inside a package is public only through what its package exports."""
+    """What users import from.
+
+    A module inside a package is public only through what its package exports.
+    """
     yield mildroute
     for found in pkgutil.walk_packages(mildroute.__path__, "mildroute."):
         if found.ispkg:
@@ -51,14 +56,21 @@ def test_every_module_is_documented_and_what_it_declares_exists(module: ModuleTy
     declared = getattr(module, "__all__", [])
     assert sorted(set(declared)) == sorted(declared)
     assert all(hasattr(module, name) for name in declared)
-    assert not (module.__name__.rpartition(".")[2].startswith("_") and declared), "a private module declares nothing public"
+    assert not (module.__name__.rpartition(".")[2].startswith("_") and declared), (
+        "a private module declares nothing public"
+    )
 
 
 @pytest.mark.parametrize("name", sorted(public_objects()))
 def test_every_public_name_has_a_docstring_with_an_example(name: str) -> None:
     documentation = inspect.getdoc(public_objects()[name]) or ""
-    # The docstring of a command is its help: its example is a command line, which tests/cli looks for.
-    shown = "Example: mildroute " in documentation if name in commands() else doctest.DocTestParser().get_examples(documentation)
+    # The docstring of a command is its help: its example is a command line, which tests/cli looks
+    # for.
+    shown = (
+        "Example: mildroute " in documentation
+        if name in commands()
+        else doctest.DocTestParser().get_examples(documentation)
+    )
     assert shown, f"{name} has no example in its docstring"
 
 
@@ -68,7 +80,10 @@ def test_every_public_function_is_annotated(name: str) -> None:
     if inspect.isfunction(value):
         signature = inspect.signature(value)
         assert signature.return_annotation is not inspect.Signature.empty
-        assert all(parameter.annotation is not inspect.Parameter.empty for parameter in signature.parameters.values())
+        assert all(
+            parameter.annotation is not inspect.Parameter.empty
+            for parameter in signature.parameters.values()
+        )
 
 
 def test_public_methods_are_documented() -> None:
@@ -77,6 +92,8 @@ def test_public_methods_are_documented() -> None:
         for name, value in public_objects().items()
         if inspect.isclass(value)
         for method, function in vars(value).items()
-        if inspect.isfunction(function) and not method.startswith("_") and not inspect.getdoc(function)
+        if inspect.isfunction(function)
+        and not method.startswith("_")
+        and not inspect.getdoc(function)
     ]
     assert bare == []

@@ -11,13 +11,27 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 # Tutorials need their servers: they have tests of their own.
-PAGES = [ROOT / "README.md", *(page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "tutorials")]
-SNIPPETS = [(page, code) for page in PAGES for code in re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL)]
+PAGES = [
+    ROOT / "README.md",
+    *(page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "tutorials"),
+]
+SNIPPETS = [
+    (page, code)
+    for page in PAGES
+    for code in re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL)
+]
 
 
-@pytest.mark.parametrize(("page", "code"), SNIPPETS, ids=[f"{page.stem}-{number}" for number, (page, _) in enumerate(SNIPPETS)])
+@pytest.mark.parametrize(
+    ("page", "code"),
+    SNIPPETS,
+    ids=[f"{page.stem}-{number}" for number, (page, _) in enumerate(SNIPPETS)],
+)
 def test_snippets_run_and_print_what_they_promise(page: Path, code: str, tmp_path: Path) -> None:
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
     assert run.returncode == 0, run.stderr
-    promised = re.findall(r"^print\(.*\)  # (.*)$", code, flags=re.MULTILINE)
+    # A call over several lines has its comment behind the last bracket.
+    promised = re.findall(r"^print\((?:.*|\n(?: +.*\n)+)\)  # (.*)$", code, flags=re.MULTILINE)
     assert run.stdout.splitlines() == promised

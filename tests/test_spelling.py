@@ -6,11 +6,13 @@ import re
 
 from spellchecker import SpellChecker
 
-from tests.repository_pages import ROOT, markdown_pages
+from tests.support.pages import ROOT, markdown_pages
 
 WORDS = ROOT / "docs" / "words.txt"
 FENCE = re.compile(r" *(`{3,}|:{3,})(.*)")
-PROSE = re.compile(r"\{(?:figure|note|warning|tip|admonition|grid|grid-item-card|dropdown|glossary|tab-set|tab-item|details)\}")
+PROSE = re.compile(
+    r"\{(?:figure|note|warning|tip|admonition|grid|grid-item-card|dropdown|glossary|tab-set|tab-item|details)\}"
+)
 NOT_WORDS = re.compile(
     r"^---\n.*?\n---\n"  # settings of a page
     r"|^ *:[\w-]+:[^\n]*$"  # options of a directive
@@ -22,7 +24,10 @@ WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?")
 
 
 def prose_of(text: str) -> str:
-    """Lines that are no code: those outside fences, and inside fences of directives that hold text."""
+    """Lines that are no code.
+
+    Those outside fences, and inside fences of directives that hold text.
+    """
     kept: list[str] = []
     fences: list[tuple[str, bool]] = []
     for line in text.splitlines():
@@ -37,14 +42,21 @@ def prose_of(text: str) -> str:
 
 
 def words_of(text: str) -> set[str]:
-    """Words that a reader reads; names in capitals, with capitals inside, with digits or in code are none."""
+    """Words that a reader reads.
+
+    Names in capitals, with capitals inside, with digits or in code are none.
+    """
     plain = NOT_WORDS.sub(" ", prose_of(text))
     found = {word.removesuffix("'s") for word in WORD.findall(plain)}
     return {word for word in found if len(word) > 1 and word[1:] == word[1:].lower()}
 
 
 def listed_words() -> list[str]:
-    return [line for line in WORDS.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
+    return [
+        line
+        for line in WORDS.read_text(encoding="utf-8").splitlines()
+        if line and not line.startswith("#")
+    ]
 
 
 def test_every_word_is_spelt_as_in_the_dictionary() -> None:
@@ -52,12 +64,22 @@ def test_every_word_is_spelt_as_in_the_dictionary() -> None:
     wrong = {
         str(page.relative_to(ROOT)): sorted(strange)
         for page in markdown_pages()
-        if (strange := {word for word in checker.unknown(words_of(page.read_text(encoding="utf-8"))) if word not in known})
+        if (
+            strange := {
+                word
+                for word in checker.unknown(words_of(page.read_text(encoding="utf-8")))
+                if word not in known
+            }
+        )
     }
     assert wrong == {}, "mend the word, or add it to docs/words.txt"
 
 
 def test_the_list_of_words_is_sorted_and_holds_no_word_that_nobody_uses() -> None:
-    used = {word.lower() for page in markdown_pages() for word in words_of(page.read_text(encoding="utf-8"))}
+    used = {
+        word.lower()
+        for page in markdown_pages()
+        for word in words_of(page.read_text(encoding="utf-8"))
+    }
     assert listed_words() == sorted(set(listed_words()))
     assert [word for word in listed_words() if word not in used] == []

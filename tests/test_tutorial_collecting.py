@@ -1,35 +1,34 @@
-"""The tutorial on collecting is executed: quickly from answers that were kept, slowly with the real model."""
+"""The tutorial on collecting is executed.
+
+Quickly from answers that were kept, slowly with the real model.
+"""
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
+from tests.support.pages import generator
+
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "tutorials" / "collecting.md"
+GENERATOR = generator(ROOT / "docs" / "tutorials" / "generate.py")
 EXAMPLE = ROOT / "examples" / "local_llm"
 NUMBER = re.compile(r"-?\d[\d,]*\.?\d*")
-needs_data = pytest.mark.skipif("MILDROUTE_DATA" not in os.environ, reason="the tweets are read from MILDROUTE_DATA")
-
-
-def _generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("tutorial", ROOT / "docs" / "tutorials" / "generate.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+needs_data = pytest.mark.skipif(
+    "MILDROUTE_DATA" not in os.environ, reason="the tweets are read from MILDROUTE_DATA"
+)
 
 
 def _shown(word: str) -> tuple[str, str]:
     """The page's command with that word, and its output there."""
-    return next((command, output) for command, output in _generator().blocks() if f" {word} " in f" {command} ")
+    return next(
+        (command, output) for command, output in GENERATOR.blocks() if f" {word} " in f" {command} "
+    )
 
 
 def _table(output: str) -> dict[str, list[str]]:
@@ -43,14 +42,16 @@ def _words(output: str) -> str:
 
 
 def test_the_page_goes_from_collecting_to_a_report() -> None:
-    commands = [command for command, _ in _generator().blocks()]
-    asked = [found[1] for command in commands if (found := re.search(r"\bmildroute (\w+)", command))]
+    commands = [command for command, _ in GENERATOR.blocks()]
+    asked = [
+        found[1] for command in commands if (found := re.search(r"\bmildroute (\w+)", command))
+    ]
     assert asked == ["collect", "inspect", "fit", "evaluate", "collect", "fit", "evaluate"]
     assert any("--report report.html" in command for command in commands)
 
 
 def test_every_figure_of_the_prose_stands_in_an_output() -> None:
-    printed = {number for _, output in _generator().blocks() for number in NUMBER.findall(output)}
+    printed = {number for _, output in GENERATOR.blocks() for number in NUMBER.findall(output)}
     told = re.findall(r"\*\*([^*]+)\*\*", PAGE.read_text())
     assert told
     assert [words for words in told if not set(NUMBER.findall(words)) <= printed] == []
@@ -63,16 +64,24 @@ def test_what_is_replayed_is_what_was_asked() -> None:
     asked, replayed = (read_experts(EXAMPLE / name) for name in ("experts.yaml", "replay.yaml"))
     assert [spec.name for spec in asked.experts] == [spec.name for spec in replayed.experts]
     assert asked.expert("person").settings == replayed.expert("person").settings
-    assert {build_expert(spec).name for spec in replayed.experts} == {"zero-shot", "few-shot", "tfidf", "minilm", "person"}
+    assert {build_expert(spec).name for spec in replayed.experts} == {
+        "zero-shot",
+        "few-shot",
+        "tfidf",
+        "minilm",
+        "person",
+    }
 
 
 @pytest.fixture(scope="module")
 def replayed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    return _generator().run_replayed(tmp_path_factory.mktemp("replayed"))  # type: ignore[no-any-return]
+    return GENERATOR.run_replayed(tmp_path_factory.mktemp("replayed"))  # type: ignore[no-any-return]
 
 
 @needs_data
-def test_answers_that_were_kept_give_the_scores_and_dollars_of_the_page(replayed: dict[str, str]) -> None:
+def test_answers_that_were_kept_give_the_scores_and_dollars_of_the_page(
+    replayed: dict[str, str],
+) -> None:
     command, shown = _shown("collect")
     now, then = _table(replayed[command].split("collected")[1]), _table(shown.split("collected")[1])
     for name in ("zero-shot", "few-shot", "tfidf", "minilm", "person"):
@@ -103,9 +112,12 @@ def _figures(output: str) -> list[float]:
 @pytest.mark.slow
 @needs_data
 def test_the_real_model_gives_the_figures_of_the_page(tmp_path: Path) -> None:
-    """Starts the server and asks all experts about all queries: a quarter of an hour on one free processor."""
+    """Starts the server and asks all experts about all queries.
+
+    A quarter of an hour on one free processor.
+    """
     pytest.importorskip("xllamacpp")
-    printed: dict[str, Any] = _generator().run_for_real(tmp_path)
+    printed: dict[str, Any] = GENERATOR.run_for_real(tmp_path)
     command, shown = _shown("collect")
     now, then = _table(printed[command].split("collected")[1]), _table(shown.split("collected")[1])
     for name in ("zero-shot", "few-shot", "tfidf", "minilm", "person"):

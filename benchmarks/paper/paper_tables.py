@@ -18,14 +18,37 @@ PROFILES = ("cpu", "paper")
 _SETUPS = {"I": (0.7, 0.2, 0.1), "II": (0.5, 0.2, 0.2, 0.1), "III": (0.4, 0.2, 0.2, 0.1, 0.1)}
 _SEVERE = (0.9, 0.1)
 _IMAGES = ("cifar10", "cifar100", "svhn", "tiny_imagenet")
-_OURS = ("tdef", "mild", "mild-decoded", "mild-tuned", "mild-consistent", "mildroute-raw", "mildroute")
+_OURS = (
+    "tdef",
+    "mild",
+    "mild-decoded",
+    "mild-tuned",
+    "mild-consistent",
+    "mildroute-raw",
+    "mildroute",
+)
 _LINEAR_ONLY = ("mildroute-raw",)
 _BASELINES = ("ce", "weighted-ce", "ldam")
 _END_TO_END = ("tdef", "mild", "mild-decoded", "mild-tuned", "mild-consistent", "mildroute")
 _SMALL_NETWORK, _SMALL_SEEDS = "resnet-small", 4
-_SHARING = {"mild-tuned": 1, "mildroute": 1, "mild-decoded": 2, "mild-consistent": 2, "mild-consistent-tuned": 2}
-"""Methods that use a network which another method trains; they run later, so that no two workers train it at once."""
-_MARGINS = ("tdef", "mild-uniform", "mild", "mild-decoded", "mild-tuned", "mild-consistent", "mild-consistent-tuned")
+# Methods that use a network which another method trains; they run later, so that no two workers
+# train it at once.
+_SHARING = {
+    "mild-tuned": 1,
+    "mildroute": 1,
+    "mild-decoded": 2,
+    "mild-consistent": 2,
+    "mild-consistent-tuned": 2,
+}
+_MARGINS = (
+    "tdef",
+    "mild-uniform",
+    "mild",
+    "mild-decoded",
+    "mild-tuned",
+    "mild-consistent",
+    "mild-consistent-tuned",
+)
 _PAPER_BETA, _MILD_BETA, _EXTREME_BETA = (1.0, 0.6, 0.1), (0.3, 0.15, 0.02), (0.0, 0.1, 1.5)
 _SUBJECTS = ("high_school_mathematics", "high_school_world_history")
 _TRIO = ("claude-3-opus-20240229", "mixtral-8x7b-instruct-v0.1", "Llama-2-7b-hf")
@@ -43,8 +66,10 @@ class Line:
         experts: Who can be chosen.
         costs: What a choice costs.
         printed: Name of the paper's row to stand beside it.
-        in_paper: Whether the paper has this very problem; if not, only the profile ``"cpu"`` runs it.
-        network: Network that the profile ``"cpu"`` trains on it; empty for linear routers on frozen vectors.
+        in_paper: Whether the paper has this very problem; if not, only the profile ``"cpu"`` runs
+            it.
+        network: Network that the profile ``"cpu"`` trains on it; empty for linear routers on frozen
+            vectors.
 
     Example:
         >>> TABLES["1a"].lines[0].row
@@ -106,16 +131,27 @@ class Printed:
 
 def _image_lines(kind: str, sets: Iterable[str], fees: bool) -> tuple[Line, ...]:
     return tuple(
-        Line(f"{setup} {name}", Data(name), Experts(kind, coverage), Costs(coverage if fees else ()), f"{setup} {name}")
+        Line(
+            f"{setup} {name}",
+            Data(name),
+            Experts(kind, coverage),
+            Costs(coverage if fees else ()),
+            f"{setup} {name}",
+        )
         for setup, coverage in _SETUPS.items()
         for name in sets
     )
 
 
 def _severe_lines() -> tuple[Line, ...]:
-    """With trained experts, as the paper says, and with made-up ones, which its figures look like."""
-    kinds = [("real", name, name) for name in _IMAGES[:3]] + [("synthetic", f"{name} synthetic", name) for name in _IMAGES[:3]]
-    return tuple(Line(row, Data(name), Experts(kind, _SEVERE), Costs(), name, kind == "real") for kind, row, name in kinds)
+    """With trained experts, as the paper says, and made-up ones, which its figures look like."""
+    kinds = [("real", name, name) for name in _IMAGES[:3]] + [
+        ("synthetic", f"{name} synthetic", name) for name in _IMAGES[:3]
+    ]
+    return tuple(
+        Line(row, Data(name), Experts(kind, _SEVERE), Costs(), name, kind == "real")
+        for kind, row, name in kinds
+    )
 
 
 def _text_lines(costs: Costs) -> tuple[Line, ...]:
@@ -123,32 +159,79 @@ def _text_lines(costs: Costs) -> tuple[Line, ...]:
     return (
         Line("mmlu two subjects", Data("mmlu57", _SUBJECTS), trio, costs, "mmlu"),
         Line("mmlu all subjects", Data("mmlu57"), trio, costs, "mmlu", in_paper=False),
-        Line("mmlu_pro", Data("mmlu_pro"), Experts("table", names=_QWEN_TRIO), costs, "mmlu", in_paper=False),
+        Line(
+            "mmlu_pro",
+            Data("mmlu_pro"),
+            Experts("table", names=_QWEN_TRIO),
+            costs,
+            "mmlu",
+            in_paper=False,
+        ),
     )
 
 
 def _end_to_end(table: PaperTable, rows: Sequence[str]) -> PaperTable:
-    """Some lines of a table with a network instead of a linear router: the same rows, experts and costs."""
-    lines = [replace(line, data=replace(line.data, features="raw"), network=_SMALL_NETWORK) for line in table.lines if line.row in rows]
+    """Some lines of a table with a network instead of a linear router.
+
+    The same rows, experts and costs.
+    """
+    lines = [
+        replace(line, data=replace(line.data, features="raw"), network=_SMALL_NETWORK)
+        for line in table.lines
+        if line.row in rows
+    ]
     title = f"{table.title}; a small network, end to end"
-    return PaperTable(f"{table.name}-e2e", title, tuple(lines), _END_TO_END, frozen=table.name, most_seeds=_SMALL_SEEDS)
+    return PaperTable(
+        f"{table.name}-e2e",
+        title,
+        tuple(lines),
+        _END_TO_END,
+        frozen=table.name,
+        most_seeds=_SMALL_SEEDS,
+    )
 
 
 _LINEAR = (
-    PaperTable("1a", "Synthetic experts, error only", _image_lines("synthetic", _IMAGES, fees=False)),
-    PaperTable("1b", "Synthetic experts, error + cost", _image_lines("synthetic", _IMAGES, fees=True)),
+    PaperTable(
+        "1a", "Synthetic experts, error only", _image_lines("synthetic", _IMAGES, fees=False)
+    ),
+    PaperTable(
+        "1b", "Synthetic experts, error + cost", _image_lines("synthetic", _IMAGES, fees=True)
+    ),
     PaperTable("2a", "Real experts, error only", _image_lines("real", _IMAGES[:3], fees=False)),
     PaperTable("2b", "Real experts, error + cost", _image_lines("real", _IMAGES[:3], fees=True)),
-    PaperTable("3a", "Language models on MMLU, error only", _text_lines(Costs()), (*_OURS, *_BASELINES)),
-    PaperTable("3b", "Language models on MMLU, error + (1, .6, .1)", _text_lines(Costs(_PAPER_BETA)), (*_OURS, *_BASELINES)),
-    PaperTable("3c", "Not in the paper: the same, error + (.3, .15, .02)", _text_lines(Costs(_MILD_BETA)), (*_OURS, *_BASELINES)),
+    PaperTable(
+        "3a", "Language models on MMLU, error only", _text_lines(Costs()), (*_OURS, *_BASELINES)
+    ),
+    PaperTable(
+        "3b",
+        "Language models on MMLU, error + (1, .6, .1)",
+        _text_lines(Costs(_PAPER_BETA)),
+        (*_OURS, *_BASELINES),
+    ),
+    PaperTable(
+        "3c",
+        "Not in the paper: the same, error + (.3, .15, .02)",
+        _text_lines(Costs(_MILD_BETA)),
+        (*_OURS, *_BASELINES),
+    ),
     PaperTable("severe", "Severe imbalance, 90/10, error only", _severe_lines()),
-    PaperTable("margins", "Margins: uniform, theory, tuned; error + (1, .6, .1)", _text_lines(Costs(_PAPER_BETA)), _MARGINS),
-    PaperTable("noise", "20% noise on the training costs, error + (1, .6, .1)", _text_lines(Costs(_PAPER_BETA, noise=0.2)), clean="3b"),
+    PaperTable(
+        "margins",
+        "Margins: uniform, theory, tuned; error + (1, .6, .1)",
+        _text_lines(Costs(_PAPER_BETA)),
+        _MARGINS,
+    ),
+    PaperTable(
+        "noise",
+        "20% noise on the training costs, error + (1, .6, .1)",
+        _text_lines(Costs(_PAPER_BETA, noise=0.2)),
+        clean="3b",
+    ),
     PaperTable("extreme", "Extreme 95/5, error + (0, .1, 1.5)", _text_lines(Costs(_EXTREME_BETA))),
 )
+# The tables by name, in the order of the paper; then some of their lines end to end.
 TABLES: dict[str, PaperTable] = {table.name: table for table in _LINEAR}
-"""The tables by name, in the order of the paper; then some of their lines end to end."""
 TABLES |= {
     f"{name}-e2e": _end_to_end(TABLES[name], rows)
     for name, rows in {
@@ -158,17 +241,21 @@ TABLES |= {
 }
 
 
-def cells_of(names: Sequence[str], *, profile: str = "cpu", seeds: int = 5) -> list[ExperimentConfig]:
+def cells_of(
+    names: Sequence[str], *, profile: str = "cpu", seeds: int = 5
+) -> list[ExperimentConfig]:
     """The cells of some tables; a cell that belongs to several stands once.
 
     Args:
         names: Names of tables.
-        profile: ``"cpu"``, linear routers on frozen vectors and a small network; or ``"paper"``, its own networks on raw inputs, which
+        profile: ``"cpu"``, linear routers on frozen vectors and a small network; or ``"paper"``,
+            its own networks on raw inputs, which
             has no tables of a small one.
         seeds: Seeds 0 to this one, exclusive.
 
     Returns:
-        Cells, those that share experts next to each other; last those that share a network with one before.
+        Cells, those that share experts next to each other; last those that share a network with one
+        before.
 
     Example:
         >>> len(cells_of(["1a"])), len(cells_of(["1a", "1a"], seeds=1))
@@ -176,7 +263,9 @@ def cells_of(names: Sequence[str], *, profile: str = "cpu", seeds: int = 5) -> l
     """
     unknown = [name for name in names if name not in TABLES]
     if unknown or profile not in PROFILES or seeds < 1:
-        wanted = f"tables must be of {', '.join(TABLES)}, the profile cpu or paper, seeds at least 1"
+        wanted = (
+            f"tables must be of {', '.join(TABLES)}, the profile cpu or paper, seeds at least 1"
+        )
         raise ArgumentError(f"{wanted}, got {unknown or [profile, seeds]}.")
     tables = [TABLES[name] for name in names]
     cells = [
@@ -184,12 +273,16 @@ def cells_of(names: Sequence[str], *, profile: str = "cpu", seeds: int = 5) -> l
         for table in tables
         for line in table.lines
         if profile == "cpu" or (line.in_paper and not line.network)
-        for seed in range(min(seeds, table.most_seeds) if profile == "cpu" and table.most_seeds else seeds)
+        for seed in range(
+            min(seeds, table.most_seeds) if profile == "cpu" and table.most_seeds else seeds
+        )
         for method in table.methods
         if profile == "cpu" or method not in _LINEAR_ONLY
     ]
     once = {cell.key: cell for cell in cells}.values()
-    return sorted(once, key=lambda cell: _SHARING.get(cell.method.name, 0) if cell.method.network else 0)
+    return sorted(
+        once, key=lambda cell: _SHARING.get(cell.method.name, 0) if cell.method.network else 0
+    )
 
 
 def _cell(line: Line, method: str, seed: int, profile: str) -> ExperimentConfig:
@@ -197,10 +290,17 @@ def _cell(line: Line, method: str, seed: int, profile: str) -> ExperimentConfig:
     if profile == "cpu":
         return cell
     if line.experts.kind != "table":
-        return replace(cell, data=replace(line.data, features="raw"), method=Method(method, "resnet18"))
+        return replace(
+            cell, data=replace(line.data, features="raw"), method=Method(method, "resnet18")
+        )
     # The answers of the paper's own models: a table that has to be collected from them first.
     data = Data("mmlu_qwen", line.data.groups, features="raw")
-    return replace(cell, data=data, experts=Experts("table", names=_PAPER_TRIO), method=Method(method, "deberta"))
+    return replace(
+        cell,
+        data=data,
+        experts=Experts("table", names=_PAPER_TRIO),
+        method=Method(method, "deberta"),
+    )
 
 
 @cache

@@ -10,14 +10,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.paper.config import Costs, ExperimentConfig
-from benchmarks.paper.data import Folders, Pool, answers_of, labeled_of, real_predictions, synthetic_predictions
+from benchmarks.paper.data import (
+    Folders,
+    Pool,
+    answers_of,
+    labeled_of,
+    real_predictions,
+    synthetic_predictions,
+)
 from mildroute.exceptions import ArgumentError
 from mildroute.routers._decision import argmax_last, log_posterior
 from mildroute.routers.base import Matrix
 from mildroute.routers.mild import MildRouter
-from mildroute.routers.surrogate import CrossEntropyRouter, LDAMRouter, PaperMILDRouter, TDEFRouter, WeightedCrossEntropyRouter
+from mildroute.routers.surrogate import (
+    CrossEntropyRouter,
+    LDAMRouter,
+    PaperMILDRouter,
+    TDEFRouter,
+    WeightedCrossEntropyRouter,
+)
 
-__all__ = ["FOLDS", "METHODS", "DecodedMild", "Method", "Problem", "noisy", "problem_of", "router_of"]
+__all__ = [
+    "FOLDS",
+    "METHODS",
+    "DecodedMild",
+    "Method",
+    "Problem",
+    "noisy",
+    "problem_of",
+    "router_of",
+]
 
 
 # The routers that are compared, by name; all are linear and see the same vectors.
@@ -38,7 +60,9 @@ class Method:
 
 
 class DecodedMild:
-    """MILD as printed, to the last weight; only the choice differs: the posterior that its scores stand for decides, not their largest.
+    """MILD as printed, to the last weight; only the choice differs.
+
+    The posterior that its scores stand for decides, not their largest.
 
     What separates the two can be due to nothing else than the decision.
 
@@ -58,7 +82,7 @@ class DecodedMild:
     def fit(self, X: Any, y: Any) -> DecodedMild:
         """Fit as printed, X of shape (n, d) and costs y of shape (n, p)."""
         self.printed.fit(X, y)
-        self.penalty_ = self.printed.penalty_
+        self.alpha_ = self.printed.alpha_
         return self
 
     def predict(self, X: Any) -> NDArray[np.intp]:
@@ -67,9 +91,17 @@ class DecodedMild:
 
 
 METHODS: dict[str, Method] = {
-    "tdef": Method("TDEF", "complement reward, equal margins", lambda seed: TDEFRouter(random_state=seed)),
-    "mild": Method("MILD printed", "sum reward, theory margins, largest score", lambda seed: PaperMILDRouter(random_state=seed)),
-    "mild-decoded": Method("MILD decoded", "the very scores of MILD printed, largest posterior", DecodedMild),
+    "tdef": Method(
+        "TDEF", "complement reward, equal margins", lambda seed: TDEFRouter(random_state=seed)
+    ),
+    "mild": Method(
+        "MILD printed",
+        "sum reward, theory margins, largest score",
+        lambda seed: PaperMILDRouter(random_state=seed),
+    ),
+    "mild-decoded": Method(
+        "MILD decoded", "the very scores of MILD printed, largest posterior", DecodedMild
+    ),
     "mild-tuned": Method(
         "MILD tuned",
         "as printed, margins plus an integer chosen by cross-validation",
@@ -78,11 +110,14 @@ METHODS: dict[str, Method] = {
     "mild-uniform": Method(
         "MILD uniform",
         "sum reward, equal margins, largest score",
-        lambda seed: MildRouter(reward="sum", margins="uniform", decision="argmax", features="raw", random_state=seed),
+        lambda seed: MildRouter(
+            reward="sum", margins="uniform", decision="argmax", features="raw", random_state=seed
+        ),
     ),
     "mild-consistent": Method(
         "MILD consistent",
-        "sum reward, theory margins, largest posterior; calibrated, with the best single expert among its candidates",
+        "sum reward, theory margins, largest posterior; calibrated, with the best single expert"
+        " among its candidates",
         lambda seed: MildRouter(reward="sum", margins="theory", features="raw", random_state=seed),
     ),
     "mild-consistent-tuned": Method(
@@ -91,12 +126,24 @@ METHODS: dict[str, Method] = {
         lambda seed: MildRouter(reward="sum", features="raw", random_state=seed),
     ),
     "mildroute-raw": Method(
-        "mildroute, raw", "our default on the same vectors as the others", lambda seed: MildRouter(features="raw", random_state=seed)
+        "mildroute, raw",
+        "our default on the same vectors as the others",
+        lambda seed: MildRouter(features="raw", random_state=seed),
     ),
-    "mildroute": Method("mildroute", "our default: features chosen too", lambda seed: MildRouter(random_state=seed)),
-    "ce": Method("CE", "cross-entropy on the winner", lambda seed: CrossEntropyRouter(random_state=seed)),
-    "weighted-ce": Method("CWCE", "cross-entropy, rare winners weigh more", lambda seed: WeightedCrossEntropyRouter(random_state=seed)),
-    "ldam": Method("LDAM", "rare winners must win by more", lambda seed: LDAMRouter(random_state=seed)),
+    "mildroute": Method(
+        "mildroute", "our default: features chosen too", lambda seed: MildRouter(random_state=seed)
+    ),
+    "ce": Method(
+        "CE", "cross-entropy on the winner", lambda seed: CrossEntropyRouter(random_state=seed)
+    ),
+    "weighted-ce": Method(
+        "CWCE",
+        "cross-entropy, rare winners weigh more",
+        lambda seed: WeightedCrossEntropyRouter(random_state=seed),
+    ),
+    "ldam": Method(
+        "LDAM", "rare winners must win by more", lambda seed: LDAMRouter(random_state=seed)
+    ),
 }
 
 
@@ -122,10 +169,11 @@ def router_of(name: str, seed: int) -> Any:
 # From a cell to arrays: which rows teach, which test, and what each expert costs on them.
 
 
+# Folds of a table of answers; seeds 0 to 4 test on one fold each, so that five seeds together test
+# on every row once.
 FOLDS = 5
-"""Folds of a table of answers; seeds 0 to 4 test on one fold each, so that five seeds together test on every row once."""
+# What a draw is for; see :mod:`benchmarks.paper.data`.
 _ROWS, _NOISE, _TEST = 3, 4, 5
-"""What a draw is for; see :mod:`benchmarks.paper.data`."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +190,8 @@ class Problem:
 
     Example:
         >>> from benchmarks.paper.config import Data, Experts
-        >>> problem_of(ExperimentConfig(Data("toy", test=50), Experts("synthetic", (0.7, 0.3))), Folders("", "")).test_costs.shape
+        >>> cell = ExperimentConfig(Data("toy", test=50), Experts("synthetic", (0.7, 0.3)))
+        >>> problem_of(cell, Folders("", "")).test_costs.shape
         (50, 2)
     """
 
@@ -155,7 +204,9 @@ class Problem:
 
 
 def problem_of(cell: ExperimentConfig, folders: Folders) -> Problem:
-    """The arrays of a cell; the method plays no part, so all methods of a seed meet the same rows, experts and noise.
+    """The arrays of a cell.
+
+    The method plays no part, so all methods of a seed meet the same rows, experts and noise.
 
     Args:
         cell: The experiment.
@@ -166,10 +217,15 @@ def problem_of(cell: ExperimentConfig, folders: Folders) -> Problem:
 
     Example:
         >>> from benchmarks.paper.config import Data, Experts
-        >>> problem_of(ExperimentConfig(Data("toy"), Experts("synthetic", (0.7, 0.3))), Folders("", "")).vectors.shape
+        >>> cell = ExperimentConfig(Data("toy"), Experts("synthetic", (0.7, 0.3)))
+        >>> problem_of(cell, Folders("", "")).vectors.shape
         (400, 12)
     """
-    return _from_answers(cell, folders) if cell.experts.kind == "table" else _from_labels(cell, folders)
+    return (
+        _from_answers(cell, folders)
+        if cell.experts.kind == "table"
+        else _from_labels(cell, folders)
+    )
 
 
 def noisy(costs: Matrix, noise: float, seed: int) -> Matrix:
@@ -204,7 +260,9 @@ def _from_labels(cell: ExperimentConfig, folders: Folders) -> Problem:
         half = len(train) // 2
         # Experts read frozen vectors, whatever the router reads.
         seen = labeled_of(replace(data, features="frozen"), folders)
-        predictions = real_predictions(seen, Pool(np.sort(train[:half]), cell.experts.coverage, cell.seed), folders)
+        predictions = real_predictions(
+            seen, Pool(np.sort(train[:half]), cell.experts.coverage, cell.seed), folders
+        )
         train = train[half:]
     else:
         predictions = synthetic_predictions(inputs.labels, cell.experts.coverage, cell.seed)
@@ -233,7 +291,14 @@ def _problem(
 ) -> Problem:
     costs = _with_fees(errors, cell.costs)
     names = np.arange(len(errors)) if rows is None else rows
-    return Problem(vectors[train], noisy(costs[train], cell.costs.noise, cell.seed), vectors[test], costs[test], names[train], names[test])
+    return Problem(
+        vectors[train],
+        noisy(costs[train], cell.costs.noise, cell.seed),
+        vectors[test],
+        costs[test],
+        names[train],
+        names[test],
+    )
 
 
 def _with_fees(errors: Matrix, costs: Costs) -> Matrix:

@@ -1,4 +1,7 @@
-"""The Markdown tables of the ledger: losses, differences, signs and shares of the lines of a table."""
+"""The Markdown tables of the ledger.
+
+Losses, differences, signs and shares of the lines of a table.
+"""
 
 from __future__ import annotations
 
@@ -47,47 +50,87 @@ __all__ = [
 # What the ledger says besides figures.
 
 
+# Paragraphs at the top.
 INTRODUCTION = (
-    "Every experiment of the paper beside what was measured here. Written by `python -m benchmarks.paper --ledger "
-    "docs/reproduction.md` from stored results; do not edit. Fill the store with `python -m benchmarks.paper --all --profile cpu`;"
-    " it resumes where it stopped.",
-    "What differs from the paper. Images: 10,000 training images (8,000 of Tiny ImageNet) instead of all; linear routers on"
-    " frozen EfficientNet-lite0 vectors (112 x 112 pixels, their 256 main directions) instead of a ResNet-18. Real experts "
-    "are logistic regressions on those vectors, trained on half of the training rows; routers learn from the other half, "
-    "since experts are better on rows they have seen. Language models: answers of claude-3-opus, mixtral-8x7b and "
-    "Llama-2-7b on MMLU, and of Qwen2.5-72B, Qwen2.5-7B and gemma-2b on MMLU-Pro, with MiniLM sentence vectors, instead of "
-    "Qwen2.5 7B/1.5B/0.5B with DeBERTa; seeds 0 to 4 are five folds. Penalties are chosen by cross-validation for every "
-    "method. The last tables train a small ResNet on the pixels. Absolute figures cannot match, directions should.",
-    "On frozen vectors, mildroute is the default router of before 15 November 2026, when cost regression joined the "
-    "candidates of its search and vectors beside their clusters left them. The networks have today's default.",
+    (
+        "Every experiment of the paper beside what was measured here. Written by `python -m"
+        " benchmarks.paper --ledger docs/reproduction.md` from stored results; do not edit. Fill"
+        " the store with `python -m benchmarks.paper --all --profile cpu`; it resumes where it"
+        " stopped."
+    ),
+    (
+        "What differs from the paper. Images: 10,000 training images (8,000 of Tiny ImageNet)"
+        " instead of all; linear routers on frozen EfficientNet-lite0 vectors (112 x 112 pixels,"
+        " their 256 main directions) instead of a ResNet-18. Real experts are logistic regressions"
+        " on those vectors, trained on half of the training rows; routers learn from the other"
+        " half, since experts are better on rows they have seen. Language models: answers of"
+        " claude-3-opus, mixtral-8x7b and Llama-2-7b on MMLU, and of Qwen2.5-72B, Qwen2.5-7B and"
+        " gemma-2b on MMLU-Pro, with MiniLM sentence vectors, instead of Qwen2.5 7B/1.5B/0.5B with"
+        " DeBERTa; seeds 0 to 4 are five folds. Penalties are chosen by cross-validation for every"
+        " method. The last tables train a small ResNet on the pixels. Absolute figures cannot"
+        " match, directions should."
+    ),
+    (
+        "On frozen vectors, mildroute is the default router of before 15 November 2026, when cost"
+        " regression joined the candidates of its search and vectors beside their clusters left"
+        " them. The networks have today's default."
+    ),
 )
-"""Paragraphs at the top."""
 
+# What a reader of the paper should know.
 PAPER_ISSUES = (
-    "The bound that justifies theory margins is false where margins differ: see [the decision rule](theory/decision.md). "
-    "The paper's tuning adds integers of up to 5 to margins that sum to 1, which makes them nearly equal and so hides the "
-    "fault: MILD tuned is close to equal margins.",
-    "Table 3(b) contradicts itself. TDEF always takes the tiny model and pays .928, so that model is right on 17.2% of the "
-    "queries; it is optimal on 56.8%, so nobody is right on 39.6%; the oracle then pays .568 x .1 + .396 + .120 x .6 + .312"
-    " x 1 = .837. MILD is printed at .813, below the oracle (by less than its standard deviation of .040).",
-    "Table 3(a): TDEF takes the strong model on 99.6% and pays .438. With 39.6% that nobody can answer, a smaller model "
-    "helps on about 4% of the queries, not on the 17.8% that the row 'Optimal' gives them; the rest must be ties.",
-    "The severe table is said to use real experts, yet MILD pays .0125 on CIFAR-10 where Table 2 has .106 with real "
-    "experts. Synthetic experts fit its figures better: always taking the first one costs about .09. Both are run here.",
-    "The two MMLU subjects hold about 500 questions; the paper speaks of 4,000 for training and 2,000 for testing.",
-    "Offsets of down to -5 would make margins negative; only those that leave them positive are searched here.",
-    "Error + cost exceeds 1, for which TDEF's reward 1 - cost is negative; costs are divided by the largest one here.",
-    "'20% random Gaussian variations' is read as a standard deviation of 20% of the largest cost, on training costs alone, "
-    "with no cost below 0.",
-    "The fees of the extreme split are not printed; (0, .1, 1.5) makes the strong model the best one on 94 to 96% of the queries.",
+    (
+        "The bound that justifies theory margins is false where margins differ: see [the decision"
+        " rule](theory/decision.md). The paper's tuning adds integers of up to 5 to margins that"
+        " sum to 1, which makes them nearly equal and so hides the fault: MILD tuned is close to"
+        " equal margins."
+    ),
+    (
+        "Table 3(b) contradicts itself. TDEF always takes the tiny model and pays .928, so that"
+        " model is right on 17.2% of the queries; it is optimal on 56.8%, so nobody is right on"
+        " 39.6%; the oracle then pays .568 x .1 + .396 + .120 x .6 + .312 x 1 = .837. MILD is"
+        " printed at .813, below the oracle (by less than its standard deviation of .040)."
+    ),
+    (
+        "Table 3(a): TDEF takes the strong model on 99.6% and pays .438. With 39.6% that nobody can"
+        " answer, a smaller model helps on about 4% of the queries, not on the 17.8% that the row"
+        " 'Optimal' gives them; the rest must be ties."
+    ),
+    (
+        "The severe table is said to use real experts, yet MILD pays .0125 on CIFAR-10 where Table"
+        " 2 has .106 with real experts. Synthetic experts fit its figures better: always taking the"
+        " first one costs about .09. Both are run here."
+    ),
+    (
+        "The two MMLU subjects hold about 500 questions; the paper speaks of 4,000 for training and"
+        " 2,000 for testing."
+    ),
+    (
+        "Offsets of down to -5 would make margins negative; only those that leave them positive are"
+        " searched here."
+    ),
+    (
+        "Error + cost exceeds 1, for which TDEF's reward 1 - cost is negative; costs are divided by"
+        " the largest one here."
+    ),
+    (
+        "'20% random Gaussian variations' is read as a standard deviation of 20% of the largest"
+        " cost, on training costs alone, with no cost below 0."
+    ),
+    (
+        "The fees of the extreme split are not printed; (0, .1, 1.5) makes the strong model the"
+        " best one on 94 to 96% of the queries."
+    ),
 )
-"""What a reader of the paper should know."""
 
+# What is missing.
 NOT_SHOWN = (
-    "The profile `paper` (ResNet-18, 200 epochs; DeBERTa-v3-xsmall, 5 epochs) needs a GPU and, for Table 3, answers of the "
-    "paper's own models. That it starts and passes a step at full size is shown by `python benchmarks/paper/one_step.py`.",
+    (
+        "The profile `paper` (ResNet-18, 200 epochs; DeBERTa-v3-xsmall, 5 epochs) needs a GPU and,"
+        " for Table 3, answers of the paper's own models. That it starts and passes a step at full"
+        " size is shown by `python benchmarks/paper/one_step.py`."
+    ),
 )
-"""What is missing."""
 
 
 # The Markdown tables of the ledger: losses, differences, signs and shares of the lines of a
@@ -102,8 +145,21 @@ def loss_table(table: PaperTable, figures: Sequence[LineFigures]) -> str:
         >>> loss_table(TABLES["1a"], []).splitlines()[2][:27]
         '| row | best single | TDEF '
     """
-    papers = list(dict.fromkeys(name for each in figures for name, value in each.printed.items() if value.loss is not None))
-    head = ["row", *(f"paper {name}" for name in papers), "best single", *(METHODS[name].label for name in table.methods), "oracle"]
+    papers = list(
+        dict.fromkeys(
+            name
+            for each in figures
+            for name, value in each.printed.items()
+            if value.loss is not None
+        )
+    )
+    head = [
+        "row",
+        *(f"paper {name}" for name in papers),
+        "best single",
+        *(METHODS[name].label for name in table.methods),
+        "oracle",
+    ]
     rows = [
         [
             each.line.row,
@@ -114,7 +170,10 @@ def loss_table(table: PaperTable, figures: Sequence[LineFigures]) -> str:
         ]
         for each in figures
     ]
-    note = "Deferral loss, mean ± standard deviation over seeds; (+) and (-): better and worse than TDEF, the 95% interval excludes zero."
+    note = (
+        "Deferral loss, mean ± standard deviation over seeds; (+) and (-): better and worse than"
+        " TDEF, the 95% interval excludes zero."
+    )
     return f"{note}\n\n{markdown(head, rows)}"
 
 
@@ -123,11 +182,19 @@ def gap_table(table: PaperTable, figures: Sequence[LineFigures]) -> str:
 
     Example:
         >>> from benchmarks.paper.paper_tables import TABLES
-        >>> gap_table(TABLES["1a"], []).splitlines()[2].endswith('| printed agrees | tuned agrees | cause |')
+        >>> head = gap_table(TABLES["1a"], []).splitlines()[2]
+        >>> head.endswith('| printed agrees | tuned agrees | cause |')
         True
     """
     methods = [name for name in table.methods if name != BASELINE]
-    head = ["row", "paper", *(METHODS[name].label for name in methods), "printed agrees", "tuned agrees", "cause"]
+    head = [
+        "row",
+        "paper",
+        *(METHODS[name].label for name in methods),
+        "printed agrees",
+        "tuned agrees",
+        "cause",
+    ]
     rows = [
         [
             each.line.row,
@@ -139,7 +206,10 @@ def gap_table(table: PaperTable, figures: Sequence[LineFigures]) -> str:
         ]
         for each in figures
     ]
-    return f"Difference to TDEF with its 95% interval (below zero is better); the paper's is MILD's.\n\n{markdown(head, rows)}"
+    return (
+        "Difference to TDEF with its 95% interval (below zero is better); the paper's is"
+        f" MILD's.\n\n{markdown(head, rows)}"
+    )
 
 
 def sign_table(figures: Sequence[LineFigures], methods: Iterable[str]) -> str:
@@ -155,7 +225,10 @@ def sign_table(figures: Sequence[LineFigures], methods: Iterable[str]) -> str:
         gaps = [each.gaps[name] for each in figures if name in each.gaps]
         if gaps:
             sign = sign_of(gaps)
-            counts = [f"{count}/{len(gaps)}" for count in (sign.better, sign.worse, sign.surely_better, sign.surely_worse)]
+            counts = [
+                f"{count}/{len(gaps)}"
+                for count in (sign.better, sign.worse, sign.surely_better, sign.surely_worse)
+            ]
             rows.append([METHODS[name].label, *counts[:2], f"{sign.p_value:.3g}", *counts[2:]])
     return markdown(head, rows)
 
@@ -168,9 +241,22 @@ def share_table(table: PaperTable, figures: Sequence[LineFigures]) -> str:
         >>> share_table(TABLES["1a"], []).splitlines()[0]
         'How often each expert is chosen, in percent.'
     """
-    shown = [name for name in ("tdef", "mild", "mild-decoded", "mild-tuned", "mildroute") if name in table.methods]
-    papers = [name for name in ("optimal", "TDEF", "MILD") if any(name in each.printed for each in figures)]
-    head = ["row", *(f"paper {name}" for name in papers), "optimal", *(METHODS[name].label for name in shown)]
+    shown = [
+        name
+        for name in ("tdef", "mild", "mild-decoded", "mild-tuned", "mildroute")
+        if name in table.methods
+    ]
+    papers = [
+        name
+        for name in ("optimal", "TDEF", "MILD")
+        if any(name in each.printed for each in figures)
+    ]
+    head = [
+        "row",
+        *(f"paper {name}" for name in papers),
+        "optimal",
+        *(METHODS[name].label for name in shown),
+    ]
     rows = [
         [
             each.line.row,
@@ -220,12 +306,20 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _printed(value: Printed | None) -> str:
-    return "-" if value is None or value.loss is None else f"{_number(value.loss)} ± {_number(value.sd or 0.0)}"
+    return (
+        "-"
+        if value is None or value.loss is None
+        else f"{_number(value.loss)} ± {_number(value.sd or 0.0)}"
+    )
 
 
 def _printed_gap(figures: LineFigures) -> str:
     losses = [figures.printed[name].loss for name in ("MILD", "TDEF") if name in figures.printed]
-    return f"{losses[0] - losses[1]:+.4f}" if len(losses) == 2 and losses[0] is not None and losses[1] is not None else "-"
+    return (
+        f"{losses[0] - losses[1]:+.4f}"
+        if len(losses) == 2 and losses[0] is not None and losses[1] is not None
+        else "-"
+    )
 
 
 def _shares(shares: Sequence[float]) -> str:
@@ -233,7 +327,11 @@ def _shares(shares: Sequence[float]) -> str:
 
 
 def _printed_shares(value: Printed | None) -> str:
-    return _shares([share / 100 for share in value.shares]) if value is not None and value.shares else "-"
+    return (
+        _shares([share / 100 for share in value.shares])
+        if value is not None and value.shares
+        else "-"
+    )
 
 
 def _number(value: float) -> str:
@@ -266,18 +364,32 @@ def end_to_end_introduction(figures: Mapping[str, Sequence[LineFigures]]) -> lis
     lines = [each for table in tables for each in figures.get(table.name, ())]
     return [
         "## End to end",
-        "The same rows, experts, costs and test rows as above, but a network reads the pixels. A tenth of the training rows teaches no "
-        "method; it chooses states, offsets, temperatures and, for mildroute, reward and margins. Methods with the same loss share one "
-        "trained network. The severe split is "
-        "run with synthetic experts, which the paper's figures look like: with real ones half of the images would be the experts'.",
+        (
+            "The same rows, experts, costs and test rows as above, but a network reads the pixels."
+            " A tenth of the training rows teaches no method; it chooses states, offsets,"
+            " temperatures and, for mildroute, reward and margins. Methods with the same loss share"
+            " one trained network. The severe split is run with synthetic experts, which the"
+            " paper's figures look like: with real ones half of the images would be the experts'."
+        ),
         "\n".join(_recipe(network) for network in networks),
-        "\n".join(["Methods:", "", *(f"- **{METHODS[name].label}**: {NETWORK_METHODS[name].what}." for name in methods)]),
+        "\n".join(
+            [
+                "Methods:",
+                "",
+                *(
+                    f"- **{METHODS[name].label}**: {NETWORK_METHODS[name].what}."
+                    for name in methods
+                ),
+            ]
+        ),
         *([sign_table(lines, methods)] if lines else []),
     ]
 
 
 def default_table(table: PaperTable, results: Mapping[str, Result], seeds: int) -> str:
-    """What our default adds to the loss of every other method; it is meant to reach the best of them.
+    """What our default adds to the loss of every other method.
+
+    It is meant to reach the best of them.
 
     Args:
         table: A table of networks.
@@ -292,13 +404,21 @@ def default_table(table: PaperTable, results: Mapping[str, Result], seeds: int) 
         '| I svhn | - | - | - | - | - |'
     """
     others = [method for method in table.methods if method != _DEFAULT]
-    rows = [[line.row, *(_beyond(line, method, results, seeds) for method in others)] for line in table.lines]
-    note = f"What {METHODS[_DEFAULT].label} adds to the loss of each other method, with the 95% interval (below zero it is better)."
+    rows = [
+        [line.row, *(_beyond(line, method, results, seeds) for method in others)]
+        for line in table.lines
+    ]
+    note = (
+        f"What {METHODS[_DEFAULT].label} adds to the loss of each other method, with the 95%"
+        " interval (below zero it is better)."
+    )
     return f"{note}\n\n{markdown(['row', *(METHODS[name].label for name in others)], rows)}"
 
 
 def frozen_table(table: PaperTable, results: Mapping[str, Result], seeds: int) -> str:
-    """What the network adds to the loss of the same method on frozen vectors; both meet the same rows, experts and seeds.
+    """What the network adds to the loss of the same method on frozen vectors.
+
+    Both meet the same rows, experts and seeds.
 
     Args:
         table: A table of networks.
@@ -313,18 +433,32 @@ def frozen_table(table: PaperTable, results: Mapping[str, Result], seeds: int) -
         '| I svhn | - | - | - | - | - | - |'
     """
     linear = {line.row: line for line in TABLES[table.frozen].lines}
-    rows = [[line.row, *(_beside(line, linear[line.row], method, results, seeds) for method in table.methods)] for line in table.lines]
+    rows = [
+        [
+            line.row,
+            *(_beside(line, linear[line.row], method, results, seeds) for method in table.methods),
+        ]
+        for line in table.lines
+    ]
     note = (
-        "The linear router of the same method on frozen vectors, at the seeds that both have, and what the network adds to its loss with "
-        "the 95% interval (below zero the network is better)."
+        "The linear router of the same method on frozen vectors, at the seeds that both have, and"
+        " what the network adds to its loss with the 95% interval (below zero the network is"
+        " better)."
     )
     return f"{note}\n\n{markdown(['row', *(METHODS[name].label for name in table.methods)], rows)}"
 
 
-def _beside(network: Line, linear: Line, method: str, results: Mapping[str, Result], seeds: int) -> str:
+def _beside(
+    network: Line, linear: Line, method: str, results: Mapping[str, Result], seeds: int
+) -> str:
     ours, other = (results_of(line, method, results, seeds) for line in (network, linear))
     both = sorted(set(ours) & set(other))
-    return f"{spread_words(spread_of([other[seed] for seed in both]))}; {gap_words(gap_between(ours, other))}" if both else "-"
+    return (
+        f"{spread_words(spread_of([other[seed] for seed in both]))};"
+        f" {gap_words(gap_between(ours, other))}"
+        if both
+        else "-"
+    )
 
 
 def _beyond(line: Line, method: str, results: Mapping[str, Result], seeds: int) -> str:
@@ -334,8 +468,14 @@ def _beyond(line: Line, method: str, results: Mapping[str, Result], seeds: int) 
 
 def _recipe(network: str) -> str:
     recipe = RECIPES[network]
-    trained = f"{recipe.optimizer}, step {recipe.learning_rate:g}, weight decay {recipe.weight_decay:g}, batches of {recipe.batch_size}"
-    return f"- **{network}**: {recipe.model}; {trained}, {recipe.epochs} epochs. Unlike the paper: {recipe.unstated}."
+    trained = (
+        f"{recipe.optimizer}, step {recipe.learning_rate:g}, weight decay {recipe.weight_decay:g},"
+        f" batches of {recipe.batch_size}"
+    )
+    return (
+        f"- **{network}**: {recipe.model}; {trained}, {recipe.epochs} epochs. Unlike the paper:"
+        f" {recipe.unstated}."
+    )
 
 
 # The ledger: every table of the paper beside what was measured, written from the store and from
@@ -381,11 +521,24 @@ def ledger_of(results: Mapping[str, Result], *, seeds: int = 5) -> str:
     """
     known = [results[key] for key in sorted(results)]
     figures = {name: figures_of(table, results, seeds) for name, table in TABLES.items()}
-    parts = ["# The paper, table by table", *INTRODUCTION, _runs(known, seeds), _methods(), _overall(figures)]
-    linear, networks = ([table for table in TABLES.values() if bool(table.frozen) is end_to_end] for end_to_end in (False, True))
-    parts += [part for table in linear for part in _section(table, figures[table.name], results, seeds)]
+    parts = [
+        "# The paper, table by table",
+        *INTRODUCTION,
+        _runs(known, seeds),
+        _methods(),
+        _overall(figures),
+    ]
+    linear, networks = (
+        [table for table in TABLES.values() if bool(table.frozen) is end_to_end]
+        for end_to_end in (False, True)
+    )
+    parts += [
+        part for table in linear for part in _section(table, figures[table.name], results, seeds)
+    ]
     parts += end_to_end_introduction(figures)
-    parts += [part for table in networks for part in _section(table, figures[table.name], results, seeds)]
+    parts += [
+        part for table in networks for part in _section(table, figures[table.name], results, seeds)
+    ]
     parts += ["## Causes", "\n".join(f"- **{name}**: {cause}" for name, cause in CAUSES.items())]
     parts += ["## Oddities in print", "\n".join(f"- {oddity}" for oddity in PAPER_ISSUES)]
     parts += ["## Not shown here", "\n".join(f"- {item}" for item in NOT_SHOWN)]
@@ -399,13 +552,28 @@ def _runs(results: Sequence[Result], seeds: int) -> str:
     days = sorted({result.finished[:10] for result in results})
     versions = sorted({result.versions for result in results})
     hours = sum(result.seconds for result in results) / 3600
-    words = "; ".join(", ".join(f"{name} {number}" for name, number in json.loads(each or "{}").items()) for each in versions)
-    return f"Results: {len(results)} of {wanted} cells, {hours:.2f} hours of processor time, run {days[0]} to {days[-1]} with {words}."
+    words = "; ".join(
+        ", ".join(f"{name} {number}" for name, number in json.loads(each or "{}").items())
+        for each in versions
+    )
+    return (
+        f"Results: {len(results)} of {wanted} cells, {hours:.2f} hours of processor time, run"
+        f" {days[0]} to {days[-1]} with {words}."
+    )
 
 
 def _methods() -> str:
     lines = [f"- **{each.label}**: {each.what}." for each in METHODS.values()]
-    return "\n".join(["Methods, all linear on the same frozen vectors (for networks see [end to end](#end-to-end)):", "", *lines])
+    return "\n".join(
+        [
+            (
+                "Methods, all linear on the same frozen vectors (for networks see [end to"
+                " end](#end-to-end)):"
+            ),
+            "",
+            *lines,
+        ]
+    )
 
 
 def _overall(figures: Mapping[str, Sequence[LineFigures]]) -> str:
@@ -414,7 +582,9 @@ def _overall(figures: Mapping[str, Sequence[LineFigures]]) -> str:
     return "\n".join(["## All image lines together", "", sign_table(lines, TABLES["1a"].methods)])
 
 
-def _section(table: PaperTable, figures: Sequence[LineFigures], results: Mapping[str, Result], seeds: int) -> list[str]:
+def _section(
+    table: PaperTable, figures: Sequence[LineFigures], results: Mapping[str, Result], seeds: int
+) -> list[str]:
     title = f"## {table.name}: {table.title}"
     if not figures:
         return [title, f"Not run yet: `python -m benchmarks.paper --table {table.name}`."]
@@ -426,7 +596,11 @@ def _section(table: PaperTable, figures: Sequence[LineFigures], results: Mapping
         share_table(table, figures),
     ]
     parts += [_noise_table(table, results, seeds)] if table.clean else []
-    return parts + ([default_table(table, results, seeds), frozen_table(table, results, seeds)] if table.frozen else [])
+    return parts + (
+        [default_table(table, results, seeds), frozen_table(table, results, seeds)]
+        if table.frozen
+        else []
+    )
 
 
 def _noise_table(table: PaperTable, results: Mapping[str, Result], seeds: int) -> str:
@@ -440,4 +614,7 @@ def _noise_table(table: PaperTable, results: Mapping[str, Result], seeds: int) -
             row.append(gap_words(gap_between(noisy, quiet)) if set(noisy) & set(quiet) else "-")
         rows.append(row)
     head = ["row", *(METHODS[name].label for name in table.methods)]
-    return f"What the noise adds to the loss (paper: TDEF +0.126, MILD +0.013).\n\n{markdown(head, rows)}"
+    return (
+        "What the noise adds to the loss (paper: TDEF +0.126, MILD"
+        f" +0.013).\n\n{markdown(head, rows)}"
+    )

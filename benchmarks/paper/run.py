@@ -1,4 +1,7 @@
-"""Run cells: one plain function for one cell, and one that runs many in this process, in several or over Ray."""
+"""Run cells.
+
+One plain function for one cell, and one that runs many in this process, in several or over Ray.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,9 @@ __all__ = ["Progress", "Result", "Store", "missing_cells", "run_cell", "run_cell
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """Outcome of one cell. Equality looks at the outcome alone, to the bit, and not at time, place and versions.
+    """Outcome of one cell.
+
+    Equality looks at the outcome alone, to the bit, and not at time, place and versions.
 
     Args:
         cell: The experiment.
@@ -56,8 +61,9 @@ class Result:
 
     Example:
         >>> from benchmarks.paper.config import Data, Experts
-        >>> cell, paid = ExperimentConfig(Data("toy"), Experts("synthetic", (0.7, 0.3))), np.array([1.0, 0.0])
-        >>> slow, fast = (Result(cell, 0.5, 0.6, 0.1, (0.5, 0.5), (0.7, 0.3), paid, seconds=seconds) for seconds in (9, 1))
+        >>> cell = ExperimentConfig(Data("toy"), Experts("synthetic", (0.7, 0.3)))
+        >>> found = (cell, 0.5, 0.6, 0.1, (0.5, 0.5), (0.7, 0.3), np.array([1.0, 0.0]))
+        >>> slow, fast = Result(*found, seconds=9), Result(*found, seconds=1)
         >>> slow == fast
         True
     """
@@ -83,7 +89,9 @@ class Result:
         return hash(self.cell)
 
     def _outcome(self) -> tuple[Any, ...]:
-        figures = np.array([self.loss, self.best_single, self.oracle, *self.shares, *self.optimal, *self.paid])
+        figures = np.array(
+            [self.loss, self.best_single, self.oracle, *self.shares, *self.optimal, *self.paid]
+        )
         return self.cell, len(self.shares), figures.tobytes(), self.note
 
 
@@ -113,8 +121,10 @@ _LISTS = ("shares", "optimal")
 class Store:
     """A folder of results.
 
-    Each batch is one file that appears by renaming, as a whole or not at all, and is never changed; what the store holds is the union of
-    its files. Where two writers computed the same cell, the one in the file that comes first by name counts.
+    Each batch is one file that appears by renaming, as a whole or not at all, and is never changed;
+    what the store holds is the union of
+    its files. Where two writers computed the same cell, the one in the file that comes first by
+    name counts.
 
     Args:
         folder: Where the files lie; made at the first write.
@@ -123,7 +133,8 @@ class Store:
         >>> from benchmarks.paper.config import Data, Experts
         >>> cell = ExperimentConfig(Data("toy"), Experts("synthetic", (0.7, 0.3)))
         >>> store = Store(tempfile.mkdtemp())
-        >>> store.append([Result(cell, 0.5, 0.6, 0.1, (0.5, 0.5), (0.7, 0.3), np.array([1.0, 0.0]))])
+        >>> paid = np.array([1.0, 0.0])
+        >>> store.append([Result(cell, 0.5, 0.6, 0.1, (0.5, 0.5), (0.7, 0.3), paid)])
         >>> cell.key in store.keys(), store.read()[cell.key].loss
         (True, 0.5)
     """
@@ -139,7 +150,8 @@ class Store:
         self.folder.mkdir(parents=True, exist_ok=True)
         handle, partial = tempfile.mkstemp(dir=self.folder, suffix=".partial")
         os.close(handle)
-        # The costs of a cell take a handful of values, so a dictionary makes a row of thousands as small as its choices.
+        # The costs of a cell take a handful of values, so a dictionary makes a row of thousands as
+        # small as its choices.
         pq.write_table(table, partial, compression="zstd", use_dictionary=True)
         Path(partial).chmod(0o644)
         name = hashlib.sha256(Path(partial).read_bytes()).hexdigest()[:32]
@@ -147,7 +159,11 @@ class Store:
 
     def keys(self) -> set[str]:
         """Keys of all cells that have a result."""
-        return {key for path in self._files() for key in pq.read_table(path, columns=["key"])["key"].to_pylist()}
+        return {
+            key
+            for path in self._files()
+            for key in pq.read_table(path, columns=["key"])["key"].to_pylist()
+        }
 
     def read(self, keys: Iterable[str] | None = None) -> dict[str, Result]:
         """Results by key, all or those asked for that are known, in order of the keys."""
@@ -160,7 +176,9 @@ class Store:
             for place, row in enumerate(table.drop_columns("paid").to_pylist()):
                 key = row.pop("key")
                 if key not in found and (wanted is None or key in wanted):
-                    found[key] = _result_of(row, np.array(paid[place].values.to_numpy(), dtype=np.float64))
+                    found[key] = _result_of(
+                        row, np.array(paid[place].values.to_numpy(), dtype=np.float64)
+                    )
         return {key: found[key] for key in sorted(found)}
 
     def _files(self) -> list[Path]:
@@ -168,22 +186,34 @@ class Store:
 
 
 def _row_of(result: Result) -> dict[str, Any]:
-    return {**vars(result), "key": result.cell.key, "cell": result.cell.to_json(), **{name: list(getattr(result, name)) for name in _LISTS}}
+    return {
+        **vars(result),
+        "key": result.cell.key,
+        "cell": result.cell.to_json(),
+        **{name: list(getattr(result, name)) for name in _LISTS},
+    }
 
 
 def _result_of(row: dict[str, Any], paid: NDArray[np.float64]) -> Result:
-    return Result(**{**row, "cell": ExperimentConfig.from_json(row["cell"]), "paid": paid, **{name: tuple(row[name]) for name in _LISTS}})
+    return Result(
+        **{
+            **row,
+            "cell": ExperimentConfig.from_json(row["cell"]),
+            "paid": paid,
+            **{name: tuple(row[name]) for name in _LISTS},
+        }
+    )
 
 
 # Run cells: one plain function for one cell, and one that runs many in this process, in several
 # or over Ray.
 
 
+# Called with what is done, how much there is, and a word on it.
 Progress: TypeAlias = Callable[[int, int, str], None]
-"""Called with what is done, how much there is, and a word on it."""
 
+# Results, or seconds, after which what was found is written; what a killed run loses.
 _BATCH, _PATIENCE = 16, 30.0
-"""Results, or seconds, after which what was found is written; what a killed run loses."""
 _TELLING = ("mildroute", "numpy", "scikit-learn", "scipy")
 _TELLING_OF_NETWORKS = ("torch", "transformers")
 
@@ -191,7 +221,8 @@ _TELLING_OF_NETWORKS = ("torch", "transformers")
 def run_cell(cell: ExperimentConfig, folders: Folders | None = None) -> Result:
     """Run one experiment: prepare, fit, choose, count.
 
-    Uses one thread, so that the result is the same to the bit whatever else runs, here or on another core.
+    Uses one thread, so that the result is the same to the bit whatever else runs, here or on
+    another core.
 
     Args:
         cell: The experiment.
@@ -202,7 +233,8 @@ def run_cell(cell: ExperimentConfig, folders: Folders | None = None) -> Result:
 
     Example:
         >>> from benchmarks.paper.config import Data, Experts
-        >>> found = run_cell(ExperimentConfig(Data("toy", train=200), Experts("synthetic", (0.7, 0.3))), Folders("", ""))
+        >>> cell = ExperimentConfig(Data("toy", train=200), Experts("synthetic", (0.7, 0.3)))
+        >>> found = run_cell(cell, Folders("", ""))
         >>> found.oracle <= found.loss <= 1, len(found.paid)
         (True, 200)
     """
@@ -210,12 +242,21 @@ def run_cell(cell: ExperimentConfig, folders: Folders | None = None) -> Result:
     with _one_thread(with_torch=cell.method.name == "ldam" or bool(cell.method.network)):
         problem = problem_of(cell, known)
         start = time.process_time()
-        choice, note = choose_by_network(cell, problem, known) if cell.method.network else _choose(cell, problem)
+        choice, note = (
+            choose_by_network(cell, problem, known)
+            if cell.method.network
+            else _choose(cell, problem)
+        )
         return _result(cell, problem, choice, note, time.process_time() - start)
 
 
 def run_cells(
-    cells: Sequence[ExperimentConfig], store: Store, *, workers: int = 1, ray: bool = False, progress: Progress | None = None
+    cells: Sequence[ExperimentConfig],
+    store: Store,
+    *,
+    workers: int = 1,
+    ray: bool = False,
+    progress: Progress | None = None,
 ) -> int:
     """Run the cells that the store does not hold yet, and write what they find.
 
@@ -223,7 +264,8 @@ def run_cells(
         cells: The experiments; those with equal keys run once.
         store: Where results are looked up and written.
         workers: Processes, or the processors of a local Ray; 1 without Ray runs in this process.
-        ray: Run over Ray: on the cluster that ``RAY_ADDRESS`` names or that is connected already, else on a local one.
+        ray: Run over Ray: on the cluster that ``RAY_ADDRESS`` names or that is connected already,
+            else on a local one.
         progress: Told after each cell, or none.
 
     Returns:
@@ -232,7 +274,8 @@ def run_cells(
     Example:
         >>> import tempfile
         >>> from benchmarks.paper.config import Data, Experts
-        >>> cell, store = ExperimentConfig(Data("toy", train=200), Experts("synthetic", (0.7, 0.3))), Store(tempfile.mkdtemp())
+        >>> cell = ExperimentConfig(Data("toy", train=200), Experts("synthetic", (0.7, 0.3)))
+        >>> store = Store(tempfile.mkdtemp())
         >>> run_cells([cell, cell], store), run_cells([cell], store)
         (1, 0)
     """
@@ -244,7 +287,13 @@ def run_cells(
     folders = Folders.from_environment()
     _prepare(todo, folders, tell)
     tell(0, len(todo), "")
-    found = _over_ray(todo, folders, workers) if ray else _here(todo, folders) if workers == 1 else _in_processes(todo, folders, workers)
+    found = (
+        _over_ray(todo, folders, workers)
+        if ray
+        else _here(todo, folders)
+        if workers == 1
+        else _in_processes(todo, folders, workers)
+    )
     for done, result in enumerate(_kept(found, store), start=1):
         tell(done, len(todo), f"{result.cell.data.name} {result.cell.method.name}")
     return len(todo)
@@ -292,12 +341,17 @@ def _choose(cell: ExperimentConfig, problem: Problem) -> tuple[NDArray[np.intp],
 
 def _note(router: Any) -> str:
     """What cross-validation took."""
-    taken = {"penalty": getattr(router, "penalty_", None), "offset": getattr(router, "offset_", None)}
+    taken = {
+        "alpha": getattr(router, "alpha_", None),
+        "offset": getattr(router, "offset_", None),
+    }
     words = [f"{name} {value:g}" for name, value in taken.items() if value is not None]
-    return "; ".join([*words, *filter(None, [getattr(router, "choice_", "")])])
+    return "; ".join([*words, *filter(None, [getattr(router, "selection_", "")])])
 
 
-def _result(cell: ExperimentConfig, problem: Problem, choice: NDArray[np.intp], note: str, seconds: float) -> Result:
+def _result(
+    cell: ExperimentConfig, problem: Problem, choice: NDArray[np.intp], note: str, seconds: float
+) -> Result:
     costs = problem.test_costs
     paid = costs[np.arange(len(costs)), choice]
     shares = np.bincount(choice, minlength=costs.shape[1]) / len(costs)
@@ -342,11 +396,19 @@ def _kept(found: Iterator[Result], store: Store) -> Iterator[Result]:
 
 def _prepare(cells: Sequence[ExperimentConfig], folders: Folders, tell: Progress) -> None:
     """Compute the vectors of image sets once, before several workers would each do so."""
-    wanted = [cell.data.name for cell in cells if cell.data.features == "frozen" or cell.experts.kind == "real"]
+    wanted = [
+        cell.data.name
+        for cell in cells
+        if cell.data.features == "frozen" or cell.experts.kind == "real"
+    ]
     for name in sorted(set(wanted) & set(IMAGE_SETS)):
         data = Data(name)
         with _one_thread(with_torch=True):
-            labeled_of(data, folders, lambda done, total, name=name: tell(done, total, f"vectors of {name}"))  # type: ignore[misc]
+            labeled_of(
+                data,
+                folders,
+                lambda done, total, name=name: tell(done, total, f"vectors of {name}"),
+            )  # type: ignore[misc]
 
 
 def _here(cells: Sequence[ExperimentConfig], folders: Folders) -> Iterator[Result]:
@@ -354,7 +416,9 @@ def _here(cells: Sequence[ExperimentConfig], folders: Folders) -> Iterator[Resul
         yield run_cell(cell, folders)
 
 
-def _in_processes(cells: Sequence[ExperimentConfig], folders: Folders, workers: int) -> Iterator[Result]:
+def _in_processes(
+    cells: Sequence[ExperimentConfig], folders: Folders, workers: int
+) -> Iterator[Result]:
     # Not forked: torch and OpenMP hold locks that a forked child would wait for.
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         futures = [pool.submit(run_cell, cell, folders) for cell in cells]
@@ -365,7 +429,9 @@ def _in_processes(cells: Sequence[ExperimentConfig], folders: Folders, workers: 
             pool.shutdown(cancel_futures=True)
 
 
-def _over_ray(cells: Sequence[ExperimentConfig], folders: Folders, workers: int) -> Iterator[Result]:
+def _over_ray(
+    cells: Sequence[ExperimentConfig], folders: Folders, workers: int
+) -> Iterator[Result]:
     from mildroute.distributed.cluster import on_cluster
 
     yield from on_cluster(run_cell, [(cell, folders) for cell in cells], processors=workers)

@@ -71,7 +71,9 @@ class Gap:
 
 @dataclass(frozen=True)
 class Sign:
-    """How many lines a method wins and loses, the two-sided sign test, and how many by more than noise.
+    """Lines that a method wins and loses, how many by more than noise, and the sign test.
+
+    The test is two-sided.
 
     Example:
         >>> sign_of([Gap(-0.1, -0.2, -0.01)] * 5).p_value
@@ -101,14 +103,18 @@ def spread_of(results: Sequence[Result]) -> Spread:
         0.5
     """
     losses = np.array([result.loss for result in results])
-    return Spread(float(losses.mean()), float(losses.std(ddof=1)) if len(losses) > 1 else 0.0, len(losses))
+    return Spread(
+        float(losses.mean()), float(losses.std(ddof=1)) if len(losses) > 1 else 0.0, len(losses)
+    )
 
 
 def gap_between(ours: Mapping[int, Result], other: Mapping[int, Result]) -> Gap:
     """Difference of the mean loss over the seeds that both have, row by row.
 
-    Where all seeds share their test rows (images), both the rows and the seeds are a sample: the variances of the mean over rows and
-    over seeds add up, which is careful, since what is random in both counts twice. Where each seed tests on a fold of its own (tables of
+    Where all seeds share their test rows (images), both the rows and the seeds are a sample: the
+    variances of the mean over rows and
+    over seeds add up, which is careful, since what is random in both counts twice. Where each seed
+    tests on a fold of its own (tables of
     answers), the rows alone are.
 
     Args:
@@ -121,13 +127,16 @@ def gap_between(ours: Mapping[int, Result], other: Mapping[int, Result]) -> Gap:
     Example:
         >>> from benchmarks.paper.config import ExperimentConfig, Data, Experts
         >>> cell = ExperimentConfig(Data("toy"), Experts("synthetic", (0.7, 0.3)))
-        >>> one, two = (Result(cell, 0, 1, 0, (), (), np.array(paid)) for paid in ([0.0, 1.0, 0.0, 1.0], [1.0, 1.0, 0.5, 1.0]))
+        >>> paid = np.array([[0.0, 1.0, 0.0, 1.0], [1.0, 1.0, 0.5, 1.0]])
+        >>> one, two = (Result(cell, 0, 1, 0, (), (), each) for each in paid)
         >>> gap_between({0: one}, {0: two}).value
         -0.375
     """
     seeds = sorted(set(ours) & set(other))
     if not seeds:
-        raise ArgumentError("two methods must share a seed to be compared, got none; run the missing cells first.")
+        raise ArgumentError(
+            "two methods must share a seed to be compared, got none; run the missing cells first."
+        )
     differences = [ours[seed].paid - other[seed].paid for seed in seeds]
     if ours[seeds[0]].cell.experts.kind == "table":
         rows = np.concatenate(differences)
@@ -206,7 +215,9 @@ class LineFigures:
     printed: dict[str, Printed]
 
 
-def results_of(line: Line, method: str, results: Mapping[str, Result], seeds: int) -> dict[int, Result]:
+def results_of(
+    line: Line, method: str, results: Mapping[str, Result], seeds: int
+) -> dict[int, Result]:
     """Stored results of a method on a line, by seed.
 
     Args:
@@ -223,7 +234,14 @@ def results_of(line: Line, method: str, results: Mapping[str, Result], seeds: in
         >>> results_of(TABLES["1a"].lines[0], "tdef", {}, 5)
         {}
     """
-    keys = {seed: ExperimentConfig(line.data, line.experts, line.costs, Method(method, line.network), seed).key for seed in range(seeds)}
+    keys = {
+        seed: (
+            ExperimentConfig(
+                line.data, line.experts, line.costs, Method(method, line.network), seed
+            ).key
+        )
+        for seed in range(seeds)
+    }
     return {seed: results[key] for seed, key in keys.items() if key in results}
 
 
@@ -247,23 +265,34 @@ def figures_of(table: PaperTable, results: Mapping[str, Result], seeds: int) -> 
     return [each for each in found if each is not None]
 
 
-def _line_figures(table: PaperTable, line: Line, results: Mapping[str, Result], seeds: int) -> LineFigures | None:
+def _line_figures(
+    table: PaperTable, line: Line, results: Mapping[str, Result], seeds: int
+) -> LineFigures | None:
     known = {method: results_of(line, method, results, seeds) for method in table.methods}
     known = {method: by_seed for method, by_seed in known.items() if by_seed}
     if BASELINE not in known:
         return None
     baseline = list(known[BASELINE].values())
     printed = {
-        each.method: each for each in printed_figures().values() if (each.table, each.row) == (table.frozen or table.name, line.printed)
+        each.method: each
+        for each in printed_figures().values()
+        if (each.table, each.row) == (table.frozen or table.name, line.printed)
     }
     return LineFigures(
         line=line,
         spreads={method: spread_of(list(by_seed.values())) for method, by_seed in known.items()},
-        gaps={method: gap_between(by_seed, known[BASELINE]) for method, by_seed in known.items() if method != BASELINE},
+        gaps={
+            method: gap_between(by_seed, known[BASELINE])
+            for method, by_seed in known.items()
+            if method != BASELINE
+        },
         best_single=float(np.mean([result.best_single for result in baseline])),
         oracle=float(np.mean([result.oracle for result in baseline])),
         optimal=tuple(np.mean([result.optimal for result in baseline], axis=0).tolist()),
-        shares={method: tuple(np.mean([each.shares for each in by_seed.values()], axis=0).tolist()) for method, by_seed in known.items()},
+        shares={
+            method: tuple(np.mean([each.shares for each in by_seed.values()], axis=0).tolist())
+            for method, by_seed in known.items()
+        },
         printed=printed,
     )
 
@@ -271,20 +300,29 @@ def _line_figures(table: PaperTable, line: Line, results: Mapping[str, Result], 
 # Why a line does not come out as printed: short causes, each tied to figures that are measured.
 
 
+# Loss within which a router counts as no better than the best single expert.
 _CLOSE = 0.01
-"""Loss within which a router counts as no better than the best single expert."""
 
+# What the short names in the tables mean.
 CAUSES = {
-    "decision": "With unequal margins the largest score is not the best choice, even at the optimum. The very same scores, decoded to the "
-    "posterior that they stand for, pay clearly less. See [the decision rule](theory/decision.md).",
-    "single": "TDEF already pays what the best single expert pays. A dearer expert must be right more often by the whole difference of "
-    "the fees, an equally dear one must be right where the best one errs, and no method here finds enough such rows.",
+    "decision": (
+        "With unequal margins the largest score is not the best choice, even at the optimum. The"
+        " very same scores, decoded to the posterior that they stand for, pay clearly less. See"
+        " [the decision rule](theory/decision.md)."
+    ),
+    "single": (
+        "TDEF already pays what the best single expert pays. A dearer expert must be right more"
+        " often by the whole difference of the fees, an equally dear one must be right where the"
+        " best one errs, and no method here finds enough such rows."
+    ),
     "noise": "The difference of MILD tuned to TDEF is within noise: its interval covers zero.",
-    "reward": "MILD tuned is clearly worse than TDEF. Its margins are nearly equal, so what is left is its reward, the sum of the others' "
-    "costs, which is nearly uniform for several experts: a likely cause, not a proven one.",
+    "reward": (
+        "MILD tuned is clearly worse than TDEF. Its margins are nearly equal, so what is left is"
+        " its reward, the sum of the others' costs, which is nearly uniform for several experts: a"
+        " likely cause, not a proven one."
+    ),
     "open": "Not explained.",
 }
-"""What the short names in the tables mean."""
 
 
 def agreement(figures: LineFigures, method: str) -> str:
@@ -295,7 +333,8 @@ def agreement(figures: LineFigures, method: str) -> str:
         method: Name of the method.
 
     Returns:
-        ``"yes"``, ``"no"``, or with a question mark where the interval covers zero; ``"-"`` without results.
+        ``"yes"``, ``"no"``, or with a question mark where the interval covers zero; ``"-"`` without
+        results.
 
     Example:
         >>> agreement.__name__

@@ -1,7 +1,10 @@
-"""The tables of the paper at the size of two cores: how many cells are filled, who beats TDEF, and whether runs agree to the bit.
+"""The tables of the paper at the size of two cores.
+
+How many cells are filled, who beats TDEF, and whether runs agree to the bit.
 
 Run: MILDROUTE_DATA=... python benchmarks/paper/tables.py [--json] [--quick] [--store FOLDER]
-Reads the store that ``python -m benchmarks.paper --all --profile cpu --store FOLDER`` has filled; computes only the
+Reads the store that ``python -m benchmarks.paper --all --profile cpu --store FOLDER`` has filled;
+computes only the
 cells of the check of Ray.
 """
 
@@ -11,17 +14,16 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import argparse
 import sys
 import tempfile
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "benchmarks"))
+# In place of this folder, whose modules have the names of others (``tables``).
+sys.path[:1] = [str(ROOT / "benchmarks"), str(ROOT)]
 from rows import Row, at_least, at_most, main, reported
 
 from benchmarks.paper.config import Costs, Data, ExperimentConfig, Experts, Method
@@ -33,16 +35,23 @@ from benchmarks.paper.summaries import LineFigures, figures_of, sign_of
 STORE, LEDGER = ROOT / "benchmarks" / "results" / "paper", ROOT / "docs" / "reproduction.md"
 IMAGE_TABLES = ("1a", "1b", "2a", "2b", "severe")
 SHOWN = ("mild", "mild-decoded", "mild-tuned", "mild-consistent", "mildroute-raw", "mildroute")
-SEEDS, RANDOM_CELLS, QUICK_CELLS, QUICK_ROWS = 5, 20, 4, 200
+SEEDS, RANDOM_CELLS, QUICK_CELLS, NETWORK_ROWS = 5, 20, 2, 200
 
 
-def measure(quick: bool, *, folder: Path) -> Iterator[Row]:
+def measure(quick: bool, store: Path) -> Iterator[Row]:
     """Rows on the store, and on runs of random cells in one process and over Ray."""
-    store, cells = Store(folder), cells_of(list(TABLES), seeds=SEEDS)
-    results = store.read({cell.key for cell in cells})
-    yield at_least("cells filled", len(results), len(cells), f"of {len(cells)}, at least 400 wanted")
-    yield at_most("processor hours of all cells", sum(result.seconds for result in results.values()) / 3600, 16, "8 hours of two cores")
-    yield from ledger_rows(store)
+    cells = cells_of(list(TABLES), seeds=SEEDS)
+    results = Store(store).read({cell.key for cell in cells})
+    yield at_least(
+        "cells filled", len(results), len(cells), f"of {len(cells)}, at least 400 wanted"
+    )
+    yield at_most(
+        "processor hours of all cells",
+        sum(result.seconds for result in results.values()) / 3600,
+        16,
+        "8 hours of two cores",
+    )
+    yield from ledger_rows(Store(store))
     figures = {name: figures_of(table, results, SEEDS) for name, table in TABLES.items()}
     for name, lines in figures.items():
         yield from table_rows(name, lines)
@@ -50,9 +59,14 @@ def measure(quick: bool, *, folder: Path) -> Iterator[Row]:
     if images:
         gaps = [line.gaps["mildroute"] for line in images if "mildroute" in line.gaps]
         sign = sign_of(gaps)
-        yield at_least("image lines: default surely better than TDEF", sign.surely_better / len(gaps), 0.7, f"of {len(gaps)} lines")
+        yield at_least(
+            "image lines: default surely better than TDEF",
+            sign.surely_better / len(gaps),
+            0.7,
+            f"of {len(gaps)} lines",
+        )
         yield at_most("image lines: default surely worse than TDEF", sign.surely_worse, 0)
-    yield from ray_rows(QUICK_CELLS if quick else RANDOM_CELLS)
+    yield from ray_rows(QUICK_CELLS if quick else RANDOM_CELLS, networks=1 if quick else 2)
 
 
 def ledger_rows(store: Store) -> Iterator[Row]:
@@ -70,20 +84,27 @@ def table_rows(name: str, lines: list[LineFigures]) -> Iterator[Row]:
         gaps = [line.gaps[method] for line in lines if method in line.gaps]
         if gaps:
             sign = sign_of(gaps)
-            note = f"sign test p {sign.p_value:.3g}; surely better {sign.surely_better}, surely worse {sign.surely_worse} of {len(gaps)}"
+            note = (
+                f"sign test p {sign.p_value:.3g}; surely better {sign.surely_better}, surely worse"
+                f" {sign.surely_worse} of {len(gaps)}"
+            )
             yield reported(f"{name}: {method} beats TDEF", sign.better / len(gaps), note)
 
 
-def ray_rows(count: int) -> Iterator[Row]:
-    """Random cells, and two of networks, in one process and over Ray, each with a cache of its own."""
-    cells = random_cells(count) + network_cells()
+def ray_rows(count: int, networks: int) -> Iterator[Row]:
+    """Random cells, and two of networks, in one process and over Ray, each with its own cache."""
+    cells = random_cells(count) + network_cells()[:networks]
     with tempfile.TemporaryDirectory() as scratch:
         stores = [Store(f"{scratch}/{name}") for name in ("here", "ray")]
         for store, ray in zip(stores, (False, True), strict=True):
             os.environ["MILDROUTE_CACHE"] = f"{store.folder}-cache"
             run_cells(cells, store, workers=2 if ray else 1, ray=ray)
         here, over_ray = (store.read() for store in stores)
-    yield at_least("cells that are equal to the bit over Ray", sum(here[key] == over_ray.get(key) for key in here), len(cells))
+    yield at_least(
+        "cells that are equal to the bit over Ray",
+        sum(here[key] == over_ray.get(key) for key in here),
+        len(cells),
+    )
 
 
 def random_cells(count: int) -> list[ExperimentConfig]:
@@ -94,20 +115,27 @@ def random_cells(count: int) -> list[ExperimentConfig]:
     cells = []
     for seed in range(count):
         coverage = coverages[random.integers(len(coverages))]
-        costs = Costs(coverage if random.random() < 0.5 else (), 0.2 if random.random() < 0.3 else 0.0)
+        costs = Costs(
+            coverage if random.random() < 0.5 else (), 0.2 if random.random() < 0.3 else 0.0
+        )
         experts = Experts("real" if random.random() < 0.3 else "synthetic", coverage)
-        cells.append(ExperimentConfig(Data("toy"), experts, costs, Method(str(random.choice(methods))), seed))
+        cells.append(
+            ExperimentConfig(Data("toy"), experts, costs, Method(str(random.choice(methods))), seed)
+        )
     return cells
 
 
 def network_cells() -> list[ExperimentConfig]:
     """A small network end to end on a few images."""
-    data, experts = Data("cifar10", train=QUICK_ROWS, test=QUICK_ROWS, features="raw"), Experts("synthetic", (0.7, 0.2, 0.1))
-    return [ExperimentConfig(data, experts, Costs(), Method(method, "resnet-small")) for method in ("mild", "mildroute")]
+    data, experts = (
+        Data("cifar10", train=NETWORK_ROWS, test=NETWORK_ROWS, features="raw"),
+        Experts("synthetic", (0.7, 0.2, 0.1)),
+    )
+    return [
+        ExperimentConfig(data, experts, Costs(), Method(method, "resnet-small"))
+        for method in ("mild", "mildroute")
+    ]
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--store", type=Path, default=STORE)
-    options, sys.argv[1:] = parser.parse_known_args()
-    main(__doc__ or "", partial(measure, folder=options.store))
+    main(__doc__ or "", measure, {"--store": {"type": Path, "default": STORE}})

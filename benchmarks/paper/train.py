@@ -1,4 +1,7 @@
-"""One training of a network, by the trainer of :mod:`mildroute.deep`; its scores are computed once and kept."""
+"""One training of a network, by the trainer of :mod:`mildroute.deep`.
+
+Its scores are computed once and kept.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,14 @@ from numpy.typing import NDArray
 
 from benchmarks.paper.config import ExperimentConfig
 from benchmarks.paper.data import Folders, kept, raw_inputs
-from benchmarks.paper.networks import NetworkMethod, TrainingObjective, classifier_of, lesson_of, method_of_network, recipe_of
+from benchmarks.paper.networks import (
+    NetworkMethod,
+    TrainingObjective,
+    classifier_of,
+    lesson_of,
+    method_of_network,
+    recipe_of,
+)
 from benchmarks.paper.problems import Problem
 from mildroute.deep.config import DeferralConfig
 from mildroute.deep.router import fit_temperature
@@ -23,15 +33,23 @@ from mildroute.routers.base import Matrix
 if TYPE_CHECKING:
     from mildroute.deep.models import Classifier
 
-__all__ = ["Training", "TrainingData", "choose_by_network", "material_of", "network_scores", "scores_of", "train_network"]
+__all__ = [
+    "Training",
+    "TrainingData",
+    "choose_by_network",
+    "material_of",
+    "network_scores",
+    "scores_of",
+    "train_network",
+]
 
 
 # One training of a network, by the trainer of :mod:`mildroute.deep`; its scores are computed once
 # and kept.
 
 
+# Rows that are read and scored at once.
 _SCORED = 256
-"""Rows that are read and scored at once."""
 _DETERMINING = ("accelerate", "torch", "transformers")
 
 
@@ -63,7 +81,8 @@ class TrainingData:
     Args:
         inputs: Raw inputs of n training rows: bytes of images, or texts.
         costs: Shape (n, p).
-        held_out: Which of the n rows teach nothing, shape (h,); they choose between states, margins and temperatures.
+        held_out: Which of the n rows teach nothing, shape (h,); they choose between states, margins
+            and temperatures.
         test_inputs: Raw inputs of m test rows.
 
     Example:
@@ -82,7 +101,9 @@ class TrainingData:
         return np.setdiff1d(np.arange(len(self.costs)), self.held_out)
 
 
-def network_scores(training: Training, material: TrainingData, folders: Folders) -> tuple[Matrix, Matrix]:
+def network_scores(
+    training: Training, material: TrainingData, folders: Folders
+) -> tuple[Matrix, Matrix]:
     """Scores of a trained network, computed once and kept.
 
     Args:
@@ -97,7 +118,11 @@ def network_scores(training: Training, material: TrainingData, folders: Folders)
         >>> network_scores.__name__  # needs images or texts, see the tests
         'network_scores'
     """
-    found = kept(folders, f"network-{_digest(training, material)}", partial(_trained_and_scored, training, material))
+    found = kept(
+        folders,
+        f"network-{_digest(training, material)}",
+        partial(_trained_and_scored, training, material),
+    )
     return found[: len(material.held_out)], found[len(material.held_out) :]
 
 
@@ -116,10 +141,10 @@ def train_network(classifier: Classifier, training: Training, material: Training
         >>> train_network.__name__  # needs images or texts, see the tests
         'train_network'
     """
-    from mildroute.deep.fine_tune import Plan, Rows, fine_tune
+    from mildroute.deep.fine_tune import FineTuneConfig, TrainingRows, fine_tune
 
     recipe, lesson = recipe_of(training.network), lesson_of(training.aim, material.costs)
-    plan = Plan(
+    plan = FineTuneConfig(
         epochs=recipe.epochs,
         learning_rate=recipe.learning_rate,
         batch_size=recipe.batch_size,
@@ -132,7 +157,10 @@ def train_network(classifier: Classifier, training: Training, material: Training
         trainer=lesson.trainer,
     )
     looked_at = material.held_out if recipe.keep == "loss" else material.held_out[:0]
-    train, held_out = (Rows(_read(classifier, material.inputs, rows), lesson.costs[rows]) for rows in (material.train, looked_at))
+    train, held_out = (
+        TrainingRows(_read(classifier, material.inputs, rows), lesson.costs[rows])
+        for rows in (material.train, looked_at)
+    )
     return fine_tune(classifier, train, held_out, lesson.deferral, plan)
 
 
@@ -153,7 +181,10 @@ def scores_of(classifier: Classifier, inputs: list[Any]) -> Matrix:
     from mildroute.deep.fine_tune import scores_of_rows
 
     # Read as they are scored: thousands of prepared images at once would fill the memory.
-    chunks = (np.arange(start, min(start + _SCORED, len(inputs))) for start in range(0, len(inputs), _SCORED))
+    chunks = (
+        np.arange(start, min(start + _SCORED, len(inputs)))
+        for start in range(0, len(inputs), _SCORED)
+    )
     parts = [scores_of_rows(classifier, _read(classifier, inputs, rows)) for rows in chunks]
     return np.concatenate([np.empty((0, classifier.model.config.num_labels)), *parts])
 
@@ -165,15 +196,26 @@ def _trained_and_scored(training: Training, material: TrainingData) -> Matrix:
         classifier = classifier_of(training.network, material.costs.shape[1])
         train_network(classifier, training, material)
     return np.concatenate(
-        [scores_of(classifier, [material.inputs[row] for row in material.held_out]), scores_of(classifier, material.test_inputs)]
+        [
+            scores_of(classifier, [material.inputs[row] for row in material.held_out]),
+            scores_of(classifier, material.test_inputs),
+        ]
     )
 
 
-def _read(classifier: Classifier, inputs: list[Any], rows: NDArray[np.intp]) -> list[dict[str, Any]]:
+def _read(
+    classifier: Classifier, inputs: list[Any], rows: NDArray[np.intp]
+) -> list[dict[str, Any]]:
     from mildroute.encoders.image import as_images
 
     chosen = [inputs[row] for row in rows]
-    return classifier.reader.rows(chosen if chosen and isinstance(chosen[0], str) else as_images(chosen)) if chosen else []
+    return (
+        classifier.reader.rows(
+            chosen if chosen and isinstance(chosen[0], str) else as_images(chosen)
+        )
+        if chosen
+        else []
+    )
 
 
 def _digest(training: Training, material: TrainingData) -> str:
@@ -195,11 +237,14 @@ def _digest(training: Training, material: TrainingData) -> str:
 # best, decide.
 
 
+# Share of the training rows that teaches no method, whether the method asks them anything or not:
+# all learn from the same rows.
 _HELD_OUT = 0.1
-"""Share of the training rows that teaches no method, whether the method asks them anything or not: all learn from the same rows."""
 
 
-def choose_by_network(cell: ExperimentConfig, problem: Problem, folders: Folders) -> tuple[NDArray[np.intp], str]:
+def choose_by_network(
+    cell: ExperimentConfig, problem: Problem, folders: Folders
+) -> tuple[NDArray[np.intp], str]:
     """Train the network of a cell on raw inputs and choose an expert for each test row.
 
     Args:
@@ -241,8 +286,12 @@ def material_of(cell: ExperimentConfig, problem: Problem, folders: Folders) -> T
     """
     from mildroute.deep.fine_tune import held_out_rows
 
-    inputs, test_inputs = (raw_inputs(cell.data.name, rows, folders) for rows in (problem.rows, problem.test_rows))
-    return TrainingData(inputs, problem.costs, held_out_rows(len(inputs), _HELD_OUT, None, cell.seed), test_inputs)
+    inputs, test_inputs = (
+        raw_inputs(cell.data.name, rows, folders) for rows in (problem.rows, problem.test_rows)
+    )
+    return TrainingData(
+        inputs, problem.costs, held_out_rows(len(inputs), _HELD_OUT, None, cell.seed), test_inputs
+    )
 
 
 def _choose_as_deep_router(
@@ -252,30 +301,58 @@ def _choose_as_deep_router(
 
     def train(objective: Objective) -> tuple[Matrix, NDArray[np.intp]]:
         aim = replace(method.aim, reward=objective.reward, scale=objective.margin or 1.0)
-        held_out, test = network_scores(Training(cell.method.network, aim, cell.seed), material, folders)
+        held_out, test = network_scores(
+            Training(cell.method.network, aim, cell.seed), material, folders
+        )
         # Margins are equal, so the largest posterior is the largest score.
         return held_out, argmax_last(test)
 
     found = select(objectives_of(material.costs), train, material.costs[material.held_out])
-    return found.trained, f"{cell.method.network}, {recipe_of(cell.method.network).epochs} epochs; {found.reason}"
+    return (
+        found.trained,
+        f"{cell.method.network}, {recipe_of(cell.method.network).epochs} epochs; {found.reason}",
+    )
 
 
 @dataclass(frozen=True)
 class _Head:
-    """One trained network with its decision: what it paid on held-out rows and what it chooses on test rows."""
+    """One trained network with its decision.
+
+    What it paid on held-out rows and what it chooses on test rows.
+    """
 
     paid: float
     choice: NDArray[np.intp]
     note: str
 
 
-def _head(cell: ExperimentConfig, method: NetworkMethod, aim: Objective, material: TrainingData, folders: Folders) -> _Head:
-    held_out, test = network_scores(Training(cell.method.network, aim, cell.seed), material, folders)
+def _head(
+    cell: ExperimentConfig,
+    method: NetworkMethod,
+    aim: Objective,
+    material: TrainingData,
+    folders: Folders,
+) -> _Head:
+    held_out, test = network_scores(
+        Training(cell.method.network, aim, cell.seed), material, folders
+    )
     deferral, costs = lesson_of(aim, material.costs).deferral, material.costs[material.held_out]
-    temperature = _temperature(held_out, costs, deferral) if method.calibrated and len(costs) else 1.0
-    choices = [_choice(scores / temperature, np.asarray(deferral.margins), method.decision) for scores in (held_out, test)]
-    words = [f"offset {aim.offset:g}" if method.tuned else "", f"temperature {temperature:.3g}" if method.calibrated else ""]
-    note = "; ".join(filter(None, [f"{cell.method.network}, {recipe_of(cell.method.network).epochs} epochs", *words]))
+    temperature = (
+        _temperature(held_out, costs, deferral) if method.calibrated and len(costs) else 1.0
+    )
+    choices = [
+        _choice(scores / temperature, np.asarray(deferral.margins), method.decision)
+        for scores in (held_out, test)
+    ]
+    words = [
+        f"offset {aim.offset:g}" if method.tuned else "",
+        f"temperature {temperature:.3g}" if method.calibrated else "",
+    ]
+    note = "; ".join(
+        filter(
+            None, [f"{cell.method.network}, {recipe_of(cell.method.network).epochs} epochs", *words]
+        )
+    )
     return _Head(float(costs[np.arange(len(costs)), choices[0]].sum()), choices[1], note)
 
 
@@ -284,4 +361,6 @@ def _temperature(scores: Matrix, costs: Matrix, deferral: DeferralConfig) -> flo
 
 
 def _choice(scores: Matrix, margins: NDArray[np.float64], decision: str) -> NDArray[np.intp]:
-    return argmax_last(scores if decision == "argmax" else break_ties(log_posterior(scores, margins), scores))
+    return argmax_last(
+        scores if decision == "argmax" else break_ties(log_posterior(scores, margins), scores)
+    )

@@ -1,15 +1,18 @@
-"""MiniLM fine-tuned end to end against the default router on frozen MiniLM vectors: same rows, same split, same experts.
+"""MiniLM fine-tuned end to end against the default router on frozen MiniLM vectors.
 
-Run: MILDROUTE_DATA=... python benchmarks/quality/deep.py [--json] [--quick] [--task 4] [--rows N] [--epochs E] [--seeds N] [--store FOLDER]
+Same rows, same split, same experts.
+
+Run: MILDROUTE_DATA=... python benchmarks/quality/deep.py [--json] [--quick] [--task 4] [--rows N]
+[--epochs E] [--seeds N] [--store FOLDER]
      [--threads N]
-Task 4 is the mmlu57 trio, task 1 routerdc7. The network has the gap reward and margins of 1, one training; to choose them too takes three.
-Cells that are stored already are not computed again. A run that is not quick writes benchmarks/results/deep.*.
+Task 4 is the mmlu57 trio, task 1 routerdc7. The network has the gap reward and margins of 1, one
+training; to choose them too takes three.
+Cells that are stored already are not computed again. A run that is not quick writes
+benchmarks/results/deep.*.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
 import tempfile
 import time
@@ -23,6 +26,7 @@ from numpy.typing import NDArray
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
+from cells import save_cell
 from deep_report import DEEP, FROZEN, Cell, Result, results_of, rows_of, write_report
 from rows import Row, main
 from tasks import TASKS, Task, read, split
@@ -32,8 +36,9 @@ from mildroute.encoders.sentence import SentenceEncoder
 from mildroute.routers.mild import MildRouter
 
 SETS = {"1": "routerdc7", "4": "mmlu57"}
-FIRST_SEED, QUICK_ROWS, ENCODED = 300, 240, 64
-"""Seeds that no setting was chosen by; rows of a quick run; texts that the time of encoding is measured on."""
+# Seeds that no setting was chosen by; rows of a quick run; texts that the time of encoding is
+# measured on.
+FIRST_SEED, QUICK_ROWS, ENCODED = 300, 64, 64
 
 
 @dataclass(frozen=True)
@@ -66,15 +71,21 @@ def data_of(plan: Plan) -> Data:
     return Data(task, [column[row] for row in rows], rows)
 
 
-def frozen(data: Data, train: NDArray[np.intp], test: NDArray[np.intp], seed: int, plan: Plan) -> tuple[Any, float]:
-    """Choices of the default router on stored vectors; its seconds are those of fitting plus encoding the training texts.
+def frozen(
+    data: Data, train: NDArray[np.intp], test: NDArray[np.intp], seed: int, plan: Plan
+) -> tuple[Any, float]:
+    """Choices of the default router on stored vectors.
+
+    Its seconds are those of fitting plus encoding the training texts.
 
     Seconds are of computing, so that other work on the machine does not count.
     """
     task, rows = data.task, data.rows
     start = time.process_time()
     groups = None if task.groups is None else task.groups[rows[train]]
-    router = MildRouter(random_state=seed).fit(task.vectors[rows[train]], task.costs[rows[train]], groups=groups)
+    router = MildRouter(random_state=seed).fit(
+        task.vectors[rows[train]], task.costs[rows[train]], groups=groups
+    )
     seconds = time.process_time() - start
     encoder = SentenceEncoder(threads=plan.threads, max_tokens=plan.max_tokens).fit(data.texts[:1])
     sample = data.texts[:ENCODED]
@@ -84,7 +95,9 @@ def frozen(data: Data, train: NDArray[np.intp], test: NDArray[np.intp], seed: in
     return router.predict(task.vectors[rows[test]]), seconds + encoding
 
 
-def end_to_end(data: Data, train: NDArray[np.intp], test: NDArray[np.intp], seed: int, plan: Plan) -> tuple[Any, float]:
+def end_to_end(
+    data: Data, train: NDArray[np.intp], test: NDArray[np.intp], seed: int, plan: Plan
+) -> tuple[Any, float]:
     """Choices of the fine-tuned network, run as it would be served."""
     start = time.process_time()
 
@@ -92,15 +105,25 @@ def end_to_end(data: Data, train: NDArray[np.intp], test: NDArray[np.intp], seed
         if done % 20 == 0 or done == total:
             spent = (time.process_time() - start) / 60
             left = spent / done * (total - done)
-            print(f"step {done}/{total}, {spent:.1f} min, at most {left:.0f} min left", file=sys.stderr, flush=True)
+            print(
+                f"step {done}/{total}, {spent:.1f} min, at most {left:.0f} min left",
+                file=sys.stderr,
+                flush=True,
+            )
 
     task, rows = data.task, data.rows
     groups = None if task.groups is None else task.groups[rows[train]]
-    settings: dict[str, Any] = {"epochs": plan.epochs, "max_tokens": plan.max_tokens, "threads": plan.threads}
-    router = DeepRouter(reward="gap", margins="uniform", random_state=seed, progress=tell, **settings)
+    settings: dict[str, Any] = {
+        "epochs": plan.epochs,
+        "max_tokens": plan.max_tokens,
+        "threads": plan.threads,
+    }
+    router = DeepRouter(
+        reward="gap", margins="uniform", random_state=seed, progress=tell, **settings
+    )
     router.fit([data.texts[row] for row in train], task.costs[rows[train]], groups=groups)
     seconds = time.process_time() - start
-    print(router.choice_, file=sys.stderr, flush=True)
+    print(router.selection_, file=sys.stderr, flush=True)
     return router.predict([data.texts[row] for row in test]), seconds
 
 
@@ -110,19 +133,32 @@ METHODS: dict[str, Callable[..., tuple[Any, float]]] = {FROZEN: frozen, DEEP: en
 def cell_of(data: Data, label: str, seed: int, plan: Plan) -> Cell:
     """One method at one seed, from the store where it is there already."""
     slug = "".join(letter if letter.isalnum() else "-" for letter in label)
-    kept = plan.store / f"{plan.key}_{plan.rows}_{plan.epochs:g}_{plan.max_tokens}_{slug}_{seed}.npz"
+    kept = (
+        plan.store / f"{plan.key}_{plan.rows}_{plan.epochs:g}_{plan.max_tokens}_{slug}_{seed}.npz"
+    )
     train, test = split(len(data.rows), seed)
     if not kept.exists():
         choice, seconds = METHODS[label](data, train, test, seed, plan)
-        partial = kept.with_suffix(f".{os.getpid()}.partial.npz")
-        np.savez_compressed(partial, choice=choice, seconds=seconds)
-        partial.rename(kept)
+        save_cell(kept, choice=choice, seconds=seconds)
     found = np.load(kept)
     single = int(data.task.costs[data.rows[train]].mean(axis=0).argmin())
     return Cell(data.rows[test], found["choice"], single, float(found["seconds"]))
 
 
-def measure(plan: Plan) -> Iterator[Row]:
+def measure(
+    quick: bool, task: str, rows: int, epochs: float, seeds: int, store: Path | None, threads: int
+) -> Iterator[Row]:
+    chosen = range(FIRST_SEED, FIRST_SEED + seeds)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = store or Path(scratch)
+        if quick:
+            plan = Plan(task, QUICK_ROWS, 1.0, 48, chosen[:1], Path(scratch), threads, quick)
+        else:
+            plan = Plan(task, rows, epochs, 128, chosen, folder, threads, quick)
+        yield from rows_of_plan(plan)
+
+
+def rows_of_plan(plan: Plan) -> Iterator[Row]:
     import torch
 
     torch.set_num_threads(plan.threads)
@@ -131,28 +167,32 @@ def measure(plan: Plan) -> Iterator[Row]:
     cells = {label: [cell_of(data, label, seed, plan) for seed in plan.seeds] for label in METHODS}
     results: list[Result] = results_of(data.task, cells)
     if not plan.quick:
-        command = f"python benchmarks/quality/deep.py --task {plan.key} --rows {len(data.rows)} --epochs {plan.epochs:g}"
+        command = (
+            f"python benchmarks/quality/deep.py --task {plan.key} --rows {len(data.rows)} --epochs"
+            f" {plan.epochs:g}"
+        )
         command += f" --seeds {len(plan.seeds)}"
-        write_report(results, HERE.parent / "results", task=data.task.name, command=command, rows=len(data.rows), seeds=plan.seeds)
+        write_report(
+            results,
+            HERE.parent / "results",
+            task=data.task.name,
+            command=command,
+            rows=len(data.rows),
+            seeds=plan.seeds,
+        )
     yield from rows_of(results, data.task.name)
 
 
-def plan_of(options: argparse.Namespace, quick: bool, scratch: str) -> Plan:
-    seeds = range(FIRST_SEED, FIRST_SEED + (1 if quick else options.seeds))
-    store = options.store if options.store and not quick else Path(scratch)
-    if quick:
-        return Plan(options.task, QUICK_ROWS, 1.0, 48, seeds, store, options.threads, quick)
-    return Plan(options.task, options.rows, options.epochs, 128, seeds, store, options.threads, quick)
-
-
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--task", choices=sorted(SETS), default="4")
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--epochs", type=float, default=2.0)
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--store", type=Path)
-    parser.add_argument("--threads", type=int, default=2)
-    known, sys.argv[1:] = parser.parse_known_args()
-    with tempfile.TemporaryDirectory() as scratch_folder:
-        main(__doc__ or "", lambda quick: measure(plan_of(known, quick, scratch_folder)))
+    main(
+        __doc__ or "",
+        measure,
+        {
+            "--task": {"choices": sorted(SETS), "default": "4"},
+            "--rows": {"type": int, "default": 1_000_000},
+            "--epochs": {"type": float, "default": 2.0},
+            "--seeds": {"type": int, "default": 1},
+            "--store": {"type": Path},
+            "--threads": {"type": int, "default": 2},
+        },
+    )

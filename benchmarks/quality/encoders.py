@@ -1,9 +1,12 @@
 """Deferral loss, speed and size of the encoders under the default router, on tasks 1 to 7.
 
-Run: MILDROUTE_DATA=... python benchmarks/quality/encoders.py [--json] [--quick] [--store FOLDER] [--rows N] [--seeds N]
+Run: MILDROUTE_DATA=... python benchmarks/quality/encoders.py [--json] [--quick] [--store FOLDER]
+[--rows N] [--seeds N]
      [--tasks 1,2,...] [--minutes M]
-Vectors and cells that are stored already are not computed again, so it may be stopped and started at will; ``--minutes`` stops by
-itself, and two processes may share a store if they are given different tasks. A complete run writes benchmarks/results/encoders.*.
+Vectors and cells that are stored already are not computed again, so it may be stopped and started
+at will; ``--minutes`` stops by
+itself, and two processes may share a store if they are given different tasks. A complete run writes
+benchmarks/results/encoders.*.
 """
 
 from __future__ import annotations
@@ -12,7 +15,6 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import argparse
 import json
 import sys
 import tempfile
@@ -28,6 +30,7 @@ from numpy.typing import NDArray
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
+from cells import save_cell
 from encoders_report import REFERENCE, Footprint, results_of, rows_of, write_report
 from rows import Row, main, reported
 from tasks import TASKS, Task, read, split
@@ -55,10 +58,13 @@ ENCODERS: dict[str, Callable[[], Any]] = {
     "hashing": lambda: ReducedEncoder(HashingEncoder()),
     REFERENCE: SentenceEncoder,
     "MiniLM int8": lambda: SentenceEncoder(precision="int8"),
-    "TF-IDF + MiniLM int8": lambda: UnionEncoder([ReducedEncoder(), SentenceEncoder(precision="int8")]),
+    "TF-IDF + MiniLM int8": lambda: UnionEncoder(
+        [ReducedEncoder(), SentenceEncoder(precision="int8")]
+    ),
 }
-FIRST_SEED, QUICK_TASKS, QUICK_ROWS = 200, ("2",), 300
-"""Not 100: the settings of TF-IDF were chosen while looking at test rows of seeds 100 and 101 on tasks 2 and 4."""
+# Not 100: the settings of TF-IDF were chosen while looking at test rows of seeds 100 and 101 on
+# tasks 2 and 4.
+FIRST_SEED, QUICK_TASKS, QUICK_ROWS = 200, ("2",), 60
 
 
 @dataclass(frozen=True)
@@ -92,7 +98,10 @@ def texts_of(name: str, rows: int) -> list[str]:
 
 
 def settled(encoder: Any, store: Path | None) -> Any:
-    """The encoder on one thread, with sentence vectors kept in the store: encoded once, by the exported model, for all cells."""
+    """The encoder on one thread, with sentence vectors kept in the store.
+
+    Encoded once, by the exported model, for all cells.
+    """
     parts = encoder.encoders if isinstance(encoder, UnionEncoder) else [encoder]
     for part in parts:
         if isinstance(part, SentenceEncoder):
@@ -106,19 +115,26 @@ def cell_path(plan: Plan, key: str, label: str, seed: int) -> Path:
 
 
 def run_cell(plan: Plan, key: str, label: str, seed: int) -> None:
-    """One encoder on one task at one seed; the result is a file of its own, with rows in the numbering of the whole table."""
+    """One encoder on one task at one seed.
+
+    The result is a file of its own, with rows in the numbering of the whole table.
+    """
     task, name = task_of(key), SETS[key]
     rows, texts = chosen_rows(name, plan.rows), texts_of(name, plan.rows)
     train, test = split(len(rows), seed)
     encoder = settled(ENCODERS[label](), plan.store)
-    seen, unseen = encoder.fit_transform([texts[row] for row in train]), encoder.transform([texts[row] for row in test])
+    seen, unseen = (
+        encoder.fit_transform([texts[row] for row in train]),
+        encoder.transform([texts[row] for row in test]),
+    )
     groups = None if task.groups is None else task.groups[rows[train]]
     router = MildRouter(random_state=seed).fit(seen, task.costs[rows[train]], groups=groups)
-    found = {"choice": router.predict(unseen).astype(np.int16), "test": rows[test], "single": task.costs[rows[train]].mean(axis=0).argmin()}
-    target = cell_path(plan, key, label, seed)
-    partial = target.with_suffix(f".{os.getpid()}.partial.npz")
-    np.savez_compressed(partial, **found)
-    partial.rename(target)
+    found = {
+        "choice": router.predict(unseen).astype(np.int16),
+        "test": rows[test],
+        "single": task.costs[rows[train]].mean(axis=0).argmin(),
+    }
+    save_cell(cell_path(plan, key, label, seed), **found)
 
 
 def missing_cells(plan: Plan) -> list[tuple[str, str, int]]:
@@ -135,11 +151,19 @@ def run_missing(plan: Plan) -> None:
         run_cell(plan, key, label, seed)
         spent = (time.perf_counter() - start) / 60
         left = spent / done * (len(cells) - done)
-        print(f"{done}/{len(cells)} cells, {spent:.1f} min, about {left:.0f} min left: {label} on {key}", file=sys.stderr, flush=True)
+        print(
+            f"{done}/{len(cells)} cells, {spent:.1f} min, about {left:.0f} min left: {label} on"
+            f" {key}",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def footprints(plan: Plan) -> dict[str, Footprint]:
-    """Seconds against the reference on the same texts in turn, and size on disk; kept in the store."""
+    """Seconds against the reference on the same texts in turn, and size on disk.
+
+    Kept in the store.
+    """
     kept = plan.store / f"footprints_{plan.rows}.json"
     if not kept.exists():
         count, rounds = (16, 1) if plan.quick else (128, 3)
@@ -150,12 +174,19 @@ def footprints(plan: Plan) -> dict[str, Footprint]:
 
 def footprint(plan: Plan, label: str, count: int, rounds: int) -> tuple[float, float, float]:
     name = SETS[plan.tasks[0]]
-    texts, costs = texts_of(name, plan.rows), task_of(plan.tasks[0]).costs[chosen_rows(name, plan.rows)]
+    texts, costs = (
+        texts_of(name, plan.rows),
+        task_of(plan.tasks[0]).costs[chosen_rows(name, plan.rows)],
+    )
     encoder, reference = settled(ENCODERS[label](), None).fit(texts), reference_encoder()
     bulk = texts[:count]
-    speed, seconds, _ = ratio(lambda: encoder.transform(bulk), lambda: reference.transform(bulk), rounds=rounds)
+    speed, seconds, _ = ratio(
+        lambda: encoder.transform(bulk), lambda: reference.transform(bulk), rounds=rounds
+    )
     with tempfile.TemporaryDirectory() as scratch:
-        router = TextRouter(encoder=settled(ENCODERS[label](), plan.store), router=BestSingleRouter()).fit(texts, costs)
+        router = TextRouter(
+            encoder=settled(ENCODERS[label](), plan.store), router=BestSingleRouter()
+        ).fit(texts, costs)
         folder = save_router(router, Path(scratch) / "router")
         size = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
     return speed, 1000 * seconds / count, size
@@ -168,10 +199,26 @@ def reference_encoder() -> Any:
 
 def default_label() -> str:
     """The row of the table that the library's default encoder is."""
-    return next((label for label, make in ENCODERS.items() if repr(make()) == repr(DEFAULT_ENCODER())), "")
+    return next(
+        (label for label, make in ENCODERS.items() if repr(make()) == repr(DEFAULT_ENCODER())), ""
+    )
 
 
-def measure(plan: Plan) -> Iterator[Row]:
+def measure(
+    quick: bool, store: Path | None, rows: int, seeds: int, tasks: str, minutes: float
+) -> Iterator[Row]:
+    deadline = time.perf_counter() + 60 * minutes
+    first, last = FIRST_SEED, FIRST_SEED + seeds
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = store or Path(scratch)
+        if quick:
+            plan = Plan(QUICK_TASKS, QUICK_ROWS, range(first, first + 1), folder, deadline, quick)
+        else:
+            plan = Plan(tuple(tasks.split(",")), rows, range(first, last), folder, deadline, quick)
+        yield from rows_of_plan(plan)
+
+
+def rows_of_plan(plan: Plan) -> Iterator[Row]:
     plan.store.mkdir(parents=True, exist_ok=True)
     run_missing(plan)
     left = missing_cells(plan)
@@ -179,30 +226,36 @@ def measure(plan: Plan) -> Iterator[Row]:
         yield reported("cells left to run", len(left), "start it again with the same --store")
         return
     cells = {
-        (key, label): [dict(np.load(cell_path(plan, key, label, seed))) for seed in plan.seeds] for key in plan.tasks for label in ENCODERS
+        (key, label): [dict(np.load(cell_path(plan, key, label, seed))) for seed in plan.seeds]
+        for key in plan.tasks
+        for label in ENCODERS
     }
     results = results_of({key: task_of(key) for key in plan.tasks}, cells, default_label())
     costs = footprints(plan)
     if not plan.quick and plan.tasks == tuple(SETS):
-        command = f"python benchmarks/quality/encoders.py --rows {plan.rows} --seeds {len(plan.seeds)}"
-        write_report(results, costs, HERE.parent / "results", command=command, rows=plan.rows, seeds=plan.seeds)
-    yield from rows_of(results, costs, default_label(), bounded=not plan.quick)
-
-
-def plan_of(options: argparse.Namespace, quick: bool, scratch: str) -> Plan:
-    tasks = QUICK_TASKS if quick else tuple(options.tasks.split(","))
-    rows, seeds = (QUICK_ROWS, 1) if quick else (options.rows, options.seeds)
-    deadline = time.perf_counter() + 60 * options.minutes
-    return Plan(tasks, rows, range(FIRST_SEED, FIRST_SEED + seeds), options.store or Path(scratch), deadline, quick)
+        command = (
+            f"python benchmarks/quality/encoders.py --rows {plan.rows} --seeds {len(plan.seeds)}"
+        )
+        write_report(
+            results,
+            costs,
+            HERE.parent / "results",
+            command=command,
+            rows=plan.rows,
+            seeds=plan.seeds,
+        )
+    yield from rows_of(results, costs, default_label())
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--store", type=Path)
-    parser.add_argument("--rows", type=int, default=3000)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--tasks", default=",".join(SETS))
-    parser.add_argument("--minutes", type=float, default=float("inf"))
-    known, sys.argv[1:] = parser.parse_known_args()
-    with tempfile.TemporaryDirectory() as scratch_folder:
-        main(__doc__ or "", lambda quick: measure(plan_of(known, quick, scratch_folder)))
+    main(
+        __doc__ or "",
+        measure,
+        {
+            "--store": {"type": Path},
+            "--rows": {"type": int, "default": 3000},
+            "--seeds": {"type": int, "default": 3},
+            "--tasks": {"default": ",".join(SETS)},
+            "--minutes": {"type": float, "default": float("inf")},
+        },
+    )

@@ -9,12 +9,23 @@ import numpy as np
 from numpy.typing import NDArray
 from tasks import Task
 
-from mildroute.routers.baselines import BestSingleRouter, CheapestRouter, MostExpensiveRouter, RandomRouter
+from mildroute.routers.baselines import (
+    BestSingleRouter,
+    CheapestRouter,
+    MostExpensiveRouter,
+    RandomRouter,
+)
 from mildroute.routers.knn import KNNRouter
 from mildroute.routers.matrix_factorization import MatrixFactorizationRouter
 from mildroute.routers.mild import MildRouter
 from mildroute.routers.regression import MLPRegressionRouter, RegressionRouter
-from mildroute.routers.surrogate import CrossEntropyRouter, LDAMRouter, PaperMILDRouter, TDEFRouter, WeightedCrossEntropyRouter
+from mildroute.routers.surrogate import (
+    CrossEntropyRouter,
+    LDAMRouter,
+    PaperMILDRouter,
+    TDEFRouter,
+    WeightedCrossEntropyRouter,
+)
 from mildroute.routers.topics import TopicFeatures
 
 DEFAULT = "MildRouter()"
@@ -39,17 +50,26 @@ OWN: dict[str, Callable[[int], Any]] = {
     "MLP regression, default's features": RAW["MLP regression"],
     "TDEF, default's features": RAW["TDEF"],
 }
+# What the default must beat on at least five tasks, each as its authors use it.
 AUTHORS = ("TDEF", "CE", "weighted CE", "LDAM", "MILD as printed")
-"""What the default must beat on at least five tasks, each as its authors use it."""
 
 
 def own_features(
-    router: MildRouter, train: NDArray[Any], groups: NDArray[Any] | None, test: NDArray[Any], seed: int
+    router: MildRouter,
+    train: NDArray[Any],
+    groups: NDArray[Any] | None,
+    test: NDArray[Any],
+    seed: int,
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Training and test rows as the default sees them; topics where it fell back to the best single expert."""
+    """Training and test rows as the default sees them.
+
+    Topics where it fell back to the best single expert.
+    """
     if router.features_ == "raw":
         return train, test
-    topics = TopicFeatures(random_state=seed, clusters=() if router.features_ == "groups" else TopicFeatures().clusters)
+    topics = TopicFeatures(
+        random_state=seed, clusters=() if router.features_ == "groups" else TopicFeatures().clusters
+    )
     seen, unseen = topics.fit_transform(train, groups=groups), topics.transform(test)
     if router.features_ == "both":
         count = sum(topics.blocks_[: len(topics.clusters)])
@@ -57,16 +77,26 @@ def own_features(
     return seen, unseen
 
 
-def choices(task: Task, train: NDArray[np.intp], test: NDArray[np.intp], seed: int) -> Iterator[tuple[str, NDArray[np.intp], str]]:
+def choices(
+    task: Task, train: NDArray[np.intp], test: NDArray[np.intp], seed: int
+) -> Iterator[tuple[str, NDArray[np.intp], str]]:
     """Fit each method and yield its name, its choice for each test row and a remark."""
     X, costs = task.vectors, task.costs
     groups = None if task.groups is None else task.groups[train]
     default = MildRouter(random_state=seed).fit(X[train], costs[train], groups=groups)
-    yield DEFAULT, default.predict(X[test]), default.choice_
+    yield DEFAULT, default.predict(X[test]), default.selection_
     yield "oracle", costs[test].argmin(axis=1), ""
     if task.prices is not None:
-        yield "cheapest", CheapestRouter(prices=task.prices).fit(X[train], costs[train]).predict(X[test]), ""
-        yield "most expensive", MostExpensiveRouter(prices=task.prices).fit(X[train], costs[train]).predict(X[test]), ""
+        yield (
+            "cheapest",
+            CheapestRouter(prices=task.prices).fit(X[train], costs[train]).predict(X[test]),
+            "",
+        )
+        yield (
+            "most expensive",
+            MostExpensiveRouter(prices=task.prices).fit(X[train], costs[train]).predict(X[test]),
+            "",
+        )
     for name, make in RAW.items():
         yield name, make(seed).fit(X[train], costs[train]).predict(X[test]), ""
     seen, unseen = own_features(default, X[train], groups, X[test], seed)

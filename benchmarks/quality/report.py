@@ -1,34 +1,35 @@
-"""The committed results: a Parquet, a Markdown table and two plots, each with its command, seeds, versions and date."""
+"""The committed results.
+
+A Parquet, a Markdown table and two plots, each with its command, seeds, versions and date.
+"""
 
 from __future__ import annotations
 
-import datetime
-import platform
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from cells import origin_of
 from judge import Result, Verdict, significantly
 from methods import DEFAULT
 
 PACKAGES = ("mildroute", "numpy", "scikit-learn", "scipy", "torch")
 LEFT_EDGE = -30.0
-COLOURS = {DEFAULT: "#d1495b", "TDEF": "#00798c", "kNN": "#edae49", "linear regression": "#66a182", "MILD as printed": "#8d6a9f"}
+COLOURS = {
+    DEFAULT: "#d1495b",
+    "TDEF": "#00798c",
+    "kNN": "#edae49",
+    "linear regression": "#66a182",
+    "MILD as printed": "#8d6a9f",
+}
 
 
 def write_report(verdict: Verdict, folder: Path, *, command: str, seeds: Sequence[int]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    origin = {
-        "command": command,
-        "seeds": f"{seeds[0]} to {seeds[-1]}",
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": f"{platform.machine()}, two cores, Python {platform.python_version()}",
-        "versions": ", ".join(f"{name} {version(name)}" for name in PACKAGES),
-    }
+    origin = origin_of(PACKAGES, command=command, seeds=f"{seeds[0]} to {seeds[-1]}")
     write_parquet(verdict, folder / "quality.parquet", origin)
     (folder / "quality.md").write_text(markdown(verdict, origin))
     plot_tasks(verdict, folder / "quality-tasks.png", origin)
@@ -54,7 +55,13 @@ def write_parquet(verdict: Verdict, path: Path, origin: dict[str, str]) -> None:
         for result in verdict.results
     ]
     rows += [
-        {"task": f"10 synthetic 1:{ratio}", "method": name, "cost": values[0], "worst_recall": values[1], "significant": False}
+        {
+            "task": f"10 synthetic 1:{ratio}",
+            "method": name,
+            "cost": values[0],
+            "worst_recall": values[1],
+            "significant": False,
+        }
         for (ratio, name), values in verdict.sweep.items()
     ]
     pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA).replace_schema_metadata(origin), path)
@@ -62,7 +69,10 @@ def write_parquet(verdict: Verdict, path: Path, origin: dict[str, str]) -> None:
 
 SCHEMA = pa.schema(
     [("task", pa.string()), ("method", pa.string())]
-    + [(name, pa.float64()) for name in ("cost", "low", "high", "closed", "worst_recall", "default_minus_method")]
+    + [
+        (name, pa.float64())
+        for name in ("cost", "low", "high", "closed", "worst_recall", "default_minus_method")
+    ]
     + [(name, pa.float64()) for name in ("difference_low", "difference_high", "p_value")]
     + [("significant", pa.bool_())]
 )
@@ -74,8 +84,14 @@ def markdown(verdict: Verdict, origin: dict[str, str]) -> str:
     lines = [
         "# Quality benchmark",
         "",
-        "Mean test cost (deferral loss), lower is better. `+`: the default is significantly better than that method, `-`: worse",
-        "(paired per query, bootstrap over queries, Holm's correction over all pairs, 5%). Generated; do not edit.",
+        (
+            "Mean test cost (deferral loss), lower is better. `+`: the default is significantly"
+            " better than that method, `-`: worse"
+        ),
+        (
+            "(paired per query, bootstrap over queries, Holm's correction over all pairs, 5%)."
+            " Generated; do not edit."
+        ),
         "",
         *(f"- {name}: {value}" for name, value in origin.items()),
         "",
@@ -85,10 +101,16 @@ def markdown(verdict: Verdict, origin: dict[str, str]) -> str:
     for method in methods:
         found = verdict.of(method)
         cells = [cell(found.get(task)) for task in tasks]
-        lines.append(f"| {'**' + method + '**' if method == DEFAULT else method} | " + " | ".join(cells) + " |")
+        lines.append(
+            f"| {'**' + method + '**' if method == DEFAULT else method} | "
+            + " | ".join(cells)
+            + " |"
+        )
     closed = verdict.of(DEFAULT)
     lines += [
-        "| *share of best single to oracle closed by the default* | " + " | ".join(f"{closed[task].closed:.1%}" for task in tasks) + " |"
+        "| *share of best single to oracle closed by the default* | "
+        + " | ".join(f"{closed[task].closed:.1%}" for task in tasks)
+        + " |"
     ]
     return "\n".join([*lines, "", *sweep_table(verdict), "", *chosen(verdict), ""])
 
@@ -96,7 +118,13 @@ def markdown(verdict: Verdict, origin: dict[str, str]) -> str:
 def cell(result: Result | None) -> str:
     if result is None:
         return ""
-    mark = " +" if significantly(result, worse=False) else " -" if significantly(result, worse=True) else ""
+    mark = (
+        " +"
+        if significantly(result, worse=False)
+        else " -"
+        if significantly(result, worse=True)
+        else ""
+    )
     return f"{result.cost:.4f}{mark}"
 
 
@@ -113,7 +141,11 @@ def sweep_table(verdict: Verdict) -> Sequence[str]:
     ]
     for name in names:
         values = [verdict.sweep[ratio, name] for ratio in ratios]
-        lines.append(f"| {name} | " + " | ".join(f"{1000 * value[0]:.2f} / {value[1]:.3f}" for value in values) + " |")
+        lines.append(
+            f"| {name} | "
+            + " | ".join(f"{1000 * value[0]:.2f} / {value[1]:.3f}" for value in values)
+            + " |"
+        )
     return lines
 
 
@@ -122,7 +154,9 @@ def chosen(verdict: Verdict) -> Sequence[str]:
     for task, remarks in verdict.remarks.items():
         kinds = [remark.split(":")[0] for remark in remarks]
         counts = {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
-        lines.append(f"- {task}: " + "; ".join(f"{kind} ({count} x)" for kind, count in counts.items()))
+        lines.append(
+            f"- {task}: " + "; ".join(f"{kind} ({count} x)" for kind, count in counts.items())
+        )
     return lines
 
 
@@ -132,12 +166,30 @@ def plot_tasks(verdict: Verdict, path: Path, origin: dict[str, str]) -> None:
     for offset, (method, colour) in enumerate(COLOURS.items()):
         found = verdict.of(method)
         height = np.arange(len(tasks)) + 0.14 * (offset - 2)
-        gaps = [(verdict.of("best single")[task].cost - verdict.of("oracle")[task].cost) for task in tasks]
+        gaps = [
+            (verdict.of("best single")[task].cost - verdict.of("oracle")[task].cost)
+            for task in tasks
+        ]
         closed = np.array([found[task].closed for task in tasks])
         halves = np.array([spread(found[task], gap) for task, gap in zip(tasks, gaps, strict=True)])
         inside = 100 * closed >= LEFT_EDGE
-        axes.errorbar(100 * closed, height, xerr=100 * halves, fmt="o", color=colour, label=method, markersize=5, linewidth=1.2)
-        axes.plot(np.full((~inside).sum(), LEFT_EDGE + 0.6), height[~inside], "<", color=colour, markersize=6)
+        axes.errorbar(
+            100 * closed,
+            height,
+            xerr=100 * halves,
+            fmt="o",
+            color=colour,
+            label=method,
+            markersize=5,
+            linewidth=1.2,
+        )
+        axes.plot(
+            np.full((~inside).sum(), LEFT_EDGE + 0.6),
+            height[~inside],
+            "<",
+            color=colour,
+            markersize=6,
+        )
     axes.axvline(0, color="grey", linewidth=1)
     axes.set_yticks(range(len(tasks)), tasks)
     axes.invert_yaxis()
@@ -159,7 +211,13 @@ def plot_sweep(verdict: Verdict, path: Path, origin: dict[str, str]) -> None:
     figure, panels = plt.subplots(1, 2, figsize=(12, 4))
     for name in dict.fromkeys(name for _, name in verdict.sweep):
         values = np.array([verdict.sweep[ratio, name] for ratio in ratios])
-        style = {"color": COLOURS.get(name), "linewidth": 2.2 if name == DEFAULT else 1.2, "marker": "o", "markersize": 3, "label": name}
+        style = {
+            "color": COLOURS.get(name),
+            "linewidth": 2.2 if name == DEFAULT else 1.2,
+            "marker": "o",
+            "markersize": 3,
+            "label": name,
+        }
         panels[0].plot(ratios, values[:, 1], **style)
         panels[1].plot(ratios, 1000 * values[:, 0], **style)
     for panel, label in zip(panels, ("worst-expert recall", "exact regret x 1000"), strict=True):
@@ -174,7 +232,13 @@ def plot_sweep(verdict: Verdict, path: Path, origin: dict[str, str]) -> None:
 
 
 def finish(figure: plt.Figure, path: Path, origin: dict[str, str]) -> None:
-    figure.text(0.01, 0.005, f"{origin['command']}, seeds {origin['seeds']}, {origin['date']}", fontsize=6, color="grey")
+    figure.text(
+        0.01,
+        0.005,
+        f"{origin['command']}, seeds {origin['seeds']}, {origin['date']}",
+        fontsize=6,
+        color="grey",
+    )
     figure.tight_layout(rect=(0, 0.02, 1, 1))
     figure.savefig(path, dpi=130)
     plt.close(figure)

@@ -1,7 +1,8 @@
 """Deferral loss of the default router against every baseline, on ten tasks.
 
 Run: MILDROUTE_DATA=... python benchmarks/quality/run.py [--json] [--quick] [--store FOLDER]
-Cells that are stored already are not computed again; a complete run writes the table, the plots and a Parquet of results.
+Cells that are stored already are not computed again; a complete run writes the table, the plots and
+a Parquet of results.
 """
 
 from __future__ import annotations
@@ -10,13 +11,11 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import argparse
 import resource
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -24,6 +23,7 @@ import numpy as np
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
+from cells import WORKERS, run_cells, save_cell
 from judge import judge
 from methods import DEFAULT, RAW, choices
 from report import write_report
@@ -33,8 +33,9 @@ from tasks import TASKS, Task, split
 
 from mildroute.routers.mild import MildRouter
 
-SEEDS, WORKERS = range(120, 130), 2
-"""Not 0 to 9: the default was designed while looking at test rows of the first few. Not 100 to 109: an earlier default had them."""
+# Not 0 to 9: the default was designed while looking at test rows of the first few. Not 100 to 109:
+# an earlier default had them.
+SEEDS = range(120, 130)
 QUICK = ("2", "8")
 SWEEP = ("TDEF", "CE", "weighted CE", "LDAM", "MILD as printed", "kNN", "linear regression")
 
@@ -45,15 +46,18 @@ def task_of(key: str) -> Task:
 
 
 def run_cell(key: str, seed: int, folder: Path) -> str:
-    """One task (or one ratio of the synthetic sweep, ``10:ratio``) at one seed; the result is a file of its own."""
+    """One task (or one ratio of the synthetic sweep, ``10:ratio``) at one seed.
+
+    The result is a file of its own.
+    """
     target = folder / f"{key.replace(':', '-')}_{seed}.npz"
     if target.exists():
         return f"{key} seed {seed}: stored already"
     start = time.perf_counter()
-    found = sweep_cell(int(key.split(":")[1]), seed) if ":" in key else task_cell(task_of(key), seed)
-    partial = target.with_suffix(".partial.npz")
-    np.savez_compressed(partial, **found)
-    partial.rename(target)
+    found = (
+        sweep_cell(int(key.split(":")[1]), seed) if ":" in key else task_cell(task_of(key), seed)
+    )
+    save_cell(target, **found)
     return f"{key} seed {seed}: {time.perf_counter() - start:.0f} s"
 
 
@@ -77,22 +81,6 @@ def sweep_cell(ratio: int, seed: int) -> dict[str, np.ndarray]:
     return found
 
 
-def run_all(keys: list[str], seeds: Sequence[int], folder: Path) -> None:
-    """Run what is missing over two processes, telling progress and time left."""
-    cells = [(key, seed) for seed in seeds for key in keys]
-    start = time.perf_counter()
-    with ProcessPoolExecutor(WORKERS) as pool:
-        futures = [pool.submit(run_cell, key, seed, folder) for key, seed in cells]
-        for done, future in enumerate(as_completed(futures), 1):
-            spent = time.perf_counter() - start
-            left = spent / done * (len(cells) - done) / 60
-            print(
-                f"{done}/{len(cells)} cells, {spent / 60:.1f} min, about {left:.0f} min left: {future.result()}",
-                file=sys.stderr,
-                flush=True,
-            )
-
-
 def measure(quick: bool, store: Path | None) -> Iterator[Row]:
     keys = list(QUICK) if quick else list(TASKS)
     ratios = (1, 100) if quick else RATIOS
@@ -101,18 +89,25 @@ def measure(quick: bool, store: Path | None) -> Iterator[Row]:
         folder = store or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
         start = time.perf_counter()
-        run_all([*keys, *(f"10:{ratio}" for ratio in ratios)], seeds, folder)
+        every = [*keys, *(f"10:{ratio}" for ratio in ratios)]
+        run_cells(run_cell, [(key, seed, folder) for seed in seeds for key in every])
         tasks = {key: task_of(key) for key in keys}
         verdict = judge(tasks, ratios, seeds, folder)
         if not quick:
-            write_report(verdict, HERE.parent / "results", command="python benchmarks/quality/run.py", seeds=seeds)
-        yield from verdict.rows(minutes=(time.perf_counter() - start) / 60, quick=quick)
+            write_report(
+                verdict,
+                HERE.parent / "results",
+                command="python benchmarks/quality/run.py",
+                seeds=seeds,
+            )
+        yield from verdict.rows(minutes=(time.perf_counter() - start) / 60)
         spent = resource.getrusage(resource.RUSAGE_CHILDREN)
-        yield reported("CPU minutes per core", (spent.ru_utime + spent.ru_stime) / 60 / WORKERS, "what a quiet machine would take")
+        yield reported(
+            "CPU minutes per core",
+            (spent.ru_utime + spent.ru_stime) / 60 / WORKERS,
+            "what a quiet machine would take",
+        )
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--store", type=Path)
-    known, sys.argv[1:] = parser.parse_known_args()
-    main(__doc__ or "", lambda quick: measure(quick, known.store))
+    main(__doc__ or "", measure, {"--store": {"type": Path}})

@@ -22,7 +22,10 @@ class Sample:
 
 
 def draw(ratio: int, rows: int, seed: int) -> Sample:
-    """The first expert wins ``ratio`` times as often as each of the others; winners' inputs are Gaussian around their own center."""
+    """The first expert wins ``ratio`` times as often as each of the others.
+
+    Winners' inputs are Gaussian around their own center.
+    """
     centers = 3.0 * np.linalg.qr(np.random.default_rng(0).normal(size=(WIDTH, EXPERTS)))[0].T
     prior = np.array([ratio, *[1] * (EXPERTS - 1)], dtype=np.float64)
     prior /= prior.sum()
@@ -37,9 +40,14 @@ def draw(ratio: int, rows: int, seed: int) -> Sample:
 
 def regret(sample: Sample, choice: NDArray[np.intp]) -> float:
     """Expected cost of the choice above that of the Bayes choice."""
-    return float((sample.posterior.max(axis=1) - sample.posterior[np.arange(len(choice)), choice]).mean())
+    return float(
+        (sample.posterior.max(axis=1) - sample.posterior[np.arange(len(choice)), choice]).mean()
+    )
 
 
 def worst_recall(sample: Sample, choice: NDArray[np.intp]) -> float:
     """Lowest share, over experts, of the rows it wins that are sent to it."""
-    return min(float((choice[sample.winners == expert] == expert).mean()) for expert in np.unique(sample.winners))
+    return min(
+        float((choice[sample.winners == expert] == expert).mean())
+        for expert in np.unique(sample.winners)
+    )

@@ -1,10 +1,16 @@
-"""Do targets keep their promise? Money saved at a quality, score within a budget, and what was promised against what was served.
+"""Do targets keep their promise?
 
-Run: MILDROUTE_DATA=... python benchmarks/quality/targets.py [--json] [--quick] [--store FOLDER] [--draws 20] [--methods default,coin,...]
-Each draw takes other training rows; all other rows of the set are test rows. The default is what ``mildroute fit`` makes with its default
-encoder; kNN, ridge and TDEF are put on a convex hull of their own, with the same folds. Cells that are stored already are not computed
-again. A complete run writes results/targets.*; there the earlier default (a target stood on a step of its curve, and another router was
-stored than those that were measured) has the figures of commit fcdd799 on the same draws.
+Money saved at a quality, score within a budget, and what was promised against what was served.
+
+Run: MILDROUTE_DATA=... python benchmarks/quality/targets.py [--json] [--quick] [--store FOLDER]
+[--draws 20] [--methods default,coin,...]
+
+Each draw takes other training rows; all other rows of the set are test rows. The default is what
+``mildroute fit`` makes with its default encoder; kNN, ridge and TDEF are put on a convex hull of
+their own, with the same folds. Cells that are stored already are not computed again. A complete run
+writes results/targets.*; there the earlier default (a target stood on a step of its curve, and
+another router was stored than those that were measured) has the figures of commit fcdd799 on the
+same draws.
 """
 
 from __future__ import annotations
@@ -13,13 +19,11 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import argparse
 import json
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,6 +35,7 @@ from numpy.typing import NDArray
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
+from cells import run_cells
 from rows import Row, main
 from targets_report import Cell, bounded_rows, quick_rows, write_targets
 from tasks import FOUR, PRO_FOUR, data_folder
@@ -47,20 +52,22 @@ from mildroute.routers.regression import RegressionRouter
 from mildroute.routers.surrogate import TDEFRouter
 
 THREE = ("gpt-4o-2024-05-13", "mixtral-8x22b", "Llama-2-7b-hf")
+# Name of the set, experts and dollars per 1,000 queries; RouterBench has the real dollars of each
+# call and all its experts.
 SETS: dict[str, tuple[str, tuple[str, ...] | None, tuple[float, ...] | None]] = {
     "mmlu57 three": ("mmlu57", THREE, (3.1, 0.9, 0.1)),
     "mmlu57 four": ("mmlu57", FOUR, (0.2, 0.2, 0.9, 5.0)),
     "mmlu_pro four": ("mmlu_pro", PRO_FOUR, (0.2, 0.35, 0.9, 5.0)),
     "routerbench": ("routerbench_subset", None, None),
 }
-"""Name of the set, experts and dollars per 1,000 queries; RouterBench has the real dollars of each call and all its experts."""
 ROWS = (500, 1000, 3000)
+# RouterBench has 3,148 rows: 3,000 would leave 148 to test on.
 CELLS = [(task, rows) for task in SETS for rows in ROWS if (task, rows) != ("routerbench", 3000)]
-"""RouterBench has 3,148 rows: 3,000 would leave 148 to test on."""
+# Shares of the best single expert's score; places between the bill of the cheapest and of the most
+# expensive expert.
 QUALITIES, BUDGETS = (0.90, 0.95, 0.99), (0.25, 0.5, 0.75)
-"""Shares of the best single expert's score; places between the bill of the cheapest and of the most expensive expert."""
-FIRST_DRAW, DRAWS, WORKERS = 1000, 20, 2
-"""Settings were chosen on draws 0 to 11."""
+# Settings were chosen on draws 0 to 11.
+FIRST_DRAW, DRAWS = 1000, 20
 BASELINES: dict[str, Any] = {"ridge": RegressionRouter, "kNN": KNNRouter, "TDEF": TDEFRouter}
 METHODS = ("default", "coin", *BASELINES)
 
@@ -76,13 +83,17 @@ class Draw(NamedTuple):
 def table_of(task: str) -> CostTable:
     name, experts, prices = SETS[task]
     source = pq.read_table(data_folder() / f"{name}.parquet")
-    names = experts or tuple(column.removeprefix("score:") for column in source.column_names if column.startswith("score:"))
+    names = experts or tuple(
+        column.removeprefix("score:")
+        for column in source.column_names
+        if column.startswith("score:")
+    )
     columns = {"query_id": source["query_id"], "input": source["text"], "group": source["group"]}
     columns |= {f"score:{expert}": source[f"score:{expert}"] for expert in names}
     for place, expert in enumerate(names):
         flat = None if prices is None else pa.array(np.full(source.num_rows, prices[place] / 1000))
         columns[f"cost:{expert}"] = source[f"cost:{expert}"] if flat is None else flat
-    return CostTable.of(pa.table(columns))
+    return CostTable.from_data(pa.table(columns))
 
 
 def drawn(task: str, rows: int, draw: int) -> Draw:
@@ -95,7 +106,10 @@ def targets_of(train: CostTable) -> Iterator[tuple[str, float, float]]:
     """Kind, name and value of each target."""
     bills = 1000 * np.asarray(train.dollars).mean(axis=0)
     yield from (("quality", share, share) for share in QUALITIES)
-    yield from (("budget", place, float(bills.min() + place * (bills.max() - bills.min()))) for place in BUDGETS)
+    yield from (
+        ("budget", place, float(bills.min() + place * (bills.max() - bills.min())))
+        for place in BUDGETS
+    )
 
 
 def run_cell(task: str, rows: int, draw: int, method: str, folder: Path) -> str:
@@ -107,7 +121,11 @@ def run_cell(task: str, rows: int, draw: int, method: str, folder: Path) -> str:
     data = drawn(task, rows, draw)
     found = list(served(data, method, start))
     partial = target.with_suffix(".partial")
-    partial.write_text(json.dumps([{**cell, "task": task, "rows": rows, "draw": draw, "method": method} for cell in found]))
+    partial.write_text(
+        json.dumps(
+            [{**cell, "task": task, "rows": rows, "draw": draw, "method": method} for cell in found]
+        )
+    )
     partial.rename(target)
     return f"{task}, {rows} rows, draw {draw}, {method}: {time.process_time() - start:.0f} s"
 
@@ -119,9 +137,21 @@ def served(data: Draw, method: str, start: float) -> Iterator[dict[str, Any]]:
     vectors = choose.vectors(data.test)
     for kind, name, value in targets_of(data.train):
         try:
-            point = curve.for_quality(value, 0.95, 1000) if kind == "quality" else curve.for_budget(value, 0.95, 1000)
+            point = (
+                curve.for_quality(value, 0.95, 1000)
+                if kind == "quality"
+                else curve.for_budget(value, 0.95, 1000)
+            )
         except UnreachableTargetError:
-            point = curve.point(int(curve.singles[curve.best if kind == "quality" else curve.dollars[curve.singles].argmin()]), 0.95, 1000)
+            point = curve.point(
+                int(
+                    curve.singles[
+                        curve.best if kind == "quality" else curve.dollars[curve.singles].argmin()
+                    ]
+                ),
+                0.95,
+                1000,
+            )
         score, bill = choose.outcome(point, vectors, scores, dollars)
         yield {
             "kind": kind,
@@ -149,12 +179,19 @@ class Chooser(NamedTuple):
         return None if self.router is None else self.encoder.transform(list(test.inputs))
 
     def outcome(
-        self, point: OperatingPoint, vectors: Any, scores: NDArray[np.float64], dollars: NDArray[np.float64]
+        self,
+        point: OperatingPoint,
+        vectors: Any,
+        scores: NDArray[np.float64],
+        dollars: NDArray[np.float64],
     ) -> tuple[float, float]:
         """Score and bill on the test rows; of a coin alone its expectation."""
         if self.router is None:
             ends = [(vertex.probability, int(vertex.expert or 0)) for vertex in point.vertices]
-            return tuple(float(sum(chance * values[:, expert].mean() for chance, expert in ends)) for values in (scores, dollars))  # type: ignore[return-value]
+            return tuple(
+                float(sum(chance * values[:, expert].mean() for chance, expert in ends))
+                for values in (scores, dollars)
+            )  # type: ignore[return-value]
         choice, rows = self.router.predict(vectors, point=point), np.arange(len(scores))
         return float(scores[rows, choice].mean()), float(dollars[rows, choice].mean())
 
@@ -165,8 +202,12 @@ def fitted(train: CostTable, method: str) -> tuple[CostQualityCurve, Chooser]:
         return router.router_.curve, Chooser(router.router_, router.encoder_)
     errors, dollars = 1 - np.asarray(train.scores), np.asarray(train.dollars)
     if method == "coin":
-        return measure_curve([], np.empty((0, len(errors)), dtype=np.intp), errors, dollars), Chooser(None, None)
-    frontier = FrontierRouter(router=BASELINES[method](), price_weights=default_price_weights(dollars), random_state=0)
+        return measure_curve(
+            [], np.empty((0, len(errors)), dtype=np.intp), errors, dollars
+        ), Chooser(None, None)
+    frontier = FrontierRouter(
+        router=BASELINES[method](), price_weights=default_price_weights(dollars), random_state=0
+    )
     encoder, inputs = DEFAULT_ENCODER(), list(train.inputs)
     vectors = encoder.fit_transform(inputs)
     folds = fold_vectors(encoder, inputs, vectors, frontier)
@@ -174,38 +215,54 @@ def fitted(train: CostTable, method: str) -> tuple[CostQualityCurve, Chooser]:
     return frontier.curve, Chooser(frontier, encoder)
 
 
-def run_all(cells: list[tuple[str, int]], draws: range, methods: tuple[str, ...], folder: Path) -> None:
-    jobs = [(task, rows, draw, method) for draw in draws for method in methods for task, rows in cells]
-    start = time.perf_counter()
-    with ProcessPoolExecutor(WORKERS) as pool:
-        futures = [pool.submit(run_cell, *job, folder) for job in jobs]
-        for done, future in enumerate(as_completed(futures), 1):
-            left = (time.perf_counter() - start) / done * (len(jobs) - done) / 60
-            print(f"{done}/{len(jobs)}, about {left:.0f} min left: {future.result()}", file=sys.stderr, flush=True)
+def run_all(
+    cells: list[tuple[str, int]], draws: range, methods: tuple[str, ...], folder: Path
+) -> None:
+    jobs = [
+        (task, rows, draw, method, folder)
+        for draw in draws
+        for method in methods
+        for task, rows in cells
+    ]
+    run_cells(run_cell, jobs)
 
 
 def stored(folder: Path) -> list[Cell]:
-    return [Cell(**cell) for path in sorted(folder.glob("*.json")) for cell in json.loads(path.read_text())]
+    return [
+        Cell(**cell)
+        for path in sorted(folder.glob("*.json"))
+        for cell in json.loads(path.read_text())
+    ]
 
 
-def measure(quick: bool, store: Path | None, draws: int, methods: tuple[str, ...]) -> Iterator[Row]:
+def measure(quick: bool, store: Path | None, draws: int, methods: str) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as scratch:
         folder = store or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
         if quick:
-            run_all([("mmlu57 three", 500)], range(FIRST_DRAW, FIRST_DRAW + 4), ("default", "coin"), folder)
+            run_all(
+                [("mmlu57 three", 500)],
+                range(FIRST_DRAW, FIRST_DRAW + 4),
+                ("default", "coin"),
+                folder,
+            )
             yield from quick_rows(stored(folder))
             return
-        run_all(CELLS, range(FIRST_DRAW, FIRST_DRAW + draws), methods, folder)
+        run_all(CELLS, range(FIRST_DRAW, FIRST_DRAW + draws), tuple(methods.split(",")), folder)
         results = HERE.parent / "results"
-        cells = write_targets(stored(folder), results, command="python benchmarks/quality/targets.py")
+        cells = write_targets(
+            stored(folder), results, command="python benchmarks/quality/targets.py"
+        )
         yield from bounded_rows(cells)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--store", type=Path)
-    parser.add_argument("--draws", type=int, default=DRAWS)
-    parser.add_argument("--methods", default=",".join(METHODS))
-    known, sys.argv[1:] = parser.parse_known_args()
-    main(__doc__ or "", lambda quick: measure(quick, known.store, known.draws, tuple(known.methods.split(","))))
+    main(
+        __doc__ or "",
+        measure,
+        {
+            "--store": {"type": Path},
+            "--draws": {"type": int, "default": DRAWS},
+            "--methods": {"default": ",".join(METHODS)},
+        },
+    )

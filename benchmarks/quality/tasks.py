@@ -18,7 +18,10 @@ DATA = "MILDROUTE_DATA"
 
 @dataclass(frozen=True)
 class Task:
-    """Vectors (n, d), costs (n, p), the group of each row, and prices (p,) where experts differ in price."""
+    """Vectors (n, d), costs (n, p), the group of each row, and prices (p,).
+
+    There are prices where experts differ in price.
+    """
 
     name: str
     vectors: NDArray[np.float32]
@@ -30,18 +33,24 @@ class Task:
 def data_folder() -> Path:
     """Where the benchmark data lies; it is not part of the repository."""
     if DATA not in os.environ:
-        raise SystemExit(f"set {DATA} to the folder of the benchmark data (mmlu57.parquet and the others).")
+        raise SystemExit(
+            f"set {DATA} to the folder of the benchmark data (mmlu57.parquet and the others)."
+        )
     return Path(os.environ[DATA])
 
 
 @cache
 def read(name: str) -> tuple[Any, NDArray[np.float32]]:
     folder = data_folder()
-    return pq.read_table(folder / f"{name}.parquet"), np.load(folder / f"{name}.minilm.npy").astype(np.float32)
+    return pq.read_table(folder / f"{name}.parquet"), np.load(folder / f"{name}.minilm.npy").astype(
+        np.float32
+    )
 
 
 def columns(table: Any, prefix: str, experts: Sequence[str]) -> NDArray[np.float64]:
-    return np.stack([table[f"{prefix}:{expert}"].to_numpy().astype(np.float64) for expert in experts], axis=1)
+    return np.stack(
+        [table[f"{prefix}:{expert}"].to_numpy().astype(np.float64) for expert in experts], axis=1
+    )
 
 
 def experts_of(table: Any) -> list[str]:
@@ -57,7 +66,13 @@ def groups_of(table: Any) -> NDArray[Any] | None:
 
 def error_only(number: str, name: str) -> Task:
     table, vectors = read(name)
-    return Task(f"{number} {name}", vectors, 1 - columns(table, "score", experts_of(table)), groups_of(table), None)
+    return Task(
+        f"{number} {name}",
+        vectors,
+        1 - columns(table, "score", experts_of(table)),
+        groups_of(table),
+        None,
+    )
 
 
 def routerbench(number: str, weight: float) -> Task:
@@ -65,21 +80,44 @@ def routerbench(number: str, weight: float) -> Task:
     experts = experts_of(table)
     dollars = columns(table, "cost", experts)
     costs = 1 - columns(table, "score", experts) + weight * dollars
-    return Task(f"{number} routerbench {weight:g}$", vectors, costs, groups_of(table), dollars.mean(axis=0))
+    return Task(
+        f"{number} routerbench {weight:g}$", vectors, costs, groups_of(table), dollars.mean(axis=0)
+    )
 
 
-def priced(number: str, label: str, name: str, experts: Sequence[str], prices: Sequence[float], dearest: float | None = 0.3) -> Task:
-    """Error plus a price per expert, scaled so that the dearest costs ``dearest`` (none: as given)."""
+def priced(
+    number: str,
+    label: str,
+    name: str,
+    experts: Sequence[str],
+    prices: Sequence[float],
+    dearest: float | None = 0.3,
+) -> Task:
+    """Error plus a price per expert, scaled so that the dearest costs ``dearest`` (none.
+
+    As given).
+    """
     table, vectors = read(name)
     beta = np.asarray(prices, dtype=np.float64)
     if dearest is not None:
         beta = beta / beta.max() * dearest
-    return Task(f"{number} {label}", vectors, 1 - columns(table, "score", experts) + beta, groups_of(table), beta)
+    return Task(
+        f"{number} {label}",
+        vectors,
+        1 - columns(table, "score", experts) + beta,
+        groups_of(table),
+        beta,
+    )
 
 
 OPUS_TRIO = ("claude-3-opus-20240229", "mixtral-8x7b-instruct-v0.1", "Llama-2-7b-hf")
 FOUR = ("Llama-2-7b-hf", "gemma-7b", "llama-3-70b", "gpt-4o-2024-05-13")
-PRO_FOUR = ("Meta-Llama-3.1-8B-Instruct", "gemini-1.5-flash-002", "Meta-Llama-3.1-70B-Instruct", "gemini-1.5-pro-002")
+PRO_FOUR = (
+    "Meta-Llama-3.1-8B-Instruct",
+    "gemini-1.5-flash-002",
+    "Meta-Llama-3.1-70B-Instruct",
+    "gemini-1.5-pro-002",
+)
 PRO_TRIO = ("gemma-2b-it@lbv2", "Qwen2.5-7B-Instruct@lbv2", "Qwen2.5-72B-Instruct@lbv2")
 
 TASKS: dict[str, Callable[[], Task]] = {

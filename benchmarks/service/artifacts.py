@@ -8,13 +8,21 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-WORDS = ["the", "cat", "sat", "on", "a", "mat", "while", "seven", "old", "men", "sang", "about", "sums", "and", "songs", "of", "the", "sea"]
 
+def make_router(
+    folder: Path,
+    seed: int = 0,
+    experts: tuple[str, ...] = ("small", "middle", "large"),
+    *,
+    priced: bool = False,
+) -> Path:
+    """A router between three experts, fitted on a small table.
 
-def make_router(folder: Path, seed: int = 0, experts: tuple[str, ...] = ("small", "middle", "large"), *, priced: bool = False) -> Path:
-    """A router between three experts, fitted on a small table; a priced one takes targets, and takes seconds to fit."""
+    A priced one takes targets, and takes seconds to fit.
+    """
     import numpy as np
     import pandas as pd
+    from loopback import WORDS
 
     from mildroute import TextRouter, fit
     from mildroute.costs.table import CostTable
@@ -23,15 +31,20 @@ def make_router(folder: Path, seed: int = 0, experts: tuple[str, ...] = ("small"
 
     rng, rows = np.random.default_rng(seed), 120
     kinds = rng.integers(0, 3, rows)
-    texts = [f"{('add', 'sing', 'prove')[kind]} {place} " + " ".join(rng.choice(WORDS, 8)) for place, kind in enumerate(kinds)]
+    texts = [
+        f"{('add', 'sing', 'prove')[kind]} {place} " + " ".join(rng.choice(WORDS, 8))
+        for place, kind in enumerate(kinds)
+    ]
     errors = {name: np.where(kinds <= place, 0.05, 0.8) for place, name in enumerate(experts)}
     if not priced:
-        costs = pd.DataFrame({name: error + 0.01 * place for place, (name, error) in enumerate(errors.items())})
+        costs = pd.DataFrame(
+            {name: error + 0.01 * place for place, (name, error) in enumerate(errors.items())}
+        )
         return save_router(TextRouter(router=RegressionRouter()).fit(texts, costs), folder)
     columns: dict[str, object] = {"query_id": [str(place) for place in range(rows)], "input": texts}
     for place, (name, error) in enumerate(errors.items()):
         columns |= {f"score:{name}": 1 - error, f"cost:{name}": np.full(rows, 0.0001 * 10**place)}
-    return save_router(fit(CostTable.of(columns)).router, folder)
+    return save_router(fit(CostTable.from_data(columns)).router, folder)
 
 
 def put_in_place(new: Path, place: Path) -> None:
@@ -57,7 +70,10 @@ def bad_artifacts(good: Path, work: Path) -> Iterator[tuple[str, Path]]:
         shutil.copytree(good, folder)
         spoil(folder)
         yield name, folder
-    yield "of other experts", make_router(work / "of-other-experts", experts=("nobody", "no-one", "none"))
+    yield (
+        "of other experts",
+        make_router(work / "of-other-experts", experts=("nobody", "no-one", "none")),
+    )
 
 
 def _truncate(name: str, share: float) -> Callable[[Path], None]:

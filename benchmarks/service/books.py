@@ -1,4 +1,7 @@
-"""Three books of the same requests, held against each other: the clients', the gateway's decision log and the experts'."""
+"""Three books of the same requests, held against each other.
+
+The clients', the gateway's decision log and the experts'.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,8 @@ from expert import text_of, tokens_of
 from processes import PRICES
 from traffic import Told, conversation_of
 
+from mildroute.serving.http.body import named_conversation
 from mildroute.serving.observability.decision_log import DecisionRecord, read_log
-from mildroute.serving.routing.affinity import named_conversation
 
 
 @dataclass
@@ -58,14 +61,23 @@ def audit(told: Iterable[Told], log: Path, answered: Mapping[str, Iterable[int]]
             found.blame("decision ids with two lines", name)
     wrote = {name: Counter(numbers) for name, numbers in answered.items()}
     for request in requests:
-        _check_request(request, by_conversation.pop(named_conversation(conversation_of(request.number), request.key), []), wrote, found)
+        _check_request(
+            request,
+            by_conversation.pop(
+                named_conversation(conversation_of(request.number), request.key), []
+            ),
+            wrote,
+            found,
+        )
     for strays in by_conversation.values():
         found.blame("lines that belong to no request, or to another key", strays[0])
     _check_sums(requests, records, found)
     return found
 
 
-def _check_request(told: Told, lines: list[DecisionRecord], wrote: Mapping[str, Counter[int]], found: Audit) -> None:
+def _check_request(
+    told: Told, lines: list[DecisionRecord], wrote: Mapping[str, Counter[int]], found: Audit
+) -> None:
     found.retried += told.retries > 0
     if len(lines) > 1:
         found.blame("requests that were decided twice", (told, lines))
@@ -96,23 +108,31 @@ def _check_line(told: Told, line: DecisionRecord, found: Audit) -> None:
     pairs = {
         "decision id": (line.decision_id, told.decision_id),
         "key": (line.key, told.key),
-        "expert": (line.answered, told.expert),
+        "expert": (line.served_by, told.expert),
         "status": (line.status, told.status),
         "tokens": ((line.tokens_in, line.tokens_out), told.tokens),
     }
     for name, (written, seen) in pairs.items():
         if written != seen:
             found.blame(f"lines with another {name}", (written, seen, told))
-    if not math.isclose(line.dollars, dollars_of(told.expert, told.tokens), rel_tol=1e-9):
-        found.blame("lines with other dollars", (line.dollars, told))
+    if not math.isclose(line.cost_usd, dollars_of(told.expert, told.tokens), rel_tol=1e-9):
+        found.blame("lines with other dollars", (line.cost_usd, told))
 
 
 def _check_sums(requests: list[Told], records: list[DecisionRecord], found: Audit) -> None:
     """Of each key, over requests that went well; others may have cost a part."""
     good = {request.decision_id for request in requests if request.is_good}
     for key in {request.key for request in requests}:
-        seen = math.fsum(dollars_of(each.expert, each.tokens) for each in requests if each.is_good and each.key == key)
-        written = math.fsum(record.dollars for record in records if record.key == key and record.decision_id in good)
+        seen = math.fsum(
+            dollars_of(each.expert, each.tokens)
+            for each in requests
+            if each.is_good and each.key == key
+        )
+        written = math.fsum(
+            record.cost_usd
+            for record in records
+            if record.key == key and record.decision_id in good
+        )
         if not math.isclose(seen, written, rel_tol=1e-9, abs_tol=1e-12):
             found.blame("keys with another bill", (key, seen, written))
 
@@ -121,5 +141,5 @@ def charged(log: Path) -> dict[str, float]:
     """Dollars of each key in a log."""
     sums: dict[str, list[float]] = {}
     for record in read_log(log):
-        sums.setdefault(record.key, []).append(record.dollars)
+        sums.setdefault(record.key, []).append(record.cost_usd)
     return {key: math.fsum(values) for key, values in sums.items()}

@@ -1,10 +1,16 @@
-"""Chaos under load: experts die, hang, reset and err, artifacts come and go, the gateway itself is restarted; and the books must agree.
+"""Chaos under load.
+
+Experts die, hang, reset and err, artifacts come and go, the gateway itself is restarted; and the
+books must agree.
 
 Run: python benchmarks/service/chaos.py [--json] [--quick] [--minutes 5]
 
-All are processes on loopback. At each moment at least one of three experts is well. Clients stream and do not, with tools, over three keys,
-at a pace that does not wait for answers; they try again only if nobody listens or their connection ends without a byte of an answer,
-which may happen while the gateway is restarted, and is counted apart. A stream that its expert breaks off after the first byte cannot be
+All are processes on loopback. At each moment at least one of three experts is well. Clients stream
+and do not, with tools, over three keys,
+at a pace that does not wait for answers; they try again only if nobody listens or their connection
+ends without a byte of an answer,
+which may happen while the gateway is restarted, and is counted apart. A stream that its expert
+breaks off after the first byte cannot be
 saved: it must end with an error event, and is counted apart, too.
 """
 
@@ -24,16 +30,22 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1])]
 from books import Audit, audit
-from processes import House, house, minutes_wanted
+from processes import House, house
 from rows import Row, at_least, at_most, main, reported
 from storm import Reloads, Storm
 from traffic import Job, Told, Totals, Traffic
 
 MINUTES, DRAIN = 5.0, 10
 SETTINGS = f"""
-failover: {{first_byte: 1.0, idle: 3.0, connect: 1.0, deadline: 12.0, attempts: 3, drain: {DRAIN}}}
-breaker: {{failures: 3, rest: 0.3, longest_rest: 2.0}}
-encoder: {{budget: 1.0}}
+failover:
+  first_byte_timeout: 1.0
+  idle_timeout: 3.0
+  connect_timeout: 1.0
+  timeout: 12.0
+  max_attempts: 3
+  drain_timeout: {DRAIN}
+breaker: {{consecutive_failures: 3, cooldown: 0.3, max_cooldown: 2.0}}
+encoder: {{timeout: 1.0}}
 """
 
 
@@ -69,7 +81,9 @@ class Outcome:
 def rage(folder: Path, plan: Plan) -> Outcome:
     """Everything at once, then an end in good order."""
     with house(folder, SETTINGS) as ours:
-        traffic = Traffic(Job(ours.port, ours.keys, plan.rate, plan.seconds, str(folder / "clients.jsonl"))).start()
+        traffic = Traffic(
+            Job(ours.port, ours.keys, plan.rate, plan.seconds, str(folder / "clients.jsonl"))
+        ).start()
         storm, reloads = Storm(ours, plan.beat), Reloads(ours, plan.reload_every)
         storm.start()
         reloads.start()
@@ -82,7 +96,11 @@ def rage(folder: Path, plan: Plan) -> Outcome:
         storm.stop()
         reloads.stop()
         late, late_totals, drain_seconds = drain(ours, folder, first=len(told) + 1)
-        found = audit([*told, *late], folder / "log", {name: expert.answered() for name, expert in ours.experts.items()})
+        found = audit(
+            [*told, *late],
+            folder / "log",
+            {name: expert.answered() for name, expert in ours.experts.items()},
+        )
         return Outcome(
             audit=found,
             unasked=totals.unasked + late_totals.unasked,
@@ -91,7 +109,11 @@ def rage(folder: Path, plan: Plan) -> Outcome:
             reload_faults=reloads.faults,
             faults=sum(storm.faults.values()),
             away=sum(end - begin for begin, end in windows),
-            retried_outside=sum(1 for each in told if each.retries and not any(is_within(each, *window) for window in windows)),
+            retried_outside=sum(
+                1
+                for each in told
+                if each.retries and not any(is_within(each, *window) for window in windows)
+            ),
             drained=sum(each.is_good for each in late),
             in_drain=len(late),
             drain_seconds=drain_seconds,
@@ -116,7 +138,15 @@ def drain(ours: House, folder: Path, first: int) -> tuple[list[Told], Totals, fl
     for expert in ours.experts.values():
         expert.tell("ok", pause=0.2)
     rate, count = 60.0, 20
-    job = Job(ours.port, ours.keys, rate, (count - 0.5) / rate, str(folder / "late.jsonl"), first_number=first, kinds={"stream": 1})
+    job = Job(
+        ours.port,
+        ours.keys,
+        rate,
+        (count - 0.5) / rate,
+        str(folder / "late.jsonl"),
+        first_number=first,
+        kinds={"stream": 1},
+    )
     traffic = Traffic(job).start()
     until = time.monotonic() + 20
     while in_flight(ours) < count and time.monotonic() < until:
@@ -127,22 +157,49 @@ def drain(ours: House, folder: Path, first: int) -> tuple[list[Told], Totals, fl
 
 
 def in_flight(ours: House) -> float:
-    found = [line for line in ours.gateway.metrics().splitlines() if line.startswith("mildroute_in_flight ")]
+    found = [
+        line
+        for line in ours.gateway.metrics().splitlines()
+        if line.startswith("mildroute_in_flight ")
+    ]
     return float(found[0].split()[1]) if found else 0.0
 
 
 def rows_of(found: Outcome) -> Iterable[Row]:
     """The outcome in rows."""
     books, failed = found.audit, found.audit.requests - found.audit.good
-    mute = sum(count for fault, count in books.faults.items() if fault.startswith("failed: 200") and "error event" not in fault)
+    mute = sum(
+        count
+        for fault, count in books.faults.items()
+        if fault.startswith("failed: 200") and "error event" not in fault
+    )
     saved = books.requests - books.broken_streams
-    note = f"{books.requests:,} requests, {failed} failed, {books.broken_streams} of them streams broken off; {found.faults} faults"
-    yield at_least("requests that succeed, %, but for streams broken off", 100 * books.good / max(saved, 1), 99.9, note)
+    note = (
+        f"{books.requests:,} requests, {failed} failed, {books.broken_streams} of them streams"
+        f" broken off; {found.faults} faults"
+    )
+    yield at_least(
+        "requests that succeed, %, but for streams broken off",
+        100 * books.good / max(saved, 1),
+        99.9,
+        note,
+    )
     yield reported("requests that succeed, %, all", 100 * books.good / max(books.requests, 1))
     yield at_most("streams broken off without an error event", mute, 0)
-    yield at_most("answers that nobody asked for, or to another question", found.unasked + books.faults["answers to another question"], 0)
-    yield at_most("requests that were decided twice", books.faults["requests that were decided twice"], 0)
-    yield at_most("decisions with no line in the log, or with two", lines_wrong(books), 0, f"{books.lines:,} lines")
+    yield at_most(
+        "answers that nobody asked for, or to another question",
+        found.unasked + books.faults["answers to another question"],
+        0,
+    )
+    yield at_most(
+        "requests that were decided twice", books.faults["requests that were decided twice"], 0
+    )
+    yield at_most(
+        "decisions with no line in the log, or with two",
+        lines_wrong(books),
+        0,
+        f"{books.lines:,} lines",
+    )
     yield at_most(
         "lines with another key, expert, tokens or dollars",
         others(books),
@@ -153,35 +210,53 @@ def rows_of(found: Outcome) -> Iterable[Row]:
         "reloads that failed",
         len(found.reload_faults),
         0,
-        f"{found.reloads} done, {found.refused} bad artifacts refused; " + "; ".join(found.reload_faults[:3]),
+        f"{found.reloads} done, {found.refused} bad artifacts refused; "
+        + "; ".join(found.reload_faults[:3]),
     )
     yield at_most(
-        "connections lost but for the restart", found.retried_outside, 0, f"{books.retried} tried again; away for {found.away:.1f} s"
+        "connections lost but for the restart",
+        found.retried_outside,
+        0,
+        f"{books.retried} tried again; away for {found.away:.1f} s",
     )
     yield at_least(
-        "streams under way at SIGTERM that ended well, %", 100 * found.drained / max(found.in_drain, 1), 100, f"{found.in_drain} streams"
+        "streams under way at SIGTERM that ended well, %",
+        100 * found.drained / max(found.in_drain, 1),
+        100,
+        f"{found.in_drain} streams",
     )
     yield at_most("seconds from SIGTERM to the end", found.drain_seconds, DRAIN + 5)
     yield at_most("tracebacks in the gateway's output", found.tracebacks, 0)
     failures = ", ".join(f"{count} x {fault}" for fault, count in books.faults.most_common(4))
     yield reported("failures by kind", failed, failures)
+    yield reported("faults of experts", found.faults)
+    yield reported("reloads that were taken", found.reloads)
+    yield reported("reloads that were rejected", found.refused)
 
 
 def lines_wrong(books: Audit) -> int:
-    names = ("decisions without a line", "decision ids with two lines", "lines that belong to no request, or to another key")
+    names = (
+        "decisions without a line",
+        "decision ids with two lines",
+        "lines that belong to no request, or to another key",
+    )
     return sum(books.faults[name] for name in names)
 
 
 def wrong(books: Audit) -> list[str]:
-    return [name for name in books.faults if name.startswith(("lines with", "keys with", "answers with", "answers that"))]
+    return [
+        name
+        for name in books.faults
+        if name.startswith(("lines with", "keys with", "answers with", "answers that"))
+    ]
 
 
 def others(books: Audit) -> int:
     return sum(books.faults[name] for name in wrong(books))
 
 
-def measure(quick: bool) -> Iterator[Row]:
-    plan = Plan(12.0, 20.0, beat=0.8, reload_every=1.5) if quick else Plan(MINUTES * 60, 60.0)
+def measure(quick: bool, minutes: float) -> Iterator[Row]:
+    plan = Plan(4.0, 20.0, beat=0.4, reload_every=0.5) if quick else Plan(minutes * 60, 60.0)
     folder = Path(tempfile.mkdtemp(prefix="mildroute-chaos-"))
     try:
         yield from rows_of(rage(folder, plan))
@@ -190,5 +265,4 @@ def measure(quick: bool) -> Iterator[Row]:
 
 
 if __name__ == "__main__":
-    MINUTES = minutes_wanted(MINUTES)
-    main(__doc__ or "", measure)
+    main(__doc__ or "", measure, {"--minutes": {"type": float, "default": MINUTES}})

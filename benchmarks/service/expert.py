@@ -1,8 +1,11 @@
 """An expert in a process of its own that does what it is told, keeps books, and can be killed.
 
-Run by itself: python expert.py NAME BOOK [PORT] prints its port and serves until it is killed. ``POST /control`` with
-``{"mode": "error", "share": 0.5}`` changes how it behaves. To a prompt with "#123" in it the answer is "NAME:123", and the tokens follow
-from the number, so that everyone who knows it can check the bill. The book has one line for each answer that was written to its end; it
+Run by itself: python expert.py NAME BOOK [PORT] prints its port and serves until it is killed.
+``POST /control`` with
+``{"mode": "error", "share": 0.5}`` changes how it behaves. To a prompt with "#123" in it the answer
+is "NAME:123", and the tokens follow
+from the number, so that everyone who knows it can check the bill. The book has one line for each
+answer that was written to its end; it
 outlives the process.
 """
 
@@ -47,13 +50,39 @@ def document_of(path: bytes, name: str, number: int) -> dict[str, object]:
     text, usage = text_of(name, number), _usage(path, number)
     if path == b"responses":
         content = [{"type": "output_text", "text": text, "annotations": []}]
-        output = [{"type": "message", "id": f"msg_{number}", "role": "assistant", "status": "completed", "content": content}]
-        return {"id": f"resp_{number}", "object": "response", "status": "completed", "output": output, "usage": usage}
+        output = [
+            {
+                "type": "message",
+                "id": f"msg_{number}",
+                "role": "assistant",
+                "status": "completed",
+                "content": content,
+            }
+        ]
+        return {
+            "id": f"resp_{number}",
+            "object": "response",
+            "status": "completed",
+            "output": output,
+            "usage": usage,
+        }
     if path == b"embeddings":
         data = [{"object": "embedding", "index": 0, "embedding": [0.5, float(number)]}]
         return {"object": "list", "data": data, "usage": usage}
-    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "text": text, "finish_reason": "stop"}
-    return {"id": f"c{number}", "object": "chat.completion", "created": 1, "model": name, "choices": [choice], "usage": usage}
+    choice = {
+        "index": 0,
+        "message": {"role": "assistant", "content": text},
+        "text": text,
+        "finish_reason": "stop",
+    }
+    return {
+        "id": f"c{number}",
+        "object": "chat.completion",
+        "created": 1,
+        "model": name,
+        "choices": [choice],
+        "usage": usage,
+    }
 
 
 def events_of(name: str, number: int) -> list[bytes]:
@@ -62,9 +91,13 @@ def events_of(name: str, number: int) -> list[bytes]:
     size = max(1, -(-len(text) // _PIECES))
     pieces = [text[start : start + size] for start in range(0, len(text), size)]
     shell = {"id": f"c{number}", "object": "chat.completion.chunk", "created": 1, "model": name}
-    documents: list[dict[str, object]] = [{**shell, "choices": [{"index": 0, "delta": {"content": piece}}]} for piece in pieces]
+    documents: list[dict[str, object]] = [
+        {**shell, "choices": [{"index": 0, "delta": {"content": piece}}]} for piece in pieces
+    ]
     documents.append({**shell, "choices": [], "usage": _usage(b"chat/completions", number)})
-    return [b"data: " + json.dumps(document).encode() + b"\n\n" for document in documents] + [b"data: [DONE]\n\n"]
+    return [b"data: " + json.dumps(document).encode() + b"\n\n" for document in documents] + [
+        b"data: [DONE]\n\n"
+    ]
 
 
 class Expert:
@@ -85,7 +118,10 @@ class Expert:
         return self.mode if self.share >= 1 or random.random() < self.share else "ok"  # noqa: S311
 
     def control(self, told: dict[str, object]) -> dict[str, object]:
-        """Change its mood; tells its calls, those that should not be, and its connections without this one."""
+        """Change its mood.
+
+        Tells its calls, those that should not be, and its connections without this one.
+        """
         self.mode, self.share = str(told.get("mode", self.mode)), float(told.get("share", 1.0))  # type: ignore[arg-type]
         self.pause = float(told.get("pause", 0.002))  # type: ignore[arg-type]
         return {"calls": self.calls, "strange": self.strange, "lines": self.lines - 1}
@@ -130,19 +166,41 @@ class Line(asyncio.Protocol):
             self.expert.calls += 1
             self.expert.strange += self.is_strange(request, path)
             number = NUMBER.search(request)
-            await _MOODS[self.expert.mood()](Call(self, path.removeprefix(b"/v1/"), request, int(number[1]) if number else 0))
+            await _MOODS[self.expert.mood()](
+                Call(self, path.removeprefix(b"/v1/"), request, int(number[1]) if number else 0)
+            )
 
     def is_strange(self, request: bytes, path: bytes) -> bool:
         """Whether this is a call that the gateway must never make."""
         head = request.partition(b"\r\n\r\n")[0].lower()
-        known = path in (b"/v1/chat/completions", b"/v1/completions", b"/v1/responses", b"/v1/embeddings")
-        wanted = b"\r\nauthorization: bearer %b\r\n" % self.expert.key.lower().encode() in head + b"\r\n" if self.expert.key else True
-        foreign = any(name in head for name in (b"\r\nx-injected", b"\r\ncookie:", b"\r\nx-forwarded", b"\r\ntransfer-encoding:"))
+        known = path in (
+            b"/v1/chat/completions",
+            b"/v1/completions",
+            b"/v1/responses",
+            b"/v1/embeddings",
+        )
+        wanted = (
+            b"\r\nauthorization: bearer %b\r\n" % self.expert.key.lower().encode() in head + b"\r\n"
+            if self.expert.key
+            else True
+        )
+        foreign = any(
+            name in head
+            for name in (
+                b"\r\nx-injected",
+                b"\r\ncookie:",
+                b"\r\nx-forwarded",
+                b"\r\ntransfer-encoding:",
+            )
+        )
         return not known or not wanted or foreign or head.count(b"\r\nhost:") != 1
 
     def send(self, status: int, document: object, headers: bytes = b"") -> None:
         body = json.dumps(document).encode()
-        head = b"HTTP/1.1 %d X\r\ncontent-type: application/json\r\n%bcontent-length: %d\r\n\r\n" % (status, headers, len(body))
+        head = (
+            b"HTTP/1.1 %d X\r\ncontent-type: application/json\r\n%bcontent-length: %d\r\n\r\n"
+            % (status, headers, len(body))
+        )
         self.transport.write(head + body)
 
     async def answer(self, path: bytes, request: bytes, number: int) -> None:
@@ -153,7 +211,10 @@ class Line(asyncio.Protocol):
             self.expert.note(number)
 
     async def stream(self, number: int, pause: float, most: int = 1000) -> None:
-        self.transport.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+        self.transport.write(
+            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding:"
+            b" chunked\r\n\r\n"
+        )
         for event in events_of(self.expert.name, number)[:most]:
             self.transport.write(b"%x\r\n%b\r\n" % (len(event), event))
             await asyncio.sleep(pause)
@@ -208,7 +269,9 @@ async def _cut(call: Call) -> None:
     if _STREAM.search(call.request):
         await call.line.stream(call.number, 0.002, most=2)
     else:
-        call.line.transport.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 500\r\n\r\n{")
+        call.line.transport.write(
+            b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 500\r\n\r\n{"
+        )
     call.line.reset()
 
 
@@ -226,7 +289,9 @@ async def _echo(call: Call) -> None:
     """A complaint that repeats all that it was told, in its body and in its headers."""
     head = call.request.partition(b"\r\n\r\n")[0].decode("latin-1")
     sent = next((row for row in head.split("\r\n") if row.lower().startswith("authorization:")), "")
-    headers = f"x-request-id: {sent}\r\nretry-after: 1\r\nset-cookie: a={sent}\r\n".encode("latin-1")
+    headers = f"x-request-id: {sent}\r\nretry-after: 1\r\nset-cookie: a={sent}\r\n".encode(
+        "latin-1"
+    )
     call.line.send(400, {"error": {"message": f"I do not like {head}"}}, headers)
 
 
@@ -239,7 +304,12 @@ async def _inject(call: Call) -> None:
 
 
 async def _redirect(call: Call) -> None:
-    call.line.send(307, {}, b"location: http://127.0.0.1:%b/v1/chat/completions\r\n" % os.environ.get("CANARY", "1").encode())
+    call.line.send(
+        307,
+        {},
+        b"location: http://127.0.0.1:%b/v1/chat/completions\r\n"
+        % os.environ.get("CANARY", "1").encode(),
+    )
 
 
 _MOODS: dict[str, Mood] = {
@@ -259,7 +329,9 @@ _MOODS: dict[str, Mood] = {
 
 async def _serve(name: str, book: str, port: int) -> None:
     expert, loop = Expert(name, book), asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Line(expert), "127.0.0.1", port, backlog=1024, reuse_address=True)
+    server = await loop.create_server(
+        lambda: Line(expert), "127.0.0.1", port, backlog=1024, reuse_address=True
+    )
     print(server.sockets[0].getsockname()[1], flush=True)
     # The end of standard input is the end of whoever started it.
     await loop.run_in_executor(None, sys.stdin.read)

@@ -1,4 +1,7 @@
-"""Requests that nobody thought of: from the OpenAPI description by schemathesis, and from wrong types and odd bytes by hypothesis."""
+"""Requests that nobody thought of.
+
+From the OpenAPI description by schemathesis, and from wrong types and odd bytes by hypothesis.
+"""
 
 from __future__ import annotations
 
@@ -8,28 +11,99 @@ from collections.abc import Callable
 from typing import Any
 
 from attack import ANY, Attack, Target
-from hypothesis import HealthCheck, Phase, given, seed, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, given, seed, settings, strategies as st
 from hypothesis.errors import Unsatisfiable
 
 Try = Callable[[Attack], object]
 _FIELDS = (
-    *("model", "messages", "prompt", "input", "inputs", "stream", "tools", "functions", "tool_choice", "response_format", "text"),
-    *("instructions", "user", "metadata", "conversation", "previous_response_id", "max_tokens", "max_completion_tokens"),
-    *("max_output_tokens", "temperature", "n", "stop", "logprobs", "seed", "price_weight", "preset", "decision_id", "score", "detail"),
+    *(
+        "model",
+        "messages",
+        "prompt",
+        "input",
+        "inputs",
+        "stream",
+        "tools",
+        "functions",
+        "tool_choice",
+        "response_format",
+        "text",
+    ),
+    *(
+        "instructions",
+        "user",
+        "metadata",
+        "conversation",
+        "previous_response_id",
+        "max_tokens",
+        "max_completion_tokens",
+    ),
+    *(
+        "max_output_tokens",
+        "temperature",
+        "n",
+        "stop",
+        "logprobs",
+        "seed",
+        "price_weight",
+        "preset",
+        "decision_id",
+        "score",
+        "detail",
+    ),
     *("quality", "budget", "request_ids"),
     *("stream_options", "__proto__"),
 )
-_PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings", "/v1/route", "/v1/feedback")
-_TEXTS = st.one_of(st.text(max_size=30), st.sampled_from(["mildroute", "small", "large", "user", "", "assistant", "tool", "PROMPT-MARK"]))
-_NUMBERS = st.one_of(st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.sampled_from([10**400, -(2**63), 2**64, 1e308, 0]))
+_PATHS = (
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/responses",
+    "/v1/embeddings",
+    "/v1/route",
+    "/v1/feedback",
+)
+_TEXTS = st.one_of(
+    st.text(max_size=30),
+    st.sampled_from(
+        ["mildroute", "small", "large", "user", "", "assistant", "tool", "PROMPT-MARK"]
+    ),
+)
+_NUMBERS = st.one_of(
+    st.integers(),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.sampled_from([10**400, -(2**63), 2**64, 1e308, 0]),
+)
 _LEAVES = st.one_of(st.none(), st.booleans(), _NUMBERS, _TEXTS)
 _KEYS = st.one_of(
-    st.sampled_from(["role", "content", "type", "text", "image_url", "url", "id", "conversation_id", "tool_calls", "function"]), _TEXTS
+    st.sampled_from(
+        [
+            "role",
+            "content",
+            "type",
+            "text",
+            "image_url",
+            "url",
+            "id",
+            "conversation_id",
+            "tool_calls",
+            "function",
+        ]
+    ),
+    _TEXTS,
 )
-_VALUES = st.recursive(_LEAVES, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_KEYS, inner, max_size=4), max_leaves=12)
+_VALUES = st.recursive(
+    _LEAVES,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_KEYS, inner, max_size=4),
+    max_leaves=12,
+)
 _DOCUMENTS = st.dictionaries(st.sampled_from(_FIELDS), _VALUES, max_size=7)
-_SOUND = {"model": "mildroute", "messages": [{"role": "user", "content": "PROMPT-MARK"}], "input": "x", "decision_id": "d", "score": 0.5}
+_SOUND = {
+    "model": "mildroute",
+    "messages": [{"role": "user", "content": "PROMPT-MARK"}],
+    "input": "x",
+    "decision_id": "d",
+    "score": 0.5,
+}
 _HEADERS = (
     *(
         "x-mildroute-price-weight",
@@ -50,7 +124,13 @@ _BYTES = st.binary(max_size=40).filter(lambda value: b"\r" not in value and b"\n
 
 def _run(count: int, number: int, strategy: Any, tried: Callable[[Any], object]) -> None:
     @seed(number)
-    @settings(max_examples=count, database=None, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=count,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
     @given(strategy)
     def run(value: Any) -> None:
         tried(value)
@@ -66,7 +146,9 @@ def bodies(target: Target, count: int, tried: Try) -> None:
         given_up = {name: value for name, value in document.items() if is_over or name != "model"}
         whole = {**_SOUND, **given_up} if is_over else document
         if path == "/v1/route" and is_over:
-            whole = {name: value for name, value in whole.items() if name not in ("messages", "inputs")}
+            whole = {
+                name: value for name, value in whole.items() if name not in ("messages", "inputs")
+            }
         body = json.dumps(whole).encode("utf-8", "surrogatepass")
         tried(Attack(f"body {path}", target.post(body, path.encode()), ANY))
 
@@ -83,7 +165,14 @@ def noise(target: Target, count: int, tried: Try) -> None:
         body = sound[:at] + data + sound[at + len(data) :] if is_changed else data
         tried(Attack(f"noise {path}", target.post(body, path.encode()), ANY))
 
-    _run(count, 2, st.tuples(st.sampled_from(_PATHS), st.binary(max_size=60), st.integers(0, 10_000), st.booleans()), go)
+    _run(
+        count,
+        2,
+        st.tuples(
+            st.sampled_from(_PATHS), st.binary(max_size=60), st.integers(0, 10_000), st.booleans()
+        ),
+        go,
+    )
 
 
 def headers(target: Target, count: int, tried: Try) -> None:
@@ -91,9 +180,13 @@ def headers(target: Target, count: int, tried: Try) -> None:
 
     def go(drawn: tuple[str, dict[str, bytes]]) -> None:
         path, given_headers = drawn
-        lines = b"".join(b"%b: %b\r\n" % (name.encode(), value) for name, value in given_headers.items())
+        lines = b"".join(
+            b"%b: %b\r\n" % (name.encode(), value) for name, value in given_headers.items()
+        )
         body = b'{"input":"x"}' if path == "/v1/route" else json.dumps(_SOUND).encode()
-        tried(Attack(f"headers {path}", target.post(body, path.encode(), lines), ANY | {100}, most=2))
+        tried(
+            Attack(f"headers {path}", target.post(body, path.encode(), lines), ANY | {100}, most=2)
+        )
 
     chosen = st.dictionaries(st.sampled_from(_HEADERS), _BYTES, min_size=1, max_size=4)
     _run(count, 3, st.tuples(st.sampled_from(_PATHS), chosen), go)
@@ -112,17 +205,33 @@ def described(target: Target, document: dict[str, Any], count: int, tried: Try) 
         prepared = requests.Request(**given_parts).prepare()
         body = prepared.body or b""
         content = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else bytes(body)
-        sent = {name: value if isinstance(value, str) else value.decode("latin-1") for name, value in prepared.headers.items()}
-        sent = {"Authorization": f"Bearer {target.key}", **{name: value for name, value in sent.items() if name.lower() not in _OURS}}
+        sent = {
+            name: value if isinstance(value, str) else value.decode("latin-1")
+            for name, value in prepared.headers.items()
+        }
+        sent = {
+            "Authorization": f"Bearer {target.key}",
+            **{name: value for name, value in sent.items() if name.lower() not in _OURS},
+        }
         lines = "".join(f"{name}: {value}\r\n" for name, value in sent.items())
-        start = f"{prepared.method} {prepared.path_url} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n"
+        start = (
+            f"{prepared.method} {prepared.path_url} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n"
+        )
         head = f"{start}content-length: {len(content)}\r\n{lines}\r\n"
         # /readyz may say that it is not ready, and /admin is not ours.
-        tried(Attack(f"described {case.operation.label}", head.encode("latin-1", "replace") + content, ANY | {503}))
+        tried(
+            Attack(
+                f"described {case.operation.label}",
+                head.encode("latin-1", "replace") + content,
+                ANY | {503},
+            )
+        )
 
     for found in schema.get_all_operations():
         operation = found.ok()
         for place, mode in enumerate((GenerationMode.POSITIVE, GenerationMode.NEGATIVE)):
             # An operation without parameters cannot be called against its description.
             with contextlib.suppress(Unsatisfiable):
-                _run(max(1, count // 2), 10 + place, operation.as_strategy(generation_mode=mode), go)
+                _run(
+                    max(1, count // 2), 10 + place, operation.as_strategy(generation_mode=mode), go
+                )

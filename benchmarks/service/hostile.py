@@ -1,11 +1,17 @@
-"""At least 10,000 hostile requests: no 500, no hang, no secret told, no call of anybody outside the list.
+"""At least 10,000 hostile requests.
+
+No 500, no hang, no secret told, no call of anybody outside the list.
 
 Run: python benchmarks/service/hostile.py [--json] [--quick]
 
-The gateway runs as ``mildroute serve`` with keys, a log and the operator's path. The keys of experts, operator and clients are known here,
-and looked for in every answer, in all that the gateway prints, in its log and on its page of metrics; so is a mark in prompts. A server
-that nobody may call listens at the address that is written wherever one can be written, the proxy variables of the gateway's environment
-included. Every connection must have ended in time, and while all this goes on the gateway must say that it is well.
+The gateway runs as ``mildroute serve`` with keys, a log and the operator's path. The keys of
+experts, operator and clients are known here,
+and looked for in every answer, in all that the gateway prints, in its log and on its page of
+metrics; so is a mark in prompts. A server
+that nobody may call listens at the address that is written wherever one can be written, the proxy
+variables of the gateway's environment
+included. Every connection must have ended in time, and while all this goes on the gateway must say
+that it is well.
 """
 
 from __future__ import annotations
@@ -28,19 +34,32 @@ import fuzz
 from attack import ANY, BODY, Attack, Target, partial
 from attacks import all_attacks
 from judge import Canary, Judge, Pulse, drip, leave_early
-from processes import House, ask, house
+from loopback import ask
+from processes import House, house
 from rows import Row, at_least, at_most, main, reported
 
+# Seconds that the gateway gives a head and a body here.
 PATIENCE = 1.5
-"""Seconds that the gateway gives a head and a body here."""
+# Seconds that any connection may take; two experts may be waited for.
 LIMIT = 15.0
-"""Seconds that any connection may take; two experts may be waited for."""
 SETTINGS = f"""
-limits: {{head_seconds: {PATIENCE}, body_seconds: {PATIENCE}, body: 1000000, connections: 256}}
-failover: {{first_byte: 3.0, idle: 2.0, connect: 1.0, deadline: 8.0, drain: 3}}
-policy: {{presets: {{cheap: 100, good: {{quality: 0.9}}}}, routes: {{fast: 7}}}}
+limits:
+  header_timeout: {PATIENCE}
+  body_timeout: {PATIENCE}
+  max_body_bytes: 1000000
+  max_in_flight: 256
+failover:
+  first_byte_timeout: 3.0
+  idle_timeout: 2.0
+  connect_timeout: 1.0
+  timeout: 8.0
+  drain_timeout: 3
+routing: {{presets: {{cheap: 100, good: {{quality: 0.9}}}}, routes: {{fast: 7}}}}
 """
-ODD = "  'odd \"name%0d%0aX-Injected: 1 é': {{kind: openai, base_url: 'http://127.0.0.1:{port}/v1', model: a, api_key_env: EXPERT_KEY}}\n"
+ODD = (
+    "  'odd \"name%0d%0aX-Injected: 1 é': {{kind: openai, base_url: 'http://127.0.0.1:{port}/v1',"
+    " model: a, api_key_env: EXPERT_KEY}}\n"
+)
 MARKS = {"EXPERT_KEY": "sk-MARKEDupstream0123456789", "ADMIN_KEY": "MARKEDadmin0123456789"}
 
 
@@ -76,10 +95,14 @@ def besiege(folder: Path, amounts: Amounts) -> Outcome:
     """All attacks, then a look at what is left."""
     canary = Canary()
     there = f"http://127.0.0.1:{canary.port}"
-    proxies = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"), there)
+    proxies = dict.fromkeys(
+        ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"), there
+    )
     environment = {**MARKS, **proxies, "CANARY": str(canary.port)}
     try:
-        with house(folder, SETTINGS, environment=environment, priced=True, further=ODD.format(port=1)) as ours:
+        with house(
+            folder, SETTINGS, environment=environment, priced=True, further=ODD.format(port=1)
+        ) as ours:
             before, lines = ours.gateway.resources()["descriptors"], connections_to_experts(ours)
             judge, pulse = Judge(ours.port, secrets_of(ours), LIMIT), Pulse(ours.port)
             pulse.start()
@@ -151,12 +174,15 @@ def moods(ours: House, judge: Judge, target: Target) -> None:
                 judge.try_one(Attack(f"mood: {mood} {model.decode()}", target.post(body), failed))
     for expert in ours.experts.values():
         expert.tell("ok")
-    odd = '{"model":"odd \\"name%0d%0aX-Injected: 1 é","messages":[{"role":"user","content":"x"}]}'.encode()
-    judge.try_one(Attack("an odd name", target.post(odd), failed))
+    odd = '{"model":"odd \\"name%0d%0aX-Injected: 1 é","messages":[{"role":"user","content":"x"}]}'
+    judge.try_one(Attack("an odd name", target.post(odd.encode()), failed))
 
 
 def slow_ones(ours: House, judge: Judge, target: Target, count: int) -> float:
-    """Clients that take their time, in all ways at once; the seconds after which the last of them was sent away."""
+    """Clients that take their time, in all ways at once.
+
+    The seconds after which the last of them was sent away.
+    """
     request = target.post()
     head = request.partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
     kept = head.replace(b"connection: close\r\n", b"")
@@ -189,9 +215,16 @@ def connections_to_experts(ours: House) -> int:
 
 
 def settled(ours: House, before: float, lines: int) -> float:
-    """File descriptors that are left over when all clients have gone, without connections kept to experts."""
+    """Return the file descriptors that are left over when all clients have gone.
+
+    Connections kept to experts are not counted.
+    """
     for _ in range(50):
-        held = ours.gateway.resources()["descriptors"] - before - (connections_to_experts(ours) - lines)
+        held = (
+            ours.gateway.resources()["descriptors"]
+            - before
+            - (connections_to_experts(ours) - lines)
+        )
         if held <= 0:
             break
         time.sleep(0.1)
@@ -201,8 +234,12 @@ def settled(ours: House, before: float, lines: int) -> float:
 def rows_of(found: Outcome, least: int) -> Iterable[Row]:
     """The outcome in rows."""
     judge = found.judge
-    seen = ", ".join(f"{count:,} x {status or 'none'}" for status, count in sorted(judge.statuses.items()))
-    yield at_least("hostile requests", judge.requests, least, f"{seen}; {found.calls:,} calls of experts")
+    seen = ", ".join(
+        f"{count:,} x {status or 'none'}" for status, count in sorted(judge.statuses.items())
+    )
+    yield at_least(
+        "hostile requests", judge.requests, least, f"{seen}; {found.calls:,} calls of experts"
+    )
     for fault in (
         "answers with 500",
         "answers with another 5xx",
@@ -215,25 +252,40 @@ def rows_of(found: Outcome, least: int) -> Iterable[Row]:
         yield at_most(fault, judge.faults[fault], 0, judge.examples.get(fault, ""))
     yield reported("slowest request, seconds", judge.slowest)
     yield at_most(
-        "slowest slow-loris, seconds", found.slowest_drip, 4 * PATIENCE + 2, f"the gateway gives {PATIENCE} s for a head and a body"
+        "slowest slow-loris, seconds",
+        found.slowest_drip,
+        4 * PATIENCE + 2,
+        f"the gateway gives {PATIENCE} s for a head and a body",
     )
     fault = "secrets that were told"
     yield at_most(
-        fault, judge.faults[fault], 0, judge.examples.get(fault, f"in answers, output, metrics and {found.files} files of the log")
+        fault,
+        judge.faults[fault],
+        0,
+        judge.examples.get(
+            fault, f"in answers, output, metrics and {found.files} files of the log"
+        ),
     )
     yield at_most("calls of a server outside the list", found.canary_calls, 0)
-    yield at_most("calls of experts that should not be", found.strange_calls, 0, "by path, host, key or headers")
-    yield at_most("times that /healthz failed meanwhile", found.pulse.missed, 0, f"of {found.pulse.beats}")
+    yield at_most(
+        "calls of experts that should not be",
+        found.strange_calls,
+        0,
+        "by path, host, key or headers",
+    )
+    yield at_most(
+        "times that /healthz failed meanwhile", found.pulse.missed, 0, f"of {found.pulse.beats}"
+    )
     yield at_most("slowest /healthz meanwhile, seconds", found.pulse.slowest, 2.0)
     yield at_most("file descriptors left over", found.held, 0)
     yield at_most("tracebacks in the gateway's output", found.tracebacks, 0)
 
 
 def measure(quick: bool) -> Iterator[Row]:
-    amounts = Amounts(1, 1, 6, 150, 100, 100, 1) if quick else Amounts(4, 1, 160, 4000, 1500, 1500, 10)
+    amounts = Amounts(1, 3, 0, 30, 20, 20, 1) if quick else Amounts(4, 1, 160, 4000, 1500, 1500, 10)
     folder = Path(tempfile.mkdtemp(prefix="mildroute-hostile-"))
     try:
-        yield from rows_of(besiege(folder, amounts, priced=not quick), 1_000 if quick else 10_000)
+        yield from rows_of(besiege(folder, amounts), 250 if quick else 10_000)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -1,4 +1,7 @@
-"""Sends hostile requests and judges what comes back: statuses, time, and secrets that must not be told."""
+"""Sends hostile requests and judges what comes back.
+
+Statuses, time, and secrets that must not be told.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +100,13 @@ class Judge:
         if _INJECTED.search(answer):
             self.blame("headers that were injected", attack, answer)
         head, _, body = answer.partition(b"\r\n\r\n")
-        if len(statuses) == 1 and statuses[0] < 500 and _JSON.search(head) and body and not is_json(body):
+        if (
+            len(statuses) == 1
+            and statuses[0] < 500
+            and _JSON.search(head)
+            and body
+            and not is_json(body)
+        ):
             self.blame("answers that are called JSON and are none", attack, answer)
         self.look_for_secrets(f"the answer to {attack.name}", answer)
 
@@ -134,11 +143,16 @@ def _refuse(name: str) -> None:
 
 
 def exchange(port: int, data: bytes, seconds: float) -> tuple[bytes, bool]:
-    """Send, say that no more will come, and read to the end; the answer, and whether the connection ended in time."""
+    """Send, say that no more will come, and read to the end.
+
+    The answer, and whether the connection ended in time.
+    """
     with socket.create_connection(("127.0.0.1", port), timeout=seconds) as connection:
         connection.settimeout(seconds)
         answer = b""
-        with contextlib.suppress(OSError):  # the server has answered before it had all; what it said can often still be read
+        with contextlib.suppress(
+            OSError
+        ):  # the server has answered before it had all; what it said can often still be read
             connection.sendall(data)
         try:
             while piece := connection.recv(1 << 16):
@@ -166,7 +180,10 @@ def leave_early(port: int, data: bytes, how: str) -> None:
 
 
 def drip(port: int, opening: bytes, byte: bytes, seconds: float, pause: float = 0.1) -> float:
-    """Send a byte now and then; after how many seconds the server has ended the connection, infinite if it did not."""
+    """Send a byte now and then.
+
+    After how many seconds the server has ended the connection, infinite if it did not.
+    """
     with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
         connection.sendall(opening)
         connection.settimeout(pause)

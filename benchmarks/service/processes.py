@@ -1,17 +1,15 @@
-"""Real processes on loopback: experts that can be killed and revived, and the gateway by ``mildroute serve``."""
+"""Real processes on loopback.
+
+Experts that can be killed and revived, and the gateway by ``mildroute serve``.
+"""
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -19,8 +17,11 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+from loopback import COMMAND, ask, free_port, is_answering
+
+# Dollars of a million tokens in and out.
 PRICES = {"small": (0.1, 0.2), "middle": (0.5, 1.5), "large": (2.0, 8.0)}
-"""Dollars of a million tokens in and out."""
 
 
 @dataclass
@@ -33,11 +34,21 @@ class ExpertProcess:
     port: int = 0
 
     def start(self) -> None:
-        command = [sys.executable, str(HERE / "expert.py"), self.name, str(self.book), str(self.port)]
+        command = [
+            sys.executable,
+            str(HERE / "expert.py"),
+            self.name,
+            str(self.book),
+            str(self.port),
+        ]
         environment = {**os.environ, **self.environment}
         for _ in range(50):
             self.process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=environment,
             )
             assert self.process.stdout is not None
             line = self.process.stdout.readline()
@@ -75,11 +86,25 @@ class GatewayProcess:
 
     def start(self, wait: bool = True) -> None:
         self.port = self.port or free_port()
-        options = ["--experts", "experts.yaml", "--settings", "gateway.yaml", "--keys", "keys.yaml", "--port", str(self.port)]
-        command = [sys.executable, "-c", "from mildroute.cli.app import app; app()", "serve", str(self.router), *options]
+        options = [
+            "--experts",
+            "experts.yaml",
+            "--settings",
+            "gateway.yaml",
+            "--keys",
+            "keys.yaml",
+            "--port",
+            str(self.port),
+        ]
+        command = [*COMMAND, "serve", str(self.router), *options]
         with (self.folder / "output.txt").open("ab") as output:
             self.process = subprocess.Popen(
-                command, cwd=self.folder, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env={**os.environ, **self.environment}
+                command,
+                cwd=self.folder,
+                stdout=output,
+                stderr=output,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, **self.environment},
             )
         if wait:
             self.wait_until_ready()
@@ -113,7 +138,9 @@ class GatewayProcess:
 
     def reload(self, key: str) -> int:
         """Status of ``POST /admin/reload``."""
-        return ask(self.port, "/admin/reload", {}, {"authorization": f"Bearer {key}"}, seconds=60)[0]
+        return ask(self.port, "/admin/reload", {}, {"authorization": f"Bearer {key}"}, seconds=60)[
+            0
+        ]
 
     def digest(self) -> str:
         """Of the router in use."""
@@ -131,35 +158,6 @@ class GatewayProcess:
             "descriptors": float(len(list((home / "fd").iterdir()))),
             "threads": float(status["Threads"]),
         }
-
-
-def ask(port: int, path: str, document: Any = None, headers: Mapping[str, str] | None = None, seconds: float = 30.0) -> tuple[int, Any]:
-    """Status and answer; JSON where it is JSON."""
-    body = None if document is None else json.dumps(document).encode()
-    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", body, {"content-type": "application/json", **(headers or {})})
-    try:
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=seconds) as answer:
-            status, content = answer.status, answer.read()
-    except urllib.error.HTTPError as error:
-        status, content = error.code, error.read()
-    try:
-        return status, json.loads(content)
-    except ValueError:
-        return status, content.decode(errors="replace")
-
-
-def is_answering(port: int) -> bool:
-    try:
-        return ask(port, "/healthz", seconds=2)[0] == 200
-    except OSError:
-        return False
-
-
-def free_port() -> int:
-    with socket.socket() as held:
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.bind(("127.0.0.1", 0))
-        return int(held.getsockname()[1])
 
 
 @dataclass
@@ -201,7 +199,12 @@ def house(
 
     from mildroute.serving.auth.keys import APIClient, add_client
 
-    given = {"OMP_NUM_THREADS": "1", "EXPERT_KEY": "sk-upstream-0123456789", "ADMIN_KEY": "admin-0123456789", **(environment or {})}
+    given = {
+        "OMP_NUM_THREADS": "1",
+        "EXPERT_KEY": "sk-upstream-0123456789",
+        "ADMIN_KEY": "admin-0123456789",
+        **(environment or {}),
+    }
     folder.mkdir(parents=True, exist_ok=True)
     router = make_router(folder / "router", priced=priced)
     experts = {name: ExpertProcess(name, folder / f"{name}.book", given) for name in PRICES}
@@ -210,31 +213,20 @@ def house(
             expert.start()
             stack.callback(expert.kill)
         lines = "".join(
-            f"  {name}: {{kind: openai, base_url: 'http://127.0.0.1:{expert.port}/v1', model: {name}-1, api_key_env: EXPERT_KEY, "
-            f"price: {{input: {PRICES[name][0]}, output: {PRICES[name][1]}}}, concurrency: 512}}\n"
+            f"  {name}: {{kind: openai, base_url: 'http://127.0.0.1:{expert.port}/v1', model:"
+            f" {name}-1, api_key_env: EXPERT_KEY, price: {{input: {PRICES[name][0]}, output:"
+            f" {PRICES[name][1]}}}, concurrency: 512}}\n"
             for name, expert in experts.items()
         )
         (folder / "experts.yaml").write_text(f"experts:\n{lines}{further}")
-        (folder / "gateway.yaml").write_text(f"admin_key_env: ADMIN_KEY\nlog: {{folder: log}}\n{settings}")
-        keys = {f"team-{number}": add_client(folder / "keys.yaml", APIClient(f"team-{number}")) for number in range(clients)}
+        (folder / "gateway.yaml").write_text(
+            f"admin_key_env: ADMIN_KEY\nlog: {{folder: log}}\n{settings}"
+        )
+        keys = {
+            f"team-{number}": add_client(folder / "keys.yaml", APIClient(f"team-{number}"))
+            for number in range(clients)
+        }
         gateway = GatewayProcess(folder, router, given)
         gateway.start()
         stack.callback(gateway.end)
         yield House(folder, gateway, experts, keys, given["ADMIN_KEY"])
-
-
-def minutes_wanted(usual: float) -> float:
-    """The value of ``--minutes``, which is taken out of the command line."""
-    if "--minutes" not in sys.argv:
-        return usual
-    place = sys.argv.index("--minutes")
-    value = float(sys.argv[place + 1])
-    del sys.argv[place : place + 2]
-    return value
-
-
-def fresh(folder: Path) -> Path:
-    """An empty folder."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    return folder

@@ -2,10 +2,14 @@
 
 Run: python benchmarks/service/soak.py [--json] [--quick] [--minutes 20]
 
-The peak is measured first, with the same mix of requests: streams and not, with tools, prompts that the gateway has met and new ones, three
-keys. Then requests arrive at 70% of it, whether answers come or not. What grows by design is small here, so that it is full before the
-measurement begins: 1,000 remembered vectors and 2,000 conversations (10,000 and 100,000 by default); the decision log grows on disk.
-Memory is the resident set of the gateway's process; its slope is a straight line through the samples after the first fifth of the time,
+The peak is measured first, with the same mix of requests: streams and not, with tools, prompts that
+the gateway has met and new ones, three
+keys. Then requests arrive at 70% of it, whether answers come or not. What grows by design is small
+here, so that it is full before the
+measurement begins: 1,000 remembered vectors and 2,000 conversations (10,000 and 100,000 by
+default); the decision log grows on disk.
+Memory is the resident set of the gateway's process; its slope is a straight line through the
+samples after the first fifth of the time,
 with the standard error that independent samples would have.
 """
 
@@ -29,12 +33,12 @@ import numpy as np
 
 sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1])]
 from books import charged, dollars_of
-from processes import House, house, minutes_wanted
+from processes import House, house
 from rows import Row, at_most, main, reported
 from traffic import Job, Told, Totals, Traffic
 
 MINUTES, SHARE, AT_ONCE = 20.0, 0.7, 48
-SETTINGS = "encoder: {remembered: 1000, budget: 2.0}\npolicy: {memory: 2000}\n"
+SETTINGS = "encoder: {cache_size: 1000, timeout: 2.0}\nrouting: {max_sessions: 2000}\n"
 
 
 @dataclass
@@ -60,8 +64,8 @@ class Outcome:
     descriptors_left: float = 0.0
     tasks_left: float = 0.0
     lines: int = 0
+    # Of each key: as clients saw it, as the log has it, as metrics have it.
     bills: dict[str, tuple[float, float, float]] = field(default_factory=dict)
-    """Of each key: as clients saw it, as the log has it, as metrics have it."""
 
 
 def soak(folder: Path, seconds: float, every: float, peak_seconds: float) -> Outcome:
@@ -70,15 +74,42 @@ def soak(folder: Path, seconds: float, every: float, peak_seconds: float) -> Out
         before = look(ours)
         lines_before = lines_of(ours)
         book = str(folder / "clients.jsonl")
-        first = Traffic(Job(ours.port, ours.keys, 0, peak_seconds, book, most_at_once=AT_ONCE, keeps_good=False)).start().finish()[1]
+        first = (
+            Traffic(
+                Job(
+                    ours.port,
+                    ours.keys,
+                    0,
+                    peak_seconds,
+                    book,
+                    most_at_once=AT_ONCE,
+                    keeps_good=False,
+                )
+            )
+            .start()
+            .finish()[1]
+        )
         peak = first.good / peak_seconds
-        traffic = Traffic(Job(ours.port, ours.keys, peak * SHARE, seconds, book, first_number=10**8, keeps_good=False, seed=1)).start()
+        traffic = Traffic(
+            Job(
+                ours.port,
+                ours.keys,
+                peak * SHARE,
+                seconds,
+                book,
+                first_number=10**8,
+                keeps_good=False,
+                seed=1,
+            )
+        ).start()
         samples = list(sampled(ours, seconds, every))
         failed, totals = traffic.finish()
         time.sleep(1.0)
         after = look(ours)
         found = Outcome(peak, totals, failed, samples)
-        found.descriptors_left = after.descriptors - before.descriptors - (lines_of(ours) - lines_before)
+        found.descriptors_left = (
+            after.descriptors - before.descriptors - (lines_of(ours) - lines_before)
+        )
         found.tasks_left = after.tasks - before.tasks
         in_log, in_metrics = charged(folder / "log"), charged_in_metrics(ours.gateway.metrics())
         for key in ours.keys:
@@ -91,7 +122,12 @@ def soak(folder: Path, seconds: float, every: float, peak_seconds: float) -> Out
 def look(ours: House) -> Sample:
     """Ask the system and the gateway itself."""
     page, system = ours.gateway.metrics(), ours.gateway.resources()
-    return Sample(time.monotonic(), tasks=figure(page, "mildroute_tasks"), in_flight=figure(page, "mildroute_in_flight"), **system)
+    return Sample(
+        time.monotonic(),
+        tasks=figure(page, "mildroute_tasks"),
+        in_flight=figure(page, "mildroute_in_flight"),
+        **system,
+    )
 
 
 def figure(page: str, name: str) -> float:
@@ -100,7 +136,9 @@ def figure(page: str, name: str) -> float:
 
 
 def charged_in_metrics(page: str) -> dict[str, float]:
-    found = re.findall(r'^mildroute_key_spend_dollars_total\{key="([^"]+)"\} (\S+)$', page, re.MULTILINE)
+    found = re.findall(
+        r'^mildroute_key_spend_dollars_total\{key="([^"]+)"\} (\S+)$', page, re.MULTILINE
+    )
     return {key: float(value) for key, value in found}
 
 
@@ -118,7 +156,11 @@ def sampled(ours: House, seconds: float, every: float) -> Iterator[Sample]:
 
 def cost_of(totals: Totals, key: str) -> float:
     split = [(name.split(" "), tokens) for name, tokens in totals.tokens.items()]
-    return math.fsum(dollars_of(expert, (tokens[0], tokens[1])) for (owner, expert), tokens in split if owner == key)
+    return math.fsum(
+        dollars_of(expert, (tokens[0], tokens[1]))
+        for (owner, expert), tokens in split
+        if owner == key
+    )
 
 
 def count_lines(log: Path) -> int:
@@ -138,45 +180,74 @@ def slope(samples: list[Sample]) -> tuple[float, float]:
     return found, math.sqrt(float((rest**2).sum()) / (len(samples) - 2) / spread)
 
 
-def rows_of(found: Outcome, *, is_long: bool) -> Iterable[Row]:
+def rows_of(found: Outcome) -> Iterable[Row]:
     """The outcome in rows."""
     totals, settled = found.totals, found.samples[len(found.samples) // 5 :]
     waits = np.array(totals.seconds)
-    note = f"peak {found.peak:,.0f}/s with {AT_ONCE} at once, then {SHARE:.0%} of it; {totals.requests:,} requests"
+    note = (
+        f"peak {found.peak:,.0f}/s with {AT_ONCE} at once, then {SHARE:.0%} of it;"
+        f" {totals.requests:,} requests"
+    )
     errors = "; ".join(f"{each.kind} {each.status} {each.error}" for each in found.failed[:2])[:200]
-    yield at_most("requests that failed", totals.requests - totals.good + totals.retried + totals.unasked, 0, f"{note}. {errors}")
+    yield at_most(
+        "requests that failed",
+        totals.requests - totals.good + totals.retried + totals.unasked,
+        0,
+        f"{note}. {errors}",
+    )
     yield reported(
-        "seconds of a request, p50", float(np.quantile(waits, 0.5)), f"p99 {np.quantile(waits, 0.99):.3f}, worst {waits.max():.3f}"
+        "seconds of a request, p50",
+        float(np.quantile(waits, 0.5)),
+        f"p99 {np.quantile(waits, 0.99):.3f}, worst {waits.max():.3f}",
     )
     per_minute, error = slope(settled)
     begin, end = settled[0].memory, settled[-1].memory
     minutes = (settled[-1].at - settled[0].at) / 60
-    note = f"standard error {error:.3f}; {begin:.1f} to {end:.1f} MiB in {minutes:.1f} minutes, {len(settled)} samples"
-    if is_long:
-        yield at_most("memory slope after warm-up, MiB a minute", per_minute, 1.0, note)
-    else:
-        yield reported("memory slope after warm-up, MiB a minute", per_minute, f"{note}; too short to mean anything")
+    note = (
+        f"standard error {error:.3f}; {begin:.1f} to {end:.1f} MiB in {minutes:.1f} minutes,"
+        f" {len(settled)} samples"
+    )
+    # a quick run is too short for the slope to mean anything
+    name = "memory slope after warm-up, MiB a minute"
+    yield at_most(name, per_minute, 1.0, note, full_only=True)
     highest = max(sample.descriptors for sample in settled)
     yield at_most(
-        "file descriptors left over", found.descriptors_left, 0, f"without connections kept to experts; at most {highest:.0f} under load"
+        "file descriptors left over",
+        found.descriptors_left,
+        0,
+        f"without connections kept to experts; at most {highest:.0f} under load",
     )
-    yield at_most("tasks left over", found.tasks_left, 0, f"at most {max(sample.tasks for sample in settled):.0f} under load")
+    yield at_most(
+        "tasks left over",
+        found.tasks_left,
+        0,
+        f"at most {max(sample.tasks for sample in settled):.0f} under load",
+    )
     threads = [sample.threads for sample in settled]
-    yield at_most("threads that came after warm-up", threads[-1] - threads[0], 0, f"{threads[-1]:.0f} threads")
+    yield at_most(
+        "threads that came after warm-up", threads[-1] - threads[0], 0, f"{threads[-1]:.0f} threads"
+    )
     yield at_most("lines in the log beside requests", abs(found.lines), 0)
-    worst = max(max(abs(seen - logged), abs(seen - told)) / seen for seen, logged, told in found.bills.values())
-    yield at_most("bills that differ: clients, log, metrics; relative", worst, 1e-9, f"{len(found.bills)} keys")
+    worst = max(
+        max(abs(seen - logged), abs(seen - told)) / seen
+        for seen, logged, told in found.bills.values()
+    )
+    yield at_most(
+        "bills that differ: clients, log, metrics; relative",
+        worst,
+        1e-9,
+        f"{len(found.bills)} keys",
+    )
 
 
-def measure(quick: bool) -> Iterator[Row]:
-    seconds, every, peak_seconds = (20.0, 1.0, 4.0) if quick else (MINUTES * 60, 5.0, 15.0)
+def measure(quick: bool, minutes: float) -> Iterator[Row]:
+    seconds, every, peak_seconds = (5.0, 0.5, 2.0) if quick else (minutes * 60, 5.0, 15.0)
     folder = Path(tempfile.mkdtemp(prefix="mildroute-soak-"))
     try:
-        yield from rows_of(soak(folder, seconds, every, peak_seconds), is_long=not quick)
+        yield from rows_of(soak(folder, seconds, every, peak_seconds))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":
-    MINUTES = minutes_wanted(MINUTES)
-    main(__doc__ or "", measure)
+    main(__doc__ or "", measure, {"--minutes": {"type": float, "default": MINUTES}})

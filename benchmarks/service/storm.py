@@ -1,4 +1,8 @@
-"""What goes wrong in a storm: experts fail in every way but one of them, and the artifact is replaced, well and badly, all the time."""
+"""What goes wrong in a storm.
+
+Experts fail in every way but one of them, and the artifact is replaced, well and badly, all the
+time.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +24,15 @@ _SHARES = {"some errors": ("error", 0.5), "cut": ("cut", 0.2)}
 
 
 class Storm(threading.Thread):
-    """Experts fail, one or two of three at a time, and recover; the third is well for as long as a request may take, then another one is.
+    """Experts fail, one or two of three at a time, and recover.
+
+    The third is well for as long as a request may take, then another one is.
 
     Args:
         house: Whose experts.
         beat: Seconds that a fault lasts.
-        calm: Seconds without faults before another one is spared: no request meets one as its own faults end.
+        calm: Seconds without faults before another one is spared: no request meets one as its own
+            faults end.
 
     Attributes:
         faults: How often each was tried.
@@ -80,7 +87,9 @@ class Storm(threading.Thread):
 
 
 class Reloads(threading.Thread):
-    """The artifact is replaced: by the operator's path and by a signal, by good ones and by what is none.
+    """The artifact is replaced.
+
+    By the operator's path and by a signal, by good ones and by what is none.
 
     Args:
         house: Whose gateway.
@@ -103,7 +112,9 @@ class Reloads(threading.Thread):
         self.faults: list[str] = []
 
     def run(self) -> None:
-        steps = itertools.cycle((self._by_path, self._refused_by_path, self._by_signal, self._refused_by_signal))
+        steps = itertools.cycle(
+            (self._by_path, self._refused_by_path, self._by_signal, self._refused_by_signal)
+        )
         for place, step in enumerate(steps):
             if self._stopped.wait(self._pause):
                 return
@@ -132,7 +143,9 @@ class Reloads(threading.Thread):
     def _by_path(self, good: Path) -> None:
         self._offer(good)
         status = self._house.gateway.reload(self._house.admin_key)
-        self._note(status == 200 and self._serves(good), f"/admin/reload of a good artifact gave {status}")
+        self._note(
+            status == 200 and self._serves(good), f"/admin/reload of a good artifact gave {status}"
+        )
 
     def _by_signal(self, good: Path) -> None:
         self._offer(good)
@@ -147,7 +160,9 @@ class Reloads(threading.Thread):
         before = self._house.gateway.digest()
         self._offer(folder)
         status = self._house.gateway.reload(self._house.admin_key)
-        self._note_refusal(status == 422 and self._house.gateway.digest() == before, f"{name}: {status}")
+        self._note_refusal(
+            status == 422 and self._house.gateway.digest() == before, f"{name}: {status}"
+        )
         self._offer(good)
 
     def _refused_by_signal(self, good: Path) -> None:
@@ -157,15 +172,22 @@ class Reloads(threading.Thread):
         said = self._house.gateway.output().count("was not replaced")
         self._house.gateway.signal(signal.SIGHUP)
         until = time.monotonic() + 30
-        while self._house.gateway.output().count("was not replaced") == said and time.monotonic() < until:
+        while (
+            self._house.gateway.output().count("was not replaced") == said
+            and time.monotonic() < until
+        ):
             time.sleep(0.05)
-        self._note_refusal(self._house.gateway.digest() == before and time.monotonic() < until, f"{name} by SIGHUP")
+        self._note_refusal(
+            self._house.gateway.digest() == before and time.monotonic() < until, f"{name} by SIGHUP"
+        )
         self._offer(good)
 
     def _serves(self, folder: Path) -> bool:
         import json
 
-        return str(json.loads((folder / "router.json").read_text())["weights"]["sha256"]).startswith(self._house.gateway.digest() or "none")
+        return str(
+            json.loads((folder / "router.json").read_text())["weights"]["sha256"]
+        ).startswith(self._house.gateway.digest() or "none")
 
     def _note(self, is_good: bool, fault: str) -> None:
         self.done += is_good

@@ -1,9 +1,14 @@
-"""Clients in a process of their own, with their own books: requests arrive at a pace that does not wait for answers.
+"""Clients in a process of their own, with their own books.
 
-    traffic = Traffic(port, keys, rate=50, seconds=20, book=path); traffic.start(); ...; records = traffic.finish()
+Requests arrive at a pace that does not wait for answers.
 
-Each request has a number that is in its prompt ("#123") and names its conversation, so that the gateway's log, the experts' books and the
-clients' records can be held against each other. A client tries again, as a load balancer would, if nobody listens or if its connection is
+    traffic = Traffic(port, keys, rate=50, seconds=20, book=path); traffic.start(); ...; records =
+    traffic.finish()
+
+Each request has a number that is in its prompt ("#123") and names its conversation, so that the
+gateway's log, the experts' books and the
+clients' records can be held against each other. A client tries again, as a load balancer would, if
+nobody listens or if its connection is
 closed before a single byte of an answer; that is counted apart.
 """
 
@@ -27,13 +32,16 @@ KNOWN = [f"add the numbers of line {place} and sing about the sea" for place in 
 _CONTENT = re.compile(r'"(?:content|text)": ?"([^"]*)"')
 _PARAMETERS = {"type": "object", "properties": {"usage": {"type": "object"}}}
 _TOOLS = [{"type": "function", "function": {"name": "look_up", "parameters": _PARAMETERS}}]
+# For an answer, and for a gateway that is restarted.
 _SECONDS, _AWAY = 30.0, 120.0
-"""For an answer, and for a gateway that is restarted."""
 
 
 @dataclass
 class Job:
-    """What to do; with a rate of 0 each of ``most_at_once`` clients asks again as soon as it is answered."""
+    """What to do.
+
+    With a rate of 0 each of ``most_at_once`` clients asks again as soon as it is answered.
+    """
 
     port: int
     keys: dict[str, str]
@@ -41,11 +49,13 @@ class Job:
     seconds: float
     book: str
     first_number: int = 1
-    kinds: dict[str, float] = field(default_factory=lambda: {"chat": 4, "known": 2, "stream": 3, "tools": 1, "responses": 1})
+    kinds: dict[str, float] = field(
+        default_factory=lambda: {"chat": 4, "known": 2, "stream": 3, "tools": 1, "responses": 1}
+    )
     most_at_once: int = 400
     seed: int = 0
+    # Whether requests that went well are written down, too; else they are only counted.
     keeps_good: bool = True
-    """Whether requests that went well are written down, too; else they are only counted."""
 
 
 @dataclass
@@ -78,13 +88,13 @@ class Totals:
     requests: int = 0
     good: int = 0
     retried: int = 0
+    # Answers that nobody had asked for.
     unasked: int = 0
-    """Answers that nobody had asked for."""
+    # Seconds by which the clients themselves were late at most.
     latest: float = 0.0
-    """Seconds by which the clients themselves were late at most."""
     seconds: list[float] = field(default_factory=list)
+    # By key and expert, with a space in between.
     tokens: dict[str, list[int]] = field(default_factory=dict)
-    """By key and expert, with a space in between."""
 
     def add(self, told: Told) -> None:
         self.requests += 1
@@ -219,14 +229,19 @@ class Clients:
             try:
                 line = self.free.pop() if self.free else None
                 if line is None or not line.is_open:
-                    _, line = await asyncio.get_running_loop().create_connection(Line, "127.0.0.1", self.job.port)
+                    _, line = await asyncio.get_running_loop().create_connection(
+                        Line, "127.0.0.1", self.job.port
+                    )
                 status, headers, body = await asyncio.wait_for(line.ask(request), _SECONDS)
             except TimeoutError:
                 told.error = "no answer in time"
                 return
             except (OSError, UpstreamError) as error:
                 if isinstance(error, UpstreamError) and error.heard:
-                    told.status, told.error = line.parser.get_status_code() if line else 0, "cut off"
+                    told.status, told.error = (
+                        (line.parser.get_status_code() if line else 0),
+                        "cut off",
+                    )
                     return
                 if asyncio.get_running_loop().time() > until:
                     told.error = "unreachable"
@@ -244,12 +259,18 @@ class Clients:
 def request_of(told: Told, job: Job) -> bytes:
     """The request with its number."""
     name, path = f"#{told.number}", "chat/completions"
-    document: dict[str, Any] = {"model": "mildroute", "metadata": {"conversation_id": conversation_of(told.number)}}
+    document: dict[str, Any] = {
+        "model": "mildroute",
+        "metadata": {"conversation_id": conversation_of(told.number)},
+    }
     if told.kind == "responses":
         path = "responses"
         document["input"] = f"prove that {name} is a number"
     elif told.kind == "known":
-        document["messages"] = [{"role": "system", "content": name}, {"role": "user", "content": KNOWN[told.number % len(KNOWN)]}]
+        document["messages"] = [
+            {"role": "system", "content": name},
+            {"role": "user", "content": KNOWN[told.number % len(KNOWN)]},
+        ]
     else:
         document["messages"] = [{"role": "user", "content": f"sing {name} of the songs"}]
     if told.kind == "stream":
@@ -257,8 +278,14 @@ def request_of(told: Told, job: Job) -> bytes:
     if told.kind == "tools":
         document["tools"] = _TOOLS
     body = json.dumps(document).encode()
-    head = f"POST /v1/{path} HTTP/1.1\r\nhost: 127.0.0.1:{job.port}\r\nauthorization: Bearer {job.keys[told.key]}\r\n"
-    return f"{head}content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
+    head = (
+        f"POST /v1/{path} HTTP/1.1\r\nhost: 127.0.0.1:{job.port}\r\nauthorization: Bearer"
+        f" {job.keys[told.key]}\r\n"
+    )
+    return (
+        f"{head}content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+        + body
+    )
 
 
 def conversation_of(number: int) -> str:
@@ -277,11 +304,18 @@ def note(told: Told, status: int, headers: dict[bytes, bytes], body: str) -> Non
     if told.kind == "stream":
         told.text = "".join(_CONTENT.findall(body))
         if "data: [DONE]" not in body:
-            told.error = "an error event: " + body[-200:] if '"error"' in body else "an answer without its end"
+            told.error = (
+                "an error event: " + body[-200:]
+                if '"error"' in body
+                else "an answer without its end"
+            )
     else:
         found = _CONTENT.findall(body)
         told.text = found[0] if found else ""
-    counts = [int(value) for value in re.findall(r'"(?:prompt|input|completion|output)_tokens": ?(\d+)', body)]
+    counts = [
+        int(value)
+        for value in re.findall(r'"(?:prompt|input|completion|output)_tokens": ?(\d+)', body)
+    ]
     told.tokens = (counts[0], counts[1]) if len(counts) == 2 else (0, 0)
 
 
@@ -297,7 +331,9 @@ class Traffic:
 
     def start(self) -> Traffic:
         Path(self.job.book).unlink(missing_ok=True)
-        self.process = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(asdict(self.job)))
         self.process.stdin.close()

@@ -1,9 +1,13 @@
-"""Collecting a million (query, expert) cells over HTTP beside bare loops that make the same calls; memory while it lasts.
+"""Collecting a million (query, expert) cells over HTTP beside bare loops that make the same calls.
+
+Memory while it lasts.
 
 Run: python benchmarks/speed/collect.py [--json] [--quick] [--cells 1000000] [--part local|ray|all]
 
-Every side is a process of its own, timed from its start to its end; on Ray, from its first answer to its last. The bare loops make a
-tenth of the calls, half of them before and half after ours, so that a busy machine slows both; what they do not do is journal each call,
+Every side is a process of its own, timed from its start to its end; on Ray, from its first answer
+to its last. The bare loops make a
+tenth of the calls, half of them before and half after ours, so that a busy machine slows both; what
+they do not do is journal each call,
 cap dollars, scrub keys and judge answers.
 """
 
@@ -13,7 +17,6 @@ import os
 
 os.environ["OMP_NUM_THREADS"] = "1"
 
-import argparse
 import asyncio
 import shutil
 import subprocess
@@ -31,19 +34,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1])]
+from loopback import COMMAND
 from replay_server import Replay, letter_of, replay_server
 from rows import Row, at_least, at_most, main, reported
 
 EXPERTS, CONCURRENCY, WORKERS = ("one", "two", "three", "four"), 8, 2
-CELLS, MANY_CELLS, QUICK_CELLS, BARE_SHARE = 1_000_000, 200_000, 20_000, 0.1
+CELLS, MANY_CELLS, QUICK_CELLS, BARE_SHARE = 1_000_000, 200_000, 2_000, 0.1
 KEY = {"BENCHMARK_KEY": "sk-benchmark-0123456789abcdef"}
-QUESTION = "Which of the letters A, B, C and D belongs to this number? Answer with the letter alone. The number is #"
+QUESTION = (
+    "Which of the letters A, B, C and D belongs to this number? Answer with the letter alone. The"
+    " number is #"
+)
 BARE, BARE_RAY = "--bare", "--bare-ray"
-COMMAND = [sys.executable, "-c", "from mildroute.cli.app import app; app()", "collect", "--yes"]
 
 
 def write_job(folder: Path, url: str, cells: int) -> None:
-    """Queries, and experts with a key and a price, so that every call is set aside, written down and scrubbed."""
+    """Write queries, and experts with a key and a price.
+
+    So every call is set aside, written down and scrubbed.
+    """
     folder.mkdir(parents=True)
     numbers = range(cells // len(EXPERTS))
     columns = {
@@ -52,25 +61,45 @@ def write_job(folder: Path, url: str, cells: int) -> None:
         "answer": [letter_of(number) for number in numbers],
     }
     pq.write_table(pa.table(columns), folder / "queries.parquet")
-    settings = f"concurrency: {CONCURRENCY}, api_key_env: BENCHMARK_KEY, price: {{input: 1, output: 2}}, request: {{max_tokens: 16}}"
-    lines = [f"  {name}: {{kind: openai, base_url: '{url}', model: {name}, {settings}}}" for name in EXPERTS]
+    settings = (
+        f"concurrency: {CONCURRENCY}, api_key_env: BENCHMARK_KEY, price: {{input: 1, output: 2}},"
+        " request: {max_tokens: 16}"
+    )
+    lines = [
+        f"  {name}: {{kind: openai, base_url: '{url}', model: {name}, {settings}}}"
+        for name in EXPERTS
+    ]
     (folder / "experts.yaml").write_text("\n".join(["experts:", *lines]))
 
 
-# what anybody would write: the same client, as many calls at once, a client for each caller since a shared one is slower
+# what anybody would write: the same client, as many calls at once, a client for each caller since a
+# shared one is slower
 
 
 def client() -> Any:
     import httpx
 
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=30.0)
-    headers = {"Accept": "application/json", "Accept-Encoding": "identity", "Authorization": f"Bearer {os.environ['BENCHMARK_KEY']}"}
+    limits = httpx.Limits(
+        max_connections=None, max_keepalive_connections=None, keepalive_expiry=30.0
+    )
+    headers = {
+        "Accept": "application/json",
+        "Accept-Encoding": "identity",
+        "Authorization": f"Bearer {os.environ['BENCHMARK_KEY']}",
+    }
     timeout = httpx.Timeout(60.0, connect=10.0)
-    return httpx.AsyncClient(verify=TRUST[0], http2=True, follow_redirects=False, timeout=timeout, limits=limits, headers=headers)
+    return httpx.AsyncClient(
+        verify=TRUST[0],
+        http2=True,
+        follow_redirects=False,
+        timeout=timeout,
+        limits=limits,
+        headers=headers,
+    )
 
 
+# One for all clients: making it takes a tenth of a second.
 TRUST: list[Any] = []
-"""One for all clients: making it takes a tenth of a second."""
 
 
 async def ask(caller: Any, url: str, model: str, text: str) -> tuple[str, int, int]:
@@ -78,10 +107,16 @@ async def ask(caller: Any, url: str, model: str, text: str) -> tuple[str, int, i
     response = await caller.post(f"{url}/chat/completions", json=request)
     response.raise_for_status()
     found = response.json()
-    return found["choices"][0]["message"]["content"], found["usage"]["prompt_tokens"], found["usage"]["completion_tokens"]
+    return (
+        found["choices"][0]["message"]["content"],
+        found["usage"]["prompt_tokens"],
+        found["usage"]["completion_tokens"],
+    )
 
 
-async def ask_many(url: str, cells: Iterator[tuple[str, str, str]], callers: int) -> list[tuple[Any, ...]]:
+async def ask_many(
+    url: str, cells: Iterator[tuple[str, str, str]], callers: int
+) -> list[tuple[Any, ...]]:
     """Cells are (model, query_id, text)."""
     import httpx
 
@@ -103,7 +138,10 @@ def bare(folder: Path, url: str) -> None:
     cells = ((model, row["query_id"], row["input"]) for row in rows for model in EXPERTS)
     found = asyncio.run(ask_many(url, cells, CONCURRENCY * len(EXPERTS)))
     names = ("expert", "query_id", "text", "tokens_in", "tokens_out")
-    pq.write_table(pa.table(dict(zip(names, map(list, zip(*found, strict=True)), strict=True))), folder / "bare.parquet")
+    pq.write_table(
+        pa.table(dict(zip(names, map(list, zip(*found, strict=True)), strict=True))),
+        folder / "bare.parquet",
+    )
 
 
 class BareActor:
@@ -113,7 +151,9 @@ class BareActor:
         self.url = url
 
     def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        cells = iter(zip(*(map(str, batch[name]) for name in ("model", "query_id", "input")), strict=True))
+        cells = iter(
+            zip(*(map(str, batch[name]) for name in ("model", "query_id", "input")), strict=True)
+        )
         found = asyncio.run(ask_many(self.url, cells, CONCURRENCY * len(EXPERTS) // WORKERS))
         names = ("expert", "query_id", "text", "tokens_in", "tokens_out")
         return dict(zip(names, map(np.array, zip(*found, strict=True)), strict=True))
@@ -123,17 +163,31 @@ def bare_ray(folder: Path, url: str) -> None:
     """The same by actors of Ray Data."""
     import ray
 
-    ray.init(num_cpus=WORKERS + 1, include_dashboard=False, configure_logging=False, runtime_env={"env_vars": KEY})
+    ray.init(
+        num_cpus=WORKERS + 1,
+        include_dashboard=False,
+        configure_logging=False,
+        runtime_env={"env_vars": KEY},
+    )
     rows = pq.read_table(folder / "queries.parquet").to_pylist()
-    cells = [{"model": model, "query_id": row["query_id"], "input": row["input"]} for row in rows for model in EXPERTS]
+    cells = [
+        {"model": model, "query_id": row["query_id"], "input": row["input"]}
+        for row in rows
+        for model in EXPERTS
+    ]
     asked = ray.data.from_items(cells, override_num_blocks=max(WORKERS, len(cells) // 2000))
-    found = asked.map_batches(BareActor, fn_constructor_args=(url,), concurrency=WORKERS, batch_size=2000)
+    found = asked.map_batches(
+        BareActor, fn_constructor_args=(url,), concurrency=WORKERS, batch_size=2000
+    )
     found.write_parquet(str(folder / "bare"))
     ray.shutdown()
 
 
 class Watch(threading.Thread):
-    """Looks at a process and those below it from outside: answers that the server gave, and bytes resident."""
+    """Looks at a process and those below it from outside.
+
+    Answers that the server gave, and bytes resident.
+    """
 
     def __init__(self, server: Replay, pid: int) -> None:
         super().__init__(daemon=True)
@@ -149,14 +203,29 @@ class Watch(threading.Thread):
             time.sleep(0.25)
 
     def slope(self, cells: int) -> float:
-        """MiB by which 100,000 cells make it grow, from a fifth of the calls on until the last one."""
-        kept = np.array([(served, resident) for served, resident in self.seen if cells / 5 <= served < cells and resident], dtype=float)
-        return float(np.polyfit(kept[:, 0], kept[:, 1], 1)[0]) * 100_000 / 2**20 if len(kept) > 2 else float("nan")
+        """MiB by which 100,000 cells make it grow, from a fifth of the calls until the last one."""
+        kept = np.array(
+            [
+                (served, resident)
+                for served, resident in self.seen
+                if cells / 5 <= served < cells and resident
+            ],
+            dtype=float,
+        )
+        return (
+            float(np.polyfit(kept[:, 0], kept[:, 1], 1)[0]) * 100_000 / 2**20
+            if len(kept) > 2
+            else float("nan")
+        )
 
     def asking(self) -> float:
         """Seconds from the first answer to the last."""
         last = max(served for served, _ in self.seen)
-        moments = [moment for moment, (served, _) in zip(self.times, self.seen, strict=True) if 0 < served < last]
+        moments = [
+            moment
+            for moment, (served, _) in zip(self.times, self.seen, strict=True)
+            if 0 < served < last
+        ]
         return moments[-1] - moments[0] if len(moments) > 1 else float("nan")
 
     def most(self, served: float = float("inf")) -> float:
@@ -182,7 +251,13 @@ def memory_of(process: psutil.Process) -> int:
 def timed(words: list[str], folder: Path, server: Replay) -> tuple[float, float, Watch]:
     """Seconds by the clock and seconds of the processor that a command took from start to end."""
     start, before = time.perf_counter(), os.times()
-    with subprocess.Popen(words, cwd=folder, env={**os.environ, **KEY}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        words,
+        cwd=folder,
+        env={**os.environ, **KEY},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    ) as process:
         watch = Watch(server, process.pid)
         watch.start()
         _, said = process.communicate()
@@ -191,28 +266,51 @@ def timed(words: list[str], folder: Path, server: Replay) -> tuple[float, float,
     if process.returncode:
         sys.exit(f"{' '.join(words)} failed:\n{said.decode()[-4000:]}")
     after = os.times()
-    worked = after.children_user + after.children_system - before.children_user - before.children_system
+    worked = (
+        after.children_user + after.children_system - before.children_user - before.children_system
+    )
     return time.perf_counter() - start, worked, watch
 
 
 def collected(folder: Path, server: Replay, *more: str) -> tuple[float, float, Watch]:
     """Our command; the cap is far away, but it is there."""
-    words = [*COMMAND, "queries.parquet", "--experts", "experts.yaml", "--judge", "exact", "--max-dollars", "1000000", "--json", *more]
+    words = [
+        *COMMAND,
+        "collect",
+        "--yes",
+        "queries.parquet",
+        "--experts",
+        "experts.yaml",
+        "--judge",
+        "exact",
+        "--max-dollars",
+        "1000000",
+        "--json",
+        *more,
+    ]
     return timed(words, folder, server)
 
 
-def compared(kind: str, folder: Path, server: Replay, cells: int, *more: str) -> tuple[float, str, Watch]:
-    """Cells a second of ours / of the bare loop, before and after; what is behind it, and what was seen meanwhile."""
-    fewer = max(len(EXPERTS) * 500, int(cells * BARE_SHARE / 2))
+def compared(
+    kind: str, folder: Path, server: Replay, cells: int, *more: str
+) -> tuple[float, str, Watch]:
+    """Cells a second of ours / of the bare loop, before and after.
+
+    What is behind it, and what was seen meanwhile.
+    """
+    fewer = max(len(EXPERTS) * 100, int(cells * BARE_SHARE / 2))
     write_job(folder / "ours", server.url, cells)
     pairs = []
     for name in ("before", "after"):
         write_job(folder / name, server.url, fewer)
         if name == "after":
             seconds, worked, watch = collected(folder / "ours", server, *more)
-        pairs.append(timed([sys.executable, __file__, kind, str(folder / name), server.url], folder, server))
-    check(folder / "ours", cells)
-    if kind == BARE_RAY:  # to start Ray takes long, and the bare loops start it twice for fewer cells
+        pairs.append(
+            timed([sys.executable, __file__, kind, str(folder / name), server.url], folder, server)
+        )
+    if (
+        kind == BARE_RAY
+    ):  # to start Ray takes long, and the bare loops start it twice for fewer cells
         seconds, pairs = watch.asking(), [(pair[2].asking(), *pair[1:]) for pair in pairs]
     rate, bare_rate = cells / seconds, 2 * fewer / sum(pair[0] for pair in pairs)
     work, bare_work = worked / cells * 1e6, sum(pair[1] for pair in pairs) / 2 / fewer * 1e6
@@ -221,48 +319,68 @@ def compared(kind: str, folder: Path, server: Replay, cells: int, *more: str) ->
     return rate / bare_rate, note, watch
 
 
-def check(folder: Path, cells: int) -> None:
-    """Every cell is there and right."""
-    table = pq.read_table(folder / "costs" / "costs.parquet", columns=[f"score:{name}" for name in EXPERTS])
-    assert sum(sum(column.to_pylist()) for column in table.columns) == cells
+def right_cells(folder: Path) -> float:
+    """How many cells are there and right."""
+    table = pq.read_table(
+        folder / "costs" / "costs.parquet", columns=[f"score:{name}" for name in EXPERTS]
+    )
+    return float(sum(sum(column.to_pylist()) for column in table.columns))
 
 
 def local_rows(folder: Path, server: Replay, cells: int) -> Iterator[Row]:
     value, note, watch = compared(BARE, folder / "local", server, cells)
-    yield at_least("cells a second, mildroute collect / bare httpx loop", value, 0.7, note)
+    name = "cells a second, mildroute collect / bare httpx loop"
+    yield at_least(name, value, 0.7, note, full_only=True)
+    yield at_least("cells that are there and right", right_cells(folder / "local" / "ours"), cells)
     name, slope = "MiB that 100,000 cells add while asking", watch.slope(cells)
     note = f"{watch.most(cells):,.0f} MiB at most; nothing is kept of a cell that is written"
     # memory grows until some journals have become Parquet, so only a long run is held to the bound
-    yield at_most(name, slope, 10.0, note) if cells >= MANY_CELLS else reported(f"{name}, too few to tell", slope, note)
-    yield reported("MiB resident at most, with the table", watch.most(), f"{cells:,} cells; scores and dollars of all cells are held")
+    yield (
+        at_most(name, slope, 10.0, note)
+        if cells >= MANY_CELLS
+        else reported(f"{name}, too few to tell", slope, note)
+    )
+    yield reported(
+        "MiB resident at most, with the table",
+        watch.most(),
+        f"{cells:,} cells; scores and dollars of all cells are held",
+    )
     again, _, watch = collected(folder / "local" / "ours", server)
-    note = f"{watch.most():,.0f} MiB at most; digests of all cells are held, once answered and once judged"
+    note = (
+        f"{watch.most():,.0f} MiB at most; digests of all cells are held, once answered and once"
+        " judged"
+    )
     yield reported("seconds of a second run, which asks nothing", again, note)
 
 
 def ray_rows(folder: Path, server: Replay, cells: int) -> Iterator[Row]:
-    value, note, watch = compared(BARE_RAY, folder / "ray", server, cells, "--ray", "--ray-workers", str(WORKERS))
-    yield at_least("cells a second, mildroute collect --ray / bare Ray Data actors", value, 0.7, note)
-    yield reported("MiB resident at most on Ray, all processes", watch.most(), "shared memory counts in each process")
+    value, note, watch = compared(
+        BARE_RAY, folder / "ray", server, cells, "--ray", "--ray-workers", str(WORKERS)
+    )
+    yield at_least(
+        "cells a second, mildroute collect --ray / bare Ray Data actors",
+        value,
+        0.7,
+        note,
+        full_only=True,
+    )
+    right = right_cells(folder / "ray" / "ours")
+    yield at_least("cells that are there and right, on Ray", right, cells)
+    yield reported(
+        "MiB resident at most on Ray, all processes",
+        watch.most(),
+        "shared memory counts in each process",
+    )
 
 
-def options() -> argparse.Namespace:
-    """Those of this script; the rest is left to all benchmarks' own."""
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--cells", type=int, default=None)
-    parser.add_argument("--part", choices=("local", "ray", "all"), default="local")
-    found, sys.argv[1:] = parser.parse_known_args()
-    return found
-
-
-def measure(quick: bool) -> Iterator[Row]:
-    cells = CHOSEN.cells or (QUICK_CELLS if quick else CELLS)
+def measure(quick: bool, cells: int | None, part: str) -> Iterator[Row]:
+    cells = cells or (QUICK_CELLS if quick else CELLS)
     folder = Path(tempfile.mkdtemp(prefix="mildroute-collect-"))
     try:
         with replay_server() as server:
-            if CHOSEN.part in ("local", "all"):
+            if part in ("local", "all"):
                 yield from local_rows(folder, server, cells)
-            if CHOSEN.part in ("ray", "all"):
+            if part in ("ray", "all"):
                 yield from ray_rows(folder, server, cells)
     finally:
         shutil.rmtree(folder)
@@ -272,5 +390,5 @@ if __name__ == "__main__":
     if sys.argv[1:2] in ([BARE], [BARE_RAY]):
         (bare if sys.argv[1] == BARE else bare_ray)(Path(sys.argv[2]), sys.argv[3])
     else:
-        CHOSEN = options()
-        main(__doc__ or "", measure)
+        parts = {"choices": ("local", "ray", "all"), "default": "local"}
+        main(__doc__ or "", measure, {"--cells": {"type": int}, "--part": parts})

@@ -1,8 +1,11 @@
-"""Load on an HTTP/1.1 server from a process of its own: so many connections, each with one request after the other.
+"""Load on an HTTP/1.1 server from a process of its own.
+
+So many connections, each with one request after the other.
 
     load(port, prompts, connections=64, seconds=5.0).per_second
 
-The client is plain asyncio that looks for no more than the end of an answer, so that it does not measure itself.
+The client is plain asyncio that looks for no more than the end of an answer, so that it does not
+measure itself.
 """
 
 from __future__ import annotations
@@ -40,7 +43,9 @@ class Load:
 
     def first_byte(self, share: float) -> float:
         """Quantile of the seconds to the first byte of an answer."""
-        return sorted(self.first_bytes)[min(len(self.first_bytes) - 1, int(share * len(self.first_bytes)))]
+        return sorted(self.first_bytes)[
+            min(len(self.first_bytes) - 1, int(share * len(self.first_bytes)))
+        ]
 
 
 class _Caller(asyncio.Protocol):
@@ -66,7 +71,11 @@ class _Caller(asyncio.Protocol):
         if head < 0:
             return
         length = _LENGTH.search(self.held, 0, head)
-        is_whole = len(self.held) >= head + 4 + int(length[1]) if length else self.held.endswith(b"0\r\n\r\n")
+        is_whole = (
+            len(self.held) >= head + 4 + int(length[1])
+            if length
+            else self.held.endswith(b"0\r\n\r\n")
+        )
         if is_whole:
             self.note(self.held.startswith(b"HTTP/1.1 200"))
 
@@ -91,22 +100,37 @@ class _Caller(asyncio.Protocol):
 
 
 def _request(prompt: str, port: int, path: str, stream: bool) -> bytes:
-    document = {"model": "mildroute", "messages": [{"role": "user", "content": prompt}], "max_tokens": 16, "stream": stream}
+    document = {
+        "model": "mildroute",
+        "messages": [{"role": "user", "content": prompt}],
+        "max_tokens": 16,
+        "stream": stream,
+    }
     body = json.dumps(document).encode()
-    head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nauthorization: Bearer sk-none\r\ncontent-type: application/json\r\n"
+    head = (
+        f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nauthorization: Bearer"
+        " sk-none\r\ncontent-type: application/json\r\n"
+    )
     return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
 
 
-async def _run(port: int, path: str, prompts: list[str], connections: int, seconds: float, unique: bool) -> Load:
+async def _run(
+    port: int, path: str, prompts: list[str], connections: int, seconds: float, unique: bool
+) -> Load:
     numbers = itertools.count()
     if unique:
-        requests = (_request(f"{prompt} {next(numbers)}", port, path, False) for prompt in itertools.cycle(prompts))
+        requests = (
+            _request(f"{prompt} {next(numbers)}", port, path, False)
+            for prompt in itertools.cycle(prompts)
+        )
     else:
         requests = itertools.cycle([_request(prompt, port, path, False) for prompt in prompts])
     found, loop, begun = Load(), asyncio.get_running_loop(), time.perf_counter()
     callers = []
     for _ in range(connections):
-        _, caller = await loop.create_connection(lambda: _Caller(requests, found, begun + seconds), "127.0.0.1", port)
+        _, caller = await loop.create_connection(
+            lambda: _Caller(requests, found, begun + seconds), "127.0.0.1", port
+        )
         callers.append(caller.ended)
     await asyncio.wait(callers, timeout=seconds + 30)
     found.seconds = time.perf_counter() - begun
@@ -114,11 +138,33 @@ async def _run(port: int, path: str, prompts: list[str], connections: int, secon
 
 
 def load(
-    port: int, prompts: list[str], *, connections: int, seconds: float, path: str = "/v1/chat/completions", unique: bool = False
+    port: int,
+    prompts: list[str],
+    *,
+    connections: int,
+    seconds: float,
+    path: str = "/v1/chat/completions",
+    unique: bool = False,
 ) -> Load:
     """Ask for so many seconds over so many connections; ``unique`` makes every prompt a new one."""
-    job = json.dumps({"port": port, "path": path, "prompts": prompts, "connections": connections, "seconds": seconds, "unique": unique})
-    done = subprocess.run([sys.executable, __file__], input=job, capture_output=True, text=True, check=True, timeout=seconds + 60)
+    job = json.dumps(
+        {
+            "port": port,
+            "path": path,
+            "prompts": prompts,
+            "connections": connections,
+            "seconds": seconds,
+            "unique": unique,
+        }
+    )
+    done = subprocess.run(
+        [sys.executable, __file__],
+        input=job,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=seconds + 60,
+    )
     return Load(**json.loads(done.stdout))
 
 

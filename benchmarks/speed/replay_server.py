@@ -31,14 +31,24 @@ def letter_of(number: int) -> str:
 
 def _framed(document: object) -> bytes:
     body = json.dumps(document).encode()
-    return b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+    return b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (
+        len(body),
+        body,
+    )
 
 
 def _completion(text: str) -> dict[str, object]:
     message = {"role": "assistant", "content": text, "refusal": None}
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
     usage = {"prompt_tokens": 57, "completion_tokens": 1, "total_tokens": 58}
-    return {"id": "chatcmpl-1", "object": "chat.completion", "created": 1700000000, "model": "m", "choices": [choice], "usage": usage}
+    return {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 1700000000,
+        "model": "m",
+        "choices": [choice],
+        "usage": usage,
+    }
 
 
 _CANNED = [_framed(_completion(letter)) for letter in LETTERS]
@@ -94,14 +104,18 @@ class Replay:
 
     def served(self) -> int:
         """Answers so far."""
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(self.url, timeout=30) as answer:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
+            self.url, timeout=30
+        ) as answer:
             return int(answer.read())
 
 
 @contextmanager
 def replay_server() -> Iterator[Replay]:
     """Serve while the context lasts."""
-    with subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         try:

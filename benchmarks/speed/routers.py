@@ -1,4 +1,6 @@
-"""What a fit and a prediction cost, as ratios to the plain operations, and the memory of a large fit.
+"""What a fit and a prediction cost, as ratios to the plain operations.
+
+Also the memory of a large fit.
 
 Run: [MILDROUTE_DATA=...] python benchmarks/speed/routers.py [--json] [--quick]
 """
@@ -31,7 +33,10 @@ LARGE_FIT = "--large-fit"
 
 
 def problem(rows: int, width: int, experts: int) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-    """Unit vectors around 30 centers, and costs that depend on the center; noisy, as real answers are."""
+    """Unit vectors around 30 centers, and costs that depend on the center.
+
+    Noisy, as real answers are.
+    """
     rng = np.random.default_rng(0)
     center = rng.integers(0, 30, size=rows)
     X = rng.normal(size=(30, width))[center] + 1.5 * rng.normal(size=(rows, width))
@@ -50,41 +55,59 @@ def fit_row(quick: bool) -> Row:
     X, costs = problem(2000 if quick else 12_000, 384, 7)
     winner = costs.argmin(axis=1)
     plain = min(seconds(lambda: LogisticRegression().fit(X, winner)) for _ in range(3))
-    ours = min(seconds(lambda: MildRouter(random_state=0).fit(X, costs)) for _ in range(1 if quick else 3))
-    note = f"{ours:.1f} s and {plain:.2f} s, {len(X):,} x 384, 7 experts, search included"
-    return (
-        reported("default fit / LogisticRegression, small", ours / plain, note)
-        if quick
-        else at_most("default fit / LogisticRegression", ours / plain, 12, note)
+    ours = min(
+        seconds(lambda: MildRouter(random_state=0).fit(X, costs)) for _ in range(1 if quick else 3)
     )
+    note = f"{ours:.1f} s and {plain:.2f} s, {len(X):,} x 384, 7 experts, search included"
+    name = "default fit / LogisticRegression" + (", small" if quick else "")
+    return at_most(name, ours / plain, 12, note, full_only=True)
 
 
 def predict_rows(quick: bool) -> Iterator[Row]:
     X, costs = problem(20_000 if quick else 100_000, 384, 7)
-    router = MildRouter(reward="gap", margins="uniform", features="raw", penalty=0.001).fit(X[:2000], costs[:2000])
+    router = MildRouter(reward="gap", margins="uniform", features="raw", alpha=0.001).fit(
+        X[:2000], costs[:2000]
+    )
     assert router.weights_ is not None
     weights, intercept = router.weights_.astype(np.float32), router.intercept_.astype(np.float32)
-    value, ours, plain = ratio(lambda: router.predict(X), lambda: (X @ weights + intercept).argmax(axis=1), rounds=5 if quick else 15)
-    yield at_least(
-        "speed of predict / bare product and argmax", 1 / value, 0.5, f"{1e3 * ours:.0f} and {1e3 * plain:.0f} ms, {len(X):,} rows"
+    value, ours, plain = ratio(
+        lambda: router.predict(X),
+        lambda: (X @ weights + intercept).argmax(axis=1),
+        rounds=5 if quick else 15,
     )
-    topics = MildRouter(reward="gap", margins="uniform", features="topics", penalty=0.001).fit(X[:2000], costs[:2000])
-    value, ours, _ = ratio(lambda: topics.predict(X), lambda: (X @ weights + intercept).argmax(axis=1), rounds=3)
-    yield reported("speed of predict with topics / bare product and argmax", 1 / value, f"{1e3 * ours:.0f} ms")
+    yield at_least(
+        "speed of predict / bare product and argmax",
+        1 / value,
+        0.5,
+        f"{1e3 * ours:.0f} and {1e3 * plain:.0f} ms, {len(X):,} rows",
+        full_only=True,
+    )
+    topics = MildRouter(reward="gap", margins="uniform", features="topics", alpha=0.001).fit(
+        X[:2000], costs[:2000]
+    )
+    value, ours, _ = ratio(
+        lambda: topics.predict(X), lambda: (X @ weights + intercept).argmax(axis=1), rounds=3
+    )
+    yield reported(
+        "speed of predict with topics / bare product and argmax", 1 / value, f"{1e3 * ours:.0f} ms"
+    )
 
 
 def large_fit() -> None:
-    X, costs = problem(50_000, int(sys.argv[2]), 100)
+    rows, width, experts = map(int, sys.argv[2:])
+    X, costs = problem(rows, width, experts)
     MildRouter(random_state=0).fit(X, costs)
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 
 
 def memory_row(quick: bool) -> Row:
-    width = "16" if quick else "384"
+    rows, width, experts = (300, 16, 5) if quick else (50_000, 384, 100)
     start = time.perf_counter()
-    run = subprocess.run([sys.executable, __file__, LARGE_FIT, width], capture_output=True, text=True, check=True)
+    words = [sys.executable, __file__, LARGE_FIT, *map(str, (rows, width, experts))]
+    run = subprocess.run(words, capture_output=True, text=True, check=True)
     gibibytes = int(run.stdout.split()[-1]) / 2**30
-    note = f"default fit of 50,000 x {width}, 100 experts, {time.perf_counter() - start:.0f} s"
+    spent = time.perf_counter() - start
+    note = f"default fit of {rows:,} x {width}, {experts} experts, {spent:.0f} s"
     return at_most("GiB resident at most", gibibytes, 4, note)
 
 
@@ -92,8 +115,7 @@ def measure(quick: bool) -> Iterator[Row]:
     torch.set_num_threads(1)
     yield from predict_rows(quick)
     yield fit_row(quick)
-    if not quick:
-        yield memory_row(quick)
+    yield memory_row(quick)
 
 
 if __name__ == "__main__":

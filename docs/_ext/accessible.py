@@ -8,7 +8,10 @@ from typing import Any
 
 __all__ = ["setup"]
 
-_THUMBNAIL = re.compile(r'<a class="reference internal" (href="[^"]*")><span class="(doc|std std-ref)">([^<]*)</span></a>')
+_THUMBNAIL = re.compile(
+    r'<a class="reference internal" (href="[^"]*")><span class="(doc|std'
+    r' std-ref)">([^<]*)</span></a>'
+)
 _REPLACED = (
     ('role="heading">', 'role="heading" aria-level="2">'),
     ('<aside class="sidebar-drawer">', '<aside class="sidebar-drawer" aria-label="Pages">'),
@@ -24,7 +27,9 @@ def improved(page: str) -> str:
     for before, after in _REPLACED:
         page = page.replace(before, after)
     # The text of a link over a thumbnail is hidden.
-    return _THUMBNAIL.sub(r'<a class="reference internal" aria-label="\3" \1><span class="\2">\3</span></a>', page)
+    return _THUMBNAIL.sub(
+        r'<a class="reference internal" aria-label="\3" \1><span class="\2">\3</span></a>', page
+    )
 
 
 def improve_all(app: Any, failure: Exception | None) -> None:

@@ -1,4 +1,7 @@
-"""One page for each package: what it exports, from its docstrings; and references that find a name under whichever module defines it."""
+"""One page for each package: what it exports, from its docstrings.
+
+And references that find a name under whichever module defines it.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,14 @@ _TOP = "mildroute"
 def packages() -> list[str]:
     """Packages with names for users, and the module of errors."""
     found = [f"mildroute.{module.name}" for module in pkgutil.iter_modules(mildroute.__path__)]
-    return [_TOP, *sorted(name for name in found if name not in _NOT_FOR_USERS and not name.startswith("mildroute._"))]
+    return [
+        _TOP,
+        *sorted(
+            name
+            for name in found
+            if name not in _NOT_FOR_USERS and not name.startswith("mildroute._")
+        ),
+    ]
 
 
 def page_of(name: str) -> str:
@@ -35,9 +45,16 @@ def page_of(name: str) -> str:
     members = ""
     if name == _TOP:
         # What a package below exports, too, is described there.
-        members = " " + ", ".join(public for public in exported if getattr(module, public).__module__.startswith("mildroute._"))
+        members = " " + ", ".join(
+            public
+            for public in exported
+            if getattr(module, public).__module__.startswith("mildroute._")
+        )
         table = ""
-    return f"{name}\n{'=' * len(name)}\n\n{table}\n.. automodule:: {name}\n   :members:{members}\n   :imported-members:\n"
+    return (
+        f"{name}\n{'=' * len(name)}\n\n{table}\n.. automodule:: {name}\n   :members:{members}\n  "
+        " :imported-members:\n"
+    )
 
 
 def write_pages(app: Any) -> None:
@@ -49,8 +66,13 @@ def write_pages(app: Any) -> None:
         short = name.removeprefix("mildroute.")
         _write(folder / f"{short}.rst", page_of(name))
         lines.append(f"   {short}")
-    head = "API reference\n=============\n\nEvery public name, by package. Each has an example that is run with the tests.\n\n"
-    _write(folder / "index.rst", f"{head}.. toctree::\n   :maxdepth: 1\n\n" + "\n".join(lines) + "\n")
+    head = (
+        "API reference\n=============\n\nEvery public name, by package. Each has an example that is"
+        " run with the tests.\n\n"
+    )
+    _write(
+        folder / "index.rst", f"{head}.. toctree::\n   :maxdepth: 1\n\n" + "\n".join(lines) + "\n"
+    )
 
 
 def _write(path: Path, text: str) -> None:
@@ -58,7 +80,9 @@ def _write(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
 
 
-def find_elsewhere(app: Any, env: Any, node: addnodes.pending_xref, inner: nodes.Element) -> nodes.Element | None:
+def find_elsewhere(
+    app: Any, env: Any, node: addnodes.pending_xref, inner: nodes.Element
+) -> nodes.Element | None:
     """A name that a package exports, asked for under the module that defines it or by itself."""
     target = str(node.get("reftarget", ""))
     if node.get("refdomain") != "py":
@@ -66,7 +90,9 @@ def find_elsewhere(app: Any, env: Any, node: addnodes.pending_xref, inner: nodes
     domain = env.get_domain("py")
     short = target.rsplit(".", 1)[-1]
     known = [name for name in domain.objects if name.endswith(f".{short}")]
-    matches = [name for name in known if name.count(".") == 2] or [name for name in known if name.count(".") == 1]
+    matches = [name for name in known if name.count(".") == 2] or [
+        name for name in known if name.count(".") == 1
+    ]
     if target.startswith("mildroute.") and len(matches) == 1:
         place = domain.objects[matches[0]]
         uri = app.builder.get_relative_uri(node["refdoc"], place.docname) + f"#{place.node_id}"
@@ -77,7 +103,10 @@ def find_elsewhere(app: Any, env: Any, node: addnodes.pending_xref, inner: nodes
 
 
 def leave_out(app: Any, what: str, name: str, member: Any, skip: bool, options: Any) -> bool | None:  # noqa: ARG001
-    """Methods that scikit-learn adds to every estimator, described in its own words and with references to its own pages."""
+    """Leave out methods that scikit-learn adds to every estimator.
+
+    They are described in its own words and with references to its own pages.
+    """
     return True if name.endswith("_request") or name == "get_metadata_routing" else None
 
 

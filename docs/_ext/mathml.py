@@ -17,12 +17,15 @@ def _inline(writer: Any, node: nodes.math) -> None:
 
 def _block(writer: Any, node: nodes.math_block) -> None:
     writer.body.append(
-        f'<div class="math-block" tabindex="0" role="group" aria-label="formula">{convert(node.astext(), display="block")}</div>'
+        '<div class="math-block" tabindex="0" role="group"'
+        f' aria-label="formula">{convert(node.astext(), display="block")}</div>'
     )
     raise nodes.SkipNode
 
 
 def setup(app: Any) -> dict[str, Any]:
     """Make ``mathml`` a renderer that ``html_math_renderer`` may name."""
-    app.add_html_math_renderer("mathml", inline_renderers=(_inline, None), block_renderers=(_block, None))
+    app.add_html_math_renderer(
+        "mathml", inline_renderers=(_inline, None), block_renderers=(_block, None)
+    )
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,4 +1,7 @@
-"""What was measured against other programs and against their kind of method, each in one run; a part of docs/compare.md."""
+"""What was measured against other programs and against their kind of method, each in one run.
+
+A part of docs/compare.md.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,10 @@ import frontier
 from quality_page import count_tasks, read
 from wording import figure, table, with_interval
 
-BEGIN, END = "<!-- measured: begin (written by docs/benchmarks/generate.py) -->", "<!-- measured: end -->"
+BEGIN, END = (
+    "<!-- measured: begin (written by docs/benchmarks/generate.py) -->",
+    "<!-- measured: end -->",
+)
 METHODS = {
     "kNN": "kNN, tuned",
     "linear regression": "cost regression, linear",
@@ -26,17 +32,22 @@ def measured(results: Path, runs: Mapping[str, dict[str, Any]]) -> list[str]:
     found = frontier.stored(results / "frontier.parquet").figures
     gateway = {row["name"]: row for row in runs["gateway"]["rows"]}[LITELLM]
     return [
-        "On how many of nine tasks `MildRouter()` is significantly better or worse than each kind of method "
-        "([all of them](benchmarks/quality.md), `python benchmarks/quality/run.py`):",
+        (
+            "On how many of nine tasks `MildRouter()` is significantly better or worse than each"
+            " kind of method ([all of them](benchmarks/quality.md), `python"
+            " benchmarks/quality/run.py`):"
+        ),
         "",
         *table(
             ("our version of", "better", "not significant", "worse"),
             ([shown, *count_tasks(rows, method)[1:]] for method, shown in METHODS.items()),
         ),
         "",
-        "The router that `mildroute fit` makes, minus tuned kNN at the same bill on RouterBench questions, in points of score with the "
-        "95% interval "
-        "([picture](benchmarks/quality.md), `python benchmarks/quality/curves.py`):",
+        (
+            "The router that `mildroute fit` makes, minus tuned kNN at the same bill on RouterBench"
+            " questions, in points of score with the 95% interval"
+            " ([picture](benchmarks/quality.md), `python benchmarks/quality/curves.py`):"
+        ),
         "",
         *table(
             ("dollars per 1,000", "same vectors", "kNN on MiniLM"),
@@ -44,7 +55,9 @@ def measured(results: Path, runs: Mapping[str, dict[str, Any]]) -> list[str]:
                 [
                     bill,
                     *(
-                        with_interval(found[f"router minus {name} at {bill}"], scale=100, digits=1, sign="+")
+                        with_interval(
+                            found[f"router minus {name} at {bill}"], scale=100, digits=1, sign="+"
+                        )
                         for name in ("knn", "knn minilm")
                     ),
                 ]
@@ -52,11 +65,13 @@ def measured(results: Path, runs: Mapping[str, dict[str, Any]]) -> list[str]:
             ),
         ),
         "",
-        f"The gateway serves {figure(gateway['value'])} times as many requests a second as the LiteLLM proxy ({gateway['note']}; 64 "
-        "connections, one worker each, "
-        "loopback, two cores shared with the load; `python benchmarks/speed/gateway.py`). LiteLLM answered from its own mock model, "
-        "without a call upstream and "
-        "without a database; it is the broader program, and is built to be run as many workers.",
+        (
+            f"The gateway serves {figure(gateway['value'])} times as many requests a second as the"
+            f" LiteLLM proxy ({gateway['note']}; 64 connections, one worker each, loopback, two"
+            " cores shared with the load; `python benchmarks/speed/gateway.py`). LiteLLM answered"
+            " from its own mock model, without a call upstream and without a database; it is the"
+            " broader program, and is built to be run as many workers."
+        ),
     ]
 
 

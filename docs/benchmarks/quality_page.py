@@ -1,4 +1,7 @@
-"""The page about quality: nine tasks, money against quality, encoders, end-to-end training, operating points, feedback."""
+"""The page about quality.
+
+Nine tasks, money against quality, encoders, end-to-end training, operating points, feedback.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ import pyarrow.parquet as pq
 from wording import as_list, table, with_interval
 
 DEFAULT = "MildRouter()"
+# Methods of the short table; the long one has all of them.
 SHOWN = (
     "best single",
     "kNN",
@@ -25,7 +29,6 @@ SHOWN = (
     "LDAM",
     "MILD as printed",
 )
-"""Methods of the short table; the long one has all of them."""
 LITTLE = 0.03
 Kept = Mapping[str, tuple[Sequence[str], Sequence[str]]]
 
@@ -36,8 +39,10 @@ def quality(results: Path, runs: Kept) -> tuple[list[str], str]:
     lines = [
         "# Quality",
         "",
-        "How good the choices are, on queries that were held out. Cost is *deferral loss*: the error of the chosen expert plus its price, "
-        "lower is better. Intervals are 95%.",
+        (
+            "How good the choices are, on queries that were held out. Cost is *deferral loss*: the"
+            " error of the chosen expert plus its price, lower is better. Intervals are 95%."
+        ),
         "",
         "## Money against quality",
         "",
@@ -58,13 +63,18 @@ def quality(results: Path, runs: Kept) -> tuple[list[str], str]:
     sections = {
         "frontier": (
             "Operating points",
-            "One artifact serves any price: beside routers fitted at exactly that price, and whether a budget is kept on new queries.",
+            (
+                "One artifact serves any price: beside routers fitted at exactly that price, and"
+                " whether a budget is kept on new queries."
+            ),
         ),
         "feedback": (
             "Learning from traffic",
-            "A gateway sees only the answer that it paid for. Simulated traffic with known costs of all experts: does the interval of "
-            "each estimate hold "
-            "the truth as often as it says? Plain means of what was seen do not.",
+            (
+                "A gateway sees only the answer that it paid for. Simulated traffic with known"
+                " costs of all experts: does the interval of each estimate hold the truth as often"
+                " as it says? Plain means of what was seen do not."
+            ),
         ),
     }
     for name, (title, sentence) in sections.items():
@@ -79,8 +89,11 @@ def money(found: frontier.Stored) -> list[str]:
     bills = [name.removeprefix("router at ") for name in f if name.startswith("router at ")]
     targets = sorted({name.split(":")[0] for name in f if name.startswith("target")})
     return [
-        "The same share of right answers at the same bill; in brackets the 95% interval. Differences are paired per query, in points; "
-        "an interval that covers 0 means: not significantly different.",
+        (
+            "The same share of right answers at the same bill; in brackets the 95% interval."
+            " Differences are paired per query, in points; an interval that covers 0 means: not"
+            " significantly different."
+        ),
         "",
         *table(
             ("dollars per 1,000", "router", "minus kNN", "minus kNN on MiniLM", "minus random mix"),
@@ -88,15 +101,20 @@ def money(found: frontier.Stored) -> list[str]:
                 [
                     bill,
                     f"{f[f'router at {bill}']['value']:.3f}",
-                    *(_points(f[f"router minus {name} at {bill}"]) for name in ("knn", "knn minilm", "single")),
+                    *(
+                        _points(f[f"router minus {name} at {bill}"])
+                        for name in ("knn", "knn minilm", "single")
+                    ),
                 ]
                 for bill in bills
             ),
         ),
         "",
-        "What a user gets who asks for a share of the best model's score (`mildroute fit --quality`): the operating point is chosen on "
-        "training rows, "
-        "and measured on held-out ones.",
+        (
+            "What a user gets who asks for a share of the best model's score (`mildroute fit"
+            " --quality`): the operating point is chosen on training rows, and measured on held-out"
+            " ones."
+        ),
         "",
         *table(
             ("asked for", "share kept", "dollars per 1,000", "saved", "minus the better kNN"),
@@ -114,9 +132,12 @@ def money(found: frontier.Stored) -> list[str]:
         "",
         *as_list({**found.origin, "command": f"`{found.origin['command']}`"}),
         "",
-        "kNN chooses its number of neighbors (5 to 160) and their weighting by leave-one-out at each price weight, on the router's own "
-        "vectors (TF-IDF reduced to 256 columns) and on MiniLM sentence vectors. Intervals come from resampling queries: how much another "
-        "training set would change a router is not in them.",
+        (
+            "kNN chooses its number of neighbors (5 to 160) and their weighting by leave-one-out at"
+            " each price weight, on the router's own vectors (TF-IDF reduced to 256 columns) and on"
+            " MiniLM sentence vectors. Intervals come from resampling queries: how much another"
+            " training set would change a router is not in them."
+        ),
     ]
 
 
@@ -126,12 +147,18 @@ def targets(results: Path) -> list[str]:
     return [
         "## Targets on small tables",
         "",
-        "Ordinary tables of 500 to 3,000 rows, `mildroute fit` with its default encoder, and a target: how much is saved, and is the "
-        "promise kept on rows that had no part in it? Beside the default stand a coin between two single experts whose share is set on the "
-        "same rows, other routers on a convex hull of their own, and the default of before 15 November 2026, whose targets stood on the "
-        "steps of its curve.",
+        (
+            "Ordinary tables of 500 to 3,000 rows, `mildroute fit` with its default encoder, and a"
+            " target: how much is saved, and is the promise kept on rows that had no part in it?"
+            " Beside the default stand a coin between two single experts whose share is set on the"
+            " same rows, other routers on a convex hull of their own, and the default of before 15"
+            " November 2026, whose targets stood on the steps of its curve."
+        ),
         "",
-        *(line.replace("## ", "### ", 1) if line.startswith("## ") else line for line in text.strip().splitlines()),
+        *(
+            line.replace("## ", "### ", 1) if line.startswith("## ") else line
+            for line in text.strip().splitlines()
+        ),
     ]
 
 
@@ -148,21 +175,35 @@ def tasks(results: Path) -> list[str]:
     return [
         "## Nine tasks, all methods",
         "",
-        "Real answers of real models: seven open models (routerdc7), eleven models with true dollars (RouterBench) at two prices of a "
-        "dollar, "
-        "MMLU and MMLU-Pro with list prices, GSM8K. Every method sees the same splits.",
+        (
+            "Real answers of real models: seven open models (routerdc7), eleven models with true"
+            " dollars (RouterBench) at two prices of a dollar, MMLU and MMLU-Pro with list prices,"
+            " GSM8K. Every method sees the same splits."
+        ),
         "",
         *as_list(origin),
         "",
-        "![Per task: share of the way from the best single expert to the oracle that each of five methods closes, with intervals. The "
-        "default is at or right "
-        "of zero on nearly every task; MILD as printed is far to the left.](../../benchmarks/results/quality-tasks.png)",
+        (
+            "![Per task: share of the way from the best single expert to the oracle that each of"
+            " five methods closes, with intervals. The default is at or right of zero on nearly"
+            " every task; MILD as printed is far to the"
+            " left.](../../benchmarks/results/quality-tasks.png)"
+        ),
         "",
-        "On how many of the nine tasks the default is significantly better or worse (paired per query, Holm's correction, 5%):",
+        (
+            "On how many of the nine tasks the default is significantly better or worse (paired per"
+            " query, Holm's correction, 5%):"
+        ),
         "",
-        *table(("against", "better", "not significant", "worse"), (count_tasks(rows, method) for method in SHOWN)),
+        *table(
+            ("against", "better", "not significant", "worse"),
+            (count_tasks(rows, method) for method in SHOWN),
+        ),
         "",
-        "The default beside the best single expert and the oracle. *closed*: share of the way between them; below 0 the default lost.",
+        (
+            "The default beside the best single expert and the oracle. *closed*: share of the way"
+            " between them; below 0 the default lost."
+        ),
         "",
         *table(
             ("task", "default", "best single", "oracle", "closed"),
@@ -178,8 +219,10 @@ def tasks(results: Path) -> list[str]:
             ),
         ),
         "",
-        f"On {sum(by[name, DEFAULT]['closed'] < LITTLE for name in names)} of the {len(names)} tasks the default closes less than "
-        f"{LITTLE:.0%} of the way.",
+        (
+            f"On {sum(by[name, DEFAULT]['closed'] < LITTLE for name in names)} of the {len(names)}"
+            f" tasks the default closes less than {LITTLE:.0%} of the way."
+        ),
         "",
         ":::{dropdown} All methods on all tasks",
         "",
@@ -191,31 +234,51 @@ def tasks(results: Path) -> list[str]:
 
 
 def count_tasks(rows: Sequence[dict[str, Any]], method: str) -> list[str]:
-    """A method, and on how many real tasks the default is significantly better, not significantly different and significantly worse."""
+    """Return a method, and on how many real tasks the default is better, even and worse.
+
+    Better and worse are significant, even is not.
+    """
     own = [row for row in rows if row["method"] == method and not row["task"].startswith("10 ")]
     better = sum(row["significant"] and row["default_minus_method"] < 0 for row in own)
     worse = sum(row["significant"] and row["default_minus_method"] > 0 for row in own)
-    return [method.replace("factorization", "factorization"), str(better), str(len(own) - better - worse), str(worse)]
+    return [
+        method.replace("factorization", "factorization"),
+        str(better),
+        str(len(own) - better - worse),
+        str(worse),
+    ]
 
 
 def scarce(results: Path) -> list[str]:
     """The synthetic sweep."""
     rows, _ = read(results / "quality.parquet")
-    regret = {(row["task"].split()[-1], row["method"]): row["cost"] for row in rows if row["task"].startswith("10 ")}
+    regret = {
+        (row["task"].split()[-1], row["method"]): row["cost"]
+        for row in rows
+        if row["task"].startswith("10 ")
+    }
     ratios = list(dict.fromkeys(ratio for ratio, _ in regret))
-    best = [min((cost, method) for (own, method), cost in regret.items() if own == ratio)[1] for ratio in ratios]
+    best = [
+        min((cost, method) for (own, method), cost in regret.items() if own == ratio)[1]
+        for ratio in ratios
+    ]
     winners = "; ".join(f"{ratio} {method}" for ratio, method in zip(ratios, best, strict=True))
     return [
         "## Scarce specialists",
         "",
-        "Synthetic, with a known posterior: one expert is best on most rows, specialists on few. Exact regret x 1,000 and the share of "
-        "the worst expert's "
-        "wins that are sent to it, means over the seeds, by how rare the rarest specialist is. "
-        f"Lowest regret: {winners}. On the real tasks above LDAM is worse than the default wherever the two are significantly different.",
+        (
+            "Synthetic, with a known posterior: one expert is best on most rows, specialists on"
+            " few. Exact regret x 1,000 and the share of the worst expert's wins that are sent to"
+            " it, means over the seeds, by how rare the rarest specialist is. Lowest regret:"
+            f" {winners}. On the real tasks above LDAM is worse than the default wherever the two"
+            " are significantly different."
+        ),
         "",
-        "![Regret and worst-expert recall over the imbalance of experts from 1:1 to 1:1000 for eight methods; the default stays near the "
-        "lowest regret."
-        "](../../benchmarks/results/quality-sweep.png)",
+        (
+            "![Regret and worst-expert recall over the imbalance of experts from 1:1 to 1:1000 for"
+            " eight methods; the default stays near the lowest"
+            " regret.](../../benchmarks/results/quality-sweep.png)"
+        ),
         "",
         *_tables(results / "quality.md")[1],
     ]
@@ -224,17 +287,28 @@ def scarce(results: Path) -> list[str]:
 def encoders(results: Path) -> list[str]:
     """Encoders under the default router."""
     rows, origin = read(results / "encoders.parquet")
-    names = [name for name in dict.fromkeys(row["encoder"] for row in rows) if name not in ("best single", "oracle", "MiniLM fp32")]
+    names = [
+        name
+        for name in dict.fromkeys(row["encoder"] for row in rows)
+        if name not in ("best single", "oracle", "MiniLM fp32")
+    ]
     costs, differences, _ = _tables(results / "encoders.md")
     return [
         "## Encoders",
         "",
-        "The default router on the vectors of each encoder, beside MiniLM in full precision; *time*: of bulk encoding on one thread, as "
-        "a multiple of MiniLM's. Measured with the default of before 15 November 2026, which had no cost regression among its candidates.",
+        (
+            "The default router on the vectors of each encoder, beside MiniLM in full precision;"
+            " *time*: of bulk encoding on one thread, as a multiple of MiniLM's. Measured with the"
+            " default of before 15 November 2026, which had no cost regression among its"
+            " candidates."
+        ),
         "",
         *as_list(origin),
         "",
-        *table(("encoder", "tasks", "surely better", "surely worse", "time"), (_encoder(name, rows) for name in names)),
+        *table(
+            ("encoder", "tasks", "surely better", "surely worse", "time"),
+            (_encoder(name, rows) for name in names),
+        ),
         "",
         ":::{dropdown} Cost of each encoder on each task",
         "",
@@ -264,14 +338,21 @@ def deep(results: Path) -> list[str]:
     rows, origin = read(results / "deep.parquet")
     text = (results / "deep.md").read_text(encoding="utf-8")
     cells = [
-        [row["method"], f"{row['cost']:.4f} [{row['low']:.4f}, {row['high']:.4f}]", f"{row['seconds']:,.0f}" if row["seconds"] else ""]
+        [
+            row["method"],
+            f"{row['cost']:.4f} [{row['low']:.4f}, {row['high']:.4f}]",
+            f"{row['seconds']:,.0f}" if row["seconds"] else "",
+        ]
         for row in rows
     ]
     return [
         "## End to end or frozen",
         "",
-        "A network trained through (`DeepRouter` with the gap reward and margins of 1: one training, where its default takes three), "
-        "beside the default router on its frozen vectors. One seed only.",
+        (
+            "A network trained through (`DeepRouter` with the gap reward and margins of 1: one"
+            " training, where its default takes three), beside the default router on its frozen"
+            " vectors. One seed only."
+        ),
         "",
         *as_list(origin),
         "",
@@ -284,7 +365,11 @@ def deep(results: Path) -> list[str]:
 def read(path: Path) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Rows of stored results and what they come from."""
     stored = pq.read_table(path)
-    origin = {key.decode(): value.decode() for key, value in stored.schema.metadata.items() if not key.startswith(b"ARROW")}
+    origin = {
+        key.decode(): value.decode()
+        for key, value in stored.schema.metadata.items()
+        if not key.startswith(b"ARROW")
+    }
     if "command" in origin:
         origin["command"] = f"`{origin['command']}`"
     return stored.to_pylist(), origin
@@ -294,4 +379,7 @@ def _tables(path: Path) -> list[list[str]]:
     """The tables of a stored page, as they are."""
     text = path.read_text(encoding="utf-8").replace("$", "\\$")  # a dollar is no mathematics
     text = text.replace("factorization", "factorization")  # stored results spell it the British way
-    return [block.strip().splitlines() for block in re.findall(r"(?:^\|.*\n?)+", text, flags=re.MULTILINE)]
+    return [
+        block.strip().splitlines()
+        for block in re.findall(r"(?:^\|.*\n?)+", text, flags=re.MULTILINE)
+    ]

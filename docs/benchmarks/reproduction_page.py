@@ -7,8 +7,8 @@ from pathlib import Path
 
 from wording import table
 
+# Share of the image lines on which the default had to be surely better than TDEF.
 LIMIT = 0.7
-"""Share of the image lines on which the default had to be surely better than TDEF."""
 
 
 def reproduction(ledger: Path) -> tuple[list[str], list[str]]:
@@ -17,28 +17,41 @@ def reproduction(ledger: Path) -> tuple[list[str], list[str]]:
     lines = against_tdef(text)
     sure, of = (int(number) for number in lines["mildroute"][3].split("/"))
     verdict = (
-        f"the default router is surely better than TDEF on {sure} of {of} image lines ({sure / of:.1%}; "
-        f"the limit of {LIMIT:.0%} was {'reached' if sure / of >= LIMIT else 'not reached'}) and surely worse on "
-        f"{lines['mildroute'][4].split('/')[0]}."
+        f"the default router is surely better than TDEF on {sure} of {of} image lines"
+        f" ({sure / of:.1%}; the limit of {LIMIT:.0%} was"
+        f" {'reached' if sure / of >= LIMIT else 'not reached'}) and surely worse on"
+        f" {lines['mildroute'][4].split('/')[0]}."
     )
     page = [
         "# The paper, table by table",
         "",
-        "The MILD paper (learning to defer with imbalanced experts) has tables of images and of language models. Each of them was run "
-        "here; "
-        "[the ledger](../reproduction.md) puts every printed figure next to ours, with intervals, and names the cause if they differ.",
+        (
+            "The MILD paper (learning to defer with imbalanced experts) has tables of images and of"
+            " language models. Each of them was run here; [the ledger](../reproduction.md) puts"
+            " every printed figure next to ours, with intervals, and names the cause if they"
+            " differ."
+        ),
         "",
         *re.findall(r"^(Results: .*)$", text, flags=re.MULTILINE),
         "",
         "## Summary",
         "",
-        f"On frozen vectors {verdict} As printed, MILD is surely worse than TDEF on {lines['MILD printed'][4].replace('/', ' of ')} of "
-        "them: the largest score is not the best "
-        "choice where margins differ, see [the decision rule](../theory/decision.md).",
+        (
+            f"On frozen vectors {verdict} As printed, MILD is surely worse than TDEF on"
+            f" {lines['MILD printed'][4].replace('/', ' of ')} of them: the largest score is not"
+            " the best choice where margins differ, see [the decision"
+            " rule](../theory/decision.md)."
+        ),
         "",
-        "All image lines, each method against TDEF; *surely*: the 95% interval of the difference excludes zero.",
+        (
+            "All image lines, each method against TDEF; *surely*: the 95% interval of the"
+            " difference excludes zero."
+        ),
         "",
-        *table(("method", "better", "worse", "surely better", "surely worse"), ([name, *row[:2], *row[3:]] for name, row in lines.items())),
+        *table(
+            ("method", "better", "worse", "surely better", "surely worse"),
+            ([name, *row[:2], *row[3:]] for name, row in lines.items()),
+        ),
         "",
         "## Differences from the paper",
         "",
@@ -46,14 +59,20 @@ def reproduction(ledger: Path) -> tuple[list[str], list[str]]:
         "",
         "## Tables",
         "",
-        *(f"- [{title}](../reproduction.md#{anchor(title)})" for title in re.findall(r"^## (.*)$", text, flags=re.MULTILINE)),
+        *(
+            f"- [{title}](../reproduction.md#{anchor(title)})"
+            for title in re.findall(r"^## (.*)$", text, flags=re.MULTILINE)
+        ),
         "",
         "Tables of the ledger are wide: on a phone they scroll sideways.",
         "",
         "## Running it",
         "",
         "```console",
-        "python -m benchmarks.paper --all --profile cpu --store benchmarks/results/paper --ledger docs/reproduction.md",
+        (
+            "python -m benchmarks.paper --all --profile cpu --store benchmarks/results/paper"
+            " --ledger docs/reproduction.md"
+        ),
         "```",
         "",
         "It resumes where it stopped; with all cells stored it only writes the ledger.",
@@ -70,7 +89,11 @@ def reproduction(ledger: Path) -> tuple[list[str], list[str]]:
 def against_tdef(text: str) -> dict[str, list[str]]:
     """Rows of the ledger's first table by method."""
     section = text.split("## All image lines together", 1)[1].split("\n## ", 1)[0]
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line.startswith("|")]
+    cells = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in section.splitlines()
+        if line.startswith("|")
+    ]
     return {row[0]: row[1:] for row in cells[2:]}
 
 

@@ -10,7 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """A Markdown table, the first column to the left and the others to the right."""
     lines = ["| " + " | ".join(heads) + " |", "|---|" + "--:|" * (len(heads) - 1)]
-    return [*lines, *("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)]
+    return [
+        *lines,
+        *("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows),
+    ]
 
 
 def as_list(told: Mapping[str, str]) -> list[str]:
@@ -32,7 +35,12 @@ def mark_options(text: str) -> str:
     return re.sub(r"(?<!\S)(--[a-z][a-z-]*)", r"`\1`", text)
 
 
-def with_interval(found: Mapping[str, float], *, scale: float = 1.0, digits: int = 3, sign: str = "") -> str:
+def with_interval(
+    found: Mapping[str, float], *, scale: float = 1.0, digits: int = 3, sign: str = ""
+) -> str:
     """A value and its interval in brackets."""
-    value, low, high = (f"{round(scale * found[key], digits) + 0.0:{sign}.{digits}f}" for key in ("value", "low", "high"))  # no -0.0
+    value, low, high = (
+        f"{round(scale * found[key], digits) + 0.0:{sign}.{digits}f}"
+        for key in ("value", "low", "high")
+    )  # no -0.0
     return f"{value} [{low}, {high}]"

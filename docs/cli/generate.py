@@ -29,7 +29,10 @@ def output_of(command: str, folder: Path) -> str:
     if run.returncode:
         raise SystemExit(f"{command}\n{run.stdout}{run.stderr}")
     print(f"{time.perf_counter() - start:6.1f} s  {command}", file=sys.stderr)
-    return "\n".join(line.rstrip() for line in run.stdout.replace(os.environ["MILDROUTE_DATA"], "$MILDROUTE_DATA").splitlines())
+    return "\n".join(
+        line.rstrip()
+        for line in run.stdout.replace(os.environ["MILDROUTE_DATA"], "$MILDROUTE_DATA").splitlines()
+    )
 
 
 def main() -> None:
@@ -40,7 +43,12 @@ def main() -> None:
         folder = Path(scratch)
         shutil.copytree(ROOT / "examples", folder / "examples")
         page = PAGE.read_text(encoding="utf-8")
-        PAGE.write_text(BLOCK.sub(lambda found: f"```text\n$ {found[1]}\n{output_of(found[1], folder)}\n```", page), encoding="utf-8")
+        PAGE.write_text(
+            BLOCK.sub(
+                lambda found: f"```text\n$ {found[1]}\n{output_of(found[1], folder)}\n```", page
+            ),
+            encoding="utf-8",
+        )
         for report in folder.glob("*.html"):
             if len(sys.argv) > 1:
                 shutil.copy(report, sys.argv[1])

@@ -1,4 +1,6 @@
-"""Pictures of a real report, taken by Chromium: its top for the README, and parts of it for the guide.
+"""Pictures of a real report, taken by Chromium.
+
+Its top for the README, and parts of it for the guide.
 
 Run, after the commands of docs/guide/report.md:
 
@@ -17,19 +19,27 @@ from playwright.sync_api import sync_playwright
 DOCS = Path(__file__).resolve().parents[1]
 DESK = {"width": 1000, "height": 900}
 PHONE = {"width": 420, "height": 900}
+# Pixels of the page that are left below what is shown.
 BELOW = 20
-"""Pixels of the page that are left below what is shown."""
 
 
 def top(page: Any, last: str, target: Path) -> None:
     """The page from its beginning down to an element."""
     box = page.locator(last).bounding_box()
-    clip = {"x": 0, "y": 0, "width": page.viewport_size["width"], "height": box["y"] + box["height"] + BELOW}
+    clip = {
+        "x": 0,
+        "y": 0,
+        "width": page.viewport_size["width"],
+        "height": box["y"] + box["height"] + BELOW,
+    }
     page.screenshot(path=target, clip=clip, full_page=True)
 
 
 def main(report: Path) -> None:
-    """Take all pictures of the light page; those of the guide as on a phone, so that they can be read on one."""
+    """Take all pictures of the light page.
+
+    Those of the guide as on a phone, so that they can be read on one.
+    """
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"))
         desk = browser.new_page(viewport=DESK, color_scheme="light")

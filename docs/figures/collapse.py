@@ -1,4 +1,7 @@
-"""Recall of the expert served worst as specialists get scarcer: task 10 of the quality benchmark, from its stored results."""
+"""Recall of the expert served worst as specialists get scarcer.
+
+Task 10 of the quality benchmark, from its stored results.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,11 @@ PREFIX = "10 synthetic 1:"
 def sweep() -> list[tuple[int, str, float]]:
     """Ratio, method and worst recall, means over ten seeds."""
     rows = pq.read_table(ROOT / "benchmarks" / "results" / "quality.parquet").to_pylist()
-    return [(int(row["task"].removeprefix(PREFIX)), row["method"], row["worst_recall"]) for row in rows if row["task"].startswith(PREFIX)]
+    return [
+        (int(row["task"].removeprefix(PREFIX)), row["method"], row["worst_recall"])
+        for row in rows
+        if row["task"].startswith(PREFIX)
+    ]
 
 
 def main() -> None:
@@ -29,7 +36,13 @@ def main() -> None:
     found = sweep()
     for method, (colour, dashes) in LINES.items():
         points = sorted((ratio, recall) for ratio, name, recall in found if name == method)
-        axes.plot(*zip(*points, strict=True), dashes, color=colour, label=method, lw=3 if method == "MildRouter()" else 2)
+        axes.plot(
+            *zip(*points, strict=True),
+            dashes,
+            color=colour,
+            label=method,
+            lw=3 if method == "MildRouter()" else 2,
+        )
     ratios = sorted({ratio for ratio, _, _ in found})
     axes.set(
         xscale="log",

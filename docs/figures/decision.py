@@ -1,4 +1,7 @@
-"""The two-expert counterexample: the conditional surrogate, its minimum, and where the two decisions part."""
+"""The two-expert counterexample.
+
+The conditional surrogate, its minimum, and where the two decisions part.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,10 @@ def odds(d: float) -> float:
 def main() -> None:
     """Draw it."""
     lowest, edge = brentq(slope, -5, 5), brentq(odds, -5, 5)
-    print(f"minimiser {lowest:.5f}, consistent edge {edge:.5f}, lowest value {risk(lowest):.5f}, value at 0 {risk(0.0):.5f}")
+    print(
+        f"minimiser {lowest:.5f}, consistent edge {edge:.5f}, lowest value {risk(lowest):.5f},"
+        f" value at 0 {risk(0.0):.5f}"
+    )
     lead = np.linspace(-2, 2, 401)
     figure, axes = canvas(6.4, 4.8)
     axes.plot(lead, risk(lead), color="black")
@@ -36,7 +42,9 @@ def main() -> None:
     axes.axvline(0, color=BLUE, ls="--", label="largest score changes its mind")
     axes.axvline(edge, color=OURS, label="decoded posterior changes its mind")
     axes.plot(lowest, risk(lowest), "ko", markersize=9)
-    axes.annotate("minimum", (lowest, float(risk(lowest))), (-8, 22), textcoords="offset points", ha="center")
+    axes.annotate(
+        "minimum", (lowest, float(risk(lowest))), (-8, 22), textcoords="offset points", ha="center"
+    )
     axes.annotate("← expert 2", (-2, 0.62), xycoords=("data", "axes fraction"), va="top")
     axes.annotate("expert 1 →", (2, 0.12), xycoords=("data", "axes fraction"), va="top", ha="right")
     axes.set(xlabel="lead $d = f_1 - f_2$", ylabel="surrogate $R(d)$")

@@ -1,4 +1,7 @@
-"""What the figures share: one look, and files that come out equal byte for byte when they are drawn again."""
+"""What the figures share.
+
+One look, and files that come out equal byte for byte when they are drawn again.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,14 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 
 ROOT = Path(__file__).resolve().parents[2]
-OURS, BLUE, GOLD, GREEN, PURPLE, GREY = "#c1364a", "#00708a", "#c98a00", "#4d8a6a", "#7b5a91", "#6b6b6b"
+OURS, BLUE, GOLD, GREEN, PURPLE, GREY = (
+    "#c1364a",
+    "#00708a",
+    "#c98a00",
+    "#4d8a6a",
+    "#7b5a91",
+    "#6b6b6b",
+)
 
 mpl.rcParams.update(
     {
@@ -29,7 +39,9 @@ mpl.rcParams.update(
 )
 
 
-def canvas(width: float = 6.4, height: float = 4.2, rows: int = 1, columns: int = 1, **options: Any) -> tuple[Any, Any]:
+def canvas(
+    width: float = 6.4, height: float = 4.2, rows: int = 1, columns: int = 1, **options: Any
+) -> tuple[Any, Any]:
     """A figure and its axes."""
     return plt.subplots(rows, columns, figsize=(width, height), layout="constrained", **options)
 
@@ -37,6 +49,8 @@ def canvas(width: float = 6.4, height: float = 4.2, rows: int = 1, columns: int 
 def save(figure: Any, script: str, kind: str = "svg") -> None:
     """Write the figure beside its script, without a date or a version in it."""
     path = Path(script).with_suffix(f".{kind}")
-    unknown: dict[str, None] = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
+    unknown: dict[str, None] = (
+        {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
+    )
     figure.savefig(path, metadata=unknown, dpi=160)
     print(path.relative_to(ROOT))

@@ -1,6 +1,9 @@
-"""Money against quality on held-out RouterBench questions: router, kNN, single models, random mixes, oracle.
+"""Money against quality on held-out RouterBench questions.
 
-Drawn from benchmarks/results/frontier.parquet, which ``python benchmarks/quality/curves.py`` writes. In addition to the picture (wide,
+Router, kNN, single models, random mixes, oracle.
+
+Drawn from benchmarks/results/frontier.parquet, which ``python benchmarks/quality/curves.py``
+writes. In addition to the picture (wide,
 and tall
 for a phone) it writes frontier.md: the picture with its caption, every figure of which is computed.
 
@@ -33,6 +36,7 @@ NAMES = {
     "meta/llama-2-70b-chat": "Llama 2 70B",
     "meta/code-llama-instruct-34b-chat": "Code Llama 34B",
 }
+# Where a name stands beside its point: points to the right and up, and which end of it.
 PLACES = {
     "gpt-4-1106-preview": (9, -5, "left"),
     "claude-v1": (0, -18, "center"),
@@ -46,9 +50,8 @@ PLACES = {
     "meta/llama-2-70b-chat": (9, -6, "left"),
     "meta/code-llama-instruct-34b-chat": (3, -18, "left"),
 }
-"""Where a name stands beside its point: points to the right and up, and which end of it."""
+# The operating point of the caption: asked on training rows to keep 95% of the best model's score.
 SHOWN = "target 0.95"
-"""The operating point of the caption: asked on training rows to keep 95% of the best model's score."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,11 @@ class Stored:
 def stored(path: Path = RESULTS) -> Stored:
     """The stored results."""
     table = pq.read_table(path)
-    origin = {key.decode(): value.decode() for key, value in table.schema.metadata.items() if key != b"ARROW:schema"}
+    origin = {
+        key.decode(): value.decode()
+        for key, value in table.schema.metadata.items()
+        if key != b"ARROW:schema"
+    }
     figures = json.loads(origin.pop("figures"))
     return Stored(table.to_pylist(), figures, origin)
 
@@ -76,9 +83,21 @@ def draw(found: Stored, *, wide: bool) -> Any:
     """The picture, for a page or for a phone."""
     figure, axes = canvas(9.6, 5.4) if wide else canvas(4.6, 5.8)
     size = 11 if wide else 9.5
-    axes.plot(found.of("single band"), found.of("single band", "score"), ":", color=GREY, label="random mix of two models")
     axes.plot(
-        found.of("knn band"), found.of("knn band", "score"), "--", color=BLUE, linewidth=1.8, zorder=4, label="tuned kNN, same vectors"
+        found.of("single band"),
+        found.of("single band", "score"),
+        ":",
+        color=GREY,
+        label="random mix of two models",
+    )
+    axes.plot(
+        found.of("knn band"),
+        found.of("knn band", "score"),
+        "--",
+        color=BLUE,
+        linewidth=1.8,
+        zorder=4,
+        label="tuned kNN, same vectors",
     )
     axes.plot(
         found.of("knn minilm band"),
@@ -98,11 +117,30 @@ def draw(found: Stored, *, wide: bool) -> Any:
         alpha=0.9,
         label="mildroute, with 95% band",
     )
-    axes.plot(found.of("single"), found.of("single", "score"), "o", color=GREY, markersize=6, label="one model for everything")
-    axes.plot(found.of("oracle"), found.of("oracle", "score"), "*", color=GOLD, markersize=15, label="oracle: best model each time")
+    axes.plot(
+        found.of("single"),
+        found.of("single", "score"),
+        "o",
+        color=GREY,
+        markersize=6,
+        label="one model for everything",
+    )
+    axes.plot(
+        found.of("oracle"),
+        found.of("oracle", "score"),
+        "*",
+        color=GOLD,
+        markersize=15,
+        label="oracle: best model each time",
+    )
     _name_singles(axes, found, size)
     _mark_point(axes, found, size, wide=wide)
-    axes.set(xscale="log", xlabel="dollars per 1,000 queries (log scale)", ylabel="share of right answers", ylim=(0.52, 1.0))
+    axes.set(
+        xscale="log",
+        xlabel="dollars per 1,000 queries (log scale)",
+        ylabel="share of right answers",
+        ylim=(0.52, 1.0),
+    )
     ticks = (0.05, 0.1, 0.2, 0.5, 1, 2, 5) if wide else (0.1, 0.3, 1, 3)
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.set_xlim(*(0.045, 8.5) if wide else (0.022, 14))
@@ -112,9 +150,19 @@ def draw(found: Stored, *, wide: bool) -> Any:
 
 
 def _name_singles(axes: Any, found: Stored, size: float) -> None:
-    for name, bill, score in zip(found.of("single", "name"), found.of("single"), found.of("single", "score"), strict=True):
+    for name, bill, score in zip(
+        found.of("single", "name"), found.of("single"), found.of("single", "score"), strict=True
+    ):
         right, up, end = PLACES[name]
-        axes.annotate(NAMES[name], (bill, score), (right, up), textcoords="offset points", ha=end, fontsize=size, color="#444444")
+        axes.annotate(
+            NAMES[name],
+            (bill, score),
+            (right, up),
+            textcoords="offset points",
+            ha=end,
+            fontsize=size,
+            color="#444444",
+        )
 
 
 def _mark_point(axes: Any, found: Stored, size: float, *, wide: bool) -> None:
@@ -124,12 +172,32 @@ def _mark_point(axes: Any, found: Stored, size: float, *, wide: bool) -> None:
         "xerr": [[row["dollars"] - row["dollars_low"]], [row["dollars_high"] - row["dollars"]]],
         "yerr": [[row["score"] - row["score_low"]], [row["score_high"] - row["score"]]],
     }
-    axes.errorbar(row["dollars"], row["score"], **bars, fmt="D", color=OURS, markersize=8, capsize=3, linewidth=1.4, zorder=5)
+    axes.errorbar(
+        row["dollars"],
+        row["score"],
+        **bars,
+        fmt="D",
+        color=OURS,
+        markersize=8,
+        capsize=3,
+        linewidth=1.4,
+        zorder=5,
+    )
     saved = found.figures[f"{SHOWN}: saved"]
-    text = f"asked for 95% of GPT-4's score:\n{100 * saved['value']:.0f}% cheaper [{100 * saved['low']:.0f}, {100 * saved['high']:.0f}]"
+    text = (
+        f"asked for 95% of GPT-4's score:\n{100 * saved['value']:.0f}% cheaper"
+        f" [{100 * saved['low']:.0f}, {100 * saved['high']:.0f}]"
+    )
     place = (-14, 26) if wide else (-4, 22)
     axes.annotate(
-        text, (row["dollars"], row["score"]), place, textcoords="offset points", ha="right", fontsize=size, color=OURS, weight="bold"
+        text,
+        (row["dollars"], row["score"]),
+        place,
+        textcoords="offset points",
+        ha="right",
+        fontsize=size,
+        color=OURS,
+        weight="bold",
     )
 
 
@@ -147,29 +215,42 @@ def _key(figure: Any, axes: Any, *, wide: bool) -> None:
 
 def caption(found: Stored) -> str:
     """What the picture says, in figures with their intervals."""
-    point, best = (lambda name: found.figures[f"{SHOWN}: {name}"]), found.figures["best single bill"]["value"]
+    point, best = (
+        (lambda name: found.figures[f"{SHOWN}: {name}"]),
+        found.figures["best single bill"]["value"],
+    )
     return (
-        f"Asked for 95% of GPT-4's score, the router keeps {_percent(point('share of best'))} of it on queries it has not seen "
-        f"and costs {point('bill')['value']:.2f} instead of {best:.2f} dollars per 1,000, {_percent(point('saved'))} less; "
-        f"for that bill it scores {_points(point('minus single'))} than the best random mix of two models. {_beside_knn(found)}"
+        f"Asked for 95% of GPT-4's score, the router keeps {_percent(point('share of best'))} of it"
+        f" on queries it has not seen and costs {point('bill')['value']:.2f} instead of {best:.2f}"
+        f" dollars per 1,000, {_percent(point('saved'))} less; for that bill it scores"
+        f" {_points(point('minus single'))} than the best random mix of two models."
+        f" {_beside_knn(found)}"
     )
 
 
 def better_knn(found: Stored, where: str) -> dict[str, float]:
     """The difference to the better of the two kNN routers; ``where`` has a place for its name."""
-    return min((found.figures[where.format(name)] for name in ("knn", "knn minilm")), key=lambda other: other["value"])
+    return min(
+        (found.figures[where.format(name)] for name in ("knn", "knn minilm")),
+        key=lambda other: other["value"],
+    )
 
 
 def _beside_knn(found: Stored) -> str:
-    bills = sorted(float(name.removeprefix("router at ")) for name in found.figures if name.startswith("router at "))
+    bills = sorted(
+        float(name.removeprefix("router at "))
+        for name in found.figures
+        if name.startswith("router at ")
+    )
     gaps = [better_knn(found, f"router minus {{}} at {bill:g}") for bill in bills]
     ahead, behind = (max(0.0, 100 * max(sign * gap["value"] for gap in gaps)) for sign in (1, -1))
     significant = sum(not gap["low"] <= 0 <= gap["high"] for gap in gaps)
     verdict = f"significant at {significant}" if significant else "not significant at any"
     return (
-        f"Tuned kNN comes close: between {bills[0]:g} and {bills[-1]:g} dollars per 1,000 queries the router is at most {ahead:.1f} "
-        f"points ahead of the better of two kNN routers and at most {behind:.1f} behind, and the difference is {verdict} of the "
-        f"{len(gaps)} budgets tested."
+        f"Tuned kNN comes close: between {bills[0]:g} and {bills[-1]:g} dollars per 1,000 queries"
+        f" the router is at most {ahead:.1f} points ahead of the better of two kNN routers and at"
+        f" most {behind:.1f} behind, and the difference is {verdict} of the {len(gaps)} budgets"
+        " tested."
     )
 
 
@@ -181,8 +262,13 @@ def _percent(found: dict[str, float]) -> str:
 def _points(found: dict[str, float]) -> str:
     """Points more or fewer, with the interval in the same direction."""
     sign = 1 if found["value"] >= 0 else -1
-    low, high = sorted(round(100 * sign * found[end], 1) + 0.0 for end in ("low", "high"))  # never -0.0
-    return f"{100 * sign * found['value']:.1f} points [{low:.1f}, {high:.1f}] {'higher' if sign > 0 else 'lower'}"
+    low, high = sorted(
+        round(100 * sign * found[end], 1) + 0.0 for end in ("low", "high")
+    )  # never -0.0
+    return (
+        f"{100 * sign * found['value']:.1f} points [{low:.1f}, {high:.1f}]"
+        f" {'higher' if sign > 0 else 'lower'}"
+    )
 
 
 STYLE = (
@@ -190,23 +276,41 @@ STYLE = (
     "@media (max-width: 40em) { .wide-only { display: none !important } }</style>"
 )
 ALT = (
-    "Money against quality: share of right answers over dollars per 1,000 queries. The router's curve lies on or above every single model "
-    "of the same price, and from about 0.3 dollars on well above random mixes of them; the curves of two tuned kNN routers run along it; "
-    "the oracle is far above all."
+    "Money against quality: share of right answers over dollars per 1,000 queries. The router's"
+    " curve lies on or above every single model of the same price, and from about 0.3 dollars on"
+    " well above random mixes of them; the curves of two tuned kNN routers run along it; the oracle"
+    " is far above all."
 )
 
 
 def fragment(found: Stored) -> str:
-    """The picture with its caption, to be included in a page: wide, and tall in its place on a phone."""
+    """The picture with its caption, to be included in a page.
+
+    Wide, and tall in its place on a phone.
+    """
     origin, lines = found.origin, [STYLE]
-    for fence, name, kind in (("```", "frontier", "wide-only"), (":::", "frontier-phone", "phone-only")):
-        lines += ["", f"{fence}{{figure}} /figures/{name}.svg", f":alt: {ALT}", f":figclass: {kind}", "", caption(found), fence]
+    for fence, name, kind in (
+        ("```", "frontier", "wide-only"),
+        (":::", "frontier-phone", "phone-only"),
+    ):
+        lines += [
+            "",
+            f"{fence}{{figure}} /figures/{name}.svg",
+            f":alt: {ALT}",
+            f":figclass: {kind}",
+            "",
+            caption(found),
+            fence,
+        ]
     queries = origin["queries"][0].upper() + origin["queries"][1:]
     return "\n".join(
         [
             *lines,
             "",
-            f"{queries}; {origin['held out']}; intervals of 95%, queries resampled; `{origin['command']}`, {origin['date']}.",
+            (
+                f"{queries}; {origin['held out']}; intervals of 95%, queries resampled;"
+                f" `{origin['command']}`, {origin['date']}."
+            ),
             "",
         ]
     )

@@ -1,4 +1,7 @@
-"""Where routers send inputs when specialists are scarce: a plane through 32 dimensions in which the truth is known."""
+"""Where routers send inputs when specialists are scarce.
+
+A plane through 32 dimensions in which the truth is known.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,13 @@ from matplotlib.colors import ListedColormap
 from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 
-from mildroute.routers import KNNRouter, MildRouter, PaperMILDRouter, RegressionRouter, WeightedCrossEntropyRouter
+from mildroute.routers import (
+    KNNRouter,
+    MildRouter,
+    PaperMILDRouter,
+    RegressionRouter,
+    WeightedCrossEntropyRouter,
+)
 
 sys.path.insert(0, str(ROOT / "benchmarks" / "quality"))
 from synthetic import EXPERTS, TEST, TRAIN, WIDTH, draw, regret, worst_recall
@@ -28,20 +37,31 @@ COLOURS = ListedColormap(["#e8e4d8", "#00708a", "#c1364a", "#c98a00"])
 
 
 def plane() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Points of the plane through the centers of the common expert and of two specialists, and those three centers in it."""
-    centers = 3.0 * np.linalg.qr(np.random.default_rng(0).normal(size=(WIDTH, EXPERTS)))[0].T  # as in the benchmark
+    """Return points of the plane through three experts' centers, and those centers in it.
+
+    The centers are those of the common expert and of two specialists.
+    """
+    centers = (
+        3.0 * np.linalg.qr(np.random.default_rng(0).normal(size=(WIDTH, EXPERTS)))[0].T
+    )  # as in the benchmark
     axes = np.linalg.qr((centers[1:3] - centers[0]).T)[0].T
     corners = (centers[:3] - centers[0]) @ axes.T
     low, high = corners.min(axis=0) - 2.5, corners.max(axis=0) + 2.5
-    across, up = np.meshgrid(np.linspace(low[0], high[0], PIXELS), np.linspace(low[1], high[1], PIXELS))
-    return centers[0] + np.stack([across.ravel(), up.ravel()], axis=1) @ axes, (corners - low) / (high - low) * (PIXELS - 1)
+    across, up = np.meshgrid(
+        np.linspace(low[0], high[0], PIXELS), np.linspace(low[1], high[1], PIXELS)
+    )
+    return centers[0] + np.stack([across.ravel(), up.ravel()], axis=1) @ axes, (corners - low) / (
+        high - low
+    ) * (PIXELS - 1)
 
 
 def bayes(points: NDArray[np.float64]) -> NDArray[np.intp]:
     """The best choice at each point, by the known density."""
     centers = 3.0 * np.linalg.qr(np.random.default_rng(0).normal(size=(WIDTH, EXPERTS)))[0].T
     prior = np.log([RATIO, *[1] * (EXPERTS - 1)])
-    return np.asarray((prior - ((points[:, None, :] - centers) ** 2).sum(axis=2) / 2).argmax(axis=1))
+    return np.asarray(
+        (prior - ((points[:, None, :] - centers) ** 2).sum(axis=2) / 2).argmax(axis=1)
+    )
 
 
 def main() -> None:
@@ -54,14 +74,29 @@ def main() -> None:
         maps[name] = router.predict(points), router.predict(test.vectors)
     figure, axes = canvas(6.4, 9.0, 3, 2)
     for axis, (name, (seen, chosen)) in zip(axes.flat, maps.items(), strict=True):
-        axis.imshow(seen.reshape(PIXELS, PIXELS), origin="lower", cmap=COLOURS, vmin=0, vmax=EXPERTS - 1, interpolation="nearest")
+        axis.imshow(
+            seen.reshape(PIXELS, PIXELS),
+            origin="lower",
+            cmap=COLOURS,
+            vmin=0,
+            vmax=EXPERTS - 1,
+            interpolation="nearest",
+        )
         axis.plot(*corners.T, "k+", markersize=11, markeredgewidth=2)
-        axis.set_title(f"{name}\nregret {1000 * regret(test, chosen):.1f}, recall {worst_recall(test, chosen):.2f}")
+        axis.set_title(
+            f"{name}\nregret {1000 * regret(test, chosen):.1f}, recall"
+            f" {worst_recall(test, chosen):.2f}"
+        )
         axis.set_axis_off()
         for corner, label in zip(corners, ("common", "first", "second"), strict=True):
-            text = axis.annotate(label, corner, (0, 9), textcoords="offset points", ha="center", color="white")
+            text = axis.annotate(
+                label, corner, (0, 9), textcoords="offset points", ha="center", color="white"
+            )
             text.set_path_effects([withStroke(linewidth=3, foreground="black")])
-        print(f"{name}: regret x 1000 {1000 * regret(test, chosen):.2f}, worst recall {worst_recall(test, chosen):.3f}")
+        print(
+            f"{name}: regret x 1000 {1000 * regret(test, chosen):.2f}, worst recall"
+            f" {worst_recall(test, chosen):.3f}"
+        )
     save(figure, __file__, "png")
 
 

@@ -15,12 +15,21 @@ def main() -> None:
     shapes.plot(lead, np.maximum(0, 1 - lead), color=GREEN, label="hinge")
     shapes.plot(lead, np.exp(-lead), color=GOLD, label="exponential, $\\tau = 0$")
     shapes.plot(lead, np.log1p(np.exp(-lead)), color=OURS, label="logistic, $\\tau = 1$")
-    shapes.plot(lead, np.log1p(np.exp(-lead)) / np.log(2), color=OURS, ls=":", label="logistic / log 2")
+    shapes.plot(
+        lead, np.log1p(np.exp(-lead)) / np.log(2), color=OURS, ls=":", label="logistic / log 2"
+    )
     shapes.set(ylim=(0, 4), ylabel="loss", title="five functions, margin 1")
     shapes.legend()
     for margin, colour in ((0.5, BLUE), (1.0, OURS), (2.0, GOLD)):
-        margins.plot(lead, np.log1p(np.exp(-lead / margin)), color=colour, label=f"$\\rho$ = {margin:g}")
-    margins.set(ylim=(0, 4), ylabel="loss", xlabel="lead $f_1 - f_2$ of the right expert", title="logistic, three margins")
+        margins.plot(
+            lead, np.log1p(np.exp(-lead / margin)), color=colour, label=f"$\\rho$ = {margin:g}"
+        )
+    margins.set(
+        ylim=(0, 4),
+        ylabel="loss",
+        xlabel="lead $f_1 - f_2$ of the right expert",
+        title="logistic, three margins",
+    )
     margins.legend()
     save(figure, __file__)
 

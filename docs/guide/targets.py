@@ -18,7 +18,11 @@ GRID = (0, 10, 20, 50, 100, 200, 500, 1000)
 
 
 def drawn(rows: int, seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Vectors and errors: a small expert that fails where the first number is high, and a large one that fails now and then."""
+    """Vectors and errors.
+
+    A small expert that fails where the first number is high, and a large one that fails now and
+    then.
+    """
     rng = np.random.default_rng(seed)
     vectors = rng.normal(size=(rows, 8))
     small = rng.random(rows) < 1 / (1 + np.exp(1.0 - 2 * vectors[:, 0]))
@@ -27,7 +31,10 @@ def drawn(rows: int, seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64
 
 
 def kept(rows: int, seed: int) -> tuple[bool | None, bool | None]:
-    """Whether the quality and the budget that were promised hold on new rows; none where none was promised."""
+    """Whether the quality and the budget that were promised hold on new rows.
+
+    None where none was promised.
+    """
     vectors, errors = drawn(rows, seed)
     router = FrontierRouter(price_weights=GRID, random_state=0).fit(vectors, errors, prices=PRICES)
     tested, truth = drawn(TESTED, 10_000 + seed)
@@ -41,7 +48,11 @@ def kept(rows: int, seed: int) -> tuple[bool | None, bool | None]:
         choice = router.predict(tested, point=point)
         score = 1 - truth[np.arange(TESTED), choice].mean()
         bill = 1000 * PRICES[choice].mean()
-        found.append(bool(bill <= BUDGET) if len(found) else bool(score >= SHARE * (1 - truth.mean(axis=0).min())))
+        found.append(
+            bool(bill <= BUDGET)
+            if len(found)
+            else bool(score >= SHARE * (1 - truth.mean(axis=0).min()))
+        )
     return found[0], found[1]
 
 
@@ -51,7 +62,10 @@ def main() -> None:
         results = [kept(rows, seed) for seed in range(SEEDS)]
         for place, name in enumerate((f"quality {SHARE}", f"budget {BUDGET}")):
             promised = [each[place] for each in results if each[place] is not None]
-            print(f"{rows:5d} rows, {name}: promised {len(promised)} of {SEEDS} times, kept {sum(map(bool, promised))}")
+            print(
+                f"{rows:5d} rows, {name}: promised {len(promised)} of {SEEDS} times, kept"
+                f" {sum(map(bool, promised))}"
+            )
 
 
 if __name__ == "__main__":

@@ -22,129 +22,207 @@ class Advice:
     later: str
 
 
+# By the name of the alert.
 ADVICE = {
     "MildrouteDown": Advice(
-        "Prometheus cannot read `/metrics` of this instance. Clients who are sent to it get no answer either.",
+        "Prometheus cannot read `/metrics` of this instance. Clients who are sent to it get no"
+        " answer either.",
         (
-            "Ask it: `curl -s http://HOST:8000/healthz`. If it says `alive`, the way from Prometheus to it is broken, not the gateway.",
-            "If `/metrics` answers 401, Prometheus does not send the key of `metrics_key_env`, or sends another one.",
-            "Look at the end of its log. A gateway that cannot start says why in one line: an expert's key that is missing from the "
-            "environment, a router that cannot be read, a setting that is refused, a port that is taken.",
-            "Start it again. It reads the day's spending from the decision log; circuits and conversations start empty.",
+            (
+                "Ask it: `curl -s http://HOST:8000/healthz`. If it says `alive`, the way from"
+                " Prometheus to it is broken, not the gateway."
+            ),
+            (
+                "If `/metrics` answers 401, Prometheus does not send the key of `metrics_key_env`,"
+                " or sends another one."
+            ),
+            (
+                "Look at the end of its log. A gateway that cannot start says why in one line: an"
+                " expert's key that is missing from the environment, a router that cannot be read,"
+                " a setting that is refused, a port that is taken."
+            ),
+            (
+                "Start it again. It reads the day's spending from the decision log; circuits and"
+                " conversations start empty."
+            ),
             "If a new router or a new version came with the outage, go back to the one before.",
         ),
         "If it was killed for memory, compare with [capacity](capacity.md).",
     ),
     "MildrouteErrors": Advice(
-        "More than one request in a hundred ends with a 5xx: every expert that was called has failed, or the gateway itself.",
+        "More than one request in a hundred ends with a 5xx: every expert that was called has"
+        " failed, or the gateway itself.",
         (
-            "See which status: `sum by (status) (rate(mildroute_requests_total[5m]))`. 502 and 504: the experts. 503: the last "
-            "expert that was called was cooling down or overloaded, or returned 503 itself. 500: an expert's own 500, or an error in "
-            "the gateway, which then has a line `... failed: ...` in its log.",
-            "See which expert and why: `sum by (expert, why) (rate(mildroute_fallbacks_total[5m]))`. "
-            "[Failure reasons](codes.md#failure-reasons) explains them.",
-            "`misconfigured` means that the provider refuses the gateway's own key, address or model: a key has run out, or a model was "
-            "retired. Mend `experts.yaml` or the variable and start the gateway again.",
-            "If a provider is unavailable and only one expert is left, add another one to `experts.yaml`, or raise "
-            "`failover.attempts` if there are more than three.",
+            (
+                "See which status: `sum by (status) (rate(mildroute_requests_total[5m]))`. 502 and"
+                " 504: the experts. 503: the last expert that was called was cooling down or"
+                " overloaded, or returned 503 itself. 500: an expert's own 500, or an error in the"
+                " gateway, which then has a line `... failed: ...` in its log."
+            ),
+            (
+                "See which expert and why: `sum by (expert, reason)"
+                " (rate(mildroute_fallbacks_total[5m]))`. [Failure"
+                " reasons](codes.md#failure-reasons) explains them."
+            ),
+            (
+                "`misconfigured` means that the provider refuses the gateway's own key, address or"
+                " model: a key has run out, or a model was retired. Mend `experts.yaml` or the"
+                " variable and start the gateway again."
+            ),
+            (
+                "If a provider is unavailable and only one expert is left, add another one to"
+                " `experts.yaml`, or raise `failover.max_attempts` if there are more than three."
+            ),
         ),
-        "One expert that fails must not be enough for this alert. If it was, there is no second one that can take such requests "
-        "(`context`, `capabilities`).",
+        "One expert that fails must not be enough for this alert. If it was, there is no second one"
+        " that can take such requests (`context`, `capabilities`).",
     ),
     "MildrouteOverloaded": Advice(
-        "Requests are refused with 503, `overloaded`, because `limits.connections` (1,024) are in flight in a process already. Those "
-        "inside are answered. No other alert sees the refused ones, for nothing was decided for them.",
+        "Requests are refused with 503, `overloaded`, because `limits.max_in_flight` (1,024) are in"
+        " flight in a process already. Those inside are answered. No other alert sees the refused"
+        " ones, for nothing was decided for them.",
         (
-            "See what fills it: `mildroute_in_flight` by instance. If one replica is full and others are not, the load balancer is at "
-            "fault.",
-            "See whether answers take longer than usual: `mildroute_request_seconds` by expert. A provider that hangs keeps requests "
-            "inside until `failover.first_byte` (60 seconds); take that expert out of `experts.yaml`, or shorten it, and start the "
-            "gateway again.",
-            "If there is more traffic than before, add replicas. With memory to spare, raise `limits.connections` (a restart): each "
-            "request holds its body and, unless it streams, its answer.",
+            (
+                "See what fills it: `mildroute_in_flight` by instance. If one replica is full and"
+                " others are not, the load balancer is at fault."
+            ),
+            (
+                "See whether answers take longer than usual: `mildroute_request_seconds` by expert."
+                " A provider that hangs keeps requests inside until `failover.timeout` (120"
+                " seconds), streams until `failover.first_byte_timeout` (60); take that expert"
+                " out of `experts.yaml`, or shorten it, and start the"
+                " gateway again."
+            ),
+            (
+                "If there is more traffic than before, add replicas. With memory to spare, raise"
+                " `limits.max_in_flight` (a restart): each request holds its body and, unless it"
+                " streams, its answer."
+            ),
         ),
-        "In-flight requests are rate times seconds of an answer: [capacity](capacity.md#rules). One client that sends too much is held "
-        "back by a `requests_per_minute` of its key.",
+        "In-flight requests are rate times seconds of an answer: [capacity](capacity.md#rules). One"
+        " client that sends too much is held back by a `requests_per_minute` of its key.",
     ),
     "MildrouteExpertDown": Advice(
-        "The circuit of this expert has been open for minutes: it fails, and is probed with one request after each cooldown, which grows "
-        "from 1 to 60 seconds. Other experts answer in its place, so clients notice little but the price or the quality.",
+        "The circuit of this expert has been open for minutes: it fails, and is probed with one"
+        " request after each cooldown, which grows from 1 to 60 seconds. Other experts answer in"
+        " its place, so clients notice little but the price or the quality.",
         (
-            "Nothing has to be done for clients. Look at the provider's status page, or at the server if it is your own.",
+            (
+                "Nothing has to be done for clients. Look at the provider's status page, or at the"
+                " server if it is your own."
+            ),
             "Call it by hand at the `base_url` of `experts.yaml`.",
-            'If the others cannot bear its load, their rates say so: `why="rate"` or `why="busy"` in `mildroute_fallbacks_total`.',
+            (
+                'If the others cannot bear its load, their rates say so: `reason="rate_limited"` or'
+                ' `reason="overloaded"` in `mildroute_fallbacks_total`.'
+            ),
         ),
-        "It comes back by itself with the first probe that succeeds. A probe is a client's request: the circuit of an expert that gets no "
-        "requests is half-open once its cooldown is over, and the alert ends although it is not known whether the expert has recovered. "
-        "With several replicas each has a circuit of its own; the alert shows the worst.",
+        "It comes back by itself with the first probe that succeeds. A probe is a client's request:"
+        " the circuit of an expert that gets no requests is half-open once its cooldown is over,"
+        " and the alert ends although it is not known whether the expert has recovered. With"
+        " several replicas each has a circuit of its own; the alert shows the worst.",
     ),
     "MildrouteFallbacks": Advice(
-        "For ten minutes this expert has failed on more than 5% of all requests. Clients get answers from the next best, later than usual.",
+        "For ten minutes this expert has failed on more than 5% of all requests. Clients get"
+        " answers from the next best, later than usual.",
         (
-            'See why: `sum by (why) (rate(mildroute_fallbacks_total{expert="NAME"}[5m]))`.',
-            "`rate`: the provider's rate limit is exceeded. Set `concurrency` for it in `experts.yaml`, or buy more.",
-            "`timeout`: it is slow. `failover.first_byte` decides how long to wait; a shorter one turns waiting into fallbacks.",
-            "`hedged`: no expert failed; with `failover.hedge_after` the next expert was called as well and was faster. Raise it if "
-            "that happens too often: both providers may charge.",
+            'See why: `sum by (reason) (rate(mildroute_fallbacks_total{expert="NAME"}[5m]))`.',
+            (
+                "`rate_limited`: the provider's rate limit is exceeded. Set `concurrency` for it in"
+                " `experts.yaml`, or buy more."
+            ),
+            (
+                "`timeout`: it is slow. `failover.first_byte_timeout` decides how long to wait for"
+                " a stream; a shorter one turns waiting into fallbacks."
+            ),
+            (
+                "`hedged`: no expert failed; with `failover.hedge_delay` the next expert was called"
+                " as well and was faster. Raise it if that happens too often: both providers may"
+                " charge."
+            ),
         ),
-        "If it goes on, take the expert out of `experts.yaml`. The router's other choices stay as they are.",
+        "If it goes on, take the expert out of `experts.yaml`. The router's other choices stay as"
+        " they are.",
     ),
     "MildrouteSlowDecisions": Advice(
-        "One decision in twenty takes longer than a quarter of a second. Nearly all of that is the wait for the encoder.",
+        "One decision in twenty takes longer than a quarter of a second. Nearly all of that is the"
+        " wait for the encoder.",
         (
-            "Look at `mildroute_encoder_queue` and at `rate(process_cpu_seconds_total[5m])`: a queue that does not empty and a core "
-            "that is "
-            "full mean too little processor.",
+            (
+                "Look at `mildroute_encoder_queue` and at `rate(process_cpu_seconds_total[5m])`: a"
+                " queue that does not empty and a core that is full mean too little processor."
+            ),
             "Add replicas. `encoder.threads` helps only where the machine has processors to spare.",
         ),
-        "TF-IDF takes a 150th of MiniLM's time, and often serves as well: [encoders](../guide/encoders.md).",
+        "TF-IDF takes a 150th of MiniLM's time, and often serves as well:"
+        " [encoders](../guide/encoders.md).",
     ),
     "MildrouteLate": Advice(
-        "More than 5% of requests got no decision within `encoder.budget` and went to the safe default. They are answered, at the "
-        "price and "
-        "quality of that one expert.",
+        "More than 5% of requests got no decision within `encoder.timeout` and went to the safe"
+        " default. They are answered, at the price and quality of that one expert.",
         (
             "The same as for MildrouteSlowDecisions.",
-            "Until there is more processor, a longer `encoder.budget` (a restart) trades time for decisions.",
+            (
+                "Until there is more processor, a longer `encoder.timeout` (a restart) trades time"
+                " for decisions."
+            ),
         ),
-        "`late` also counts inputs beyond `encoder.queue`, and batches on which the encoder failed, which have a line `the encoder "
-        "failed` in "
-        "the log.",
+        "`router_timeout` also counts inputs beyond `encoder.max_queue_size`, and batches on"
+        " which the encoder failed, which have a line `the encoder failed` in the log.",
     ),
     "MildrouteFar": Advice(
-        "For an hour more than 5% of inputs have been unlike all that the router was trained on. They go to the safe default.",
+        "For an hour more than 5% of inputs have been unlike all that the router was trained on."
+        " They go to the safe default.",
         ("Nothing at night: this is what the safe default is for.",),
-        "Find out what is new (`reason` and, if kept, `text` in the decision log), [collect](../guide/collecting.md) some of it and "
-        "fit again: "
-        "[retraining](../guide/feedback.md#retraining).",
+        "Find out what is new (`reason` and, if kept, `text` in the decision log),"
+        " [collect](../guide/collecting.md) some of it and fit again:"
+        " [retraining](../guide/feedback.md#retraining).",
     ),
     "MildrouteDrift": Advice(
-        'The router\'s opinions over the last 2,000 decisions are spread otherwise than on its held-out rows: `of="shares"`, whom it would '
-        'choose; `of="scores"`, how sure it is.',
+        "The router's opinions over the last 2,000 decisions are spread otherwise than on its"
+        ' held-out rows: `of="shares"`, whom it would choose; `of="scores"`, how sure it is.',
         ("Nothing at night: answers still come. A change of who asks what is the usual cause.",),
-        "Measure before you fit: drift says that inputs have changed, not that decisions are worse. "
-        "`mildroute costs from-log` says what the experts cost now, and [feedback](../guide/feedback.md) what to do then.",
+        "Measure before you fit: drift says that inputs have changed, not that decisions are worse."
+        " `mildroute costs from-log` says what the experts cost now, and"
+        " [feedback](../guide/feedback.md) what to do then.",
     ),
     "MildrouteLogLost": Advice(
-        "Lines of the decision log, or of the feedback, could not be written: the disk is full or gone. Requests are answered as usual, "
-        "but what was decided for them is not kept. The gateway's own log has a line `nothing can be written into ...` with the reason.",
+        "Lines of the decision log, or of the feedback, could not be written: the disk is full or"
+        " gone. Requests are answered as usual, but what was decided for them is not kept. The"
+        " gateway's own log has a line `nothing can be written into ...` with the reason.",
         (
-            "Free disk space, or repair the disk: `df -h` where `log.folder` is. Writing resumes by itself, without a restart.",
-            "`mildroute log tidy` turns finished files into Parquet, a tenth of their size; it needs that space first.",
-            "Do not restart it for this: the day's spending of keys would be read from a log that lacks lines.",
+            (
+                "Free disk space, or repair the disk: `df -h` where `log.folder` is. Writing"
+                " resumes by itself, without a restart."
+            ),
+            (
+                "`mildroute log tidy` turns finished files into Parquet, a tenth of their size; it"
+                " needs that space first."
+            ),
+            (
+                "Do not restart it for this: the day's spending of keys would be read from a log"
+                " that lacks lines."
+            ),
         ),
-        "Lines that are lost are gone: dollars of keys after the next restart are too low by them, and `mildroute costs from-log` does not "
-        "see them. Nothing deletes old files; do that yourself, or give the log a larger disk: [capacity](capacity.md#rules).",
+        "Lines that are lost are gone: dollars of keys after the next restart are too low by them,"
+        " and `mildroute costs from-log` does not see them. Nothing deletes old files; do that"
+        " yourself, or give the log a larger disk: [capacity](capacity.md#rules).",
     ),
     "MildrouteNoSaving": Advice(
-        "Over the last day the answers cost more than the baseline expert would have charged for the same tokens.",
+        "Over the last day the answers cost more than the baseline expert would have charged for"
+        " the same tokens.",
         (
-            "See which experts are called: `sum by (expert, reason) (rate(mildroute_choices_total[1h]))`. Many `named` are the clients' "
-            "own choice, many `late` or `far` the safe default's.",
-            "Check that prices in `experts.yaml` are today's, and which expert `mildroute_router_info` names as `baseline`.",
+            (
+                "See which experts are called: `sum by (expert, reason)"
+                " (rate(mildroute_choices_total[1h]))`. Many `pinned` are the clients' own choice,"
+                " many `router_timeout` or `out_of_distribution` the safe default's."
+            ),
+            (
+                "Check that prices in `experts.yaml` are today's, and which expert"
+                " `mildroute_router_info` names as `baseline`."
+            ),
         ),
-        "A baseline that is not the most expensive expert may be impossible to undercut. Set `baseline` to what you would use without a "
-        "router.",
+        "A baseline that is not the most expensive expert may be impossible to undercut. Set"
+        " `baseline` to what you would use without a router.",
     ),
 }
-"""By the name of the alert."""

@@ -1,4 +1,6 @@
-"""Writes the pages that must agree with the code: metrics, settings, reasons and error codes, alarms.
+"""Writes the pages that must agree with the code.
+
+Metrics, settings, reasons and error codes, alarms.
 
 Run: python docs/operations/generate.py
 """
@@ -20,11 +22,14 @@ from mildroute.serving import config as file
 from mildroute.serving.config import GatewayConfig
 from mildroute.serving.http import errors as error_responses
 from mildroute.serving.observability.decision_log import DecisionRecord
+from mildroute.serving.observability.drift import Drift
 from mildroute.serving.observability.metrics import GatewayMetrics
-from mildroute.serving.routing.drift import Drift
-from mildroute.serving.routing.policy import REASONS, Decision
-from mildroute.serving.upstream import forward as forwarder
-from mildroute.serving.upstream.failover import AttemptFailure
+from mildroute.serving.routing.policy import REASONS
+from mildroute.serving.upstream.failover import (
+    FAILURE_REASONS,
+    AttemptFailure,
+    error_from_failures,
+)
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -43,45 +48,61 @@ LABELS = {
     "log": "`decisions` or `feedback`",
     "of": "`shares`, which expert the router would choose, or `scores`, how sure it is",
     "path": "`chat/completions`, `completions`, `responses`, `embeddings` or `route`",
-    "reason": "[Routing reason](codes.md#routing-reasons)",
+    "reason": (
+        "[Routing reason](codes.md#routing-reasons); of fallbacks the"
+        " [failure reason](codes.md#failure-reasons)"
+    ),
     "source": "`training`, `first decisions`, or `learning` while those are gathered",
     "status": "HTTP status that the client saw; `499` if it went away first",
     "version": "Of mildroute",
-    "why": "[Failure reason](codes.md#failure-reasons)",
 }
 METRICS = """# Metrics
 
-`GET /metrics` exports all of these for Prometheus. It names experts, keys and dollars and needs no key unless `metrics_key_env` is set,
-so keep it [inside](security.md#metrics-exposure) or set that. Counters start at zero with each process and add up over replicas; scrape
+`GET /metrics` exports all of these for Prometheus. It names experts, keys and dollars and needs \
+no key unless `metrics_key_env` is set,
+so keep it [inside](security.md#metrics-exposure) or set that. Counters start at zero with each \
+process and add up over replicas; scrape
 each replica by itself.
 
-A request is counted once: in `mildroute_requests_total` when something was decided for it, and in `mildroute_refused_total` when it was
-refused before: a missing key (401), a limit of a key (429), an unknown model or path (404), a body that cannot be read (400, 408, 413),
-more requests at once than `limits.connections` (503). A client that is rejected before there is a request, for headers that are too long
+A request is counted once: in `mildroute_requests_total` when something was decided for it, and \
+in `mildroute_rejected_total` when it was
+refused before: a missing key (401), a limit of a key (429), an unknown model or path (404), a \
+body that cannot be read (400, 408, 413),
+more requests at once than `limits.max_in_flight` (503). A client that is rejected before there is \
+a request, for headers that are too long
 (431) or do not arrive (408), is in neither, nor is a client that disconnects while it sends.
 
-In addition there are the usual process metrics, `process_resident_memory_bytes`, `process_cpu_seconds_total`, `process_open_fds`
+In addition there are the usual process metrics, `process_resident_memory_bytes`, \
+`process_cpu_seconds_total`, `process_open_fds`
 and so on, if the operating system provides them."""
 SETTINGS = """# Settings: gateway.yaml
 
-All that can be set about a gateway, with its default. Give the file as `mildroute serve ROUTER --experts experts.yaml --settings
-gateway.yaml`. What it does not name keeps its default; a name that does not exist, a wrong type or a figure out of range is refused with
-file and line before a port is opened. Paths are relative to the file. It is read once, at the start: a change needs a restart, unlike a
+All that can be set about a gateway, with its default. Give the file as `mildroute serve ROUTER \
+--experts experts.yaml --settings
+gateway.yaml`. What it does not name keeps its default; a name that does not exist, a wrong type \
+or a figure out of range is refused with
+file and line before a port is opened. Paths are relative to the file. It is read once, at the \
+start: a change needs a restart, unlike a
 new router or other client keys.
 
-On the command line, `--keys`, `--log` and `--explore` take precedence over `keys`, `log.folder` and `policy.explore`. The address is set
-there alone (`--host`, `--port`), as are traces (`--traces`). [Client keys](../guide/serving.md#keys-and-limits) and
+On the command line, `--keys`, `--log` and `--exploration-rate` take precedence over `keys`, \
+`log.folder` and `routing.exploration_rate`. The address is set
+there alone (`--host`, `--port`), as are traces (`--traces`). \
+[Client keys](../guide/serving.md#keys-and-limits) and
 [experts](../guide/serving.md#expert-settings-in-expertsyaml) have files of their own."""
 CODES = """# Reasons and error codes
 
 The words that a gateway uses in headers, in the decision log, in metrics and in errors."""
 ALARMS = """# Alarms
 
-[`deploy/prometheus/alerts.yaml`](deployment.md) holds these rules, and unit tests for them. Each one below says what has happened, what
-to do at three in the morning, and what can wait. `critical` is worth waking an operator, `warning` is not: clients are being answered.
+[`deploy/prometheus/alerts.yaml`](deployment.md) holds these rules, and unit tests for them. Each \
+one below says what has happened, what
+to do at three in the morning, and what can wait. `critical` is worth waking an operator, \
+`warning` is not: clients are being answered.
 
-Of requests that are refused before a decision, only those of a full gateway raise an alert. The others, such as wrong keys and keys over
-their limit, are the clients' affair; `mildroute_refused_total` [counts them](metrics.md)."""
+Of requests that are refused before a decision, only those of a full gateway raise an alert. The \
+others, such as wrong keys and keys over
+their limit, are the clients' affair; `mildroute_rejected_total` [counts them](metrics.md)."""
 
 
 def metrics_page() -> str:
@@ -94,12 +115,16 @@ def metrics_page() -> str:
         name = metric.name + ("_total" if metric.type == "counter" else "")
         told = ", ".join(f"`{label}`" for label in labels)
         bounds = f" Buckets up to {_bounds(metric)}." if metric.type == "histogram" else ""
-        lines.append(f"`{name}`\n: {metric.type.capitalize()}{', by ' + told if told else ''}. {metric.documentation}{bounds}")
-    lines.append("## Labels\n\n" + "\n\n".join(f"`{label}`\n: {LABELS[label]}." for label in sorted(used)))
+        lines.append(
+            f"`{name}`\n: {metric.type.capitalize()}{', by ' + told if told else ''}."
+            f" {metric.documentation}{bounds}"
+        )
     lines.append(
-        "## Queries\n\nThose of the dashboard (`deploy/grafana/dashboard.json`), where `$job` is chosen above the panels; written "
-        "for as many replicas as "
-        "there are."
+        "## Labels\n\n" + "\n\n".join(f"`{label}`\n: {LABELS[label]}." for label in sorted(used))
+    )
+    lines.append(
+        "## Queries\n\nThose of the dashboard (`deploy/grafana/dashboard.json`), where `$job` is"
+        " chosen above the panels; written for as many replicas as there are."
     )
     lines += [f"{title}\n\n```text\n{query}\n```" for title, query in _queries()]
     return _page(lines)
@@ -107,13 +132,20 @@ def metrics_page() -> str:
 
 def settings_page() -> str:
     """Every setting, and a file of all defaults."""
-    lines = [SETTINGS, WARNING, "## All defaults\n\nA file that changes nothing:\n\n```yaml\n" + default_file() + "```"]
+    lines = [
+        SETTINGS,
+        WARNING,
+        "## All defaults\n\nA file that changes nothing:\n\n```yaml\n" + default_file() + "```",
+    ]
     top, nested = [], []
     for field, words, hint in _fields(GatewayConfig):
         if dataclasses.is_dataclass(hint):
             rules: Any = hint
             head = (rules.__doc__ or "").strip().splitlines()[0]
-            entries = [_setting(f"{field.name}.{inner.name}", inner, told, kind) for inner, told, kind in _fields(rules)]
+            entries = [
+                _setting(f"{field.name}.{inner.name}", inner, told, kind)
+                for inner, told, kind in _fields(rules)
+            ]
             nested.append(f"## {field.name}\n\n{head}\n\n" + "\n\n".join(entries))
         else:
             top.append(_setting(field.name, field, words, hint))
@@ -123,37 +155,50 @@ def settings_page() -> str:
 def codes_page() -> str:
     """Reasons, failures and errors."""
     reasons = "\n\n".join(f"`{name}`\n: {_sentence(words)}" for name, words in REASONS.items())
-    fallback = "`fallback`\n: In the header alone: another expert answered than the first choice, which had failed or was slower (hedging)."
-    whys = {**forwarder._WORDS, "hedged": "was called, and another one that was called in parallel answered first"}
-    failures = "\n\n".join(f"`{name}`\n: The expert {words}.{_alone(name)}" for name, words in sorted(whys.items()))
-    table = "\n".join(f"| {status} | {code} | {message} |" for status, code, message in sorted(_errors()))
+    fallback = (
+        "`fallback`\n: In the header alone: another expert answered than the first choice, which"
+        " had failed or was slower (hedging)."
+    )
+    whys = {
+        **FAILURE_REASONS,
+        "hedged": "was called, and another one that was called in parallel answered first",
+    }
+    failures = "\n\n".join(
+        f"`{name}`\n: The expert {words}.{_alone(name)}" for name, words in sorted(whys.items())
+    )
+    table = "\n".join(
+        f"| {status} | {code} | {message} |" for status, code, message in sorted(_errors())
+    )
     return _page(
         [
             CODES,
             WARNING,
-            "## Routing reasons\n\nThe header `x-mildroute-reason`, `reason` in the decision log, and the label `reason`.\n\n"
-            + f"{reasons}\n\n{fallback}",
-            "## Failure reasons\n\nWhy an expert did not answer: the label `why` of `mildroute_fallbacks_total`, and in words in the "
-            "message of a 5xx. "
-            "All of them lead to the next expert, as long as nothing has been sent to the client.\n\n" + failures,
-            "## Errors\n\nAn error is JSON, in the shape that OpenAI's clients know: "
-            '`{"error": {"message": ..., "type": ..., "param": ..., "code": ...}}`. `…` stands for what differs. An error of an '
-            "expert that is the "
-            "client's own affair (a 400 or 422, say) is passed on as it came. If all experts fail, the status is that of the last "
-            "one if it is "
-            "408, 429 or a 5xx; else 504 after a timeout, 503 if it was cooling down or overloaded, and 502 otherwise.\n\n"
-            "| status | `code` | message |\n|---|---|---|\n" + table,
+            "## Routing reasons\n\nThe header `x-mildroute-reason`, `reason` in the decision log,"
+            " and the label `reason`.\n\n" + f"{reasons}\n\n{fallback}",
+            "## Failure reasons\n\nWhy an expert did not answer: the label `reason` of"
+            " `mildroute_fallbacks_total`, and in words in the message of a 5xx. All of them lead"
+            " to the next expert, as long as nothing has been sent to the client.\n\n" + failures,
+            '## Errors\n\nAn error is JSON, in the shape that OpenAI\'s clients know: `{"error":'
+            ' {"message": ..., "type": ..., "param": ..., "code": ...}}`. `…` stands for what'
+            " differs. An error of an expert that is the client's own affair (a 400 or 422, say)"
+            " is passed on as it came. If all experts fail, the status is that of the last one if"
+            " it is 408, 429 or a 5xx; else 504 after a timeout, 503 if it was cooling down or"
+            " overloaded, and 502 otherwise.\n\n| status | `code` | message |\n|---|---|---|\n"
+            + table,
         ]
     )
 
 
 def alarms_page() -> str:
     """Every alert with its rule and what to do."""
-    (group,) = yaml.safe_load((ROOT / "deploy" / "prometheus" / "alerts.yaml").read_text(encoding="utf-8"))["groups"]
+    (group,) = yaml.safe_load(
+        (ROOT / "deploy" / "prometheus" / "alerts.yaml").read_text(encoding="utf-8")
+    )["groups"]
     alerts = [rule for rule in group["rules"] if "alert" in rule]
     if sorted(ADVICE) != sorted(rule["alert"] for rule in alerts):
         raise SystemExit(
-            f"advice.py must speak of each alert and of no other, differs in {set(ADVICE) ^ {rule['alert'] for rule in alerts}}."
+            "advice.py must speak of each alert and of no other, differs in"
+            f" {set(ADVICE) ^ {rule['alert'] for rule in alerts}}."
         )
     return _page([ALARMS, WARNING, *(_alarm(rule) for rule in alerts)])
 
@@ -167,30 +212,52 @@ def default_file() -> str:
             lines.append(_yaml(field.name, default, ""))
             continue
         lines.append(f"{field.name}:")
-        lines += [_yaml(inner.name, getattr(default, inner.name), "  ") for inner in dataclasses.fields(default)]
+        lines += [
+            _yaml(inner.name, getattr(default, inner.name), "  ")
+            for inner in dataclasses.fields(default)
+        ]
     return "\n".join(lines) + "\n"
 
 
 def pages() -> dict[Path, str]:
     """Every generated page, by its file."""
-    found = {"metrics": metrics_page(), "settings": settings_page(), "codes": codes_page(), "alarms": alarms_page()}
+    found = {
+        "metrics": metrics_page(),
+        "settings": settings_page(),
+        "codes": codes_page(),
+        "alarms": alarms_page(),
+    }
     return {HERE / f"{name}.md": text for name, text in found.items()}
 
 
 def _metrics() -> list[Any]:
     metrics = GatewayMetrics()
-    metrics.loaded("ab12", ("small",), Drift(("small", "large")), baseline="large")
-    metrics.decided(Decision(("small",), "router"), None, 0.001)
+    metrics.set_router("ab12", ("small",), Drift(("small", "large")), baseline="large")
+    metrics.record_decision("small", "router", 0.001)
     record = DecisionRecord(
-        *("d", 0.0, "team-a", "chat/completions", "mildroute", "ab12", ("small",), (1.0,), None, "router", "small", 1.0, (1.0,)),
-        *("small", 1, 200, 1, 1, 0.0, 0.0, 0.0, 0.0, 0.0),
+        *(
+            "d",
+            0.0,
+            "team-a",
+            "chat/completions",
+            "mildroute",
+            "ab12",
+            ("small",),
+            (1.0,),
+            None,
+            "router",
+            "small",
+            1.0,
+            (1.0,),
+        ),
+        *("small", (), 200, 1, 1, 0.0, 0.0, 0.0, 0.0, 0.0),
         shadow="small",
     )
-    metrics.answered(record, added=0.001)
-    metrics.fallback("small", "timeout")
-    metrics.refused(503, "overloaded")
+    metrics.record_request(record, added=0.001)
+    metrics.record_fallback("small", "timeout")
+    metrics.record_rejection(503, "overloaded")
     metrics.watch(circuits=lambda: {"small": "open"}, lost=lambda: {"decisions": 1})
-    metrics.batch(4)
+    metrics.record_batch(4)
     return [metric for metric in metrics.registry.collect() if metric.name.startswith("mildroute_")]
 
 
@@ -204,7 +271,9 @@ def _bounds(metric: Any) -> str:
 
 
 def _queries() -> Iterator[tuple[str, str]]:
-    panels = json.loads((ROOT / "deploy" / "grafana" / "dashboard.json").read_text(encoding="utf-8"))["panels"]
+    panels = json.loads(
+        (ROOT / "deploy" / "grafana" / "dashboard.json").read_text(encoding="utf-8")
+    )["panels"]
     for panel in panels:
         targets = [target["expr"] for target in panel.get("targets", [])]
         if targets:
@@ -220,12 +289,18 @@ def _fields(kind: Any) -> list[tuple[Any, str, Any]]:
 
 def _arguments(docstring: str) -> dict[str, str]:
     section = docstring.split("Args:")[1].split("Example:")[0]
-    found = re.findall(r"^        (\w+): (.*?)(?=^        \w+: |\Z)", section, flags=re.MULTILINE | re.DOTALL)
+    found = re.findall(
+        r"^        (\w+): (.*?)(?=^        \w+: |\Z)", section, flags=re.MULTILINE | re.DOTALL
+    )
     return {name: re.sub(r"``", "`", " ".join(words.split())) for name, words in found}
 
 
 def _default(field: Any) -> Any:
-    return field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
+    return (
+        field.default_factory()
+        if field.default_factory is not dataclasses.MISSING
+        else field.default
+    )
 
 
 def _setting(name: str, field: Any, words: str, hint: Any) -> str:
@@ -245,8 +320,10 @@ def _kind(name: str, hint: Any) -> str:
     if "str" in str(hint):
         return "the name of an environment variable" if name.endswith("_key_env") else "a text"
     number = "a number" if "float" in str(hint) else "a whole number"
-    if name in file._SHARES:
-        return f"{number} from 0 to 1" if name in file._MAY_BE_ZERO else f"{number} above 0, up to 1"
+    if name in file._FRACTIONS:
+        return (
+            f"{number} from 0 to 1" if name in file._MAY_BE_ZERO else f"{number} above 0, up to 1"
+        )
     return f"{number}, 0 or more" if name in file._MAY_BE_ZERO else f"{number} above 0"
 
 
@@ -255,7 +332,12 @@ def _scalar(value: Any) -> str:
 
 
 def _bytes(value: Any) -> str:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1 << 16 or value % (1 << 10):
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int)
+        or value < 1 << 16
+        or value % (1 << 10)
+    ):
         return ""
     return f" ({value >> 20} MiB)" if value >= 1 << 20 else f" ({value >> 10} KiB)"
 
@@ -271,22 +353,34 @@ def _errors() -> set[tuple[int, str, str]]:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for scope in ast.walk(tree):
             if isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                texts = [node for node in ast.walk(scope) if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)]
+                texts = [
+                    node
+                    for node in ast.walk(scope)
+                    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+                ]
                 found |= {error for node in ast.walk(scope) if (error := _error(node, texts))}
     return found
 
 
 def _error(node: ast.AST, texts: list[ast.Assign]) -> tuple[int, str, str] | None:
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or len(node.args) < 2:
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or not node.args:
         return None
-    status, message = node.args[0], node.args[1]
-    if node.func.id not in ("APIError", "BadRequestError", "LimitExceeded") or not isinstance(status, ast.Constant):
+    arguments = [ast.Constant(400)] if node.func.id == "BadRequest" else []
+    status, message, *_ = [*arguments, *node.args, None]
+    if node.func.id not in ("APIError", "BadRequest", "LimitExceeded") or not isinstance(
+        status, ast.Constant
+    ):
         return None
     said = _assigned(message, texts) if isinstance(message, ast.Name) else message
     if not isinstance(said, (ast.Constant, ast.JoinedStr)) or not isinstance(status.value, int):
         return None
-    code = next((word.value for word in node.keywords if word.arg == "code"), node.args[2] if node.func.id == "Refusal" else None)
-    name = code.value if isinstance(code, ast.Constant) else error_responses._CODES.get(status.value)
+    code = next(
+        (word.value for word in node.keywords if word.arg == "code"),
+        node.args[2] if node.func.id == "LimitExceeded" else None,
+    )
+    name = (
+        code.value if isinstance(code, ast.Constant) else error_responses._CODES.get(status.value)
+    )
     return status.value, f"`{name}`" if name else "null", _message(said)
 
 
@@ -301,16 +395,22 @@ def _message(said: ast.expr) -> str:
         text = str(said.value)
     else:
         values = said.values if isinstance(said, ast.JoinedStr) else []
-        text = "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in values)
+        text = "".join(
+            str(part.value) if isinstance(part, ast.Constant) else "…" for part in values
+        )
     return text.replace("|", "\\|")
 
 
 def _alarm(rule: dict[str, Any]) -> str:
-    advice, summary = ADVICE[rule["alert"]], re.sub(r"\{\{.*?\}\}", "…", rule["annotations"]["summary"])
+    advice, summary = (
+        ADVICE[rule["alert"]],
+        re.sub(r"\{\{.*?\}\}", "…", rule["annotations"]["summary"]),
+    )
     steps = "\n".join(f"{number}. {step}" for number, step in enumerate(advice.steps, start=1))
     return (
-        f"## {rule['alert']}\n\n{rule['labels']['severity'].capitalize()}, after {rule['for']}: “{summary}”\n\n"
-        f"```text\n{rule['expr'].strip()}\n```\n\n{advice.meaning}\n\nNow:\n\n{steps}\n\nLater: {advice.later}"
+        f"## {rule['alert']}\n\n{rule['labels']['severity'].capitalize()}, after {rule['for']}:"
+        f" “{summary}”\n\n```text\n{rule['expr'].strip()}\n```\n\n{advice.meaning}\n\n"
+        f"Now:\n\n{steps}\n\nLater: {advice.later}"
     )
 
 
@@ -320,7 +420,7 @@ def _alone(why: str) -> str:
         return ""
     if why == "5xx":
         return " If no other expert can be called: its own status."
-    found = forwarder.error_from_failures([AttemptFailure("", why, 429 if why == "rate" else None)])
+    found = error_from_failures([AttemptFailure("", why, 429 if why == "rate_limited" else None)])
     return f" If no other expert can be called: {found.status}, `{found.code}`."
 
 

@@ -2,7 +2,8 @@
 
 Run: MILDROUTE_DATA=... python docs/tutorials/generate.py [FOLDER]
 
-With ``--replay`` no model is asked: the answers that the example keeps are used instead; the blocks of the server, of collect and of
+With ``--replay`` no model is asked: the answers that the example keeps are used instead; the blocks
+of the server, of collect and of
 the second story stay as they are.
 """
 
@@ -35,22 +36,41 @@ def blocks() -> list[tuple[str, str]]:
 
 
 def replayable() -> list[str]:
-    """Commands for which the example keeps what models answered: those of the first story, but for the server's."""
+    """Commands for which the example keeps what models answered.
+
+    Those of the first story, but for the server's.
+    """
     first, _, _ = PAGE.read_text(encoding="utf-8").partition(SECOND_STORY)
     return [command for command, _ in BLOCK.findall(first) if not command.endswith("&")]
 
 
 def environment() -> dict[str, str]:
-    """One thread, nothing from a hub, tables no narrower than they are, and the commands of this Python first."""
+    """Return the environment in which the commands run.
+
+    One thread, nothing from a hub, tables no narrower than they are, and the commands of this
+    Python first.
+    """
     here = str(Path(sys.executable).parent)
-    return {**os.environ, "PATH": f"{here}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    return {
+        **os.environ,
+        "PATH": f"{here}{os.pathsep}{os.environ['PATH']}",
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+    }
 
 
 def output_of(command: str, folder: Path) -> str:
     """What a command prints in a folder; if it fails, everything ends."""
     start = time.perf_counter()
     shell = shutil.which("bash") or "/bin/sh"
-    run = subprocess.run([shell, "-c", command], capture_output=True, text=True, cwd=folder, check=False, env=environment())
+    run = subprocess.run(
+        [shell, "-c", command],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        check=False,
+        env=environment(),
+    )
     if run.returncode:
         raise SystemExit(f"{command}\n{run.stdout}{run.stderr}")
     print(f"{time.perf_counter() - start:6.1f} s  {command}", file=sys.stderr)
@@ -60,8 +80,12 @@ def output_of(command: str, folder: Path) -> str:
 @contextmanager
 def serving(command: str, folder: Path) -> Iterator[str]:
     """Run a server in the background; gives its first line."""
-    words = [sys.executable if word == "python" else word for word in command.removesuffix("&").split()]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=folder, env=environment()) as server:
+    words = [
+        sys.executable if word == "python" else word for word in command.removesuffix("&").split()
+    ]
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, text=True, cwd=folder, env=environment()
+    ) as server:
         try:
             yield server.stdout.readline() if server.stdout else ""
         finally:
@@ -75,7 +99,9 @@ def replayed(command: str) -> str:
 
 def lay_out(folder: Path, port: str = PORT) -> None:
     """A copy of the example, whose experts are asked at a port."""
-    shutil.copytree(EXAMPLE, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        EXAMPLE, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__")
+    )
     experts = folder / "experts.yaml"
     experts.write_text(experts.read_text(encoding="utf-8").replace(PORT, port), encoding="utf-8")
 
@@ -107,7 +133,9 @@ def main() -> None:
     """Write the page again."""
     parser = argparse.ArgumentParser(description="Execute the tutorial.")
     parser.add_argument("folder", nargs="?", type=Path, help="where to work; it keeps the report")
-    parser.add_argument("--replay", action="store_true", help="with the answers that the example keeps")
+    parser.add_argument(
+        "--replay", action="store_true", help="with the answers that the example keeps"
+    )
     options = parser.parse_args()
     folder = options.folder or Path(tempfile.mkdtemp())
     printed = run_replayed(folder) if options.replay else run_for_real(folder)

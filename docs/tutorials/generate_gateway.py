@@ -26,11 +26,13 @@ from docs.tutorials.generate import environment, free_port
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "tutorials" / "gateway.md"
 BLOCK = re.compile(
-    r"```text\n\$ (?P<command>(?:[^\n]*\\\n)*[^\n]*)\n(?P<shown>.*?)```|```python\n(?P<code>.*?)```\n\n```text\n(?P<printed>.*?)```",
+    r"```text\n\$ (?P<command>(?:[^\n]*\\\n)*[^\n]*)\n(?P<shown>.*?)```"
+    r"|```python\n(?P<code>.*?)```\n\n```text\n(?P<printed>.*?)```",
     flags=re.DOTALL,
 )
 PORTS = ("8080", "8081", "8000")
 _MARK = "--- end of"
+# A session of Python: a line of JSON is code, the line that comes back is what it printed.
 _PYTHON = """
 import contextlib, io, json, sys
 names = {}
@@ -40,7 +42,6 @@ for line in sys.stdin:
         exec(json.loads(line), names)
     print(json.dumps(printed.getvalue()), flush=True)
 """
-"""A session of Python: a line of JSON is code, the line that comes back is what it printed."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +62,11 @@ def steps() -> list[Step]:
     """All blocks, in their order."""
     found = [match.groupdict() for match in BLOCK.finditer(PAGE.read_text(encoding="utf-8"))]
     return [
-        Step(block["command"], block["shown"], is_python=False)
-        if block["code"] is None
-        else Step(block["code"], block["printed"], is_python=True)
+        (
+            Step(block["command"], block["shown"], is_python=False)
+            if block["code"] is None
+            else Step(block["code"], block["printed"], is_python=True)
+        )
         for block in found
     ]
 
@@ -120,12 +123,21 @@ class Session:
         return _tidy(text)
 
     def _python(self, step: Step) -> str:
-        home = Path(self.environment["MILDROUTE_LITELLM_ENV"]) / "bin" / "python" if step.needs_litellm else Path(sys.executable)
+        home = (
+            Path(self.environment["MILDROUTE_LITELLM_ENV"]) / "bin" / "python"
+            if step.needs_litellm
+            else Path(sys.executable)
+        )
         python = self.pythons.get(str(home))
         if python is None:
             python = self.pythons[str(home)] = self.kept.enter_context(
                 subprocess.Popen(
-                    [home, "-c", _PYTHON], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=self.folder, env=self.environment
+                    [home, "-c", _PYTHON],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                    cwd=self.folder,
+                    env=self.environment,
                 )
             )
         _write(python.stdin, json.dumps(step.code) + "\n")
@@ -148,11 +160,21 @@ def _tidy(text: str) -> str:
 @contextmanager
 def session(folder: Path) -> Iterator[Session]:
     """A session in a folder; whatever was started in it ends with it."""
-    known = {**environment(), "LITELLM_LOCAL_MODEL_COST_MAP": "True"}  # else LiteLLM asks the network for prices
+    known = {
+        **environment(),
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    }  # else LiteLLM asks the network for prices
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with (
         ExitStack() as kept,
-        subprocess.Popen([shutil.which("bash") or "/bin/sh"], text=True, cwd=folder, env=known, start_new_session=True, **pipes) as shell,  # type: ignore[call-overload]
+        subprocess.Popen(
+            [shutil.which("bash") or "/bin/sh"],
+            text=True,
+            cwd=folder,
+            env=known,
+            start_new_session=True,
+            **pipes,
+        ) as shell,  # type: ignore[call-overload]
     ):
         made = Session(folder, known, shell, kept)
         try:
@@ -166,12 +188,24 @@ def session(folder: Path) -> Iterator[Session]:
 def lay_out(folder: Path) -> Path:
     """A copy of the examples; gives the folder in which the reader is."""
     for name in ("gateway", "local_llm"):
-        shutil.copytree(ROOT / "examples" / name, folder / name, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            ROOT / "examples" / name,
+            folder / name,
+            dirs_exist_ok=True,
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
     return folder / "gateway"
 
 
-def run(folder: Path, changed: Callable[[str], str] = lambda command: command, *, with_litellm: bool = True) -> list[str | None]:
-    """What each block prints, in their order, with ports that are free; none for a block that was left out.
+def run(
+    folder: Path,
+    changed: Callable[[str], str] = lambda command: command,
+    *,
+    with_litellm: bool = True,
+) -> list[str | None]:
+    """What each block prints, in their order, with ports that are free.
+
+    None for a block that was left out.
 
     Args:
         folder: Where to work.
@@ -190,13 +224,25 @@ def run(folder: Path, changed: Callable[[str], str] = lambda command: command, *
                 continue
             start = time.perf_counter()
             code = step.code if step.is_python else changed(step.code)
-            printed.append(_at_ports(live.printed_by(Step(_at_ports(code, ports), "", is_python=step.is_python)), back))
-            print(f"{time.perf_counter() - start:6.1f} s  {step.code.splitlines()[0]}", file=sys.stderr)
+            printed.append(
+                _at_ports(
+                    live.printed_by(Step(_at_ports(code, ports), "", is_python=step.is_python)),
+                    back,
+                )
+            )
+            print(
+                f"{time.perf_counter() - start:6.1f} s  {step.code.splitlines()[0]}",
+                file=sys.stderr,
+            )
     return printed
 
 
 def _at_ports(text: str, ports: dict[str, str]) -> str:
-    return re.sub(r"(127\.0\.0\.1:|--port )(\d+)", lambda found: found[1] + ports.get(found[2], found[2]), text)
+    return re.sub(
+        r"(127\.0\.0\.1:|--port )(\d+)",
+        lambda found: found[1] + ports.get(found[2], found[2]),
+        text,
+    )
 
 
 def main() -> None:
@@ -205,7 +251,12 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", type=Path, help="where to work")
     options = parser.parse_args()
     printed = iter(run(options.folder or Path(tempfile.mkdtemp())))
-    PAGE.write_text(BLOCK.sub(lambda block: _filled(block, next(printed) or ""), PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(
+        BLOCK.sub(
+            lambda block: _filled(block, next(printed) or ""), PAGE.read_text(encoding="utf-8")
+        ),
+        encoding="utf-8",
+    )
 
 
 def _filled(block: re.Match[str], printed: str) -> str:

@@ -2,13 +2,15 @@
 People and a classifier
 =======================
 
-A classifier labels tweets as hateful, offensive or neither, for nothing. A person does it more often as most others would, and has to be
+A classifier labels tweets as hateful, offensive or neither, for nothing. A person does it more
+often as most others would, and has to be
 paid. Which tweets should a person see? And do we need a router to tell?
 """
 
 # %%
 # The tweets, with the votes of three or more people each, are `Davidson's
-# <https://github.com/t-davidson/hate-speech-and-offensive-language>`_. The right label is what most people said, so a single person is
+# <https://github.com/t-davidson/hate-speech-and-offensive-language>`_. The right label is what most
+# people said, so a single person is
 # right as often as people agree on that tweet. No tweet is shown here: many are foul.
 
 import os
@@ -29,17 +31,25 @@ plt.style.use(["seaborn-v0_8-whitegrid", "seaborn-v0_8-colorblind"])
 if "MILDROUTE_DATA" not in os.environ:
     raise SystemExit("set MILDROUTE_DATA to the folder that holds hatespeech_human.parquet.")
 tweets = pq.read_table(Path(os.environ["MILDROUTE_DATA"], "hatespeech_human.parquet")).to_pydict()
-texts, labels, agreement = np.array(tweets["text"], dtype=object), np.array(tweets["label"]), np.array(tweets["human_acc"])
+texts, labels, agreement = (
+    np.array(tweets["text"], dtype=object),
+    np.array(tweets["label"]),
+    np.array(tweets["human_acc"]),
+)
 own, train, test = np.split(np.random.default_rng(0).permutation(len(texts))[:12_000], 3)
 
-classifier = make_pipeline(TfidfVectorizer(sublinear_tf=True, min_df=2), LogisticRegression(C=3, max_iter=1000))
+classifier = make_pipeline(
+    TfidfVectorizer(sublinear_tf=True, min_df=2), LogisticRegression(C=3, max_iter=1000)
+)
 classifier.fit(texts[own], labels[own])
 
 # %%
 # The router sees what the classifier thinks
 # ------------------------------------------
-# Experts may be asked before the router decides, if they cost nothing. So the router reads the classifier's three probabilities, as
-# logarithms, and how far the largest is from 1: the classifier's doubt. Costs are errors alone; the person's is the chance that one
+# Experts may be asked before the router decides, if they cost nothing. So the router reads the
+# classifier's three probabilities, as
+# logarithms, and how far the largest is from 1: the classifier's doubt. Costs are errors alone; the
+# person's is the chance that one
 # person says something else.
 
 
@@ -59,7 +69,8 @@ unsure = features(test)[:, -1]
 # %%
 # Sending more and more tweets to people
 # --------------------------------------
-# Order the tweets by the router's posterior, and send the first part of them to a person. Two rivals: drawing tweets by lot, and sending
+# Order the tweets by the router's posterior, and send the first part of them to a person. Two
+# rivals: drawing tweets by lot, and sending
 # those of which the classifier itself is least sure, which needs no router at all.
 
 errors = costs(test)
@@ -85,10 +96,16 @@ axes.plot(
     markersize=9,
     label="what the router does by itself",
 )
-axes.annotate("classifier alone", (0, accuracy(unsure)[0]), (8, -2), textcoords="offset points", va="top")
-axes.annotate("person\nalone", (100, accuracy(unsure)[-1]), (6, 0), textcoords="offset points", va="center")
+axes.annotate(
+    "classifier alone", (0, accuracy(unsure)[0]), (8, -2), textcoords="offset points", va="top"
+)
+axes.annotate(
+    "person\nalone", (100, accuracy(unsure)[-1]), (6, 0), textcoords="offset points", va="center"
+)
 axes.set(
-    title="Together they are better than either alone", xlabel="% of the tweets that a person labels", ylabel="% labeled as most people do"
+    title="Together they are better than either alone",
+    xlabel="% of the tweets that a person labels",
+    ylabel="% labeled as most people do",
 )
 axes.set(xlim=(-3, 112), ylim=(87.8, 93.2))
 figure.legend(loc="outside lower center", ncols=2)
@@ -96,14 +113,24 @@ figure.legend(loc="outside lower center", ncols=2)
 # %%
 # What to take away
 # -----------------
-# A person and a classifier together label more tweets well than either alone, since they stumble over different ones. The router finds
+# A person and a classifier together label more tweets well than either alone, since they stumble
+# over different ones. The router finds
 # the point of the curve by itself: nobody told it how many tweets to send.
 #
-# But look at the orange line. Both curves are the same: all that the router has learnt to look at is the classifier's own doubt. With one
-# classifier that knows when it is unsure, a threshold on its doubt is enough, once somebody has chosen it. A router is worth its while
+# But look at the orange line. Both curves are the same: all that the router has learnt to look at
+# is the classifier's own doubt. With one
+# classifier that knows when it is unsure, a threshold on its doubt is enough, once somebody has
+# chosen it. A router is worth its while
 # where there are several experts, prices that differ, or experts that cannot say how sure they are.
 
-for name, who in (("classifier", np.zeros(len(test), int)), ("person", np.ones(len(test), int)), ("router", choice)):
+for name, who in (
+    ("classifier", np.zeros(len(test), int)),
+    ("person", np.ones(len(test), int)),
+    ("router", choice),
+):
     found = bootstrap(1 - chosen_costs(errors, who))
-    print(f"{name:10}  {found.value:.3f} of the tweets as most people do, 95% interval {found.low:.3f} to {found.high:.3f}")
+    print(
+        f"{name:10}  {found.value:.3f} of the tweets as most people do, 95% interval"
+        f" {found.low:.3f} to {found.high:.3f}"
+    )
 plt.show()

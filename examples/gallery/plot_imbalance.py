@@ -2,20 +2,29 @@
 When one expert is nearly always best
 =====================================
 
-A generalist is best on most inputs; three specialists are best on a few each. The rarer they are, the more a router is tempted to forget
+A generalist is best on most inputs; three specialists are best on a few each. The rarer they are,
+the more a router is tempted to forget
 them. Here the truth is known, so it can be seen who forgets them too early.
 """
 
 # %%
 # A world with a known answer
 # ---------------------------
-# Each expert's inputs lie around a center of their own. The generalist's are ``ratio`` times as many as a specialist's. Knowing that, the
-# chance of each expert to be the best one can be computed exactly, and with it the best choice that anybody could make.
+# Each expert's inputs lie around a center of their own. The generalist's are ``ratio`` times as
+# many as a specialist's. Knowing that, the
+# chance of each expert to be the best one can be computed exactly, and with it the best choice that
+# anybody could make.
 
 import matplotlib.pyplot as plt
 import numpy as np
 
-from mildroute.routers import KNNRouter, MildRouter, PaperMILDRouter, TDEFRouter, WeightedCrossEntropyRouter
+from mildroute.routers import (
+    KNNRouter,
+    MildRouter,
+    PaperMILDRouter,
+    TDEFRouter,
+    WeightedCrossEntropyRouter,
+)
 
 plt.style.use(["seaborn-v0_8-whitegrid", "seaborn-v0_8-colorblind"])
 
@@ -24,7 +33,9 @@ centers = 3.0 * np.linalg.qr(np.random.default_rng(0).normal(size=(WIDTH, EXPERT
 
 
 def draw(ratio, rows, seed):
-    """Inputs (n, d), the best expert of each (n,) and the true chance of each expert to be the best one (n, p)."""
+    """Inputs (n, d), the best expert of each (n,) and the true chance of each expert to be the best
+    one (n, p).
+    """
     random = np.random.default_rng(seed)
     prior = np.array([ratio, 1, 1, 1]) / (ratio + 3)
     best = random.choice(EXPERTS, size=rows, p=prior)
@@ -37,8 +48,10 @@ def draw(ratio, rows, seed):
 # %%
 # Five routers
 # ------------
-# Each learns from 3,000 rows, and tunes its penalty or its number of neighbors on held-out ones. TDEF minimizes the usual surrogate;
-# with costs of 0 and 1 it is cross-entropy. Weighted cross-entropy lifts rare experts by the inverse of their share, the common remedy
+# Each learns from 3,000 rows, and tunes its penalty or its number of neighbors on held-out ones.
+# TDEF minimizes the usual surrogate;
+# with costs of 0 and 1 it is cross-entropy. Weighted cross-entropy lifts rare experts by the
+# inverse of their share, the common remedy
 # for imbalance.
 
 routers = {
@@ -63,7 +76,8 @@ for column, ratio in enumerate(ratios):
 # %%
 # Who remembers the specialists
 # -----------------------------
-# On the left, how many of the specialists' inputs are sent to the right specialist; the black line is what the best possible choice
+# On the left, how many of the specialists' inputs are sent to the right specialist; the black line
+# is what the best possible choice
 # reaches. On the right, what all mistakes together cost beyond it.
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 4.6), layout="constrained")
@@ -72,9 +86,18 @@ for row, (name, colour) in enumerate(zip(routers, ("C0", "C1", "C2", "C3", "0.6"
     left.plot(ratios, 100 * recall[row], "o-", color=colour, linewidth=width)
     right.plot(ratios, regret[row], "o-", color=colour, linewidth=width, label=name)
 left.plot(ratios, 100 * recall[-1], "k:", label="best possible choice")
-left.set(xscale="log", xlabel="generalist's inputs for each of a specialist's", ylabel="% of specialists' inputs sent to them")
+left.set(
+    xscale="log",
+    xlabel="generalist's inputs for each of a specialist's",
+    ylabel="% of specialists' inputs sent to them",
+)
 left.set_title("Specialists are forgotten as they get rare")
-right.set(xscale="log", yscale="log", xlabel="generalist's inputs for each of a specialist's", ylabel="cost beyond the best choice")
+right.set(
+    xscale="log",
+    yscale="log",
+    xlabel="generalist's inputs for each of a specialist's",
+    ylabel="cost beyond the best choice",
+)
 right.set_title("What the mistakes cost")
 for axes in (left, right):
     axes.set_xticks(ratios, ratios)
@@ -84,9 +107,12 @@ figure.legend(loc="outside lower center", ncols=3)
 # %%
 # What to take away
 # -----------------
-# Ordinary routers drop specialists sooner than the best choice would, nearest neighbors first of all. Weighting remembers them, at the
-# price of many false alarms: its mistakes cost several times those of ``MildRouter``. MILD as the paper prints it sends nearly everything
+# Ordinary routers drop specialists sooner than the best choice would, nearest neighbors first of
+# all. Weighting remembers them, at the
+# price of many false alarms: its mistakes cost several times those of ``MildRouter``. MILD as the
+# paper prints it sends nearly everything
 # to specialists, since with margins that differ the largest score is not the best choice: see
-# :ref:`sphx_glr_gallery_plot_decision_rule.py`. ``MildRouter`` comes closest. It falls behind the best choice as well where specialists
+# :ref:`sphx_glr_gallery_plot_decision_rule.py`. ``MildRouter`` comes closest. It falls behind the
+# best choice as well where specialists
 # are rarest: ten rows of each are not much to learn from.
 plt.show()

@@ -1,6 +1,7 @@
 """Writes questions that were asked before, with a grade and a price for each of two experts.
 
-The grades are made up: the small expert knows facts and small talk, and gets most sums and puzzles wrong.
+The grades are made up: the small expert knows facts and small talk, and gets most sums and puzzles
+wrong.
 
 Run: python make_table.py --rows 400
 """
@@ -28,7 +29,22 @@ COUNTRIES = (
     "Italy",
     "Nepal",
 )
-THINGS = ("cats", "rain", "tea", "music", "snow", "bread", "trains", "winter", "gardens", "books", "birds", "football", "soup", "bicycles")
+THINGS = (
+    "cats",
+    "rain",
+    "tea",
+    "music",
+    "snow",
+    "bread",
+    "trains",
+    "winter",
+    "gardens",
+    "books",
+    "birds",
+    "football",
+    "soup",
+    "bicycles",
+)
 EASY = (
     "What is the capital of {country}?",
     "Which language do people speak in {country}?",
@@ -53,9 +69,16 @@ def row(number: int, lots: random.Random) -> dict[str, object]:
     """One question."""
     kind, forms = lots.choice((("easy", EASY), ("hard", HARD)))
     words = {"country": lots.choice(COUNTRIES), "thing": lots.choice(THINGS)}
-    text = lots.choice(forms).format(a=lots.randint(20, 99), b=lots.randint(20, 99), c=lots.randint(2, 19), **words)
+    text = lots.choice(forms).format(
+        a=lots.randint(20, 99), b=lots.randint(20, 99), c=lots.randint(2, 19), **words
+    )
     scores = {f"score:{name}": int(lots.random() < chance) for name, chance in RIGHT[kind].items()}
-    return {"query_id": f"q{number}", "input": text, **scores, **{f"cost:{name}": price for name, price in PRICES.items()}}
+    return {
+        "query_id": f"q{number}",
+        "input": text,
+        **scores,
+        **{f"cost:{name}": price for name, price in PRICES.items()},
+    }
 
 
 def main() -> None:

@@ -1,4 +1,7 @@
-"""Classifiers that experts.yaml and images.yaml name, fitted on rows that are not among the queries."""
+"""Classifiers that experts.yaml and images.yaml name.
+
+They are fitted on rows that are not among the queries.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +23,18 @@ def minilm(train: str) -> Pipeline:
     """Logistic regression on sentence vectors."""
     from mildroute.encoders import SentenceEncoder
 
-    return _fitted(make_pipeline(SentenceEncoder(threads=1), LogisticRegression(C=10, max_iter=1000)), train, "input")
+    return _fitted(
+        make_pipeline(SentenceEncoder(threads=1), LogisticRegression(C=10, max_iter=1000)),
+        train,
+        "input",
+    )
 
 
 def linear(train: str) -> Pipeline:
     """Logistic regression on the numbers of an image."""
-    return _fitted(make_pipeline(StandardScaler(), LogisticRegression(C=0.01, max_iter=1000)), train, "numbers")
+    return _fitted(
+        make_pipeline(StandardScaler(), LogisticRegression(C=0.01, max_iter=1000)), train, "numbers"
+    )
 
 
 def svm(train: str) -> Pipeline:

@@ -1,4 +1,6 @@
-"""Makes the tutorial's files from tweets with the votes of three or more people each: queries.parquet and train.parquet.
+"""Makes the tutorial's files from tweets with the votes of three or more people each.
+
+Queries.parquet and train.parquet.
 
 Run: MILDROUTE_DATA=... python prepare.py
 """
@@ -24,9 +26,16 @@ def votes_of(row: dict[str, int]) -> list[str]:
 def main() -> None:
     """Draw queries and, apart from them, rows to train classifiers on."""
     rows = pq.read_table(Path(os.environ["MILDROUTE_DATA"], "hatespeech_human.parquet")).to_pylist()
-    drawn = [rows[place] for place in np.random.default_rng(0).permutation(len(rows))[: QUERIES + TRAIN]]
+    drawn = [
+        rows[place] for place in np.random.default_rng(0).permutation(len(rows))[: QUERIES + TRAIN]
+    ]
     queries = [
-        {"query_id": row["query_id"], "input": row["text"], "reference": LABELS[row["label"]], "votes": votes_of(row)}
+        {
+            "query_id": row["query_id"],
+            "input": row["text"],
+            "reference": LABELS[row["label"]],
+            "votes": votes_of(row),
+        }
         for row in drawn[:QUERIES]
     ]
     train = [{"input": row["text"], "label": LABELS[row["label"]]} for row in drawn[QUERIES:]]

@@ -1,4 +1,6 @@
-"""Makes images.parquet and train_images.parquet: small photographs as numbers, with the votes of about 50 people each.
+"""Makes images.parquet and train_images.parquet.
+
+Small photographs as numbers, with the votes of about 50 people each.
 
 Run: MILDROUTE_DATA=... python prepare_images.py
 """
@@ -25,7 +27,9 @@ def numbers_of(encoded: bytes) -> NDArray[np.float64]:
     """Where edges run and what colours there are, in each of 16 cells: shape (176,)."""
     pixels = np.asarray(Image.open(io.BytesIO(encoded)).convert("RGB"), dtype=float) / 255
     down, right = np.gradient(pixels.mean(axis=2))
-    direction = np.floor((np.arctan2(down, right) % np.pi) / np.pi * DIRECTIONS).clip(max=DIRECTIONS - 1)
+    direction = np.floor((np.arctan2(down, right) % np.pi) / np.pi * DIRECTIONS).clip(
+        max=DIRECTIONS - 1
+    )
     strength = np.hypot(down, right)
     edges = np.stack([_cells(strength * (direction == place)) for place in range(DIRECTIONS)])
     colours = np.stack([_cells(pixels[:, :, channel]) for channel in range(3)])
@@ -55,7 +59,10 @@ def main() -> None:
     drawn = [table[place] for place in np.random.default_rng(0).permutation(len(table))]
     queries = [query_of(row) for row in [row for row in drawn if row["split"] == "test"][:QUERIES]]
     train = [row for row in drawn if row["split"] == "train"][:TRAIN]
-    rows = [{"numbers": numbers_of(row["image"]).tolist(), "label": LABELS[row["label"]]} for row in train]
+    rows = [
+        {"numbers": numbers_of(row["image"]).tolist(), "label": LABELS[row["label"]]}
+        for row in train
+    ]
     pq.write_table(pa.Table.from_pylist(queries), "images.parquet")
     pq.write_table(pa.Table.from_pylist(rows), "train_images.parquet")
 

@@ -1,4 +1,6 @@
-"""Keeps what the models of a collected folder answered, one small file each, for replay.yaml; no query is in them.
+"""Keeps what the models of a collected folder answered, one small file each, for replay.yaml.
+
+No query is in them.
 
 Run: python record.py costs answers
 """

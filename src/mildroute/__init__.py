@@ -1,10 +1,13 @@
 """Learn which expert should answer, from a table of what each expert cost.
 
-Importing this package loads neither torch nor any optional dependency: what it exports is imported when it is first used.
+Importing this package loads neither torch nor any optional dependency: what it exports is imported
+when it is first used.
 
 Example:
     >>> import mildroute as mr
-    >>> table = mr.CostTable.of({"query_id": ["a", "b"], "score:small": [1, 0], "score:large": [1, 1]})
+    >>> table = mr.CostTable.from_data(
+    ...     {"query_id": ["a", "b"], "score:small": [1, 0], "score:large": [1, 1]}
+    ... )
     >>> table.experts
     ('small', 'large')
 """
@@ -14,37 +17,23 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from mildroute._optional import lazy_names
+from mildroute._optional import lazy_exports
 
 if TYPE_CHECKING:
-    from mildroute._fit import FitResult, Target, fit
-    from mildroute.collection.job import CollectionJob, collect
-    from mildroute.costs.table import CostTable
-    from mildroute.evaluation.comparison import compare
-    from mildroute.evaluation.router_evaluation import evaluate_router
-    from mildroute.persistence.artifact import load_router, save_router
-    from mildroute.pipeline import TextRouter
-    from mildroute.routers.frontier import FrontierRouter
-    from mildroute.routers.mild import MildRouter
+    from mildroute._fit import FitResult as FitResult, Target as Target, fit as fit
+    from mildroute.collection.job import CollectionJob as CollectionJob, collect as collect
+    from mildroute.costs.table import CostTable as CostTable
+    from mildroute.evaluation.comparison import compare as compare
+    from mildroute.evaluation.router_evaluation import evaluate_router as evaluate_router
+    from mildroute.persistence.artifact import (
+        load_router as load_router,
+        save_router as save_router,
+    )
+    from mildroute.pipeline import TextRouter as TextRouter
+    from mildroute.routers.frontier import FrontierRouter as FrontierRouter
+    from mildroute.routers.mild import MildRouter as MildRouter
 
 __version__ = "0.1.0.dev0"
-
-__all__ = [
-    "CollectionJob",
-    "CostTable",
-    "FitResult",
-    "FrontierRouter",
-    "MildRouter",
-    "Target",
-    "TextRouter",
-    "__version__",
-    "collect",
-    "compare",
-    "evaluate_router",
-    "fit",
-    "load_router",
-    "save_router",
-]
 
 _PACKAGES = frozenset(
     {
@@ -62,22 +51,11 @@ _PACKAGES = frozenset(
         "routers",
     }
 )
-_get, __dir__ = lazy_names(
-    __name__,
-    {
-        "_fit": ("FitResult", "Target", "fit"),
-        "collection.job": ("CollectionJob", "collect"),
-        "costs.table": ("CostTable",),
-        "evaluation.comparison": ("compare",),
-        "evaluation.router_evaluation": ("evaluate_router",),
-        "persistence.artifact": ("load_router", "save_router"),
-        "pipeline": ("TextRouter",),
-        "routers.frontier": ("FrontierRouter",),
-        "routers.mild": ("MildRouter",),
-    },
-)
+__all__, _get, __dir__ = lazy_exports(__name__)
+__all__ += ["__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    # Packages are reachable as attributes, too, but completion shows the things that people type first.
+    # Packages are reachable as attributes, too, but completion shows the things that people type
+    # first.
     return importlib.import_module(f"{__name__}.{name}") if name in _PACKAGES else _get(name)

@@ -1,74 +1,136 @@
-"""A folder of files that appears as a whole or not at all, and is read with bounds."""
+"""Files: locks, writes that appear as a whole or not at all, and reads with bounds."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 import shutil
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
-from mildroute.exceptions import ArtifactError
+from mildroute.exceptions import ArtifactError, TableError
+
+# Seconds between two looks at a lock.
+_LOOK = 0.05
+
+
+def lock_now(file: int) -> bool | None:
+    """Lock an open file; false if another process holds the lock, none without such locks.
+
+    Closing the file lifts the lock, and so does the end of the process.
+    """
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # some network file systems have none
+        return None
+    return True
+
+
+@contextmanager
+def try_lock(path: str | Path) -> Iterator[bool]:
+    """Whether a file could be locked; it stays locked inside the context."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        yield lock_now(file) is True
+    finally:
+        os.close(file)
+
+
+@contextmanager
+def file_lock(path: str | Path, seconds: float = 0.0, *, create: bool = False) -> Iterator[None]:
+    """Hold the lock of a file, after waiting for it.
+
+    Raises:
+        TableError: Another process held it all the time.
+    """
+    file = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o644)
+    end = time.monotonic() + seconds
+    try:
+        while lock_now(file) is False:
+            if time.monotonic() >= end:
+                raise TableError(
+                    f"one process at a time may write to {str(path)!r}, got it still in use after"
+                    f" {seconds:g} s; wait, or stop the process that writes it, and run the same"
+                    " command again."
+                )
+            time.sleep(_LOOK)
+        yield
+    finally:
+        os.close(file)
+
+
+@contextmanager
+def atomic_write(path: Path) -> Iterator[Path]:
+    """Give a path beside; what was written there replaces ``path`` if nothing fails."""
+    beside = path.with_name(f".{path.name}.partial")
+    try:
+        yield beside
+        with beside.open("rb") as file:
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
 
 
 def read_file(folder: Path, name: str, *, limit: int) -> bytes:
-    """Bytes of a regular file of at most ``limit`` bytes that lies in a folder.
-
-    Example:
-        >>> read_file(Path("no such folder"), "router.json", limit=10)
-        Traceback (most recent call last):
-        mildroute.exceptions.ArtifactError: no such folder must be a folder with a readable router.json, got: No such file or directory.
-    """
+    """Bytes of a regular file of at most ``limit`` bytes that lies in a folder."""
     try:
         home = folder.resolve(strict=True)
         path = (home / name).resolve(strict=True)
         if not path.is_relative_to(home) or not path.is_file():
             raise ArtifactError(
-                f"{name} in {folder} must be a regular file inside it, got a folder, device or outward link; copy the file."
+                f"{name} in {folder} must be a regular file inside it, got a folder, device or"
+                " outward link; copy the file."
             )
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             data = file.read(size) if size <= limit else b""
     except (OSError, RuntimeError, ValueError) as broken:
-        raise ArtifactError(f"{folder} must be a folder with a readable {name}, got: {_reason(broken)}; check the path.") from broken
+        raise ArtifactError(
+            f"{folder} must be a folder with a readable {name}, got: {_reason(broken)}; check the"
+            " path."
+        ) from broken
     if size > limit:
-        raise ArtifactError(f"{name} in {folder} may have {limit} bytes, got {size}; raise the limit if you trust it.")
+        raise ArtifactError(
+            f"{name} in {folder} may have {limit} bytes, got {size}; raise the limit if you"
+            " trust it."
+        )
     return data
 
 
 def names_in(folder: Path) -> set[str]:
-    """Names of what lies in a folder; none where it does not exist.
-
-    Example:
-        >>> names_in(Path("no such folder"))
-        set()
-    """
+    """Names of what lies in a folder; none where it does not exist."""
     try:
         return {path.name for path in folder.iterdir()}
     except FileNotFoundError:
         return set()
     except (OSError, ValueError) as broken:
-        raise ArtifactError(f"{folder} must be a folder, got: {_reason(broken)}; choose another one.") from broken
+        raise ArtifactError(
+            f"{folder} must be a folder, got: {_reason(broken)}; choose another one."
+        ) from broken
 
 
 def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write files next to the folder, flush them to disk, then rename: a reader finds the old folder or the new, never a mixture.
+    """Write files next to the folder, flush them to disk, then rename.
+
+    A reader finds the old folder or the new, never a mixture.
 
     What the folder held before is deleted; while it is replaced there is a moment without either.
-
-    Example:
-        >>> import tempfile
-        >>> folder = Path(tempfile.mkdtemp()) / "router"
-        >>> write_folder(folder, {"CARD.md": b"# A router"})
-        >>> names_in(folder)
-        {'CARD.md'}
     """
     try:
         target = folder.resolve()
         target.parent.mkdir(parents=True, exist_ok=True)
         _write_resolved(target, files)
     except (OSError, RuntimeError, ValueError) as broken:
-        raise ArtifactError(f"{folder} must be writable, got: {_reason(broken)}; choose another folder.") from broken
+        raise ArtifactError(
+            f"{folder} must be writable, got: {_reason(broken)}; choose another folder."
+        ) from broken
 
 
 def _write_resolved(target: Path, files: Mapping[str, bytes]) -> None:

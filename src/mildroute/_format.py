@@ -17,16 +17,8 @@ from mildroute.exceptions import ArtifactError, ShapeError
 def pluralize(count: int, thing: str) -> str:
     """So many of a thing.
 
-    Args:
-        count: How many.
-        thing: One of them.
-
     Returns:
         The number with thousands set apart, and the thing in singular or plural.
-
-    Example:
-        >>> pluralize(1, "row"), pluralize(1200, "row"), pluralize(2, "query")
-        ('1 row', '1,200 rows', '2 queries')
     """
     if count == 1:
         return f"1 {thing}"
@@ -37,12 +29,7 @@ def pluralize(count: int, thing: str) -> str:
 
 
 def names_of(experts: Sequence[str] | None, count: int) -> tuple[str, ...]:
-    """The names, one per expert, checked against their number.
-
-    Example:
-        >>> names_of(None, 2)
-        ('expert_0', 'expert_1')
-    """
+    """The names, one per expert, checked against their number."""
     if experts is None:
         return tuple(f"expert_{index}" for index in range(count))
     if len(experts) != count:
@@ -50,84 +37,73 @@ def names_of(experts: Sequence[str] | None, count: int) -> tuple[str, ...]:
     return tuple(str(name) for name in experts)
 
 
-# Results as plain values that any JSON reader takes.
-
-
-def as_plain(value: Any) -> Any:
-    """Dataclasses as dicts, tuples and arrays as lists, and numbers that JSON does not know (NaN, infinity) as None.
-
-    Example:
-        >>> from mildroute.evaluation.intervals import Interval
-        >>> as_plain({"a": (Interval(0.5, 0.25, float("nan")),)})
-        {'a': [{'value': 0.5, 'low': 0.25, 'high': None, 'confidence': 0.95}]}
-    """
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: as_plain(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): as_plain(item) for key, item in value.items()}
-    if isinstance(value, np.ndarray | np.generic):
-        return as_plain(value.tolist())
-    if isinstance(value, list | tuple):
-        return [as_plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-# Values as people read them: plain JSON for the summary and the model card.
+# Values as JSON holds them: for results, the summary of a router and the model card.
 
 
 _LARGEST_LIST = 4096
 _DEEPEST = 16
 
 
-def to_jsonable(value: Any, path: str = "value", depth: int = 0) -> Any:
-    """A value as plain JSON: arrays become lists or, where long, their shape; estimators their name; unusual floats a string.
+def to_jsonable(value: Any, path: str | None = None, depth: int = 0) -> Any:
+    """Return a value as JSON can hold it.
+
+    Dataclasses and mappings become dicts, tuples and arrays become lists, NaN and infinity become
+    None.
 
     Args:
-        value: Anything that an artifact may hold.
-        path: Where it lies, for messages.
-        depth: Levels above it.
-
-    Returns:
-        None, a truth value, a number, a string, or a list or dict of those.
-
-    Example:
-        >>> to_jsonable({"margins": np.array([1.0, 2.0]), "penalty": math.inf})
-        {'margins': [1.0, 2.0], 'penalty': 'inf'}
+        value: The value.
+        path: Where the value stands, for messages. With a path it goes into a stored file and is
+            checked: numbers that JSON does not know become strings, long arrays their shape,
+            estimators their name, and anything else is an error.
+        depth: Number of containers around the value.
     """
-    if depth > _DEEPEST:
-        raise ArtifactError(f"{path:.200} lies deeper than {_DEEPEST} levels; does something contain itself?")
+    if path is not None and depth > _DEEPEST:
+        raise ArtifactError(
+            f"{path:.200} lies deeper than {_DEEPEST} levels; does something contain itself?"
+        )
+    if isinstance(value, np.ndarray | np.generic):
+        if path is not None and value.size > _LARGEST_LIST:
+            return f"array of shape {value.shape}"
+        value = value.tolist()
+    if is_dataclass(value) and not isinstance(value, type):
+        value = {field.name: getattr(value, field.name) for field in fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): to_jsonable(item, f"{path}.{key}", depth + 1) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [to_jsonable(item, f"{path}.{place}", depth + 1) for place, item in enumerate(value)]
-    if isinstance(value, np.ndarray):
-        return to_jsonable(value.tolist(), path, depth + 1) if value.size <= _LARGEST_LIST else f"array of shape {value.shape}"
-    return _plain_leaf(value.item() if isinstance(value, np.generic) else value, path)
+        return {
+            str(key): to_jsonable(item, *_step(path, key, depth)) for key, item in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [to_jsonable(item, *_step(path, key, depth)) for key, item in enumerate(value)]
+    return _leaf(value, path)
 
 
-def _plain_leaf(value: Any, path: str) -> Any:
-    if value is None or isinstance(value, (bool, int, str)):
+def _step(path: str | None, key: Any, depth: int) -> tuple[str | None, int]:
+    return None if path is None else f"{path}.{key}", depth + 1
+
+
+def _leaf(value: Any, path: str | None) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if path is None else str(value)
+    if path is None or value is None or isinstance(value, bool | int | float | str):
         return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
     if hasattr(value, "get_params") and not isinstance(value, type):
         return type(value).__name__
-    raise ArtifactError(f"{path:.200} must be a number, a string, a list or a dict, got {type(value).__name__}; convert it.")
+    raise ArtifactError(
+        f"{path:.200} must be a number, a string, a list or a dict, got {type(value).__name__};"
+        " convert it."
+    )
 
 
 # Numbers as people read them.
 
 
+# Numbers from here on are shown by their first digits.
 _LARGEST_IN_FULL = 1e9
-"""Numbers from here on are shown by their first digits."""
 
 
 def format_number(number: float, form: str) -> str:
-    """A number in a form of ``str.format``, without the minus sign of what rounds to zero; "none" for what has no value.
+    """A number in a form of ``str.format``, without the minus sign of what rounds to zero.
 
-    Example:
-        >>> format_number(-0.0001, "{:.1%}"), format_number(-0.01, "{:.1%}"), format_number(float("nan"), "{:.1%}")
-        ('0.0%', '-1.0%', 'none')
+    "none" for what has no value.
     """
     if math.isnan(number):
         return "none"
@@ -136,24 +112,14 @@ def format_number(number: float, form: str) -> str:
 
 
 def as_dollars(amount: float) -> str:
-    """Cents for a dollar and above, two significant digits below.
-
-    Example:
-        >>> as_dollars(1234.5), as_dollars(0.01234), as_dollars(0)
-        ('$1,234.50', '$0.012', '$0.00')
-    """
+    """Cents for a dollar and above, two significant digits below."""
     if amount >= 1 or amount == 0:
         return f"${amount:,.2f}"
     return f"${amount:.{1 - math.floor(math.log10(amount))}f}"
 
 
 def as_score(score: float) -> str:
-    """Three decimals at most, without the leading zero.
-
-    Example:
-        >>> as_score(0.83), as_score(0.8284), as_score(1.0)
-        ('.83', '.828', '1.0')
-    """
+    """Three decimals at most, without the leading zero."""
     text = f"{score:.3f}"
     text = text.removesuffix("0")
     return text.removeprefix("0") if text.startswith("0") else text.removesuffix("0")

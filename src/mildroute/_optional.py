@@ -1,43 +1,104 @@
-"""Names of a package that load their module when they are first used, so that importing the package is free."""
+"""Optional packages, plug-ins, and packages whose names load their module when they are used."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from mildroute.exceptions import MissingExtraError
+from mildroute.exceptions import ArgumentError, MildrouteError, MissingExtraError
+
+_EXPORTS = re.compile(r"^    from ([\w.]+) import (\([^)]*\)|.+)$", re.MULTILINE)
 
 
-def lazy_names(package: str, homes: Mapping[str, Sequence[str]]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The ``__getattr__`` and ``__dir__`` of a package whose public names live in its modules.
+def lazy_exports(package: str) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+    """The ``__all__``, ``__getattr__`` and ``__dir__`` of a package that imports nothing by itself.
 
-    Args:
-        package: Its ``__name__``.
-        homes: The names that each module defines.
-
-    Returns:
-        Both functions.
-
-    Example:
-        >>> get, names = lazy_names("mildroute", {"exceptions": ["CostError", "TableError"]})
-        >>> get("CostError").__name__, names()
-        ('CostError', ['CostError', 'TableError'])
+    They are read from the package's own source, from imports such as ``from module import Name as
+    Name`` below ``if TYPE_CHECKING:``, so that each name stands once, where type checkers look for
+    it. The idea is that of ``lazy_loader.attach_stub`` (SPEC 1), without a second file.
     """
-    home_of = {name: home for home, names in homes.items() for name in names}
+    loader: Any = sys.modules[package].__spec__.loader  # type: ignore[union-attr]
+    home_of = {
+        name: module
+        for module, names in _EXPORTS.findall(loader.get_source(package))
+        for name in re.findall(r"(\w+) as \1\b", names)
+    }
 
     def get(name: str) -> Any:
         if name not in home_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(f"{package}.{home_of[name]}"), name)
+        return getattr(importlib.import_module(home_of[name]), name)
 
-    return get, lambda: sorted(home_of)
+    names = sorted(home_of)
+    return names, get, lambda: names
+
+
+@contextmanager
+def needs_extra(package: str, *, extra: str, user: str) -> Iterator[None]:
+    """Turn a failed import into an error that says how to install the package.
+
+    Args:
+        package: Its name; an empty one stands for the module that is missing.
+        extra: Extra of mildroute that installs it.
+        user: What needs it.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as missing:
+        name = package or missing.name or "another package"
+        raise MissingExtraError.for_package(name, extra=extra, user=user) from missing
 
 
 def load_torch() -> Any:
     """The torch package, or an error that says how to install it."""
+    with needs_extra("torch", extra="torch", user="fitting this router"):
+        return importlib.import_module("torch")
+
+
+def _entry_points(**wanted: str) -> tuple[Any, ...]:
+    # Not at the top: it loads twenty modules that most users of mildroute never need.
+    return tuple(importlib.import_module("importlib.metadata").entry_points(**wanted))
+
+
+def plugin_names(group: str) -> set[str]:
+    """Names that installed distributions registered under an entry-point group."""
+    return {point.name for point in _entry_points(group=group)}
+
+
+def load_plugin(
+    group: str,
+    name: str,
+    *,
+    thing: str,
+    known: Iterable[str] = (),
+    error: type[MildrouteError] = ArgumentError,
+) -> Any:
+    """What one installed distribution registered under an entry-point group and a name.
+
+    Args:
+        group: The group.
+        name: The name.
+        thing: What it is, for messages: ``"judge"``.
+        known: Names that exist, for messages.
+        error: Raised if no distribution registered it, several did, or it cannot be loaded.
+    """
+    points = _entry_points(group=group, name=name)
+    if len(points) != 1:
+        names = sorted({*known, *plugin_names(group)})
+        rule = f"{thing} must be one of {', '.join(names)}, got {name!r:.80}"
+        way_out = (
+            f"uninstall all but one distribution that registers it under {group!r}"
+            if points
+            else f"install a distribution that registers it under the entry-point group {group!r}"
+        )
+        raise error(f"{rule}; {way_out}.")
     try:
-        import torch
-    except ModuleNotFoundError as missing:
-        raise MissingExtraError.for_package("torch", extra="torch", user="fitting this router") from missing
-    return torch
+        return points[0].load()
+    except (ImportError, AttributeError) as broken:
+        raise error(
+            f"{thing} {name!r} cannot be loaded from {points[0].value!r}, which fails: {broken}."
+        ) from broken

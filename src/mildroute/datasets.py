@@ -1,4 +1,7 @@
-"""A real cost table from nothing but scikit-learn: handwritten digits and three classifiers of different price."""
+"""A real cost table from nothing but scikit-learn.
+
+Handwritten digits and three classifiers of different price.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +14,15 @@ from mildroute.costs.table import CostTable
 __all__ = ["DOLLARS_PER_1000", "digits_table"]
 
 
+# What each classifier is said to cost; the scores are real, the prices are made up.
 DOLLARS_PER_1000 = {"tree": 0.1, "linear": 1.0, "svm": 10.0}
-"""What each classifier is said to cost; the scores are real, the prices are made up."""
 
 
 def digits_table(seed: int = 0) -> CostTable:
     """1,797 digits, each read by three classifiers that have not seen it.
 
-    Args:
-        seed: Of the folds and the tree.
-
     Returns:
         A table whose inputs are the 64 grey levels as text; the group is the digit.
-
-    Example:
-        >>> table = digits_table()
-        >>> len(table), table.experts
-        (1797, ('tree', 'linear', 'svm'))
     """
     from sklearn.datasets import load_digits
 
@@ -40,7 +35,7 @@ def digits_table(seed: int = 0) -> CostTable:
     for name, answers in _answers(images, digits, seed).items():
         columns[f"score:{name}"] = (answers == digits).astype(np.float64)
         columns[f"cost:{name}"] = np.full(len(digits), DOLLARS_PER_1000[name] / 1000)
-    return CostTable.of(columns)
+    return CostTable.from_data(columns)
 
 
 def _answers(images: Any, digits: Any, seed: int) -> dict[str, Any]:
@@ -50,6 +45,13 @@ def _answers(images: Any, digits: Any, seed: int) -> dict[str, Any]:
     from sklearn.svm import SVC
     from sklearn.tree import DecisionTreeClassifier
 
-    experts = {"tree": DecisionTreeClassifier(max_depth=5, random_state=seed), "linear": RidgeClassifier(), "svm": SVC(gamma=0.001)}
+    experts = {
+        "tree": DecisionTreeClassifier(max_depth=5, random_state=seed),
+        "linear": RidgeClassifier(),
+        "svm": SVC(gamma=0.001),
+    }
     folds = StratifiedKFold(5, shuffle=True, random_state=seed)
-    return {name: cross_val_predict(expert, images, digits, cv=folds) for name, expert in experts.items()}
+    return {
+        name: cross_val_predict(expert, images, digits, cv=folds)
+        for name, expert in experts.items()
+    }

@@ -22,14 +22,21 @@ def test_without_a_command_the_help_is_shown(mildroute: Callable[..., Any]) -> N
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help_with_an_example_and_json(command: str, mildroute: Callable[..., Any]) -> None:
+def test_every_command_has_help_with_an_example_and_json(
+    command: str, mildroute: Callable[..., Any]
+) -> None:
     text = mildroute(command, "--help").output
     assert f"Example: mildroute {command}" in text
     assert "--json" in text
 
 
-@pytest.mark.parametrize("arguments", [["inspect", "absent.parquet"], ["fit", "absent.parquet"], ["route", "absent", "a text"]])
-def test_an_error_is_one_line_and_an_exit_code(arguments: list[str], mildroute: Callable[..., Any]) -> None:
+@pytest.mark.parametrize(
+    "arguments",
+    [["inspect", "absent.parquet"], ["fit", "absent.parquet"], ["route", "absent", "a text"]],
+)
+def test_an_error_is_one_line_and_an_exit_code(
+    arguments: list[str], mildroute: Callable[..., Any]
+) -> None:
     result = mildroute(*arguments)
     assert result.exit_code == 2
     assert result.stdout == ""
@@ -39,9 +46,9 @@ def test_an_error_is_one_line_and_an_exit_code(arguments: list[str], mildroute: 
 
 def test_help_loads_nothing_heavy() -> None:
     code = (
-        "import sys\nfrom typer.testing import CliRunner\nfrom mildroute.cli.app import app\n"
-        "CliRunner().invoke(app, ['--help'])\n"
-        "print([name for name in ('numpy', 'pyarrow', 'sklearn', 'torch', 'matplotlib') if name in sys.modules])"
+        "import sys\nfrom typer.testing import CliRunner\nfrom mildroute.cli.app import"
+        " app\nCliRunner().invoke(app, ['--help'])\nprint([name for name in ('numpy', 'pyarrow',"
+        " 'sklearn', 'torch', 'matplotlib') if name in sys.modules])"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"

@@ -36,19 +36,33 @@ def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         yield server
 
 
-def test_people_see_an_estimate_are_asked_and_get_a_table(pool: HostileServer, mildroute: Callable[..., Any]) -> None:
-    refused = mildroute("collect", "queries.jsonl", "--experts", "experts.yaml", "--judge", "exact", input="n\n")
+def test_people_see_an_estimate_are_asked_and_get_a_table(
+    pool: HostileServer, mildroute: Callable[..., Any]
+) -> None:
+    refused = mildroute(
+        "collect", "queries.jsonl", "--experts", "experts.yaml", "--judge", "exact", input="n\n"
+    )
     assert refused.exit_code == 0
-    for words in ("12 queries, 24 calls to make", "6", "no cap", "ask them?", "nothing was asked"):
+    for words in (
+        "12 queries, 24 calls to make",
+        "6",
+        "no cap",
+        "call them?",
+        "nothing was called",
+    ):
         assert words in refused.output
     assert not pool.calls
-    agreed = mildroute("collect", "queries.jsonl", "--experts", "experts.yaml", "--judge", "exact", input="y\n")
+    agreed = mildroute(
+        "collect", "queries.jsonl", "--experts", "experts.yaml", "--judge", "exact", input="y\n"
+    )
     assert agreed.exit_code == 0, agreed.output
     assert CostTable.read("costs").scores.mean(axis=0).tolist() == [1.0, 0.0]
     assert "12/12" in agreed.output
 
 
-def test_programs_get_counts_and_a_capped_run_says_so(pool: HostileServer, mildroute: Callable[..., Any]) -> None:
+def test_programs_get_counts_and_a_capped_run_says_so(
+    pool: HostileServer, mildroute: Callable[..., Any]
+) -> None:
     options = ["--experts", "experts.yaml", "--judge", "exact", "--max-dollars", 2, "--json"]
     refused = mildroute("collect", "queries.jsonl", *options)
     assert refused.exit_code == 2
@@ -62,23 +76,51 @@ def test_programs_get_counts_and_a_capped_run_says_so(pool: HostileServer, mildr
     assert len(pool.calls) <= 12
 
 
-def test_calls_without_a_price_need_no_consent_in_json(tmp_path: Path, mildroute: Callable[..., Any]) -> None:
+def test_calls_without_a_price_need_no_consent_in_json(
+    tmp_path: Path, mildroute: Callable[..., Any]
+) -> None:
     write_queries(tmp_path, 3, ann="1", bob="2")
-    (tmp_path / "experts.yaml").write_text("experts: {ann: {kind: people, field: ann}, bob: {kind: people, field: bob}}")
-    options = ["--experts", tmp_path / "experts.yaml", "--judge", "exact", "--out", tmp_path / "costs", "--json"]
-    assert json.loads(mildroute("collect", tmp_path / "queries.jsonl", *options).stdout)["empty"] == 0
+    (tmp_path / "experts.yaml").write_text(
+        "experts: {ann: {kind: people, field: ann}, bob: {kind: people, field: bob}}"
+    )
+    options = [
+        "--experts",
+        tmp_path / "experts.yaml",
+        "--judge",
+        "exact",
+        "--out",
+        tmp_path / "costs",
+        "--json",
+    ]
+    assert (
+        json.loads(mildroute("collect", tmp_path / "queries.jsonl", *options).stdout)["empty"] == 0
+    )
 
 
-def test_cells_that_were_not_wanted_are_not_called_empty(tmp_path: Path, mildroute: Callable[..., Any]) -> None:
+def test_cells_that_were_not_wanted_are_not_called_empty(
+    tmp_path: Path, mildroute: Callable[..., Any]
+) -> None:
     write_queries(tmp_path, 30, ann="1", bob="2", cat="3")
-    people = "\n".join(f"  {name}: {{kind: people, field: {name}}}" for name in ("ann", "bob", "cat"))
+    people = "\n".join(
+        f"  {name}: {{kind: people, field: {name}}}" for name in ("ann", "bob", "cat")
+    )
     (tmp_path / "experts.yaml").write_text(f"experts:\n{people}\n")
-    options = ["--experts", tmp_path / "experts.yaml", "--judge", "exact", "--out", tmp_path / "costs", "--yes"]
-    said = mildroute("collect", tmp_path / "queries.jsonl", *options, "--experts-per-query", "2").output
+    options = [
+        "--experts",
+        tmp_path / "experts.yaml",
+        "--judge",
+        "exact",
+        "--out",
+        tmp_path / "costs",
+        "--yes",
+    ]
+    said = mildroute(
+        "collect", tmp_path / "queries.jsonl", *options, "--experts-per-query", "2"
+    ).output
     assert "30 cells were left out" in said
     assert "empty" not in said
     for command in ("fit", "compare", "inspect"):
-        refused = mildroute(command, tmp_path / "costs", "--missing", "wrong")
+        refused = mildroute(command, tmp_path / "costs", "--missing", "zero")
         assert refused.exit_code == 2
         assert "collect the rest with --experts-per-query all" in refused.stderr
     assert "left out" not in mildroute("collect", tmp_path / "queries.jsonl", *options).output
@@ -86,7 +128,15 @@ def test_cells_that_were_not_wanted_are_not_called_empty(tmp_path: Path, mildrou
 
 
 def test_settings_reach_the_judge(pool: HostileServer, mildroute: Callable[..., Any]) -> None:
-    options = ["--experts", "experts.yaml", "--judge", "numeric", "--judge-setting", "absolute=100", "--yes"]
+    options = [
+        "--experts",
+        "experts.yaml",
+        "--judge",
+        "numeric",
+        "--judge-setting",
+        "absolute=100",
+        "--yes",
+    ]
     assert mildroute("collect", "queries.jsonl", *options).exit_code == 0
     assert CostTable.read("costs").scores[:, 0].tolist() == [1.0] * 12
 
@@ -101,7 +151,9 @@ def test_settings_reach_the_judge(pool: HostileServer, mildroute: Callable[..., 
     ],
 )
 @pytest.mark.usefixtures("pool")
-def test_what_cannot_be_done_is_said_in_one_line(mildroute: Callable[..., Any], options: list[str], message: str) -> None:
+def test_what_cannot_be_done_is_said_in_one_line(
+    mildroute: Callable[..., Any], options: list[str], message: str
+) -> None:
     result = mildroute("collect", "queries.jsonl", "--experts", "experts.yaml", "--yes", *options)
     assert result.exit_code == 2
     assert message in result.stderr

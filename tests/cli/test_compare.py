@@ -14,10 +14,21 @@ from mildroute.evaluation.comparison import compare
 from mildroute.routers.baselines import BestSingleRouter
 
 
-def test_routers_stand_beside_single_experts_and_oracle(table: Path, mildroute: Callable[..., Any]) -> None:
+def test_routers_stand_beside_single_experts_and_oracle(
+    table: Path, mildroute: Callable[..., Any]
+) -> None:
     found = json.loads(mildroute("compare", table, "--price-weight", 20, "--json").stdout)
     costs = {row["name"]: row["deferral_loss"]["value"] for row in found["rows"]}
-    assert {"MildRouter", "kNN", "TDEF", "best single", "cheapest", "most expensive", "random", "oracle"} <= set(costs)
+    assert {
+        "MildRouter",
+        "kNN",
+        "TDEF",
+        "best single",
+        "cheapest",
+        "most expensive",
+        "random",
+        "oracle",
+    } <= set(costs)
     assert costs["oracle"] <= costs["MildRouter"] <= costs["best single"]
 
 
@@ -35,45 +46,91 @@ def test_people_see_the_same_rows(table: Path, mildroute: Callable[..., Any]) ->
         assert words in result.output
 
 
-def test_for_a_quality_each_router_stands_on_its_own_frontier(table: Path, mildroute: Callable[..., Any]) -> None:
+def test_for_a_quality_each_router_stands_on_its_own_frontier(
+    table: Path, mildroute: Callable[..., Any]
+) -> None:
     found = json.loads(mildroute("compare", table, "--quality", 0.9, "--json").stdout)
     rows = {row["name"]: row for row in found["rows"]}
     assert found["default"] == "auto"
-    assert {"auto", "MildRouter", "kNN", "TDEF", "coin", "best by score", "cheapest", "oracle"} <= set(rows)
+    assert {
+        "auto",
+        "MildRouter",
+        "kNN",
+        "TDEF",
+        "coin",
+        "best by score",
+        "cheapest",
+        "oracle",
+    } <= set(rows)
     assert set(found["points"]) == {name for name, row in rows.items() if row["kind"] == "router"}
-    assert (rows["best by score"]["saved"]["value"], rows["best by score"]["kept"]["value"]) == (0.0, 1.0)
+    assert (rows["best by score"]["saved"]["value"], rows["best by score"]["kept"]["value"]) == (
+        0.0,
+        1.0,
+    )
     assert rows["cheapest"]["saved"]["value"] == pytest.approx(0.9)
     assert rows["auto"]["saved"]["value"] > rows["coin"]["saved"]["value"]
-    assert rows["auto"]["saved"]["low"] <= rows["auto"]["saved"]["value"] <= rows["auto"]["saved"]["high"]
+    assert (
+        rows["auto"]["saved"]["low"]
+        <= rows["auto"]["saved"]["value"]
+        <= rows["auto"]["saved"]["high"]
+    )
     assert found["settings"]["target"] == {"kind": "quality", "value": 0.9}
-    assert found["settings"]["price_weight"] == max(found["points"]["auto"]["vertices"], key=lambda end: end["probability"])["price_weight"]
+    assert (
+        found["settings"]["price_weight"]
+        == max(found["points"]["auto"]["vertices"], key=lambda end: end["probability"])[
+            "price_weight"
+        ]
+    )
 
 
 def test_people_see_what_each_saves_and_keeps(table: Path, mildroute: Callable[..., Any]) -> None:
     result = mildroute("compare", table, "--budget", 5)
     assert result.exit_code == 0, result.output
-    for words in ("saved [95%]", "kept [95%]", "within 5 dollars per 1,000 queries", "coin", "of large, the best by score"):
+    for words in (
+        "saved [95%]",
+        "kept [95%]",
+        "within 5 dollars per 1,000 queries",
+        "coin",
+        "of large, the best by score",
+    ):
         assert words in result.output
     both = mildroute("compare", table, "--budget", 5, "--price-weight", 3)
     assert both.exit_code == 2
     assert "give one of --budget, --quality and --price-weight" in both.stderr
 
 
-def test_an_unknown_encoder_is_named_with_those_there_are(table: Path, mildroute: Callable[..., Any]) -> None:
+def test_an_unknown_encoder_is_named_with_those_there_are(
+    table: Path, mildroute: Callable[..., Any]
+) -> None:
     result = mildroute("compare", table, "--encoder", "word2vec")
     assert result.exit_code == 2
     assert "tfidf" in result.stderr
 
 
-def test_routers_of_choice_stand_beside_the_usual_ones(table: Path, mildroute: Callable[..., Any]) -> None:
+def test_routers_of_choice_stand_beside_the_usual_ones(
+    table: Path, mildroute: Callable[..., Any]
+) -> None:
     found = json.loads(
-        mildroute("compare", table, "--router", "BestSingleRouter", "--router", "WeightedCrossEntropyRouter", "--json").stdout
+        mildroute(
+            "compare",
+            table,
+            "--router",
+            "BestSingleRouter",
+            "--router",
+            "WeightedCrossEntropyRouter",
+            "--json",
+        ).stdout
     )
-    assert [row["name"] for row in found["rows"] if row["kind"] == "router"][-2:] == ["BestSingleRouter", "WeightedCrossEntropyRouter"]
+    assert [row["name"] for row in found["rows"] if row["kind"] == "router"][-2:] == [
+        "BestSingleRouter",
+        "WeightedCrossEntropyRouter",
+    ]
     assert found["default"] == "MildRouter"
 
 
-def test_an_unknown_router_is_named_with_those_there_are(table: Path, mildroute: Callable[..., Any]) -> None:
+def test_an_unknown_router_is_named_with_those_there_are(
+    table: Path, mildroute: Callable[..., Any]
+) -> None:
     result = mildroute("compare", table, "--router", "vibes")
     assert result.exit_code == 2
     assert "KNNRouter" in result.stderr
@@ -81,9 +138,12 @@ def test_an_unknown_router_is_named_with_those_there_are(table: Path, mildroute:
 
 
 def test_what_has_no_value_is_called_none(capsys: pytest.CaptureFixture[str]) -> None:
-    """Two experts that are always right: nothing lies between the best single expert and the oracle."""
+    """Two experts that are always right.
+
+    Nothing lies between the best single expert and the oracle.
+    """
     names = {"score:small": [1.0] * 100, "score:large": [1.0] * 100}
-    table = CostTable.of({"query_id": [f"q{row}" for row in range(100)], **names})
+    table = CostTable.from_data({"query_id": [f"q{row}" for row in range(100)], **names})
     show_comparison(compare(table, {"one": BestSingleRouter()}, encoder=np.zeros((100, 1))))
     printed = capsys.readouterr().out
     assert "nan" not in printed

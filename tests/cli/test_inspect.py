@@ -12,7 +12,9 @@ from cli.conftest import small_table
 from mildroute.costs.table import CostTable
 
 
-def test_people_see_experts_oracle_and_what_can_be_gained(table: Path, mildroute: Callable[..., Any]) -> None:
+def test_people_see_experts_oracle_and_what_can_be_gained(
+    table: Path, mildroute: Callable[..., Any]
+) -> None:
     result = mildroute("inspect", table, "--price-weight", 10)
     assert result.exit_code == 0
     for words in (
@@ -25,10 +27,17 @@ def test_people_see_experts_oracle_and_what_can_be_gained(table: Path, mildroute
         assert words in result.output
 
 
-def test_without_a_price_weight_money_is_spoken_of(table: Path, mildroute: Callable[..., Any]) -> None:
+def test_without_a_price_weight_money_is_spoken_of(
+    table: Path, mildroute: Callable[..., Any]
+) -> None:
     result = mildroute("inspect", table)
     assert result.exit_code == 0
-    for words in ("% less than large", "what could be saved of the bill of large, the best by score", "by a quick router", "by a coin"):
+    for words in (
+        "% less than large",
+        "what could be saved of the bill of large, the best by score",
+        "by a quick router",
+        "by a coin",
+    ):
         assert words in result.output
     assert "gain at most" not in result.output
     levels = json.loads(mildroute("inspect", table, "--json").stdout)["potential"]["levels"]
@@ -38,8 +47,10 @@ def test_without_a_price_weight_money_is_spoken_of(table: Path, mildroute: Calla
     assert levels[-1]["router"]["value"] > levels[-1]["coin"]["value"]
 
 
-def test_without_dollars_points_of_score_are_spoken_of(tmp_path: Path, mildroute: Callable[..., Any]) -> None:
-    result = mildroute("inspect", small_table(dollars=False).write(tmp_path / "costs.csv"))
+def test_without_dollars_points_of_score_are_spoken_of(
+    tmp_path: Path, mildroute: Callable[..., Any]
+) -> None:
+    result = mildroute("inspect", small_table(dollars=False).save(tmp_path / "costs.csv"))
     assert "routing can raise the score by at most" in result.output
     assert "saved" not in result.output
 
@@ -48,31 +59,48 @@ def test_programs_get_the_same_numbers(table: Path, mildroute: Callable[..., Any
     found, read = json.loads(mildroute("inspect", table, "--json").stdout), CostTable.read(table)
     assert found["rows"] == 240
     assert found["content_hash"] == read.content_hash
-    assert [expert["score"] for expert in found["experts"]] == pytest.approx(read.scores.mean(axis=0).tolist())
+    assert [expert["score"] for expert in found["experts"]] == pytest.approx(
+        read.scores.mean(axis=0).tolist()
+    )
 
 
-def test_prices_put_dollars_to_a_table_without(tmp_path: Path, mildroute: Callable[..., Any]) -> None:
-    table = small_table(dollars=False).write(tmp_path / "costs.csv")
+def test_prices_put_dollars_to_a_table_without(
+    tmp_path: Path, mildroute: Callable[..., Any]
+) -> None:
+    table = small_table(dollars=False).save(tmp_path / "costs.csv")
     prices = tmp_path / "prices.json"
     prices.write_text(json.dumps({"small": 1, "large": 10}))
-    found = json.loads(mildroute("inspect", table, "--prices", prices, "--output-tokens", 100, "--json").stdout)
+    found = json.loads(
+        mildroute("inspect", table, "--prices", prices, "--output-tokens", 100, "--json").stdout
+    )
     small, large = (expert["dollars_per_1000"] for expert in found["experts"])
     assert large == pytest.approx(10 * small)
     assert 0.1 < small < 0.12
 
 
-def test_a_price_weight_without_dollars_is_refused(tmp_path: Path, mildroute: Callable[..., Any]) -> None:
-    table = small_table(dollars=False).write(tmp_path / "costs.csv")
+def test_a_price_weight_without_dollars_is_refused(
+    tmp_path: Path, mildroute: Callable[..., Any]
+) -> None:
+    table = small_table(dollars=False).save(tmp_path / "costs.csv")
     result = mildroute("inspect", table, "--price-weight", 1)
     assert result.exit_code == 2
     assert "needs the columns 'cost:<expert>'" in result.stderr
 
 
-def test_who_scored_a_collected_table_is_told(tmp_path: Path, mildroute: Callable[..., Any]) -> None:
-    plain = pq.read_table(small_table(60).write(tmp_path / "costs.parquet"))
-    pq.write_table(plain.replace_schema_metadata({"mildroute.collected": '{"judge": ["strict", "2"]}'}), tmp_path / "costs.parquet")
-    assert "scores: judge strict, version 2" in mildroute("inspect", tmp_path / "costs.parquet").output
-    pq.write_table(plain.replace_schema_metadata({"mildroute.collected": "{}"}), tmp_path / "costs.parquet")
+def test_who_scored_a_collected_table_is_told(
+    tmp_path: Path, mildroute: Callable[..., Any]
+) -> None:
+    plain = pq.read_table(small_table(60).save(tmp_path / "costs.parquet"))
+    pq.write_table(
+        plain.replace_schema_metadata({"mildroute.collected": '{"judge": ["strict", "2"]}'}),
+        tmp_path / "costs.parquet",
+    )
+    assert (
+        "scores: judge strict, version 2" in mildroute("inspect", tmp_path / "costs.parquet").output
+    )
+    pq.write_table(
+        plain.replace_schema_metadata({"mildroute.collected": "{}"}), tmp_path / "costs.parquet"
+    )
     refused = mildroute("inspect", tmp_path / "costs.parquet")
     assert refused.exit_code == 2
     assert "must hold JSON with a judge" in refused.stderr

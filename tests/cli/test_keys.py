@@ -8,9 +8,21 @@ from typing import Any
 from mildroute.serving.auth.keys import APIClient, KeyStore
 
 
-def test_a_key_is_printed_once_and_opens_the_gateway(tmp_path: Path, mildroute: Callable[..., Any]) -> None:
+def test_a_key_is_printed_once_and_opens_the_gateway(
+    tmp_path: Path, mildroute: Callable[..., Any]
+) -> None:
     path = tmp_path / "keys.yaml"
-    result = mildroute("keys", "new", "team-a", "--requests-per-minute", 600, "--dollars-per-day", 5, "--file", path)
+    result = mildroute(
+        "keys",
+        "new",
+        "team-a",
+        "--requests-per-minute",
+        600,
+        "--dollars-per-day",
+        5,
+        "--file",
+        path,
+    )
     assert result.exit_code == 0, result.output
     key = result.stdout.strip()
     assert key not in result.stderr
@@ -19,11 +31,15 @@ def test_a_key_is_printed_once_and_opens_the_gateway(tmp_path: Path, mildroute: 
 
 
 def test_programs_get_json(tmp_path: Path, mildroute: Callable[..., Any]) -> None:
-    found = json.loads(mildroute("keys", "new", "b", "--file", tmp_path / "keys.yaml", "--json").stdout)
+    found = json.loads(
+        mildroute("keys", "new", "b", "--file", tmp_path / "keys.yaml", "--json").stdout
+    )
     assert KeyStore.read(tmp_path / "keys.yaml").find(f"Bearer {found['key']}") == APIClient("b")
 
 
-def test_a_name_that_is_taken_is_one_line_and_an_exit_code(tmp_path: Path, mildroute: Callable[..., Any]) -> None:
+def test_a_name_that_is_taken_is_one_line_and_an_exit_code(
+    tmp_path: Path, mildroute: Callable[..., Any]
+) -> None:
     arguments = ("keys", "new", "b", "--file", tmp_path / "keys.yaml")
     mildroute(*arguments)
     result = mildroute(*arguments)

@@ -1,4 +1,7 @@
-"""``mildroute serve``: what is wrong is said before a port is opened; a running gateway routes, reloads and ends in order."""
+"""``mildroute serve``: what is wrong is said before a port is opened.
+
+A running gateway routes, reloads and ends in order.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,10 @@ def fitted(folder: Path, experts: tuple[str, str] = ("small", "large")) -> Path:
 
 def experts_file(folder: Path, url: str) -> Path:
     path = folder / "experts.yaml"
-    lines = [f"  {name}: {{kind: openai, base_url: '{url}', model: {name}-1, price: 1}}" for name in ("small", "large")]
+    lines = [
+        f"  {name}: {{kind: openai, base_url: '{url}', model: {name}-1, price: 1}}"
+        for name in ("small", "large")
+    ]
     path.write_text("\n".join(["experts:", *lines]))
     return path
 
@@ -41,12 +47,28 @@ def experts_file(folder: Path, url: str) -> Path:
 @contextmanager
 def running(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A gateway in a process of its own, and its address."""
-    command = [sys.executable, "-c", "from mildroute.cli.app import app; app()", "serve", "router", "--experts", "experts.yaml"]
-    process = subprocess.Popen([*command, "--port", "0", *options], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command = [
+        sys.executable,
+        "-c",
+        "from mildroute.cli.app import app; app()",
+        "serve",
+        "router",
+        "--experts",
+        "experts.yaml",
+    ]
+    process = subprocess.Popen(
+        [*command, "--port", "0", *options],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     assert process.stdout is not None
     try:
         first = process.stdout.readline()
-        assert " at http://127.0.0.1:" in first, first + (process.stderr.read() if process.stderr else "")
+        assert " at http://127.0.0.1:" in first, first + (
+            process.stderr.read() if process.stderr else ""
+        )
         yield process, first.split(" at ")[1].split()[0]
     finally:
         process.kill()
@@ -54,14 +76,24 @@ def running(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str]
 
 
 def ask(address: str, text: str) -> tuple[dict[str, Any], dict[str, str]]:
-    body = json.dumps({"model": "mildroute", "messages": [{"role": "user", "content": text}]}).encode()
-    request = urllib.request.Request(f"{address}/chat/completions", body, {"content-type": "application/json"})  # noqa: S310
-    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=20) as answer:
-        return json.loads(answer.read()), {name.lower(): value for name, value in answer.headers.items()}
+    body = json.dumps(
+        {"model": "mildroute", "messages": [{"role": "user", "content": text}]}
+    ).encode()
+    request = urllib.request.Request(  # noqa: S310
+        f"{address}/chat/completions", body, {"content-type": "application/json"}
+    )
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
+        request, timeout=20
+    ) as answer:
+        return json.loads(answer.read()), {
+            name.lower(): value for name, value in answer.headers.items()
+        }
 
 
 def router_in_use(address: str) -> str:
-    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(address.replace("/v1", "/readyz"), timeout=20) as answer:
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
+        address.replace("/v1", "/readyz"), timeout=20
+    ) as answer:
         digest: str = json.loads(answer.read())["router"]
         return digest
 
@@ -77,7 +109,10 @@ def test_it_routes_reloads_on_sighup_and_ends_in_order(tmp_path: Path) -> None:
             assert [call.json["model"] for call in server.calls] == ["small-1", "large-1"]
             before = router_in_use(address)
             save_router(
-                TextRouter().fit([*SUMS, *SONGS], named_costs([[1.0, 0.0]] * 40 + [[0.0, 1.0]] * 40, ("small", "large"))),
+                TextRouter().fit(
+                    [*SUMS, *SONGS],
+                    named_costs([[1.0, 0.0]] * 40 + [[0.0, 1.0]] * 40, ("small", "large")),
+                ),
                 tmp_path / "router",
             )  # type: ignore[arg-type]
             process.send_signal(signal.SIGHUP)
@@ -88,17 +123,30 @@ def test_it_routes_reloads_on_sighup_and_ends_in_order(tmp_path: Path) -> None:
             assert after["x-mildroute-expert"] == "large"
             process.terminate()
             assert process.wait(20) in (0, -signal.SIGTERM)
-    lines = [line for path in (tmp_path / "log").rglob("*.jsonl") for line in path.read_text().splitlines()]
-    assert {sums["x-mildroute-decision-id"], songs["x-mildroute-decision-id"]} <= {json.loads(line)["decision_id"] for line in lines}
+    lines = [
+        line
+        for path in (tmp_path / "log").rglob("*.jsonl")
+        for line in path.read_text().splitlines()
+    ]
+    assert {sums["x-mildroute-decision-id"], songs["x-mildroute-decision-id"]} <= {
+        json.loads(line)["decision_id"] for line in lines
+    }
     assert len(lines) == 3
 
 
-def test_an_address_that_others_can_reach_needs_keys(tmp_path: Path, mildroute: Callable[..., Any]) -> None:
+def test_an_address_that_others_can_reach_needs_keys(
+    tmp_path: Path, mildroute: Callable[..., Any]
+) -> None:
     fitted(tmp_path / "router")
     experts = experts_file(tmp_path, "http://127.0.0.1:9/v1")
-    result = mildroute("serve", str(tmp_path / "router"), "--experts", str(experts), "--host", "192.0.2.1")
+    result = mildroute(
+        "serve", str(tmp_path / "router"), "--experts", str(experts), "--host", "192.0.2.1"
+    )
     assert result.exit_code == 2
-    assert "needs client keys, got none for '192.0.2.1'; make them with mildroute keys new" in result.stderr
+    assert (
+        "needs client keys, got none for '192.0.2.1'; make them with mildroute keys new"
+        in result.stderr
+    )
 
 
 @pytest.mark.parametrize(
@@ -106,9 +154,15 @@ def test_an_address_that_others_can_reach_needs_keys(tmp_path: Path, mildroute: 
     [
         (lambda folder: (folder / "router" / "router.json").unlink(), "router.json"),
         (lambda folder: (folder / "experts.yaml").unlink(), "experts.yaml"),
-        (lambda folder: (folder / "gateway.yaml").write_text("policy: {default: tiny}\n"), "no expert 'tiny'"),
+        (
+            lambda folder: (folder / "gateway.yaml").write_text("routing: {default: tiny}\n"),
+            "no expert 'tiny'",
+        ),
         (lambda folder: (folder / "gateway.yaml").write_text("baseline: tiny\n"), "'tiny'"),
-        (lambda folder: (folder / "gateway.yaml").write_text("polizy: {}\n"), "gateway.yaml:1: unknown key 'polizy'"),
+        (
+            lambda folder: (folder / "gateway.yaml").write_text("polizy: {}\n"),
+            "gateway.yaml:1: unknown key 'polizy'",
+        ),
         (lambda folder: fitted(folder / "router", ("red", "blue")), "got one for red, blue"),
     ],
 )
@@ -119,24 +173,44 @@ def test_what_is_wrong_is_said_before_a_port_is_opened(
     experts_file(tmp_path, "http://127.0.0.1:9/v1")
     (tmp_path / "gateway.yaml").write_text("")
     change(tmp_path)
-    options = ["--experts", str(tmp_path / "experts.yaml"), "--settings", str(tmp_path / "gateway.yaml"), "--port", "0"]
+    options = [
+        "--experts",
+        str(tmp_path / "experts.yaml"),
+        "--settings",
+        str(tmp_path / "gateway.yaml"),
+        "--port",
+        "0",
+    ]
     result = mildroute("serve", str(tmp_path / "router"), *options)
     assert result.exit_code == 2
     assert message in result.stderr
     assert result.stderr.count("\n") == 1
 
 
-def test_a_port_that_is_taken_is_said_before_the_router_is_loaded(tmp_path: Path, mildroute: Callable[..., Any]) -> None:
+def test_a_port_that_is_taken_is_said_before_the_router_is_loaded(
+    tmp_path: Path, mildroute: Callable[..., Any]
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        result = mildroute("serve", str(tmp_path / "no router"), "--experts", "no experts", "--port", port)
+        result = mildroute(
+            "serve", str(tmp_path / "no router"), "--experts", "no experts", "--port", port
+        )
     assert result.exit_code == 2
-    assert f"must be able to listen on 127.0.0.1 at port {port}, got: Address already in use; give --port or --host." in result.stderr
+    assert (
+        f"must be able to listen on 127.0.0.1 at port {port}, got: Address already in use; give"
+        " --port or --host." in result.stderr
+    )
 
 
-def test_an_expert_that_only_the_router_knows_is_told_at_the_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_expert_that_only_the_router_knows_is_told_at_the_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     services = load_gateway(
-        fitted(tmp_path / "router", ("small", "huge")), experts_file(tmp_path, "http://127.0.0.1:9/v1"), GatewayConfig()
+        fitted(tmp_path / "router", ("small", "huge")),
+        experts_file(tmp_path, "http://127.0.0.1:9/v1"),
+        GatewayConfig(),
     )
     services.manager.close()
-    assert caplog.messages == ["experts.yaml lacks huge, whom the router knows: they are never asked"]
+    assert caplog.messages == [
+        "experts.yaml lacks huge, whom the router knows: they are never asked"
+    ]

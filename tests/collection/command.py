@@ -1,4 +1,7 @@
-"""``mildroute collect`` as a process of its own: what it wrote, how it ended, and how much memory it took at most."""
+"""``mildroute collect`` as a process of its own.
+
+What it wrote, how it ended, and how much memory it took at most.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+# What the system counts for a child that has ended begins with the memory of its parent.
 PEAK = """
 import atexit, pathlib
-atexit.register(lambda: pathlib.Path("said.peak").write_text(pathlib.Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]))
+def peak():
+    status = pathlib.Path("/proc/self/status").read_text()
+    pathlib.Path("said.peak").write_text(status.split("VmHWM:")[1].split()[0])
+atexit.register(peak)
 """
-"""What the system counts for a child that has ended begins with the memory of its parent."""
 START = "from mildroute.cli.app import app; app()"
 
 
@@ -41,11 +47,16 @@ def collect(
     environment: Mapping[str, str] | None = None,
     interrupt_when: Callable[[], bool] | None = None,
 ) -> Finished:
-    """Run the command in a folder with queries.jsonl and experts.yaml; Ctrl-C as soon as a condition holds, if one is given.
+    """Run the command in a folder with queries.jsonl and experts.yaml.
 
-    Standard output and error are kept in files called ``said.out`` and ``said.err`` beside them; the peak of memory is in MiB.
+    Ctrl-C as soon as a condition holds, if one is given.
+
+    Standard output and error are kept in files called ``said.out`` and ``said.err`` beside them;
+    the peak of memory is in MiB.
     """
-    clean = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+    clean = {
+        name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")
+    }
     command = [
         sys.executable,
         "-c",
@@ -61,7 +72,11 @@ def collect(
     ]
     with (folder / "said.out").open("wb") as out, (folder / "said.err").open("wb") as err:
         process = subprocess.Popen(
-            command, cwd=folder, stdout=out, stderr=err, env={**clean, "OMP_NUM_THREADS": "1", **(environment or {})}
+            command,
+            cwd=folder,
+            stdout=out,
+            stderr=err,
+            env={**clean, "OMP_NUM_THREADS": "1", **(environment or {})},
         )
         if interrupt_when is not None:
             _wait(interrupt_when)

@@ -10,14 +10,12 @@ from pathlib import Path
 
 from mildroute.collection.job import CollectionJob, CollectionResult, collect
 from mildroute.collection.queries import open_queries
-from mildroute.experts.base import Answer, Query
+from mildroute.experts.base import Answer, Expert, Query
 from mildroute.judges.exact_match import ExactMatchJudge
 
 
-class Counting:
+class Counting(Expert):
     """Answers by a function, remembers what it was asked."""
-
-    price = None
 
     def __init__(
         self,
@@ -29,7 +27,12 @@ class Counting:
         concurrency: int = 4,
         worst: float = 0.0,
     ) -> None:
-        self.name, self.version, self.batch_size, self.concurrency = name, version, batch_size, concurrency
+        self.name, self.version, self.batch_size, self.concurrency = (
+            name,
+            version,
+            batch_size,
+            concurrency,
+        )
         self.says, self.worst, self.asked, self.is_closed = says, worst, Counter[str](), False
         self.at_once = self.most_at_once = 0
 
@@ -52,14 +55,21 @@ def wrong(_query: Query) -> Answer:
     return Answer("something else", dollars=0.01)
 
 
-def write_queries(folder: Path, count: int = 20, name: str = "queries.jsonl", **more: object) -> Path:
+def write_queries(
+    folder: Path, count: int = 20, name: str = "queries.jsonl", **more: object
+) -> Path:
     path = folder / name
-    lines = [{"query_id": f"q{place}", "input": f"{place} + 1?", "answer": str(place + 1), **more} for place in range(count)]
+    lines = [
+        {"query_id": f"q{place}", "input": f"{place} + 1?", "answer": str(place + 1), **more}
+        for place in range(count)
+    ]
     path.write_text("\n".join(map(json.dumps, lines)))
     return path
 
 
-def run(folder: Path, experts: Sequence[Counting], *, queries: Path | None = None, **options: object) -> CollectionResult:
+def run(
+    folder: Path, experts: Sequence[Counting], *, queries: Path | None = None, **options: object
+) -> CollectionResult:
     judge = options.pop("judge", ExactMatchJudge())
     path = queries if queries is not None else write_queries(folder)
     found = collect(CollectionJob(open_queries(path), experts, judge, folder / "costs", **options))  # type: ignore[arg-type]

@@ -1,4 +1,7 @@
-"""A server that fails in every way at 30% of all calls: each cell is answered or explained, memory and dollars keep their bounds."""
+"""A server that fails in every way at 30% of all calls.
+
+Each cell is answered or explained, memory and dollars keep their bounds.
+"""
 
 from __future__ import annotations
 
@@ -36,23 +39,34 @@ from tests.experts.hostile_server import (
 )
 
 WORKERS, MAX_TOKENS, TOKENS = 4, 10, (7, 2)
-PRICES = {"right": (100.0, 500.0), "half": (300.0, 300.0), "stormy": (100.0, 100.0), "free": (0.0, 0.0)}
-"""Dollars per million tokens."""
+# Dollars per million tokens.
+PRICES = {
+    "right": (100.0, 500.0),
+    "half": (300.0, 300.0),
+    "stormy": (100.0, 100.0),
+    "free": (0.0, 0.0),
+}
 STORMS = {"stormy": {}, "right": {"Retry-After": "0.2"}}
 STORM_SECONDS, SHARE = 0.03, 0.3
+# MiB of the longest answer that is read.
 LARGEST = 4.0
-"""MiB of the longest answer that is read."""
 
 
 def text_of(model: str, prompt: str) -> str:
-    """What a model says to "3 + 1?": all know the sum but the one that is right on even numbers alone."""
+    """What a model says to "3 + 1?".
+
+    All know the sum but the one that is right on even numbers alone.
+    """
     number = int(prompt.split()[0])
     return str(number + 1) if model != "half" or number % 2 == 0 else "no idea"
 
 
 def echo(call: Call) -> Behavior:
     """A sound answer, and another one that nobody asked for; judged, the second would be wrong."""
-    call.body = call.body.replace(json.dumps(call.prompt).encode(), json.dumps(text_of(call.json["model"], call.prompt)).encode())
+    call.body = call.body.replace(
+        json.dumps(call.prompt).encode(),
+        json.dumps(text_of(call.json["model"], call.prompt)).encode(),
+    )
     return repeats()
 
 
@@ -60,25 +74,38 @@ WRONG_TYPES: tuple[Any, ...] = (
     [],
     "5",
     {"choices": [{"message": {"content": 5}}]},
-    {"choices": [{"message": {"content": ["5"]}}], "usage": {"prompt_tokens": "many", "completion_tokens": None}},
+    {
+        "choices": [{"message": {"content": ["5"]}}],
+        "usage": {"prompt_tokens": "many", "completion_tokens": None},
+    },
     {"choices": {"message": {"content": "5"}}},
-    {"choices": [{"message": {"content": None}}], "usage": {"prompt_tokens": 7, "completion_tokens": 2}},
+    {
+        "choices": [{"message": {"content": None}}],
+        "usage": {"prompt_tokens": 7, "completion_tokens": 2},
+    },
     {"error": {"message": "the backend is away"}},
 )
 HUGE = huge(10_000_000)
-FREE: tuple[Behavior, ...] = (status(500, {}, "boom"), status(503), status(500, {"Retry-After": "0.05"}))
-"""What no server charges for."""
+# What no server charges for.
+FREE: tuple[Behavior, ...] = (
+    status(500, {}, "boom"),
+    status(503),
+    status(500, {"Retry-After": "0.05"}),
+)
+# What a model may have worked for, and what a server may charge.
 CHARGED: tuple[Behavior, ...] = (
-    hangs(), drips(0.02), half_json(), cut_off(), chunked("wrong", whole=False), disconnects(), resets(), HUGE,
-    status(200, {}, "<html>busy</html>"), status(504),
+    hangs(), drips(0.02), half_json(), cut_off(), chunked("wrong", whole=False), disconnects(),
+    resets(), HUGE, status(200, {}, "<html>busy</html>"), status(504),
     *(answers(document) for document in WRONG_TYPES),
 )  # fmt: skip
-"""What a model may have worked for, and what a server may charge."""
 
 
 @dataclass
 class Weather:
-    """Good or bad by seed, model, prompt and attempt, so that the order of calls changes nothing; keeps its own books."""
+    """Good or bad by seed, model, prompt and attempt, so that the order of calls changes nothing.
+
+    Keeps its own books.
+    """
 
     seed: int
     is_calm: bool = False
@@ -117,7 +144,9 @@ class Weather:
         return chance.choice((drips(0.0005, text_of(model, call.prompt)), *CHARGED))
 
     def _charge(self, model: str) -> None:
-        self.charged += sum(price * tokens for price, tokens in zip(PRICES[model], TOKENS, strict=True)) / 1e6
+        self.charged += (
+            sum(price * tokens for price, tokens in zip(PRICES[model], TOKENS, strict=True)) / 1e6
+        )
 
 
 def write_pool(folder: Path, url: str, queries: int, timeout: float = 0.5) -> None:
@@ -126,16 +155,33 @@ def write_pool(folder: Path, url: str, queries: int, timeout: float = 0.5) -> No
     write_queries(folder, queries)
     experts = {}
     for name, (dear, more_expensive) in PRICES.items():
-        experts[name] = {"kind": "openai", "base_url": url, "model": name, "concurrency": WORKERS, "timeout": timeout, "retries": 2}
+        experts[name] = {
+            "kind": "openai",
+            "base_url": url,
+            "model": name,
+            "concurrency": WORKERS,
+            "timeout": timeout,
+            "retries": 2,
+        }
         if dear:
-            experts[name] |= {"price": {"input": dear, "output": more_expensive}, "request": {"max_tokens": MAX_TOKENS}}
+            experts[name] |= {
+                "price": {"input": dear, "output": more_expensive},
+                "request": {"max_tokens": MAX_TOKENS},
+            }
     (folder / "experts.yaml").write_text(json.dumps({"experts": experts}))
 
 
 def worst_call(queries: int) -> float:
     """At most what one call of one worker costs, with all its attempts."""
-    body = {"max_tokens": MAX_TOKENS, "model": "stormy", "messages": [{"role": "user", "content": f"{queries} + 1?"}]}
-    return max(3 * ((len(json.dumps(body)) + 256) * dear + MAX_TOKENS * more_expensive) / 1e6 for dear, more_expensive in PRICES.values())
+    body = {
+        "max_tokens": MAX_TOKENS,
+        "model": "stormy",
+        "messages": [{"role": "user", "content": f"{queries} + 1?"}],
+    }
+    return max(
+        3 * ((len(json.dumps(body)) + 256) * dear + MAX_TOKENS * more_expensive) / 1e6
+        for dear, more_expensive in PRICES.values()
+    )
 
 
 def found_in(folder: Path) -> dict[str, list[float | None]]:
@@ -146,7 +192,9 @@ def found_in(folder: Path) -> dict[str, list[float | None]]:
 def errors_in(folder: Path) -> dict[tuple[str, str], str]:
     """The last word on each cell that was asked."""
     with AnswerStore(folder / "costs" / "_collected") as archive:
-        return {(row["expert"], row["query_id"]): row["error"] for row in archive.entries("answers")}
+        return {
+            (row["expert"], row["query_id"]): row["error"] for row in archive.entries("answers")
+        }
 
 
 def assert_no_score_is_wrong(folder: Path) -> int:
@@ -161,7 +209,10 @@ def assert_no_score_is_wrong(folder: Path) -> int:
 
 
 def assert_explained(folder: Path, stopped: set[str]) -> None:
-    """Every empty cell has a reason, but for those that were never asked for want of money; none with a score has one."""
+    """Every empty cell has a reason, but for those that were never asked for want of money.
+
+    None with a score has one.
+    """
     errors = errors_in(folder)
     for name, scores in found_in(folder).items():
         for place, score in enumerate(scores):
@@ -182,7 +233,13 @@ def stopped_in(found: dict[str, Any]) -> set[str]:
     return {each["expert"] for each in found["experts"] if each["state"] == "stopped by the cap"}
 
 
-def survive(folder: Path, weather: Weather, server: HostileServer, queries: int, check: Callable[[Finished], None]) -> None:
+def survive(
+    folder: Path,
+    weather: Weather,
+    server: HostileServer,
+    queries: int,
+    check: Callable[[Finished], None],
+) -> None:
     """Under a cap that bites, then under one that does not, then when the sky is clear."""
     write_pool(folder, server.url, queries)
     cap = queries * 0.02
@@ -216,7 +273,9 @@ def peak_when_calm(folder: Path, queries: int) -> float:
     return done.peak
 
 
-def test_a_hostile_server_leaves_every_cell_answered_or_explained_and_the_cap_unbroken(tmp_path: Path) -> None:
+def test_a_hostile_server_leaves_every_cell_answered_or_explained_and_the_cap_unbroken(
+    tmp_path: Path,
+) -> None:
     weather = Weather(1)
     with HostileServer(weather) as server:
         survive(tmp_path / "hostile", weather, server, 20, lambda _done: None)
@@ -224,14 +283,19 @@ def test_a_hostile_server_leaves_every_cell_answered_or_explained_and_the_cap_un
     assert sum(weather.failures.values()) > 15
 
 
-def test_answers_of_ten_megabytes_take_no_more_memory_than_what_is_read_of_them(tmp_path: Path) -> None:
+def test_answers_of_ten_megabytes_take_no_more_memory_than_what_is_read_of_them(
+    tmp_path: Path,
+) -> None:
     calm = peak_when_calm(tmp_path / "calm", 4)
     with HostileServer([HUGE]) as server:
         write_pool(tmp_path / "huge", server.url, WORKERS, timeout=60.0)
         done = collect(tmp_path / "huge", "--json")
     assert report(done, code=4)["empty"] == WORKERS * len(PRICES)
-    assert {error.split(" than")[0] for error in errors_in(tmp_path / "huge").values()} == {"the answer is longer"}
-    # what all workers hold at once of answers that are not yet refused, and as much again for pieces and what is not given back
+    assert {error.split(" than")[0] for error in errors_in(tmp_path / "huge").values()} == {
+        "the answer is longer"
+    }
+    # what all workers hold at once of answers that are not yet refused, and as much again for
+    # pieces and what is not given back
     assert done.peak <= calm + 2 * LARGEST * WORKERS * len(PRICES)
 
 

@@ -74,7 +74,11 @@ def test_a_query_that_was_changed_is_a_new_one(tmp_path: Path) -> None:
 
 def test_failures_are_empty_cells_with_a_reason_and_are_asked_again(tmp_path: Path) -> None:
     def fails_on_odd(query: Query) -> Answer:
-        return Answer(None, error="timeout after 30 s") if int(query.query_id[1:]) % 2 else Answer(query.reference)
+        return (
+            Answer(None, error="timeout after 30 s")
+            if int(query.query_id[1:]) % 2
+            else Answer(query.reference)
+        )
 
     found = run(tmp_path, [Counting("a", fails_on_odd), Counting("b")])
     assert (found.tallies[0].errors, found.empty) == (10, 10)
@@ -88,7 +92,7 @@ def test_failures_are_empty_cells_with_a_reason_and_are_asked_again(tmp_path: Pa
     assert set(again.asked) == {f"q{place}" for place in range(1, 20, 2)}
 
 
-class Doubting:
+class Doubting(Judge):
     """Cannot tell until it is told how."""
 
     name, version = "doubting", "1"
@@ -109,7 +113,9 @@ def test_another_judge_scores_the_answers_that_are_there(tmp_path: Path) -> None
     assert found.spent == pytest.approx(20 * 0.01 + 40 * 0.25)
 
 
-def test_a_judge_that_cannot_tell_leaves_the_cell_empty_and_is_asked_again_without_asking_the_expert(tmp_path: Path) -> None:
+def test_a_judge_that_cannot_tell_leaves_the_cell_empty_and_is_asked_again_without_the_expert(
+    tmp_path: Path,
+) -> None:
     found = run(tmp_path, [Counting("a"), Counting("b")], judge=Doubting(None))
     assert found.empty == 40
     again = [Counting("a"), Counting("b")]
@@ -118,7 +124,9 @@ def test_a_judge_that_cannot_tell_leaves_the_cell_empty_and_is_asked_again_witho
 
 
 def test_the_cap_holds_with_many_calls_under_way(tmp_path: Path) -> None:
-    dear = Counting("dear", lambda query: Answer(query.reference, dollars=0.9), concurrency=16, worst=1.0)
+    dear = Counting(
+        "dear", lambda query: Answer(query.reference, dollars=0.9), concurrency=16, worst=1.0
+    )
     found = run(tmp_path, [dear, Counting("free")], max_dollars=5.0)
     assert found.is_capped
     assert found.spent <= 5.0
@@ -146,10 +154,14 @@ def test_a_cap_needs_a_bound_on_each_answer(tmp_path: Path) -> None:
 
 def test_nothing_is_asked_unless_agreed(tmp_path: Path) -> None:
     expert, seen = Counting("a", worst=0.25), []
-    job = CollectionJob(open_queries(write_queries(tmp_path)), [expert], ExactMatchJudge(), tmp_path / "costs")
-    assert collect(job, agree=lambda estimates, spent: bool(seen.append((estimates, spent)))) is None
+    job = CollectionJob(
+        open_queries(write_queries(tmp_path)), [expert], ExactMatchJudge(), tmp_path / "costs"
+    )
+    assert (
+        collect(job, agree=lambda estimates, spent: bool(seen.append((estimates, spent)))) is None
+    )
     assert not expert.asked
-    ((estimate,), spent) = seen[0]
+    (estimate,), spent = seen[0]
     assert (estimate.calls, estimate.at_most, spent) == (20, 5.0, 0.0)
 
 
@@ -164,10 +176,18 @@ def test_each_query_goes_to_as_many_experts_as_wanted(tmp_path: Path) -> None:
     assert (found.empty, found.unwanted, found.reasons) == (0, 20, {})
 
 
-def test_experts_that_were_not_wanted_never_count_as_wrong_and_can_be_asked_later(tmp_path: Path) -> None:
+def test_experts_that_were_not_wanted_never_count_as_wrong_and_can_be_asked_later(
+    tmp_path: Path,
+) -> None:
     run(tmp_path, [Counting(name) for name in "abc"], experts_per_query=2)
-    with pytest.raises(TableError, match=r"each query was given to 2 of the experts only; collect the rest with --experts-per-query all"):
-        CostTable.read(tmp_path / "costs", missing="wrong")
+    with pytest.raises(
+        TableError,
+        match=(
+            r"each query was given to 2 of the experts only; collect the rest with"
+            r" --experts-per-query all"
+        ),
+    ):
+        CostTable.read(tmp_path / "costs", missing="zero")
     rest = [Counting(name) for name in "abc"]
     found = run(tmp_path, rest)
     assert sum(len(expert.asked) for expert in rest) == 20
@@ -183,19 +203,24 @@ def test_batches_and_concurrency_are_the_experts_own(tmp_path: Path) -> None:
 
 
 def test_two_processes_cannot_write_at_once(tmp_path: Path) -> None:
-    with AnswerStore(tmp_path / "costs" / "_collected"), pytest.raises(TableError, match="one process at a time"):
+    with (
+        AnswerStore(tmp_path / "costs" / "_collected"),
+        pytest.raises(TableError, match="one process at a time"),
+    ):
         run(tmp_path, [Counting("a")])
 
 
 def test_a_journal_that_is_still_written_is_waited_for_and_then_refused(tmp_path: Path) -> None:
     with AnswerStore(tmp_path) as archive:
         journal = WriteAheadLog(archive.journals)
-        journal.append(written(CallStarted("a", "1", "lost", 3.0)))
-        with pytest.raises(TableError, match=r"still in use after .* stop the process that writes it"):
-            archive.tidy(patience=0.01)
+        journal.add(written(CallStarted("a", "1", "lost", 3.0)))
+        with pytest.raises(
+            TableError, match=r"still in use after .* stop the process that writes it"
+        ):
+            archive.compact(patience=0.01)
         timer = threading.Timer(0.05, journal.close)
         timer.start()
-        archive.tidy(patience=5.0)
+        archive.compact(patience=5.0)
         assert archive.spent() == 3.0
         assert not list(archive.journals.iterdir())
 
@@ -230,17 +255,23 @@ def fails(_query: Query) -> Answer:
     return Answer(None, error="no connection: refused (the last of 5 attempts)")
 
 
-def test_an_expert_that_gives_no_answers_is_left_alone_and_the_reason_is_told(tmp_path: Path) -> None:
+def test_an_expert_that_gives_no_answers_is_left_alone_and_the_reason_is_told(
+    tmp_path: Path,
+) -> None:
     dead, alive = Counting("dead", fails, concurrency=2), Counting("alive")
     found = run(tmp_path, [dead, alive], queries=write_queries(tmp_path, 100))
     assert 20 <= sum(dead.asked.values()) <= 22
     assert [tally.state for tally in found.tallies] == ["gives no answers", "done"]
     assert found.reasons == {"dead": [("no connection: refused", sum(dead.asked.values()))]}
-    assert CostTable.read(tmp_path / "costs", missing="wrong").scores[:, 1].mean() == 1.0
+    assert CostTable.read(tmp_path / "costs", missing="zero").scores[:, 1].mean() == 1.0
 
 
 def test_failures_between_answers_do_not_stop_an_expert(tmp_path: Path) -> None:
-    flaky = Counting("flaky", lambda query: fails(query) if int(query.query_id[1:]) % 15 else Answer(query.reference), concurrency=1)
+    flaky = Counting(
+        "flaky",
+        lambda query: fails(query) if int(query.query_id[1:]) % 15 else Answer(query.reference),
+        concurrency=1,
+    )
     found = run(tmp_path, [flaky], queries=write_queries(tmp_path, 100))
     assert len(flaky.asked) == 100
     assert found.tallies[0].state == "done"
@@ -248,14 +279,20 @@ def test_failures_between_answers_do_not_stop_an_expert(tmp_path: Path) -> None:
 
 def test_reasons_of_cells_that_were_filled_later_are_forgotten(tmp_path: Path) -> None:
     run(tmp_path, [Counting("a", fails, concurrency=1)], queries=write_queries(tmp_path, 5))
-    found = run(tmp_path, [Counting("a", lambda query: fails(query) if query.query_id == "q3" else Answer("?"))])
+    found = run(
+        tmp_path,
+        [Counting("a", lambda query: fails(query) if query.query_id == "q3" else Answer("?"))],
+    )
     assert found.empty == 1
     assert found.reasons == {"a": [("no connection: refused", 1)]}
 
 
 def test_what_the_judge_could_not_tell_is_a_reason(tmp_path: Path) -> None:
     queries = tmp_path / "queries.jsonl"
-    queries.write_text('{"query_id": "q0", "input": "2 + 2?"}\n{"query_id": "q1", "input": "2 + 3?", "answer": "5"}')
+    queries.write_text(
+        '{"query_id": "q0", "input": "2 + 2?"}\n{"query_id": "q1", "input": "2 + 3?", "answer":'
+        ' "5"}'
+    )
     found = run(tmp_path, [Counting("a", lambda _query: Answer("4"))], queries=queries)
     ((reason, count),) = found.reasons["a"]
     assert reason.startswith("the judge could not tell: ")
@@ -263,7 +300,13 @@ def test_what_the_judge_could_not_tell_is_a_reason(tmp_path: Path) -> None:
 
 
 def test_when_money_is_short_a_batch_is_asked_as_far_as_it_lasts(tmp_path: Path) -> None:
-    people = Counting("people", lambda query: Answer(query.reference, dollars=0.05), batch_size=8, concurrency=1, worst=0.05)
+    people = Counting(
+        "people",
+        lambda query: Answer(query.reference, dollars=0.05),
+        batch_size=8,
+        concurrency=1,
+        worst=0.05,
+    )
     found = run(tmp_path, [people], max_dollars=0.12)
     assert sum(people.asked.values()) == 2
     assert found.is_capped
@@ -281,7 +324,11 @@ BARE, REFERRED = {"input": "2 + 2?"}, {"input": "2 + 2?", "reference": "4"}
         (get_judge("choice"), REFERRED | {"reference": "Paris"}, "means no choice"),
         (get_judge("numeric"), REFERRED | {"reference": "Paris"}, "is no number"),
         (get_judge("label"), REFERRED, "there are no labels; set labels"),
-        (get_judge("label", labels=["a", "b"]), REFERRED | {"reference": "c"}, "is none of the labels"),
+        (
+            get_judge("label", labels=["a", "b"]),
+            REFERRED | {"reference": "c"},
+            "is none of the labels",
+        ),
         (get_judge("regex"), REFERRED, "there is no pattern"),
         (get_judge("regex", pattern="(.)", group=1), BARE, "has no reference"),
         (get_judge("json"), REFERRED, "there is no path"),
@@ -294,18 +341,30 @@ def test_a_judge_that_could_score_nothing_is_refused_before_anybody_is_paid(
 ) -> None:
     (tmp_path / "queries.jsonl").write_text(f"{json.dumps(query)}\n" * 2)
     expert = Counting("a")
-    with pytest.raises(ArgumentError, match=f"can score no answer to any of the queries.*{lack}.*nothing was asked"):
+    with pytest.raises(
+        ArgumentError,
+        match=f"can score no answer to any of the queries.*{lack}.*nothing was called",
+    ):
         run(tmp_path, [expert], queries=tmp_path / "queries.jsonl", judge=judge)
     assert not expert.asked
 
 
 def test_one_query_that_can_be_scored_is_enough_to_begin(tmp_path: Path) -> None:
     (tmp_path / "queries.jsonl").write_text(f"{json.dumps(BARE)}\n{json.dumps(REFERRED)}\n")
-    assert run(tmp_path, [Counting("a", lambda _query: Answer("4"))], queries=tmp_path / "queries.jsonl").empty == 1
+    assert (
+        run(
+            tmp_path,
+            [Counting("a", lambda _query: Answer("4"))],
+            queries=tmp_path / "queries.jsonl",
+        ).empty
+        == 1
+    )
 
 
 def test_csv_files_are_read_as_text(tmp_path: Path) -> None:
-    (tmp_path / "queries.csv").write_text('id,input,answer,ann\n01,7,007,007\n02,"two\nlines",0.50,\n03,true,NA,1e5\n')
+    (tmp_path / "queries.csv").write_text(
+        'id,input,answer,ann\n01,7,007,007\n02,"two\nlines",0.50,\n03,true,NA,1e5\n'
+    )
     read = list(open_queries(tmp_path / "queries.csv"))
     assert [(query.query_id, query.input, query.reference) for query in read] == [
         ("01", "7", "007"),

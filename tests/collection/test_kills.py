@@ -1,4 +1,6 @@
-"""A collector that is killed at any moment goes on, asks nothing twice but what was under way, and ends with the same table."""
+"""A collector that is killed at any moment goes on, asks nothing twice but what was under way, and
+ends with the same table.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +37,20 @@ experts:
 
 
 def collector(folder: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-c", "from mildroute.cli.app import app; app()", "collect", "queries.jsonl", "--experts", "experts.yaml"]
+    command = [
+        sys.executable,
+        "-c",
+        "from mildroute.cli.app import app; app()",
+        "collect",
+        "queries.jsonl",
+        "--experts",
+        "experts.yaml",
+    ]
     return subprocess.Popen(
-        [*command, "--judge", "exact", "--yes", "--json"], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        [*command, "--judge", "exact", "--yes", "--json"],
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
     )
 
 
@@ -50,7 +63,9 @@ def prepare(folder: Path, server: HostileServer) -> None:
 def table_of(folder: Path) -> list[dict[str, object]]:
     """All but the seconds, which differ from run to run."""
     table = pq.read_table(folder / "costs" / "costs.parquet")
-    return table.drop_columns([name for name in table.column_names if name.startswith("latency")]).to_pylist()
+    return table.drop_columns(
+        [name for name in table.column_names if name.startswith("latency")]
+    ).to_pylist()
 
 
 def runs_until_done(folder: Path, chance: random.Random, kills: int) -> int:

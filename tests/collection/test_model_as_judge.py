@@ -1,4 +1,7 @@
-"""A model that judges the answers of others: named on the command line, not asked itself, paid within the cap, closed at the end."""
+"""A model that judges the answers of others.
+
+Named on the command line, not asked itself, paid within the cap, closed at the end.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,9 @@ experts:
   ann: {{kind: people, field: ann, price: {{per_answer: 0.01}}}}
   bob: {{kind: people, field: bob, price: {{per_answer: 0.01}}}}
 judges:
-  grader: {{kind: openai, base_url: "{url}", model: grader, price: {{input: 0, output: 1000000}}, retries: 0{bound}}}
+  grader:
+    {{kind: openai, base_url: "{url}", model: grader, price: {{input: 0, output: 1000000}},
+     retries: 0{bound}}}
 """
 BOUND = ", request: {max_tokens: 4}"
 ROWS = 6
@@ -28,9 +33,14 @@ def grade(call: Call) -> Behavior:
     return says("Fine.\nGrade: 10" if "Paris" in call.prompt else "Wrong.\nGrade: 1", tokens=(0, 2))
 
 
-def collect(folder: Path, server: HostileServer, *more: str, bound: str = BOUND) -> dict[str, object]:
+def collect(
+    folder: Path, server: HostileServer, *more: str, bound: str = BOUND
+) -> dict[str, object]:
     (folder / "experts.yaml").write_text(FILE.format(url=server.url, bound=bound))
-    rows = ({"query_id": f"q{row}", "input": "Which city?", "ann": "Paris", "bob": "Rome"} for row in range(ROWS))
+    rows = (
+        {"query_id": f"q{row}", "input": "Which city?", "ann": "Paris", "bob": "Rome"}
+        for row in range(ROWS)
+    )
     (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     given = [
         "--experts",
@@ -42,7 +52,9 @@ def collect(folder: Path, server: HostileServer, *more: str, bound: str = BOUND)
         "--out",
         str(folder / "costs"),
     ]
-    run = CliRunner().invoke(app, ["collect", str(folder / "queries.jsonl"), *given, "--yes", "--json", *more])
+    run = CliRunner().invoke(
+        app, ["collect", str(folder / "queries.jsonl"), *given, "--yes", "--json", *more]
+    )
     assert run.exit_code in (0, 3), run.output
     return json.loads(run.stdout)
 
@@ -52,12 +64,17 @@ def test_it_is_named_on_the_command_line_and_only_judges(tmp_path: Path) -> None
         collect(tmp_path, server)
         assert len(server.calls) == 2 * ROWS
     table = pq.read_table(tmp_path / "costs" / "costs.parquet")
-    assert [name for name in table.column_names if name.startswith("score:")] == ["score:ann", "score:bob"]
+    assert [name for name in table.column_names if name.startswith("score:")] == [
+        "score:ann",
+        "score:bob",
+    ]
     assert table["score:ann"].to_pylist() == [1.0] * ROWS
     assert table["score:bob"].to_pylist() == [0.0] * ROWS
 
 
-def test_verdicts_are_paid_within_the_cap_and_the_rest_is_judged_by_a_later_run(tmp_path: Path) -> None:
+def test_verdicts_are_paid_within_the_cap_and_the_rest_is_judged_by_a_later_run(
+    tmp_path: Path,
+) -> None:
     with HostileServer(grade) as server:
         found = collect(tmp_path, server, "--max-dollars", "9.5")
         assert found["spent"] <= 9.5
@@ -69,13 +86,19 @@ def test_verdicts_are_paid_within_the_cap_and_the_rest_is_judged_by_a_later_run(
 
 
 def test_a_cap_needs_a_bound_on_verdicts(tmp_path: Path) -> None:
-    with HostileServer(grade) as server, pytest.raises(AssertionError, match=r"needs a bound on\s+each verdict"):
+    with (
+        HostileServer(grade) as server,
+        pytest.raises(AssertionError, match=r"needs a bound on\s+each verdict"),
+    ):
         collect(tmp_path, server, "--max-dollars", "9", bound="")
     assert not server.calls
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones(tmp_path: Path) -> None:
-    with HostileServer(grade) as server, pytest.raises(AssertionError, match="must ask an expert of"):
+    with (
+        HostileServer(grade) as server,
+        pytest.raises(AssertionError, match="must ask an expert of"),
+    ):
         collect(tmp_path, server, "--judge-setting", "expert=nobody")
 
 
@@ -83,12 +106,19 @@ def test_verdicts_on_answers_that_are_there_are_not_paid_without_consent(tmp_pat
     with HostileServer(grade) as server:
         collect(tmp_path, server)
         server.calls.clear()
-        given = ["--experts", str(tmp_path / "experts.yaml"), "--judge", "graded", "--out", str(tmp_path / "costs")]
+        given = [
+            "--experts",
+            str(tmp_path / "experts.yaml"),
+            "--judge",
+            "graded",
+            "--out",
+            str(tmp_path / "costs"),
+        ]
         settings = ["--judge-setting", "expert=grader", "--judge-setting", "high=12"]
         command = ["collect", str(tmp_path / "queries.jsonl"), *given, *settings]
         asked = CliRunner().invoke(app, command, input="n\n")
         assert "0 calls to make" in asked.output
-        assert "grader is asked for each verdict" in asked.output
-        assert "nothing was asked" in asked.output
+        assert "grader is called for each verdict" in asked.output
+        assert "nothing was called" in asked.output
         assert CliRunner().invoke(app, [*command, "--json"]).exit_code == 2
     assert not server.calls

@@ -33,6 +33,8 @@ from tests.experts.hostile_server import (
 )
 
 VARIABLE = "MARKED_KEY"
+# All that can be logged goes to a file, and what ends the program is shown as error reporters show
+# it, with all local variables.
 DEBUGGED = """
 import logging, sys, traceback
 logging.basicConfig(level=logging.DEBUG, filename="debug.log")
@@ -40,29 +42,28 @@ from mildroute.cli.app import app
 try:
     code = app(standalone_mode=False)
 except BaseException as error:
-    print("".join(traceback.TracebackException.from_exception(error, capture_locals=True).format()), file=sys.stderr)
+    trace = traceback.TracebackException.from_exception(error, capture_locals=True)
+    print("".join(trace.format()), file=sys.stderr)
     sys.exit(3)
 sys.exit(code)
 """
-"""All that can be logged goes to a file, and what ends the program is shown as error reporters show it, with all local variables."""
 PLUGIN = """
 import os
-from mildroute.judges.base import Verdict
+from mildroute.experts.base import Expert
+from mildroute.judges.base import Judge, Verdict
 
-class Leaky:
-    version, price, batch_size, concurrency = "1", None, 1, 2
+class Leaky(Expert):
+    version, concurrency = "1", 2
 
     def __init__(self, settings):
         self.name = settings["name"]
 
     async def answer(self, batch):
-        request = {"headers": {"Authorization": "Bearer " + os.environ["MARKED_KEY"]}, "content": batch[0].input}
+        headers = {"Authorization": "Bearer " + os.environ["MARKED_KEY"]}
+        request = {"headers": headers, "content": batch[0].input}
         raise RuntimeError(f"no route for a request of {len(request)} parts")
 
-    async def close(self):
-        pass
-
-class Clumsy:
+class Clumsy(Judge):
     name, version, calls = "clumsy", "1", 0
 
     async def judge(self, query, text):
@@ -87,8 +88,15 @@ def key() -> str:
 
 def write_pool(folder: Path, url: str, queries: int, *lines: str) -> None:
     write_queries(folder, queries)
-    settings = f"kind: openai, base_url: '{url}', model: tiny, api_key_env: {VARIABLE}, concurrency: 2, retries: 0, timeout: 5"
-    (folder / "experts.yaml").write_text("\n".join(["experts:", *(lines or [f"  {name}: {{{settings}}}" for name in ("one", "two")])]))
+    settings = (
+        f"kind: openai, base_url: '{url}', model: tiny, api_key_env: {VARIABLE}, concurrency: 2,"
+        " retries: 0, timeout: 5"
+    )
+    (folder / "experts.yaml").write_text(
+        "\n".join(
+            ["experts:", *(lines or [f"  {name}: {{{settings}}}" for name in ("one", "two")])]
+        )
+    )
 
 
 def write_plugin(folder: Path) -> None:
@@ -100,11 +108,28 @@ def write_plugin(folder: Path) -> None:
 
 
 def run(
-    folder: Path, key: str, *more: str, judge: str = "exact", start: str = DEBUGGED, interrupt_when: Callable[[], bool] | None = None
+    folder: Path,
+    key: str,
+    *more: str,
+    judge: str = "exact",
+    start: str = DEBUGGED,
+    interrupt_when: Callable[[], bool] | None = None,
 ) -> Finished:
     known = os.environ.get("PYTHONPATH", "")
-    environment = {VARIABLE: key, "PYTHONPATH": f"{folder}{os.pathsep}{known}", "PYTHONASYNCIODEBUG": "1"}
-    return collect(folder, "--json", *more, judge=judge, start=start, environment=environment, interrupt_when=interrupt_when)
+    environment = {
+        VARIABLE: key,
+        "PYTHONPATH": f"{folder}{os.pathsep}{known}",
+        "PYTHONASYNCIODEBUG": "1",
+    }
+    return collect(
+        folder,
+        "--json",
+        *more,
+        judge=judge,
+        start=start,
+        environment=environment,
+        interrupt_when=interrupt_when,
+    )
 
 
 def key_of(call: Call) -> str:
@@ -140,12 +165,16 @@ CODES: dict[str, Callable[[str], str]] = {
 }
 WAYS: dict[str, Callable[[str], Behavior]] = {
     "an answer": lambda said: says(f"your key is {said}"),
-    "a complaint": lambda said: status(401, {}, f'{{"error": {{"message": {json.dumps("bad key " + said)}}}}}'),
+    "a complaint": lambda said: status(
+        401, {}, f'{{"error": {{"message": {json.dumps("bad key " + said)}}}}}'
+    ),
     "an error": lambda said: status(500, {}, said),
     "an empty account": lambda said: status(429, {}, f"insufficient_quota of {said}"),
     "a broken body": lambda said: status(200, {}, f"<html>{said}"),
     "a wrong type": lambda said: answers({"choices": [{"message": {"content": {"key": said}}}]}),
-    "a finish": lambda said: answers(completion(None, choices=[{"message": {"content": None}, "finish_reason": said}])),
+    "a finish": lambda said: answers(
+        completion(None, choices=[{"message": {"content": None}, "finish_reason": said}])
+    ),
     "a redirect": lambda said: status(307, {"Location": quote(said, safe="/:?=&%+")}),
     "no HTTP": lambda said: sends(f"{said}\r\n\r\n".encode()),
     "headers": lambda said: status(200, {"X-Request": said}, json.dumps(completion("4"))),
@@ -153,8 +182,14 @@ WAYS: dict[str, Callable[[str], Behavior]] = {
 }
 
 
-def test_a_server_that_repeats_the_key_in_every_code_gets_it_into_no_file_log_or_output(tmp_path: Path, key: str) -> None:
-    echoes = [told(lambda key, way=way, code=code: way(code(key))) for code in CODES.values() for way in WAYS.values()]
+def test_a_server_that_repeats_the_key_in_every_code_gets_it_into_no_file_log_or_output(
+    tmp_path: Path, key: str
+) -> None:
+    echoes = [
+        told(lambda key, way=way, code=code: way(code(key)))
+        for code in CODES.values()
+        for way in WAYS.values()
+    ]
     with HostileServer(lambda call: echoes[call.number % len(echoes)]) as server:
         write_pool(tmp_path, server.url, len(echoes))
         done = run(tmp_path, key)
@@ -180,10 +215,19 @@ def test_a_judge_that_raises_in_the_middle_shows_no_key(tmp_path: Path, key: str
     assert traces_of(key, tmp_path) == []
 
 
-def test_an_expert_of_another_package_that_raises_with_the_key_in_its_frame_shows_no_key(tmp_path: Path, key: str) -> None:
+def test_an_expert_of_another_package_that_raises_with_the_key_in_its_frame_shows_no_key(
+    tmp_path: Path, key: str
+) -> None:
     write_plugin(tmp_path)
     write_pool(tmp_path, "", 5, "  leaky: {kind: leaky}")
-    done = run(tmp_path, key, start="import logging; logging.basicConfig(level=10); from mildroute.cli.app import app; app()")
+    done = run(
+        tmp_path,
+        key,
+        start=(
+            "import logging; logging.basicConfig(level=10); from mildroute.cli.app import app;"
+            " app()"
+        ),
+    )
     assert done.code == 1
     assert "no route for a request of 2 parts" in done.err
     assert traces_of(key, tmp_path) == []
@@ -202,13 +246,21 @@ def test_ctrl_c_in_the_middle_of_calls_shows_no_key(tmp_path: Path, key: str) ->
     assert traces_of(key, tmp_path) == []
 
 
-def test_the_search_itself_finds_a_key_in_every_code_and_in_compressed_files(tmp_path: Path, key: str) -> None:
+def test_the_search_itself_finds_a_key_in_every_code_and_in_compressed_files(
+    tmp_path: Path, key: str
+) -> None:
     assert all(traces_in_text(key, f"before {code(key)} behind") for code in CODES.values())
     assert traces_in_text(key, key[3:20])
     assert traces_in_text(key, "nothing of it") == []
     assert len(spellings_of(key)) > 10
-    pq.write_table(pa.table({"text": ["x" * 100, key] * 20, "number": [1, 2] * 20}), tmp_path / "a.parquet", compression="zstd")
-    pq.write_table(pa.table({"text": ["a"]}).replace_schema_metadata({"key": key}), tmp_path / "b.parquet")
+    pq.write_table(
+        pa.table({"text": ["x" * 100, key] * 20, "number": [1, 2] * 20}),
+        tmp_path / "a.parquet",
+        compression="zstd",
+    )
+    pq.write_table(
+        pa.table({"text": ["a"]}).replace_schema_metadata({"key": key}), tmp_path / "b.parquet"
+    )
     (tmp_path / "c.log.gz").write_bytes(gzip.compress(f"x{key}".encode()))
     (tmp_path / key[4:30]).touch()
     found = {Path(trace.partition(": ")[0]).name for trace in traces_of(key, tmp_path)}

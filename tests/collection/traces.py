@@ -17,14 +17,22 @@ from urllib.parse import quote, quote_plus
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+# Characters of a key that tell it from chance; a part of a key is a leak, too.
 _PIECE = 12
-"""Characters of a key that tell it from chance; a part of a key is a leak, too."""
 
 
 def traces_of(key: str, *places: Path) -> list[str]:
-    """Where a key, a part of it, or a usual code of it stands in files and folders, as "path: spelling"."""
+    """Where a key, a part of it, or a usual code of it stands in files and folders, as "path.
+
+    Spelling".
+    """
     wanted = spellings_of(key)
-    files = [file for place in places for file in ([place] if place.is_file() else sorted(place.rglob("*"))) if file.is_file()]
+    files = [
+        file
+        for place in places
+        for file in ([place] if place.is_file() else sorted(place.rglob("*")))
+        if file.is_file()
+    ]
     return [f"{file}: {found}" for file in files for found in _found(wanted, file)]
 
 
@@ -35,12 +43,23 @@ def traces_in_text(key: str, text: str) -> list[str]:
 
 def spellings_of(key: str) -> dict[str, bytes]:
     """Pieces of the key as it is, and what every code of it has in common, in small letters."""
-    found = {f"characters from {start}": key[start : start + _PIECE] for start in range(0, len(key) - _PIECE + 1, _PIECE // 2)}
-    found |= {"JSON": json.dumps(key)[1:-1], "URL": quote(key, safe=""), "form": quote_plus(key), "HTML": html.escape(key)}
+    found = {
+        f"characters from {start}": key[start : start + _PIECE]
+        for start in range(0, len(key) - _PIECE + 1, _PIECE // 2)
+    }
+    found |= {
+        "JSON": json.dumps(key)[1:-1],
+        "URL": quote(key, safe=""),
+        "form": quote_plus(key),
+        "HTML": html.escape(key),
+    }
     found["hexadecimal"] = key.encode().hex()
     for before in range(3):
         inside = base64.b64encode(bytes(before) + key.encode()).rstrip(b"=").decode()[4:-2]
-        found |= {f"base64 after {before}": inside, f"URL base64 after {before}": inside.replace("+", "-").replace("/", "_")}
+        found |= {
+            f"base64 after {before}": inside,
+            f"URL base64 after {before}": inside.replace("+", "-").replace("/", "_"),
+        }
     return {name: spelling.lower().encode() for name, spelling in found.items()}
 
 
@@ -66,5 +85,9 @@ def _decoded(file: Path) -> bytes:
     table = pq.read_table(file)
     parts: list[object] = [table.schema.metadata, pq.read_metadata(file).metadata]
     for column in table.columns:
-        parts += column.cast(pa.string()).to_pylist() if not pa.types.is_nested(column.type) else column.to_pylist()
+        parts += (
+            column.cast(pa.string()).to_pylist()
+            if not pa.types.is_nested(column.type)
+            else column.to_pylist()
+        )
     return "\n".join([*table.column_names, *map(str, parts)]).encode("utf-8", "surrogatepass")

@@ -1,4 +1,7 @@
-"""A slow reading of a cost table in plain Python: what the numbers must be, or that there are none."""
+"""A slow reading of a cost table in plain Python.
+
+What the numbers must be, or that there are none.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +15,26 @@ class RefusedError(Exception):
     """The rules do not allow this table."""
 
 
-def read(columns: Columns, *, missing: str = "refuse", parse: bool = False) -> dict[str, dict[str, float | str]]:
+def read(
+    columns: Columns, *, missing: str = "raise", parse: bool = False
+) -> dict[str, dict[str, float | str]]:
     """Rows by id, each with its numbers by column name; follows the written rules one by one."""
     experts = [name.removeprefix("score:") for name in columns if name.startswith("score:")]
     check_names(columns, experts)
-    numbers = [name for name in columns if name.split(":")[0] in {"score", "cost", "latency"} and ":" in name]
-    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    numbers = [
+        name
+        for name in columns
+        if name.split(":")[0] in {"score", "cost", "latency"} and ":" in name
+    ]
+    rows = [
+        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
+    ]
     found: dict[str, dict[str, float | str]] = {}
     for number, row in enumerate(rows):
-        query, kept = str(row.get("query_id", number)), kept_of(row, numbers, missing=missing, parse=parse)
+        query, kept = (
+            str(row.get("query_id", number)),
+            kept_of(row, numbers, missing=missing, parse=parse),
+        )
         if kept is not None and found.setdefault(query, kept) != kept:
             raise RefusedError(f"another row {number}")
     if not found:
@@ -28,11 +42,17 @@ def read(columns: Columns, *, missing: str = "refuse", parse: bool = False) -> d
     return found
 
 
-def kept_of(row: dict[str, Any], numbers: list[str], *, missing: str, parse: bool) -> dict[str, float | str] | None:
+def kept_of(
+    row: dict[str, Any], numbers: list[str], *, missing: str, parse: bool
+) -> dict[str, float | str] | None:
     """The numbers of a row, or none where it is dropped."""
     cells = {name: number_of(row[name], parse=parse) for name in numbers}
     lost = [name for name in numbers if name.startswith("score:") and cells[name] is None]
-    if (lost and missing == "refuse") or row.get("query_id", 0) is None or row.get("input", "") is None:
+    if (
+        (lost and missing == "raise")
+        or row.get("query_id", 0) is None
+        or row.get("input", "") is None
+    ):
         raise RefusedError("a missing score, id or input")
     if lost and missing == "drop":
         return None
@@ -40,11 +60,15 @@ def kept_of(row: dict[str, Any], numbers: list[str], *, missing: str, parse: boo
         expert = name.removeprefix("score:")
         for other in (f"score:{expert}", f"cost:{expert}", f"latency:{expert}"):
             cells |= {other: 0.0} if other in cells and cells[other] is None else {}
-    return {name: in_range(name, value) for name, value in cells.items()} | {"input": row.get("input", "")}
+    return {name: in_range(name, value) for name, value in cells.items()} | {
+        "input": row.get("input", "")
+    }
 
 
 def check_names(columns: Columns, experts: list[str]) -> None:
-    if len(experts) < 2 or any(not name or name != name.strip() or not name.isprintable() for name in experts):
+    if len(experts) < 2 or any(
+        not name or name != name.strip() or not name.isprintable() for name in experts
+    ):
         raise RefusedError("experts")
     for prefix in ("cost:", "latency:"):
         owners = {name.removeprefix(prefix) for name in columns if name.startswith(prefix)}
@@ -69,7 +93,7 @@ def number_of(value: Any, *, parse: bool) -> float | None:
 
 
 def in_range(name: str, value: float | None) -> float:
-    highest = 1.0 if name.startswith("score:") else 1.7976931348623157e308
-    if value is None or not 0 <= value <= highest:
+    lowest, highest = (0.0, 1.0) if name.startswith("score:") else (1e-12, 1e9)
+    if value is None or not (value == 0 or lowest <= value <= highest):
         raise RefusedError(f"out of range: {name} {value}")
     return value

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mildroute.costs.summary import describe
 from mildroute.costs.table import CostTable
@@ -21,15 +20,17 @@ COLUMNS: dict[str, list[Any]] = {
     "cost:a": [0.1, 0.2, 0.3],
     "cost:b": [1.0, 2.0, 3.0],
 }
-HASH = CostTable.of(COLUMNS).content_hash
+HASH = CostTable.from_data(COLUMNS).content_hash
 
 
 @given(st.lists(st.integers(0, 3), max_size=4), st.permutations(list(COLUMNS)))
 def test_chunks_and_the_order_of_columns_leave_no_trace(cuts: list[int], names: list[str]) -> None:
     table = pa.table({name: COLUMNS[name] for name in names})
     bounds = sorted([0, 3, *cuts])
-    chunked = pa.concat_tables([table.slice(start, stop - start) for start, stop in pairwise(bounds)])
-    assert CostTable.of(chunked).content_hash == HASH
+    chunked = pa.concat_tables(
+        [table.slice(start, stop - start) for start, stop in pairwise(bounds)]
+    )
+    assert CostTable.from_data(chunked).content_hash == HASH
     assert describe(chunked).content_hash == HASH
 
 
@@ -37,23 +38,28 @@ def test_chunks_and_the_order_of_columns_leave_no_trace(cuts: list[int], names: 
 @pytest.mark.parametrize("row", range(3))
 def test_any_change_gives_another_hash(name: str, row: int) -> None:
     values = list(COLUMNS[name])
-    values[row] = values[row] + "x" if isinstance(values[row], str) else float(np.nextafter(values[row], 0.7))
-    assert CostTable.of(COLUMNS | {name: values}).content_hash != HASH
+    values[row] = (
+        values[row] + "x" if isinstance(values[row], str) else float(np.nextafter(values[row], 0.7))
+    )
+    assert CostTable.from_data(COLUMNS | {name: values}).content_hash != HASH
 
 
 def test_text_that_moves_across_a_border_gives_another_hash() -> None:
-    assert CostTable.of(COLUMNS | {"input": ["on", "e", "drei ß"]}).content_hash != HASH
+    assert CostTable.from_data(COLUMNS | {"input": ["on", "e", "drei ß"]}).content_hash != HASH
 
 
 def test_renamed_experts_dropped_columns_and_reordered_rows_give_other_hashes() -> None:
     renamed = {name.replace(":a", ":z"): values for name, values in COLUMNS.items()}
     dropped = {name: values for name, values in COLUMNS.items() if name != "group"}
-    assert len({HASH, *(CostTable.of(columns).content_hash for columns in (renamed, dropped))}) == 3
-    assert CostTable.of(COLUMNS).take([1, 0, 2]).content_hash != HASH
+    assert (
+        len({HASH, *(CostTable.from_data(columns).content_hash for columns in (renamed, dropped))})
+        == 3
+    )
+    assert CostTable.from_data(COLUMNS).take([1, 0, 2]).content_hash != HASH
 
 
 def test_minus_zero_is_zero() -> None:
-    assert CostTable.of(COLUMNS | {"score:a": [1.0, 0.25, -0.0]}).content_hash == HASH
+    assert CostTable.from_data(COLUMNS | {"score:a": [1.0, 0.25, -0.0]}).content_hash == HASH
 
 
 def test_the_hash_is_the_same_in_every_version() -> None:

@@ -33,7 +33,7 @@ def test_long_becomes_wide_in_the_order_of_appearance() -> None:
     table = CostTable.from_long(LONG)
     assert table.query_ids == ["q2", "q1"]
     assert table.experts == ("b", "a")
-    assert table.content_hash == CostTable.of(WIDE).content_hash
+    assert table.content_hash == CostTable.from_data(WIDE).content_hash
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.jsonl", "t.parquet"])
@@ -47,14 +47,14 @@ def test_reading_notices_the_long_form(name: str, tmp_path: Path) -> None:
         frame.to_json(path, orient="records", lines=True)
     else:
         frame.to_parquet(path)
-    assert CostTable.read(path).content_hash == CostTable.of(WIDE).content_hash
+    assert CostTable.read(path).content_hash == CostTable.from_data(WIDE).content_hash
 
 
 def test_a_pair_without_a_row_is_a_missing_score() -> None:
     long = {name: values[:3] for name, values in LONG.items()}
     with pytest.raises(TableError, match=r"'score:b', row 1 \(query_id 'q1'\): a score is missing"):
-        CostTable.of(long)
-    table = CostTable.of(long, missing="wrong")
+        CostTable.from_data(long)
+    table = CostTable.from_data(long, missing="zero")
     assert table.scores.tolist() == [[0.5, 0.0], [0.0, 1.0]]
     assert table.dollars is not None
     assert table.dollars.tolist() == [[5.0, 2.0], [0.0, 1.0]]
@@ -62,22 +62,25 @@ def test_a_pair_without_a_row_is_a_missing_score() -> None:
 
 
 def test_a_query_column_alone_is_id_and_input() -> None:
-    table = CostTable.of({"query": ["why?", "why?"], "expert": ["a", "b"], "score": [1, 0]})
+    table = CostTable.from_data({"query": ["why?", "why?"], "expert": ["a", "b"], "score": [1, 0]})
     assert table.query_ids == table.inputs == ["why?"]
     assert "id and as input" in table.repairs[0]
 
 
 def test_two_rows_of_one_pair_are_refused() -> None:
     with pytest.raises(TableError, match="rows 1 and 4 for query 'q1' and expert 'a'"):
-        CostTable.of({name: [*values, values[1]] for name, values in LONG.items()})
+        CostTable.from_data({name: [*values, values[1]] for name, values in LONG.items()})
 
 
 def test_rows_of_a_query_that_disagree_are_refused() -> None:
-    with pytest.raises(TableError, match=r"column 'text', row 2: all rows of a query must agree, got 'too' after 'two'"):
-        CostTable.of(LONG | {"text": ["two", "one", "too", "one"]})
+    with pytest.raises(
+        TableError,
+        match=r"column 'text', row 2: all rows of a query must agree, got 'too' after 'two'",
+    ):
+        CostTable.from_data(LONG | {"text": ["two", "one", "too", "one"]})
 
 
 @pytest.mark.parametrize("column", ["query_id", "model"])
 def test_a_row_without_query_or_expert_is_refused(column: str) -> None:
     with pytest.raises(TableError, match=f"column '{column}', row 0"):
-        CostTable.of(LONG | {column: [None, *LONG[column][1:]]})
+        CostTable.from_data(LONG | {column: [None, *LONG[column][1:]]})

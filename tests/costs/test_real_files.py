@@ -17,7 +17,10 @@ SHAPES = {
     "gsm8k9": (1_319, 9),
 }
 
-pytestmark = pytest.mark.skipif("MILDROUTE_DATA" not in os.environ, reason="set MILDROUTE_DATA to the folder of the benchmark data")
+pytestmark = pytest.mark.skipif(
+    "MILDROUTE_DATA" not in os.environ,
+    reason="set MILDROUTE_DATA to the folder of the benchmark data",
+)
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -29,7 +32,9 @@ def test_every_routing_file_reads_summarises_and_splits(name: str) -> None:
     summary = describe(path)
     assert summary.content_hash == table.content_hash
     assert summary.oracle_score == pytest.approx(table.scores.max(axis=1).mean())
-    np.testing.assert_allclose([expert.score for expert in summary.experts], table.scores.mean(axis=0))
+    np.testing.assert_allclose(
+        [expert.score for expert in summary.experts], table.scores.mean(axis=0)
+    )
     train, test = table.split(0.2)
     assert len(test) == round(0.2 * table.rows)
     assert not set(train.inputs or []) & set(test.inputs or [])

@@ -4,14 +4,40 @@ from itertools import product
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mildroute._hashing import digests, fingerprints
 from mildroute.costs.split import DuplicateCounter, DuplicateDetector
 
-LENGTHS = st.sampled_from([0, 1, 7, 8, 9, 63, 64, 65, 255, 256, 257, 1023, 1024, 1025, 3000, 4096, 4097, 16_384, 65_536, 65_537])
-TEXTS = st.builds(lambda text, length: (text * 65_537)[:length], st.sampled_from(["a", "ab", "é", "\0", "xyz"]), LENGTHS)
+LENGTHS = st.sampled_from(
+    [
+        0,
+        1,
+        7,
+        8,
+        9,
+        63,
+        64,
+        65,
+        255,
+        256,
+        257,
+        1023,
+        1024,
+        1025,
+        3000,
+        4096,
+        4097,
+        16_384,
+        65_536,
+        65_537,
+    ]
+)
+TEXTS = st.builds(
+    lambda text, length: (text * 65_537)[:length],
+    st.sampled_from(["a", "ab", "é", "\0", "xyz"]),
+    LENGTHS,
+)
 
 
 @given(st.lists(TEXTS, min_size=1, max_size=30))
@@ -23,7 +49,9 @@ def test_fingerprints_are_equal_exactly_where_texts_are(texts: list[str]) -> Non
 
 
 def test_differences_in_the_highest_bytes_of_words_are_seen() -> None:
-    texts = ["".join("." * 7 + letter for letter in letters) for letters in product("abcdefgh", repeat=5)]
+    texts = [
+        "".join("." * 7 + letter for letter in letters) for letters in product("abcdefgh", repeat=5)
+    ]
     assert len(set(fingerprints(digests(pa.chunked_array([texts]))).tolist())) == 8**5
 
 
@@ -48,4 +76,6 @@ def test_the_first_text_that_returns_is_found(parts: list[list[str]]) -> None:
 def test_a_slice_of_a_larger_array_is_read_at_its_place() -> None:
     whole = pa.array([f"text {row}" * (row % 40) for row in range(5000)])
     marks = fingerprints(digests(pa.chunked_array([whole])))
-    np.testing.assert_array_equal(fingerprints(digests(pa.chunked_array([whole.slice(1234, 999)]))), marks[1234:2233])
+    np.testing.assert_array_equal(
+        fingerprints(digests(pa.chunked_array([whole.slice(1234, 999)]))), marks[1234:2233]
+    )

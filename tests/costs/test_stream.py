@@ -8,13 +8,17 @@ import pytest
 from mildroute.costs.table import CostTable, batches
 from mildroute.exceptions import ArgumentError, TableError
 
-COLUMNS = {"query_id": [f"q{row}" for row in range(25)], "score:a": [row / 25 for row in range(25)], "score:b": [1] * 25}
+COLUMNS = {
+    "query_id": [f"q{row}" for row in range(25)],
+    "score:a": [row / 25 for row in range(25)],
+    "score:b": [1] * 25,
+}
 
 
 @pytest.mark.parametrize("name", ["t.parquet", "t.csv", "t.jsonl", "shards"])
 def test_batches_hold_all_rows_in_order(name: str, tmp_path: Path) -> None:
-    table = CostTable.of(COLUMNS)
-    path = table.write(tmp_path / name, shards=4 if name == "shards" else 1)
+    table = CostTable.from_data(COLUMNS)
+    path = table.save(tmp_path / name, shards=4 if name == "shards" else 1)
     parts = list(batches(path, rows=10))
     assert max(map(len, parts)) <= 10
     assert [query for part in parts for query in part.query_ids] == table.query_ids

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mildroute.costs.prices import PriceList
 from mildroute.costs.summary import describe
@@ -37,7 +36,9 @@ def test_a_small_table_worked_out_by_hand() -> None:
     assert (a.score, b.score, c.score) == (0.625, 0.5, 0.125)
     assert (a.dollars_per_1000, b.dollars_per_1000) == pytest.approx((20, 10))
     # a and b share the first row, a wins the second, all share the third, b wins the fourth
-    assert (a.wins, b.wins, c.wins) == pytest.approx(((0.5 + 1 + 1 / 3) / 4, (0.5 + 1 + 1 / 3) / 4, 1 / 12))
+    assert (a.wins, b.wins, c.wins) == pytest.approx(
+        ((0.5 + 1 + 1 / 3) / 4, (0.5 + 1 + 1 / 3) / 4, 1 / 12)
+    )
     assert (a.wins_alone, b.wins_alone, c.wins_alone) == (0.25, 0.25, 0.0)
     assert (summary.best_single, summary.best_single_cost) == ("a", 0.375)
     assert summary.oracle_score == 0.75
@@ -62,9 +63,14 @@ def test_warnings_are_sentences_about_what_was_found() -> None:
     plain = describe({"score:a": [1] * 9 + [0], "score:b": [0] * 9 + [1]})
     assert "collapse risk: 'a' wins 90%" in plain.warnings[0]
     assert any("no dollars" in warning for warning in plain.warnings)
-    sound = describe({"score:a": [1, 0] * 150, "score:b": [0, 1] * 150, "cost:a": [1] * 300, "cost:b": [2] * 300})
+    sound = describe(
+        {"score:a": [1, 0] * 150, "score:b": [0, 1] * 150, "cost:a": [1] * 300, "cost:b": [2] * 300}
+    )
     assert sound.warnings == ()
-    assert any("nothing to learn" in warning for warning in describe({"score:a": [1, 0], "score:b": [1, 0]}).warnings)
+    assert any(
+        "nothing to learn" in warning
+        for warning in describe({"score:a": [1, 0], "score:b": [1, 0]}).warnings
+    )
 
 
 def test_a_price_weight_moves_wins_and_oracle() -> None:
@@ -81,10 +87,21 @@ def test_a_price_weight_moves_wins_and_oracle() -> None:
         describe(COLUMNS, price_weight=-1)
 
 
-@given(st.integers(1, 40), st.integers(2, 5), st.booleans(), st.sampled_from([0.0, 0.5]), st.integers(0, 9))
-def test_one_pass_agrees_with_a_slow_count(rows: int, experts: int, priced: bool, weight: float, seed: int) -> None:
+@given(
+    st.integers(1, 40),
+    st.integers(2, 5),
+    st.booleans(),
+    st.sampled_from([0.0, 0.5]),
+    st.integers(0, 9),
+)
+def test_one_pass_agrees_with_a_slow_count(
+    rows: int, experts: int, priced: bool, weight: float, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
-    scores, dollars = rng.integers(0, 3, size=(rows, experts)) / 2, rng.integers(0, 3, size=(rows, experts)) / 2
+    scores, dollars = (
+        rng.integers(0, 3, size=(rows, experts)) / 2,
+        rng.integers(0, 3, size=(rows, experts)) / 2,
+    )
     columns = {f"score:{place}": scores[:, place] for place in range(experts)}
     columns |= {f"cost:{place}": dollars[:, place] for place in range(experts)} if priced else {}
     weight = weight if priced else 0.0
@@ -100,38 +117,60 @@ def test_one_pass_agrees_with_a_slow_count(rows: int, experts: int, priced: bool
     np.testing.assert_allclose([expert.wins for expert in summary.experts], wins / rows, atol=1e-12)
     np.testing.assert_allclose([expert.wins_alone for expert in summary.experts], alone / rows)
     assert summary.oracle_cost == pytest.approx(costs.min(axis=1).mean())
-    assert summary.oracle_dollars_per_1000 == (pytest.approx(1000 * paid / rows) if priced else None)
-    assert set(map(int, summary.dominated)) == slow_dominated(scores, dollars if priced else np.zeros_like(dollars))
+    assert summary.oracle_dollars_per_1000 == (
+        pytest.approx(1000 * paid / rows) if priced else None
+    )
+    assert set(map(int, summary.dominated)) == slow_dominated(
+        scores, dollars if priced else np.zeros_like(dollars)
+    )
 
 
 def slow_dominated(scores: Any, dollars: Any) -> set[int]:
     found = set()
     for one in range(scores.shape[1]):
         for other in range(scores.shape[1]):
-            never_worse = all(scores[:, other] >= scores[:, one]) and all(dollars[:, other] <= dollars[:, one])
-            if never_worse and (any(scores[:, other] > scores[:, one]) or any(dollars[:, other] < dollars[:, one])):
+            never_worse = all(scores[:, other] >= scores[:, one]) and all(
+                dollars[:, other] <= dollars[:, one]
+            )
+            if never_worse and (
+                any(scores[:, other] > scores[:, one]) or any(dollars[:, other] < dollars[:, one])
+            ):
                 found.add(one)
     return found
 
 
-def test_streams_of_any_size_and_tables_give_the_same_summary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_streams_of_any_size_and_tables_give_the_same_summary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng = np.random.default_rng(0)
-    columns = {f"{kind}:{name}": rng.integers(0, 2, 1000) * 1.0 for kind in ("score", "cost") for name in "abc"}
-    table = CostTable.of(columns | {"query_id": [f"q{row}" for row in range(1000)], "input": [f"text {row // 2}" for row in range(1000)]})
+    columns = {
+        f"{kind}:{name}": rng.integers(0, 2, 1000) * 1.0
+        for kind in ("score", "cost")
+        for name in "abc"
+    }
+    table = CostTable.from_data(
+        columns
+        | {
+            "query_id": [f"q{row}" for row in range(1000)],
+            "input": [f"text {row // 2}" for row in range(1000)],
+        }
+    )
     whole = describe(table)
     assert whole.content_hash == table.content_hash
     assert whole.repeated_texts == 500
     monkeypatch.setattr("mildroute.costs.summary._ROWS", 77)
-    streamed = describe(table.write(tmp_path / "shards", shards=3))
+    streamed = describe(table.save(tmp_path / "shards", shards=3))
     # sums of thirds round by the order of their addition
-    np.testing.assert_allclose([expert.wins for expert in streamed.experts], [expert.wins for expert in whole.experts])
+    np.testing.assert_allclose(
+        [expert.wins for expert in streamed.experts], [expert.wins for expert in whole.experts]
+    )
     assert replace(streamed, experts=(), imbalance=0) == replace(whole, experts=(), imbalance=0)
 
 
 def test_a_summary_is_json_and_keeps_prices_and_repairs() -> None:
-    table = CostTable.of({"input": ["x"], "score:a": [1], "score:b": [None]}, missing="wrong").with_prices(
-        PriceList.of({"a": 1, "b": 2}), output_tokens=9
-    )
+    table = CostTable.from_data(
+        {"input": ["x"], "score:a": [1], "score:b": [None]}, missing="zero"
+    ).with_prices(PriceList.of({"a": 1, "b": 2}), output_tokens=9)
     kept = json.loads(json.dumps(describe(table).as_dict()))
     assert kept["prices"]["prices"]["b"] == {"input": 2.0, "output": 2.0}
     assert len(kept["repairs"]) == 2
@@ -140,7 +179,7 @@ def test_a_summary_is_json_and_keeps_prices_and_repairs() -> None:
 
 def test_missing_scores_are_counted() -> None:
     columns = {"score:a": [None, 1, 0], "score:b": [None, 0, 1]}
-    assert describe(columns, missing="wrong").missing_scores == 2
+    assert describe(columns, missing="zero").missing_scores == 2
     dropped = describe(columns, missing="drop")
     assert (dropped.rows, dropped.dropped_rows) == (2, 1)
 
@@ -152,9 +191,9 @@ def test_too_many_groups_are_not_listed(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_importing_the_summary_loads_no_heavy_library() -> None:
     code = (
-        "import sys, mildroute.costs, mildroute.costs.summary\n"
-        "heavy = {'torch', 'sklearn', 'scipy', 'pandas', 'polars', 'fsspec', 'datasets', 'litellm', 'pyarrow.dataset'}\n"
-        "sys.exit(', '.join(heavy & set(sys.modules)) or 0)"
+        "import sys, mildroute.costs, mildroute.costs.summary\nheavy = {'torch', 'sklearn',"
+        " 'scipy', 'pandas', 'polars', 'fsspec', 'datasets', 'litellm',"
+        " 'pyarrow.dataset'}\nsys.exit(', '.join(heavy & set(sys.modules)) or 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -23,7 +23,7 @@ COLUMNS = {
 
 
 def test_arrays_have_one_column_an_expert() -> None:
-    table = CostTable.of(COLUMNS)
+    table = CostTable.from_data(COLUMNS)
     assert (table.rows, len(table), table.experts) == (2, 2, ("a", "b"))
     assert table.inputs == ["one", "two"]
     assert table.groups is not None
@@ -38,48 +38,53 @@ def test_arrays_have_one_column_an_expert() -> None:
 
 
 def test_a_table_without_optional_columns_says_so_with_none() -> None:
-    table = CostTable.of({"query_id": ["q"], "score:a": [1], "score:b": [0]})
+    table = CostTable.from_data({"query_id": ["q"], "score:a": [1], "score:b": [0]})
     assert table.inputs is table.groups is table.dollars is table.latencies is table.prices is None
 
 
 def test_costs_add_up_by_their_weights() -> None:
-    costs = CostTable.of(COLUMNS).costs(price_weight=10, latency_weight=0.1, error_weight=2)
+    costs = CostTable.from_data(COLUMNS).costs(price_weight=10, latency_weight=0.1, error_weight=2)
     np.testing.assert_allclose(costs, [[0.1 + 0.1, 1.0 + 1.0 + 0.3], [1.5 + 0.2 + 0.2, 2.0 + 0.4]])
     assert costs.flags.writeable
 
 
 def test_arrays_are_read_only() -> None:
     with pytest.raises(ValueError, match="read-only"):
-        CostTable.of(COLUMNS).scores[0, 0] = 0.0
+        CostTable.from_data(COLUMNS).scores[0, 0] = 0.0
 
 
-@pytest.mark.parametrize("weights", [{"price_weight": -1}, {"latency_weight": float("nan")}, {"error_weight": float("inf")}])
+@pytest.mark.parametrize(
+    "weights",
+    [{"price_weight": -1}, {"latency_weight": float("nan")}, {"error_weight": float("inf")}],
+)
 def test_weights_are_finite_and_not_negative(weights: dict[str, float]) -> None:
     with pytest.raises(ArgumentError):
-        CostTable.of(COLUMNS).costs(**weights)
+        CostTable.from_data(COLUMNS).costs(**weights)
 
 
 def test_a_price_weight_without_dollars_is_refused() -> None:
     with pytest.raises(TableError, match="with_prices"):
-        CostTable.of({"score:a": [1], "score:b": [0]}).costs(price_weight=1)
+        CostTable.from_data({"score:a": [1], "score:b": [0]}).costs(price_weight=1)
 
 
 def test_select_keeps_the_given_order_and_drops_what_belongs_to_others() -> None:
-    table = CostTable.of(COLUMNS | {"score:c": [0, 0], "cost:c": [1, 1], "latency:c": [1, 1]}).select(["c", "a"])
+    table = CostTable.from_data(
+        COLUMNS | {"score:c": [0, 0], "cost:c": [1, 1], "latency:c": [1, 1]}
+    ).select(["c", "a"])
     assert table.experts == ("c", "a")
     assert table.scores.tolist() == [[0.0, 1.0], [0.0, 0.25]]
     assert not any(name.endswith(":b") for name in table.arrow.column_names)
-    assert CostTable.of(COLUMNS, experts=["b", "a"]).experts == ("b", "a")
+    assert CostTable.from_data(COLUMNS, experts=["b", "a"]).experts == ("b", "a")
 
 
 @pytest.mark.parametrize("experts", [["a"], ["a", "a"], ["a", "nobody"], []])
 def test_at_least_two_known_experts_are_kept(experts: list[str]) -> None:
     with pytest.raises(TableError):
-        CostTable.of(COLUMNS).select(experts)
+        CostTable.from_data(COLUMNS).select(experts)
 
 
 def test_take_accepts_numbers_and_masks() -> None:
-    table = CostTable.of(COLUMNS)
+    table = CostTable.from_data(COLUMNS)
     assert table.take([1, 0]).query_ids == ["q", "p"]
     assert table.take(np.array([False, True])).query_ids == ["q"]
 
@@ -87,24 +92,33 @@ def test_take_accepts_numbers_and_masks() -> None:
 @pytest.mark.parametrize("rows", [[], [2], [-1], [0, 0], [0.5], [[0]], [True]])
 def test_take_refuses_what_is_not_a_row(rows: list[object]) -> None:
     with pytest.raises(ArgumentError):
-        CostTable.of(COLUMNS).take(rows)
+        CostTable.from_data(COLUMNS).take(rows)
 
 
-@pytest.mark.parametrize("name", ["t.parquet", "t.csv", "t.jsonl", "t.ndjson", "t.json", "deep/folder/t.pq", "shards"])
+@pytest.mark.parametrize(
+    "name", ["t.parquet", "t.csv", "t.jsonl", "t.ndjson", "t.json", "deep/folder/t.pq", "shards"]
+)
 def test_what_is_written_reads_back_the_same(name: str, tmp_path: Path) -> None:
-    table = CostTable.of(COLUMNS | {"time": ["2024-01-02", "2024-01-01T10:00:00"], "split": ["train", "test"], "outchars:a": [5, 7]})
-    back = CostTable.read(table.write(tmp_path / name))
+    table = CostTable.from_data(
+        COLUMNS
+        | {
+            "time": ["2024-01-02", "2024-01-01T10:00:00"],
+            "split": ["train", "test"],
+            "outchars:a": [5, 7],
+        }
+    )
+    back = CostTable.read(table.save(tmp_path / name))
     assert back.content_hash == table.content_hash
     assert back.arrow.equals(table.arrow)
 
 
 def test_shards_are_written_into_a_new_folder_alone(tmp_path: Path) -> None:
-    table = CostTable.of(COLUMNS)
-    table.write(tmp_path / "shards", shards=2)
+    table = CostTable.from_data(COLUMNS)
+    table.save(tmp_path / "shards", shards=2)
     assert len(list((tmp_path / "shards").iterdir())) == 2
     with pytest.raises(TableError, match="not empty"):
-        table.write(tmp_path / "shards", shards=1)
+        table.save(tmp_path / "shards", shards=1)
     with pytest.raises(ArgumentError, match="folder"):
-        table.write(tmp_path / "t.parquet", shards=2)
+        table.save(tmp_path / "t.parquet", shards=2)
     with pytest.raises(ArgumentError, match="at least 1"):
-        table.write(tmp_path / "other", shards=0)
+        table.save(tmp_path / "other", shards=0)

@@ -8,7 +8,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from encoders.models import SPECIAL, VOCABULARY, folder_for, load_transformers, tiny_bert, word_pieces
+from encoders.models import (
+    SPECIAL,
+    VOCABULARY,
+    folder_for,
+    load_transformers,
+    tiny_bert,
+    word_pieces,
+)
 from numpy.typing import NDArray
 
 from mildroute.deep._transformers import quiet
@@ -19,8 +26,9 @@ from mildroute.deep.router import DeepRouter
 SUMS = [f"what is {a}+{b}?" for a in range(8) for b in range(8)]
 POEMS = [f"write poem {a} {b}" for a in range(8) for b in range(8)]
 TEXTS = [text for pair in zip(SUMS, POEMS, strict=True) for text in pair]
+# The first expert is right on sums, the second on poems; the third is never the best. Alone, each
+# of the first two costs .5.
 COSTS = np.array([[0.0, 1.0, 0.8], [1.0, 0.0, 0.8]] * 64)
-"""The first expert is right on sums, the second on poems; the third is never the best. Alone, each of the first two costs .5."""
 
 
 @functools.cache
@@ -47,7 +55,9 @@ def tiny_deberta() -> str:
     folder = folder_for("deberta")
     with quiet():
         transformers.DebertaV2Model(config).save_pretrained(folder)
-    transformers.PreTrainedTokenizerFast(tokenizer_object=word_pieces(), **SPECIAL).save_pretrained(folder)
+    transformers.PreTrainedTokenizerFast(tokenizer_object=word_pieces(), **SPECIAL).save_pretrained(
+        folder
+    )
     return str(folder)
 
 
@@ -55,7 +65,9 @@ def tiny_deberta() -> str:
 def tiny_small_resnet() -> str:
     """A folder with a ResNet of two narrow stages and the stem for small images."""
     torch.manual_seed(0)
-    config = SmallResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic")
+    config = SmallResNetConfig(
+        embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic"
+    )
     folder = folder_for("small-resnet")
     SmallResNet(config).save_pretrained(folder)
     (folder / "preprocessor_config.json").write_text(json.dumps(SMALL_IMAGES))
@@ -63,18 +75,30 @@ def tiny_small_resnet() -> str:
 
 
 def tiny_router(**settings: Any) -> DeepRouter:
-    quick = {"epochs": 3, "learning_rate": 2e-3, "batch_size": 16, "max_tokens": 24, "threads": 1, "random_state": 0}
+    quick = {
+        "epochs": 3,
+        "learning_rate": 2e-3,
+        "batch_size": 16,
+        "max_tokens": 24,
+        "threads": 1,
+        "random_state": 0,
+    }
     quick |= {"reward": "gap", "margins": "uniform"}
     return DeepRouter(**{"model": tiny_bert()} | quick | settings)
 
 
 def tiny_classifier(labels: int = 3) -> Any:
     torch.manual_seed(0)
-    return load_transformers().AutoModelForSequenceClassification.from_pretrained(tiny_bert(), num_labels=labels, local_files_only=True)
+    return load_transformers().AutoModelForSequenceClassification.from_pretrained(
+        tiny_bert(), num_labels=labels, local_files_only=True
+    )
 
 
 def tiny_reader() -> TextReader:
-    return TextReader(load_transformers().AutoTokenizer.from_pretrained(tiny_bert(), local_files_only=True), max_tokens=24)
+    return TextReader(
+        load_transformers().AutoTokenizer.from_pretrained(tiny_bert(), local_files_only=True),
+        max_tokens=24,
+    )
 
 
 def toy_rows(weights: NDArray[np.float64] | None = None) -> CostRows:

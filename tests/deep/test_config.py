@@ -16,12 +16,18 @@ from mildroute.deep.config import DeferralConfig, config_for, config_of, write_c
 from mildroute.exceptions import ArgumentError, ArtifactError, MarginError, ShapeError
 
 
-def test_a_saved_model_comes_back_with_its_experts_margins_reward_and_decision(tmp_path: Path) -> None:
+def test_a_saved_model_comes_back_with_its_experts_margins_reward_and_decision(
+    tmp_path: Path,
+) -> None:
     model = tiny_classifier()
-    deferral = DeferralConfig((1.5, 1.0, 0.5), "complement", "argmax", reward_scale=1.6, temperature=2.0)
+    deferral = DeferralConfig(
+        (1.5, 1.0, 0.5), "complement", "argmax", reward_scale=1.6, temperature=2.0
+    )
     write_config(model.config, deferral, ["small", "medium", "large"])
     model.save_pretrained(tmp_path)
-    loaded = load_transformers().AutoModelForSequenceClassification.from_pretrained(tmp_path, local_files_only=True)
+    loaded = load_transformers().AutoModelForSequenceClassification.from_pretrained(
+        tmp_path, local_files_only=True
+    )
     assert config_of(loaded.config) == deferral
     assert loaded.config.id2label == {0: "small", 1: "medium", 2: "large"}
     assert loaded.config.label2id == {"small": 0, "medium": 1, "large": 2}
@@ -48,7 +54,9 @@ def test_the_scale_of_the_complement_is_the_largest_training_cost() -> None:
         ({"decision": "coin"}, ArgumentError),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], error: type[Exception]) -> None:
+def test_settings_that_make_no_sense_are_refused(
+    settings: dict[str, Any], error: type[Exception]
+) -> None:
     with pytest.raises(error):
         config_for(np.eye(2), **settings)
 

@@ -29,7 +29,9 @@ def test_held_out_rows_come_evenly_from_each_group() -> None:
 def test_costs_in_cents_teach_what_costs_in_dollars_teach(reward: str) -> None:
     dollars = comparable_costs(COSTS, reward)
     np.testing.assert_allclose(dollars, comparable_costs(100 * COSTS, reward))
-    assert float(rewards_of(torch.from_numpy(dollars), reward).sum(dim=1).mean()) == pytest.approx(1)  # type: ignore[arg-type]
+    assert float(rewards_of(torch.from_numpy(dollars), reward).sum(dim=1).mean()) == pytest.approx(
+        1
+    )  # type: ignore[arg-type]
 
 
 def test_a_temperature_undoes_a_factor_of_the_scores() -> None:
@@ -53,7 +55,11 @@ def test_a_temperature_undoes_a_factor_of_the_scores() -> None:
     ],
 )
 def test_a_router_is_trained_by_the_optimizer_that_was_asked_for_or_that_suits_it(
-    settings: dict[str, Any], data: tuple[Any, Any], kind: str, decays: set[float], monkeypatch: pytest.MonkeyPatch
+    settings: dict[str, Any],
+    data: tuple[Any, Any],
+    kind: str,
+    decays: set[float],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     used: list[Any] = []
 
@@ -64,14 +70,27 @@ def test_a_router_is_trained_by_the_optimizer_that_was_asked_for_or_that_suits_i
 
     monkeypatch.setattr(fitting, "DeferralTrainer", Watched)
     # The folder is written when the test runs, not when it is collected.
-    tiny_router(epochs=1, **{name: value() if callable(value) else value for name, value in settings.items()}).fit(*data)
+    tiny_router(
+        epochs=1,
+        **{name: value() if callable(value) else value for name, value in settings.items()},
+    ).fit(*data)
     assert {type(each).__name__ for each in used} == {kind}
     assert {group["weight_decay"] for group in used[0].param_groups} == decays
 
 
 def test_training_goes_on_while_the_loss_falls_though_no_choice_changes_yet() -> None:
     patience, control = fitting._patience(), SimpleNamespace(should_training_stop=False)
-    looks = [(0.5, 1.0), (0.5, 0.9), (0.5, 0.8), (0.5, 0.7), (0.5, 0.75), (0.4, 0.75), (0.4, 0.7), (0.4, 0.7), (0.45, 0.8)]
+    looks = [
+        (0.5, 1.0),
+        (0.5, 0.9),
+        (0.5, 0.8),
+        (0.5, 0.7),
+        (0.5, 0.75),
+        (0.4, 0.75),
+        (0.4, 0.7),
+        (0.4, 0.7),
+        (0.45, 0.8),
+    ]
     stopped = []
     for cost, loss in looks:
         patience.on_evaluate(None, None, control, {"eval_deferral_loss": cost, "eval_loss": loss})

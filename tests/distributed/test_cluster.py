@@ -17,7 +17,9 @@ from mildroute.distributed.cluster import connected, load_ray, on_cluster
 from mildroute.exceptions import ArgumentError, MissingExtraError
 
 pytestmark = pytest.mark.filterwarnings(
-    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning", "ignore::FutureWarning"
+    "ignore::ResourceWarning",
+    "ignore::pytest.PytestUnraisableExceptionWarning",
+    "ignore::FutureWarning",
 )
 CELLS = 8
 
@@ -36,7 +38,9 @@ def two_nodes() -> Iterator[Any]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+        cluster = Cluster(
+            initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
+        )
         cluster.add_node(num_cpus=1)
         ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
     yield ray
@@ -55,7 +59,9 @@ def test_a_local_ray_gives_the_same_bits_as_one_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_several_nodes_share_the_work_and_give_the_same_bits(two_nodes: Any, tmp_path: Path) -> None:
+def test_several_nodes_share_the_work_and_give_the_same_bits(
+    two_nodes: Any, tmp_path: Path
+) -> None:
     def node_of(cell: ExperimentConfig) -> str:
         run_cell(cell)
         return str(load_ray().get_runtime_context().get_node_id())
@@ -65,7 +71,9 @@ def test_several_nodes_share_the_work_and_give_the_same_bits(two_nodes: Any, tmp
         run_cells(cells, store, ray=ray)
     assert two_nodes.is_initialized()
     assert stores[0].read() == stores[1].read()
-    assert len(set(on_cluster(node_of, [(toy_cell("mildroute", seed),) for seed in range(12)]))) == 2
+    assert (
+        len(set(on_cluster(node_of, [(toy_cell("mildroute", seed),) for seed in range(12)]))) == 2
+    )
     with pytest.raises(ArgumentError, match="no such method"):
         run_cells([toy_cell("no such method")], stores[1], ray=True)
 

@@ -42,7 +42,9 @@ def write(path: Path, rows: int = 50, *, group: int = 7, changed: int | None = N
 
 def stored(folder: Path | str) -> pa.Table:
     """All rows in the open, in the order of the names."""
-    return pa.concat_tables([pq.read_table(path) for path in sorted(Path(folder).glob("*.parquet"))])
+    return pa.concat_tables(
+        [pq.read_table(path) for path in sorted(Path(folder).glob("*.parquet"))]
+    )
 
 
 def vectors_of(table: pa.Table, name: str = "vector") -> Any:

@@ -32,7 +32,11 @@ def test_slices_and_chunks_leave_no_trace() -> None:
     table = pa.table(COLUMNS)
     shifted = pa.concat_tables([table.slice(3), table]).slice(2)
     assert shifted.equals(table)
-    assert digest(shifted) == digest(table) == digest(pa.concat_tables([table.slice(0, 1), table.slice(1)]))
+    assert (
+        digest(shifted)
+        == digest(table)
+        == digest(pa.concat_tables([table.slice(0, 1), table.slice(1)]))
+    )
 
 
 @pytest.mark.parametrize("name", COLUMNS)
@@ -41,11 +45,17 @@ def test_every_value_counts(name: str, row: int) -> None:
     table = pa.table(COLUMNS)
     values = table.column(name).to_pylist()
     values[row] = values[4]
-    changed = table.set_column(table.column_names.index(name), table.schema.field(name), pa.array(values, table.schema.field(name).type))
+    changed = table.set_column(
+        table.column_names.index(name),
+        table.schema.field(name),
+        pa.array(values, table.schema.field(name).type),
+    )
     assert changed.equals(table) == (digest(changed) == digest(table))
 
 
 def test_a_missing_value_is_not_an_empty_one_and_texts_do_not_run_together() -> None:
-    assert digest(pa.table({"text": pa.array([None], pa.string())})) != digest(pa.table({"text": [""]}))
+    assert digest(pa.table({"text": pa.array([None], pa.string())})) != digest(
+        pa.table({"text": [""]})
+    )
     assert digest(pa.table({"text": ["ab", "c"]})) != digest(pa.table({"text": ["a", "bc"]}))
     assert digest(pa.table({"n": pa.array([None], pa.float64())})) != digest(pa.table({"n": [0.0]}))

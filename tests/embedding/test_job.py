@@ -1,4 +1,7 @@
-"""Vectors are those of the encoder, in the rows of the source; nothing is computed twice, and no folder holds two versions."""
+"""Vectors are those of the encoder, in the rows of the source.
+
+Nothing is computed twice, and no folder holds two versions.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,20 @@ from mildroute.costs.table import CostTable
 from mildroute.distributed.config import LinearConfig
 from mildroute.distributed.shards import open_shards, vector_column
 from mildroute.distributed.training import train
-from mildroute.embedding.job import EmbeddingJob, Estimate, embed
+from mildroute.embedding.job import EmbeddingEstimate, EmbeddingJob, embed
 from mildroute.embedding.shards import ShardFolder
 from mildroute.encoders.text import HashingEncoder, NumberEncoder, TfidfEncoder
 from mildroute.exceptions import ArgumentError, TableError
-from tests.embedding.tables import WIDTH, columns, hashing, in_the_open, is_whole_or_silent, stored, vectors_of, write
+from tests.embedding.tables import (
+    WIDTH,
+    columns,
+    hashing,
+    in_the_open,
+    is_whole_or_silent,
+    stored,
+    vectors_of,
+    write,
+)
 
 
 def test_every_row_gets_the_vector_of_its_text_and_keeps_its_columns(tmp_path: Path) -> None:
@@ -31,18 +43,25 @@ def test_every_row_gets_the_vector_of_its_text_and_keeps_its_columns(tmp_path: P
     rows = stored(out)
     assert (found.rows, found.dimension, found.encoded, len(found.shards)) == (50, WIDTH, 50, 3)
     assert rows.drop_columns(["vector"]).to_pydict() == pa.table(columns(50)).to_pydict()
-    assert rows.column("vector").combine_chunks() == vector_column(hashing().transform(columns(50)["input"]).toarray())
+    assert rows.column("vector").combine_chunks() == vector_column(
+        hashing().transform(columns(50)["input"]).toarray()
+    )
 
 
-def test_a_router_is_trained_on_the_folder_and_the_folder_is_still_a_cost_table(tmp_path: Path) -> None:
+def test_a_router_is_trained_on_the_folder_and_the_folder_is_still_a_cost_table(
+    tmp_path: Path,
+) -> None:
     source, out = write(tmp_path / "costs.parquet", 200), tmp_path / "vectors"
     encoder = hashing(64)
     embed(EmbeddingJob(source, encoder, out, rows_per_shard=90))
     shards = open_shards(str(out))
     assert (shards.experts, shards.width, shards.rows) == (("small", "large"), 64, 200)
-    router = train(str(out), LinearConfig(penalty=1e-3)).router
+    router = train(str(out), LinearConfig(alpha=1e-3)).router
     texts = ["sing 1001", "what is the sum of 1002"]
-    assert router.experts_[router.predict(encoder.transform(texts).toarray())].tolist() == ["large", "small"]
+    assert router.experts_[router.predict(encoder.transform(texts).toarray())].tolist() == [
+        "large",
+        "small",
+    ]
     assert CostTable.read(out).costs().tolist() == CostTable.read(source).costs().tolist()
 
 
@@ -50,8 +69,10 @@ def test_what_is_there_is_not_encoded_again_and_nothing_is_written(tmp_path: Pat
     source, out = write(tmp_path / "costs.parquet"), tmp_path / "vectors"
     first = embed(EmbeddingJob(source, hashing(), out, rows_per_shard=20))
     before = {path: path.stat().st_mtime_ns for path in out.iterdir() if path.is_file()}
-    estimates: list[Estimate] = []
-    again = embed(EmbeddingJob(source, hashing(), out, rows_per_shard=20), estimated=estimates.append)
+    estimates: list[EmbeddingEstimate] = []
+    again = embed(
+        EmbeddingJob(source, hashing(), out, rows_per_shard=20), estimated=estimates.append
+    )
     assert (again.encoded, again.shards, again.manifest) == (0, first.shards, first.manifest)
     assert (estimates[0].missing, estimates[0].seconds) == (0, 0.0)
     assert {path: path.stat().st_mtime_ns for path in out.iterdir() if path.is_file()} == before
@@ -62,7 +83,8 @@ def test_only_shards_whose_rows_changed_are_made_again(tmp_path: Path) -> None:
     old = in_the_open_after(EmbeddingJob(source, hashing(), out, rows_per_shard=20))
     write(source, 70, changed=25)
     found = embed(EmbeddingJob(source, hashing(), out, rows_per_shard=20))
-    # rows 0 to 19 are as before; 20 to 39 have the change, 40 to 49 have become 40 to 59, and 60 to 69 are new
+    # rows 0 to 19 are as before; 20 to 39 have the change, 40 to 49 have become 40 to 59, and 60 to
+    # 69 are new
     assert found.encoded == 50
     assert len(old & in_the_open(out)) == 1
     assert in_the_open(out) == set(found.shards)
@@ -74,7 +96,9 @@ def test_other_row_groups_and_files_with_the_same_rows_are_the_same_source(tmp_p
     embed(EmbeddingJob(write(tmp_path / "costs.parquet"), hashing(), out, rows_per_shard=20))
     folder.mkdir()
     for place, start in enumerate(range(0, 50, 13)):
-        pq.write_table(pa.table(columns(50)).slice(start, 13), folder / f"{place}.parquet", row_group_size=5)
+        pq.write_table(
+            pa.table(columns(50)).slice(start, 13), folder / f"{place}.parquet", row_group_size=5
+        )
     assert embed(EmbeddingJob(folder, hashing(), out, rows_per_shard=20)).encoded == 0
 
 
@@ -85,14 +109,18 @@ def test_another_encoder_replaces_all_vectors_once_it_is_done(tmp_path: Path) ->
     def look(done: int, _total: int, _rate: float) -> None:
         assert done == 50 or in_the_open(out) == old
 
-    found = embed(EmbeddingJob(source, hashing(unit="character"), out, rows_per_shard=20), progress=look)
+    found = embed(
+        EmbeddingJob(source, hashing(unit="character"), out, rows_per_shard=20), progress=look
+    )
     assert found.encoded == 50
     assert in_the_open(out) == set(found.shards)
     assert not old & in_the_open(out)
 
 
 @pytest.mark.parametrize("steps", range(9))
-def test_a_stop_while_a_version_replaces_another_leaves_no_mixture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
+def test_a_stop_while_a_version_replaces_another_leaves_no_mixture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
     source, out, left = write(tmp_path / "costs.parquet"), tmp_path / "vectors", steps
     old = in_the_open_after(EmbeddingJob(source, hashing(), out, rows_per_shard=20))
     job = EmbeddingJob(source, hashing(unit="character"), out, rows_per_shard=20)
@@ -134,11 +162,17 @@ def in_the_open_after(job: EmbeddingJob) -> set[str]:
 def test_a_kill_leaves_whole_shards_out_of_sight_and_the_next_run_goes_on(tmp_path: Path) -> None:
     source, out = write(tmp_path / "costs.parquet"), tmp_path / "vectors"
     code = (
-        "import os, signal\nfrom mildroute.embedding.job import EmbeddingJob, embed\nfrom tests.embedding.tables import hashing\n"
-        f"job = EmbeddingJob({str(source)!r}, hashing(), {str(out)!r}, rows_per_shard=20)\n"
-        "embed(job, progress=lambda done, *_: done >= 50 and os.kill(os.getpid(), signal.SIGKILL))\n"
+        "import os, signal\nfrom mildroute.embedding.job import EmbeddingJob, embed\nfrom"
+        f" tests.embedding.tables import hashing\njob = EmbeddingJob({str(source)!r}, hashing(),"
+        f" {str(out)!r}, rows_per_shard=20)\nembed(job, progress=lambda done, *_: done >= 50 and"
+        " os.kill(os.getpid(), signal.SIGKILL))\n"
     )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, cwd=Path(__file__).parents[2])
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        check=False,
+        cwd=Path(__file__).parents[2],
+    )
     assert run.returncode == -signal.SIGKILL, run.stderr.decode()
     assert in_the_open(out) == set()
     assert len(list((out / "_unfinished").glob("*.parquet"))) == 2
@@ -159,8 +193,12 @@ def test_a_shard_that_was_cut_off_is_made_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
 def test_text_files_become_the_same_rows_as_parquet(tmp_path: Path, suffix: str) -> None:
-    whole = embed(EmbeddingJob(write(tmp_path / "costs.parquet"), hashing(), tmp_path / "one", rows_per_shard=20))
-    source = Path(CostTable.of(columns(50)).write(tmp_path / f"costs{suffix}"))
+    whole = embed(
+        EmbeddingJob(
+            write(tmp_path / "costs.parquet"), hashing(), tmp_path / "one", rows_per_shard=20
+        )
+    )
+    source = Path(CostTable.from_data(columns(50)).save(tmp_path / f"costs{suffix}"))
     found = embed(EmbeddingJob(source, hashing(), tmp_path / "two", rows_per_shard=20))
     one, two = stored(tmp_path / "one"), stored(tmp_path / "two")
     assert found.rows == whole.rows
@@ -168,7 +206,11 @@ def test_text_files_become_the_same_rows_as_parquet(tmp_path: Path, suffix: str)
     for name in ("input", "score:small", "cost:large"):
         assert one.column(name).to_pylist() == two.column(name).to_pylist()
     assert open_shards(str(tmp_path / "two")).experts == ("small", "large")
-    assert {path.name for path in (tmp_path / "two").iterdir()} == {*found.shards, "_manifest.json", "_lock"}
+    assert {path.name for path in (tmp_path / "two").iterdir()} == {
+        *found.shards,
+        "_manifest.json",
+        "_lock",
+    }
 
 
 def test_lines_whose_types_change_get_one_type(tmp_path: Path) -> None:
@@ -203,14 +245,20 @@ def test_a_folder_in_another_file_system_works_too(tmp_path: Path) -> None:
 
 
 def test_the_estimate_counts_what_is_missing_and_comes_first(tmp_path: Path) -> None:
-    estimates: list[Estimate] = []
+    estimates: list[EmbeddingEstimate] = []
     told: list[int] = []
 
-    def first(estimate: Estimate) -> None:
+    def first(estimate: EmbeddingEstimate) -> None:
         assert told == []
         estimates.append(estimate)
 
-    job = EmbeddingJob(write(tmp_path / "costs.parquet"), hashing(), tmp_path / "vectors", rows_per_shard=20, workers=4)
+    job = EmbeddingJob(
+        write(tmp_path / "costs.parquet"),
+        hashing(),
+        tmp_path / "vectors",
+        rows_per_shard=20,
+        workers=4,
+    )
     embed(job, estimated=first, progress=lambda done, *_: told.append(done))
     assert (estimates[0].rows, estimates[0].shards, estimates[0].missing) == (50, 3, 50)
     assert estimates[0].rate > 0
@@ -229,7 +277,9 @@ def test_the_estimate_counts_what_is_missing_and_comes_first(tmp_path: Path) -> 
         ({"text": ["a"], "score:a": ["high"], "score:b": ["low"]}, "'score:a' must hold numbers"),
     ],
 )
-def test_tables_that_cannot_be_embedded_are_refused(tmp_path: Path, content: dict[str, Any], message: str) -> None:
+def test_tables_that_cannot_be_embedded_are_refused(
+    tmp_path: Path, content: dict[str, Any], message: str
+) -> None:
     pq.write_table(pa.table(content), tmp_path / "t.parquet")
     with pytest.raises(TableError, match=message):
         embed(EmbeddingJob(tmp_path / "t.parquet", hashing(), tmp_path / "vectors"))
@@ -238,11 +288,17 @@ def test_tables_that_cannot_be_embedded_are_refused(tmp_path: Path, content: dic
 def test_jobs_that_cannot_be_done_are_refused(tmp_path: Path) -> None:
     source = write(tmp_path / "costs.parquet")
     for job, message in [
-        (EmbeddingJob(source, HashingEncoder(), tmp_path / "v"), r"HashingEncoder that is not; fit it"),
+        (
+            EmbeddingJob(source, HashingEncoder(), tmp_path / "v"),
+            r"HashingEncoder that is not; fit it",
+        ),
         (EmbeddingJob(source, TfidfEncoder(), tmp_path / "v"), r"TfidfEncoder that is not; fit it"),
         (EmbeddingJob(source, "minilm", tmp_path / "v"), "must be fitted, got a str"),
         (EmbeddingJob(source, hashing(), tmp_path / "v", rows_per_shard=0), "at least 1, got 0"),
-        (EmbeddingJob(source, hashing(2**16), tmp_path / "v"), "may have 8,192 numbers, got 65,536"),
+        (
+            EmbeddingJob(source, hashing(2**16), tmp_path / "v"),
+            "may have 8,192 numbers, got 65,536",
+        ),
         (EmbeddingJob(source, hashing(), tmp_path), "must not go to the folder of their source"),
     ]:
         with pytest.raises(ArgumentError, match=message):
@@ -255,7 +311,10 @@ def test_a_folder_with_other_things_or_another_writer_is_left_alone(tmp_path: Pa
     write(tmp_path / "full" / "mine.parquet")
     with pytest.raises(TableError, match=r"a folder of their own.*mine\.parquet"):
         embed(EmbeddingJob(source, hashing(), tmp_path / "full"))
-    with ShardFolder(str(tmp_path / "busy")).taken(), pytest.raises(TableError, match="one process at a time"):
+    with (
+        ShardFolder(str(tmp_path / "busy")).lock(),
+        pytest.raises(TableError, match="one process at a time"),
+    ):
         embed(EmbeddingJob(source, hashing(), tmp_path / "busy"))
 
 

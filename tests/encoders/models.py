@@ -13,7 +13,18 @@ import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789+?.é"
-VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *LETTERS, *(f"##{letter}" for letter in LETTERS), "what", "is", "write", "poem"]
+VOCABULARY = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    *LETTERS,
+    *(f"##{letter}" for letter in LETTERS),
+    "what",
+    "is",
+    "write",
+    "poem",
+]
 
 SPECIAL = {"pad_token": "[PAD]", "unk_token": "[UNK]"}
 
@@ -27,11 +38,20 @@ def tiny_bert() -> str:
     """A folder with a BERT of two small layers and a WordPiece tokenizer."""
     transformers = load_transformers()
     torch.manual_seed(0)
-    settings = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-    config = transformers.BertConfig(vocab_size=len(VOCABULARY), max_position_embeddings=64, initializer_range=0.3, **settings)
+    settings = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+    }
+    config = transformers.BertConfig(
+        vocab_size=len(VOCABULARY), max_position_embeddings=64, initializer_range=0.3, **settings
+    )
     folder = folder_for("bert")
     transformers.BertModel(config).save_pretrained(folder)
-    transformers.PreTrainedTokenizerFast(tokenizer_object=word_pieces(), **SPECIAL).save_pretrained(folder)
+    transformers.PreTrainedTokenizerFast(tokenizer_object=word_pieces(), **SPECIAL).save_pretrained(
+        folder
+    )
     tokens = {"tokenizer_class": "PreTrainedTokenizerFast"} | SPECIAL
     names = ["input_ids", "token_type_ids", "attention_mask"]
     (folder / "tokenizer_config.json").write_text(json.dumps(tokens | {"model_input_names": names}))
@@ -44,7 +64,9 @@ def word_pieces() -> Tokenizer:
     tokenizer.normalizer = normalizers.BertNormalizer(strip_accents=False)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
     )
     return tokenizer
 
@@ -54,11 +76,20 @@ def tiny_resnet() -> str:
     """A folder with a ResNet of one block."""
     transformers = load_transformers()
     torch.manual_seed(0)
-    config = transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8], depths=[1], layer_type="basic")
+    config = transformers.ResNetConfig(
+        embedding_size=8, hidden_sizes=[8], depths=[1], layer_type="basic"
+    )
     folder = folder_for("resnet")
     transformers.ResNetModel(config).save_pretrained(folder)
-    how = {"size": {"shortest_edge": 20}, "do_center_crop": True, "crop_size": {"height": 16, "width": 16}, "resample": 2}
-    (folder / "preprocessor_config.json").write_text(json.dumps(how | {"image_mean": [0.5] * 3, "image_std": [0.25] * 3}))
+    how = {
+        "size": {"shortest_edge": 20},
+        "do_center_crop": True,
+        "crop_size": {"height": 16, "width": 16},
+        "resample": 2,
+    }
+    (folder / "preprocessor_config.json").write_text(
+        json.dumps(how | {"image_mean": [0.5] * 3, "image_std": [0.25] * 3})
+    )
     return str(folder)
 
 

@@ -50,7 +50,13 @@ def texts_only(name: str) -> None:
 
 
 def test_the_encoders_are_found() -> None:
-    assert {"HashingEncoder", "ImageEncoder", "SentenceEncoder", "TfidfEncoder", "UnionEncoder"} <= set(ENCODERS)
+    assert {
+        "HashingEncoder",
+        "ImageEncoder",
+        "SentenceEncoder",
+        "TfidfEncoder",
+        "UnionEncoder",
+    } <= set(ENCODERS)
     assert "Encoder" not in ENCODERS
 
 
@@ -64,7 +70,9 @@ def test_vectors_are_float32_finite_and_one_a_row(name: str) -> None:
 
 
 @EVERY
-def test_a_clone_fitted_again_gives_the_same_vectors_and_fitting_changes_no_parameter(name: str) -> None:
+def test_a_clone_fitted_again_gives_the_same_vectors_and_fitting_changes_no_parameter(
+    name: str,
+) -> None:
     encoder, inputs = fitted(name), inputs_of(fitted(name))
     again = clone(encoder)
     before = repr(again.get_params())
@@ -111,7 +119,16 @@ def test_what_is_no_input_is_refused_by_its_row(name: str) -> None:
 @EVERY
 def test_one_bare_input_no_inputs_or_a_table_are_refused(name: str) -> None:
     encoder = fitted(name)
-    for bad in ("a text", b"bytes", [], 3, None, pd.DataFrame({"text": ["a"]}), np.array([["a"]]), {"a": 1}):
+    for bad in (
+        "a text",
+        b"bytes",
+        [],
+        3,
+        None,
+        pd.DataFrame({"text": ["a"]}),
+        np.array([["a"]]),
+        {"a": 1},
+    ):
         with pytest.raises(ArgumentError, match="inputs must"):
             encoder.transform(bad)
 
@@ -127,27 +144,37 @@ def test_a_pickled_encoder_takes_no_scratch_along(name: str) -> None:
     encoder, inputs = fitted(name), inputs_of(fitted(name))
     encoder.transform(inputs)
     back = pickle.loads(pickle.dumps(encoder))  # noqa: S301
-    assert not set(back._scratch) & set(vars(back))
+    assert not set(back._transient) & set(vars(back))
     assert_same(back.transform(inputs), encoder.transform(inputs))
 
 
 @EVERY
 def test_it_stands_in_a_pipeline(name: str) -> None:
     inputs = inputs_of(fitted(name))
-    assert make_pipeline(ENCODERS[name](), RegressionRouter()).fit(inputs, COSTS).predict(inputs).shape == (8,)
+    assert make_pipeline(ENCODERS[name](), RegressionRouter()).fit(inputs, COSTS).predict(
+        inputs
+    ).shape == (8,)
 
 
 @EVERY
-def test_a_stored_router_over_inputs_answers_bit_for_bit_as_before(name: str, tmp_path: Path) -> None:
+def test_a_stored_router_over_inputs_answers_bit_for_bit_as_before(
+    name: str, tmp_path: Path
+) -> None:
     inputs = inputs_of(fitted(name))
     router = TextRouter(encoder=ENCODERS[name](), router=RegressionRouter()).fit(inputs, COSTS)
     loaded: Any = load_router(save_router(router, tmp_path / "router"))
     assert_same(loaded.encoder_.transform(inputs), router.encoder_.transform(inputs))
     for method in ("predict", "predict_proba", "rank", "decision_function"):
-        assert getattr(loaded, method)(inputs).tobytes() == getattr(router, method)(inputs).tobytes()
+        assert (
+            getattr(loaded, method)(inputs).tobytes() == getattr(router, method)(inputs).tobytes()
+        )
     assert repr(loaded.get_params()) == repr(router.get_params())
     assert loaded.experts_.tolist() == router.experts_.tolist()
-    assert sorted(path.name for path in (tmp_path / "router").iterdir()) == ["CARD.md", "router.json", "weights.safetensors"]
+    assert sorted(path.name for path in (tmp_path / "router").iterdir()) == [
+        "CARD.md",
+        "router.json",
+        "weights.safetensors",
+    ]
 
 
 @EVERY

@@ -28,14 +28,18 @@ def png(image: Any) -> bytes:
 
 def test_an_image_has_the_same_vector_in_any_form() -> None:
     image = picture()
-    vectors = ImageEncoder().fit_transform([image, Image.fromarray(image), png(image), Image.fromarray(image).convert("RGBA")])
+    vectors = ImageEncoder().fit_transform(
+        [image, Image.fromarray(image), png(image), Image.fromarray(image).convert("RGBA")]
+    )
     assert np.ptp(vectors, axis=0).max() == 0
     assert ImageEncoder().fit_transform(np.stack([image, image])).tobytes() == vectors[:2].tobytes()
 
 
 def test_grey_arrays_are_images_too() -> None:
     grey = picture()[:, :, 0]
-    np.testing.assert_array_equal(*ImageEncoder().fit_transform([grey, np.stack([grey] * 3, axis=2)]))
+    np.testing.assert_array_equal(
+        *ImageEncoder().fit_transform([grey, np.stack([grey] * 3, axis=2)])
+    )
 
 
 def test_colours_are_counted_in_steps() -> None:
@@ -57,21 +61,41 @@ def test_upright_and_lying_edges_point_in_different_directions() -> None:
 def test_vectors_of_a_model_are_those_of_transformers() -> None:
     image = picture(height=40, width=20)
     found = ImageEncoder(tiny_resnet(), threads=1).fit_transform([image])[0]
-    cropped = Image.fromarray(image).crop((2, 12, 18, 28))  # 20 wide already, so only the crop of 16 x 16 is left
+    cropped = Image.fromarray(image).crop(
+        (2, 12, 18, 28)
+    )  # 20 wide already, so only the crop of 16 x 16 is left
     pixels = (np.asarray(cropped, dtype=np.float32) / 255 - 0.5) / 0.25
-    model = load_transformers().AutoModel.from_pretrained(tiny_resnet(), local_files_only=True).eval()
+    model = (
+        load_transformers().AutoModel.from_pretrained(tiny_resnet(), local_files_only=True).eval()
+    )
     with torch.no_grad():
-        hidden = model(pixel_values=torch.tensor(pixels.transpose(2, 0, 1)[None])).last_hidden_state.mean(dim=(2, 3))[0].numpy()
+        hidden = (
+            model(pixel_values=torch.tensor(pixels.transpose(2, 0, 1)[None]))
+            .last_hidden_state.mean(dim=(2, 3))[0]
+            .numpy()
+        )
     np.testing.assert_allclose(found, hidden / np.linalg.norm(hidden), atol=1e-5)
 
 
-@pytest.mark.parametrize("bad", [b"junk", np.zeros((2, 2)), np.zeros((2, 2, 5), np.uint8), np.zeros((0, 2), np.uint8), "photo.png"])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"junk",
+        np.zeros((2, 2)),
+        np.zeros((2, 2, 5), np.uint8),
+        np.zeros((0, 2), np.uint8),
+        "photo.png",
+    ],
+)
 def test_what_is_no_image_is_refused_by_its_row(bad: Any) -> None:
     with pytest.raises(ArgumentError, match="in row 1"):
         ImageEncoder().fit([picture(), bad])
 
 
 def test_a_router_over_images_tells_dark_from_bright() -> None:
-    images = [np.clip(picture(seed) // 2 + 120 * (seed % 2), 0, 255).astype(np.uint8) for seed in range(40)]
+    images = [
+        np.clip(picture(seed) // 2 + 120 * (seed % 2), 0, 255).astype(np.uint8)
+        for seed in range(40)
+    ]
     costs = np.array([[seed % 2, 1 - seed % 2] for seed in range(40)], dtype=float)
     assert TextRouter(encoder=ImageEncoder()).fit(images, costs).score(images, costs) == 0

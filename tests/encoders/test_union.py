@@ -18,12 +18,16 @@ def test_parts_stand_side_by_side_each_times_its_weight() -> None:
     parts = [TfidfEncoder(), SentenceEncoder(tiny_bert(), max_tokens=32)]
     joined = UnionEncoder(parts, weights=(2.0, 0.5)).fit_transform(TEXTS)
     assert sparse.issparse(joined)
-    expected = np.hstack([2 * parts[0].fit_transform(TEXTS).toarray(), 0.5 * parts[1].fit_transform(TEXTS)])
+    expected = np.hstack(
+        [2 * parts[0].fit_transform(TEXTS).toarray(), 0.5 * parts[1].fit_transform(TEXTS)]
+    )
     np.testing.assert_array_equal(joined.toarray(), expected)
 
 
 def test_dense_parts_stay_dense() -> None:
-    assert isinstance(UnionEncoder([SentenceEncoder(tiny_bert(), max_tokens=32)]).fit_transform(TEXTS), np.ndarray)
+    assert isinstance(
+        UnionEncoder([SentenceEncoder(tiny_bert(), max_tokens=32)]).fit_transform(TEXTS), np.ndarray
+    )
 
 
 def test_the_encoders_given_are_not_touched() -> None:

@@ -17,7 +17,11 @@ def vectors(*values: float) -> np.ndarray:
 def test_what_was_written_is_read_by_another_instance(tmp_path: Path) -> None:
     VectorCache(tmp_path, "model").write(["a", "b"], vectors(1, 2))
     rows, found = VectorCache(tmp_path, "model").read(["x", "b", "a", "b"])
-    assert dict(zip(rows.tolist(), found.tolist(), strict=True)) == {1: [2, -2], 2: [1, -1], 3: [2, -2]}
+    assert dict(zip(rows.tolist(), found.tolist(), strict=True)) == {
+        1: [2, -2],
+        2: [1, -1],
+        3: [2, -2],
+    }
 
 
 def test_an_instance_sees_what_others_write_later(tmp_path: Path) -> None:

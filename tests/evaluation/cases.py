@@ -18,6 +18,12 @@ CHOICE = np.array([0, 0, 2, 1])
 def tables(draw: Any, least_rows: int = 1) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
     """Costs with ties, shape (n, p), and a choice, shape (n,)."""
     rows, experts = draw(st.integers(least_rows, 12)), draw(st.integers(1, 5))
-    costs = draw(arrays(np.float64, (rows, experts), elements=st.sampled_from([0.0, 0.125, 0.25, 0.5, 0.75, 1.0])))
+    costs = draw(
+        arrays(
+            np.float64,
+            (rows, experts),
+            elements=st.sampled_from([0.0, 0.125, 0.25, 0.5, 0.75, 1.0]),
+        )
+    )
     choice = draw(arrays(np.intp, rows, elements=st.integers(0, experts - 1)))
     return costs, choice

@@ -13,7 +13,13 @@ from sklearn.feature_extraction.text import CountVectorizer
 from mildroute import Target, TextRouter
 from mildroute.costs.table import CostTable
 from mildroute.encoders.text import TfidfEncoder
-from mildroute.evaluation.comparison import Comparison, Split, baseline_choices, compare, default_routers
+from mildroute.evaluation.comparison import (
+    Comparison,
+    Split,
+    baseline_choices,
+    compare,
+    default_routers,
+)
 from mildroute.evaluation.frontier import oracle_point
 from mildroute.evaluation.intervals import Interval
 from mildroute.evaluation.metrics import deferral_loss, dollars_per_1000
@@ -28,7 +34,10 @@ KINDS = ("add", "prove", "rhyme")
 
 
 def table(rows: int = 240, *, dollars: bool = True, groups: bool = True) -> CostTable:
-    """Sums are easy for all, proofs need the large expert, rhymes the poet; one query in ten is luck."""
+    """Sums are easy for all, proofs need the large expert, rhymes the poet.
+
+    One query in ten is luck.
+    """
     rng = np.random.default_rng(0)
     kind = np.arange(rows) % 3
     right = np.array([[1, 1, 1], [0, 1, 0], [0, 0, 1]])[kind]
@@ -43,7 +52,7 @@ def table(rows: int = 240, *, dollars: bool = True, groups: bool = True) -> Cost
         columns[f"score:{name}"] = scores[:, index].astype(float)
         if dollars:
             columns[f"cost:{name}"] = np.full(rows, price)
-    return CostTable.of(columns)
+    return CostTable.from_data(columns)
 
 
 class Spy(RouterMixin, BaseEstimator):
@@ -64,12 +73,23 @@ class Spy(RouterMixin, BaseEstimator):
 
 @pytest.fixture(scope="module")
 def found() -> Comparison:
-    return compare(table(), {"kNN": KNNRouter(), "linear regression": RegressionRouter()}, price_weight=10)
+    return compare(
+        table(), {"kNN": KNNRouter(), "linear regression": RegressionRouter()}, price_weight=10
+    )
 
 
 def test_every_baseline_is_shown_below_the_routers(found: Comparison) -> None:
     names = [row.name for row in found.rows]
-    assert names == ["kNN", "linear regression", "best single", "cheapest", "most expensive", "random", "random at equal cost", "oracle"]
+    assert names == [
+        "kNN",
+        "linear regression",
+        "best single",
+        "cheapest",
+        "most expensive",
+        "random",
+        "random at equal cost",
+        "oracle",
+    ]
     assert [row.kind for row in found.rows[:3]] == ["router", "router", "baseline"]
     assert (found.train_rows, found.test_rows, found.default) == (192, 48, "kNN")
 
@@ -78,18 +98,24 @@ def test_the_ends_of_the_gap_are_the_best_single_and_the_oracle(found: Compariso
     assert found.row("best single").gap_closed.value == 0
     assert found.row("oracle").gap_closed.value == pytest.approx(1)
     assert 0.5 < found.row("kNN").gap_closed.value < 1
-    assert found.row("oracle").deferral_loss.value == min(row.deferral_loss.value for row in found.rows)
+    assert found.row("oracle").deferral_loss.value == min(
+        row.deferral_loss.value for row in found.rows
+    )
 
 
 def test_figures_are_those_of_the_choices_on_the_test_side(found: Comparison) -> None:
     assert found.test is not None
     costs = found.test.costs(price_weight=10)
     for row in found.rows:
-        assert row.deferral_loss.value == pytest.approx(deferral_loss(costs, found.choices[row.name]))
+        assert row.deferral_loss.value == pytest.approx(
+            deferral_loss(costs, found.choices[row.name])
+        )
         assert row.deferral_loss.low <= row.deferral_loss.value <= row.deferral_loss.high
 
 
-def test_cheapest_and_most_expensive_go_by_dollars_and_the_random_mix_has_the_default_bill(found: Comparison) -> None:
+def test_cheapest_and_most_expensive_go_by_dollars_and_the_random_mix_has_the_default_bill(
+    found: Comparison,
+) -> None:
     assert set(found.choices["cheapest"]) == {0}
     assert set(found.choices["most expensive"]) == {1}
     bills = [found.row(name).dollars_per_1000 for name in ("kNN", "random at equal cost")]
@@ -99,11 +125,27 @@ def test_cheapest_and_most_expensive_go_by_dollars_and_the_random_mix_has_the_de
 
 
 def test_the_random_mix_pays_what_the_router_pays_even_where_test_rows_are_more_expensive() -> None:
-    seen = CostTable.of({"query_id": [f"s{row}" for row in range(90)], "score:a": [0] * 90, "score:b": [1] * 90, **bills(90, 1)})
-    asked = CostTable.of({"query_id": [f"t{row}" for row in range(4000)], "score:a": [0] * 4000, "score:b": [1] * 4000, **bills(4000, 3)})
+    seen = CostTable.from_data(
+        {
+            "query_id": [f"s{row}" for row in range(90)],
+            "score:a": [0] * 90,
+            "score:b": [1] * 90,
+            **bills(90, 1),
+        }
+    )
+    asked = CostTable.from_data(
+        {
+            "query_id": [f"t{row}" for row in range(4000)],
+            "score:a": [0] * 4000,
+            "score:b": [1] * 4000,
+            **bills(4000, 3),
+        }
+    )
     ours = np.arange(4000) % 2
     mix = baseline_choices(Split(seen, asked, None, None), ours, seed=0)["random at equal cost"]
-    assert dollars_per_1000(asked.dollars, mix) == pytest.approx(dollars_per_1000(asked.dollars, ours), rel=0.03)
+    assert dollars_per_1000(asked.dollars, mix) == pytest.approx(
+        dollars_per_1000(asked.dollars, ours), rel=0.03
+    )
 
 
 def bills(rows: int, times: int) -> dict[str, list[float]]:
@@ -116,7 +158,9 @@ def test_differences_are_to_the_first_router_and_corrected(found: Comparison) ->
     single = found.row("best single")
     assert single.difference is not None
     assert single.holm_p_value is not None
-    assert single.difference.value == pytest.approx(found.row("kNN").deferral_loss.value - single.deferral_loss.value)
+    assert single.difference.value == pytest.approx(
+        found.row("kNN").deferral_loss.value - single.deferral_loss.value
+    )
     assert single.holm_p_value >= single.difference.p_value
     assert found.row("oracle").holm_p_value is None
 
@@ -131,7 +175,10 @@ def test_columns_and_dict_are_fit_for_json(found: Comparison) -> None:
 
 def test_few_test_rows_are_warned_of(found: Comparison) -> None:
     assert found.warnings == (
-        "only 48 rows were measured: with fewer than 50, intervals are too narrow and p-values rough; measure more rows",
+        (
+            "only 48 rows were measured: with fewer than 50, intervals are too narrow and p-values"
+            " rough; measure more rows"
+        ),
     )
     assert found.as_dict()["warnings"] == list(found.warnings)
     assert compare(table(), {"linear regression": RegressionRouter()}, test=0.3).warnings == ()
@@ -144,17 +191,26 @@ def test_the_oracle_and_the_best_single_do_not_depend_on_the_order_of_experts() 
         assert found.test is not None
         bill = found.row("oracle").dollars_per_1000
         assert bill is not None
-        assert bill.value == pytest.approx(oracle_point(found.test.scores, found.test.dollars).dollars_per_1000)
+        assert bill.value == pytest.approx(
+            oracle_point(found.test.scores, found.test.dollars).dollars_per_1000
+        )
 
 
 def test_the_same_seed_gives_the_same_figures() -> None:
-    first, second = (compare(table(), {"linear regression": RegressionRouter()}, seed=3) for _ in range(2))
+    first, second = (
+        compare(table(), {"linear regression": RegressionRouter()}, seed=3) for _ in range(2)
+    )
     assert [row.deferral_loss for row in first.rows] == [row.deferral_loss for row in second.rows]
 
 
 def test_without_dollars_nothing_is_said_of_money() -> None:
     found = compare(table(dollars=False), {"linear regression": RegressionRouter()})
-    assert [row.name for row in found.rows] == ["linear regression", "best single", "random", "oracle"]
+    assert [row.name for row in found.rows] == [
+        "linear regression",
+        "best single",
+        "random",
+        "oracle",
+    ]
     assert found.rows[0].dollars_per_1000 is None
 
 
@@ -165,7 +221,9 @@ def test_a_router_learns_from_the_train_side_with_groups_where_it_takes_them() -
     given, without = Spy.seen
     assert given["rows"] == len(given["groups"]) == 192
     assert without["groups"] is None
-    assert without["costs"].min() == pytest.approx(0.1)  # 100 times the dollars of the cheapest expert
+    assert without["costs"].min() == pytest.approx(
+        0.1
+    )  # 100 times the dollars of the cheapest expert
 
 
 def test_routers_given_are_left_as_they_are() -> None:
@@ -205,8 +263,11 @@ def test_vectors_of_the_table_can_stand_for_an_encoder() -> None:
         compare(whole, {"kNN": KNNRouter()}, encoder=vectors[:10])
 
 
-def test_a_frontier_router_is_asked_at_the_weight_of_the_comparison_and_a_text_router_reads_texts() -> None:
-    frontier = FrontierRouter(router=MildRouter(penalty=1e-3, margins="uniform", reward="gap", features="raw"), price_weights=(0, 1000))
+def test_a_frontier_router_is_asked_at_its_weight_and_a_text_router_reads_texts() -> None:
+    frontier = FrontierRouter(
+        router=MildRouter(alpha=1e-3, margins="uniform", reward="gap", features="raw"),
+        price_weights=(0, 1000),
+    )
     routers = {"frontier": frontier, "text": TextRouter(encoder=TfidfEncoder(), router=frontier)}
     cheap, free = (compare(table(), routers, price_weight=weight) for weight in (1000, 0))
     for name in routers:
@@ -224,12 +285,20 @@ def test_a_split_by_group_keeps_groups_apart_and_widens_to_them() -> None:
 
 def test_progress_counts_the_steps() -> None:
     calls: list[tuple[int, int, str]] = []
-    compare(table(), {"a": RegressionRouter(), "b": RegressionRouter()}, progress=lambda *step: calls.append(step))
+    compare(
+        table(),
+        {"a": RegressionRouter(), "b": RegressionRouter()},
+        progress=lambda *step: calls.append(step),
+    )
     assert calls == [(0, 3, "encoding"), (1, 3, "a"), (2, 3, "b"), (3, 3, "done")]
 
 
 def test_at_a_target_every_router_and_the_coin_stand_on_their_own_point() -> None:
-    routers = {"auto": FrontierRouter(random_state=0), "kNN": KNNRouter(), "regression": RegressionRouter()}
+    routers = {
+        "auto": FrontierRouter(random_state=0),
+        "kNN": KNNRouter(),
+        "regression": RegressionRouter(),
+    }
     found = compare(table(), routers, target=Target("quality", 0.95), test=0.3)
     assert set(found.points) == set(routers)
     assert found.row("best by score").saved == Interval(0.0, 0.0, 0.0)
@@ -237,7 +306,9 @@ def test_at_a_target_every_router_and_the_coin_stand_on_their_own_point() -> Non
         row = found.row(name)
         shares = np.bincount(found.choices[name], minlength=3) / found.test_rows
         assert row.saved is not None
-        assert row.saved.value == pytest.approx(1 - np.dot(shares, [1, 10, 3]) / (10 if found.best_by_score == "large" else 3))
+        assert row.saved.value == pytest.approx(
+            1 - np.dot(shares, [1, 10, 3]) / (10 if found.best_by_score == "large" else 3)
+        )
         assert found.settings["price_weight"] == found.points["auto"].price_weight
         assert point.score >= 0.95 * point.best_score
     assert {"saved", "saved_low", "kept_high"} <= set(found.as_columns())
@@ -245,7 +316,10 @@ def test_at_a_target_every_router_and_the_coin_stand_on_their_own_point() -> Non
 
 
 def test_a_price_weight_is_a_target_like_any_other() -> None:
-    one, other = (compare(table(), {"kNN": KNNRouter()}, **how) for how in ({"target": Target("price weight", 5.0)}, {"price_weight": 5.0}))
+    one, other = (
+        compare(table(), {"kNN": KNNRouter()}, **how)
+        for how in ({"target": Target("price weight", 5.0)}, {"price_weight": 5.0})
+    )
     assert one.row("kNN").deferral_loss == other.row("kNN").deferral_loss
     assert not one.points
 
@@ -273,6 +347,12 @@ def test_what_makes_no_sense_is_refused() -> None:
     with pytest.raises(ArgumentError, match="at least one"):
         compare(table(), {})
     with pytest.raises(ArgumentError, match="inputs"):
-        compare(CostTable.of({"query_id": ["a", "b", "c"], "score:x": [1, 0, 1], "score:y": [0, 1, 0]}), {"kNN": KNNRouter()}, test=0.4)
+        compare(
+            CostTable.from_data(
+                {"query_id": ["a", "b", "c"], "score:x": [1, 0, 1], "score:y": [0, 1, 0]}
+            ),
+            {"kNN": KNNRouter()},
+            test=0.4,
+        )
     with pytest.raises(ArgumentError, match="must be one of"):
         compare(table(), {"mine": RegressionRouter()}).row("yours")

@@ -29,7 +29,9 @@ GROUPS = np.array(["law", "art", "law", "art"], dtype=object)
 
 @given(tables())
 @settings(max_examples=40)
-def test_every_figure_is_that_of_the_metric_and_lies_in_its_interval(table: tuple[np.ndarray, np.ndarray]) -> None:
+def test_every_figure_is_that_of_the_metric_and_lies_in_its_interval(
+    table: tuple[np.ndarray, np.ndarray],
+) -> None:
     costs, choice = table
     found = evaluate_choices(choice, costs, 1 - costs)
     expected = {
@@ -44,18 +46,29 @@ def test_every_figure_is_that_of_the_metric_and_lies_in_its_interval(table: tupl
         interval = getattr(found, name)
         assert interval.value == pytest.approx(value, nan_ok=True), name
         assert np.isnan(value) or interval.low <= interval.value <= interval.high, name
-    assert [row.recall.value for row in found.per_expert] == pytest.approx(expert_recall(costs, choice).tolist(), nan_ok=True)
+    assert [row.recall.value for row in found.per_expert] == pytest.approx(
+        expert_recall(costs, choice).tolist(), nan_ok=True
+    )
     json.dumps(found.as_dict(), allow_nan=False)
 
 
 def test_experts_and_groups_get_a_row_each() -> None:
-    found = evaluate_choices(CHOICE, COSTS, 1 - COSTS, COSTS / 1000, groups=GROUPS, experts=["a", "b", "c"])
+    found = evaluate_choices(
+        CHOICE, COSTS, 1 - COSTS, COSTS / 1000, groups=GROUPS, experts=["a", "b", "c"]
+    )
     assert [row.name for row in found.per_expert] == ["a", "b", "c"]
     assert [row.share for row in found.per_expert] == [0.5, 0.25, 0.25]
     assert sum(row.oracle_share for row in found.per_expert) == pytest.approx(1)
     art, law = found.per_group
-    # rows 1 and 3 are art: paid 1 and .25, the best single expert (b) 0 and .25, the oracle the same
-    assert (art.name, art.rows, art.deferral_loss.value, art.best_single_loss, art.oracle_loss) == ("art", 2, 0.625, 0.125, 0.125)
+    # rows 1 and 3 are art: paid 1 and .25, the best single expert (b) 0 and .25, the oracle the
+    # same
+    assert (art.name, art.rows, art.deferral_loss.value, art.best_single_loss, art.oracle_loss) == (
+        "art",
+        2,
+        0.625,
+        0.125,
+        0.125,
+    )
     assert (law.name, law.score, law.dollars_per_1000) == ("law", 0.75, pytest.approx(0.25))
     assert found.dollars_per_1000 is not None
     assert found.dollars_per_1000.value == pytest.approx(1.75 / 4)
@@ -79,15 +92,22 @@ def test_the_reference_can_be_the_one_of_the_training_rows() -> None:
 def test_a_posterior_adds_its_calibration() -> None:
     posterior = np.full(COSTS.shape, 1 / 3)
     assert evaluate_choices(CHOICE, COSTS, 1 - COSTS).brier_score is None
-    assert evaluate_choices(CHOICE, COSTS, 1 - COSTS, posterior=posterior).brier_score == pytest.approx(brier_score(posterior, COSTS))
+    assert evaluate_choices(
+        CHOICE, COSTS, 1 - COSTS, posterior=posterior
+    ).brier_score == pytest.approx(brier_score(posterior, COSTS))
 
 
 def test_intervals_are_about_groups_or_rows_as_asked() -> None:
     rng = np.random.default_rng(0)
     costs = np.repeat(rng.random((20, 2)), 30, axis=0)
     groups = np.repeat(np.arange(20), 30)
-    wide, narrow = (evaluate_choices(np.zeros(600, dtype=int), costs, 1 - costs, groups=groups, clustered=on) for on in (True, False))
-    assert wide.deferral_loss.high - wide.deferral_loss.low > 3 * (narrow.deferral_loss.high - narrow.deferral_loss.low)
+    wide, narrow = (
+        evaluate_choices(np.zeros(600, dtype=int), costs, 1 - costs, groups=groups, clustered=on)
+        for on in (True, False)
+    )
+    assert wide.deferral_loss.high - wide.deferral_loss.low > 3 * (
+        narrow.deferral_loss.high - narrow.deferral_loss.low
+    )
     assert len(narrow.per_group) == 20
 
 

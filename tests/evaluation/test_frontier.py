@@ -5,7 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mildroute.evaluation.frontier import Frontier, Point, measure_frontier, mix_shares, oracle_point, random_mixture, single_points
+from mildroute.evaluation.frontier import (
+    Frontier,
+    Point,
+    measure_frontier,
+    mix_shares,
+    oracle_point,
+    random_mixture,
+    single_points,
+)
 from mildroute.exceptions import ArgumentError, ShapeError
 from mildroute.routers.frontier import FrontierRouter
 
@@ -13,7 +21,10 @@ SINGLES = [Point("small", 1, 0.5), Point("middle", 2, 0.4), Point("large", 3, 0.
 
 
 def simulated(rows: int = 400, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Choices at three weights, scores and dollars: the large expert is better on hard rows, of which the router finds most."""
+    """Choices at three weights, scores and dollars.
+
+    The large expert is better on hard rows, of which the router finds most.
+    """
     rng = np.random.default_rng(seed)
     hard = rng.random(rows)
     scores = np.stack([rng.random(rows) > hard, rng.random(rows) > hard / 3], axis=1).astype(float)
@@ -39,7 +50,9 @@ def test_points_are_means_with_intervals_around_them() -> None:
 def test_the_ends_are_the_single_experts_and_the_oracle_is_above_all() -> None:
     frontier = measured(experts=["small", "large"])
     assert frontier.points[0].score == pytest.approx(frontier.singles[1].score)
-    assert frontier.points[2].dollars_per_1000 == pytest.approx(frontier.singles[0].dollars_per_1000)
+    assert frontier.points[2].dollars_per_1000 == pytest.approx(
+        frontier.singles[0].dollars_per_1000
+    )
     assert [single.name for single in frontier.singles] == ["small", "large"]
     assert frontier.oracle.score >= max(point.score for point in frontier.points)
     assert frontier.oracle.dollars_per_1000 < frontier.singles[1].dollars_per_1000
@@ -56,7 +69,10 @@ def test_a_router_that_finds_hard_rows_beats_random_mixes_of_the_same_bill() -> 
 def test_the_band_holds_the_hull_and_narrows_with_more_rows() -> None:
     few, many = measured(200).band, measured(3200).band
     for band in (few, many):
-        assert all(low <= middle <= high for low, middle, high in zip(band.low, band.score, band.high, strict=True))
+        assert all(
+            low <= middle <= high
+            for low, middle, high in zip(band.low, band.score, band.high, strict=True)
+        )
         assert list(band.score) == sorted(band.score)
     widths = [np.mean(np.subtract(band.high, band.low)) for band in (few, many)]
     assert widths[0] / widths[1] == pytest.approx(4, rel=0.3)
@@ -87,7 +103,9 @@ def test_the_best_mix_leaves_a_dominated_expert_out() -> None:
 
 
 def test_the_oracle_takes_the_cheapest_of_equally_good_experts() -> None:
-    found = oracle_point([[1, 1], [0, 0.5], [0, 0]], [[0.003, 0.001], [0.001, 0.004], [0.001, 0.002]])
+    found = oracle_point(
+        [[1, 1], [0, 0.5], [0, 0]], [[0.003, 0.001], [0.001, 0.004], [0.001, 0.002]]
+    )
     assert (found.dollars_per_1000, found.score) == pytest.approx((2.0, 0.5))
 
 
@@ -102,29 +120,41 @@ def test_a_frontier_router_is_measured_at_many_weights_on_held_out_rows() -> Non
     X = rng.normal(size=(600, 2))
     scores = np.stack([X[:, 0] < 0, np.ones(600)], axis=1).astype(float)
     dollars = np.tile([0.001, 0.01], (600, 1))
-    router = FrontierRouter(price_weights=(0, 10, 1000)).fit(X[:300], 1 - scores[:300], prices=dollars[:300])
+    router = FrontierRouter(price_weights=(0, 10, 1000)).fit(
+        X[:300], 1 - scores[:300], prices=dollars[:300]
+    )
     weights = [0, 5, 10, 50, 100, 1000]
     choices = np.stack([router.predict(X[300:], price_weight=weight) for weight in weights])
-    frontier = measure_frontier(choices, scores[300:], dollars[300:], price_weights=weights, resamples=100)
+    frontier = measure_frontier(
+        choices, scores[300:], dollars[300:], price_weights=weights, resamples=100
+    )
     bills = [point.dollars_per_1000 for point in frontier.points]
     assert bills == sorted(bills, reverse=True)
     assert frontier.aiq()[0] > frontier.aiq()[1] + 0.1
 
 
 def test_a_path_that_is_operated_keeps_its_vertices_whatever_these_rows_say() -> None:
-    """On these rows a mix of the single experts would beat the router's point; the path goes through it all the same."""
+    """On these rows a mix of the single experts would beat the router's point.
+
+    The path goes through it all the same.
+    """
     scores = np.array([[0.0, 1.0]] * 50 + [[1.0, 1.0]] * 50)
     dollars = np.tile([0.001, 0.01], (100, 1))
     wrong_way = np.where(np.arange(100) < 50, 0, 1)  # the cheap one for what it cannot do
-    frontier = measure_frontier([wrong_way], scores, dollars, experts=["small", "large"], path=[0, 2, 1], resamples=100)
-    assert [(point.name, round(point.dollars_per_1000, 1), point.score) for point in frontier.path] == [
-        ("small", 1.0, 0.5),
-        ("point 0", 5.5, 0.5),
-        ("large", 10.0, 1.0),
-    ]
+    frontier = measure_frontier(
+        [wrong_way], scores, dollars, experts=["small", "large"], path=[0, 2, 1], resamples=100
+    )
+    assert [
+        (point.name, round(point.dollars_per_1000, 1), point.score) for point in frontier.path
+    ] == [("small", 1.0, 0.5), ("point 0", 5.5, 0.5), ("large", 10.0, 1.0)]
     at = dict(zip(frontier.band.dollars_per_1000, frontier.band.score, strict=True))
     assert at[frontier.path[1].dollars_per_1000] == pytest.approx(0.5)
-    assert all(low <= middle <= high for low, middle, high in zip(frontier.band.low, frontier.band.score, frontier.band.high, strict=True))
+    assert all(
+        low <= middle <= high
+        for low, middle, high in zip(
+            frontier.band.low, frontier.band.score, frontier.band.high, strict=True
+        )
+    )
 
 
 def test_what_does_not_fit_is_refused() -> None:

@@ -25,7 +25,12 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 
 def test_metrics_load_neither_tables_nor_pictures_nor_torch() -> None:
-    code = "import sys, mildroute.evaluation as e; e.regret, e.savings, e.compare; print(sorted(set(sys.argv[1:]) & set(sys.modules)))"
+    code = (
+        "import sys, mildroute.evaluation as e; e.regret, e.savings, e.compare;"
+        " print(sorted(set(sys.argv[1:]) & set(sys.modules)))"
+    )
     heavy = ["mildroute.costs", "mildroute.encoders", "matplotlib", "torch", "jinja2"]
-    run = subprocess.run([sys.executable, "-c", code, *heavy], capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", code, *heavy], capture_output=True, text=True, check=True
+    )
     assert run.stdout.strip() == "[]"

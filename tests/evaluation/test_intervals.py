@@ -6,11 +6,16 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy.stats import ttest_rel
 
-from mildroute.evaluation.intervals import Interval, bootstrap, bootstrap_means, holm, paired_difference
+from mildroute.evaluation.intervals import (
+    Interval,
+    bootstrap,
+    bootstrap_means,
+    holm,
+    paired_difference,
+)
 from mildroute.exceptions import ArgumentError, ShapeError
 
 VALUES = st.lists(st.floats(-5, 5, width=16), min_size=1, max_size=15)
@@ -31,7 +36,9 @@ def test_an_interval_holds_its_value(values: list[float], seed: int) -> None:
 def test_groups_of_one_row_are_no_groups(values: list[float]) -> None:
     groups = [f"q{index}" for index in range(len(values))]
     assert bootstrap(values, groups=groups, resamples=50) == bootstrap(values, resamples=50)
-    assert paired_difference(values, [0.0] * len(values), groups) == paired_difference(values, [0.0] * len(values))
+    assert paired_difference(values, [0.0] * len(values), groups) == paired_difference(
+        values, [0.0] * len(values)
+    )
 
 
 def test_a_single_group_is_resampled_by_rows() -> None:
@@ -59,7 +66,9 @@ def test_the_interval_of_a_mean_has_the_width_of_students() -> None:
     values = np.random.default_rng(1).normal(size=20)
     found = bootstrap(values, resamples=20_000)
     half = 2.093 * values.std(ddof=1) / np.sqrt(20)
-    assert (found.low, found.high) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.15 * half)
+    assert (found.low, found.high) == pytest.approx(
+        (values.mean() - half, values.mean() + half), abs=0.15 * half
+    )
 
 
 @pytest.mark.parametrize("kind", ["rows", "groups", "ratio"])
@@ -75,7 +84,12 @@ def test_95_of_100_intervals_hold_the_truth(kind: str) -> None:
             hits += not bootstrap(rng.random(40) < 0.3, resamples=500, seed=trial).excludes(0.3)
         else:
             above, below = rng.random(60), 1 + rng.random(60)
-            found = bootstrap({"a": above, "b": below}, lambda mean: mean["a"] / mean["b"], resamples=500, seed=trial)
+            found = bootstrap(
+                {"a": above, "b": below},
+                lambda mean: mean["a"] / mean["b"],
+                resamples=500,
+                seed=trial,
+            )
             hits += not found.excludes(1 / 3)
     assert 0.92 <= hits / 300 <= 0.98
 
@@ -92,7 +106,9 @@ def test_any_function_of_several_means_gets_an_interval() -> None:
     rng = np.random.default_rng(2)
     cost = rng.random(300)
     found = bootstrap_means({"cost": cost, "half": cost / 2, "none": np.zeros(300)})
-    assert found.interval("half") == Interval(*(side / 2 for side in _sides(found.interval("cost"))), 0.95)
+    assert found.interval("half") == Interval(
+        *(side / 2 for side in _sides(found.interval("cost"))), 0.95
+    )
     assert found.interval(lambda mean: 1 - mean["half"] / mean["cost"]).low == pytest.approx(0.5)
     assert np.isnan(found.interval(lambda mean: mean["none"] / mean["none"]).value)
 
@@ -124,25 +140,39 @@ def test_the_p_value_of_equal_groups_is_that_of_the_group_means() -> None:
     assert found.p_value == pytest.approx(ttest_rel(*means).pvalue)
 
 
-def test_equal_sides_differ_by_nothing_and_a_constant_gap_has_the_p_value_of_flipped_signs() -> None:
+def test_equal_sides_differ_by_nothing_and_a_constant_gap_has_the_p_value_of_flipped_signs() -> (
+    None
+):
     assert paired_difference([1.0, 2.0], [1.0, 2.0]).p_value == 1
     # all signs up or all down: 2 of 2 ** n
     assert paired_difference([1.0, 2.0], [0.5, 1.5]).p_value == 0.5
     assert paired_difference([0.0] * 4, [1.0] * 4).p_value == 0.125
     assert paired_difference([0.3] * 4, [0.1] * 4, ["a", "a", "b", "b"]).p_value == 0.5
-    assert paired_difference([0.1 * k for k in range(10)], [0.1 * k - 0.7 for k in range(10)]).p_value == 2**-9  # but for rounding
+    assert (
+        paired_difference([0.1 * k for k in range(10)], [0.1 * k - 0.7 for k in range(10)]).p_value
+        == 2**-9
+    )  # but for rounding
 
 
 def test_holm_by_hand_and_never_in_another_order() -> None:
-    assert holm({"c": 0.03, "a": 0.01, "b": 0.02, "d": 0.9}) == pytest.approx({"c": 0.06, "a": 0.04, "b": 0.06, "d": 0.9})
+    assert holm({"c": 0.03, "a": 0.01, "b": 0.02, "d": 0.9}) == pytest.approx(
+        {"c": 0.06, "a": 0.04, "b": 0.06, "d": 0.9}
+    )
     assert holm({}) == {}
 
 
 @pytest.mark.parametrize(
     ("columns", "error"),
-    [({"a": []}, ShapeError), ({"a": [1.0], "b": [1.0, 2.0]}, ShapeError), ({"a": [[1.0]]}, ShapeError), ({"a": [np.nan]}, ArgumentError)],
+    [
+        ({"a": []}, ShapeError),
+        ({"a": [1.0], "b": [1.0, 2.0]}, ShapeError),
+        ({"a": [[1.0]]}, ShapeError),
+        ({"a": [np.nan]}, ArgumentError),
+    ],
 )
-def test_columns_that_do_not_fit_are_refused(columns: dict[str, object], error: type[Exception]) -> None:
+def test_columns_that_do_not_fit_are_refused(
+    columns: dict[str, object], error: type[Exception]
+) -> None:
     with pytest.raises(error):
         bootstrap_means(columns)
 

@@ -12,7 +12,7 @@ from mildroute.exceptions import ArgumentError, MildrouteError, TableError
 
 COLUMNS: dict[str, Any] = {
     "query_id": ["p", "q", "r", "s"],
-    "chosen": ["a", "b", "c", "a"],
+    "selected": ["a", "b", "c", "a"],
     "score:a": [0.5, None, None, None],
     "score:b": [None, 1.0, None, 0.25],
     "score:c": [None, None, 0.75, None],
@@ -40,13 +40,19 @@ def test_requests_that_went_to_other_experts_still_count_as_requests() -> None:
 
 
 def test_an_expert_that_never_had_a_chance_is_left_out_and_named() -> None:
-    logged = read_logged_decisions(pa.table(COLUMNS | {"propensity:c": [0.0] * 4, "chosen": ["a", "b", "a", "a"]}))
+    logged = read_logged_decisions(
+        pa.table(COLUMNS | {"propensity:c": [0.0] * 4, "selected": ["a", "b", "a", "a"]})
+    )
     assert logged.experts == ("a", "b")
     assert logged.notes == ("nothing can be said of 'c', which never had a chance",)
 
 
 def test_without_exploration_nothing_can_be_estimated() -> None:
-    never = COLUMNS | {"propensity:a": [1.0, 0.0, 0.0, 1.0], "propensity:b": [0.0, 1.0, 0.0, 0.0], "propensity:c": [0.0, 0.0, 1.0, 0.0]}
+    never = COLUMNS | {
+        "propensity:a": [1.0, 0.0, 0.0, 1.0],
+        "propensity:b": [0.0, 1.0, 0.0, 0.0],
+        "propensity:c": [0.0, 0.0, 1.0, 0.0],
+    }
     with pytest.raises(TableError, match="let the gateway explore"):
         read_logged_decisions(pa.table(never))
 
@@ -74,16 +80,24 @@ def test_other_tables_and_absent_files_are_named(tmp_path: Path) -> None:
         ([0], [0.0], [[1.0]], "one column for each of 2 experts"),
     ],
 )
-def test_what_cannot_be_weighted_is_refused(chosen: Any, costs: Any, chances: Any, message: str) -> None:
+def test_what_cannot_be_weighted_is_refused(
+    chosen: Any, costs: Any, chances: Any, message: str
+) -> None:
     with pytest.raises(MildrouteError, match=message):
         LoggedDecisions(("a", "b"), chosen, costs, chances)
 
 
 def test_some_rows_keep_all_that_belongs_to_them() -> None:
-    logged = read_logged_decisions(pa.table(COLUMNS | {"input": list("wxyz"), "group": list("gghh")}))
+    logged = read_logged_decisions(
+        pa.table(COLUMNS | {"input": list("wxyz"), "group": list("gghh")})
+    )
     some = logged.take([3, 1])
     assert some.query_ids is not None
     assert some.inputs is not None
     assert some.groups is not None
-    assert (some.query_ids.tolist(), some.inputs.tolist(), some.groups.tolist()) == (["s", "q"], ["z", "x"], ["h", "g"])
+    assert (some.query_ids.tolist(), some.inputs.tolist(), some.groups.tolist()) == (
+        ["s", "q"],
+        ["z", "x"],
+        ["h", "g"],
+    )
     assert some.chosen.tolist() == [0, 1]

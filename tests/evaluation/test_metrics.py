@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from mildroute.evaluation.metrics import best_single, chosen_costs, deferral_loss, dollars_per_1000, gap_closed, mean_score, oracle, regret
+from mildroute.evaluation.metrics import (
+    best_single,
+    chosen_costs,
+    deferral_loss,
+    dollars_per_1000,
+    gap_closed,
+    mean_score,
+    oracle,
+    regret,
+)
 from mildroute.exceptions import ArgumentError, ShapeError
 from tests.evaluation.cases import CHOICE, COSTS, tables
 
@@ -33,11 +41,15 @@ def test_best_single_and_oracle_by_hand() -> None:
 
 
 def test_equal_costs_are_distinguished_by_dollars_whatever_the_order_of_columns() -> None:
-    costs, dollars = np.array([[0.0, 0.0, 1.0], [0.5, 0.5, 0.0]]), np.array([[3.0, 1.0, 0.0], [1.0, 3.0, 5.0]])
+    costs, dollars = (
+        np.array([[0.0, 0.0, 1.0], [0.5, 0.5, 0.0]]),
+        np.array([[3.0, 1.0, 0.0], [1.0, 3.0, 5.0]]),
+    )
     for order in ([0, 1, 2], [2, 1, 0], [1, 2, 0]):
         chosen = oracle(costs[:, order], dollars[:, order])
         assert dollars_per_1000(dollars[:, order], chosen) == 1000 * (1 + 5) / 2
-    # the first two cost .25 each on average, the more expensive one 6 dollars in all and the cheaper one 4
+    # the first two cost .25 each on average, the more expensive one 6 dollars in all and the
+    # cheaper one 4
     cheaper = dollars + np.array([[2.0, 0, 0], [0.0, 0, 0]])
     assert [best_single(costs[:, order], cheaper[:, order]) for order in ([0, 1], [1, 0])] == [1, 0]
     assert best_single(costs) == 0
@@ -55,21 +67,30 @@ def test_gap_closed_has_no_value_where_one_expert_is_the_oracle() -> None:
 
 
 @given(tables())
-def test_regret_is_never_negative_and_the_oracle_has_none(table: tuple[np.ndarray, np.ndarray]) -> None:
+def test_regret_is_never_negative_and_the_oracle_has_none(
+    table: tuple[np.ndarray, np.ndarray],
+) -> None:
     costs, choice = table
     assert (regret(costs, choice) >= 0).all()
     assert (regret(costs, oracle(costs)) == 0).all()
 
 
 @given(tables())
-def test_the_gap_runs_from_the_best_single_to_the_oracle(table: tuple[np.ndarray, np.ndarray]) -> None:
+def test_the_gap_runs_from_the_best_single_to_the_oracle(
+    table: tuple[np.ndarray, np.ndarray],
+) -> None:
     costs, _ = table
-    ends = [gap_closed(costs, np.full(len(costs), best_single(costs))), gap_closed(costs, oracle(costs))]
+    ends = [
+        gap_closed(costs, np.full(len(costs), best_single(costs))),
+        gap_closed(costs, oracle(costs)),
+    ]
     assert ends == [0, 1] or np.isnan(ends).all()
 
 
 @given(tables(), st.randoms(use_true_random=False))
-def test_the_order_of_rows_and_experts_does_not_matter(table: tuple[np.ndarray, np.ndarray], random: object) -> None:
+def test_the_order_of_rows_and_experts_does_not_matter(
+    table: tuple[np.ndarray, np.ndarray], random: object
+) -> None:
     costs, choice = table
     rng = np.random.default_rng(random.getrandbits(32))  # type: ignore[attr-defined]
     rows, experts = rng.permutation(len(costs)), rng.permutation(costs.shape[1])
@@ -91,6 +112,8 @@ def test_the_order_of_rows_and_experts_does_not_matter(table: tuple[np.ndarray, 
         ([[0.0, 1.0]], [0.5], ArgumentError),
     ],
 )
-def test_arrays_that_do_not_fit_are_refused(costs: object, choice: object, error: type[Exception]) -> None:
+def test_arrays_that_do_not_fit_are_refused(
+    costs: object, choice: object, error: type[Exception]
+) -> None:
     with pytest.raises(error):
         chosen_costs(costs, choice)

@@ -1,4 +1,6 @@
-"""APGR and CPT of a weak and a strong expert, checked against RouteLLM's definitions worked out slowly."""
+"""APGR and CPT of a weak and a strong expert, checked against RouteLLM's definitions worked out
+slowly.
+"""
 
 from __future__ import annotations
 
@@ -16,22 +18,30 @@ STRONG = np.array([1, 1, 1, 1, 1, 0, 1, 1, 1, 1])
 
 
 def routellm_table() -> list[tuple[float, float]]:
-    """Share of strong calls and score at thresholds that split the win rates into ten parts of equal size."""
+    """Share of strong calls and score at thresholds that split the win rates into ten parts of
+    equal size.
+    """
     ordered = sorted(WIN_RATES)
     table = []
     for part in range(11):
         place = 0.9 * part
         low = int(place)
         threshold = ordered[low] + (place - low) * (ordered[min(low + 1, 9)] - ordered[low])
-        calls = [rate > threshold if part == 10 else rate >= threshold - 1e-12 for rate in WIN_RATES]
-        answers = [strong if call else weak for call, strong, weak in zip(calls, STRONG, WEAK, strict=True)]
+        calls = [
+            rate > threshold if part == 10 else rate >= threshold - 1e-12 for rate in WIN_RATES
+        ]
+        answers = [
+            strong if call else weak for call, strong, weak in zip(calls, STRONG, WEAK, strict=True)
+        ]
         table.append((sum(calls) / 10, sum(answers) / 10))
     return sorted(table)
 
 
 def test_the_curve_is_the_one_that_thresholds_draw() -> None:
     curve = pgr_curve(WIN_RATES, np.stack([WEAK, STRONG], axis=1))
-    assert np.stack([curve.shares, curve.scores], axis=1) == pytest.approx(np.array(routellm_table()))
+    assert np.stack([curve.shares, curve.scores], axis=1) == pytest.approx(
+        np.array(routellm_table())
+    )
 
 
 def test_apgr_is_the_area_above_the_weak_over_that_of_the_strong() -> None:
@@ -48,7 +58,10 @@ def test_apgr_on_a_grid_is_the_mean_of_ten_gaps_recovered() -> None:
     assert curve.average_recovered(rule="grid") == pytest.approx(sum(recovered) / 10)
 
 
-@pytest.mark.parametrize(("wanted", "expected"), [(0.2, 0.08), (0.5, 0.2), (0.8, 0.32), (1.0, 0.4), (0.0, 0.0), (1.25, 0.6), (1.3, None)])
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [(0.2, 0.08), (0.5, 0.2), (0.8, 0.32), (1.0, 0.4), (0.0, 0.0), (1.25, 0.6), (1.3, None)],
+)
 def test_cpt_by_hand(wanted: float, expected: float | None) -> None:
     # scores along the shares: .5 .6 .7 .8 .9 .9 1. 1. .9 .9 .9, the gap is .4
     curve = pgr_curve(WIN_RATES, np.stack([WEAK, STRONG], axis=1))
@@ -72,7 +85,9 @@ def test_experts_of_equal_score_have_no_gap_to_recover() -> None:
 def test_any_two_of_several_experts_make_a_pair() -> None:
     scores = np.stack([STRONG, np.zeros(10), WEAK], axis=1)
     ours = pgr_curve(WIN_RATES, scores, weak=2, strong=0)
-    assert ours.scores == pytest.approx(pgr_curve(WIN_RATES, np.stack([WEAK, STRONG], axis=1)).scores)
+    assert ours.scores == pytest.approx(
+        pgr_curve(WIN_RATES, np.stack([WEAK, STRONG], axis=1)).scores
+    )
 
 
 def test_what_does_not_fit_is_refused() -> None:

@@ -8,25 +8,35 @@ from mildroute.evaluation.frontier import measure_frontier
 from mildroute.evaluation.report import frontier_svg
 
 
-@pytest.mark.parametrize("name", [r"a$\frac$ & b", "a$1$", "전문가", "<b>", "x" * 200, "owner/model"])
+@pytest.mark.parametrize(
+    "name", [r"a$\frac$ & b", "a$1$", "전문가", "<b>", "x" * 200, "owner/model"]
+)
 def test_names_are_drawn_as_they_are(name: str) -> None:
     scores, dollars = [[0, 1], [1, 1]], [[0.001, 0.01], [0.001, 0.01]]
-    picture = frontier_svg(measure_frontier([[1, 1], [0, 0]], scores, dollars, experts=["small", name]))
+    picture = frontier_svg(
+        measure_frontier([[1, 1], [0, 0]], scores, dollars, experts=["small", name])
+    )
     assert "<b>" not in picture
     assert picture.count("var(--accent)") > 1
-    shown = name.rpartition("/")[2][:10].replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    shown = (
+        name.rpartition("/")[2][:10].replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    )
     assert shown in picture
 
 
 def test_experts_that_no_mix_would_use_have_names_too_where_there_is_room() -> None:
     scores = [[1, 0.1, 0.6, 1]] * 2
     dollars = [[0.001, 0.002, 0.005, 0.01]] * 2
-    picture = frontier_svg(measure_frontier([[0, 0]], scores, dollars, experts=["cheap", "awful", "middling", "dear"]))
+    picture = frontier_svg(
+        measure_frontier([[0, 0]], scores, dollars, experts=["cheap", "awful", "middling", "dear"])
+    )
     assert all(name in picture for name in ("cheap", "awful", "middling", "dear"))
 
 
 def test_names_that_would_overlap_are_left_out() -> None:
     scores = [[0.5, 0.51, 0.52, 1.0]] * 2
     dollars = [[0.001, 0.00101, 0.00102, 0.01]] * 2
-    picture = frontier_svg(measure_frontier([[0, 0]], scores, dollars, experts=["first", "second", "third", "best"]))
+    picture = frontier_svg(
+        measure_frontier([[0, 0]], scores, dollars, experts=["first", "second", "third", "best"])
+    )
     assert sum(name in picture for name in ("first", "second", "third")) == 1

@@ -27,26 +27,40 @@ POINT = OperatingPoint(
 
 
 def test_savings_are_named_against_the_best_by_score() -> None:
-    assert saving_words(POINT, NAMES) == (
-        "saves 38% [22, 55] of the bill of large, keeps 97.0% of its score: $1.92 instead of $3.10 per 1,000 queries"
+    assert (
+        saving_words(POINT, NAMES)
+        == "saves 38% [22, 55] of the bill of large, keeps 97.0% of its score: $1.92 instead of"
+        " $3.10 per 1,000 queries"
     )
 
 
 def test_a_more_expensive_point_is_not_called_a_saving() -> None:
-    dear = replace(POINT, saved=-0.1, saved_interval=(-0.2, -0.05), dollars_per_1000=3.41, score=0.84)
-    assert saving_words(dear, NAMES) == (
-        "costs 10% [5, 20] more than large, has 105.0% of its score: $3.41 instead of $3.10 per 1,000 queries"
+    dear = replace(
+        POINT, saved=-0.1, saved_interval=(-0.2, -0.05), dollars_per_1000=3.41, score=0.84
     )
-    assert saving_words(replace(POINT, saved=0.001, saved_interval=(0.0, 0.002)), NAMES).startswith("saves nothing of the bill of large")
+    assert (
+        saving_words(dear, NAMES)
+        == "costs 10% [5, 20] more than large, has 105.0% of its score: $3.41 instead of $3.10 per"
+        " 1,000 queries"
+    )
+    assert saving_words(replace(POINT, saved=0.001, saved_interval=(0.0, 0.002)), NAMES).startswith(
+        "costs as much as large, keeps 97.0% of its score: "
+    )
 
 
 def test_shares_of_a_coin_add_up_and_none_is_shown_as_nothing() -> None:
-    assert split_words(POINT, NAMES) == "mixes two points at random: 99% as the router says (price weight 20), 1% all to large"
+    assert (
+        split_words(POINT, NAMES)
+        == "mixes two points at random: 99% as the router says (price weight 20), 1% all to large"
+    )
 
 
 @pytest.mark.parametrize(
     ("vertex", "words"),
-    [(Vertex(20.0, None, 1.0), "decides each request itself (price weight 20)"), (Vertex(0.0, 1, 1.0), "sends all to small")],
+    [
+        (Vertex(20.0, None, 1.0), "decides each request itself (price weight 20)"),
+        (Vertex(0.0, 1, 1.0), "sends all to small"),
+    ],
 )
 def test_one_vertex_needs_no_coin(vertex: Vertex, words: str) -> None:
     assert split_words(replace(POINT, vertices=(vertex,)), NAMES) == words
@@ -55,3 +69,19 @@ def test_one_vertex_needs_no_coin(vertex: Vertex, words: str) -> None:
 def test_the_only_expert() -> None:
     assert only_expert(POINT) is None
     assert only_expert(replace(POINT, shares=(0.0, 1.0))) == 1
+
+
+def test_where_nothing_can_be_kept_or_saved_no_share_is_named() -> None:
+    free = replace(POINT, dollars_per_1000=0.0, best_dollars_per_1000=0.0, saved=0.0)
+    assert saving_words(free, NAMES) == (
+        "costs nothing, while large costs nothing, and has 97.0% of its score"
+    )
+    paid = replace(POINT, best_dollars_per_1000=0.0, saved=float("-inf"))
+    assert saving_words(paid, NAMES) == (
+        "costs $1.92 per 1,000 queries, while large costs nothing, and has 97.0% of its score"
+    )
+    useless = replace(POINT, score=0.0, best_score=0.0)
+    assert saving_words(useless, NAMES) == (
+        "saves 38% [22, 55] of the bill of large, has a score of .00: $1.92 instead of $3.10 per"
+        " 1,000 queries"
+    )

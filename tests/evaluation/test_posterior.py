@@ -40,7 +40,9 @@ def test_both_stay_within_their_bounds(table: tuple[np.ndarray, np.ndarray]) -> 
     posterior[np.arange(len(choice)), choice] += 0.5
     assert 0 <= calibration_error(posterior, costs) <= 1
     assert 0 <= brier_score(posterior, costs) <= 2
-    assert brier_score(posterior[:, ::-1], costs[:, ::-1]) == pytest.approx(brier_score(posterior, costs))
+    assert brier_score(posterior[:, ::-1], costs[:, ::-1]) == pytest.approx(
+        brier_score(posterior, costs)
+    )
 
 
 def test_what_is_no_posterior_is_refused() -> None:

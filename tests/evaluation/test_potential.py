@@ -17,22 +17,48 @@ def test_the_least_bill_for_a_score_is_that_of_a_linear_program(seed: int, wante
     rng = np.random.default_rng(seed)
     scores, dollars = rng.random((12, 4)).round(1), rng.random((12, 4))
     equal = np.kron(np.eye(12), np.ones(4))  # the shares of each row sum to 1
-    slow = linprog(dollars.ravel(), A_ub=-scores.ravel()[None], b_ub=[-12 * wanted], A_eq=equal, b_eq=np.ones(12), bounds=(0, 1))
+    slow = linprog(
+        dollars.ravel(),
+        A_ub=-scores.ravel()[None],
+        b_ub=[-12 * wanted],
+        A_eq=equal,
+        b_eq=np.ones(12),
+        bounds=(0, 1),
+    )
     assert slow.success
     assert _least_dollars(scores, dollars, wanted) == pytest.approx(slow.fun / 12)
 
 
 def test_a_table_worked_out_by_hand() -> None:
-    """The small expert is right on the even rows for a tenth of the bill: 5.5 instead of 10 dollars, or 1 for half of the score."""
+    """The small expert is right on the even rows for a tenth of the bill.
+
+    5.5 instead of 10 dollars, or 1 for half of the score.
+    """
     rows = 40
-    columns = {"score:small": [1, 0] * 20, "score:large": [1] * rows, "cost:small": [0.001] * rows, "cost:large": [0.01] * rows}
-    found = potential_of(CostTable.of({"query_id": [str(row) for row in range(rows)], **columns}))
+    columns = {
+        "score:small": [1, 0] * 20,
+        "score:large": [1] * rows,
+        "cost:small": [0.001] * rows,
+        "cost:large": [0.01] * rows,
+    }
+    found = potential_of(
+        CostTable.from_data({"query_id": [str(row) for row in range(rows)], **columns})
+    )
     assert found is not None
-    assert (found.best, found.best_score, found.best_dollars_per_1000, found.rows) == ("large", 1.0, pytest.approx(10), rows)
-    assert [level.perfect for level in found.levels] == pytest.approx([0.45, 0.459, 0.495, 0.54])  # 9 dollars less for each row lost
+    assert (found.best, found.best_score, found.best_dollars_per_1000, found.rows) == (
+        "large",
+        1.0,
+        pytest.approx(10),
+        rows,
+    )
+    assert [level.perfect for level in found.levels] == pytest.approx(
+        [0.45, 0.459, 0.495, 0.54]
+    )  # 9 dollars less for each row lost
     assert all(level.router is None for level in found.levels)  # no inputs
     assert found.levels[0].coin.value == 0.0
-    assert found.levels[-1].coin.value == pytest.approx(0.12, abs=0.07)  # 0.18 without the margin of a promise
+    assert found.levels[-1].coin.value == pytest.approx(
+        0.12, abs=0.07
+    )  # 0.18 without the margin of a promise
 
 
 def test_a_quick_router_is_tried_where_there_are_inputs_and_on_a_sample_of_many_rows() -> None:
@@ -46,5 +72,13 @@ def test_a_quick_router_is_tried_where_there_are_inputs_and_on_a_sample_of_many_
 
 def test_without_dollars_there_is_nothing_to_save() -> None:
     assert potential_of(small_table(dollars=False)) is None
-    free = {"score:a": [1.0, 0.0] * 30, "score:b": [1.0] * 60, "cost:a": [0.01] * 60, "cost:b": [0.0] * 60}
-    assert potential_of(CostTable.of({"query_id": [str(row) for row in range(60)], **free})) is None
+    free = {
+        "score:a": [1.0, 0.0] * 30,
+        "score:b": [1.0] * 60,
+        "cost:a": [0.01] * 60,
+        "cost:b": [0.0] * 60,
+    }
+    assert (
+        potential_of(CostTable.from_data({"query_id": [str(row) for row in range(60)], **free}))
+        is None
+    )

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from mildroute.evaluation.metrics import exactly_one_right_recall, expert_recall, oracle, winners, worst_recall
+from mildroute.evaluation.metrics import (
+    exactly_one_right_recall,
+    expert_recall,
+    oracle,
+    winners,
+    worst_recall,
+)
 from mildroute.exceptions import ArgumentError
 from tests.evaluation.cases import CHOICE, COSTS, tables
 
@@ -34,7 +40,9 @@ def test_a_tied_row_is_right_when_sent_to_any_winner() -> None:
 
 
 def test_only_rows_won_alone_count_on_demand() -> None:
-    assert expert_recall(COSTS, CHOICE, ties="alone") == pytest.approx([1.0, 1.0, np.nan], nan_ok=True)
+    assert expert_recall(COSTS, CHOICE, ties="alone") == pytest.approx(
+        [1.0, 1.0, np.nan], nan_ok=True
+    )
 
 
 def test_recall_has_no_value_where_all_rows_tie() -> None:

@@ -16,8 +16,11 @@ def test_shares_count_rows() -> None:
 
 
 def test_the_oracle_splits_tied_rows_equally() -> None:
-    # row 0 to the first; row 1 half to each of the last two; row 2 a third to each; row 3 to the second
-    assert oracle_shares(COSTS) == pytest.approx([(1 + 1 / 3) / 4, (1 / 2 + 1 / 3 + 1) / 4, (1 / 2 + 1 / 3) / 4])
+    # row 0 to the first; row 1 half to each of the last two; row 2 a third to each; row 3 to the
+    # second
+    assert oracle_shares(COSTS) == pytest.approx(
+        [(1 + 1 / 3) / 4, (1 / 2 + 1 / 3 + 1) / 4, (1 / 2 + 1 / 3) / 4]
+    )
 
 
 def test_effective_experts_of_equal_shares_is_their_number_and_of_one_expert_is_one() -> None:
@@ -28,7 +31,9 @@ def test_effective_experts_of_equal_shares_is_their_number_and_of_one_expert_is_
 
 
 @given(tables())
-def test_shares_sum_to_one_and_their_effective_number_is_within_bounds(table: tuple[np.ndarray, np.ndarray]) -> None:
+def test_shares_sum_to_one_and_their_effective_number_is_within_bounds(
+    table: tuple[np.ndarray, np.ndarray],
+) -> None:
     costs, choice = table
     for shares in (expert_shares(choice, costs.shape[1]), oracle_shares(costs)):
         assert shares.sum() == pytest.approx(1)
@@ -36,11 +41,16 @@ def test_shares_sum_to_one_and_their_effective_number_is_within_bounds(table: tu
 
 
 @given(tables())
-def test_shares_follow_the_experts_when_these_are_reordered(table: tuple[np.ndarray, np.ndarray]) -> None:
+def test_shares_follow_the_experts_when_these_are_reordered(
+    table: tuple[np.ndarray, np.ndarray],
+) -> None:
     costs, choice = table
     assert oracle_shares(costs[:, ::-1])[::-1] == pytest.approx(oracle_shares(costs))
     experts = costs.shape[1]
-    assert expert_shares(experts - 1 - choice, experts)[::-1].tolist() == expert_shares(choice, experts).tolist()
+    assert (
+        expert_shares(experts - 1 - choice, experts)[::-1].tolist()
+        == expert_shares(choice, experts).tolist()
+    )
 
 
 @pytest.mark.parametrize("shares", [[0.5, 0.4], [1.5, -0.5], [[1.0]]])

@@ -20,7 +20,9 @@ def test_a_share_of_equal_rows_has_the_interval_of_agresti_and_coull() -> None:
     center = (15 + z**2 / 2) / (50 + z**2)
     squares = 50 * 0.3 * 0.7 * 50 / 49 + z**2 / 2 * (0.3**2 + 0.7**2)
     half = t.ppf(0.975, 49) * math.sqrt(squares) / (50 + z**2)
-    assert (found.value, found.low, found.high) == pytest.approx((0.3, center - half, center + half))
+    assert (found.value, found.low, found.high) == pytest.approx(
+        (0.3, center - half, center + half)
+    )
 
 
 def test_an_expert_without_an_error_still_has_an_interval() -> None:
@@ -33,7 +35,9 @@ def test_an_expert_without_an_error_still_has_an_interval() -> None:
 def test_many_rows_give_the_normal_interval() -> None:
     costs = np.random.default_rng(0).random(100_000)
     found, half = weighted_interval(mean_of(costs), costs), 1.96 * costs.std() / math.sqrt(100_000)
-    assert (found.low, found.high) == pytest.approx((found.value - half, found.value + half), abs=1e-5)
+    assert (found.low, found.high) == pytest.approx(
+        (found.value - half, found.value + half), abs=1e-5
+    )
 
 
 def test_one_far_cost_does_not_blow_up_the_interval() -> None:
@@ -45,12 +49,19 @@ def test_one_far_cost_does_not_blow_up_the_interval() -> None:
 
 def test_rows_of_one_group_count_as_one() -> None:
     costs = np.repeat(np.random.default_rng(0).random(50), 10)
-    alone, together = weighted_interval(mean_of(costs), costs), weighted_interval(mean_of(costs), costs, np.repeat(np.arange(50), 10))
-    assert (together.high - together.low) / (alone.high - alone.low) == pytest.approx(math.sqrt(10), rel=0.05)
+    alone, together = (
+        weighted_interval(mean_of(costs), costs),
+        weighted_interval(mean_of(costs), costs, np.repeat(np.arange(50), 10)),
+    )
+    assert (together.high - together.low) / (alone.high - alone.low) == pytest.approx(
+        math.sqrt(10), rel=0.05
+    )
 
 
 def test_no_row_at_all_is_not_a_number() -> None:
-    found = weighted_interval(WeightedEstimate(float("nan"), np.zeros(5), np.zeros(5), 0.0), np.array([1.0]))
+    found = weighted_interval(
+        WeightedEstimate(float("nan"), np.zeros(5), np.zeros(5), 0.0), np.array([1.0])
+    )
     assert all(math.isnan(part) for part in (found.value, found.low, found.high))
 
 

@@ -21,16 +21,18 @@ def endpoint(
     url: str,
     *,
     secret: Secret | None = None,
-    timing: Clock | None = None,
+    clock: Clock | None = None,
     calls: CallSettings | None = None,
     retries: int = 4,
     total: float = 60.0,
     **model: Any,
 ) -> OpenAIExpert:
     """Priced, bounded to 100 tokens, and in no need to wait."""
-    settings = ModelSettings(url, "tiny", **{"price": PRICE, "request": {"max_tokens": 100}, **model})
+    settings = ModelSettings(
+        url, "tiny", **{"price": PRICE, "request": {"max_tokens": 100}, **model}
+    )
     calls = calls or CallSettings(timeouts=Timeouts(total), backoff=Backoff(retries=retries))
-    return OpenAIExpert("small", settings, calls, secret, timing or InstantTime().timing)
+    return OpenAIExpert("small", settings, calls, secret, clock or InstantTime().clock)
 
 
 def ask(expert: OpenAIExpert, *queries: Query) -> list[Answer]:

@@ -4,7 +4,8 @@
         ...  # ask server.url; the first call is refused, all later ones are answered
     server.calls[0].json, server.calls[0].headers["authorization"], server.most_at_once
 
-A script is a list of behaviors, of which the last one repeats, or a function from a call to a behavior. A behavior writes the answer to
+A script is a list of behaviors, of which the last one repeats, or a function from a call to a
+behavior. A behavior writes the answer to
 one call and says whether the connection stays open.
 """
 
@@ -41,7 +42,9 @@ class Call:
     def prompt(self) -> str:
         """Text of the last message, or the raw prompt."""
         document = self.json
-        text: str = document["prompt"] if "prompt" in document else document["messages"][-1]["content"]
+        text: str = (
+            document["prompt"] if "prompt" in document else document["messages"][-1]["content"]
+        )
         return text
 
 
@@ -71,27 +74,53 @@ class HostileServer(LoopbackServer):
                 self.at_once -= 1
 
     def _behavior(self, call: Call) -> Behavior:
-        return self._script(call) if callable(self._script) else self._script[min(call.number, len(self._script) - 1)]
+        return (
+            self._script(call)
+            if callable(self._script)
+            else self._script[min(call.number, len(self._script) - 1)]
+        )
 
     async def _received(self, reader: asyncio.StreamReader) -> Call | None:
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").splitlines()
         except asyncio.IncompleteReadError:
             return None
-        headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:] if line)}
+        headers = {
+            name.strip().lower(): value.strip()
+            for name, _, value in (line.partition(":") for line in head[1:] if line)
+        }
         body = await reader.readexactly(int(headers.get("content-length", 0)))
         self.calls.append(Call(len(self.calls), head[0].split()[1], headers, body, reader))
         return self.calls[-1]
 
 
-def completion(text: Any, tokens: tuple[Any, Any] | None = (7, 2), **changes: Any) -> dict[str, Any]:
+def completion(
+    text: Any, tokens: tuple[Any, Any] | None = (7, 2), **changes: Any
+) -> dict[str, Any]:
     """A sound chat completion, with keys changed as told."""
-    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "text": text, "finish_reason": "stop"}
-    usage = {} if tokens is None else {"usage": {"prompt_tokens": tokens[0], "completion_tokens": tokens[1]}}
-    return {"id": "same-every-time", "object": "chat.completion", "choices": [choice], **usage, **changes}
+    choice = {
+        "index": 0,
+        "message": {"role": "assistant", "content": text},
+        "text": text,
+        "finish_reason": "stop",
+    }
+    usage = (
+        {}
+        if tokens is None
+        else {"usage": {"prompt_tokens": tokens[0], "completion_tokens": tokens[1]}}
+    )
+    return {
+        "id": "same-every-time",
+        "object": "chat.completion",
+        "choices": [choice],
+        **usage,
+        **changes,
+    }
 
 
-def says(text: Any, tokens: tuple[Any, Any] | None = (7, 2), *, delay: float = 0.0, **changes: Any) -> Behavior:
+def says(
+    text: Any, tokens: tuple[Any, Any] | None = (7, 2), *, delay: float = 0.0, **changes: Any
+) -> Behavior:
     """A sound answer, after a while."""
     return answers(completion(text, tokens, **changes), delay=delay)
 
@@ -110,13 +139,21 @@ def answers(document: Any, *, delay: float = 0.0) -> Behavior:
     return status(200, {}, json.dumps(document), delay=delay)
 
 
-def status(code: int, headers: Mapping[str, str] | None = None, body: str | bytes = "", *, delay: float = 0.0) -> Behavior:
+def status(
+    code: int,
+    headers: Mapping[str, str] | None = None,
+    body: str | bytes = "",
+    *,
+    delay: float = 0.0,
+) -> Behavior:
     """A status with a body."""
     content = body.encode() if isinstance(body, str) else body
 
     async def behave(call: Call, writer: Writer) -> bool:
         await asyncio.sleep(delay)
-        writer.write(_head(code, {"Content-Length": str(len(content)), **(headers or {})}) + content)
+        writer.write(
+            _head(code, {"Content-Length": str(len(content)), **(headers or {})}) + content
+        )
         return True
 
     return behave
@@ -136,8 +173,14 @@ def repeats() -> Behavior:
     """A sound answer, and in the same breath one that nobody asked for."""
 
     async def behave(call: Call, writer: Writer) -> bool:
-        contents = [json.dumps(completion(text)).encode() for text in (call.prompt, "an answer to nobody")]
-        writer.write(b"".join(_head(200, {"Content-Length": str(len(content))}) + content for content in contents))
+        contents = [
+            json.dumps(completion(text)).encode() for text in (call.prompt, "an answer to nobody")
+        ]
+        writer.write(
+            b"".join(
+                _head(200, {"Content-Length": str(len(content))}) + content for content in contents
+            )
+        )
         return True
 
     return behave
@@ -159,10 +202,14 @@ def chunked(text: str, *, whole: bool = True) -> Behavior:
     """A sound answer in chunks of seven bytes, or only the first of them."""
     content = json.dumps(completion(text)).encode()
     pieces = [content[start : start + 7] for start in range(0, len(content), 7)]
-    sent = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in (pieces if whole else pieces[:9]))
+    sent = b"".join(
+        b"%x\r\n%s\r\n" % (len(piece), piece) for piece in (pieces if whole else pieces[:9])
+    )
 
     async def behave(call: Call, writer: Writer) -> bool:
-        writer.write(_head(200, {"Transfer-Encoding": "chunked"}) + sent + (b"0\r\n\r\n" if whole else b""))
+        writer.write(
+            _head(200, {"Transfer-Encoding": "chunked"}) + sent + (b"0\r\n\r\n" if whole else b"")
+        )
         return whole
 
     return behave
@@ -207,7 +254,9 @@ def resets() -> Behavior:
     """A TCP reset instead of an answer."""
 
     async def behave(call: Call, writer: Writer) -> bool:
-        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.get_extra_info("socket").setsockopt(
+            socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+        )
         writer.transport.abort()
         return False
 
@@ -220,5 +269,9 @@ def redirects(url: str) -> Behavior:
 
 
 def _head(code: int, headers: Mapping[str, str]) -> bytes:
-    lines = [f"HTTP/1.1 {code} Status", "Content-Type: application/json", *(f"{name}: {value}" for name, value in headers.items())]
+    lines = [
+        f"HTTP/1.1 {code} Status",
+        "Content-Type: application/json",
+        *(f"{name}: {value}" for name, value in headers.items()),
+    ]
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")

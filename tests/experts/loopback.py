@@ -1,4 +1,4 @@
-"""A server on loopback in a thread of its own, so that it serves blocking code and any event loop."""
+"""A server on loopback in a thread of its own, to serve blocking code and any event loop."""
 
 from __future__ import annotations
 
@@ -37,7 +37,12 @@ class LoopbackServer(ABC):
         self._ready.wait(60)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        frames: TracebackType | None,
+    ) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(60)
 
@@ -47,7 +52,8 @@ class LoopbackServer(ABC):
         self.port = server.sockets[0].getsockname()[1]
         self._ready.set()
         await self._stop.wait()
-        # Connections that still wait are accepted before the server is closed, and all are closed before the loop is.
+        # Connections that still wait are accepted before the server is closed, and all are closed
+        # before the loop is.
         for _ in range(10):
             await asyncio.sleep(0)
         server.close()

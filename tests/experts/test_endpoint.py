@@ -1,4 +1,7 @@
-"""A real server on loopback, sound or hostile: an endpoint gives right answers or errors, never wrong texts and never exceptions."""
+"""A real server on loopback, sound or hostile.
+
+An endpoint gives right answers or errors, never wrong texts and never exceptions.
+"""
 
 from __future__ import annotations
 
@@ -49,12 +52,22 @@ def one_answer(*script: Behavior, **settings: Any) -> tuple[Answer, HostileServe
 def test_an_answer_has_text_tokens_dollars_and_latency() -> None:
     answer, server = one_answer(says("4", (70, 2)))
     # 70 tokens at 1 dollar and 2 tokens at 10 dollars a million
-    assert (answer.text, answer.error, answer.tokens_in, answer.tokens_out, answer.attempts) == ("4", "", 70, 2, 1)
+    assert (answer.text, answer.error, answer.tokens_in, answer.tokens_out, answer.attempts) == (
+        "4",
+        "",
+        70,
+        2,
+        1,
+    )
     assert answer.dollars == pytest.approx(90e-6)
-    assert answer.doubtful_dollars == 0
+    assert answer.unconfirmed_cost == 0
     (call,) = server.calls
     assert call.path == "/v1/chat/completions"
-    assert call.json == {"max_tokens": 100, "model": "tiny", "messages": [{"role": "user", "content": "2 + 2?"}]}
+    assert call.json == {
+        "max_tokens": 100,
+        "model": "tiny",
+        "messages": [{"role": "user", "content": "2 + 2?"}],
+    }
     assert "authorization" not in call.headers
 
 
@@ -71,7 +84,9 @@ def test_a_raw_prompt_goes_to_completions() -> None:
     assert server.calls[0].json["prompt"] == "Q: 2 + 2?\nA:"
 
 
-def test_answers_come_in_the_order_of_the_queries_and_no_more_calls_than_allowed_run_at_once() -> None:
+def test_answers_come_in_the_order_of_the_queries_and_no_more_calls_than_allowed_run_at_once() -> (
+    None
+):
     queries = [Query(f"q{number}", f"number {number}") for number in range(40)]
 
     def script(call: Call) -> Behavior:
@@ -87,8 +102,9 @@ def test_answers_come_in_the_order_of_the_queries_and_no_more_calls_than_allowed
 @pytest.mark.parametrize(
     "failure",
     [
-        status(500), status(502), status(503), status(504), status(529), status(408), status(409), half_json(), cut_off(),
-        chunked("wrong", whole=False), disconnects(), resets(), status(200), status(200, {}, "<html>busy</html>"), sends(b"SSH-2\r\n\r\n"),
+        status(500), status(502), status(503), status(504), status(529), status(408), status(409),
+        half_json(), cut_off(), chunked("wrong", whole=False), disconnects(), resets(), status(200),
+        status(200, {}, "<html>busy</html>"), sends(b"SSH-2\r\n\r\n"),
         status(200, {}, b"\xff\xfe{"), status(200, {}, "[" * 100_000),
     ],
 )  # fmt: skip
@@ -100,10 +116,12 @@ def test_a_failure_that_may_pass_is_tried_again(failure: Behavior) -> None:
 
 @pytest.mark.parametrize("code", [400, 401, 402, 403, 404, 405, 413, 422])
 def test_a_request_that_is_wrong_is_not_tried_again_and_the_error_says_why(code: int) -> None:
-    answer, server = one_answer(status(code, {}, '{"error": {"message": "no such model"}}'), says("wrong"))
+    answer, server = one_answer(
+        status(code, {}, '{"error": {"message": "no such model"}}'), says("wrong")
+    )
     assert (answer.text, answer.attempts, len(server.calls)) == (None, 1, 1)
     assert answer.error.startswith(f"HTTP {code}: no such model")
-    assert answer.dollars == answer.doubtful_dollars == 0
+    assert answer.dollars == answer.unconfirmed_cost == 0
 
 
 def test_attempts_end_and_the_last_error_is_told() -> None:
@@ -114,17 +132,22 @@ def test_attempts_end_and_the_last_error_is_told() -> None:
 
 def test_waits_grow_with_full_jitter() -> None:
     time = InstantTime(chance=1.0)
-    one_answer(status(500), retries=4, timing=time.timing)
+    one_answer(status(500), retries=4, clock=time.clock)
     assert time.slept == [0.5, 1.0, 2.0, 4.0]
     time = InstantTime(chance=0.25)
-    one_answer(status(500), retries=2, timing=time.timing)
+    one_answer(status(500), retries=2, clock=time.clock)
     assert time.slept == [0.125, 0.25]
 
 
-@pytest.mark.parametrize(("header", "seconds"), [("7", 7.0), ("0.5", 0.5), ("Thu, 01 Jan 1970 00:00:30 GMT", 20.0), ("86400", 60.0)])
-def test_retry_after_is_honoured_in_seconds_and_as_a_date_up_to_a_cap(header: str, seconds: float) -> None:
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [("7", 7.0), ("0.5", 0.5), ("Thu, 01 Jan 1970 00:00:30 GMT", 20.0), ("86400", 60.0)],
+)
+def test_retry_after_is_honoured_in_seconds_and_as_a_date_up_to_a_cap(
+    header: str, seconds: float
+) -> None:
     time = InstantTime(now=10.0)
-    answer, _ = one_answer(status(429, {"Retry-After": header}), says("4"), timing=time.timing)
+    answer, _ = one_answer(status(429, {"Retry-After": header}), says("4"), clock=time.clock)
     assert answer.text == "4"
     assert sum(time.slept) == seconds
 
@@ -137,7 +160,7 @@ def test_a_retry_after_that_makes_no_sense_is_a_refusal_without_one(header: str)
 
 def test_retry_after_of_another_failure_is_waited_for() -> None:
     time = InstantTime()
-    one_answer(status(500, {"Retry-After": "9"}), says("4"), timing=time.timing)
+    one_answer(status(500, {"Retry-After": "9"}), says("4"), clock=time.clock)
     assert time.slept == [9.0]
 
 
@@ -145,15 +168,17 @@ def test_refusals_cost_no_retries_but_patience() -> None:
     answer, _ = one_answer(*[status(429)] * 12, says("4"), retries=0)
     assert (answer.text, answer.attempts) == ("4", 13)
     time = InstantTime()
-    answer, _ = one_answer(status(429, {}, "slow down"), timing=time.timing)
+    answer, _ = one_answer(status(429, {}, "slow down"), clock=time.clock)
     assert answer.text is None
     assert answer.error.startswith("HTTP 429: slow down (the last of")
     assert 600 <= time.time - 100 < 800
-    assert answer.dollars == answer.doubtful_dollars == 0
+    assert answer.dollars == answer.unconfirmed_cost == 0
 
 
 def test_an_empty_account_is_not_asked_again() -> None:
-    answer, server = one_answer(status(429, {}, '{"error": {"message": "pay first", "code": "insufficient_quota"}}'))
+    answer, server = one_answer(
+        status(429, {}, '{"error": {"message": "pay first", "code": "insufficient_quota"}}')
+    )
     assert (answer.error, len(server.calls)) == ("HTTP 429: pay first", 1)
 
 
@@ -167,7 +192,9 @@ def test_after_a_refusal_all_callers_slow_down() -> None:
 
     queries = [Query(f"q{number}", "?") for number in range(5)]
     with HostileServer(script) as server:
-        found = ask(endpoint(server.url, timing=time.timing, calls=CallSettings(concurrency=1)), *queries)
+        found = ask(
+            endpoint(server.url, clock=time.clock, calls=CallSettings(concurrency=1)), *queries
+        )
     assert [answer.text for answer in found] == ["4"] * 5
     # nobody starts for ten seconds; then 2.8 calls a second, a little faster each time
     gaps = [later - earlier for earlier, later in itertools.pairwise(starts[1:])]
@@ -183,7 +210,7 @@ def test_a_call_that_takes_too_long_is_a_timeout_that_may_have_been_charged() ->
     assert answer.error == "timeout: no whole answer within 0.05 s (the last of 2 attempts)"
     body = server.calls[0].body
     # each of two attempts: all bytes of the request, 256 for a hidden prompt, and 100 tokens out
-    assert answer.doubtful_dollars == pytest.approx(2 * (len(body) + 256 + 10 * 100) * 1e-6)
+    assert answer.unconfirmed_cost == pytest.approx(2 * (len(body) + 256 + 10 * 100) * 1e-6)
     assert answer.dollars == 0
 
 
@@ -201,13 +228,13 @@ def test_silence_meets_the_read_timeout() -> None:
 def test_a_lost_attempt_before_an_answer_is_doubtful_and_no_part_of_its_price() -> None:
     answer, server = one_answer(disconnects(), says("4", (70, 2)))
     assert answer.dollars == pytest.approx(90e-6)
-    assert answer.doubtful_dollars == pytest.approx((len(server.calls[0].body) + 256 + 1000) * 1e-6)
+    assert answer.unconfirmed_cost == pytest.approx((len(server.calls[0].body) + 256 + 1000) * 1e-6)
 
 
 def test_no_connection_costs_nothing() -> None:
     answer = ask(endpoint("http://127.0.0.1:1/v1", retries=1))[0]
     assert answer.error.startswith("no connection: ")
-    assert (answer.attempts, answer.dollars, answer.doubtful_dollars) == (2, 0, 0)
+    assert (answer.attempts, answer.dollars, answer.unconfirmed_cost) == (2, 0, 0)
 
 
 def test_the_worst_case_holds_all_attempts() -> None:
@@ -215,8 +242,13 @@ def test_the_worst_case_holds_all_attempts() -> None:
     once = (len(expert.model.body(QUERY)) + 256 + 1000) * 1e-6
     assert expert.max_cost(QUERY) == pytest.approx(4 * once)
     assert endpoint("http://127.0.0.1:1/v1", request={}).max_cost(QUERY) == math.inf
-    assert endpoint("http://127.0.0.1:1/v1", request={}, context=200, retries=0).max_cost(QUERY) < 0.004
-    assert endpoint("http://127.0.0.1:1/v1", prompt=PromptTemplate("{missing}")).max_cost(QUERY) == 0
+    assert (
+        endpoint("http://127.0.0.1:1/v1", request={}, context=200, retries=0).max_cost(QUERY)
+        < 0.004
+    )
+    assert (
+        endpoint("http://127.0.0.1:1/v1", prompt=PromptTemplate("{missing}")).max_cost(QUERY) == 0
+    )
 
 
 def test_an_answer_in_chunks_is_read_whole() -> None:
@@ -227,7 +259,7 @@ def test_a_huge_answer_is_an_error_and_not_read_to_its_end() -> None:
     answer, server = one_answer(huge(10_000_000), says("wrong"))
     assert (answer.text, len(server.calls)) == (None, 1)
     assert answer.error == "the answer is longer than the 4,194,304 bytes that are read"
-    assert answer.doubtful_dollars > 0
+    assert answer.unconfirmed_cost > 0
     assert one_answer(huge(10_000_000, code=400))[0].error.endswith("...")
 
 
@@ -239,33 +271,46 @@ def test_a_large_answer_below_the_limit_is_read() -> None:
 @pytest.mark.parametrize(
     "document",
     [
-        [], 7, None, "text", {}, {"choices": None}, {"choices": []}, {"choices": {}}, {"choices": [None]}, {"choices": ["4"]},
-        {"choices": [{}]}, {"choices": [{"message": None}]}, {"choices": [{"message": "4"}]}, {"choices": [{"message": {"content": 4}}]},
-        {"choices": [{"message": {"content": {"text": "4"}}}]}, {"choices": [{"message": {"content": ["4"]}}]},
-        {"choices": [{"message": {"content": []}}]}, {"choices": [{"message": {"content": [{"type": "text", "text": 4}]}}]},
-        {"choices": [{"message": {"content": None, "tool_calls": []}}]}, {"error": {"message": "upstream is down"}},
+        [], 7, None, "text", {}, {"choices": None}, {"choices": []}, {"choices": {}},
+        {"choices": [None]}, {"choices": ["4"]}, {"choices": [{}]},
+        {"choices": [{"message": None}]}, {"choices": [{"message": "4"}]},
+        {"choices": [{"message": {"content": 4}}]},
+        {"choices": [{"message": {"content": {"text": "4"}}}]},
+        {"choices": [{"message": {"content": ["4"]}}]},
+        {"choices": [{"message": {"content": []}}]},
+        {"choices": [{"message": {"content": [{"type": "text", "text": 4}]}}]},
+        {"choices": [{"message": {"content": None, "tool_calls": []}}]},
+        {"error": {"message": "upstream is down"}},
     ],
 )  # fmt: skip
 def test_a_body_of_another_shape_is_an_error_and_no_wrong_text(document: Any) -> None:
     answer, server = one_answer(answers(document), says("wrong"))
     assert (answer.text, len(server.calls)) == (None, 1)
     assert answer.error
-    assert answer.doubtful_dollars > 0
+    assert answer.unconfirmed_cost > 0
 
 
 def test_an_answer_without_text_that_was_counted_is_paid() -> None:
-    answer, _ = one_answer(says(None, (70, 2), choices=[{"message": {"content": None}, "finish_reason": "tool_calls"}]))
+    answer, _ = one_answer(
+        says(None, (70, 2), choices=[{"message": {"content": None}, "finish_reason": "tool_calls"}])
+    )
     assert answer.error == "the answer has no text (finish_reason 'tool_calls')"
     assert answer.dollars == pytest.approx(90e-6)
-    assert answer.doubtful_dollars == 0
+    assert answer.unconfirmed_cost == 0
 
 
-@pytest.mark.parametrize("tokens", [None, ("7", "2"), (-7, 2.5), (True, None), ([], {}), (10**30, 10**30)])
-def test_tokens_that_nobody_counted_are_none_and_dollars_an_estimate(tokens: tuple[Any, Any] | None) -> None:
+@pytest.mark.parametrize(
+    "tokens", [None, ("7", "2"), (-7, 2.5), (True, None), ([], {}), (10**30, 10**30)]
+)
+def test_tokens_that_nobody_counted_are_none_and_dollars_an_estimate(
+    tokens: tuple[Any, Any] | None,
+) -> None:
     answer, server = one_answer(says("four", tokens))
     assert (answer.text, answer.tokens_in, answer.tokens_out) == ("four", None, None)
     # four characters to a token
-    assert answer.dollars == pytest.approx((math.ceil(len(server.calls[0].body) / 4) * 1 + 1 * 10) * 1e-6)
+    assert answer.dollars == pytest.approx(
+        (math.ceil(len(server.calls[0].body) / 4) * 1 + 1 * 10) * 1e-6
+    )
 
 
 def test_a_free_model_costs_nothing() -> None:
@@ -280,7 +325,7 @@ def test_an_answer_that_was_cut_at_max_tokens_is_an_answer() -> None:
 
 def test_compressed_bodies_are_refused() -> None:
     answer, server = one_answer(status(200, {"Content-Encoding": "gzip"}, b"\x1f\x8b" + bytes(100)))
-    assert answer.error == "the answer is compressed, which was not asked for"
+    assert answer.error == "the answer is compressed, which was not requested"
     assert server.calls[0].headers["accept-encoding"] == "identity"
 
 
@@ -298,7 +343,7 @@ def test_a_query_without_a_field_is_an_error_of_its_own_and_no_call() -> None:
     with HostileServer([echoes()]) as server:
         good, bad = ask(endpoint(server.url, prompt=PromptTemplate("{topic}: {input}")), *queries)
     assert good.text == "x: a"
-    assert bad.error == "the template asks for {topic}, which the query lacks; it has input."
+    assert bad.error == "the template needs {topic}, which the query lacks; it has input."
     assert (bad.attempts, len(server.calls)) == (0, 1)
 
 
@@ -309,7 +354,9 @@ def test_an_endpoint_serves_one_event_loop_after_another_and_after_it_was_closed
 
 
 def test_closing_in_another_event_loop_than_the_calls_is_no_error() -> None:
-    with HostileServer([status(200, {"Connection": "close"}, json.dumps(completion("4")))]) as server:
+    with HostileServer(
+        [status(200, {"Connection": "close"}, json.dumps(completion("4")))]
+    ) as server:
         expert = endpoint(server.url)
         assert asyncio.run(expert.answer([QUERY]))[0].text == "4"
         asyncio.run(expert.close())
@@ -318,7 +365,10 @@ def test_closing_in_another_event_loop_than_the_calls_is_no_error() -> None:
 
 def test_an_answer_that_nobody_asked_for_is_not_taken_for_the_next_querys() -> None:
     async def run(expert: OpenAIExpert) -> list[str | None]:
-        texts = [(await expert.answer([Query(f"q{number}", f"number {number}")]))[0].text for number in range(6)]
+        texts = [
+            (await expert.answer([Query(f"q{number}", f"number {number}")]))[0].text
+            for number in range(6)
+        ]
         await expert.close()
         return texts
 
@@ -363,14 +413,25 @@ def test_a_cancelled_call_leaves_the_endpoint_usable_and_closing_can_be_cancelle
 
 
 def test_hundreds_of_calls_through_a_bad_server_all_end_well() -> None:
-    bad = [status(500), disconnects(), half_json(), status(429), resets(), cut_off(), status(503, {"Retry-After": "1"})]
+    bad = [
+        status(500),
+        disconnects(),
+        half_json(),
+        status(429),
+        resets(),
+        cut_off(),
+        status(503, {"Retry-After": "1"}),
+    ]
 
     def script(call: Call) -> Behavior:
         return bad[call.number // 3 % len(bad)] if call.number % 3 == 0 else echoes()
 
     queries = [Query(f"q{number}", f"number {number}") for number in range(300)]
     with HostileServer(script) as server:
-        found = ask(endpoint(server.url, calls=CallSettings(backoff=Backoff(retries=30, patience=1e9))), *queries)
+        found = ask(
+            endpoint(server.url, calls=CallSettings(backoff=Backoff(retries=30, patience=1e9))),
+            *queries,
+        )
     assert [answer.text for answer in found] == [query.input for query in queries]
     assert server.most_at_once <= 8
 
@@ -391,7 +452,11 @@ def test_versions_change_with_what_changes_answers_or_prices_and_with_nothing_el
         version(request={"temperature": 0}, version="2"),
     ]
     assert len({base, *others}) == 7
-    slow = OpenAIExpert("b", ModelSettings("http://127.0.0.1/v1", "tiny", request={"temperature": 0}), CallSettings(concurrency=1))
+    slow = OpenAIExpert(
+        "b",
+        ModelSettings("http://127.0.0.1/v1", "tiny", request={"temperature": 0}),
+        CallSettings(concurrency=1),
+    )
     assert slow.version == base
 
 
@@ -409,9 +474,15 @@ def test_half_a_surrogate_pair_becomes_a_character_that_can_be_stored() -> None:
 
 
 def test_an_outlay_counts_the_whole_prompt_and_no_retries() -> None:
-    model = ModelSettings("http://127.0.0.1:1/v1", "m", PromptTemplate(system="x" * 400), {"max_tokens": 10}, Price(1.0, 2.0))
+    model = ModelSettings(
+        "http://127.0.0.1:1/v1",
+        "m",
+        PromptTemplate(system="x" * 400),
+        {"max_tokens": 10},
+        Price(1.0, 2.0),
+    )
     expert = OpenAIExpert("e", model, CallSettings(backoff=Backoff(retries=4)))
-    tokens, dollars, at_most = expert.outlay(Query("q", "Hi"))
+    tokens, dollars, at_most = expert.estimate_cost(Query("q", "Hi"))
     assert tokens == len(model.body(Query("q", "Hi"))) / 4 > 100
     assert dollars == pytest.approx((tokens + 2 * 10) / 1e6)
     assert expert.max_cost(Query("q", "Hi")) == at_most > 5 * dollars

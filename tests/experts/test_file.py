@@ -48,7 +48,8 @@ def complaint(folder: Path, text: str) -> str:
 def test_the_example_is_read() -> None:
     found = read_experts(EXAMPLE)
     assert [(spec.name, spec.kind) for spec in found.experts] == [
-        ("small", "openai"), ("large", "openai"), ("base", "openai"), ("rules", "classifier"), ("crowd", "people"), ("old", "recorded"),
+        ("small", "openai"), ("large", "openai"), ("base", "openai"),
+        ("rules", "classifier"), ("crowd", "people"), ("old", "recorded"),
     ]  # fmt: skip
     assert found.prices is not None
     assert found.prices.prices == {"small": Price(0.05, 0.1), "large": Price(2.5, 10.0)}
@@ -59,7 +60,12 @@ def test_the_example_is_read() -> None:
 
 
 def test_settings_are_kept_as_they_were_written_and_can_be_sent_elsewhere(tmp_path: Path) -> None:
-    spec = read(tmp_path, SMALL + "    context: 8192\n    capabilities: [tools, json]\n    request: {top_p: 1e-1, seed: 0x10}\n").experts[0]
+    spec = read(
+        tmp_path,
+        SMALL
+        + "    context: 8192\n    capabilities: [tools, json]\n    request: {top_p: 1e-1, seed:"
+        " 0x10}\n",
+    ).experts[0]
     assert spec.settings["capabilities"] == ["tools", "json"]
     assert spec.settings["request"] == {"top_p": 0.1, "seed": 16}
     assert pickle.loads(pickle.dumps(spec)) == spec  # noqa: S301
@@ -71,10 +77,15 @@ def test_an_anchor_may_be_used_again(tmp_path: Path) -> None:
     assert [spec.settings["field"] for spec in read(tmp_path, text).experts] == ["label", "label"]
 
 
-def test_nothing_of_the_environment_is_put_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_of_the_environment_is_put_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOME_MODEL", "leaked")
     for written in ("${HOME_MODEL}", "$HOME_MODEL", "%HOME_MODEL%", "${oc.env:HOME_MODEL}"):
-        assert read(tmp_path, SMALL.replace("smollm2", f'"{written}"')).experts[0].settings["model"] == written
+        assert (
+            read(tmp_path, SMALL.replace("smollm2", f'"{written}"')).experts[0].settings["model"]
+            == written
+        )
 
 
 # what is changed in or added to the sound file above, the line, and what is said
@@ -96,7 +107,11 @@ REFUSED: list[tuple[str, int, str]] = [
     ("    concurrency: '8'\n", 7, "got '8'"),
     ("    timeout: -1\n", 7, "seconds of a timeout must be a finite number, positive, got -1"),
     ("    timeout: .inf\n", 7, "got inf"),
-    ("    timeout:\n      total: 60\n      conect: 5\n", 9, "unknown key 'conect'; did you mean 'connect'?"),
+    (
+        "    timeout:\n      total: 60\n      conect: 5\n",
+        9,
+        "unknown key 'conect'; did you mean 'connect'?",
+    ),
     ("    timeout:\n      total: 60\n      connect: 0\n", 9, "positive, got 0"),
     ("    retries: 1.5\n", 7, "retries must be a whole number of at least 0, got 1.5"),
     ("    context: -5\n", 7, "context must be"),
@@ -106,13 +121,29 @@ REFUSED: list[tuple[str, int, str]] = [
     ("    price: -1\n", 7, "not negative, got -1"),
     ("    price: true\n", 7, "got True"),
     ("    price: {input: 1}\n", 7, "a price needs the key 'output'"),
-    ("    price: {input: 1, outptu: 2}\n", 7, "unknown key 'outptu' of a price; did you mean 'output'?"),
+    (
+        "    price: {input: 1, outptu: 2}\n",
+        7,
+        "unknown key 'outptu' of a price; did you mean 'output'?",
+    ),
     ("    price: {input: 1, output: .nan}\n", 7, "the output price must be a finite number"),
     ("    price: {per_answer: 1}\n", 7, "this kind is paid by the token"),
     ("  other: {kind: people, field: x, price: 1}\n", 7, "this kind is paid by the answer"),
-    ("  other: {kind: people, field: x, price: {per_answer: -1}}\n", 7, "the price per answer must be"),
-    ("  other: {kind: people, field: x, votes: most}\n", 7, "unknown value 'most'; Known: majority, single."),
-    ("  other: {kind: classifier, import: os.system}\n", 7, "an import path must be written as package.module:name"),
+    (
+        "  other: {kind: people, field: x, price: {per_answer: -1}}\n",
+        7,
+        "the price per answer must be",
+    ),
+    (
+        "  other: {kind: people, field: x, votes: most}\n",
+        7,
+        "unknown value 'most'; Known: majority, single.",
+    ),
+    (
+        "  other: {kind: classifier, import: os.system}\n",
+        7,
+        "an import path must be written as package.module:name",
+    ),
     ("  other: {kind: classifier, import: 'a:b', batch_size: 0}\n", 7, "batch_size must be"),
     ("  other: {kind: recorded, path: ''}\n", 7, "it must not be empty"),
     ("    prompt: '{input}'\n", 7, "'prompt' must be a mapping"),
@@ -134,7 +165,11 @@ REFUSED: list[tuple[str, int, str]] = [
     ("\tversion: x\n", 7, "not valid YAML"),
     ("    version: *nobody\n", 7, "not valid YAML: found undefined alias 'nobody'"),
     ("---\nexperts: {}\n", 7, "not valid YAML: but found another document"),
-    ("    version: !!python/object/apply:os.system ['true']\n", 7, "python/object/apply:os.system' are not read"),
+    (
+        "    version: !!python/object/apply:os.system ['true']\n",
+        7,
+        "python/object/apply:os.system' are not read",
+    ),
     ('    version: "\\UFFFFFFFF"\n', 7, "an escape that names no character"),
     ('    version: "\\U00110000"\n', 7, "an escape that names no character"),
     ("    version: !secret x\n", 7, "tags such as '!secret' are not read"),
@@ -147,7 +182,9 @@ REFUSED: list[tuple[str, int, str]] = [
 
 
 @pytest.mark.parametrize(("added", "line", "said"), REFUSED)
-def test_what_is_wrong_is_refused_with_file_and_line(added: str, line: int, said: str, tmp_path: Path) -> None:
+def test_what_is_wrong_is_refused_with_file_and_line(
+    added: str, line: int, said: str, tmp_path: Path
+) -> None:
     message = refusal(tmp_path, SMALL + added)
     assert message.startswith(f"experts.yaml:{line}: ")
     assert said in message
@@ -162,7 +199,10 @@ def test_what_is_wrong_is_refused_with_file_and_line(added: str, line: int, said
         ("experts:\n", "experts.yaml:1: 'experts' must name at least one expert"),
         ("experts: {}\n", "experts.yaml:1: 'experts' must name at least one expert"),
         ("\nexperts: [a]\n", "experts.yaml:2: 'experts' must name at least one expert"),
-        ("prices_date: 7\nexperts: {a: {kind: people, field: x}}\n", "experts.yaml:1: 'prices_date': it must be text, got 7"),
+        (
+            "prices_date: 7\nexperts: {a: {kind: people, field: x}}\n",
+            "experts.yaml:1: 'prices_date': it must be text, got 7",
+        ),
         (b"a: b\n\xff\n", "experts.yaml:2: the file must be UTF-8 text"),
         ("a: b\n\x00\n", "experts.yaml:2: a character that YAML does not allow, number 0"),
         ("a: " + "[" * 10_000, "experts.yaml:1: brackets or indents are nested too deeply"),
@@ -208,7 +248,9 @@ SECRET = "sk-proj-abcdefghij0123456789"  # noqa: S105
         (f"  {SECRET}: {{kind: people, field: x}}\n", 7),
     ],
 )
-def test_a_key_in_the_file_is_refused_with_the_way_out_and_not_shown(added: str, line: int, tmp_path: Path) -> None:
+def test_a_key_in_the_file_is_refused_with_the_way_out_and_not_shown(
+    added: str, line: int, tmp_path: Path
+) -> None:
     message = refusal(tmp_path, SMALL + added)
     assert message.startswith(f"experts.yaml:{line}: ")
     assert "export" in message
@@ -217,10 +259,21 @@ def test_a_key_in_the_file_is_refused_with_the_way_out_and_not_shown(added: str,
 
 
 @pytest.mark.parametrize(
-    "words", ["The token: is a word.", "sk-learn is a library", "task-oriented-programming-2024-edition", "a risk-2 note"]
+    "words",
+    [
+        "The token: is a word.",
+        "sk-learn is a library",
+        "task-oriented-programming-2024-edition",
+        "a risk-2 note",
+    ],
 )
 def test_words_that_only_look_a_little_like_keys_are_read(words: str, tmp_path: Path) -> None:
-    assert read(tmp_path, SMALL + f"    prompt: {{system: '{words}'}}\n").experts[0].settings["prompt"]["system"] == words
+    assert (
+        read(tmp_path, SMALL + f"    prompt: {{system: '{words}'}}\n")
+        .experts[0]
+        .settings["prompt"]["system"]
+        == words
+    )
 
 
 def test_an_unknown_expert_is_refused_with_the_nearest_name(tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""HTTP/2 where a server offers it: one connection for all calls, no key in the logs, and no connection that starves."""
+"""HTTP/2 where a server offers it.
+
+One connection for all calls, no key in the logs, and no connection that starves.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,9 @@ from tests.experts.http2_server import Http2Server, make_certificate
 
 KEY = "sk-live-0123456789abcdefghij"
 
-pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="a certificate is made by openssl")
+pytestmark = pytest.mark.skipif(
+    shutil.which("openssl") is None, reason="a certificate is made by openssl"
+)
 
 
 @pytest.fixture(scope="module")
@@ -32,10 +37,15 @@ def certificate(files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> tu
     return files
 
 
-def test_calls_share_one_connection_once_the_server_speaks_http2(certificate: tuple[Path, Path]) -> None:
+def test_calls_share_one_connection_once_the_server_speaks_http2(
+    certificate: tuple[Path, Path],
+) -> None:
     async def run(expert: OpenAIExpert) -> list[str | None]:
         texts = [(await expert.answer([Query("first", "?")]))[0].text]
-        texts += [answer.text for answer in await expert.answer([Query(f"q{number}", "?") for number in range(30)])]
+        texts += [
+            answer.text
+            for answer in await expert.answer([Query(f"q{number}", "?") for number in range(30)])
+        ]
         await expert.close()
         return texts
 
@@ -45,7 +55,9 @@ def test_calls_share_one_connection_once_the_server_speaks_http2(certificate: tu
         assert server.headers[0][":method"] == "POST"
 
 
-def test_no_log_holds_the_key(certificate: tuple[Path, Path], caplog: pytest.LogCaptureFixture) -> None:
+def test_no_log_holds_the_key(
+    certificate: tuple[Path, Path], caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
     with Http2Server(*certificate) as server:
         answer = ask(endpoint(server.url, secret=Secret("TINY_KEY", {"TINY_KEY": KEY})))[0]
@@ -53,13 +65,18 @@ def test_no_log_holds_the_key(certificate: tuple[Path, Path], caplog: pytest.Log
         assert server.headers[0]["authorization"] == f"Bearer {KEY}"
     mine = [record for record in caplog.records if record.name.startswith(("httpx", "httpcore"))]
     assert any("x-echo" in record.getMessage() for record in mine)
-    # the server's own half of hpack is in this process, too: what it decodes is silenced as well while the endpoint is open
+    # the server's own half of hpack is in this process, too: what it decodes is silenced as well
+    # while the endpoint is open
     assert KEY not in caplog.text
     assert KEY not in repr([vars(record) for record in caplog.records])
 
 
-def test_calls_that_were_given_up_do_not_starve_the_connection(certificate: tuple[Path, Path]) -> None:
-    """Their answers arrive later and are never acknowledged, so a connection that goes on would run out of window."""
+def test_calls_that_were_given_up_do_not_starve_the_connection(
+    certificate: tuple[Path, Path],
+) -> None:
+    """Their answers arrive later and are never acknowledged, so a connection that goes on would run
+    out of window.
+    """
 
     async def run(server: Http2Server) -> list[str]:
         calls = CallSettings(timeouts=Timeouts(60.0), largest=1000)
@@ -69,7 +86,10 @@ def test_calls_that_were_given_up_do_not_starve_the_connection(certificate: tupl
         return errors
 
     with Http2Server(*certificate, size=40_000) as server:
-        assert asyncio.run(run(server)) == ["the answer is longer than the 1,000 bytes that are read"] * 5
+        assert (
+            asyncio.run(run(server))
+            == ["the answer is longer than the 1,000 bytes that are read"] * 5
+        )
         assert server.connections == 5
 
 

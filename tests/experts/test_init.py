@@ -16,8 +16,14 @@ def test_every_public_name_is_there() -> None:
 
 
 def test_importing_the_room_loads_no_library() -> None:
-    code = "import sys, mildroute.experts; mildroute.experts.Secret; mildroute.experts.PromptTemplate; mildroute.experts.ModelSettings\n"
-    code += "print(sorted({'httpx', 'yaml', 'anyio', 'sklearn', 'pyarrow', 'numpy', 'h2'} & set(sys.modules)))"
+    code = (
+        "import sys, mildroute.experts; mildroute.experts.Secret; mildroute.experts.PromptTemplate;"
+        " mildroute.experts.ModelSettings\n"
+    )
+    code += (
+        "print(sorted({'httpx', 'yaml', 'anyio', 'sklearn', 'pyarrow', 'numpy', 'h2'} &"
+        " set(sys.modules)))"
+    )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout == "[]\n"
 
@@ -25,12 +31,35 @@ def test_importing_the_room_loads_no_library() -> None:
 @pytest.mark.parametrize(
     ("package", "name", "said"),
     [
-        ("httpx", "OpenAIExpert", "mildroute.experts.OpenAIExpert needs httpx with HTTP/2; run: pip install 'mildroute[collect]'"),
-        ("h2", "OpenAIExpert", "mildroute.experts.OpenAIExpert needs httpx with HTTP/2; run: pip install 'mildroute[collect]'"),
-        ("yaml", "read_experts(__file__)", "experts.yaml needs pyyaml; run: pip install 'mildroute[collect]'"),
+        (
+            "httpx",
+            "OpenAIExpert",
+            (
+                "mildroute.experts.OpenAIExpert needs httpx with HTTP/2; run: pip install"
+                " 'mildroute[collect]'"
+            ),
+        ),
+        (
+            "h2",
+            "OpenAIExpert",
+            (
+                "mildroute.experts.OpenAIExpert needs httpx with HTTP/2; run: pip install"
+                " 'mildroute[collect]'"
+            ),
+        ),
+        (
+            "yaml",
+            "read_experts(__file__)",
+            "experts.yaml needs pyyaml; run: pip install 'mildroute[collect]'",
+        ),
     ],
 )
-def test_what_is_missing_is_named_with_the_command_that_installs_it(package: str, name: str, said: str) -> None:
-    code = f"import sys; sys.modules[{package!r}] = None\nimport mildroute.experts; __file__ = {__file__!r}; mildroute.experts.{name}"
+def test_what_is_missing_is_named_with_the_command_that_installs_it(
+    package: str, name: str, said: str
+) -> None:
+    code = (
+        f"import sys; sys.modules[{package!r}] = None\nimport mildroute.experts; __file__ ="
+        f" {__file__!r}; mildroute.experts.{name}"
+    )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert run.stderr.splitlines()[-1].endswith(f"MissingExtraError: {said}")

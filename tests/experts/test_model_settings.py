@@ -42,8 +42,9 @@ def test_an_address_must_be_http_and_hold_no_key(url: Any, said: str) -> None:
 @pytest.mark.parametrize(
     "request_",
     [
-        {"model": "x"}, {"messages": []}, {"prompt": ""}, {"stream": True}, {"stream": False}, {"n": 2}, {"best_of": 3},
-        {"temperature": math.nan}, {"x": object()}, {1: 2}, [], {"max_tokens": 0}, {"max_tokens": "64"}, {"max_completion_tokens": 1.5},
+        {"model": "x"}, {"messages": []}, {"prompt": ""}, {"stream": True}, {"stream": False},
+        {"n": 2}, {"best_of": 3}, {"temperature": math.nan}, {"x": object()}, {1: 2}, [],
+        {"max_tokens": 0}, {"max_tokens": "64"}, {"max_completion_tokens": 1.5},
     ],
 )  # fmt: skip
 def test_a_request_that_we_set_or_cannot_send_is_refused(request_: Any) -> None:
@@ -68,14 +69,18 @@ def test_a_model_has_a_name(model: Any) -> None:
         ({}, math.inf),
     ],
 )
-def test_the_worst_price_of_an_attempt_is_bounded_by_its_bytes_and_its_longest_answer(settings: dict[str, Any], tokens_out: float) -> None:
+def test_the_worst_price_of_an_attempt_is_bounded_by_its_bytes_and_its_longest_answer(
+    settings: dict[str, Any], tokens_out: float
+) -> None:
     model = ModelSettings(URL, "tiny", price=Price(2.0, 4.0), **settings)
     assert model.max_cost(b"x" * 744) == pytest.approx((2 * 1000 + 4 * tokens_out) / 1e6)
 
 
 def test_an_answer_without_bound_costs_nothing_where_answers_are_free() -> None:
     assert ModelSettings(URL, "tiny").max_cost(b"x") == 0
-    assert ModelSettings(URL, "tiny", price=Price(1.0, 0.0)).max_cost(b"x" * 744) == pytest.approx(0.001)
+    assert ModelSettings(URL, "tiny", price=Price(1.0, 0.0)).max_cost(b"x" * 744) == pytest.approx(
+        0.001
+    )
 
 
 def test_bytes_of_the_request_bound_the_bytes_of_the_text() -> None:
@@ -84,9 +89,21 @@ def test_bytes_of_the_request_bound_the_bytes_of_the_text() -> None:
 
 
 def test_a_version_is_the_same_on_every_machine_and_for_equal_settings() -> None:
-    assert fingerprint("openai", {"a": [1.0, {"b": None, "c": "é"}]}) == fingerprint("openai", {"a": [1, {"c": "é", "b": None}]})
+    assert fingerprint("openai", {"a": [1.0, {"b": None, "c": "é"}]}) == fingerprint(
+        "openai", {"a": [1, {"c": "é", "b": None}]}
+    )
     # SHA-256 of 'mildroute expert 1\n["people", "", {"seed": 1}]'
     assert fingerprint("people", {"seed": 1}) == "84c6d9e440ec"
-    assert len({fingerprint("a", {}), fingerprint("b", {}), fingerprint("a", {}, version="1"), fingerprint("a", {"x": 1})}) == 4
+    assert (
+        len(
+            {
+                fingerprint("a", {}),
+                fingerprint("b", {}),
+                fingerprint("a", {}, version="1"),
+                fingerprint("a", {"x": 1}),
+            }
+        )
+        == 4
+    )
     with pytest.raises(ArgumentError, match="JSON"):
         fingerprint("a", {"x": math.inf})

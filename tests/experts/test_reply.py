@@ -4,13 +4,17 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from mildroute.experts._http import HTTPResult, TransportFailure, completion_of, outcome_of
+from mildroute.experts._http import HTTPResult, TransportFailure, classify_attempt, parse_completion
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
-ANYTHING = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3))
+ANYTHING = st.recursive(
+    LEAVES,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+)
 
 
 def with_content(content: Any, **choice: Any) -> dict[str, Any]:
@@ -25,10 +29,10 @@ def test_no_document_raises_and_only_text_is_a_text(content: Any, choices: Any, 
         with_content(content),
         {"choices": [{"text": content}], "usage": usage},
     ):
-        found = completion_of(document)
+        found = parse_completion(document)
         assert (found.text is None) == bool(found.problem)
         assert found.tokens_in is None or found.tokens_in >= 0
-    found = completion_of(with_content(content))
+    found = parse_completion(with_content(content))
     if isinstance(content, str):
         assert found.text == content
     elif not isinstance(content, list):
@@ -38,7 +42,7 @@ def test_no_document_raises_and_only_text_is_a_text(content: Any, choices: Any, 
 @given(st.binary())
 def test_no_body_raises(body: bytes) -> None:
     for status in (200, 302, 400, 429, 500):
-        outcome = outcome_of(HTTPResult(status, body), str, now=0.0)
+        outcome = classify_attempt(HTTPResult(status, body), str, now=0.0)
         assert outcome.completion is not None or outcome.error
 
 
@@ -50,10 +54,16 @@ def test_no_body_raises(body: bytes) -> None:
         (with_content("a", finish_reason="length"), "a"),
         (with_content("a", finish_reason="content_filter"), "a"),
         (with_content([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]), "ab"),
-        (with_content([{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "b"}]), "b"),
+        (
+            with_content([{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "b"}]),
+            "b",
+        ),
         (with_content(None, message={"refusal": "I will not."}), "I will not."),
         ({"choices": [{"text": "raw"}]}, "raw"),
-        ({"choices": [{"message": {"content": "first"}}, {"message": {"content": "second"}}]}, "first"),
+        (
+            {"choices": [{"message": {"content": "first"}}, {"message": {"content": "second"}}]},
+            "first",
+        ),
         (with_content("", finish_reason="content_filter"), None),
         (with_content(None), None),
         (with_content([{"type": "image", "text": "a"}]), None),
@@ -64,7 +74,7 @@ def test_no_body_raises(body: bytes) -> None:
     ],
 )
 def test_the_text_is_what_the_model_said_or_nothing(document: Any, text: str | None) -> None:
-    assert completion_of(document).text == text
+    assert parse_completion(document).text == text
 
 
 @pytest.mark.parametrize(
@@ -90,8 +100,10 @@ def test_the_text_is_what_the_model_said_or_nothing(document: Any, text: str | N
         (TransportFailure("closed", sent=True, final=True), "never", True),
     ],
 )
-def test_what_is_tried_again_and_what_may_have_been_charged(result: HTTPResult | TransportFailure, again: str, doubtful: bool) -> None:
-    outcome = outcome_of(result, str, now=0.0)
+def test_what_is_tried_again_and_what_may_have_been_charged(
+    result: HTTPResult | TransportFailure, again: str, doubtful: bool
+) -> None:
+    outcome = classify_attempt(result, str, now=0.0)
     assert (outcome.again, outcome.doubtful) == (again, doubtful)
 
 
@@ -109,9 +121,11 @@ def test_what_is_tried_again_and_what_may_have_been_charged(result: HTTPResult |
     ],
 )
 def test_the_servers_own_words_are_shown_on_one_short_line(body: str, said: str) -> None:
-    assert outcome_of(HTTPResult(400, body.encode()), str, now=0.0).error == f"HTTP 400: {said}"
+    assert (
+        classify_attempt(HTTPResult(400, body.encode()), str, now=0.0).error == f"HTTP 400: {said}"
+    )
 
 
 def test_numbers_that_python_refuses_to_parse_are_a_broken_body() -> None:
     body = json.dumps({"usage": 1}).replace("1", "1" * 10_000).encode()
-    assert outcome_of(HTTPResult(200, body), str, now=0.0).again == "after failure"
+    assert classify_attempt(HTTPResult(200, body), str, now=0.0).again == "after failure"

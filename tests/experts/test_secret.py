@@ -14,7 +14,7 @@ import pytest
 
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.openai import OpenAIExpert
-from mildroute.experts.secrets import Secret, checked_variable
+from mildroute.experts.secrets import Secret, validate_variable
 from tests.experts.asking import QUERY, ask, endpoint
 from tests.experts.hostile_server import Behavior, HostileServer, echoes, hangs, says, sends, status
 
@@ -35,9 +35,26 @@ def test_it_is_sent(secret: Secret) -> None:
 
 def test_no_way_to_show_it_shows_it(secret: Secret) -> None:
     expert = endpoint("http://127.0.0.1:1/v1", secret=secret)
-    shown = [repr(secret), str(secret), f"{secret}", f"{secret!s:>40}", repr(secret.bearer()), str(secret.bearer()), f"{secret.bearer()!r}"]
-    shown += [repr(expert), str(expert), repr(vars(expert)), expert.version, repr(pickle.dumps(secret)), repr([secret])]
-    shown += [repr({name: getattr(secret, name) for name in Secret.__slots__ if name != "_pattern"})]
+    shown = [
+        repr(secret),
+        str(secret),
+        f"{secret}",
+        f"{secret!s:>40}",
+        repr(secret.bearer()),
+        str(secret.bearer()),
+        f"{secret.bearer()!r}",
+    ]
+    shown += [
+        repr(expert),
+        str(expert),
+        repr(vars(expert)),
+        expert.version,
+        repr(pickle.dumps(secret)),
+        repr([secret]),
+    ]
+    shown += [
+        repr({name: getattr(secret, name) for name in Secret.__slots__ if name != "_pattern"})
+    ]
     assert all(KEY not in text for text in shown)
     with pytest.raises(ArgumentError, match="never stored"):
         secret.__getstate__()
@@ -45,7 +62,9 @@ def test_no_way_to_show_it_shows_it(secret: Secret) -> None:
         json.dumps(secret)
 
 
-def test_pickled_it_is_the_name_of_its_variable(secret: Secret, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pickled_it_is_the_name_of_its_variable(
+    secret: Secret, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stored = pickle.dumps(secret)
     assert pickle.loads(stored).bearer() == secret.bearer()  # noqa: S301
     assert copy.deepcopy(secret) is copy.copy(secret) is secret
@@ -65,20 +84,37 @@ def test_spaces_around_a_key_are_no_part_of_it() -> None:
     assert Secret("TINY_KEY", {"TINY_KEY": f" {KEY}\n"}).bearer() == f"Bearer {KEY}".encode()
 
 
-@pytest.mark.parametrize("name", [KEY, "lower_case", "A-B", "", "1A", "A" * 200, 7, None, "0123ABCDEF0123ABCDEF"])
+@pytest.mark.parametrize(
+    "name", [KEY, "lower_case", "A-B", "", "1A", "A" * 200, 7, None, "0123ABCDEF0123ABCDEF"]
+)
 def test_a_variable_that_may_be_the_key_itself_is_refused_and_not_shown(name: Any) -> None:
     with pytest.raises(ArgumentError) as caught:
-        checked_variable(name)
+        validate_variable(name)
     assert not name or str(name) not in str(caught.value)
 
 
 def echo_of_the_key(code: int) -> list[bytes]:
-    spellings = [KEY, KEY.upper(), f"Bearer {KEY}", f'{{"error": {{"message": "bad key {KEY}"}}}}', f"{'x' * 190}{KEY}", f"{KEY}\n{KEY}"]
-    return [f"HTTP/1.1 {code} X\r\nConnection: close\r\nX-Key: {KEY}\r\nLocation: /?key={KEY}\r\n\r\n{text}".encode() for text in spellings]
+    spellings = [
+        KEY,
+        KEY.upper(),
+        f"Bearer {KEY}",
+        f'{{"error": {{"message": "bad key {KEY}"}}}}',
+        f"{'x' * 190}{KEY}",
+        f"{KEY}\n{KEY}",
+    ]
+    return [
+        f"HTTP/1.1 {code} X\r\nConnection: close\r\nX-Key: {KEY}\r\nLocation:"
+        f" /?key={KEY}\r\n\r\n{text}".encode()
+        for text in spellings
+    ]
 
 
-@pytest.mark.parametrize("raw", [raw for code in (200, 307, 401, 500) for raw in echo_of_the_key(code)])
-def test_a_server_that_repeats_it_gets_it_into_no_error_and_no_log(raw: bytes, secret: Secret, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "raw", [raw for code in (200, 307, 401, 500) for raw in echo_of_the_key(code)]
+)
+def test_a_server_that_repeats_it_gets_it_into_no_error_and_no_log(
+    raw: bytes, secret: Secret, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
     with HostileServer([sends(raw)]) as server:
         answer = ask(endpoint(server.url, secret=secret, retries=1))[0]
@@ -95,7 +131,10 @@ def test_it_is_removed_from_an_answer_that_would_be_stored(secret: Secret) -> No
 
 def test_a_short_key_of_a_local_server_does_not_spoil_answers() -> None:
     with HostileServer([says("none of them")]) as server:
-        assert ask(endpoint(server.url, secret=Secret("KEY", {"KEY": "none"})))[0].text == "none of them"
+        assert (
+            ask(endpoint(server.url, secret=Secret("KEY", {"KEY": "none"})))[0].text
+            == "none of them"
+        )
 
 
 @pytest.mark.parametrize("key", ["a'b\\c\"d/e&f<g+0123456789", "%41%42-0123456789abcdef"])
@@ -104,7 +143,14 @@ def test_every_spelling_of_it_is_scrubbed(key: str) -> None:
     from urllib.parse import quote
 
     secret = Secret("KEY", {"KEY": key})
-    for spelling in (key, repr(key)[1:-1], repr(key.encode())[2:-1], json.dumps(key)[1:-1], quote(key, safe=""), html.escape(key)):
+    for spelling in (
+        key,
+        repr(key)[1:-1],
+        repr(key.encode())[2:-1],
+        json.dumps(key)[1:-1],
+        quote(key, safe=""),
+        html.escape(key),
+    ):
         assert secret.scrub(f"<{spelling}>") == "<[secret]>"
 
 
@@ -120,7 +166,9 @@ def frames_of(error: BaseException) -> str:
 
 
 @pytest.mark.parametrize("script", [[hangs()], [echoes()]])
-def test_the_traceback_of_a_cancelled_call_shows_it_in_no_local_variable(script: list[Behavior], secret: Secret) -> None:
+def test_the_traceback_of_a_cancelled_call_shows_it_in_no_local_variable(
+    script: list[Behavior], secret: Secret
+) -> None:
     async def run(expert: OpenAIExpert, steps: int) -> BaseException | None:
         asking = asyncio.create_task(expert.answer([QUERY]))
         for _ in range(steps):

@@ -13,12 +13,22 @@ import pytest
 
 from mildroute.experts.secrets import literal_hints, redaction_pattern
 
-KEYS = ("plain-key_0123456789.abc", 'a\\\\b"c/0123456789abcd', '"/' * 10 + "abc0123456789", "a/+b==" * 5, "'&<>%" * 4 + "z9")
+KEYS = (
+    "plain-key_0123456789.abc",
+    'a\\\\b"c/0123456789abcd',
+    '"/' * 10 + "abc0123456789",
+    "a/+b==" * 5,
+    "'&<>%" * 4 + "z9",
+)
 WAYS: tuple[Callable[[str], str], ...] = (
-    str, str.upper, json.dumps, lambda key: json.dumps(json.dumps(key)), lambda key: json.dumps(key).replace("/", "\\/"),
-    repr, lambda key: repr(repr(key)), lambda key: repr(bytearray(key.encode())), lambda key: repr([repr(key.encode())]),
-    quote, lambda key: quote(key, safe=""), lambda key: quote(quote(key)), lambda key: quote(json.dumps(key)),
-    html.escape, lambda key: html.escape(html.escape(key)), lambda key: key.replace('"', "&#34;").replace("'", "&#x27;"),
+    str, str.upper, json.dumps, lambda key: json.dumps(json.dumps(key)),
+    lambda key: json.dumps(key).replace("/", "\\/"),
+    repr, lambda key: repr(repr(key)), lambda key: repr(bytearray(key.encode())),
+    lambda key: repr([repr(key.encode())]),
+    quote, lambda key: quote(key, safe=""), lambda key: quote(quote(key)),
+    lambda key: quote(json.dumps(key)),
+    html.escape, lambda key: html.escape(html.escape(key)),
+    lambda key: key.replace('"', "&#34;").replace("'", "&#x27;"),
     lambda key: key.encode().hex(), lambda key: key.encode().hex().upper(),
 )  # fmt: skip
 
@@ -37,7 +47,9 @@ def test_every_way_to_write_a_key_is_matched_whole(key: str, way: Callable[[str]
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize("before", ["", "a", "ab", "Bearer ", "user:"])
 @pytest.mark.parametrize("behind", ["", "\n", "yz"])
-def test_base64_is_matched_whatever_stands_around_the_key(key: str, before: str, behind: str) -> None:
+def test_base64_is_matched_whatever_stands_around_the_key(
+    key: str, before: str, behind: str
+) -> None:
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
         text = encode(f"{before}{key}{behind}".encode()).decode()
         left = redaction_pattern(key).sub("", text)
@@ -51,7 +63,14 @@ def test_a_short_key_is_not_looked_for_in_codes() -> None:
 
 @pytest.mark.parametrize("key", KEYS)
 def test_no_text_takes_long(key: str) -> None:
-    texts = ["\\" * 65_536, "%25" * 20_000, ("\\" * 8 + '"') * 7000, "&amp;" * 13_000, key[:-1] * 2000, (key[:-1] + "\\" * 8) * 900]
+    texts = [
+        "\\" * 65_536,
+        "%25" * 20_000,
+        ("\\" * 8 + '"') * 7000,
+        "&amp;" * 13_000,
+        key[:-1] * 2000,
+        (key[:-1] + "\\" * 8) * 900,
+    ]
     start = time.process_time()
     for text in texts:
         redaction_pattern(key).sub("*", text)

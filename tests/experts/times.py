@@ -13,7 +13,9 @@ class InstantTime:
     def __init__(self, chance: float = 1.0, now: float = 0.0) -> None:
         self.time = 100.0
         self.slept: list[float] = []
-        self.timing = Clock(clock=lambda: self.time, sleep=self._sleep, chance=lambda: chance, now=lambda: now)
+        self.clock = Clock(
+            monotonic=lambda: self.time, sleep=self._sleep, random=lambda: chance, time=lambda: now
+        )
 
     async def _sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
@@ -22,12 +24,17 @@ class InstantTime:
 
 
 class VirtualTime:
-    """Many sleepers at once: when nobody else can go on, the clock jumps to the one who wakes first."""
+    """Many sleepers at once.
+
+    When nobody else can go on, the clock jumps to the one who wakes first.
+    """
 
     def __init__(self) -> None:
         self.time = 0.0
         self._waking: list[float] = []
-        self.timing = Clock(clock=lambda: self.time, sleep=self._sleep, chance=lambda: 1.0, now=lambda: 0.0)
+        self.clock = Clock(
+            monotonic=lambda: self.time, sleep=self._sleep, random=lambda: 1.0, time=lambda: 0.0
+        )
 
     async def _sleep(self, seconds: float) -> None:
         wake = self.time + seconds

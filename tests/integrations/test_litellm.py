@@ -1,4 +1,7 @@
-"""The plug-in, driven as LiteLLM drives it: a context in, fewer candidates out, and its signals back in the metadata of the next try."""
+"""The plug-in, driven as LiteLLM drives it.
+
+A context in, fewer candidates out, and its signals back in the metadata of the next try.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,12 @@ BOTH = ["openai/sum-1", "azure/song-1"]
 
 def parsed(text: str, candidates: list[str], metadata: dict[str, Any] | None = None) -> Any:
     messages = [{"role": "user", "content": text}] if text else []
-    return SimpleNamespace(structured_messages=messages, candidate_models=list(candidates), metadata=metadata or {}, signals={})
+    return SimpleNamespace(
+        structured_messages=messages,
+        candidate_models=list(candidates),
+        metadata=metadata or {},
+        signals={},
+    )
 
 
 def left(plugin: MildroutePlugin, context: Any) -> list[str]:
@@ -32,7 +40,12 @@ def left(plugin: MildroutePlugin, context: Any) -> list[str]:
 def retried(context: Any) -> Any:
     """LiteLLM's next try of the same request."""
     metadata = {"routing_plugin_signals": context.signals}
-    return SimpleNamespace(structured_messages=context.structured_messages, candidate_models=list(BOTH), metadata=metadata, signals={})
+    return SimpleNamespace(
+        structured_messages=context.structured_messages,
+        candidate_models=list(BOTH),
+        metadata=metadata,
+        signals={},
+    )
 
 
 @pytest.fixture
@@ -48,7 +61,9 @@ def test_the_router_s_choice_is_the_only_candidate_left(plugin: MildroutePlugin)
 
 
 def test_all_deployments_of_the_chosen_model_stay(plugin: MildroutePlugin) -> None:
-    assert left(plugin, parsed("add 1 and 1", ["openai/sum-1", "azure/song-1", "openai/sum-1"])) == ["openai/sum-1", "openai/sum-1"]
+    assert left(
+        plugin, parsed("add 1 and 1", ["openai/sum-1", "azure/song-1", "openai/sum-1"])
+    ) == ["openai/sum-1", "openai/sum-1"]
 
 
 def test_a_group_of_one_model_or_without_experts_is_left_alone(plugin: MildroutePlugin) -> None:
@@ -61,17 +76,21 @@ def test_each_retry_goes_to_the_next_best_and_then_begins_again(plugin: Mildrout
     assert left(plugin, first) == ["azure/song-1"]
     second = retried(first)
     assert left(plugin, second) == ["openai/sum-1"]
-    assert second.signals["mildroute"]["reason"] == "next"
+    assert second.signals["mildroute"]["reason"] == "next_best"
     assert left(plugin, retried(second)) == ["azure/song-1"]
 
 
 def test_a_client_cannot_choose_by_writing_metadata(plugin: MildroutePlugin) -> None:
     forged = {"routing_plugin_signals": {"mildroute": {"tried": ["azure/song-1"]}}}
     assert left(plugin, parsed("sing a song", BOTH, forged)) == ["azure/song-1"]
-    assert left(plugin, parsed("sing a song", BOTH, {"routing_plugin_signals": "nonsense"})) == ["azure/song-1"]
+    assert left(plugin, parsed("sing a song", BOTH, {"routing_plugin_signals": "nonsense"})) == [
+        "azure/song-1"
+    ]
 
 
-def test_a_fallback_to_another_group_is_not_bound_by_what_was_left_of_the_first(plugin: MildroutePlugin) -> None:
+def test_a_fallback_to_another_group_is_not_bound_by_what_was_left_of_the_first(
+    plugin: MildroutePlugin,
+) -> None:
     first = parsed("sing a song", BOTH)
     held_by_litellm = left(plugin, first)
     other = parsed("sing a song", ["openai/other"], {"routing_plugin_signals": first.signals})
@@ -96,7 +115,9 @@ class Late:
         return None
 
 
-def test_a_decision_that_comes_too_late_is_the_default_and_at_a_retry_another(artifact: Path) -> None:
+def test_a_decision_that_comes_too_late_is_the_default_and_at_a_retry_another(
+    artifact: Path,
+) -> None:
     hasty = MildroutePlugin(artifact, models=MODELS, default="songs")
     hasty._judge = Late()
     first = parsed("add 1 and 1", BOTH)
@@ -116,7 +137,9 @@ def test_signals_hold_no_word_of_what_was_asked(plugin: MildroutePlugin) -> None
     assert "sing" not in repr(context.signals)
 
 
-def test_a_wrong_folder_or_expert_is_refused_before_the_proxy_starts(artifact: Path, tmp_path: Path) -> None:
+def test_a_wrong_folder_or_expert_is_refused_before_the_proxy_starts(
+    artifact: Path, tmp_path: Path
+) -> None:
     with pytest.raises(ArtifactError):
         MildroutePlugin(tmp_path / "nothing")
     with pytest.raises(ArgumentError, match="'poems'"):
@@ -127,7 +150,9 @@ def test_a_wrong_folder_or_expert_is_refused_before_the_proxy_starts(artifact: P
         MildroutePlugin(artifact, quality=0.9)
     with pytest.raises(ArgumentError, match=r"did you mean 0\.95\?"):
         MildroutePlugin(artifact, quality=95)
-    with pytest.raises(ArgumentError, match="give one of price_weight, quality and budget, got quality and budget"):
+    with pytest.raises(
+        ArgumentError, match="give one of price_weight, quality and budget, got quality and budget"
+    ):
         MildroutePlugin(artifact, quality=0.9, budget=2.0)
 
 
@@ -147,7 +172,9 @@ def test_a_gateway_decides_where_its_address_is_given() -> None:
     assert left(remote(answer), parsed("anything", BOTH)) == ["azure/song-1"]
 
 
-@pytest.mark.parametrize("answer", [httpx.ConnectError("no"), httpx.Response(503), httpx.Response(200, text="<html>")])
+@pytest.mark.parametrize(
+    "answer", [httpx.ConnectError("no"), httpx.Response(503), httpx.Response(200, text="<html>")]
+)
 def test_a_gateway_that_is_down_never_fails_a_request(answer: httpx.Response | Exception) -> None:
     assert left(remote(answer, default="sums"), parsed("anything", BOTH)) == ["openai/sum-1"]
     assert left(remote(answer), parsed("anything", BOTH)) == BOTH

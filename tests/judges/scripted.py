@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from mildroute.costs.prices import Price
-from mildroute.experts.base import Answer, Query
+from mildroute.experts.base import Answer, Expert, Query
 
 
-class Scripted:
+class Scripted(Expert):
     def __init__(self, answers: Sequence[Answer], concurrency: int = 1) -> None:
-        self.name, self.version, self.batch_size, self.concurrency = "scripted", "1", 1, concurrency
-        self.price: Price | None = None
+        self.name, self.version, self.concurrency = "scripted", "1", concurrency
         self.answers = list(answers)
         self.asked: list[Query] = []
         self.busy = self.busiest = 0
@@ -25,6 +23,3 @@ class Scripted:
         self.busy -= 1
         given, self.answers = self.answers[: len(batch)], self.answers[len(batch) :]
         return given
-
-    async def close(self) -> None:
-        pass

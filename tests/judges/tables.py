@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mildroute.experts.base import Query
-from mildroute.judges.base import Judge, Verdict
+from mildroute.judges.base import Judge, ReadingJudge, Verdict
 from mildroute.judges.registry import get_judge
 
 FOLDER = Path(__file__).parent / "cases"
@@ -38,18 +38,18 @@ def verdict(judge: Judge, query: Query, text: str) -> Verdict:
 
 
 def pure_verdict(judge: Judge, query: Query, text: str) -> Verdict:
-    """The verdict of a judge that waits for nobody, without an event loop, which takes longer than the judge."""
-    try:
-        judge.judge(query, text).send(None)  # type: ignore[attr-defined]
-    except StopIteration as done:
-        found: Verdict = done.value
-        return found
-    raise AssertionError(f"{judge.name} waits for something")
+    """The verdict without an event loop, which takes longer than a judge that only reads."""
+    if isinstance(judge, ReadingJudge):
+        return judge.score(query, text)
+    return verdict(judge, query, text)
 
 
 def label_of(case: dict[str, Any]) -> str:
     """A short name of a case in pytest's output."""
     answer = case.get("note") or case.get("answer", case.get("reply", case.get("replies")))
     return (
-        f"{case.get('reference')!s:.12}<-{answer!s:.40}".encode("ascii", "backslashreplace").decode().replace("\n", "|").replace("\0", "|")
+        f"{case.get('reference')!s:.12}<-{answer!s:.40}".encode("ascii", "backslashreplace")
+        .decode()
+        .replace("\n", "|")
+        .replace("\0", "|")
     )

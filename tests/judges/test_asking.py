@@ -15,7 +15,9 @@ def test_no_more_is_asked_at_a_time_than_the_expert_likes(concurrency: int) -> N
     judge = RubricJudge(expert)
 
     async def all_at_once() -> None:
-        await asyncio.gather(*(judge.judge(Query("q", "?"), f"answer {number}") for number in range(20)))
+        await asyncio.gather(
+            *(judge.judge(Query("q", "?"), f"answer {number}") for number in range(20))
+        )
 
     asyncio.run(all_at_once())
     assert expert.busiest == concurrency
@@ -26,7 +28,9 @@ def test_a_judge_lives_through_several_event_loops() -> None:
     judge = RubricJudge(Scripted([Answer("Grade: 10")] * 40))
 
     async def some() -> list[float | None]:
-        verdicts = await asyncio.gather(*(judge.judge(Query("q", "?"), f"answer {number}") for number in range(20)))
+        verdicts = await asyncio.gather(
+            *(judge.judge(Query("q", "?"), f"answer {number}") for number in range(20))
+        )
         return [verdict.score for verdict in verdicts]
 
     assert asyncio.run(some()) == asyncio.run(some()) == [1.0] * 20

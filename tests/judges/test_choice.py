@@ -34,29 +34,49 @@ def test_a_letter_beats_the_text_of_another_choice_beside_it() -> None:
 
 
 def test_a_long_calculation_that_is_cut_off_gives_no_choice() -> None:
-    text = "Let h be the height and (a) the area. " + "Then we have f(a) = 4 and b - C) = D + e. " * 20 + "So at 12\u00b0C, the value of"
+    text = (
+        "Let h be the height and (a) the area. "
+        + "Then we have f(a) = 4 and b - C) = D + e. " * 20
+        + "So at 12\u00b0C, the value of"
+    )
     assert read_choice(text, {"A": "3", "B": "4", "C": "5", "D": "6", "E": "7", "H": "8"}) is None
 
 
 def test_a_reference_that_could_mean_two_choices_is_no_verdict_and_says_what_to_set() -> None:
-    found = verdict(MultipleChoiceJudge(), Query("q", "?", reference="2", fields={"choices": ["2", "4", "6"]}), "A")
+    found = verdict(
+        MultipleChoiceJudge(),
+        Query("q", "?", reference="2", fields={"choices": ["2", "4", "6"]}),
+        "A",
+    )
     assert found.score is None
     assert "set reference" in found.reason
 
 
 def test_choices_may_be_any_of_the_usual_forms() -> None:
-    assert options_of(["x", "y"], "ABCD") == options_of({"a": "x", "b": "y"}, "ABCD") == {"A": "x", "B": "y"}
-    assert options_of('["x", "y"]', "ABCD") == options_of({"text": ["x", "y"], "label": ["A", "B"]}, "ABCD") == {"A": "x", "B": "y"}
+    assert (
+        options_of(["x", "y"], "ABCD")
+        == options_of({"a": "x", "b": "y"}, "ABCD")
+        == {"A": "x", "B": "y"}
+    )
+    assert (
+        options_of('["x", "y"]', "ABCD")
+        == options_of({"text": ["x", "y"], "label": ["A", "B"]}, "ABCD")
+        == {"A": "x", "B": "y"}
+    )
     assert options_of(None, "ab") == {"A": "", "B": ""}
 
 
-@pytest.mark.parametrize("choices", ["x", "{", [], {}, 7, {"A": "x", "a": "y"}, {"first": "x"}, ["x"] * 27])
+@pytest.mark.parametrize(
+    "choices", ["x", "{", [], {}, 7, {"A": "x", "a": "y"}, {"first": "x"}, ["x"] * 27]
+)
 def test_choices_that_nobody_can_choose_from_are_refused(choices: Any) -> None:
     with pytest.raises(ArgumentError, match="choices must"):
         options_of(choices, "ABCD")
 
 
-@pytest.mark.parametrize("settings", [{"letters": ""}, {"letters": "AA"}, {"letters": "A1"}, {"reference": "number"}])
+@pytest.mark.parametrize(
+    "settings", [{"letters": ""}, {"letters": "AA"}, {"letters": "A1"}, {"reference": "number"}]
+)
 def test_wrong_settings_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError, match="must be"):
         MultipleChoiceJudge(**settings)

@@ -14,7 +14,7 @@ from tests.judges.scripted import Scripted
 OURS = ["choice", "exact", "graded", "json", "label", "numeric", "pairwise", "regex", "tests"]
 
 
-class Coin:
+class Coin(Judge):
     name, version = "coin", "1"
 
     def __init__(self, side: float = 0.5) -> None:
@@ -53,11 +53,18 @@ def test_all_of_ours_are_found_and_are_judges() -> None:
 def test_versions_change_with_settings_and_not_with_names() -> None:
     assert get_judge("exact").version == get_judge("exact", name="other").version
     assert get_judge("exact").version != get_judge("exact", keep_case=True).version
-    assert get_judge("label", labels=["a", "b"]).version != get_judge("label", labels=["b", "a"]).version
+    assert (
+        get_judge("label", labels=["a", "b"]).version
+        != get_judge("label", labels=["b", "a"]).version
+    )
 
 
 def test_other_distributions_can_add_a_judge(monkeypatch: pytest.MonkeyPatch) -> None:
-    registered(monkeypatch, ("coin", "tests.judges.test_find:Coin"), ("made", "tests.judges.test_find:coin_maker"))
+    registered(
+        monkeypatch,
+        ("coin", "tests.judges.test_find:Coin"),
+        ("made", "tests.judges.test_find:coin_maker"),
+    )
     assert get_judge("coin", side=1.0).side == get_judge("made", side=1.0).side == 1.0  # type: ignore[attr-defined]
     assert get_judge("json", path="a", compare="coin", side=0.25).compare.side == 0.25  # type: ignore[attr-defined]
     assert judge_names() == sorted([*OURS, "coin", "made"])

@@ -29,7 +29,11 @@ def test_grades_are_read_as_a_careful_reader_would(case: dict[str, Any]) -> None
 
 
 def test_an_error_of_the_expert_is_no_verdict_and_its_dollars_count() -> None:
-    found = verdict(RubricJudge(Scripted([Answer(None, error="timeout after 30 s", dollars=0.5)])), QUERY, "four")
+    found = verdict(
+        RubricJudge(Scripted([Answer(None, error="timeout after 30 s", dollars=0.5)])),
+        QUERY,
+        "four",
+    )
     assert (found.score, found.dollars) == (None, 0.5)
     assert "timeout" in found.reason
 
@@ -69,7 +73,10 @@ def test_a_reply_that_repeats_a_grade_of_the_answer_beside_its_own_is_no_verdict
 
 def test_braces_in_questions_and_answers_are_harmless() -> None:
     expert = Scripted([Answer("Grade: 10")])
-    assert verdict(RubricJudge(expert), Query("q", "{0} {question.__class__}"), "{answer} {low}").score == 1.0
+    assert (
+        verdict(RubricJudge(expert), Query("q", "{0} {question.__class__}"), "{answer} {low}").score
+        == 1.0
+    )
     assert "{question.__class__}" in expert.asked[0].input
 
 
@@ -88,16 +95,27 @@ def test_a_missing_reference_matters_only_where_it_is_required() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"low": 5, "high": 5}, {"template": "Grade it."}, {"template": "{answer} {secret}"}, {"template": "{answer"}]
+    "settings",
+    [
+        {"low": 5, "high": 5},
+        {"template": "Grade it."},
+        {"template": "{answer} {secret}"},
+        {"template": "{answer"},
+    ],
 )
 def test_wrong_settings_are_refused(settings: dict[str, Any]) -> None:
-    with pytest.raises(ArgumentError, match="must"):
+    with pytest.raises(ArgumentError, match=r"must|braces"):
         RubricJudge(Scripted([]), **settings)
 
 
 def test_the_version_changes_with_the_expert_and_the_template() -> None:
     one, other = Scripted([]), Scripted([])
     other.version = "2"
-    judges = [RubricJudge(one), RubricJudge(other), RubricJudge(one, template="{answer}"), RubricJudge(one, high=5)]
+    judges = [
+        RubricJudge(one),
+        RubricJudge(other),
+        RubricJudge(one, template="{answer}"),
+        RubricJudge(one, high=5),
+    ]
     assert len({judge.version for judge in judges}) == 4
     assert RubricJudge(one).version == RubricJudge(one, name="strict").version

@@ -35,5 +35,9 @@ def test_a_judge_must_compare() -> None:
 
 
 def test_the_version_changes_with_that_of_the_judge_that_compares() -> None:
-    versions = {JsonFieldJudge("a").version, JsonFieldJudge("a", NumericJudge()).version, JsonFieldJudge("a", NumericJudge(0.1)).version}
+    versions = {
+        JsonFieldJudge("a").version,
+        JsonFieldJudge("a", NumericJudge()).version,
+        JsonFieldJudge("a", NumericJudge(0.1)).version,
+    }
     assert len(versions) == 3

@@ -32,7 +32,10 @@ def test_an_index_does_not_count_beside_a_name() -> None:
     assert read_label('{"label": "spam", "confidence": 0}', {"ham": (), "spam": ()}) == "spam"
 
 
-@pytest.mark.parametrize("labels", [["a", "a"], ["a", "A "], [""], {"a": ["b"], "b": []}, "a", "{", 7, ["card_lost", "card lost"]])
+@pytest.mark.parametrize(
+    "labels",
+    [["a", "a"], ["a", "A "], [""], {"a": ["b"], "b": []}, "a", "{", 7, ["card_lost", "card lost"]],
+)
 def test_labels_that_cannot_be_told_apart_are_refused(labels: Any) -> None:
     with pytest.raises(ArgumentError, match="labels"):
         LabelJudge(labels)

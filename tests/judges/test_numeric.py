@@ -32,7 +32,15 @@ def test_large_whole_numbers_are_compared_digit_by_digit() -> None:
     assert one.value != other.value
 
 
-@pytest.mark.parametrize("settings", [{"relative": -1.0}, {"absolute": float("nan")}, {"relative": float("inf")}, {"percent": "maybe"}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"relative": -1.0},
+        {"absolute": float("nan")},
+        {"relative": float("inf")},
+        {"percent": "maybe"},
+    ],
+)
 def test_wrong_settings_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError, match="must be"):
         NumericJudge(**settings)

@@ -1,4 +1,7 @@
-"""What holds for every text: no judge breaks, spaces around an answer say nothing, and no text takes long."""
+"""What holds for every text.
+
+No judge breaks, spaces around an answer say nothing, and no text takes long.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mildroute.experts.base import Answer, Query
 from mildroute.judges._numbers import read_number
@@ -22,11 +24,13 @@ from tests.judges.scripted import Scripted
 from tests.judges.tables import judge_of, pure_verdict, query_of, table, verdict
 
 PIECES = [
-    "A", "b", "(C)", "D.", "I", "I'm", "a", "not ", "the answer is ", "Answer:", "**", "\n", " ", ", ", " or ", " and ", "\\boxed{", "}",
-    "{", "$", "\\frac{1}{2}", "\\frac", "####", "final answer", "1,234.5", "-3/4", "1/0", "50%", "10^5", "e9", "1e400", "=", "+", "- ",
-    "\u00bd", "\u00b2", "\u2212", "Paris", "Rome", "positive", "very positive", "is wrong", "is correct", "<think>", "</think>", "<answer>",
-    "</answer>", "```python\n", "```", '{"answer": ', '"x"', "[", "]", "]]", "[[7", "Grade: 7", "Verdict: A", "\u7b54\u6848", "\ud800",
-    "\x00", "\u200b", "\u202e", "...", "?!", "'", '"', "_",
+    "A", "b", "(C)", "D.", "I", "I'm", "a", "not ", "the answer is ", "Answer:", "**", "\n", " ",
+    ", ", " or ", " and ", "\\boxed{", "}", "{", "$", "\\frac{1}{2}", "\\frac", "####",
+    "final answer", "1,234.5", "-3/4", "1/0", "50%", "10^5", "e9", "1e400", "=", "+", "- ",
+    "\u00bd", "\u00b2", "\u2212", "Paris", "Rome", "positive", "very positive", "is wrong",
+    "is correct", "<think>", "</think>", "<answer>", "</answer>", "```python\n", "```",
+    '{"answer": ', '"x"', "[", "]", "]]", "[[7", "Grade: 7", "Verdict: A", "\u7b54\u6848",
+    "\ud800", "\x00", "\u200b", "\u202e", "...", "?!", "'", '"', "_",
 ]  # fmt: skip
 ANY_TEXT = st.one_of(
     st.text(st.characters(exclude_categories=[])),
@@ -57,11 +61,18 @@ READERS: list[Callable[[str], object]] = [
 ]
 
 
-@given(text=ANY_TEXT, reference=st.one_of(st.sampled_from(["C", "4", "positive", "Paris", "50%"]), ANY_TEXT))
+@given(
+    text=ANY_TEXT,
+    reference=st.one_of(st.sampled_from(["C", "4", "positive", "Paris", "50%"]), ANY_TEXT),
+)
 @settings(max_examples=200)
 def test_no_text_and_no_reference_breaks_a_judge(text: str, reference: str) -> None:
     for name, given_settings, fields in PURE:
-        found = pure_verdict(get_judge(name, **given_settings), Query("q", "?", reference=reference, fields=fields), text)
+        found = pure_verdict(
+            get_judge(name, **given_settings),
+            Query("q", "?", reference=reference, fields=fields),
+            text,
+        )
         assert found.score in (None, 0.0, 1.0)
         assert isinstance(found.reason, str)
 
@@ -88,10 +99,20 @@ def test_no_text_breaks_a_judge_that_starts_a_process(text: str) -> None:
     assert verdict(get_judge("tests"), query, "def f():\n    return 2\n" + text).score == 0.0
 
 
-@given(choices=st.one_of(st.none(), ANY_TEXT, st.lists(ANY_TEXT), st.dictionaries(ANY_TEXT, ANY_TEXT), st.integers()), text=ANY_TEXT)
+@given(
+    choices=st.one_of(
+        st.none(), ANY_TEXT, st.lists(ANY_TEXT), st.dictionaries(ANY_TEXT, ANY_TEXT), st.integers()
+    ),
+    text=ANY_TEXT,
+)
 @settings(max_examples=150)
 def test_no_choices_and_no_labels_break_a_judge(choices: Any, text: str) -> None:
-    query = Query("q", "?", reference="A", fields={"choices": choices, "labels": choices, "path": choices, "tests": choices})
+    query = Query(
+        "q",
+        "?",
+        reference="A",
+        fields={"choices": choices, "labels": choices, "path": choices, "tests": choices},
+    )
     for name in ("choice", "label", "json"):
         assert pure_verdict(get_judge(name), query, text).score in (None, 0.0, 1.0)
 
@@ -103,16 +124,23 @@ def test_space_around_an_answer_never_changes_a_verdict(name: str) -> None:
             continue
         padded = f"\n\u00a0 \t\n{case['answer']} \r\n\u200b\t "
         judge = judge_of(name.removesuffix("_field"), case)
-        assert pure_verdict(judge, query_of(case), padded) == pure_verdict(judge, query_of(case), case["answer"]), case["answer"]
+        assert pure_verdict(judge, query_of(case), padded) == pure_verdict(
+            judge, query_of(case), case["answer"]
+        ), case["answer"]
 
 
-@pytest.mark.parametrize("code", ["def f():\n    return 1", "```python\ndef f():\n    return 1\n```", "Sure!\n\nx = 1\n\nDone."])
+@pytest.mark.parametrize(
+    "code",
+    ["def f():\n    return 1", "```python\ndef f():\n    return 1\n```", "Sure!\n\nx = 1\n\nDone."],
+)
 def test_space_around_code_never_changes_what_is_read(code: str) -> None:
     plain = {variant.strip() for variant in python_in(code)}
     assert plain <= {variant.strip() for variant in python_in(f"\n \t\n  {code} \n\n ")}
 
 
-@pytest.mark.parametrize("unit", ["A\n", "1+", "answer: 1 ", "\u7b54\u6848", "\\boxed{", '{"a":', "```\n", "[[", "9"])
+@pytest.mark.parametrize(
+    "unit", ["A\n", "1+", "answer: 1 ", "\u7b54\u6848", "\\boxed{", '{"a":', "```\n", "[[", "9"]
+)
 def test_no_long_text_takes_long(unit: str) -> None:
     text = (unit * 50_000)[:50_000] + "A1"
     for read in READERS:

@@ -40,34 +40,69 @@ class Problem:
 
     def pick(self, rows: Tensor) -> Problem:
         """The problem of these rows alone."""
-        return replace(self, scores=self.scores[rows], rewards=self.rewards[rows], costs=self.costs[rows], labels=self.labels[rows])
+        return replace(
+            self,
+            scores=self.scores[rows],
+            rewards=self.rewards[rows],
+            costs=self.costs[rows],
+            labels=self.labels[rows],
+        )
 
     def permute(self, order: Tensor) -> Problem:
         """The problem whose expert i is this one's expert ``order[i]``."""
         columns = (self.scores[:, order], self.rewards[:, order], self.costs[:, order])
-        return Problem(*columns, order.argsort()[self.labels], self.margins[order], self.counts[order])
+        return Problem(
+            *columns, order.argsort()[self.labels], self.margins[order], self.counts[order]
+        )
 
     def to(self, dtype: torch.dtype) -> Problem:
         """The problem in another floating dtype."""
         tensors = {item.name: getattr(self, item.name) for item in fields(self)}
-        return Problem(**{name: value.to(dtype) if value.is_floating_point() else value for name, value in tensors.items()})
+        return Problem(
+            **{
+                name: value.to(dtype) if value.is_floating_point() else value
+                for name, value in tensors.items()
+            }
+        )
 
 
-def draw_problem(seed: int, rows: int, experts: int, *, spread: float = 3.0, ratio: float = 10.0, tied: bool = False) -> Problem:
-    """Scores in [-spread, spread], rewards and costs in [0, 1], margins in [1, ratio]; rounded so that ties occur if ``tied``."""
+def draw_problem(
+    seed: int,
+    rows: int,
+    experts: int,
+    *,
+    spread: float = 3.0,
+    ratio: float = 10.0,
+    tied: bool = False,
+) -> Problem:
+    """Scores in [-spread, spread], rewards and costs in [0, 1], margins in [1, ratio].
+
+    Rounded so that ties occur if ``tied``.
+    """
     generator = torch.Generator().manual_seed(seed)
     uniform = partial(torch.rand, generator=generator, dtype=torch.float64)
-    scores, rewards, costs = spread * (2 * uniform(rows, experts) - 1), uniform(rows, experts), uniform(rows, experts)
+    scores, rewards, costs = (
+        spread * (2 * uniform(rows, experts) - 1),
+        uniform(rows, experts),
+        uniform(rows, experts),
+    )
     if tied:
         scores, rewards, costs = scores.round(), (3 * rewards).round() / 3, (3 * costs).round() / 3
     labels = torch.randint(experts, (rows,), generator=generator)
-    return Problem(scores, rewards, costs, labels, ratio ** uniform(experts), (20 * uniform(experts)).floor())
+    return Problem(
+        scores, rewards, costs, labels, ratio ** uniform(experts), (20 * uniform(experts)).floor()
+    )
 
 
 @st.composite
 def problems(draw: st.DrawFn, max_rows: int = 3, max_experts: int = 6) -> Problem:
     """Small problems, half of them with ties."""
-    return draw_problem(draw(seeds), draw(st.integers(1, max_rows)), draw(st.integers(2, max_experts)), tied=draw(st.booleans()))
+    return draw_problem(
+        draw(seeds),
+        draw(st.integers(1, max_rows)),
+        draw(st.integers(2, max_experts)),
+        tied=draw(st.booleans()),
+    )
 
 
 @dataclass(frozen=True)
@@ -88,6 +123,7 @@ class Case:
 _REWARDED, _COUNTED = ("scores", "rewards", "margins"), ("scores", "rewards", "counts")
 _LABELLED = ("scores", "labels", "costs", "margins")
 
+# Losses with a second derivative everywhere.
 SMOOTH: dict[str, Case] = {
     "deferral": Case(deferral_loss, _REWARDED),
     "deferral, tau 0": Case(deferral_loss, _REWARDED, {"tau": 0.0}),
@@ -100,21 +136,26 @@ SMOOTH: dict[str, Case] = {
     "weighted cross-entropy": Case(weighted_cross_entropy, _COUNTED),
     "ldam": Case(ldam_loss, _COUNTED, {"s": 3.0}),
     "cost-sensitive, smooth": Case(cost_sensitive_loss, _LABELLED, {"form": "smooth"}),
-    "cost-sensitive, smooth, tau 0.5": Case(cost_sensitive_loss, _LABELLED, {"form": "smooth", "tau": 0.5}),
+    "cost-sensitive, smooth, tau 0.5": Case(
+        cost_sensitive_loss, _LABELLED, {"form": "smooth", "tau": 0.5}
+    ),
 }
-"""Losses with a second derivative everywhere."""
 
+# Losses with kinks.
 PIECEWISE: dict[str, Case] = {
     "hinge": Case(hinge_loss, _REWARDED),
     "cost-sensitive, max": Case(cost_sensitive_loss, _LABELLED),
     "cost-sensitive, max, tau 0": Case(cost_sensitive_loss, _LABELLED, {"tau": 0.0}),
     "cost-sensitive, hinge": Case(cost_sensitive_loss, _LABELLED, {"psi": "hinge"}),
-    "cost-sensitive, hinge, smooth": Case(cost_sensitive_loss, _LABELLED, {"psi": "hinge", "form": "smooth"}),
+    "cost-sensitive, hinge, smooth": Case(
+        cost_sensitive_loss, _LABELLED, {"psi": "hinge", "form": "smooth"}
+    ),
     "cost-sensitive margin": Case(cost_sensitive_margin_loss, _LABELLED),
 }
-"""Losses with kinks."""
 
 TRAINABLE: dict[str, Case] = SMOOTH | PIECEWISE
 
-LOSSES: dict[str, Case] = TRAINABLE | {"cost-sensitive zero-one": Case(cost_sensitive_zero_one_loss, ("scores", "labels", "costs"))}
-"""Every loss of the package."""
+# Every loss of the package.
+LOSSES: dict[str, Case] = TRAINABLE | {
+    "cost-sensitive zero-one": Case(cost_sensitive_zero_one_loss, ("scores", "labels", "costs"))
+}

@@ -38,17 +38,24 @@ def odds(scores: Row, expert: int, rho: float) -> list[float]:
 
 def deferral_row(scores: Row, rewards: Row, margins: Row, tau: float = 1.0) -> float:
     """One row of the deferral loss: the sum over j inside."""
-    return math.fsum(w * comp_sum(math.fsum(odds(scores, k, margins[k])), tau) for k, w in enumerate(rewards))
+    return math.fsum(
+        w * comp_sum(math.fsum(odds(scores, k, margins[k])), tau) for k, w in enumerate(rewards)
+    )
 
 
 def pairwise_row(scores: Row, rewards: Row, margins: Row, tau: float = 1.0) -> float:
     """One row of the pairwise loss: the sum over j outside."""
-    return math.fsum(w * math.fsum(comp_sum(u, tau) for u in odds(scores, k, margins[k])) for k, w in enumerate(rewards))
+    return math.fsum(
+        w * math.fsum(comp_sum(u, tau) for u in odds(scores, k, margins[k]))
+        for k, w in enumerate(rewards)
+    )
 
 
 def hinge_row(scores: Row, rewards: Row, margins: Row) -> float:
     """One row of the hinge loss."""
-    return math.fsum(w * max(0.0, 1 - margin_of(scores, k) / margins[k]) for k, w in enumerate(rewards))
+    return math.fsum(
+        w * max(0.0, 1 - margin_of(scores, k) / margins[k]) for k, w in enumerate(rewards)
+    )
 
 
 def ramp_row(scores: Row, rewards: Row, margins: Row) -> float:
@@ -88,16 +95,26 @@ def ldam_row(scores: Row, winner: int, counts: Row, s: float, max_margin: float)
     return comp_sum(math.fsum(odds(lowered, winner, 1.0)), 1.0)
 
 
-def cost_sensitive_terms(scores: Row, label: int, costs: Row, rho: float, psi: str, tau: float) -> list[float]:
+def cost_sensitive_terms(
+    scores: Row, label: int, costs: Row, rho: float, psi: str, tau: float
+) -> list[float]:
     """``c_j * Psi((f_k - f_j) / rho)`` of every other expert j."""
     others = [j for j in range(len(scores)) if j != label]
     leads = [(scores[label] - scores[j]) / rho for j in others]
-    values = [max(0.0, 1 - lead) if psi == "hinge" else comp_sum(math.exp(-lead), tau) for lead in leads]
+    values = [
+        max(0.0, 1 - lead) if psi == "hinge" else comp_sum(math.exp(-lead), tau) for lead in leads
+    ]
     return [costs[j] * value for j, value in zip(others, values, strict=True)]
 
 
 def each_row(function: Callable[..., object], *columns: Tensor, **shared: object) -> Tensor:
     """Apply a function of plain rows to each row of the tensors; ``shared`` is the same for all."""
-    plain = {name: value.tolist() if isinstance(value, Tensor) else value for name, value in shared.items()}
-    results = [function(*row, **plain) for row in zip(*(column.tolist() for column in columns), strict=True)]
+    plain = {
+        name: value.tolist() if isinstance(value, Tensor) else value
+        for name, value in shared.items()
+    }
+    results = [
+        function(*row, **plain)
+        for row in zip(*(column.tolist() for column in columns), strict=True)
+    ]
     return torch.tensor(results, dtype=torch.float64)

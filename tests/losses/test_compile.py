@@ -24,7 +24,9 @@ def fresh_compiler() -> Iterator[None]:
     torch.compiler.reset()
 
 
-def value_and_gradient(function: Callable[..., Tensor], case: Case, problem: Problem) -> tuple[Tensor, Tensor]:
+def value_and_gradient(
+    function: Callable[..., Tensor], case: Case, problem: Problem
+) -> tuple[Tensor, Tensor]:
     scores = problem.scores.clone().requires_grad_()
     loss = function(*case.arguments(replace(problem, scores=scores)), **case.options)
     (gradient,) = torch.autograd.grad(loss, scores)
@@ -33,7 +35,9 @@ def value_and_gradient(function: Callable[..., Tensor], case: Case, problem: Pro
 
 def assert_compiled_as_eager(case: Case, problem: Problem, **options: object) -> None:
     compiled = value_and_gradient(torch.compile(case.function, **options), case, problem)
-    for actual, expected in zip(compiled, value_and_gradient(case.function, case, problem), strict=True):
+    for actual, expected in zip(
+        compiled, value_and_gradient(case.function, case, problem), strict=True
+    ):
         torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
 
 
@@ -52,7 +56,14 @@ def test_the_deferral_loss_is_one_graph() -> None:
     assert_compiled_as_eager(TRAINABLE["deferral"], PROBLEM, backend="aot_eager", fullgraph=True)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the backend imports deprecated parts of torch
-@pytest.mark.skipif(COMPILER is None, reason="the default backend needs a C++ compiler, none found as CXX, g++ or clang++")
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning"
+)  # the backend imports deprecated parts of torch
+@pytest.mark.skipif(
+    COMPILER is None,
+    reason="the default backend needs a C++ compiler, none found as CXX, g++ or clang++",
+)
 def test_the_default_backend_compiles_the_deferral_loss() -> None:
-    assert_compiled_as_eager(TRAINABLE["deferral"], draw_problem(1, rows=8, experts=5).to(torch.float32))
+    assert_compiled_as_eager(
+        TRAINABLE["deferral"], draw_problem(1, rows=8, experts=5).to(torch.float32)
+    )

@@ -6,8 +6,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
 from losses.cases import Problem, problems, taus
@@ -26,13 +25,19 @@ TINY = 1e-12
 psis = st.sampled_from(["hinge", "comp-sum"])
 
 
-def rows_of(problem: Problem, loss: Callable[..., Tensor] = cost_sensitive_loss, **options: object) -> Tensor:
-    return loss(problem.scores, problem.labels, problem.costs, problem.margins, reduction="none", **options)
+def rows_of(
+    problem: Problem, loss: Callable[..., Tensor] = cost_sensitive_loss, **options: object
+) -> Tensor:
+    return loss(
+        problem.scores, problem.labels, problem.costs, problem.margins, reduction="none", **options
+    )
 
 
 def terms_of(problem: Problem, psi: str, tau: float) -> Tensor:
     rho = problem.margins[problem.labels]
-    return each_row(cost_sensitive_terms, problem.scores, problem.labels, problem.costs, rho, psi=psi, tau=tau)
+    return each_row(
+        cost_sensitive_terms, problem.scores, problem.labels, problem.costs, rho, psi=psi, tau=tau
+    )
 
 
 @settings(max_examples=500, deadline=None)
@@ -48,11 +53,19 @@ def test_the_smooth_form_is_its_formula(problem: Problem, psi: str, tau: float) 
     """A sum over experts, and for the logistic loss the logarithm of a sum of powers."""
     terms = terms_of(problem, psi, tau)
     expected = terms.exp().sum(dim=1).log() if psi == "comp-sum" and tau == 1 else terms.sum(dim=1)
-    torch.testing.assert_close(rows_of(problem, psi=psi, tau=tau, form="smooth"), expected, rtol=1e-10, atol=TINY)
+    torch.testing.assert_close(
+        rows_of(problem, psi=psi, tau=tau, form="smooth"), expected, rtol=1e-10, atol=TINY
+    )
 
 
-def slow_margin_row(scores: list[float], label: int, costs: list[float], margins: list[float]) -> float:
-    return max(costs[j] * ramp(scores[label] - scores[j], margins[label]) for j in range(len(scores)) if j != label)
+def slow_margin_row(
+    scores: list[float], label: int, costs: list[float], margins: list[float]
+) -> float:
+    return max(
+        costs[j] * ramp(scores[label] - scores[j], margins[label])
+        for j in range(len(scores))
+        if j != label
+    )
 
 
 def slow_zero_one_row(scores: list[float], label: int, costs: list[float]) -> float:
@@ -62,18 +75,31 @@ def slow_zero_one_row(scores: list[float], label: int, costs: list[float]) -> fl
 @settings(max_examples=500, deadline=None)
 @given(problem=problems())
 def test_margin_and_zero_one_losses_are_their_formulas(problem: Problem) -> None:
-    margin = each_row(slow_margin_row, problem.scores, problem.labels, problem.costs, margins=problem.margins)
+    margin = each_row(
+        slow_margin_row, problem.scores, problem.labels, problem.costs, margins=problem.margins
+    )
     wrong = each_row(slow_zero_one_row, problem.scores, problem.labels, problem.costs)
-    torch.testing.assert_close(rows_of(problem, cost_sensitive_margin_loss), margin, rtol=1e-12, atol=TINY)
-    assert torch.equal(cost_sensitive_zero_one_loss(problem.scores, problem.labels, problem.costs, reduction="none"), wrong)
+    torch.testing.assert_close(
+        rows_of(problem, cost_sensitive_margin_loss), margin, rtol=1e-12, atol=TINY
+    )
+    assert torch.equal(
+        cost_sensitive_zero_one_loss(
+            problem.scores, problem.labels, problem.costs, reduction="none"
+        ),
+        wrong,
+    )
 
 
 @settings(max_examples=500, deadline=None)
 @given(problem=problems(), tau=taus, psi=psis)
-def test_zero_one_below_margin_below_max_below_smooth(problem: Problem, tau: float, psi: str) -> None:
+def test_zero_one_below_margin_below_max_below_smooth(
+    problem: Problem, tau: float, psi: str
+) -> None:
     scale = upper_bound_scale(tau) if psi == "comp-sum" else 1.0
     chain = [
-        cost_sensitive_zero_one_loss(problem.scores, problem.labels, problem.costs, reduction="none"),
+        cost_sensitive_zero_one_loss(
+            problem.scores, problem.labels, problem.costs, reduction="none"
+        ),
         rows_of(problem, cost_sensitive_margin_loss),
         scale * rows_of(problem, psi=psi, tau=tau),
         scale * rows_of(problem, psi=psi, tau=tau, form="smooth"),
@@ -83,7 +109,10 @@ def test_zero_one_below_margin_below_max_below_smooth(problem: Problem, tau: flo
 
 
 def test_without_its_scale_the_logistic_loss_is_no_bound() -> None:
-    """The paper takes ``Phi_rho(t) <= Psi(t / rho)`` for the whole comp-sum family; at 0 it reads 1 <= log 2 = 0.69."""
+    """The paper takes ``Phi_rho(t) <= Psi(t / rho)`` for the whole comp-sum family.
+
+    At 0 it reads 1 <= log 2 = 0.69.
+    """
     problem = torch.zeros(1, 2), torch.tensor([0]), torch.tensor([[0.0, 1.0]]), torch.ones(2)
     assert cost_sensitive_margin_loss(*problem).item() == 1
     assert cost_sensitive_loss(*problem).item() == pytest.approx(math.log(2))
@@ -92,10 +121,20 @@ def test_without_its_scale_the_logistic_loss_is_no_bound() -> None:
 
 @settings(max_examples=500, deadline=None)
 @given(margin=st.floats(-50, 50), rho=st.floats(0.01, 100), tau=taus)
-def test_the_scale_makes_each_comp_sum_function_a_bound(margin: float, rho: float, tau: float) -> None:
+def test_the_scale_makes_each_comp_sum_function_a_bound(
+    margin: float, rho: float, tau: float
+) -> None:
     """One pair of experts, the label's lead being ``margin``."""
-    pair = torch.tensor([[margin, 0.0]], dtype=torch.float64), torch.tensor([0]), torch.tensor([[0.0, 1.0]]), torch.tensor([rho, 1.0])
-    assert upper_bound_scale(tau) * cost_sensitive_loss(*pair, tau=tau).item() >= ramp(margin, pair[3][0].item()) - TINY
+    pair = (
+        torch.tensor([[margin, 0.0]], dtype=torch.float64),
+        torch.tensor([0]),
+        torch.tensor([[0.0, 1.0]]),
+        torch.tensor([rho, 1.0]),
+    )
+    assert (
+        upper_bound_scale(tau) * cost_sensitive_loss(*pair, tau=tau).item()
+        >= ramp(margin, pair[3][0].item()) - TINY
+    )
 
 
 def test_the_scale_is_one_over_the_value_at_equal_scores() -> None:
@@ -125,10 +164,19 @@ def test_label_costs_are_the_label_rows_with_its_own_cost_zero() -> None:
 
 
 def test_the_cost_of_the_label_itself_never_counts() -> None:
-    problem = torch.tensor([[5.0, 0.0]]), torch.tensor([0]), torch.tensor([[1.0, 0.0]]), torch.ones(2)
+    problem = (
+        torch.tensor([[5.0, 0.0]]),
+        torch.tensor([0]),
+        torch.tensor([[1.0, 0.0]]),
+        torch.ones(2),
+    )
     assert cost_sensitive_zero_one_loss(*problem[:3]).item() == 0
     assert cost_sensitive_margin_loss(*problem).item() == 0
-    assert cost_sensitive_loss(*problem).item() == cost_sensitive_loss(*problem, form="smooth").item() == 0
+    assert (
+        cost_sensitive_loss(*problem).item()
+        == cost_sensitive_loss(*problem, form="smooth").item()
+        == 0
+    )
 
 
 ARGUMENTS = torch.zeros(2, 3), torch.tensor([0, 1]), torch.ones(2, 3), torch.ones(3)
@@ -152,11 +200,25 @@ def test_bad_margins_and_labels_are_refused(loss: Callable[..., Tensor]) -> None
         (lambda: cost_sensitive_loss(*ARGUMENTS, psi="square"), ArgumentError, "'square'"),  # type: ignore[arg-type]
         (lambda: cost_sensitive_loss(*ARGUMENTS, tau=-1.0), ArgumentError, "-1.0"),
         (lambda: upper_bound_scale(-2.0), ArgumentError, "-2.0"),
-        (lambda: cost_sensitive_zero_one_loss(ARGUMENTS[0], ARGUMENTS[1], torch.ones(2, 2)), ShapeError, r"\(2, 3\) and \(2, 2\)"),
-        (lambda: cost_sensitive_zero_one_loss(ARGUMENTS[0], ARGUMENTS[1][:1], ARGUMENTS[2]), ShapeError, r"\(1,\)"),
-        (lambda: cost_sensitive_margin_loss(*ARGUMENTS, weights=torch.ones(1)), ShapeError, r"\(1,\)"),
+        (
+            lambda: cost_sensitive_zero_one_loss(ARGUMENTS[0], ARGUMENTS[1], torch.ones(2, 2)),
+            ShapeError,
+            r"\(2, 3\) and \(2, 2\)",
+        ),
+        (
+            lambda: cost_sensitive_zero_one_loss(ARGUMENTS[0], ARGUMENTS[1][:1], ARGUMENTS[2]),
+            ShapeError,
+            r"\(1,\)",
+        ),
+        (
+            lambda: cost_sensitive_margin_loss(*ARGUMENTS, weights=torch.ones(1)),
+            ShapeError,
+            r"\(1,\)",
+        ),
     ],
 )
-def test_bad_arguments_are_refused(call: Callable[[], object], error: type[MildrouteError], value: str) -> None:
+def test_bad_arguments_are_refused(
+    call: Callable[[], object], error: type[MildrouteError], value: str
+) -> None:
     with pytest.raises(error, match=value):
         call()

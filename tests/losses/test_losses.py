@@ -6,12 +6,19 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
 from losses.cases import Problem, draw_problem, problems, seeds, taus
-from losses.reference import deferral_row, each_row, hinge_row, ldam_row, pairwise_row, ramp_row, wrong_row
+from losses.reference import (
+    deferral_row,
+    each_row,
+    hinge_row,
+    ldam_row,
+    pairwise_row,
+    ramp_row,
+    wrong_row,
+)
 from mildroute.exceptions import ArgumentError, MarginError, MildrouteError, ShapeError
 from mildroute.losses.cost_sensitive import upper_bound_scale
 from mildroute.losses.functional import (
@@ -23,10 +30,10 @@ from mildroute.losses.functional import (
     tdef_loss,
     weighted_cross_entropy,
 )
-from mildroute.losses.rewards import positive_counts, winner_targets
+from mildroute.losses.rewards import smoothed_win_counts, winner_targets
 
+# Rounding allowed where two float64 sums may be equal.
 TINY = 1e-12
-"""Rounding allowed where two float64 sums may be equal."""
 
 
 def rows_of(loss: Callable[..., Tensor], problem: Problem, **options: object) -> Tensor:
@@ -36,18 +43,28 @@ def rows_of(loss: Callable[..., Tensor], problem: Problem, **options: object) ->
 @settings(max_examples=500, deadline=None)
 @given(problem=problems(), tau=taus)
 def test_the_deferral_loss_is_its_formula(problem: Problem, tau: float) -> None:
-    expected = each_row(deferral_row, problem.scores, problem.rewards, margins=problem.margins, tau=1.0)
+    expected = each_row(
+        deferral_row, problem.scores, problem.rewards, margins=problem.margins, tau=1.0
+    )
     torch.testing.assert_close(rows_of(deferral_loss, problem), expected, rtol=1e-10, atol=TINY)
     if abs(tau - 1) > 1e-3:  # nearer to 1 the printed formula loses digits
-        expected = each_row(deferral_row, problem.scores, problem.rewards, margins=problem.margins, tau=tau)
-        torch.testing.assert_close(rows_of(deferral_loss, problem, tau=tau), expected, rtol=1e-10, atol=TINY)
+        expected = each_row(
+            deferral_row, problem.scores, problem.rewards, margins=problem.margins, tau=tau
+        )
+        torch.testing.assert_close(
+            rows_of(deferral_loss, problem, tau=tau), expected, rtol=1e-10, atol=TINY
+        )
 
 
 @settings(max_examples=500, deadline=None)
 @given(problem=problems(), tau=st.sampled_from([0.0, 0.5, 1.0, 1.5, 2.0, 3.0]))
 def test_the_pairwise_loss_is_its_formula(problem: Problem, tau: float) -> None:
-    expected = each_row(pairwise_row, problem.scores, problem.rewards, margins=problem.margins, tau=tau)
-    torch.testing.assert_close(rows_of(pairwise_loss, problem, tau=tau), expected, rtol=1e-10, atol=TINY)
+    expected = each_row(
+        pairwise_row, problem.scores, problem.rewards, margins=problem.margins, tau=tau
+    )
+    torch.testing.assert_close(
+        rows_of(pairwise_loss, problem, tau=tau), expected, rtol=1e-10, atol=TINY
+    )
 
 
 @settings(max_examples=500, deadline=None)
@@ -59,16 +76,24 @@ def test_the_hinge_loss_is_its_formula(problem: Problem) -> None:
 
 @settings(max_examples=500, deadline=None)
 @given(problem=problems(), tau=taus)
-def test_scaled_losses_bound_the_margin_loss_which_bounds_the_error(problem: Problem, tau: float) -> None:
+def test_scaled_losses_bound_the_margin_loss_which_bounds_the_error(
+    problem: Problem, tau: float
+) -> None:
     ramp = each_row(ramp_row, problem.scores, problem.rewards, margins=problem.margins)
     assert (ramp - each_row(wrong_row, problem.scores, problem.rewards)).min() >= -TINY
-    bounds = [upper_bound_scale(tau) * rows_of(loss, problem, tau=tau) for loss in (deferral_loss, pairwise_loss)]
+    bounds = [
+        upper_bound_scale(tau) * rows_of(loss, problem, tau=tau)
+        for loss in (deferral_loss, pairwise_loss)
+    ]
     for bound in (*bounds, rows_of(hinge_loss, problem)):
         assert (bound - ramp).min() >= -TINY
 
 
 def test_without_its_scale_the_logistic_loss_is_no_bound() -> None:
-    """The paper states the bound without a scale; at equal scores the error counts 1 and the loss log 2 < 1."""
+    """The paper states the bound without a scale.
+
+    At equal scores the error counts 1 and the loss log 2 < 1.
+    """
     scores, rewards, margins = torch.zeros(1, 2), torch.tensor([[1.0, 0.0]]), torch.ones(2)
     assert wrong_row([0.0, 0.0], [1.0, 0.0]) == ramp_row([0.0, 0.0], [1.0, 0.0], [1.0, 1.0]) == 1
     for loss in (deferral_loss, pairwise_loss):
@@ -86,7 +111,12 @@ def test_the_sum_inside_is_tighter_than_the_sum_outside(problem: Problem, tau: f
 @settings(max_examples=500, deadline=None)
 @given(problem=problems(max_experts=2), tau=taus)
 def test_the_two_sums_agree_for_two_experts(problem: Problem, tau: float) -> None:
-    torch.testing.assert_close(rows_of(pairwise_loss, problem, tau=tau), rows_of(deferral_loss, problem, tau=tau), rtol=1e-10, atol=TINY)
+    torch.testing.assert_close(
+        rows_of(pairwise_loss, problem, tau=tau),
+        rows_of(deferral_loss, problem, tau=tau),
+        rtol=1e-10,
+        atol=TINY,
+    )
 
 
 @settings(max_examples=500, deadline=None)
@@ -99,12 +129,21 @@ def test_comp_sum_losses_are_continuous_at_the_logistic_one(problem: Problem, st
 
 @settings(max_examples=500, deadline=None)
 @given(problem=problems(), rho=st.floats(0.1, 10))
-def test_equal_margins_give_soft_cross_entropy_at_that_temperature(problem: Problem, rho: float) -> None:
+def test_equal_margins_give_soft_cross_entropy_at_that_temperature(
+    problem: Problem, rho: float
+) -> None:
     mass = problem.rewards.sum(dim=1) + 1
     rewards = problem.rewards + 1 / problem.rewards.shape[1]
-    expected = mass * F.cross_entropy(problem.scores / rho, rewards / mass[:, None], reduction="none")
+    expected = mass * F.cross_entropy(
+        problem.scores / rho, rewards / mass[:, None], reduction="none"
+    )
     margins = torch.full_like(problem.margins, rho)
-    torch.testing.assert_close(deferral_loss(problem.scores, rewards, margins, reduction="none"), expected, rtol=1e-10, atol=TINY)
+    torch.testing.assert_close(
+        deferral_loss(problem.scores, rewards, margins, reduction="none"),
+        expected,
+        rtol=1e-10,
+        atol=TINY,
+    )
 
 
 @settings(max_examples=500, deadline=None)
@@ -118,46 +157,69 @@ def test_tdef_is_the_deferral_loss_with_unit_margins(problem: Problem) -> None:
 @given(problem=problems())
 def test_cross_entropy_looks_at_the_winner_alone(problem: Problem) -> None:
     expected = F.cross_entropy(problem.scores, winner_targets(problem.rewards))
-    torch.testing.assert_close(cross_entropy(problem.scores, problem.rewards), expected, rtol=1e-10, atol=TINY)
-    assert torch.equal(cross_entropy(problem.scores, problem.rewards), cross_entropy(problem.scores, 5 * problem.rewards - 2))
+    torch.testing.assert_close(
+        cross_entropy(problem.scores, problem.rewards), expected, rtol=1e-10, atol=TINY
+    )
+    assert torch.equal(
+        cross_entropy(problem.scores, problem.rewards),
+        cross_entropy(problem.scores, 5 * problem.rewards - 2),
+    )
 
 
 @settings(max_examples=500, deadline=None)
 @given(problem=problems())
 def test_weighted_cross_entropy_weighs_winners_by_their_rarity(problem: Problem) -> None:
-    mass = positive_counts(problem.counts)
+    mass = smoothed_win_counts(problem.counts)
     rarity = mass.sum() / (len(mass) * mass)
-    losses = -(winner_targets(problem.rewards) * rarity * F.log_softmax(problem.scores, dim=1)).sum(dim=1)
+    losses = -(winner_targets(problem.rewards) * rarity * F.log_softmax(problem.scores, dim=1)).sum(
+        dim=1
+    )
     torch.testing.assert_close(
-        weighted_cross_entropy(problem.scores, problem.rewards, problem.counts), losses.mean(), rtol=1e-10, atol=TINY
+        weighted_cross_entropy(problem.scores, problem.rewards, problem.counts),
+        losses.mean(),
+        rtol=1e-10,
+        atol=TINY,
     )
 
 
 @settings(max_examples=500, deadline=None)
 @given(seed=seeds, experts=st.integers(2, 6), s=st.floats(0.5, 10), max_margin=st.floats(0, 1))
-def test_ldam_lowers_the_score_of_the_winner(seed: int, experts: int, s: float, max_margin: float) -> None:
+def test_ldam_lowers_the_score_of_the_winner(
+    seed: int, experts: int, s: float, max_margin: float
+) -> None:
     problem = draw_problem(seed, rows=3, experts=experts)
     counts = problem.counts + 1
     winners = problem.rewards.argmax(dim=1)
-    expected = each_row(ldam_row, problem.scores, winners, counts=counts, s=s, max_margin=max_margin)
-    actual = ldam_loss(problem.scores, problem.rewards, counts, s=s, max_margin=max_margin, reduction="none")
+    expected = each_row(
+        ldam_row, problem.scores, winners, counts=counts, s=s, max_margin=max_margin
+    )
+    actual = ldam_loss(
+        problem.scores, problem.rewards, counts, s=s, max_margin=max_margin, reduction="none"
+    )
     torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-12)
 
 
 def test_ldam_of_the_usual_scale_neither_overflows_nor_divides_by_zero() -> None:
     scores = torch.tensor([[50.0, -50.0], [0.0, 0.0], [-50.0, 50.0]], requires_grad=True)
-    losses = ldam_loss(scores, torch.tensor([[1.0, 0.0]] * 3), torch.tensor([100.0, 1.0]), reduction="none")
+    losses = ldam_loss(
+        scores, torch.tensor([[1.0, 0.0]] * 3), torch.tensor([100.0, 1.0]), reduction="none"
+    )
     losses.sum().backward()
     assert scores.grad is not None
     assert torch.isfinite(losses).all()
     assert torch.isfinite(scores.grad).all()
     margin = 0.5 * 100**-0.25
-    assert losses.tolist() == pytest.approx([0, 30 * margin + math.log1p(math.exp(-30 * margin)), 3000 + 30 * margin], abs=1e-3)
+    assert losses.tolist() == pytest.approx(
+        [0, 30 * margin + math.log1p(math.exp(-30 * margin)), 3000 + 30 * margin], abs=1e-3
+    )
 
 
 def test_ldam_of_a_tie_is_the_mean_of_its_winners() -> None:
     scores, counts = torch.tensor([[0.3, -0.2]]), torch.tensor([4.0, 1.0])
-    either = [ldam_loss(scores, torch.tensor([rewards]), counts).item() for rewards in ([1.0, 0.0], [0.0, 1.0])]
+    either = [
+        ldam_loss(scores, torch.tensor([rewards]), counts).item()
+        for rewards in ([1.0, 0.0], [0.0, 1.0])
+    ]
     assert ldam_loss(scores, torch.ones(1, 2), counts).item() == pytest.approx(sum(either) / 2)
 
 
@@ -203,7 +265,9 @@ def test_a_negative_tau_is_refused(loss: Callable[..., Tensor]) -> None:
         (ldam_loss, (UNIT,)),
     ],
 )
-def test_scores_and_rewards_of_other_shapes_are_refused(loss: Callable[..., Tensor], last: tuple[Tensor, ...]) -> None:
+def test_scores_and_rewards_of_other_shapes_are_refused(
+    loss: Callable[..., Tensor], last: tuple[Tensor, ...]
+) -> None:
     with pytest.raises(ShapeError, match=r"\(2, 3\) and \(2, 2\)"):
         loss(ZEROS, torch.ones(2, 2), *last)
     with pytest.raises(ShapeError, match=r"\(3,\)"):
@@ -221,6 +285,8 @@ def test_scores_and_rewards_of_other_shapes_are_refused(loss: Callable[..., Tens
         (lambda: tdef_loss(ZEROS, ONES, reduction="median"), ArgumentError, "'median'"),  # type: ignore[arg-type]
     ],
 )
-def test_bad_arguments_are_refused(call: Callable[[], object], error: type[MildrouteError], value: str) -> None:
+def test_bad_arguments_are_refused(
+    call: Callable[[], object], error: type[MildrouteError], value: str
+) -> None:
     with pytest.raises(error, match=value):
         call()

@@ -1,17 +1,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
 from losses.cases import Problem, draw_problem, problems, seeds
 from mildroute.exceptions import ArgumentError, CostError, MarginError, MildrouteError, ShapeError
-from mildroute.losses.rewards import MARGIN_GRID, MarginSpec, positive_counts, reward_mass, theory_margins, winner_counts
+from mildroute.losses.rewards import (
+    reward_mass,
+    smoothed_win_counts,
+    theory_margins,
+    winner_counts,
+)
 
 
 def spread_term(counts: Tensor, norms: Tensor, margins: Tensor) -> Tensor:
@@ -33,7 +36,9 @@ def test_winner_counts_add_up_to_the_rows_and_split_ties(problem: Problem) -> No
 
 def test_counts_and_mass_of_a_small_table() -> None:
     costs = torch.tensor([[0.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, 2.0, 3.0]])
-    assert torch.allclose(winner_counts(costs), torch.tensor([1 / 3 + 1 / 2 + 1, 1 / 3, 1 / 3 + 1 / 2]))
+    assert torch.allclose(
+        winner_counts(costs), torch.tensor([1 / 3 + 1 / 2 + 1, 1 / 3, 1 / 3 + 1 / 2])
+    )
     assert reward_mass(costs).tolist() == [1, 3, 3]
 
 
@@ -48,16 +53,22 @@ def test_the_paper_margins_by_hand() -> None:
 
 def test_scale_offset_exponent_and_norms_by_hand() -> None:
     counts = torch.tensor([64.0, 16.0], dtype=torch.float64)
-    assert theory_margins(counts, exponent=0.5, scale=3.0, offset=0.5).tolist() == pytest.approx([2.5, 1.5])
+    assert theory_margins(counts, exponent=0.5, scale=3.0, offset=0.5).tolist() == pytest.approx(
+        [2.5, 1.5]
+    )
     assert theory_margins(counts, exponent=0.0).tolist() == [0.5, 0.5]
     norms = torch.tensor([1.0, 2.0], dtype=torch.float64)
     assert theory_margins(counts, norms=norms).tolist() == pytest.approx([0.5, 0.5])
-    assert theory_margins(counts, norms=torch.tensor([3, 3])).tolist() == pytest.approx(theory_margins(counts).tolist())
+    assert theory_margins(counts, norms=torch.tensor([3, 3])).tolist() == pytest.approx(
+        theory_margins(counts).tolist()
+    )
 
 
 @settings(max_examples=500, deadline=None)
 @given(seed=seeds, experts=st.integers(2, 8), size=st.floats(1e-3, 1))
-def test_no_other_margins_of_equal_sum_have_a_smaller_bound(seed: int, experts: int, size: float) -> None:
+def test_no_other_margins_of_equal_sum_have_a_smaller_bound(
+    seed: int, experts: int, size: float
+) -> None:
     """The paper's optimality of the exponent 1/3, against random positive margins near and far."""
     problem = draw_problem(seed, rows=1, experts=experts)
     counts, norms = problem.counts + 1, problem.margins
@@ -67,23 +78,21 @@ def test_no_other_margins_of_equal_sum_have_a_smaller_bound(seed: int, experts: 
     assert spread_term(counts, norms, best) <= spread_term(counts, norms, other) * (1 + 1e-12)
 
 
-@settings(max_examples=500, deadline=None)
-@given(seed=seeds, experts=st.integers(2, 8), spec=st.sampled_from(MARGIN_GRID))
-def test_every_point_of_the_grid_gives_positive_margins(seed: int, experts: int, spec: MarginSpec) -> None:
+@settings(max_examples=200, deadline=None)
+@given(
+    seed=seeds,
+    experts=st.integers(2, 8),
+    exponent=st.sampled_from([0.0, 1 / 6, 1 / 3]),
+    offset=st.sampled_from([0.0, 0.1, 1.0, 5.0]),
+)
+def test_margins_are_positive_and_sum_to_scale_and_offsets(
+    seed: int, experts: int, exponent: float, offset: float
+) -> None:
     counts = draw_problem(seed, rows=1, experts=experts).counts
-    margins = theory_margins(counts, exponent=spec.exponent, scale=spec.scale, offset=spec.offset)
+    margins = theory_margins(counts, exponent=exponent, offset=offset)
     assert margins.min() > 0
     assert torch.isfinite(margins).all()
-    assert margins.sum().item() == pytest.approx(spec.scale + experts * spec.offset)
-
-
-def test_the_grid_is_plain_data_around_the_paper_values() -> None:
-    points = [tuple(asdict(spec).values()) for spec in MARGIN_GRID]
-    assert all(isinstance(value, float) for point in points for value in point)
-    assert len(set(points)) == len(points)
-    assert {exponent for exponent, _, _ in points} == {0.0, 1 / 6, 1 / 3}
-    assert {(1 / 3, 1.0, float(offset)) for offset in range(6)} <= set(points)
-    assert min(offset for _, _, offset in points) == 0
+    assert margins.sum().item() == pytest.approx(1.0 + experts * offset)
 
 
 def test_an_expert_that_never_wins_gets_a_small_positive_margin() -> None:
@@ -94,12 +103,16 @@ def test_an_expert_that_never_wins_gets_a_small_positive_margin() -> None:
 
 
 def test_counts_of_zero_become_half_of_the_smallest_other() -> None:
-    assert positive_counts(torch.tensor([4.0, 0.0, 10.0, 0.0])).tolist() == [4, 2, 10, 2]
-    assert positive_counts(torch.zeros(2)).tolist() == [1, 1]
+    assert smoothed_win_counts(torch.tensor([4.0, 0.0, 10.0, 0.0])).tolist() == [4, 2, 10, 2]
+    assert smoothed_win_counts(torch.zeros(2)).tolist() == [1, 1]
 
 
 def test_margins_keep_the_dtype_of_floating_counts() -> None:
-    for given_dtype, expected in ((torch.float32, torch.float32), (torch.float64, torch.float64), (torch.int64, torch.float32)):
+    for given_dtype, expected in (
+        (torch.float32, torch.float32),
+        (torch.float64, torch.float64),
+        (torch.int64, torch.float32),
+    ):
         assert theory_margins(torch.tensor([3, 1], dtype=given_dtype)).dtype == expected
 
 
@@ -128,6 +141,8 @@ COUNTS = torch.tensor([3.0, 1.0])
         (lambda: winner_counts(torch.full((2, 2), float("nan"))), CostError, "4 non-finite"),
     ],
 )
-def test_bad_counts_and_offsets_are_refused(call: Callable[[], object], error: type[MildrouteError], value: str) -> None:
+def test_bad_counts_and_offsets_are_refused(
+    call: Callable[[], object], error: type[MildrouteError], value: str
+) -> None:
     with pytest.raises(error, match=value):
         call()

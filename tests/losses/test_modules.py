@@ -35,7 +35,9 @@ def test_tensors_are_saved_and_loaded_with_the_module() -> None:
     file.seek(0)
     fresh = LossModule(deferral_loss, margins=torch.ones_like(PROBLEM.margins), tau=0.5)
     fresh.load_state_dict(torch.load(file))
-    assert torch.equal(fresh(PROBLEM.scores, PROBLEM.rewards), module(PROBLEM.scores, PROBLEM.rewards))
+    assert torch.equal(
+        fresh(PROBLEM.scores, PROBLEM.rewards), module(PROBLEM.scores, PROBLEM.rewards)
+    )
 
 
 def test_nothing_of_a_module_is_trained() -> None:
@@ -52,7 +54,9 @@ def test_a_function_of_ones_own_needs_nothing_else() -> None:
 
 
 def test_a_function_without_a_name_is_shown_as_it_is() -> None:
-    assert "functools.partial" in repr(LossModule(partial(deferral_loss, tau=0.5), margins=torch.ones(2)))
+    assert "functools.partial" in repr(
+        LossModule(partial(deferral_loss, tau=0.5), margins=torch.ones(2))
+    )
 
 
 def test_gradients_flow_through_a_module() -> None:

@@ -20,7 +20,9 @@ ONES = torch.ones(2, 2)
         (torch.int64, torch.float32),
     ],
 )
-def test_scores_are_brought_to_at_least_float32_and_the_others_follow(given: torch.dtype, computed: torch.dtype) -> None:
+def test_scores_are_brought_to_at_least_float32_and_the_others_follow(
+    given: torch.dtype, computed: torch.dtype
+) -> None:
     scores, rewards = full_precision(ONES.to(given), ONES.to(torch.float64))
     assert scores.dtype == rewards.dtype == computed
 

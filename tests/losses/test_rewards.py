@@ -5,14 +5,20 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
 from losses.cases import Problem, problems
 from losses.reference import choice_of
 from mildroute.exceptions import ArgumentError, CostError, MildrouteError, ShapeError
-from mildroute.losses.rewards import complement_rewards, complement_scale, gap_rewards, rewards_of, sum_rewards, winner_targets
+from mildroute.losses.rewards import (
+    complement_rewards,
+    complement_scale,
+    gap_rewards,
+    rewards_of,
+    sum_rewards,
+    winner_targets,
+)
 
 COSTS = torch.tensor([[0.0, 1.0, 1.0], [0.5, 0.25, 0.0]], dtype=torch.float64)
 
@@ -26,7 +32,9 @@ def paid(problem: Problem) -> Tensor:
 def missed(problem: Problem, rewards: Tensor) -> Tensor:
     """``sum_k w_k * 1[choice != k]``, one row after the other."""
     chosen = [choice_of(row) for row in problem.scores.tolist()]
-    return torch.stack([rewards[row].sum() - rewards[row, expert] for row, expert in enumerate(chosen)])
+    return torch.stack(
+        [rewards[row].sum() - rewards[row, expert] for row, expert in enumerate(chosen)]
+    )
 
 
 def test_rewards_of_a_small_table() -> None:
@@ -40,25 +48,38 @@ def test_rewards_of_a_small_table() -> None:
 def test_sum_rewards_give_the_deferral_loss_up_to_a_constant(problem: Problem) -> None:
     """The paper's Lemma 1."""
     experts = problem.costs.shape[1]
-    identity = missed(problem, sum_rewards(problem.costs)) - (experts - 2) * problem.costs.sum(dim=1)
+    identity = missed(problem, sum_rewards(problem.costs)) - (experts - 2) * problem.costs.sum(
+        dim=1
+    )
     assert (identity - paid(problem)).abs().max() <= 1e-9
 
 
 @settings(max_examples=500, deadline=None)
 @given(problem=problems(), scale=st.floats(1, 10))
-def test_complement_rewards_give_the_deferral_loss_up_to_a_constant(problem: Problem, scale: float) -> None:
+def test_complement_rewards_give_the_deferral_loss_up_to_a_constant(
+    problem: Problem, scale: float
+) -> None:
     """The paper's Lemma 2, for costs up to the scale."""
     experts, costs = problem.costs.shape[1], scale * problem.costs
-    identity = missed(problem, complement_rewards(costs, scale)) + problem.costs.sum(dim=1) - (experts - 1)
+    identity = (
+        missed(problem, complement_rewards(costs, scale)) + problem.costs.sum(dim=1) - (experts - 1)
+    )
     assert (scale * identity - paid(replace(problem, costs=costs))).abs().max() <= 1e-9
 
 
 @settings(max_examples=500, deadline=None)
 @given(problem=problems(), constant=st.floats(-100, 100), shift=st.floats(-100, 100))
-def test_any_constant_minus_the_costs_gives_the_deferral_loss(problem: Problem, constant: float, shift: float) -> None:
-    """``sum_k (m - c_k) 1[choice != k]`` is the cost of the choice plus a constant, and the gap reward is one such m."""
+def test_any_constant_minus_the_costs_gives_the_deferral_loss(
+    problem: Problem, constant: float, shift: float
+) -> None:
+    """``sum_k (m - c_k) 1[choice != k]`` is the cost of the choice plus a constant, and the gap
+    reward is one such m.
+    """
     experts, costs = problem.costs.shape[1], problem.costs + shift
-    for level in (torch.full((len(costs), 1), constant, dtype=torch.float64), costs.amax(dim=1, keepdim=True)):
+    for level in (
+        torch.full((len(costs), 1), constant, dtype=torch.float64),
+        costs.amax(dim=1, keepdim=True),
+    ):
         identity = missed(problem, level - costs) + costs.sum(dim=1) - (experts - 1) * level[:, 0]
         assert (identity - paid(problem) - shift).abs().max() <= 1e-9
     assert torch.equal(gap_rewards(costs), costs.amax(dim=1, keepdim=True) - costs)
@@ -66,7 +87,9 @@ def test_any_constant_minus_the_costs_gives_the_deferral_loss(problem: Problem, 
 
 @settings(max_examples=500, deadline=None)
 @given(problem=problems(), shift=st.floats(-100, 100))
-def test_gap_rewards_are_not_negative_and_the_worst_expert_gets_none(problem: Problem, shift: float) -> None:
+def test_gap_rewards_are_not_negative_and_the_worst_expert_gets_none(
+    problem: Problem, shift: float
+) -> None:
     rewards = gap_rewards(problem.costs + shift)
     assert rewards.min() >= 0
     assert torch.equal(rewards.amin(dim=1), torch.zeros(len(rewards), dtype=torch.float64))
@@ -93,7 +116,9 @@ def test_the_scale_is_the_largest_cost_and_at_least_one() -> None:
 
 
 def test_rounding_above_the_scale_is_forgiven_and_gives_no_negative_reward() -> None:
-    assert complement_rewards(torch.tensor([[0.0, 1 + 1e-7]], dtype=torch.float64), 1.0).tolist() == [[1, 0]]
+    assert complement_rewards(
+        torch.tensor([[0.0, 1 + 1e-7]], dtype=torch.float64), 1.0
+    ).tolist() == [[1, 0]]
 
 
 def test_rewards_by_name_are_the_functions() -> None:
@@ -103,13 +128,22 @@ def test_rewards_by_name_are_the_functions() -> None:
 
 
 def test_tied_winners_share_a_row() -> None:
-    targets = winner_targets(torch.tensor([[3.0, 3.0, 3.0, 0.0], [0.0, 1.0, 0.0, 1.0], [2.0, 0.0, 0.0, 0.0]]))
-    assert torch.allclose(targets, torch.tensor([[1 / 3, 1 / 3, 1 / 3, 0], [0, 0.5, 0, 0.5], [1, 0, 0, 0]]))
+    targets = winner_targets(
+        torch.tensor([[3.0, 3.0, 3.0, 0.0], [0.0, 1.0, 0.0, 1.0], [2.0, 0.0, 0.0, 0.0]])
+    )
+    assert torch.allclose(
+        targets, torch.tensor([[1 / 3, 1 / 3, 1 / 3, 0], [0, 0.5, 0, 0.5], [1, 0, 0, 0]])
+    )
 
 
 def test_an_empty_table_has_empty_rewards() -> None:
     empty = torch.zeros(0, 3)
-    assert sum_rewards(empty).shape == gap_rewards(empty).shape == complement_rewards(empty, 1.0).shape == (0, 3)
+    assert (
+        sum_rewards(empty).shape
+        == gap_rewards(empty).shape
+        == complement_rewards(empty, 1.0).shape
+        == (0, 3)
+    )
 
 
 @pytest.mark.parametrize(
@@ -126,6 +160,8 @@ def test_an_empty_table_has_empty_rewards() -> None:
         (lambda: rewards_of(COSTS, "worst"), ArgumentError, "'worst'"),  # type: ignore[arg-type]
     ],
 )
-def test_bad_costs_are_refused(call: Callable[[], object], error: type[MildrouteError], value: str) -> None:
+def test_bad_costs_are_refused(
+    call: Callable[[], object], error: type[MildrouteError], value: str
+) -> None:
     with pytest.raises(error, match=value):
         call()

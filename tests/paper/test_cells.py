@@ -9,8 +9,7 @@ import sys
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from benchmarks.paper.config import SCHEMA, Costs, Data, ExperimentConfig, Experts, Method
 from mildroute.exceptions import ArgumentError
@@ -19,7 +18,12 @@ from paper.toys import toy_cell
 fees = st.floats(0, 2, allow_nan=False)
 cells = st.builds(
     ExperimentConfig,
-    data=st.builds(Data, st.sampled_from(["toy", "svhn"]), st.lists(st.text(max_size=5), max_size=3).map(tuple), st.integers(0, 99)),
+    data=st.builds(
+        Data,
+        st.sampled_from(["toy", "svhn"]),
+        st.lists(st.text(max_size=5), max_size=3).map(tuple),
+        st.integers(0, 99),
+    ),
     experts=st.just(Experts("synthetic", (0.5, 0.5))),
     costs=st.builds(Costs, st.one_of(st.just(()), st.tuples(fees, fees)), fees),
     method=st.builds(Method, st.text(max_size=9)),
@@ -44,8 +48,16 @@ def test_the_key_is_the_hash_of_the_canonical_json_and_does_not_drift() -> None:
 
 
 def test_the_key_is_the_same_in_another_process() -> None:
-    code = "import sys; from benchmarks.paper.config import ExperimentConfig; print(ExperimentConfig.from_json(sys.argv[1]).key)"
-    run = subprocess.run([sys.executable, "-c", code, toy_cell().to_json()], capture_output=True, text=True, check=True)
+    code = (
+        "import sys; from benchmarks.paper.config import ExperimentConfig;"
+        " print(ExperimentConfig.from_json(sys.argv[1]).key)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code, toy_cell().to_json()],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert run.stdout.strip() == toy_cell().key
 
 

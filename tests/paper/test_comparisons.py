@@ -25,7 +25,9 @@ def test_a_spread_is_mean_and_sample_deviation_over_seeds() -> None:
 
 
 def test_folds_of_a_table_are_one_sample_of_rows() -> None:
-    ours, other = ({seed: made_up(TABLE, rows(seed + shift)) for seed in range(3)} for shift in (0, 100))
+    ours, other = (
+        {seed: made_up(TABLE, rows(seed + shift)) for seed in range(3)} for shift in (0, 100)
+    )
     gap = gap_between(ours, other)
     pooled = np.concatenate([np.subtract(ours[seed].paid, other[seed].paid) for seed in range(3)])
     low, high = ttest_1samp(pooled, 0).confidence_interval(0.95)
@@ -48,7 +50,10 @@ def test_seeds_that_disagree_widen_the_interval_of_shared_rows() -> None:
 
 
 def test_only_shared_seeds_are_compared_and_one_is_needed() -> None:
-    ours, other = {0: made_up(toy_cell(), (0.0, 0.0)), 1: made_up(toy_cell(), (9.0, 9.0))}, {0: made_up(toy_cell(), (1.0, 1.0))}
+    ours, other = (
+        {0: made_up(toy_cell(), (0.0, 0.0)), 1: made_up(toy_cell(), (9.0, 9.0))},
+        {0: made_up(toy_cell(), (1.0, 1.0))},
+    )
     assert gap_between(ours, other) == Gap(-1.0, -1.0, -1.0)
     with pytest.raises(ArgumentError, match="share a seed"):
         gap_between({1: ours[1]}, other)

@@ -25,7 +25,12 @@ def paid(rate: float) -> tuple[float, ...]:
 
 def results_on(line: Line, rates: Mapping[str, float], seeds: int = 2) -> dict[str, Result]:
     cells = [
-        (ExperimentConfig(line.data, line.experts, line.costs, Method(method, line.network), seed), rate)
+        (
+            ExperimentConfig(
+                line.data, line.experts, line.costs, Method(method, line.network), seed
+            ),
+            rate,
+        )
         for method, rate in rates.items()
         for seed in range(seeds)
     ]
@@ -35,7 +40,10 @@ def results_on(line: Line, rates: Mapping[str, float], seeds: int = 2) -> dict[s
 def full_store(folder: Path) -> Store:
     """Every cell, in two files that overlap."""
     store = Store(folder)
-    results = [made_up(cell, paid((place * 7 % 10) / 10)) for place, cell in enumerate(cells_of(list(TABLES), seeds=2))]
+    results = [
+        made_up(cell, paid((place * 7 % 10) / 10))
+        for place, cell in enumerate(cells_of(list(TABLES), seeds=2))
+    ]
     store.append(results[:300])
     store.append(results[200:])
     return store
@@ -64,7 +72,9 @@ def test_every_table_has_a_section_and_an_empty_one_names_the_command() -> None:
 
 def test_printed_figures_stand_beside_ours(tmp_path: Path) -> None:
     text = ledger_of(results_on(TABLES["1a"].lines[0], {"tdef": 0.5, "mild": 0.25}), seeds=2)
-    (line,) = [line for line in text.splitlines() if line.startswith("| I cifar10 | 0.0520 ± 0.0022 |")]
+    (line,) = [
+        line for line in text.splitlines() if line.startswith("| I cifar10 | 0.0520 ± 0.0022 |")
+    ]
     cells = [cell.strip() for cell in line.strip("|").split("|")]
     assert cells == [
         "I cifar10",
@@ -90,16 +100,29 @@ def test_tables_of_markdown_are_rectangular(tmp_path: Path) -> None:
 
 
 def test_the_noise_section_compares_with_the_clean_table() -> None:
-    results = results_on(TABLES["noise"].lines[0], {"tdef": 0.5}) | results_on(TABLES["3b"].lines[0], {"tdef": 0.25})
-    (line,) = [line for line in ledger_of(results, seeds=2).splitlines() if line.startswith("| mmlu two subjects | +0.2500")]
+    results = results_on(TABLES["noise"].lines[0], {"tdef": 0.5}) | results_on(
+        TABLES["3b"].lines[0], {"tdef": 0.25}
+    )
+    (line,) = [
+        line
+        for line in ledger_of(results, seeds=2).splitlines()
+        if line.startswith("| mmlu two subjects | +0.2500")
+    ]
     assert line.endswith("| - | - | - | - | - | - |")
 
 
 def test_end_to_end_figures_stand_beside_the_papers_and_those_on_frozen_vectors() -> None:
-    network, linear = (next(line for line in TABLES[name].lines if line.row == "I svhn") for name in ("1a-e2e", "1a"))
-    results = results_on(network, {"tdef": 0.5, "mild": 0.25}) | results_on(linear, {"tdef": 0.25}, seeds=3)
+    network, linear = (
+        next(line for line in TABLES[name].lines if line.row == "I svhn")
+        for name in ("1a-e2e", "1a")
+    )
+    results = results_on(network, {"tdef": 0.5, "mild": 0.25}) | results_on(
+        linear, {"tdef": 0.25}, seeds=3
+    )
     section = ledger_of(results, seeds=3).split("## 1a-e2e: ")[1].split("\n## ")[0]
-    losses, _, _, default, beside = [line for line in section.splitlines() if line.startswith("| I svhn |")]
+    losses, _, _, default, beside = [
+        line for line in section.splitlines() if line.startswith("| I svhn |")
+    ]
     assert losses.startswith(f"| I svhn | {printed_figures()['1a', 'I svhn', 'TDEF'].loss:.4f}")
     assert "| 0.5000 ± 0.0000 | 0.2500 ± 0.0000 (+) | - |" in losses
     assert default == "| I svhn | - | - | - | - | - |"
@@ -111,8 +134,17 @@ def test_end_to_end_figures_stand_beside_the_papers_and_those_on_frozen_vectors(
 def test_our_default_end_to_end_stands_beside_every_other_method() -> None:
     network = TABLES["1a-e2e"].lines[0]
     results = results_on(network, {"tdef": 0.5, "mild-tuned": 0.25, "mildroute": 0.25})
-    section = ledger_of(results, seeds=2).split("## 1a-e2e: ")[1].split("\n## ")[0].split("What mildroute adds")[1]
-    (line,) = [line for line in section.split("The linear router")[0].splitlines() if line.startswith(f"| {network.row} |")]
+    section = (
+        ledger_of(results, seeds=2)
+        .split("## 1a-e2e: ")[1]
+        .split("\n## ")[0]
+        .split("What mildroute adds")[1]
+    )
+    (line,) = [
+        line
+        for line in section.split("The linear router")[0].splitlines()
+        if line.startswith(f"| {network.row} |")
+    ]
     against_tdef, printed, decoded, tuned, consistent = line.removesuffix(" |").split(" | ")[1:]
     assert against_tdef.startswith("-0.2500 [")
     assert tuned.startswith("+0.0000 [")

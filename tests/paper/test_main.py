@@ -15,12 +15,16 @@ from benchmarks.paper.__main__ import reproduce_tables
 from benchmarks.paper.config import Costs, Data, Experts
 from mildroute.exceptions import ArgumentError
 
-LINE = paper_tables.Line("toy", Data("toy", train=120), Experts("synthetic", (0.7, 0.3)), Costs(), "I cifar10")
+LINE = paper_tables.Line(
+    "toy", Data("toy", train=120), Experts("synthetic", (0.7, 0.3)), Costs(), "I cifar10"
+)
 
 
 @pytest.fixture(autouse=True)
 def toy_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(paper_tables.TABLES, "1a", paper_tables.PaperTable("1a", "a toy", (LINE,), ("tdef", "mild")))
+    monkeypatch.setitem(
+        paper_tables.TABLES, "1a", paper_tables.PaperTable("1a", "a toy", (LINE,), ("tdef", "mild"))
+    )
 
 
 def reproduce(*arguments: Any) -> Any:
@@ -34,7 +38,9 @@ def test_a_table_is_run_shown_beside_the_paper_and_not_run_again(tmp_path: Path)
     assert first.exit_code == 0, first.output
     assert "4 cells, 4 of them run now" in first.output
     assert "0.0520" in first.output
-    again = json.loads(reproduce("--table", "1a", "--seeds", 2, "--store", tmp_path / "store", "--json").stdout)
+    again = json.loads(
+        reproduce("--table", "1a", "--seeds", 2, "--store", tmp_path / "store", "--json").stdout
+    )
     assert (again["cells"], again["ran"]) == (4, 0)
     assert set(again["lines"][0]["loss"]) == {"tdef", "mild"}
     assert again["lines"][0]["printed"] == {"TDEF": 0.052, "MILD": 0.0403}

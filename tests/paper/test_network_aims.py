@@ -9,7 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.paper.networks import NETWORK_METHODS, TrainingObjective, lesson_of, method_of_network
+from benchmarks.paper.networks import (
+    NETWORK_METHODS,
+    TrainingObjective,
+    lesson_of,
+    method_of_network,
+)
 from benchmarks.paper.problems import METHODS
 from mildroute.deep.selection import objectives_of
 from mildroute.deep.trainer import batch_loss
@@ -37,13 +42,18 @@ def test_every_method_has_a_form_for_networks_but_the_one_on_raw_vectors() -> No
 
 
 def test_printed_decoded_and_consistent_mild_share_one_training() -> None:
-    assert len({NETWORK_METHODS[name].aim for name in ("mild", "mild-decoded", "mild-consistent")}) == 1
+    assert (
+        len({NETWORK_METHODS[name].aim for name in ("mild", "mild-decoded", "mild-consistent")})
+        == 1
+    )
     assert NETWORK_METHODS["mild-tuned"].aims((0.0, 5.0))[0] == NETWORK_METHODS["mild"].aim
 
 
 def test_tdef_is_the_complement_of_costs_over_the_largest() -> None:
     rewards = complement_rewards(torch.from_numpy(COSTS), 1.5)
-    assert loss_for(NETWORK_METHODS["tdef"].aim) == pytest.approx(float(tdef_loss(SCORES, rewards)), rel=1e-5)
+    assert loss_for(NETWORK_METHODS["tdef"].aim) == pytest.approx(
+        float(tdef_loss(SCORES, rewards)), rel=1e-5
+    )
 
 
 def test_cross_entropy_is_the_deferral_loss_of_winners() -> None:
@@ -53,28 +63,44 @@ def test_cross_entropy_is_the_deferral_loss_of_winners() -> None:
 
 def test_weighted_cross_entropy_is_that_of_the_core_up_to_a_factor() -> None:
     wins = WINS.sum(axis=0)
-    expected = float(weighted_cross_entropy(SCORES, torch.from_numpy(-COSTS), torch.from_numpy(wins)))
+    expected = float(
+        weighted_cross_entropy(SCORES, torch.from_numpy(-COSTS), torch.from_numpy(wins))
+    )
     # The core weighs the rarest winner by sum / (p * its wins), here it weighs 1.
-    assert loss_for(NETWORK_METHODS["weighted-ce"].aim) == pytest.approx(expected * 3 * wins.min() / wins.sum(), rel=1e-5)
+    assert loss_for(NETWORK_METHODS["weighted-ce"].aim) == pytest.approx(
+        expected * 3 * wins.min() / wins.sum(), rel=1e-5
+    )
 
 
 def test_ldam_has_a_trainer_of_its_own() -> None:
     trainer: Any = lesson_of(TrainingObjective("ldam"), COSTS).trainer
     assert trainer is not None
-    found = trainer.compute_loss(SimpleNamespace(), lambda **_inputs: {"logits": SCORES}, {"x": 0, "costs": torch.from_numpy(COSTS)})
+    found = trainer.compute_loss(
+        SimpleNamespace(),
+        lambda **_inputs: {"logits": SCORES},
+        {"x": 0, "costs": torch.from_numpy(COSTS)},
+    )
     wins = torch.from_numpy(WINS.sum(axis=0))
-    assert float(found) == pytest.approx(float(ldam_loss(SCORES, torch.from_numpy(-COSTS), wins, s=1.0, max_margin=5.0)))
+    assert float(found) == pytest.approx(
+        float(ldam_loss(SCORES, torch.from_numpy(-COSTS), wins, s=1.0, max_margin=5.0))
+    )
 
 
 @pytest.mark.parametrize("offset", [0.0, 5.0])
 def test_theory_margins_are_those_of_printed_mild(offset: float) -> None:
-    printed = PaperMILDRouter(penalty=1.0).fit(RANDOM.normal(size=(40, 2)), COSTS).margins_
-    assert lesson_of(TrainingObjective("sum", "theory", offset), COSTS).deferral.margins == pytest.approx(printed + offset)
+    printed = PaperMILDRouter(alpha=1.0).fit(RANDOM.normal(size=(40, 2)), COSTS).margins_
+    assert lesson_of(
+        TrainingObjective("sum", "theory", offset), COSTS
+    ).deferral.margins == pytest.approx(printed + offset)
 
 
 @pytest.mark.parametrize("reward", ["gap", "complement", "sum"])
 def test_equal_margins_have_the_size_that_was_asked_for(reward: str) -> None:
-    assert lesson_of(TrainingObjective(reward, scale=5.0), COSTS).deferral.margins == (5.0, 5.0, 5.0)
+    assert lesson_of(TrainingObjective(reward, scale=5.0), COSTS).deferral.margins == (
+        5.0,
+        5.0,
+        5.0,
+    )
     assert lesson_of(TrainingObjective(reward), COSTS).deferral.margins == (1.0, 1.0, 1.0)
 
 

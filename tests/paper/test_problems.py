@@ -11,7 +11,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks.paper.config import Costs, Data, ExperimentConfig, Experts, Method
-from benchmarks.paper.data import Folders, Pool, kept, labeled_of, owner_of_class, real_predictions, synthetic_predictions
+from benchmarks.paper.data import (
+    Folders,
+    Pool,
+    kept,
+    labeled_of,
+    owner_of_class,
+    real_predictions,
+    synthetic_predictions,
+)
 from benchmarks.paper.problems import FOLDS, noisy, problem_of
 from mildroute.exceptions import ArgumentError
 from paper.toys import toy_cell
@@ -28,7 +36,9 @@ NOWHERE = Folders("", "")
         (10, (0.9, 0.1), [9, 1]),
     ],
 )
-def test_classes_are_divided_in_order_by_coverage(classes: int, coverage: tuple[float, ...], counts: list[int]) -> None:
+def test_classes_are_divided_in_order_by_coverage(
+    classes: int, coverage: tuple[float, ...], counts: list[int]
+) -> None:
     owner = owner_of_class(classes, coverage)
     assert np.bincount(owner).tolist() == counts
     assert (np.diff(owner) >= 0).all()
@@ -44,7 +54,9 @@ def test_synthetic_experts_know_their_classes_and_guess_uniformly_elsewhere() ->
     assert np.abs(guesses - 0.1).max() < 0.02
 
 
-def test_real_experts_are_better_on_their_own_classes_and_the_same_from_the_cache(tmp_path: Path) -> None:
+def test_real_experts_are_better_on_their_own_classes_and_the_same_from_the_cache(
+    tmp_path: Path,
+) -> None:
     toy, folders = labeled_of(Data("toy"), NOWHERE), Folders("", str(tmp_path))
     pool = Pool(np.flatnonzero(toy.is_train), (0.7, 0.3), seed=0)
     first, second = (real_predictions(toy, pool, folders) for _ in range(2))
@@ -58,7 +70,10 @@ def test_real_experts_are_better_on_their_own_classes_and_the_same_from_the_cach
 def test_real_experts_and_the_router_learn_from_different_rows(tmp_path: Path) -> None:
     cell = ExperimentConfig(Data("toy"), Experts("real", (0.7, 0.3)))
     assert len(problem_of(cell, Folders("", str(tmp_path))).rows) == 200
-    assert len(problem_of(replace(cell, experts=Experts("synthetic", (0.7, 0.3))), NOWHERE).rows) == 400
+    assert (
+        len(problem_of(replace(cell, experts=Experts("synthetic", (0.7, 0.3))), NOWHERE).rows)
+        == 400
+    )
 
 
 def test_all_methods_of_a_seed_meet_the_same_problem() -> None:
@@ -75,7 +90,9 @@ def test_seeds_differ_in_training_rows_and_guesses_but_not_in_test_rows() -> Non
 
 
 def test_noise_touches_the_training_costs_alone_and_none_falls_below_zero() -> None:
-    clean, loud = (problem_of(toy_cell(costs=Costs((0.7, 0.2, 0.1), noise)), NOWHERE) for noise in (0.0, 0.2))
+    clean, loud = (
+        problem_of(toy_cell(costs=Costs((0.7, 0.2, 0.1), noise)), NOWHERE) for noise in (0.0, 0.2)
+    )
     assert np.array_equal(clean.test_costs, loud.test_costs)
     assert (loud.costs >= 0).all()
     added = (loud.costs - clean.costs)[clean.costs > 1]  # far enough from 0 that hardly any is cut
@@ -92,7 +109,9 @@ def answers(tmp_path: Path) -> Folders:
     """A table of 103 answered questions in two groups, with vectors."""
     random = np.random.default_rng(0)
     columns = {f"score:{name}": random.integers(2, size=103).astype(float) for name in ("a", "b")}
-    pq.write_table(pa.table({"group": ["x"] * 60 + ["y"] * 43, **columns}), tmp_path / "mmlu57.parquet")
+    pq.write_table(
+        pa.table({"group": ["x"] * 60 + ["y"] * 43, **columns}), tmp_path / "mmlu57.parquet"
+    )
     np.save(tmp_path / "mmlu57.minilm.npy", random.normal(size=(103, 4)).astype(np.float16))
     return Folders(str(tmp_path), str(tmp_path / "cache"))
 
@@ -103,21 +122,36 @@ def test_five_seeds_test_on_every_row_of_a_table_once(answers: Folders) -> None:
     assert sorted(row for each in problems for row in each.test_rows) == list(range(103))
     for each in problems:
         assert not set(each.rows) & set(each.test_rows)
-    assert not np.array_equal(problem_of(replace(cell, seed=FOLDS), answers).test_rows, problems[0].test_rows)
+    assert not np.array_equal(
+        problem_of(replace(cell, seed=FOLDS), answers).test_rows, problems[0].test_rows
+    )
 
 
-def test_costs_of_a_table_are_errors_plus_fees_of_the_named_experts_and_groups(answers: Folders) -> None:
-    cell = ExperimentConfig(Data("mmlu57", ("y",)), Experts("table", names=("b", "a")), Costs((1.0, 0.25)))
+def test_costs_of_a_table_are_errors_plus_fees_of_the_named_experts_and_groups(
+    answers: Folders,
+) -> None:
+    cell = ExperimentConfig(
+        Data("mmlu57", ("y",)), Experts("table", names=("b", "a")), Costs((1.0, 0.25))
+    )
     problem = problem_of(cell, answers)
     table = pq.read_table(answers.file("mmlu57.parquet"))
-    expected = 1 - np.stack([table["score:b"].to_numpy(), table["score:a"].to_numpy()], axis=1) + [1.0, 0.25]
+    expected = (
+        1
+        - np.stack([table["score:b"].to_numpy(), table["score:a"].to_numpy()], axis=1)
+        + [1.0, 0.25]
+    )
     assert problem.test_rows.min() >= 60
     assert np.array_equal(problem.test_costs, expected[problem.test_rows])
 
 
 def test_missing_data_is_named_with_the_way_out() -> None:
     with pytest.raises(ArgumentError, match="set MILDROUTE_DATA"):
-        problem_of(ExperimentConfig(Data("cifar10"), Experts("synthetic", (0.7, 0.3)), Costs(), Method("tdef")), NOWHERE)
+        problem_of(
+            ExperimentConfig(
+                Data("cifar10"), Experts("synthetic", (0.7, 0.3)), Costs(), Method("tdef")
+            ),
+            NOWHERE,
+        )
 
 
 def test_an_unknown_data_set_is_refused() -> None:

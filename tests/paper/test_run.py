@@ -49,15 +49,22 @@ def test_the_best_single_expert_is_chosen_on_training_rows() -> None:
 def test_one_process_and_a_pool_give_the_same_bits(tmp_path: Path) -> None:
     cells = toy_cells(6)
     stores = [Store(tmp_path / name) for name in ("one", "pool")]
-    assert [run_cells(cells, store, workers=workers) for store, workers in zip(stores, (1, 2), strict=True)] == [6, 6]
+    assert [
+        run_cells(cells, store, workers=workers)
+        for store, workers in zip(stores, (1, 2), strict=True)
+    ] == [6, 6]
     assert stores[0].read() == stores[1].read()
 
 
-def test_a_rerun_computes_only_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rerun_computes_only_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store, cells = Store(tmp_path), toy_cells(4)
     run_cells(cells[:3], store)
     ran: list[ExperimentConfig] = []
-    monkeypatch.setattr(run, "run_cell", lambda cell, folders: ran.append(cell) or run_cell(cell, folders))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(
+        run, "run_cell", lambda cell, folders: ran.append(cell) or run_cell(cell, folders)
+    )  # type: ignore[func-returns-value]
     assert run_cells([*cells, cells[3]], store) == 1
     assert ran == [cells[3]]
     assert missing_cells(cells, store) == []
@@ -77,14 +84,22 @@ def test_an_error_in_a_worker_is_the_error_itself(tmp_path: Path) -> None:
 
 def test_progress_counts_up_to_the_number_of_missing_cells(tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
-    run_cells(toy_cells(3), Store(tmp_path), progress=lambda done, total, _word: told.append((done, total)))
+    run_cells(
+        toy_cells(3),
+        Store(tmp_path),
+        progress=lambda done, total, _word: told.append((done, total)),
+    )
     assert told == [(0, 3), (1, 3), (2, 3), (3, 3)]
 
 
-def test_results_are_written_in_batches_before_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_are_written_in_batches_before_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(run, "_BATCH", 2)
     store, seen = Store(tmp_path), []
-    run_cells(toy_cells(5), store, progress=lambda _done, _total, _word: seen.append(len(store.keys())))
+    run_cells(
+        toy_cells(5), store, progress=lambda _done, _total, _word: seen.append(len(store.keys()))
+    )
     assert seen == [0, 0, 2, 2, 4, 4]
     assert len(store.keys()) == 5
 
@@ -104,9 +119,12 @@ def test_margins_and_decisions_are_those_of_their_names() -> None:
     def settings(name: str) -> dict[str, Any]:
         return dict(router_of(name, 7).get_params())
 
-    assert settings("mild-consistent") | {"decision": "consistent", "reward": "sum", "margins": "theory", "features": "raw"} == settings(
-        "mild-consistent"
-    )
+    assert settings("mild-consistent") | {
+        "decision": "consistent",
+        "reward": "sum",
+        "margins": "theory",
+        "features": "raw",
+    } == settings("mild-consistent")
     assert settings("mildroute")["features"] == "cv"
     assert settings("mild")["offsets"] is None
     assert settings("mild-tuned")["offsets"] == "search"
@@ -115,11 +133,14 @@ def test_margins_and_decisions_are_those_of_their_names() -> None:
 
 def test_decoded_mild_has_the_scores_of_printed_mild_and_the_posterior_decides() -> None:
     problem = problem_of(toy_cell(), Folders.from_environment())
-    printed, decoded = (router_of(name, 0).fit(problem.vectors, problem.costs) for name in ("mild", "mild-decoded"))
+    printed, decoded = (
+        router_of(name, 0).fit(problem.vectors, problem.costs) for name in ("mild", "mild-decoded")
+    )
     assert np.array_equal(printed.weights_, decoded.printed.weights_)
     margins, scores = printed.margins_, printed.decision_function(problem.test_vectors)
     for row, choice in zip(scores[:20], decoded.predict(problem.test_vectors[:20]), strict=True):
-        # The stationary distribution of the matrix of softmaxes, by its powers; times the margins it is the posterior.
+        # The stationary distribution of the matrix of softmaxes, by its powers; times the margins
+        # it is the posterior.
         moves = np.exp((row[None, :] - row.max()) / margins[:, None])
         moves /= moves.sum(axis=1, keepdims=True)
         assert choice == (np.linalg.matrix_power(moves, 10_000)[0] * margins).argmax()

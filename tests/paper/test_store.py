@@ -15,7 +15,11 @@ def test_a_result_comes_back_to_the_bit_with_time_and_versions(tmp_path: Path) -
     Store(tmp_path).append([result])
     (found,) = Store(tmp_path).read().values()
     assert found == result
-    assert (found.seconds, found.finished, found.versions) == (result.seconds, result.finished, result.versions)
+    assert (found.seconds, found.finished, found.versions) == (
+        result.seconds,
+        result.finished,
+        result.versions,
+    )
 
 
 def test_an_empty_or_missing_folder_holds_nothing(tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""Ways to damage or forge an artifact; each takes the folder of a good one and changes it in place."""
+"""Ways to damage or forge an artifact.
+
+Each takes the folder of a good one and changes it in place.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,13 @@ from typing import Any
 import numpy as np
 
 from mildroute.persistence.arrays import tensors_to_bytes
-from routers.stored import document_of, forged_document, forged_tensors, write_document, write_weights
+from routers.stored import (
+    document_of,
+    forged_document,
+    forged_tensors,
+    write_document,
+    write_weights,
+)
 
 Attack = Callable[[Path], object]
 FILES = ("router.json", "weights.safetensors")
@@ -38,11 +47,19 @@ def truncate(name: str, seed: int) -> Attack:
 
 
 def resealed_flip(seed: int) -> Attack:
-    """A bit of the weights file, with a digest that fits: only a header can be found out, a number is a number."""
+    """A bit of the weights file, with a digest that fits.
+
+    Only a header can be found out, a number is a number.
+    """
 
     def attack(folder: Path) -> None:
-        data, chance = bytearray((folder / "weights.safetensors").read_bytes()), np.random.default_rng(seed)
-        data[chance.integers(8 + int.from_bytes(data[:8], "little"))] ^= 1 << int(chance.integers(8))
+        data, chance = (
+            bytearray((folder / "weights.safetensors").read_bytes()),
+            np.random.default_rng(seed),
+        )
+        data[chance.integers(8 + int.from_bytes(data[:8], "little"))] ^= 1 << int(
+            chance.integers(8)
+        )
         write_weights(folder, bytes(data))
 
     return attack
@@ -53,7 +70,9 @@ def replace(name: str, data: bytes) -> Attack:
 
 
 def header(length: int, text: bytes = b"{}") -> Attack:
-    return lambda folder: write_weights(folder, length.to_bytes(8, "little", signed=length < 0) + text, {})
+    return lambda folder: write_weights(
+        folder, length.to_bytes(8, "little", signed=length < 0) + text, {}
+    )
 
 
 def put(value: Any, *keys: Any) -> Attack:
@@ -144,7 +163,9 @@ def empty_and_vast(folder: Path) -> None:
 
 def unknown_dtype(folder: Path) -> None:
     text = json.dumps({"a": {"dtype": "BF16", "shape": [1], "data_offsets": [0, 2]}}).encode()
-    write_weights(folder, len(text).to_bytes(8, "little") + text + b"\0\0", {"a": [[1], "bfloat16"]})
+    write_weights(
+        folder, len(text).to_bytes(8, "little") + text + b"\0\0", {"a": [[1], "bfloat16"]}
+    )
 
 
 def borrowed_by_two(folder: Path) -> None:
@@ -154,7 +175,11 @@ def borrowed_by_two(folder: Path) -> None:
 def topics_at_the_top(folder: Path) -> None:
     document = document_of(folder)
     document["router"] = document["router"]["attributes"]["topics_"]
-    names = {name: entry for name, entry in document["weights"]["tensors"].items() if name.startswith("router.topics_.")}
+    names = {
+        name: entry
+        for name, entry in document["weights"]["tensors"].items()
+        if name.startswith("router.topics_.")
+    }
     with forged_tensors(folder, described=True) as tensors:
         for name in set(tensors) - set(names):
             del tensors[name]
@@ -175,7 +200,14 @@ BAD_CLASSES = [
     "",
     "../ToyRouter",
 ]
-BAD_CLASSES += ["mildroute.routers.topics.TopicFeatures", "routers.stored.ToyRouter", "__class__", "toyrouter", "ToyRouter\0", "__main__:x"]
+BAD_CLASSES += [
+    "mildroute.routers.topics.TopicFeatures",
+    "routers.stored.ToyRouter",
+    "__class__",
+    "toyrouter",
+    "ToyRouter\0",
+    "__main__:x",
+]
 BAD_PARAMS = [
     "__class__",
     "__reduce__",
@@ -183,7 +215,7 @@ BAD_PARAMS = [
     "__init__",
     "predict",
     "fit",
-    "_scratch",
+    "_transient",
     "unknown",
     "",
     "scale ",
@@ -206,8 +238,25 @@ BAD_ATTRIBUTES = [
     "_",
     "__",
 ]
-BAD_ATTRIBUTES += ["dunder__", "weights_\n", "a.b_", "1_", "é_", "../weights_", "get_params", "_fit"]
-NODES: list[Any] = [{}, {"$": "pickle", "value": "gASVAAAA"}, {"$": 1}, {"$": None}, {"$": ["array"]}, {"$": "array"}, {"$": "tuple"}]
+BAD_ATTRIBUTES += [
+    "dunder__",
+    "weights_\n",
+    "a.b_",
+    "1_",
+    "é_",
+    "../weights_",
+    "get_params",
+    "_fit",
+]
+NODES: list[Any] = [
+    {},
+    {"$": "pickle", "value": "gASVAAAA"},
+    {"$": 1},
+    {"$": None},
+    {"$": ["array"]},
+    {"$": "array"},
+    {"$": "tuple"},
+]
 NODES += [
     {"$": "tuple", "items": {}},
     {"$": "dict", "items": []},
@@ -215,26 +264,53 @@ NODES += [
     {"$": "float", "value": "1e5"},
     {"$": "float", "value": 1.0},
 ]
-NODES += [{"$": "scalar"}, {"$": "scalar", "array": 3}, {"$": "scalar", "array": {"$": "array", "tensor": WEIGHTS}}, {"$": "estimator"}]
-NODES += [{"$": "estimator", "class": ["ToyRouter"], "params": {}, "attributes": {}}, {"$": "array", "tensor": "router.nowhere_"}]
-NODES += [{"$": "estimator", "class": "ToyRouter", "params": [], "attributes": {}}, {"$": "array", "tensor": {"a": 1}}]
+NODES += [
+    {"$": "scalar"},
+    {"$": "scalar", "array": 3},
+    {"$": "scalar", "array": {"$": "array", "tensor": WEIGHTS}},
+    {"$": "estimator"},
+]
+NODES += [
+    {"$": "estimator", "class": ["ToyRouter"], "params": {}, "attributes": {}},
+    {"$": "array", "tensor": "router.nowhere_"},
+]
+NODES += [
+    {"$": "estimator", "class": "ToyRouter", "params": [], "attributes": {}},
+    {"$": "array", "tensor": {"a": 1}},
+]
 NODES += [
     {"$": "array", "tensor": WEIGHTS, "strides": bad}
     for bad in ([1], [1, 2, 3], ["1", "2"], [1.5, 2], [2**62, 1], [-(2**62), 1], 7, [True, 5])
 ]
-NODES += [{"$": "array", "tensor": WEIGHTS, "strides": [10**6, 10**6]}, {"$": "array", "tensor": WEIGHTS, "strides": {}}]
+NODES += [
+    {"$": "array", "tensor": WEIGHTS, "strides": [10**6, 10**6]},
+    {"$": "array", "tensor": WEIGHTS, "strides": {}},
+]
 STRINGS: list[dict[str, Any]] = [
     {"shape": [3], "values": ["a"]},
     {"shape": [-1], "values": ["a"]},
     {"shape": [1], "values": [1]},
     {"shape": "x"},
 ]
-STRINGS += [{"shape": [1.0], "values": ["a"]}, {"shape": [True], "values": ["a"]}, {"shape": [0, 2**70], "values": []}, {"values": ["a"]}]
-STRINGS += [{"shape": [1], "values": "a"}, {"shape": [0] * 40, "values": []}, {"shape": [1], "values": ["a"], "dtype": "O"}, {"shape": [1]}]
-STRINGS += [{"shape": [70_000], "values": ["a" * 1000] + ["b"] * 69_999, "dtype": "str"}, {"shape": [0, 2**40, 2**40], "values": []}]
-TOPS: list[tuple[str, Any]] = [("schema", bad) for bad in (1, 3, 99, 0, -1, "2", 2.0, True, None, [2])] + [
-    ("kind", bad) for bad in ("pickle", None, 3)
+STRINGS += [
+    {"shape": [1.0], "values": ["a"]},
+    {"shape": [True], "values": ["a"]},
+    {"shape": [0, 2**70], "values": []},
+    {"values": ["a"]},
 ]
+STRINGS += [
+    {"shape": [1], "values": "a"},
+    {"shape": [0] * 40, "values": []},
+    {"shape": [1], "values": ["a"], "dtype": "O"},
+    {"shape": [1]},
+]
+STRINGS += [
+    {"shape": [70_000], "values": ["a" * 1000] + ["b"] * 69_999, "dtype": "str"},
+    {"shape": [0, 2**40, 2**40], "values": []},
+]
+TOPS: list[tuple[str, Any]] = [
+    ("schema", bad) for bad in (1, 2, 4, 99, 0, -1, "3", 3.0, True, None, [3])
+] + [("kind", bad) for bad in ("pickle", None, 3)]
 TOPS += [("router", bad) for bad in (None, [], "ToyRouter", 3, {"$": "tuple", "items": []})] + [
     ("weights", bad) for bad in (None, [], {}, "x")
 ]
@@ -279,47 +355,92 @@ def in_scale(number: str) -> Attack:
     return raw(lambda text: text.replace('"scale": 0.5', f'"scale": {number}', 1))
 
 
+# Accidents: refused, or without effect.
 DAMAGE: dict[str, Attack] = {
     **{f"flip {name} {seed}": flip(name, seed) for name in FILES for seed in range(60)},
     **{f"truncate {name} {seed}": truncate(name, seed) for name in FILES for seed in range(20)},
     **{f"flip header {seed}": resealed_flip(seed) for seed in range(60)},
 }
-"""Accidents: refused, or without effect."""
 
+# What a forger may try, digests fitted where they can be: always refused.
 FORGERIES: dict[str, Attack] = {
     **{f"class {name!r}": put(name, *CLASS) for name in BAD_CLASSES},
-    **{f"nested class {name!r}": put(name, *ATTRIBUTES, "topics_", "class") for name in BAD_CLASSES},
+    **{
+        f"nested class {name!r}": put(name, *ATTRIBUTES, "topics_", "class") for name in BAD_CLASSES
+    },
     **{f"param {name!r}": put("x", *PARAMS, name) for name in BAD_PARAMS},
-    **{f"nested param {name!r}": put("x", *ATTRIBUTES, "topics_", "params", name) for name in BAD_PARAMS},
+    **{
+        f"nested param {name!r}": put("x", *ATTRIBUTES, "topics_", "params", name)
+        for name in BAD_PARAMS
+    },
     **{f"attribute {name!r}": put("x", *ATTRIBUTES, name) for name in BAD_ATTRIBUTES},
-    **{f"node {place} {node!r:.60}": put(node, *ATTRIBUTES, "weights_") for place, node in enumerate(NODES)},
-    **{f"strings {place}": put({"$": "strings", "dtype": "object"} | node, *ATTRIBUTES, "names_") for place, node in enumerate(STRINGS)},
+    **{
+        f"node {place} {node!r:.60}": put(node, *ATTRIBUTES, "weights_")
+        for place, node in enumerate(NODES)
+    },
+    **{
+        f"strings {place}": put({"$": "strings", "dtype": "object"} | node, *ATTRIBUTES, "names_")
+        for place, node in enumerate(STRINGS)
+    },
     **{f"{key} = {value!r:.40}": put(value, key) for key, value in TOPS},
-    **{f"no {key}": drop(key) for key in ("schema", "kind", "router", "weights", "experts", "n_features_in")},
-    **{f"no {key} of the router": drop("router", key) for key in ("$", "class", "params", "attributes")},
+    **{
+        f"no {key}": drop(key)
+        for key in ("schema", "kind", "router", "weights", "experts", "n_features_in")
+    },
+    **{
+        f"no {key} of the router": drop("router", key)
+        for key in ("$", "class", "params", "attributes")
+    },
     **{f"text {text!r:.20}": replace("router.json", text.encode()) for text in TEXTS},
     **{f"number {number:.20}": in_scale(number) for number in NUMBERS},
-    **{f"weights {data!r:.20}": replace("weights.safetensors", data) for data in (b"", b"\0" * 7, b"\x80\x04.", b"PK\x03\x04" * 9)},
-    **{f"header of {length}": header(length) for length in (3, 2**26 + 1, 2**63 - 1, -1, -(2**63), 10**6)},
-    **{f"header {text!r}": header(len(text), text) for text in (b"", b"[]", b"null", b"{" * 2000, b"\xff\xfe", b'{"a": 1}')},
-    **{f"tensor called {name!r}": rename_tensor(name) for name in ("../../etc/passwd", "/etc/passwd", "a b", "", "a..b", "é", "a\0b")},
+    **{
+        f"weights {data!r:.20}": replace("weights.safetensors", data)
+        for data in (b"", b"\0" * 7, b"\x80\x04.", b"PK\x03\x04" * 9)
+    },
+    **{
+        f"header of {length}": header(length)
+        for length in (3, 2**26 + 1, 2**63 - 1, -1, -(2**63), 10**6)
+    },
+    **{
+        f"header {text!r}": header(len(text), text)
+        for text in (b"", b"[]", b"null", b"{" * 2000, b"\xff\xfe", b'{"a": 1}')
+    },
+    **{
+        f"tensor called {name!r}": rename_tensor(name)
+        for name in ("../../etc/passwd", "/etc/passwd", "a b", "", "a..b", "é", "a\0b")
+    },
     **{f"missing {name}": lambda folder, name=name: (folder / name).unlink() for name in FILES},
     **{f"directory {name}": directory(name) for name in FILES},
     **{f"outward link {name}": outward_link(name) for name in FILES},
-    **{f"link {name} to {target}": link(name, target) for name in FILES for target in ("/etc/passwd", "/dev/zero", name, "nowhere")},
-    "fewer columns": retensor(lambda tensors: tensors.update({WEIGHTS: tensors[WEIGHTS][:, :2].copy()}), described=False),
-    "another dtype": retensor(lambda tensors: tensors.update({WEIGHTS: tensors[WEIGHTS].astype(np.float64)}), described=False),
-    "transposed": retensor(lambda tensors: tensors.update({WEIGHTS: tensors[WEIGHTS].T.copy()}), described=False),
+    **{
+        f"link {name} to {target}": link(name, target)
+        for name in FILES
+        for target in ("/etc/passwd", "/dev/zero", name, "nowhere")
+    },
+    "fewer columns": retensor(
+        lambda tensors: tensors.update({WEIGHTS: tensors[WEIGHTS][:, :2].copy()}), described=False
+    ),
+    "another dtype": retensor(
+        lambda tensors: tensors.update({WEIGHTS: tensors[WEIGHTS].astype(np.float64)}),
+        described=False,
+    ),
+    "transposed": retensor(
+        lambda tensors: tensors.update({WEIGHTS: tensors[WEIGHTS].T.copy()}), described=False
+    ),
     "extra tensor": retensor(lambda tensors: tensors.update(extra=np.zeros(2)), described=False),
-    "extra described tensor": retensor(lambda tensors: tensors.update(extra=np.zeros(2)), described=True),
+    "extra described tensor": retensor(
+        lambda tensors: tensors.update(extra=np.zeros(2)), described=True
+    ),
     "lost tensor": retensor(lambda tensors: tensors.pop(WEIGHTS), described=False),
     "lost described tensor": retensor(lambda tensors: tensors.pop(WEIGHTS), described=True),
     "other weights": replace("weights.safetensors", tensors_to_bytes({"a": np.zeros(2)})),
     "described shape": put([[1, 1], "float32"], "weights", "tensors", WEIGHTS),
     "described nonsense": put("float32", "weights", "tensors", WEIGHTS),
     "digest of weights": put("0" * 64, "weights", "sha256"),
-    "duplicate key": raw(lambda text: text.replace('"schema": 2,', '"schema": 2, "schema": 2,', 1)),
-    "duplicate nested key": raw(lambda text: text.replace('"scale": 0.5', '"scale": 0.5, "scale": 0.5', 1)),
+    "duplicate key": raw(lambda text: text.replace('"schema": 3,', '"schema": 3, "schema": 3,', 1)),
+    "duplicate nested key": raw(
+        lambda text: text.replace('"scale": 0.5', '"scale": 0.5, "scale": 0.5', 1)
+    ),
     "not UTF-8": replace("router.json", b'{"kind": "\xff\xfe"}'),
     "lone surrogate": raw(lambda text: text.replace("mildroute-router", "\ud800", 1)),
     "without a digest": raw(lambda text: '"sha512"'.join(text.rsplit('"sha256"', 1))),
@@ -333,17 +454,21 @@ FORGERIES: dict[str, Attack] = {
     "no router at the top": topics_at_the_top,
     "huge file": lambda folder: os.truncate(folder / "router.json", (64 << 20) + 1),
 }
-"""What a forger may try, digests fitted where they can be: always refused."""
 
+# Changes that must not matter.
 HARMLESS: dict[str, Attack] = {
     **{f"flip CARD.md {seed}": flip("CARD.md", seed) for seed in range(5)},
     "no card": lambda folder: (folder / "CARD.md").unlink(),
     "card is a link": link("CARD.md", "/etc/passwd"),
     "white space": raw(lambda text: "\n\t " + text.replace(", ", " ,\n") + "\n"),
     "another file": lambda folder: (folder / "__init__.py").write_text("raise SystemExit"),
-    "inner link": lambda folder: (folder / "router.json").rename(folder / "real.json") and (folder / "router.json").symlink_to("real.json"),
+    "inner link": (
+        lambda folder: (
+            (folder / "router.json").rename(folder / "real.json")
+            and (folder / "router.json").symlink_to("real.json")
+        )
+    ),
     "unknown entry": put({"__reduce__": "x"}, "comment"),
     "odd summary": put("../../etc/passwd", "reward"),
     "odd versions": put({"mildroute": "99"}, "versions"),
 }
-"""Changes that must not matter."""

@@ -8,23 +8,47 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mildroute.routers.baselines import BestSingleRouter, CheapestRouter, MostExpensiveRouter, OracleRouter, RandomRouter
+from mildroute.routers.baselines import (
+    BestSingleRouter,
+    CheapestRouter,
+    MostExpensiveRouter,
+    OracleRouter,
+    RandomRouter,
+)
 from mildroute.routers.knn import KNNRouter
 from mildroute.routers.matrix_factorization import MatrixFactorizationRouter
 from mildroute.routers.regression import MLPRegressionRouter, RegressionRouter
-from mildroute.routers.surrogate import CrossEntropyRouter, LDAMRouter, PaperMILDRouter, TDEFRouter, WeightedCrossEntropyRouter
+from mildroute.routers.surrogate import (
+    CrossEntropyRouter,
+    LDAMRouter,
+    PaperMILDRouter,
+    TDEFRouter,
+    WeightedCrossEntropyRouter,
+)
 
 Array = NDArray[np.float64]
 
 CONSTANT = [BestSingleRouter, CheapestRouter, MostExpensiveRouter, RandomRouter]
-SURROGATES = [TDEFRouter, CrossEntropyRouter, WeightedCrossEntropyRouter, LDAMRouter, PaperMILDRouter]
-LEARNERS = [KNNRouter, RegressionRouter, MLPRegressionRouter, MatrixFactorizationRouter, *SURROGATES]
+SURROGATES = [
+    TDEFRouter,
+    CrossEntropyRouter,
+    WeightedCrossEntropyRouter,
+    LDAMRouter,
+    PaperMILDRouter,
+]
+LEARNERS = [
+    KNNRouter,
+    RegressionRouter,
+    MLPRegressionRouter,
+    MatrixFactorizationRouter,
+    *SURROGATES,
+]
 BASELINES = [*CONSTANT, OracleRouter, *LEARNERS]
 
 QUICK: dict[Any, dict[str, Any]] = {
-    MLPRegressionRouter: {"hidden_sizes": (8,), "learning_rate": 0.02, "max_epochs": 20},
-    MatrixFactorizationRouter: {"dimensions": 4, "learning_rate": 0.02, "max_epochs": 20},
-} | {router: {"penalty": 0.001} for router in SURROGATES}
+    MLPRegressionRouter: {"hidden_layer_sizes": (8,), "learning_rate": 0.02, "max_epochs": 20},
+    MatrixFactorizationRouter: {"n_components": 4, "learning_rate": 0.02, "max_epochs": 20},
+} | {router: {"alpha": 0.001} for router in SURROGATES}
 
 
 def quick(router: Callable[..., Any]) -> Any:
@@ -33,7 +57,7 @@ def quick(router: Callable[..., Any]) -> Any:
 
 def tuned(router: Callable[..., Any]) -> Any:
     """The same, but a surrogate chooses its penalty."""
-    return router(folds=2) if router in SURROGATES else quick(router)
+    return router(cv=2) if router in SURROGATES else quick(router)
 
 
 def separable(rows: int = 240, experts: int = 3, seed: int = 0) -> tuple[Array, Array]:

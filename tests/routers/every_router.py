@@ -1,4 +1,7 @@
-"""All routers of the package, found by looking, with settings that fit in a moment; and problems to give them."""
+"""All routers of the package, found by looking, with settings that fit in a moment.
+
+And problems to give them.
+"""
 
 from __future__ import annotations
 
@@ -18,33 +21,55 @@ from mildroute.routers.topics import TopicFeatures
 
 Array = NDArray[np.float64]
 
-SMALL_MILD = MildRouter(penalty=0.01, folds=2, topics=TopicFeatures(clusters=(4,), random_state=0), random_state=0)
+SMALL_MILD = MildRouter(
+    alpha=0.01, cv=2, topics=TopicFeatures(clusters=(4,), random_state=0), random_state=0
+)
 
+# Settings for speed alone; a router that is not here is tested as it comes.
 SMALL: dict[str, dict[str, Any]] = {
-    "MatrixFactorizationRouter": {"dimensions": 4, "learning_rate": 0.02, "max_epochs": 20},
+    "MatrixFactorizationRouter": {"n_components": 4, "learning_rate": 0.02, "max_epochs": 20},
     "FrontierRouter": {"router": SMALL_MILD},
     "MildRouter": SMALL_MILD.get_params(deep=False),
-    "MLPRegressionRouter": {"hidden_sizes": (8,), "learning_rate": 0.02, "max_epochs": 20},
+    "MLPRegressionRouter": {"hidden_layer_sizes": (8,), "learning_rate": 0.02, "max_epochs": 20},
 } | {
-    name: {"penalty": 0.01}
-    for name in ("CrossEntropyRouter", "LDAMRouter", "CustomLossRouter", "PaperMILDRouter", "TDEFRouter", "WeightedCrossEntropyRouter")
+    name: {"alpha": 0.01}
+    for name in (
+        "CrossEntropyRouter",
+        "LDAMRouter",
+        "CustomLossRouter",
+        "PaperMILDRouter",
+        "TDEFRouter",
+        "WeightedCrossEntropyRouter",
+    )
 }
-"""Settings for speed alone; a router that is not here is tested as it comes."""
 
 
 def module_names() -> list[str]:
-    return [found.name for found in pkgutil.walk_packages(mildroute.routers.__path__, "mildroute.routers.")]
+    return [
+        found.name
+        for found in pkgutil.walk_packages(mildroute.routers.__path__, "mildroute.routers.")
+    ]
 
 
 def every_router() -> dict[str, type[Any]]:
     """Concrete public routers by name."""
     modules = [importlib.import_module(name) for name in module_names()]
-    public = {name: getattr(module, name) for module in modules for name in getattr(module, "__all__", ())}
-    return {name: value for name, value in sorted(public.items()) if inspect.isclass(value) and is_router(value)}
+    public = {
+        name: getattr(module, name) for module in modules for name in getattr(module, "__all__", ())
+    }
+    return {
+        name: value
+        for name, value in sorted(public.items())
+        if inspect.isclass(value) and is_router(value)
+    }
 
 
 def is_router(cls: type[Any]) -> bool:
-    return issubclass(cls, RouterMixin) and issubclass(cls, BaseEstimator) and not inspect.isabstract(cls)
+    return (
+        issubclass(cls, RouterMixin)
+        and issubclass(cls, BaseEstimator)
+        and not inspect.isabstract(cls)
+    )
 
 
 def small(kind: type[Any]) -> Any:
@@ -53,7 +78,10 @@ def small(kind: type[Any]) -> Any:
 
 
 def problem(experts: int, rows: int = 80, seed: int = 0) -> tuple[Array, Array]:
-    """Vectors of five columns that say much, not all, about who is cheap; the seed draws the rows, not the rule."""
+    """Vectors of five columns that say much, not all, about who is cheap.
+
+    The seed draws the rows, not the rule.
+    """
     random = np.random.default_rng(seed)
     X = random.normal(size=(rows, 5))
     leaning = X @ np.random.default_rng(experts).normal(size=(5, experts))

@@ -1,4 +1,6 @@
-"""A small router with every kind of state, the artifact made of it, and the means to tamper with one."""
+"""A small router with every kind of state, the artifact made of it, and the means to tamper with
+one.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,12 @@ from mildroute.routers.topics import TopicFeatures
 class ToyRouter(RouterMixin, BaseEstimator):
     """Adds up topics, weights in an unusual layout, and its members."""
 
-    _scratch = ("_seen",)
+    _transient = ("_seen",)
     default_ = 0
 
-    def __init__(self, *, scale: float = 1.0, layers: Any = (3,), members: Any = None, extra: Any = None) -> None:
+    def __init__(
+        self, *, scale: float = 1.0, layers: Any = (3,), members: Any = None, extra: Any = None
+    ) -> None:
         self.scale = scale
         self.layers = layers
         self.members = members
@@ -35,10 +39,18 @@ class ToyRouter(RouterMixin, BaseEstimator):
     def _fit(self, X: Any, costs: Any, sample_weight: Any) -> None:  # noqa: ARG002
         self._seen = X
         self.topics_ = TopicFeatures(clusters=self.layers, random_state=0).fit(X)
-        self.topic_weights_ = np.linspace(-1, 1, 2 * self.layers[0] * costs.shape[1]).reshape(self.layers[0], -1)[:, ::-2]
-        self.weights_ = np.asfortranarray(np.linalg.lstsq(X, -costs, rcond=None)[0].astype(np.float32))
+        self.topic_weights_ = np.linspace(-1, 1, 2 * self.layers[0] * costs.shape[1]).reshape(
+            self.layers[0], -1
+        )[:, ::-2]
+        self.weights_ = np.asfortranarray(
+            np.linalg.lstsq(X, -costs, rcond=None)[0].astype(np.float32)
+        )
         self.members_ = [member.fit(X, costs) for member in self.members or []]
-        self.penalty_, self.steps_, self.tried_ = np.inf, np.int32(3), {"penalty": [0.1, np.nan], "paid": np.float16([1, 2]), "ok": True}
+        self.alpha_, self.steps_, self.tried_ = (
+            np.inf,
+            np.int32(3),
+            {"alpha": [0.1, np.nan], "paid": np.float16([1, 2]), "ok": True},
+        )
 
     def _scores(self, X: Any) -> Any:
         own = self.topics_.transform(X) @ self.topic_weights_ + X @ self.weights_ * self.scale
@@ -49,19 +61,23 @@ class ToyRouter(RouterMixin, BaseEstimator):
         return self.n_features_in_
 
 
+# The allow-list with the toy on it.
 CLASSES = {**built_in_classes(), "ToyRouter": ToyRouter}
-"""The allow-list with the toy on it."""
 
 
 def problem(rows: int = 60, experts: int = 3) -> tuple[Any, Any]:
     """Vectors, and costs that are low for the expert of the largest of the first coordinates."""
     random = np.random.default_rng(0)
     X = random.normal(size=(rows, 5))
-    return X, 0.5 * random.random((rows, experts)) + (X[:, :experts] < X[:, :experts].max(axis=1, keepdims=True))
+    return X, 0.5 * random.random((rows, experts)) + (
+        X[:, :experts] < X[:, :experts].max(axis=1, keepdims=True)
+    )
 
 
 def fitted_toy() -> ToyRouter:
-    router: ToyRouter = ToyRouter(scale=0.5, layers=(4,), members=[ToyRouter()], extra={"note": "é"}).fit(*problem())
+    router: ToyRouter = ToyRouter(
+        scale=0.5, layers=(4,), members=[ToyRouter()], extra={"note": "é"}
+    ).fit(*problem())
     return router
 
 

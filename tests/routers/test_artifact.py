@@ -14,15 +14,15 @@ from scipy import sparse
 from sklearn.cluster import KMeans
 
 import mildroute
-from mildroute.exceptions import ArtifactError
+from mildroute.exceptions import ArgumentError, ArtifactError
 from mildroute.persistence import load_router, registry, save_router
 from mildroute.routers.base import RouterMixin
 from mildroute.routers.mild import MildRouter
 from mildroute.routers.topics import TopicFeatures
 from routers.stored import CLASSES, ToyRouter, assert_same_router, document_of, fitted_toy, problem
 
-QUICK = {"folds": 2, "penalty": 0.01, "router": MildRouter(folds=2, penalty=0.01)}
-"""Parameters that shorten a search, for the routers that have them."""
+# Parameters that shorten a search, for the routers that have them.
+QUICK = {"cv": 2, "alpha": 0.01, "router": MildRouter(cv=2, alpha=0.01)}
 
 
 @pytest.fixture(autouse=True)
@@ -36,13 +36,16 @@ def routers_of_the_house() -> list[type[Any]]:
     return [
         cls
         for cls in registry.built_in_classes().values()
-        if issubclass(cls, RouterMixin) and all(value.default is not empty for value in inspect.signature(cls).parameters.values())
+        if issubclass(cls, RouterMixin)
+        and all(value.default is not empty for value in inspect.signature(cls).parameters.values())
     ]
 
 
 def fitted(cls: type[Any], X: Any, costs: Any) -> Any:
     router = cls()
-    router.set_params(**{name: value for name, value in QUICK.items() if name in router.get_params()})
+    router.set_params(
+        **{name: value for name, value in QUICK.items() if name in router.get_params()}
+    )
     try:
         return router.fit(X, costs)
     except NotImplementedError:
@@ -54,12 +57,19 @@ def test_every_router_comes_back_bit_for_bit(cls: type[Any], tmp_path: Path) -> 
     X, costs = problem(rows=80)
     router = fitted(cls, X, costs)
     loaded = load_router(save_router(router, tmp_path / "router"))
-    for queries in (X, np.random.default_rng(1).normal(size=(40, 5)), X[:1], X[:7].astype(np.float32)):
+    for queries in (
+        X,
+        np.random.default_rng(1).normal(size=(40, 5)),
+        X[:1],
+        X[:7].astype(np.float32),
+    ):
         assert_same_router(loaded, router, queries)
 
 
 @pytest.mark.parametrize("cls", routers_of_the_house(), ids=lambda cls: cls.__name__)
-def test_every_router_fitted_on_sparse_rows_comes_back_bit_for_bit(cls: type[Any], tmp_path: Path) -> None:
+def test_every_router_fitted_on_sparse_rows_comes_back_bit_for_bit(
+    cls: type[Any], tmp_path: Path
+) -> None:
     X, costs = problem(rows=80)
     rows = sparse.csr_array(np.where(X > 0, X, 0))
     router = fitted(cls, rows, costs)
@@ -72,8 +82,8 @@ def test_a_router_with_every_kind_of_state_comes_back_bit_for_bit(tmp_path: Path
     assert_same_router(loaded, router, problem()[0])
     assert loaded.layers == (4,)
     assert type(loaded.steps_) is np.int32
-    assert loaded.penalty_ == np.inf
-    assert np.isnan(loaded.tried_["penalty"][1])
+    assert loaded.alpha_ == np.inf
+    assert np.isnan(loaded.tried_["alpha"][1])
     assert loaded.tried_["paid"].dtype == np.float16
     assert loaded.weights_.flags.f_contiguous
     assert loaded.topic_weights_.strides == router.topic_weights_.strides
@@ -96,7 +106,9 @@ def test_names_of_experts_and_columns_come_back(tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas")
     X, costs = problem()
     names = ["gpt|4", "línea\nnueva", ""]
-    router = ToyRouter().fit(pandas.DataFrame(X, columns=list("abcde")), pandas.DataFrame(costs, columns=names))
+    router = ToyRouter().fit(
+        pandas.DataFrame(X, columns=list("abcde")), pandas.DataFrame(costs, columns=names)
+    )
     loaded: Any = load_router(save_router(router, tmp_path / "router"))
     assert loaded.experts_.tolist() == names
     assert loaded.experts_.dtype == object
@@ -106,11 +118,27 @@ def test_names_of_experts_and_columns_come_back(tmp_path: Path) -> None:
 def test_the_manifest_says_what_the_router_is(tmp_path: Path) -> None:
     router = fitted_toy()
     router.data_hash_, router.reward_ = "sha256:abc", "gap"
-    manifest = document_of(save_router(router, tmp_path / "router", card={"prices": {"date": "2026-01-01"}, "rows": 60}))
-    assert (manifest["schema"], manifest["kind"], manifest["n_features_in"]) == (2, "mildroute-router", 5)
+    manifest = document_of(
+        save_router(
+            router, tmp_path / "router", card={"prices": {"date": "2026-01-01"}, "rows": 60}
+        )
+    )
+    assert (manifest["schema"], manifest["kind"], manifest["n_features_in"]) == (
+        3,
+        "mildroute-router",
+        5,
+    )
     assert manifest["experts"] == ["expert_0", "expert_1", "expert_2"]
-    assert (manifest["data_hash"], manifest["reward"], manifest["penalty"]) == ("sha256:abc", "gap", "inf")
-    assert (manifest["prices"], manifest["metrics"], manifest["rows"]) == ({"date": "2026-01-01"}, None, 60)
+    assert (manifest["data_hash"], manifest["reward"], manifest["alpha"]) == (
+        "sha256:abc",
+        "gap",
+        "inf",
+    )
+    assert (manifest["prices"], manifest["metrics"], manifest["rows"]) == (
+        {"date": "2026-01-01"},
+        None,
+        60,
+    )
     assert set(manifest["versions"]) == {"mildroute", "numpy", "scikit-learn", "python"}
     assert manifest["versions"]["mildroute"] == mildroute.__version__
     assert manifest["weights"]["tensors"]["router.weights_"] == [[5, 3], "float32"]
@@ -131,8 +159,16 @@ class Unregistered(ToyRouter):
         ("choose_", len, r"router\.choose_ must be"),
         ("names_", {1: "a"}, r"router\.names_ must have strings for keys, got 1"),
         ("names_", {"a", "b"}, r"router\.names_ must be"),
-        ("objects_", np.array([1, "a"], dtype=object), r"router\.objects_ must have numbers or strings"),
-        ("complex_", np.ones(2) * 1j, r"router\.complex_ must have numbers, truth values or strings, got dtype complex128"),
+        (
+            "objects_",
+            np.array([1, "a"], dtype=object),
+            r"router\.objects_ must have numbers or strings",
+        ),
+        (
+            "complex_",
+            np.ones(2) * 1j,
+            r"router\.complex_ must have numbers, truth values or strings, got dtype complex128",
+        ),
         ("dates_", np.array(["2026-01-01"], dtype="M8[D]"), r"router\.dates_ must have numbers"),
         ("count_", 2**64, r"router\.count_ must fit in 64 bits"),
         ("_cache", {}, "'_cache' of ToyRouter is no fitted attribute"),
@@ -144,7 +180,9 @@ class Unregistered(ToyRouter):
         ("experts_", ["a", "b", "c"], "must hold a fitted router"),
     ],
 )
-def test_what_cannot_be_stored_is_named(name: str, value: Any, message: str, tmp_path: Path) -> None:
+def test_what_cannot_be_stored_is_named(
+    name: str, value: Any, message: str, tmp_path: Path
+) -> None:
     router = fitted_toy()
     vars(router)[name] = value
     with pytest.raises(ArtifactError, match=message):
@@ -175,7 +213,15 @@ def test_a_router_that_is_not_fitted_or_not_known_is_refused(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "card", [{"price": {}}, {"prices": 3}, {"rows": True}, {"rows": "60"}, {"metrics": {"loss": KMeans}}, {"notes": 3}]
+    "card",
+    [
+        {"price": {}},
+        {"prices": 3},
+        {"rows": True},
+        {"rows": "60"},
+        {"metrics": {"loss": KMeans}},
+        {"notes": 3},
+    ],
 )
 def test_a_card_with_other_things_is_refused(card: dict[str, object], tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="card"):
@@ -186,7 +232,11 @@ def test_a_stored_router_is_replaced_and_an_empty_folder_filled(tmp_path: Path) 
     (tmp_path / "router").mkdir()
     folder = save_router(fitted_toy(), tmp_path / "router", card={"rows": 1})
     assert document_of(save_router(fitted_toy(), folder, card={"rows": 2}))["rows"] == 2
-    assert sorted(path.name for path in folder.iterdir()) == ["CARD.md", "router.json", "weights.safetensors"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "CARD.md",
+        "router.json",
+        "weights.safetensors",
+    ]
     assert [path.name for path in tmp_path.iterdir()] == ["router"]
 
 
@@ -199,8 +249,13 @@ def test_parents_are_made_and_links_and_dots_in_the_users_path_are_followed(tmp_
     assert load_router(str(tmp_path / "a" / ".." / "current")).experts_.shape == (3,)
 
 
-@pytest.mark.parametrize("content", [{"thesis.tex": "x"}, {"router.json": "{}"}, {"router.json": "not JSON"}, {"CARD.md": "x"}])
-def test_a_folder_that_is_no_stored_router_is_left_alone(content: dict[str, str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "content",
+    [{"thesis.tex": "x"}, {"router.json": "{}"}, {"router.json": "not JSON"}, {"CARD.md": "x"}],
+)
+def test_a_folder_that_is_no_stored_router_is_left_alone(
+    content: dict[str, str], tmp_path: Path
+) -> None:
     for name, text in content.items():
         (tmp_path / name).write_text(text)
     with pytest.raises(ArtifactError, match="choose another folder"):
@@ -217,14 +272,21 @@ def test_a_stored_router_with_other_files_beside_it_is_left_alone(tmp_path: Path
 
 def test_a_file_in_the_way_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "router").write_text("mine")
-    for folder in (tmp_path / "router", tmp_path / "router" / "below", tmp_path / "nul\0", "/proc/none/router"):
+    for folder in (
+        tmp_path / "router",
+        tmp_path / "router" / "below",
+        tmp_path / "nul\0",
+        "/proc/none/router",
+    ):
         with pytest.raises(ArtifactError, match="choose another"):
             save_router(fitted_toy(), folder)
     assert (tmp_path / "router").read_text() == "mine"
 
 
 @pytest.mark.parametrize("call", [0, 1, 2, 3, 4])
-def test_a_disk_that_fails_at_any_time_leaves_a_whole_router(call: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_fails_at_any_time_leaves_a_whole_router(
+    call: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = save_router(fitted_toy(), tmp_path / "router", card={"rows": 1})
     calls = iter(range(10))
 
@@ -239,7 +301,9 @@ def test_a_disk_that_fails_at_any_time_leaves_a_whole_router(call: int, tmp_path
     assert document_of(folder)["rows"] == (1 if call < 4 else 2)
 
 
-def test_a_rename_that_fails_puts_the_old_router_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rename_that_fails_puts_the_old_router_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = save_router(fitted_toy(), tmp_path / "router", card={"rows": 1})
     rename = Path.rename
 
@@ -256,7 +320,9 @@ def test_a_rename_that_fails_puts_the_old_router_back(tmp_path: Path, monkeypatc
 
 
 def test_what_is_missing_is_named() -> None:
-    with pytest.raises(ArtifactError, match=r"no such folder must be a folder with a readable router\.json"):
+    with pytest.raises(
+        ArtifactError, match=r"no such folder must be a folder with a readable router\.json"
+    ):
         load_router("no such folder")
 
 
@@ -264,3 +330,9 @@ def test_the_manifest_is_plain_ascii_json(tmp_path: Path) -> None:
     text = (save_router(fitted_toy(), tmp_path / "router") / "router.json").read_bytes()
     assert text.isascii()
     assert json.loads(text)["router"]["params"]["extra"]["items"] == {"note": "é"}
+
+
+@pytest.mark.parametrize("folder", [5, None, ["a"]])
+def test_a_folder_is_a_path(folder: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"folder must be a path, got .*save_router wrote"):
+        load_router(folder)

@@ -1,4 +1,7 @@
-"""Whatever is done to an artifact, it is refused with an ArtifactError or behaves as before; nothing is ever run, imported or written."""
+"""Whatever is done to an artifact, it is refused with an ArtifactError or behaves as before.
+
+Nothing is ever run, imported or written.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,14 @@ from mildroute.persistence import load_router, registry, save_router
 from mildroute.persistence.artifact import read_manifest
 from routers.attacks import DAMAGE, FORGERIES, HARMLESS, Attack, put
 from routers.guard import nothing_runs
-from routers.stored import CLASSES, ToyRouter, assert_same_router, fitted_toy, forged_document, problem
+from routers.stored import (
+    CLASSES,
+    ToyRouter,
+    assert_same_router,
+    fitted_toy,
+    forged_document,
+    problem,
+)
 
 QUERIES = problem(rows=20)[0]
 
@@ -28,7 +38,9 @@ QUERIES = problem(rows=20)[0]
 def toy_on_the_allow_list() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(registry, "built_in_classes", lambda: CLASSES)
-        with pytest.raises(ArtifactError):  # entry points are looked up once before anything is watched
+        with pytest.raises(
+            ArtifactError
+        ):  # entry points are looked up once before anything is watched
             registry.resolve_class("unknown")
         yield
 
@@ -40,7 +52,9 @@ def router() -> ToyRouter:
 
 @pytest.fixture(scope="module")
 def original(router: ToyRouter, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_router(router, tmp_path_factory.mktemp("original") / "router", card={"metrics": {"loss": 0.5}})
+    return save_router(
+        router, tmp_path_factory.mktemp("original") / "router", card={"metrics": {"loss": 0.5}}
+    )
 
 
 @pytest.fixture
@@ -49,7 +63,9 @@ def folder(original: Path, tmp_path: Path) -> Path:
 
 
 def cases(attacks: dict[str, Attack]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("attack", attacks.values(), ids=[name.encode("unicode_escape").decode() for name in attacks])
+    return pytest.mark.parametrize(
+        "attack", attacks.values(), ids=[name.encode("unicode_escape").decode() for name in attacks]
+    )
 
 
 def test_there_are_enough_attacks() -> None:
@@ -57,7 +73,9 @@ def test_there_are_enough_attacks() -> None:
 
 
 @cases(DAMAGE)
-def test_damage_is_refused_or_without_effect(attack: Attack, folder: Path, router: ToyRouter) -> None:
+def test_damage_is_refused_or_without_effect(
+    attack: Attack, folder: Path, router: ToyRouter
+) -> None:
     attack(folder)
     with nothing_runs():
         try:
@@ -76,7 +94,9 @@ def test_a_forgery_is_refused(attack: Attack, folder: Path) -> None:
 
 
 @cases(HARMLESS)
-def test_what_does_not_matter_does_not_matter(attack: Attack, folder: Path, router: ToyRouter) -> None:
+def test_what_does_not_matter_does_not_matter(
+    attack: Attack, folder: Path, router: ToyRouter
+) -> None:
     attack(folder)
     with nothing_runs():
         loaded = load_router(folder)
@@ -99,13 +119,15 @@ def test_a_weights_file_above_the_limit_is_not_read(folder: Path) -> None:
 
 def test_a_future_schema_names_both_versions_and_the_way_out(folder: Path) -> None:
     put(7, "schema")(folder)
-    with pytest.raises(ArtifactError, match="must have schema 2, got 7; upgrade mildroute"):
+    with pytest.raises(ArtifactError, match="must have schema 3, got 7; upgrade mildroute"):
         load_router(folder)
 
 
 def test_a_router_of_an_earlier_version_is_refused_with_the_way_out(folder: Path) -> None:
     put(1, "schema")(folder)
-    with pytest.raises(ArtifactError, match="got 1, of an earlier version of mildroute; fit the router again"):
+    with pytest.raises(
+        ArtifactError, match="got 1, of an earlier version of mildroute; fit the router again"
+    ):
         load_router(folder)
 
 
@@ -117,7 +139,9 @@ def test_experts_named_like_paths_are_only_names(folder: Path) -> None:
         assert load_router(folder).experts_.tolist() == names
 
 
-def test_no_constructor_or_setter_sees_what_a_file_says(folder: Path, router: ToyRouter, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_constructor_or_setter_sees_what_a_file_says(
+    folder: Path, router: ToyRouter, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refusing(method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)  # the signature stays
         def refuse(*_: object, **__: object) -> None:
@@ -136,7 +160,9 @@ def test_a_parameter_without_entry_takes_its_default_and_one_without_default_is_
     with forged_document(folder) as document:
         del document["router"]["params"]["scale"]
     assert load_router(folder).get_params()["scale"] == 1.0
-    monkeypatch.setattr(ToyRouter.__init__, "__kwdefaults__", {"layers": (3,), "members": None, "extra": None})
+    monkeypatch.setattr(
+        ToyRouter.__init__, "__kwdefaults__", {"layers": (3,), "members": None, "extra": None}
+    )
     with pytest.raises(ArtifactError, match="needs the parameter 'scale'"):
         load_router(folder)
 
@@ -154,5 +180,7 @@ def test_a_fresh_interpreter_loads_and_predicts_without_torch(tmp_path: Path) ->
     folder = save_router(router, tmp_path / "router")
     code = "import sys; from mildroute.persistence.artifact import load_router\n"
     code += "print(load_router(sys.argv[1]).predict([[0.0] * 5])[0], 'torch' in sys.modules)"
-    run = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True
+    )
     assert (run.stdout, run.stderr) == (f"{router.predict(np.zeros((1, 5)))[0]} False\n", "")

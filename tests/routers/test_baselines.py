@@ -20,7 +20,10 @@ EVERY = pytest.mark.parametrize("kind", BASELINES, ids=lambda kind: kind.__name_
 
 @EVERY
 def test_scikit_learn_accepts_it(kind: Any) -> None:
-    expected = {"check_estimator_sparse_array": FOUR_CLASSES, "check_estimator_sparse_matrix": FOUR_CLASSES}
+    expected = {
+        "check_estimator_sparse_array": FOUR_CLASSES,
+        "check_estimator_sparse_matrix": FOUR_CLASSES,
+    }
     check_estimator(quick(kind), expected_failed_checks=expected, on_skip=None)
 
 
@@ -75,7 +78,9 @@ def test_fitting_twice_gives_the_same_router(kind: Any) -> None:
     X, costs = noisy()
     first, second = quick(kind).fit(X, costs), quick(kind).fit(X, costs)
     np.testing.assert_array_equal(first.decision_function(X), second.decision_function(X))
-    np.testing.assert_array_equal(clone(first).fit(X, costs).decision_function(X), first.decision_function(X))
+    np.testing.assert_array_equal(
+        clone(first).fit(X, costs).decision_function(X), first.decision_function(X)
+    )
 
 
 @EVERY
@@ -83,8 +88,12 @@ def test_a_row_is_routed_alike_in_any_batch_and_order(kind: Any) -> None:
     X, costs = noisy()
     router = quick(kind).fit(X, costs)
     scores = router.decision_function(X)
-    np.testing.assert_allclose(router.decision_function(X[::-1])[::-1], scores, rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(np.vstack([router.decision_function(row[None]) for row in X]), scores, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(
+        router.decision_function(X[::-1])[::-1], scores, rtol=1e-9, atol=1e-12
+    )
+    np.testing.assert_allclose(
+        np.vstack([router.decision_function(row[None]) for row in X]), scores, rtol=1e-9, atol=1e-12
+    )
 
 
 @EVERY
@@ -92,8 +101,12 @@ def test_rows_of_weight_zero_are_absent(kind: Any) -> None:
     X, costs = noisy()
     weights = (np.arange(len(X)) % 3 > 0).astype(float)
     weighted = quick(kind).fit(X, costs, sample_weight=weights)
-    absent = quick(kind).fit(X[weights > 0], costs[weights > 0], sample_weight=np.ones(int(weights.sum())))
-    np.testing.assert_allclose(weighted.decision_function(X), absent.decision_function(X), rtol=1e-6, atol=1e-9)
+    absent = quick(kind).fit(
+        X[weights > 0], costs[weights > 0], sample_weight=np.ones(int(weights.sum()))
+    )
+    np.testing.assert_allclose(
+        weighted.decision_function(X), absent.decision_function(X), rtol=1e-6, atol=1e-9
+    )
 
 
 @EVERY
@@ -101,7 +114,9 @@ def test_the_unit_of_the_weights_does_not_matter(kind: Any) -> None:
     X, costs = noisy()
     weights = np.random.default_rng(3).uniform(0.5, 2, len(X))
     one, other = (quick(kind).fit(X, costs, sample_weight=unit * weights) for unit in (1.0, 64.0))
-    np.testing.assert_allclose(one.decision_function(X), other.decision_function(X), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        one.decision_function(X), other.decision_function(X), rtol=1e-5, atol=1e-6
+    )
 
 
 @EVERY
@@ -118,7 +133,12 @@ def test_sparse_rows_are_welcome(kind: Any) -> None:
     X, costs = separable()
     X = np.hstack([X, np.zeros((len(X), 3))])
     router = quick(kind).fit(sparse.csr_matrix(X), costs)
-    np.testing.assert_allclose(router.decision_function(sparse.csr_array(X)), router.decision_function(X), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(
+        router.decision_function(sparse.csr_array(X)),
+        router.decision_function(X),
+        rtol=1e-9,
+        atol=1e-9,
+    )
     if kind in LEARNERS:
         assert router.score(sparse.csr_matrix(X), costs) > -0.2
 
@@ -135,7 +155,9 @@ def test_fitted_attributes_are_plain(kind: Any) -> None:
     X, costs = noisy()
     router = quick(kind).fit(sparse.csr_matrix(X), costs)
     values = [value for name, value in vars(router).items() if name not in router.get_params()]
-    entries = [entry for value in values for entry in (value if isinstance(value, list) else [value])]
+    entries = [
+        entry for value in values for entry in (value if isinstance(value, list) else [value])
+    ]
     assert {type(entry) for entry in entries} <= {int, float, str, type(None), np.ndarray}
 
 
@@ -157,10 +179,22 @@ sys.meta_path.insert(0, NoTorch())
 
 
 @pytest.mark.parametrize(
-    "name", ["regression.MLPRegressionRouter", "matrix_factorization.MatrixFactorizationRouter", "surrogate.LDAMRouter"]
+    "name",
+    [
+        "regression.MLPRegressionRouter",
+        "matrix_factorization.MatrixFactorizationRouter",
+        "surrogate.LDAMRouter",
+    ],
 )
 def test_fitting_without_torch_names_the_command_that_installs_it(name: str) -> None:
     module, kind = name.split(".")
-    code = f"from mildroute.routers.{module} import {kind}\n{kind}().fit([[0.0], [1.0]], [[0, 1], [1, 0]])"
-    run = subprocess.run([sys.executable, "-c", WITHOUT_TORCH + code], capture_output=True, text=True, check=False)
-    assert run.stderr.splitlines()[-1].endswith("MissingExtraError: fitting this router needs torch; run: pip install 'mildroute[torch]'")
+    code = (
+        f"from mildroute.routers.{module} import {kind}\n{kind}().fit([[0.0], [1.0]], [[0, 1], [1,"
+        " 0]])"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH + code], capture_output=True, text=True, check=False
+    )
+    assert run.stderr.splitlines()[-1].endswith(
+        "MissingExtraError: fitting this router needs torch; run: pip install 'mildroute[torch]'"
+    )

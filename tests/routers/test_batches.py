@@ -28,7 +28,12 @@ def test_a_first_layer_is_turned_back_to_raw_rows() -> None:
     for features in (X, sparse.csr_array(X)):
         batches = batches_of(features)
         raw_weights, raw_bias = batches.for_raw_rows(weights, bias)
-        np.testing.assert_allclose(features @ raw_weights + raw_bias, batches.take(np.arange(50)) @ weights + bias, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(
+            features @ raw_weights + raw_bias,
+            batches.take(np.arange(50)) @ weights + bias,
+            rtol=1e-4,
+            atol=1e-4,
+        )
 
 
 def test_rows_of_zeros_and_empty_sparse_rows_divide_by_nothing() -> None:

@@ -10,16 +10,31 @@ import pytest
 from mildroute.routers._search import SearchResult, held_out_costs, select_one_se, to_cv_results
 
 
-def candidate(paid: list[float], view: Any = "raw", margins: str = "uniform", penalty: float = 0.01) -> SearchResult:
-    return SearchResult(view, "gap", margins, penalty, np.array(paid, dtype=float), np.zeros((len(paid), 2), np.float32), np.ones(2))
+def candidate(
+    paid: list[float], view: Any = "raw", margins: str = "uniform", alpha: float = 0.01
+) -> SearchResult:
+    return SearchResult(
+        view,
+        "gap",
+        margins,
+        alpha,
+        np.array(paid, dtype=float),
+        np.zeros((len(paid), 2), np.float32),
+        np.ones(2),
+    )
 
 
 def single(paid: list[float]) -> SearchResult:
-    return candidate(paid, view="none", penalty=np.inf)
+    return candidate(paid, view="none", alpha=np.inf)
 
 
-def test_the_best_single_expert_is_simplest_then_the_vector_then_topics_then_differing_margins() -> None:
-    kinds = [single([0]), candidate([0]), candidate([0], view="topics"), candidate([0], margins="theory")]
+def test_the_best_single_expert_is_simplest_then_vector_topics_and_differing_margins() -> None:
+    kinds = [
+        single([0]),
+        candidate([0]),
+        candidate([0], view="topics"),
+        candidate([0], margins="theory"),
+    ]
     assert [kind.rank for kind in kinds] == [0, 1, 2, 3]
     assert candidate([0], view="topics", margins="theory").rank == 3
 
@@ -29,7 +44,10 @@ def test_a_candidate_better_by_more_than_one_standard_error_is_taken() -> None:
     better = candidate([0, 1, 1, 1])
     choice = select_one_se([single([1, 1, 1, 1]), better])
     assert choice.taken is better
-    assert choice.reason == "raw features, gap reward, uniform margins, penalty 0.01: lowest cost on held-out rows"
+    assert (
+        choice.reason
+        == "raw features, gap reward, uniform margins, penalty 0.01: lowest cost on held-out rows"
+    )
 
 
 def test_the_best_single_expert_within_one_standard_error_is_taken() -> None:
@@ -49,12 +67,24 @@ def test_differences_are_paired() -> None:
 
 def test_of_equals_the_simpler_is_taken() -> None:
     flat = single([1, 0])
-    assert select_one_se([candidate([1, 0], margins="theory"), candidate([1, 0], view="topics"), candidate([1, 0]), flat]).taken is flat
+    assert (
+        select_one_se(
+            [
+                candidate([1, 0], margins="theory"),
+                candidate([1, 0], view="topics"),
+                candidate([1, 0]),
+                flat,
+            ]
+        ).taken
+        is flat
+    )
 
 
 def test_equal_margins_within_one_standard_error_of_differing_ones_are_taken() -> None:
     flat, equal = single([9, 9, 9, 9]), candidate([1, 1, 1, 1])
-    choice = select_one_se([flat, candidate([2, 2, 2, 2]), equal, candidate([0, 1, 1, 1.5], margins="theory")])
+    choice = select_one_se(
+        [flat, candidate([2, 2, 2, 2]), equal, candidate([0, 1, 1, 1.5], margins="theory")]
+    )
     assert choice.taken is equal
     assert "simpler, and within one standard error" in choice.reason
     assert "(0.125 above, error 0.2724)" in choice.reason
@@ -68,17 +98,24 @@ def test_the_vector_within_one_standard_error_of_topics_is_taken() -> None:
 
 def test_differing_margins_are_taken_where_they_are_clearly_better() -> None:
     differing = candidate([0, 0, 0, 0.1], margins="theory")
-    assert select_one_se([single([1, 1, 1, 1]), candidate([1, 1, 1, 1]), differing]).taken is differing
+    assert (
+        select_one_se([single([1, 1, 1, 1]), candidate([1, 1, 1, 1]), differing]).taken is differing
+    )
 
 
 def test_the_best_of_the_simpler_kind_is_compared_not_the_first() -> None:
-    near = candidate([1, 1, 1, 1], penalty=0.3)
-    assert select_one_se([candidate([5, 5, 5, 5]), near, candidate([0, 1, 1, 1.5], margins="theory")]).taken is near
+    near = candidate([1, 1, 1, 1], alpha=0.3)
+    assert (
+        select_one_se(
+            [candidate([5, 5, 5, 5]), near, candidate([0, 1, 1, 1.5], margins="theory")]
+        ).taken
+        is near
+    )
 
 
 def test_a_simpler_kind_does_not_replace_a_candidate_of_its_own_kind() -> None:
-    best = candidate([0, 1, 1, 1], penalty=0.001)
-    assert select_one_se([candidate([0, 1, 1, 1.1], penalty=0.1), best]).taken is best
+    best = candidate([0, 1, 1, 1], alpha=0.001)
+    assert select_one_se([candidate([0, 1, 1, 1.1], alpha=0.1), best]).taken is best
 
 
 def test_rows_of_weight_zero_have_no_say() -> None:
@@ -88,7 +125,10 @@ def test_rows_of_weight_zero_have_no_say() -> None:
 
 
 def test_a_row_of_large_weight_is_not_many_rows() -> None:
-    """Differences 1 and -1 of weights 4 and 1: mean 0.6, deviation 0.8, worth 25 / 17 rows, so the standard error is 0.66."""
+    """Differences 1 and -1 of weights 4 and 1.
+
+    Mean 0.6, deviation 0.8, worth 25 / 17 rows, so the standard error is 0.66.
+    """
     flat, better = single([1, 1]), candidate([0, 2])
     assert select_one_se([flat, better], np.array([4.0, 1])).taken is flat
     repeated = [single([1] * 5), candidate([0, 0, 0, 0, 2])]
@@ -98,7 +138,9 @@ def test_a_row_of_large_weight_is_not_many_rows() -> None:
 def test_the_unit_of_the_weights_does_not_matter() -> None:
     candidates = [single([1, 1, 1, 1]), candidate([0, 1, 1, 1.5])]
     weights = np.array([1.0, 2, 3, 4])
-    assert select_one_se(candidates, weights).taken is select_one_se(candidates, 100 * weights).taken
+    assert (
+        select_one_se(candidates, weights).taken is select_one_se(candidates, 100 * weights).taken
+    )
 
 
 def test_one_candidate_that_nothing_is_known_of_is_taken() -> None:
@@ -107,10 +149,10 @@ def test_one_candidate_that_nothing_is_known_of_is_taken() -> None:
 
 
 def test_the_table_has_a_row_for_each_candidate() -> None:
-    table = to_cv_results([single([1, 1]), candidate([0, 1], margins="theory", penalty=0.3)])
+    table = to_cv_results([single([1, 1]), candidate([0, 1], margins="theory", alpha=0.3)])
     assert table["view"] == ["none", "raw"]
     assert table["margins"] == ["uniform", "theory"]
-    assert table["penalty"] == [np.inf, 0.3]
+    assert table["alpha"] == [np.inf, 0.3]
     assert table["mean_cost"] == [1, 0.5]
     assert table["standard_error"] == [0, pytest.approx(0.5 / np.sqrt(2))]
     assert {len(column) for column in table.values()} == {2}
@@ -120,7 +162,13 @@ def test_the_table_has_a_row_for_each_candidate() -> None:
     ("margins", "decision", "paid"),
     [([1.0, 1.0], "consistent", 7.0), ([2.0, 1.0], "argmax", 7.0), ([2.0, 1.0], "consistent", 3.0)],
 )
-def test_the_decision_says_which_expert_is_paid(margins: list[float], decision: str, paid: float) -> None:
-    """The scores 0 and 0.2 mean, with margins 2 and 1, that the first expert is the more probable one."""
-    found = held_out_costs(np.array([[0.0, 0.2]], np.float32), np.array([[3.0, 7.0]]), np.array(margins), decision)
+def test_the_decision_says_which_expert_is_paid(
+    margins: list[float], decision: str, paid: float
+) -> None:
+    """The scores 0 and 0.2 mean, with margins 2 and 1, that the first expert is the more probable
+    one.
+    """
+    found = held_out_costs(
+        np.array([[0.0, 0.2]], np.float32), np.array([[3.0, 7.0]]), np.array(margins), decision
+    )
     np.testing.assert_array_equal(found, [paid])

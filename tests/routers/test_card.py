@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mildroute.persistence import load_router, save_router
 from mildroute.persistence.artifact import read_manifest
@@ -48,7 +47,12 @@ NASTY += [
 
 
 def manifest(**changes: Any) -> dict[str, Any]:
-    plain = {"experts": ["small", "large"], "n_features_in": 4, "router": {"class": "MildRouter"}, "versions": {"mildroute": "0.1"}}
+    plain = {
+        "experts": ["small", "large"],
+        "n_features_in": 4,
+        "router": {"class": "MildRouter"},
+        "versions": {"mildroute": "0.1"},
+    }
     return plain | {"data_hash": None, "rows": None, "prices": None, "metrics": None} | changes
 
 
@@ -56,23 +60,47 @@ def rows_of(card: str, title: str) -> list[list[str]]:
     """Cells of the tables of a section, read as a Markdown parser would."""
     section = card.split(f"## {title}\n")[1].split("\n## ")[0]
     lines = [line for line in section.splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in re.split(r"(?<!\\)(?:\\\\)*\|", line)[1:-1]] for line in lines]
+    return [
+        [cell.strip() for cell in re.split(r"(?<!\\)(?:\\\\)*\|", line)[1:-1]] for line in lines
+    ]
 
 
 def test_the_card_of_a_full_manifest_says_everything() -> None:
-    prices = {"date": "2026-01-31", "source": "vendor page", "experts": {"small": 0.25, "large": {"input": 2, "output": 10.5}}}
+    prices = {
+        "date": "2026-01-31",
+        "source": "vendor page",
+        "experts": {"small": 0.25, "large": {"input": 2, "output": 10.5}},
+    }
     metrics = {
         "deferral loss": {"value": 0.3125, "low": 0.30, "high": 0.325},
         "regret": {"value": 0.1, "interval": [0.0, 0.2]},
         "share": 0.5,
     }
-    how = {"reward": "gap", "margins": [1.0, 2.5], "penalty": "inf", "decision": "consistent", "features": "topics"}
+    how = {
+        "reward": "gap",
+        "margins": [1.0, 2.5],
+        "alpha": "inf",
+        "decision": "consistent",
+        "features": "topics",
+    }
     card = render_model_card(
-        manifest(rows=120, data_hash="abc", prices=prices, metrics=metrics, licence="MIT", notes="For *tests*.", **how)
+        manifest(
+            rows=120,
+            data_hash="abc",
+            prices=prices,
+            metrics=metrics,
+            licence="MIT",
+            notes="For *tests*.",
+            **how,
+        )
     )
     assert card.startswith("# MildRouter between 2 experts\n")
     assert rows_of(card, "Experts")[2:] == [["0", "small", "1"], ["1", "large", "2.5"]]
-    assert rows_of(card, "Training data")[2:] == [["Rows", "120"], ["Data hash", "abc"], ["Numbers per input", "4"]]
+    assert rows_of(card, "Training data")[2:] == [
+        ["Rows", "120"],
+        ["Data hash", "abc"],
+        ["Numbers per input", "4"],
+    ]
     assert ["Margins", "one per expert, see above"] in rows_of(card, "How it decides")
     assert ["Penalty", "inf"] in rows_of(card, "How it decides")
     assert ["Date", "2026-01-31"] in rows_of(card, "Prices")
@@ -97,23 +125,47 @@ def test_what_is_not_known_is_said_to_be_unknown() -> None:
     assert "How it decides" not in card
 
 
-@pytest.mark.parametrize("metric", [None, "0.3", [0.1, 0.2], {"low": 0.1}, {"value": 0.3, "low": 0.1}, {"value": 0.3, "interval": "wide"}])
+@pytest.mark.parametrize(
+    "metric",
+    [
+        None,
+        "0.3",
+        [0.1, 0.2],
+        {"low": 0.1},
+        {"value": 0.3, "low": 0.1},
+        {"value": 0.3, "interval": "wide"},
+    ],
+)
 def test_a_metric_of_another_form_is_shown_without_interval(metric: Any) -> None:
-    assert rows_of(render_model_card(manifest(metrics={"loss": metric})), "Validation")[2][2] == "not recorded"
+    assert (
+        rows_of(render_model_card(manifest(metrics={"loss": metric})), "Validation")[2][2]
+        == "not recorded"
+    )
 
 
 def test_prices_of_another_form_are_shown_as_they_are() -> None:
-    assert ["Experts", "\\[1, 2\\]"] in rows_of(render_model_card(manifest(prices={"experts": [1, 2]})), "Prices")
+    assert ["Experts", "\\[1, 2\\]"] in rows_of(
+        render_model_card(manifest(prices={"experts": [1, 2]})), "Prices"
+    )
 
 
 @pytest.mark.parametrize("name", NASTY)
 def test_no_name_breaks_the_card(name: str) -> None:
-    calm = render_model_card(manifest(prices={"experts": {"x": 1}, "source": "x"}, metrics={"x": 1}, reward="x"))
-    named = {"experts": [name, "large"], "reward": name, "prices": {"experts": {name: 1}, "source": name}, "metrics": {name: 1}}
+    calm = render_model_card(
+        manifest(prices={"experts": {"x": 1}, "source": "x"}, metrics={"x": 1}, reward="x")
+    )
+    named = {
+        "experts": [name, "large"],
+        "reward": name,
+        "prices": {"experts": {name: 1}, "source": name},
+        "metrics": {name: 1},
+    }
     card = render_model_card(manifest(**named))
     assert len(card.splitlines()) == len(calm.splitlines())
     for title in ("Experts", "Prices", "Validation", "How it decides"):
-        assert [len(row) for row in rows_of(card, title)] == [len(row) for row in rows_of(calm, title)]
+        assert [len(row) for row in rows_of(card, title)] == [
+            len(row) for row in rows_of(calm, title)
+        ]
     assert card.count("\n#") == calm.count("\n#")
     assert card.count("```") == 2
 
@@ -137,7 +189,9 @@ def test_the_stored_card_is_that_of_the_manifest_and_its_snippet_runs(tmp_path: 
     folder = save_router(router, tmp_path / "router", card={"notes": "n"})
     card = (folder / "CARD.md").read_text()
     assert card == render_model_card(read_manifest(folder))
-    snippet = card.split("```python\n")[1].split("```")[0].replace("path/to/this/folder", str(folder))
+    snippet = (
+        card.split("```python\n")[1].split("```")[0].replace("path/to/this/folder", str(folder))
+    )
     names: dict[str, Any] = {"X": X}
     exec(snippet, names)  # noqa: S102
     assert np.array_equal(names["choice"], load_router(folder).predict(X))

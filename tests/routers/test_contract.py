@@ -28,14 +28,20 @@ from routers.every_router import SMALL_MILD, Array, every_router, module_names, 
 
 CLASS_COLUMNS = "asks predict_proba of what is no classifier for a column per class"
 
+# Routers whose answer depends on the order of the experts by definition.
 INDEX_MATTERS = {
     "MatrixFactorizationRouter": "the embedding of an expert starts at a random draw of its own",
     "RandomRouter": "an expert's draw is a hash of the row and the expert's index",
 }
-"""Routers whose answer depends on the order of the experts by definition."""
 
-SPARSE_DIFFERS = {"MatrixFactorizationRouter", "FrontierRouter", "MildRouter", "MLPRegressionRouter"}
-"""Routers whose features or start differ for a sparse matrix: topics are sought in fewer columns, standard rows are not centered."""
+# Routers whose features or start differ for a sparse matrix: topics are sought in fewer columns,
+# standard rows are not centered.
+SPARSE_DIFFERS = {
+    "MatrixFactorizationRouter",
+    "FrontierRouter",
+    "MildRouter",
+    "MLPRegressionRouter",
+}
 
 ROUTERS = every_router()
 EVERY = pytest.mark.parametrize("kind", ROUTERS.values(), ids=ROUTERS)
@@ -51,7 +57,12 @@ def fitted(kind: type[Any], experts: int) -> Any:
 def assert_answers(router: Any, X: Any, experts: int) -> None:
     """Every answer has its shape, and the answers agree with each other."""
     rows = X.shape[0]
-    posterior, scores, choice, order = router.predict_proba(X), router.decision_function(X), router.predict(X), router.rank(X)
+    posterior, scores, choice, order = (
+        router.predict_proba(X),
+        router.decision_function(X),
+        router.predict(X),
+        router.rank(X),
+    )
     assert posterior.shape == scores.shape == order.shape == (rows, experts)
     assert choice.shape == (rows,)
     assert choice.dtype == order.dtype == np.intp
@@ -69,13 +80,18 @@ def clear_rows(router: Any, X: Array) -> Any:
 
 
 def test_the_routers_are_found() -> None:
-    assert {"FrontierRouter", "KNNRouter", "MildRouter", "RandomRouter", "TDEFRouter"} <= set(ROUTERS)
+    assert {"FrontierRouter", "KNNRouter", "MildRouter", "RandomRouter", "TDEFRouter"} <= set(
+        ROUTERS
+    )
     assert not {"SurrogateRouter", "RouterMixin"} & set(ROUTERS)
 
 
 @EVERY
 def test_scikit_learn_accepts_it(kind: type[Any]) -> None:
-    expected = {"check_estimator_sparse_array": CLASS_COLUMNS, "check_estimator_sparse_matrix": CLASS_COLUMNS}
+    expected = {
+        "check_estimator_sparse_array": CLASS_COLUMNS,
+        "check_estimator_sparse_matrix": CLASS_COLUMNS,
+    }
     check_estimator(kind(), expected_failed_checks=expected, on_skip=None)
 
 
@@ -94,7 +110,9 @@ def test_score_is_minus_the_mean_cost_that_was_paid(kind: type[Any], experts: in
     router, weights = fitted(kind, experts), np.arange(len(costs))
     paid = np.array([costs[row, expert] for row, expert in enumerate(router.predict(X))])
     assert router.score(X, costs) == pytest.approx(-paid.mean())
-    assert router.score(X, costs, sample_weight=weights) == pytest.approx(-(paid * weights).sum() / weights.sum())
+    assert router.score(X, costs, sample_weight=weights) == pytest.approx(
+        -(paid * weights).sum() / weights.sum()
+    )
 
 
 @EVERY
@@ -106,7 +124,9 @@ def test_score_refuses_costs_of_other_experts(kind: type[Any]) -> None:
 
 @EXPERTS
 @EVERY
-def test_experts_of_equal_cost_are_answered_without_a_warning(kind: type[Any], experts: int) -> None:
+def test_experts_of_equal_cost_are_answered_without_a_warning(
+    kind: type[Any], experts: int
+) -> None:
     X, _ = problem(experts)
     assert_answers(small(kind).fit(X, np.full((len(X), experts), 0.5)), X, experts)
 
@@ -176,7 +196,9 @@ def test_the_order_of_the_experts_does_not_matter(kind: type[Any], experts: int)
     X, costs = problem(experts)
     order = np.random.default_rng(0).permutation(experts)
     router, permuted = fitted(kind, experts), small(kind).fit(X, costs[:, order])
-    np.testing.assert_allclose(permuted.predict_proba(X), router.predict_proba(X)[:, order], atol=1e-3)
+    np.testing.assert_allclose(
+        permuted.predict_proba(X), router.predict_proba(X)[:, order], atol=1e-3
+    )
     clear = clear_rows(router, X)
     np.testing.assert_array_equal(order[permuted.predict(X)][clear], router.predict(X)[clear])
 
@@ -203,25 +225,36 @@ def test_single_and_double_precision_agree(kind: type[Any], experts: int) -> Non
     X, costs = problem(experts, rows=120)
     single = X.astype(np.float32)
     routers = (small(kind).fit(single, costs), small(kind).fit(single.astype(np.float64), costs))
-    assert np.mean(routers[0].predict(single) == routers[1].predict(single.astype(np.float64))) >= 0.95
+    assert (
+        np.mean(routers[0].predict(single) == routers[1].predict(single.astype(np.float64))) >= 0.95
+    )
 
 
-@pytest.mark.parametrize(("experts", "container"), [(2, sparse.csr_matrix), (3, sparse.csr_array), (11, sparse.csr_matrix)])
+@pytest.mark.parametrize(
+    ("experts", "container"),
+    [(2, sparse.csr_matrix), (3, sparse.csr_array), (11, sparse.csr_matrix)],
+)
 @EVERY
-def test_sparse_rows_are_answered_as_dense_ones_are(kind: type[Any], experts: int, container: Any) -> None:
+def test_sparse_rows_are_answered_as_dense_ones_are(
+    kind: type[Any], experts: int, container: Any
+) -> None:
     X, costs = problem(experts)
     X[np.abs(X) < 0.5] = 0
     router, dense = small(kind).fit(container(X), costs), small(kind).fit(X, costs)
     assert_answers(router, container(X), experts)
     for one in (router, dense):
-        np.testing.assert_allclose(one.decision_function(container(X)), one.decision_function(X), rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(
+            one.decision_function(container(X)), one.decision_function(X), rtol=1e-9, atol=1e-9
+        )
     assert router.score(X, costs) == pytest.approx(dense.score(X, costs), abs=0.05)
     if kind.__name__ not in SPARSE_DIFFERS:
         assert np.mean(router.predict(X) == dense.predict(X)) >= 0.95
 
 
 @EVERY
-def test_arrays_that_may_not_be_written_to_are_welcome(kind: type[Any], torch_always_warns: None) -> None:
+def test_arrays_that_may_not_be_written_to_are_welcome(
+    kind: type[Any], torch_always_warns: None
+) -> None:
     X, costs = problem(3)
     X.flags.writeable = costs.flags.writeable = False
     router = small(kind).fit(X, costs)
@@ -240,7 +273,9 @@ def torch_always_warns() -> Iterator[None]:
 @EVERY
 def test_columns_of_a_frame_name_the_experts(kind: type[Any], frame: Any) -> None:
     X, costs = problem(3)
-    router = small(kind).fit(X, frame({name: costs[:, place] for place, name in enumerate(["small", "large", "human"])}))
+    router = small(kind).fit(
+        X, frame({name: costs[:, place] for place, name in enumerate(["small", "large", "human"])})
+    )
     assert router.experts_.tolist() == ["small", "large", "human"]
     assert fitted(kind, 3).experts_.tolist() == ["expert_0", "expert_1", "expert_2"]
     np.testing.assert_array_equal(router.predict(X), fitted(kind, 3).predict(X))
@@ -249,7 +284,9 @@ def test_columns_of_a_frame_name_the_experts(kind: type[Any], frame: Any) -> Non
 
 @EXPERTS
 @EVERY
-def test_a_stored_router_answers_bit_for_bit_as_before(kind: type[Any], experts: int, tmp_path: Path) -> None:
+def test_a_stored_router_answers_bit_for_bit_as_before(
+    kind: type[Any], experts: int, tmp_path: Path
+) -> None:
     X, _ = problem(experts, seed=1)
     router = fitted(kind, experts)
     loaded: Any = load_router(save_router(router, tmp_path / "router"))
@@ -263,15 +300,22 @@ def test_it_works_behind_a_scaler(kind: type[Any]) -> None:
     X, costs = problem(3)
     pipeline = make_pipeline(StandardScaler(), small(kind)).fit(X, costs)
     scaled = StandardScaler().fit_transform(X)
-    np.testing.assert_array_equal(pipeline.predict(X), small(kind).fit(scaled, costs).predict(scaled))
+    np.testing.assert_array_equal(
+        pipeline.predict(X), small(kind).fit(scaled, costs).predict(scaled)
+    )
     assert pipeline.score(X, costs) == pipeline[-1].score(scaled, costs)
 
 
 def test_a_grid_search_finds_a_parameter_of_the_default_router() -> None:
     X, costs = problem(3)
-    pipeline = make_pipeline(StandardScaler(), clone(SMALL_MILD).set_params(features="raw", margins="uniform", reward="gap"))
-    search = GridSearchCV(pipeline, {"mildrouter__penalty": [1e3, 0.01]}, cv=2, error_score="raise").fit(X, costs)
-    assert search.best_params_ == {"mildrouter__penalty": 0.01}
+    pipeline = make_pipeline(
+        StandardScaler(),
+        clone(SMALL_MILD).set_params(features="raw", margins="uniform", reward="gap"),
+    )
+    search = GridSearchCV(
+        pipeline, {"mildrouter__alpha": [1e3, 0.01]}, cv=2, error_score="raise"
+    ).fit(X, costs)
+    assert search.best_params_ == {"mildrouter__alpha": 0.01}
     assert search.best_estimator_.predict(X).shape == (len(X),)
     assert search.best_score_ < 0
 
@@ -285,11 +329,17 @@ def test_groups_reach_the_default_router_by_keyword() -> None:
 
 def test_groups_reach_the_default_router_through_a_pipeline() -> None:
     X, costs, groups = grouped()
-    direct = clone(SMALL_MILD).set_params(features="groups").fit(StandardScaler().fit_transform(X), costs, groups=groups)
+    direct = (
+        clone(SMALL_MILD)
+        .set_params(features="groups")
+        .fit(StandardScaler().fit_transform(X), costs, groups=groups)
+    )
     with sklearn.config_context(enable_metadata_routing=True):
         router = clone(SMALL_MILD).set_params(features="groups").set_fit_request(groups=True)
         pipeline = make_pipeline(StandardScaler(), router).fit(X, costs, groups=groups)
-        np.testing.assert_array_equal(pipeline.predict_proba(X), direct.predict_proba(StandardScaler().fit_transform(X)))
+        np.testing.assert_array_equal(
+            pipeline.predict_proba(X), direct.predict_proba(StandardScaler().fit_transform(X))
+        )
 
 
 def grouped() -> tuple[Array, Array, Any]:

@@ -7,8 +7,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from mildroute.losses.decision import log_posterior as core_log_posterior
-from mildroute.losses.decision import rank as core_rank
+from mildroute.losses.decision import log_posterior as core_log_posterior, rank as core_rank
 from mildroute.routers._decision import argsort_desc, break_ties, log_posterior, log_softmax
 
 Array = NDArray[np.float64]
@@ -55,14 +54,17 @@ def test_equal_margins_give_the_softmax() -> None:
 
 def test_a_constant_added_to_a_row_changes_nothing() -> None:
     scores, margins = draw(4, 3, 10)
-    np.testing.assert_allclose(log_posterior(scores + 1e3, margins), log_posterior(scores, margins), atol=1e-10)
+    np.testing.assert_allclose(
+        log_posterior(scores + 1e3, margins), log_posterior(scores, margins), atol=1e-10
+    )
 
 
 def test_rows_in_several_blocks_are_decoded_as_one_by_one() -> None:
     scores, margins = draw(30, 3, 10, rows=1500)
     found = log_posterior(scores, margins)
     np.testing.assert_allclose(
-        found[[0, 1164, 1165, 1499]], np.vstack([log_posterior(scores[[k]], margins) for k in (0, 1164, 1165, 1499)])
+        found[[0, 1164, 1165, 1499]],
+        np.vstack([log_posterior(scores[[k]], margins) for k in (0, 1164, 1165, 1499)]),
     )
 
 
@@ -72,11 +74,15 @@ def test_no_rows_give_no_rows(margins: list[float]) -> None:
 
 
 def test_one_expert_is_certain() -> None:
-    np.testing.assert_array_equal(log_posterior(np.array([[3.0], [-7.0]]), np.array([2.0])), [[0.0], [0.0]])
+    np.testing.assert_array_equal(
+        log_posterior(np.array([[3.0], [-7.0]]), np.array([2.0])), [[0.0], [0.0]]
+    )
 
 
 def test_the_softmax_of_large_values_is_finite() -> None:
-    np.testing.assert_allclose(log_softmax(np.array([[1e6, 0.0, 1e6]])), [[-np.log(2), -1e6 - np.log(2), -np.log(2)]])
+    np.testing.assert_allclose(
+        log_softmax(np.array([[1e6, 0.0, 1e6]])), [[-np.log(2), -1e6 - np.log(2), -np.log(2)]]
+    )
 
 
 def test_experts_equal_but_for_rounding_tie() -> None:
@@ -94,4 +100,6 @@ def test_experts_without_hope_come_last_by_their_scores() -> None:
 def test_the_ranking_is_that_of_the_core(experts: int) -> None:
     scores, margins = draw(experts, 30, 10, rows=200)
     expected = core_rank(torch.from_numpy(scores), torch.from_numpy(margins)).numpy()
-    np.testing.assert_array_equal(argsort_desc(break_ties(log_posterior(scores, margins), scores)), expected)
+    np.testing.assert_array_equal(
+        argsort_desc(break_ties(log_posterior(scores, margins), scores)), expected
+    )

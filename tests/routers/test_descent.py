@@ -14,7 +14,9 @@ ROWS = np.arange(40)
 
 
 def schedule(**options: Any) -> TrainingConfig:
-    return TrainingConfig(**({"learning_rate": 0.1, "weight_decay": 0.0, "max_epochs": 50, "seed": 0} | options))
+    return TrainingConfig(
+        **({"learning_rate": 0.1, "weight_decay": 0.0, "max_epochs": 50, "seed": 0} | options)
+    )
 
 
 def square(parameters: Any, rows: Any) -> torch.Tensor:
@@ -48,7 +50,9 @@ def test_the_epoch_with_the_lowest_risk_is_returned() -> None:
 
 
 def test_the_start_is_kept_where_training_does_not_help() -> None:
-    [found] = train_adam([np.zeros(1)], square, lambda parameters: float(parameters[0][0]), ROWS, schedule())
+    [found] = train_adam(
+        [np.zeros(1)], square, lambda parameters: float(parameters[0][0]), ROWS, schedule()
+    )
     np.testing.assert_array_equal(found, [0.0])
 
 
@@ -80,7 +84,9 @@ def test_the_cost_paid_is_that_of_the_largest_score_and_ties_go_up() -> None:
     assert mean_chosen_cost(np.array([[1.0, 2.0], [0.0, 0.0]]), costs, np.array([3.0, 1.0])) == 0.25
 
 
-@pytest.mark.parametrize("wrong", [{"learning_rate": 0.0}, {"weight_decay": -1.0}, {"max_epochs": 0}])
+@pytest.mark.parametrize(
+    "wrong", [{"learning_rate": 0.0}, {"weight_decay": -1.0}, {"max_epochs": 0}]
+)
 def test_impossible_schedules_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError, match=next(iter(wrong))):
         schedule(**wrong)

@@ -16,7 +16,9 @@ TIMES = np.arange(50) % 3
 def test_columns_are_centred_and_uncorrelated_with_the_largest_variance_first() -> None:
     design = whiten(X)
     np.testing.assert_allclose(design.columns.mean(axis=0), 0, atol=1e-12)
-    np.testing.assert_allclose(design.columns.T @ design.columns / len(X), np.diag(design.variances), atol=1e-10)
+    np.testing.assert_allclose(
+        design.columns.T @ design.columns / len(X), np.diag(design.variances), atol=1e-10
+    )
     assert (np.diff(design.variances) <= 0).all()
 
 
@@ -61,7 +63,10 @@ def test_a_row_of_weight_two_is_a_row_twice() -> None:
 
 
 def test_a_sparse_row_of_weight_two_is_a_row_twice() -> None:
-    weighted, repeated = whiten(sparse.csr_array(X), TIMES.astype(float)), whiten(sparse.csr_array(np.repeat(X, TIMES, axis=0)))
+    weighted, repeated = (
+        whiten(sparse.csr_array(X), TIMES.astype(float)),
+        whiten(sparse.csr_array(np.repeat(X, TIMES, axis=0))),
+    )
     assert weighted.scale == pytest.approx(repeated.scale)
 
 

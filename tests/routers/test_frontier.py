@@ -24,11 +24,14 @@ from mildroute.routers.topics import TopicFeatures
 from routers.every_router import Array, problem
 
 GRID = (0, 5, 20, 100, 1000)
-LINEAR = MildRouter(features="raw", reward="gap", margins="uniform", folds=2)
+LINEAR = MildRouter(features="raw", reward="gap", margins="uniform", cv=2)
 
 
 def market(rows: int = 400, seed: int = 0) -> tuple[Array, Array, Array]:
-    """A cheap expert for easy queries, a better one, and one that is nearly always right and dear: vectors, errors, dollars."""
+    """A cheap expert for easy queries, a better one, and one that is nearly always right and dear.
+
+    Vectors, errors, dollars.
+    """
     random = np.random.default_rng(seed)
     X = random.normal(size=(rows, 3))
     easy = 1 / (1 + np.exp(-3 * X[:, 0]))
@@ -43,13 +46,21 @@ def fitted() -> FrontierRouter:
     return FrontierRouter(router=LINEAR, price_weights=GRID).fit(X, errors, prices=dollars)
 
 
-def on_new_rows(at: float | OperatingPoint, router: FrontierRouter | None = None) -> tuple[float, float, Array]:
-    """Error, dollars for 1,000 queries and shares of the experts on rows that no router has seen."""
+def on_new_rows(
+    at: float | OperatingPoint, router: FrontierRouter | None = None
+) -> tuple[float, float, Array]:
+    """Error, dollars for 1,000 queries and shares of experts on rows that no router has seen."""
     X, errors, dollars = market(20_000, seed=1)
-    given: dict[str, Any] = {"point": at} if isinstance(at, OperatingPoint) else {"price_weight": at}
+    given: dict[str, Any] = (
+        {"point": at} if isinstance(at, OperatingPoint) else {"price_weight": at}
+    )
     choice = (router or fitted()).predict(X, **given)
     rows = np.arange(len(X))
-    return float(errors[rows, choice].mean()), float(1000 * dollars[rows, choice].mean()), np.bincount(choice, minlength=3) / len(X)
+    return (
+        float(errors[rows, choice].mean()),
+        float(1000 * dollars[rows, choice].mean()),
+        np.bincount(choice, minlength=3) / len(X),
+    )
 
 
 def test_where_money_does_not_matter_the_router_is_as_good_as_the_best_expert() -> None:
@@ -70,7 +81,9 @@ def test_more_expensive_quality_is_bought_less() -> None:
 def test_at_a_grid_point_the_posterior_is_that_of_its_router() -> None:
     X, _, _ = market(50, seed=1)
     for weight, router in zip(GRID, fitted().routers_, strict=True):
-        np.testing.assert_allclose(fitted().predict_proba(X, weight), router.predict_proba(X), atol=1e-12)
+        np.testing.assert_allclose(
+            fitted().predict_proba(X, weight), router.predict_proba(X), atol=1e-12
+        )
 
 
 def test_between_grid_points_posteriors_are_mixed_without_a_jump() -> None:
@@ -83,20 +96,29 @@ def test_between_grid_points_posteriors_are_mixed_without_a_jump() -> None:
 
 def test_beyond_the_grid_its_last_router_answers() -> None:
     X, _, _ = market(50, seed=1)
-    np.testing.assert_array_equal(fitted().predict_proba(X, 1e9), fitted().predict_proba(X, GRID[-1]))
+    np.testing.assert_array_equal(
+        fitted().predict_proba(X, 1e9), fitted().predict_proba(X, GRID[-1])
+    )
 
 
 def test_a_weight_for_each_row_gives_what_a_call_for_each_row_gives() -> None:
     X, _, _ = market(60, seed=1)
     weights = np.tile([0.0, 3, 20, 77, 1000, 5000], 10)
-    for ask in (fitted().predict, fitted().predict_proba, fitted().rank, fitted().decision_function):
+    for ask in (
+        fitted().predict,
+        fitted().predict_proba,
+        fitted().rank,
+        fitted().decision_function,
+    ):
         alone = np.concatenate([ask(X[[row]], weight) for row, weight in enumerate(weights)])
         np.testing.assert_allclose(ask(X, weights), alone, atol=1e-12)
 
 
 def test_the_weight_of_the_constructor_is_used_where_none_is_given() -> None:
     X, errors, dollars = market(100)
-    router = FrontierRouter(router=LINEAR, price_weights=(0, 1000), price_weight=1000).fit(X, errors, prices=dollars)
+    router = FrontierRouter(router=LINEAR, price_weights=(0, 1000), price_weight=1000).fit(
+        X, errors, prices=dollars
+    )
     np.testing.assert_array_equal(router.predict(X), router.predict(X, 1000))
     assert (router.predict(X) != router.predict(X, 0)).any()
     router.set_params(price_weight=0)
@@ -115,8 +137,11 @@ def test_without_prices_it_is_one_router() -> None:
 
 def test_without_prices_a_search_gives_nearly_one_router() -> None:
     X, costs = problem(3)
-    template = MildRouter(folds=2, topics=TopicFeatures(clusters=(4,), random_state=0))
-    one, other = MildRouter(**template.get_params(deep=False)).fit(X, costs), FrontierRouter(router=template).fit(X, costs)
+    template = MildRouter(cv=2, topics=TopicFeatures(clusters=(4,), random_state=0))
+    one, other = (
+        MildRouter(**template.get_params(deep=False)).fit(X, costs),
+        FrontierRouter(router=template).fit(X, costs),
+    )
     assert np.mean(one.predict(X) == other.predict(X)) > 0.9
 
 
@@ -124,7 +149,8 @@ def test_prices_of_experts_are_prices_of_every_row() -> None:
     X, errors, _ = market(100)
     prices = np.array([0.0005, 0.002, 0.01])
     one, other = (
-        FrontierRouter(router=LINEAR, price_weights=(0, 50)).fit(X, errors, prices=each) for each in (prices, np.tile(prices, (100, 1)))
+        FrontierRouter(router=LINEAR, price_weights=(0, 50)).fit(X, errors, prices=each)
+        for each in (prices, np.tile(prices, (100, 1)))
     )
     np.testing.assert_array_equal(one.predict_proba(X, 20), other.predict_proba(X, 20))
 
@@ -134,7 +160,11 @@ def test_a_budget_is_kept_on_new_rows() -> None:
         point = fitted().for_budget(budget)
         assert on_new_rows(point)[1] <= budget
         assert point.dollars_interval[1] <= budget * 1.05
-    assert fitted().for_budget(20.0).score > fitted().for_budget(3.0).score > fitted().for_budget(1.0).score
+    assert (
+        fitted().for_budget(20.0).score
+        > fitted().for_budget(3.0).score
+        > fitted().for_budget(1.0).score
+    )
 
 
 def test_a_quality_is_reached_on_new_rows() -> None:
@@ -170,7 +200,9 @@ def test_the_curve_is_measured_at_the_grid_and_between() -> None:
 def test_targets_out_of_reach_are_refused_with_the_nearest_that_can_be_had() -> None:
     with pytest.raises(UnreachableTargetError, match=r"below 0.01 dollars.*may need 0\.\d"):
         fitted().for_budget(0.01)
-    with pytest.raises(UnreachableTargetError, match=r"1.5 of the best single expert's.*sure of 0\.\d"):
+    with pytest.raises(
+        UnreachableTargetError, match=r"1.5 of the best single expert's.*sure of 0\.\d"
+    ):
         fitted().for_quality(1.5)
 
 
@@ -237,7 +269,7 @@ def test_a_router_that_was_not_fitted_promises_nothing() -> None:
 
 def test_a_router_with_nothing_to_search_for_is_measured_on_held_out_rows_too() -> None:
     X, errors, dollars = market()
-    settled = MildRouter(features="raw", reward="gap", margins="uniform", penalty=0.001, folds=2)
+    settled = MildRouter(features="raw", reward="gap", margins="uniform", alpha=0.001, cv=2)
     router = FrontierRouter(router=settled, price_weights=GRID).fit(X, errors, prices=dollars)
     for weight in GRID:
         error, dollars_per_1000, _ = on_new_rows(weight, router)
@@ -250,7 +282,10 @@ def test_rows_of_weight_zero_are_on_nobodys_bill() -> None:
     X, errors, dollars = market(200)
     counts = np.arange(200) % 2 == 0
     router = FrontierRouter(router=LINEAR, price_weights=(0, 1)).fit(
-        X, errors, prices=np.where(counts[:, None], 0.01, 5.0) + 0 * dollars, sample_weight=counts.astype(float)
+        X,
+        errors,
+        prices=np.where(counts[:, None], 0.01, 5.0) + 0 * dollars,
+        sample_weight=counts.astype(float),
     )
     assert router.for_budget(1e6).dollars_per_1000 == pytest.approx(10)
 
@@ -258,9 +293,11 @@ def test_rows_of_weight_zero_are_on_nobodys_bill() -> None:
 def test_a_network_is_fitted_along_the_grid_or_refused_by_its_name() -> None:
     X, errors, dollars = market(100)
     try:
-        router = FrontierRouter(router=MildRouter(hidden=(4,)), price_weights=(0, 1000)).fit(X, errors, prices=dollars)
+        router = FrontierRouter(
+            router=MildRouter(hidden_layer_sizes=(4,)), price_weights=(0, 1000)
+        ).fit(X, errors, prices=dollars)
     except MildrouteError as refusal:
-        assert "hidden" in str(refusal)  # noqa: PT017  (a refusal is one of two right answers)
+        assert "hidden_layer_sizes" in str(refusal)  # noqa: PT017  (a refusal is one of two right answers)
     else:
         assert router.predict(X).shape == (100,)
 
@@ -273,7 +310,10 @@ def mixed() -> OperatingPoint:
 
 def test_a_coin_decides_between_two_vertices_with_their_probabilities() -> None:
     X, _, _ = market(20_000, seed=1)
-    (first, low), (second, high) = ((chance, argmax_last(posterior)) for chance, posterior in fitted().vertex_posteriors(X, mixed()))
+    (first, low), (second, high) = (
+        (chance, argmax_last(posterior))
+        for chance, posterior in fitted().vertex_posteriors(X, mixed())
+    )
     choice = fitted().predict(X, point=mixed())
     assert ((choice == low) | (choice == high)).all()
     differ = low != high
@@ -286,9 +326,15 @@ def test_the_same_request_id_falls_the_same_way_in_any_batch() -> None:
     ids = [f"request-{number}" for number in range(400)]
     choice = fitted().predict(X, point=mixed(), request_ids=ids)
     order = np.random.default_rng(0).permutation(400)
-    np.testing.assert_array_equal(fitted().predict(X[order], point=mixed(), request_ids=[ids[row] for row in order]), choice[order])
+    np.testing.assert_array_equal(
+        fitted().predict(X[order], point=mixed(), request_ids=[ids[row] for row in order]),
+        choice[order],
+    )
     np.testing.assert_array_equal(fitted().rank(X, point=mixed(), request_ids=ids)[:, 0], choice)
-    assert (fitted().predict(X, point=mixed(), request_ids=[f"other-{number}" for number in range(400)]) != choice).any()
+    assert (
+        fitted().predict(X, point=mixed(), request_ids=[f"other-{number}" for number in range(400)])
+        != choice
+    ).any()
 
 
 def test_an_operating_point_is_kept_stored_and_used_by_default(tmp_path: Path) -> None:
@@ -321,42 +367,64 @@ def test_one_expert_for_everything_is_an_operating_point() -> None:
 
 
 def test_folds_of_vectors_are_what_is_measured() -> None:
-    """Vectors of held-out rows that say nothing leave a router that is worth nothing on the frontier, however good it is on its rows."""
+    """Vectors of held-out rows that say nothing leave a router that is worth nothing on the
+    frontier, however good it is on its rows.
+    """
     X, errors, dollars = market()
     fold = assign_folds(len(X), 5, None)
-    blind = [FoldVectors(np.flatnonzero(fold == k), np.where((fold == k)[:, None], 0.0, X)) for k in range(5)]
-    good, bad = (FrontierRouter(price_weights=GRID).fit(X, errors, prices=dollars, folds=folds) for folds in (None, blind))
+    blind = [
+        FoldVectors(np.flatnonzero(fold == k), np.where((fold == k)[:, None], 0.0, X))
+        for k in range(5)
+    ]
+    good, bad = (
+        FrontierRouter(price_weights=GRID).fit(X, errors, prices=dollars, folds=folds)
+        for folds in (None, blind)
+    )
     assert good.curve.gain[0] > 0.02 > bad.curve.gain[0]
     with pytest.raises(ArgumentError, match="folds go without sample_weight"):
-        FrontierRouter(price_weights=GRID).fit(X, errors, np.ones(len(X)), prices=dollars, folds=blind)
+        FrontierRouter(price_weights=GRID).fit(
+            X, errors, np.ones(len(X)), prices=dollars, folds=blind
+        )
 
 
 def test_a_thorough_fit_tries_the_surrogate_losses_and_says_what_it_took() -> None:
     X, errors, dollars = market(200)
-    router = FrontierRouter(price_weights=(0, 20, 1000), thorough=True, random_state=0).fit(X, errors, prices=dollars)
-    assert "best of 2 methods" in router.choice_
-    assert "points of score above the best coin" in router.choice_
+    router = FrontierRouter(price_weights=(0, 20, 1000), thorough=True, random_state=0).fit(
+        X, errors, prices=dollars
+    )
+    assert "best of 2 methods" in router.selection_
+    assert "points of score above the best coin" in router.selection_
 
 
 def test_where_inputs_say_nothing_the_coin_is_served_and_it_is_said() -> None:
     random = np.random.default_rng(0)
-    X, errors = random.normal(size=(300, 3)), (random.uniform(size=(300, 2)) < [0.2, 0.5]).astype(float)
-    router = FrontierRouter(price_weights=(0, 20, 1000), random_state=0).fit(X, errors, prices=[0.01, 0.001])
-    assert "nothing that was tried is better than a coin" in router.choice_
+    X, errors = (
+        random.normal(size=(300, 3)),
+        (random.uniform(size=(300, 2)) < [0.2, 0.5]).astype(float),
+    )
+    router = FrontierRouter(price_weights=(0, 20, 1000), random_state=0).fit(
+        X, errors, prices=[0.01, 0.001]
+    )
+    assert "nothing that was tried is better than a coin" in router.selection_
     assert router.for_budget(5.0).dollars_per_1000 > 4.0
 
 
 def test_jobs_change_nothing() -> None:
     X, errors, dollars = market(120)
-    one, two = (FrontierRouter(price_weights=(0, 20, 1000), n_jobs=jobs).fit(X, errors, prices=dollars) for jobs in (None, 2))
+    one, two = (
+        FrontierRouter(price_weights=(0, 20, 1000), n_jobs=jobs).fit(X, errors, prices=dollars)
+        for jobs in (None, 2)
+    )
     np.testing.assert_array_equal(one.curve.dollars, two.curve.dollars)
     np.testing.assert_array_equal(one.predict_proba(X, 20), two.predict_proba(X, 20))
 
 
 def test_groups_reach_every_router() -> None:
     X, errors, dollars = market(100)
-    template = MildRouter(features="groups", reward="gap", margins="uniform", folds=2)
-    router = FrontierRouter(router=template, price_weights=(0, 20)).fit(X, errors, prices=dollars, groups=X[:, 0] > 0)
+    template = MildRouter(features="groups", reward="gap", margins="uniform", cv=2)
+    router = FrontierRouter(router=template, price_weights=(0, 20)).fit(
+        X, errors, prices=dollars, groups=X[:, 0] > 0
+    )
     assert {one.features_ for one in router.routers_} <= {"groups", "none"}
     assert "groups" in router.routers_[0].cv_results_["view"]
 
@@ -377,21 +445,36 @@ def test_progress_is_told_from_nothing_to_all() -> None:
     X, costs = problem(2)
     told: list[tuple[int, int]] = []
     router = FrontierRouter(price_weights=(0, 1, 10))
-    router.fit(X, costs, prices=np.array([0.1, 1.0]), progress=lambda done, steps, _word: told.append((done, steps)))
+    router.fit(
+        X,
+        costs,
+        prices=np.array([0.1, 1.0]),
+        progress=lambda done, steps, _word: told.append((done, steps)),
+    )
     assert told == [(done, 7) for done in range(8)]
 
 
 def test_the_point_of_a_weight_is_measured_at_the_nearest_of_the_curve() -> None:
     X, costs = problem(2)
     router = FrontierRouter(price_weights=(0, 1, 10)).fit(X, costs, prices=np.array([0.1, 1.0]))
-    assert router.at(10.0).dollars_per_1000 == router.at(9.9).dollars_per_1000 <= router.at(0.0).dollars_per_1000
+    assert (
+        router.at(10.0).dollars_per_1000
+        == router.at(9.9).dollars_per_1000
+        <= router.at(0.0).dollars_per_1000
+    )
     assert router.at(9.9).price_weight == 9.9
     with pytest.raises(ArgumentError, match="price_weight must be from 0 to"):
         router.at(-1.0)
 
 
-@pytest.mark.parametrize("router", [RegressionRouter(), CustomLossRouter("tdef", penalty=0.001)], ids=["regression", "own loss"])
-def test_any_router_keeps_its_budget_along_the_grid_and_comes_back(router: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "router",
+    [RegressionRouter(), CustomLossRouter("tdef", alpha=0.001)],
+    ids=["regression", "own loss"],
+)
+def test_any_router_keeps_its_budget_along_the_grid_and_comes_back(
+    router: Any, tmp_path: Path
+) -> None:
     X, errors, dollars = market()
     frontier = FrontierRouter(router=router, price_weights=GRID).fit(X, errors, prices=dollars)
     point = frontier.for_budget(4.0)
@@ -399,9 +482,18 @@ def test_any_router_keeps_its_budget_along_the_grid_and_comes_back(router: Any, 
     assert bill < 4.2
     assert abs(error - (1 - point.score)) < 0.05
     # One regression serves every price weight; a router that knows no prices is fitted at each.
-    assert [type(each) for each in frontier.routers_] == [type(router)] * (1 if isinstance(router, RegressionRouter) else len(GRID))
+    assert [type(each) for each in frontier.routers_] == [type(router)] * (
+        1 if isinstance(router, RegressionRouter) else len(GRID)
+    )
     again: Any = load_router(save_router(frontier, tmp_path / "router"))
     np.testing.assert_array_equal(again.predict(X, 7.0), frontier.predict(X, 7.0))
     assert frontier.cross_val_posterior(7.0).shape == errors.shape
     with pytest.raises(ArgumentError, match="fitted in this process"):
         again.cross_val_posterior()
+
+
+@pytest.mark.parametrize("weights", [[], [0.0], "x", None, [0, 1e16], [[0, 1]]])
+def test_a_grid_is_checked_without_prices_too(weights: Any) -> None:
+    X, errors = np.zeros((4, 1)), np.zeros((4, 2))
+    with pytest.raises(ArgumentError, match="price_weight"):
+        FrontierRouter(price_weights=weights).fit(X, errors)

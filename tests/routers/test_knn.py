@@ -14,7 +14,15 @@ from routers.baseline_cases import Array, noisy, separable
 SIZES = (5, 10, 20, 40)
 
 
-def brute_force(X: Array, costs: Array, weights: Array, query: Array, k: int, weighting: str, metric: str = "euclidean") -> Array:
+def brute_force(
+    X: Array,
+    costs: Array,
+    weights: Array,
+    query: Array,
+    k: int,
+    weighting: str,
+    metric: str = "euclidean",
+) -> Array:
     """Expected costs of one query by a plain loop."""
     if metric == "cosine":
         X, query = X / np.linalg.norm(X, axis=1, keepdims=True), query / np.linalg.norm(query)
@@ -32,11 +40,17 @@ def test_scores_are_those_of_a_plain_loop(weighting: Any, metric: Any) -> None:
     X, costs = noisy(70)
     new, _ = noisy(8, seed=5)
     weights = np.random.default_rng(2).uniform(0.1, 2, 70)
-    router = KNNRouter(k=9, weighting=weighting, metric=metric).fit(X, costs, sample_weight=weights)
+    router = KNNRouter(n_neighbors=9, weights=weighting, metric=metric).fit(
+        X, costs, sample_weight=weights
+    )
     expected = [-brute_force(X, costs, weights, query, 9, weighting, metric) for query in new]
     np.testing.assert_allclose(router.decision_function(new), expected, rtol=1e-6)
-    sparsely = KNNRouter(k=9, weighting=weighting, metric=metric).fit(sparse.csr_matrix(X), costs, sample_weight=weights)
-    np.testing.assert_allclose(sparsely.decision_function(sparse.csr_matrix(new)), expected, rtol=1e-6)
+    sparsely = KNNRouter(n_neighbors=9, weights=weighting, metric=metric).fit(
+        sparse.csr_matrix(X), costs, sample_weight=weights
+    )
+    np.testing.assert_allclose(
+        sparsely.decision_function(sparse.csr_matrix(new)), expected, rtol=1e-6
+    )
 
 
 def test_size_and_weighting_have_the_lowest_leave_one_out_deferral_loss() -> None:
@@ -48,32 +62,37 @@ def test_size_and_weighting_have_the_lowest_leave_one_out_deferral_loss() -> Non
             paid = 0.0
             for row in range(60):
                 others = np.arange(60) != row
-                expected = brute_force(X[others], costs[others], weights[others], X[row], k, weighting)
+                expected = brute_force(
+                    X[others], costs[others], weights[others], X[row], k, weighting
+                )
                 paid += weights[row] * costs[row, expected.argmin()]
             risks[k, weighting] = paid / weights.sum()
     router = KNNRouter().fit(X, costs, sample_weight=weights)
-    assert (router.k_, router.weighting_) == min(risks, key=lambda choice: risks[choice])
+    assert (router.n_neighbors_, router.weights_) == min(risks, key=lambda choice: risks[choice])
     found = router._risks(list(SIZES), ("uniform", "distance"))
     np.testing.assert_allclose(found, list(risks.values()), rtol=1e-9)
 
 
 def test_a_fixed_size_leaves_the_weighting_to_choose() -> None:
     X, costs = separable()
-    assert KNNRouter(k=200, weighting="cv").fit(X, costs).weighting_ == "distance"
-    assert KNNRouter(k="cv", weighting="distance").fit(X, costs).weighting_ == "distance"
+    assert KNNRouter(n_neighbors=200, weights="cv").fit(X, costs).weights_ == "distance"
+    assert KNNRouter(n_neighbors="cv", weights="distance").fit(X, costs).weights_ == "distance"
 
 
 def test_no_more_neighbors_are_asked_for_than_there_are_rows() -> None:
     X, costs = noisy(4)
-    assert KNNRouter(k=50).fit(X, costs).k_ == 4
-    assert KNNRouter().fit(X, costs).k_ == 3
-    np.testing.assert_allclose(KNNRouter(k=50, weighting="uniform").fit(X, costs).decision_function(X[:1])[0], -costs.mean(axis=0))
+    assert KNNRouter(n_neighbors=50).fit(X, costs).n_neighbors_ == 4
+    assert KNNRouter().fit(X, costs).n_neighbors_ == 3
+    np.testing.assert_allclose(
+        KNNRouter(n_neighbors=50, weights="uniform").fit(X, costs).decision_function(X[:1])[0],
+        -costs.mean(axis=0),
+    )
 
 
 def test_where_nothing_tells_sizes_apart_the_smoothest_is_taken() -> None:
     X, _ = noisy(200)
     router = KNNRouter().fit(X, np.ones((200, 3)))
-    assert (router.k_, router.weighting_) == (160, "uniform")
+    assert (router.n_neighbors_, router.weights_) == (160, "uniform")
 
 
 def test_a_large_table_is_tried_on_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,22 +104,26 @@ def test_a_large_table_is_tried_on_a_sample(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_known_row_answers_for_itself_when_distance_counts() -> None:
     X, costs = noisy(50)
-    router = KNNRouter(k=10, weighting="distance").fit(X, costs)
+    router = KNNRouter(n_neighbors=10, weights="distance").fit(X, costs)
     np.testing.assert_allclose(router.decision_function(X), -costs, atol=1e-3)
 
 
 def test_features_far_from_zero_lose_no_digits() -> None:
     X, costs = noisy(50)
-    near, far = (KNNRouter(k=5, weighting="uniform").fit(X + shift, costs) for shift in (0.0, 1e6))
+    near, far = (
+        KNNRouter(n_neighbors=5, weights="uniform").fit(X + shift, costs) for shift in (0.0, 1e6)
+    )
     np.testing.assert_allclose(far.decision_function(X + 1e6), near.decision_function(X))
 
 
 def test_a_row_of_zeros_has_a_cosine_neighbor() -> None:
     X, costs = noisy(50)
-    assert np.isfinite(KNNRouter(metric="cosine").fit(X, costs).decision_function(np.zeros((1, 4)))).all()
+    assert np.isfinite(
+        KNNRouter(metric="cosine").fit(X, costs).decision_function(np.zeros((1, 4)))
+    ).all()
 
 
-@pytest.mark.parametrize("options", [{"k": 0}, {"weighting": "square"}, {"metric": "taxi"}])
+@pytest.mark.parametrize("options", [{"n_neighbors": 0}, {"weights": "square"}, {"metric": "taxi"}])
 def test_impossible_options_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError, match=next(iter(options))):
         KNNRouter(**options).fit(*noisy(10))

@@ -8,12 +8,23 @@ import sys
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mildroute.losses.functional import deferral_loss
-from mildroute.losses.rewards import Reward, complement_scale, rewards_of, theory_margins, winner_counts
-from mildroute.routers._decision import MarginRule, margins_of_wins, positive_wins, scaled_rewards, winner_shares
+from mildroute.losses.rewards import (
+    Reward,
+    complement_scale,
+    rewards_of,
+    theory_margins,
+    winner_counts,
+)
+from mildroute.routers._decision import (
+    MarginRule,
+    margins_of_wins,
+    scaled_rewards,
+    smoothed_win_counts,
+    winner_targets,
+)
 from mildroute.routers._linear_model import deferral_row_loss
 from mildroute.routers.surrogate import with_autograd
 
@@ -22,25 +33,35 @@ seeds, experts = st.integers(0, 2**32 - 1), st.integers(2, 12)
 
 @settings(max_examples=100, deadline=None)
 @given(seed=seeds, p=experts, equal=st.booleans(), spread=st.sampled_from([0.0, 1.0, 100.0]))
-def test_values_and_gradients_are_those_of_the_core(seed: int, p: int, equal: bool, spread: float) -> None:
+def test_values_and_gradients_are_those_of_the_core(
+    seed: int, p: int, equal: bool, spread: float
+) -> None:
     random = np.random.default_rng(seed)
     scores, rewards = spread * random.normal(size=(7, p)), random.uniform(size=(7, p))
     margins = np.full(p, 0.7) if equal else random.choice([0.2, 0.5, 1.0, 3.0], size=p)
     pieces = torch.from_numpy(rewards), torch.from_numpy(margins)
     expected = with_autograd(lambda f: deferral_loss(f, *pieces, reduction="none"))(scores)
-    for ours, core in zip(deferral_row_loss(rewards, margins)(np.asfortranarray(scores)), expected, strict=True):
+    for ours, core in zip(
+        deferral_row_loss(rewards, margins)(np.asfortranarray(scores)), expected, strict=True
+    ):
         np.testing.assert_allclose(ours, core, rtol=1e-9, atol=1e-9)
 
 
 def test_single_precision_scores_stay_single() -> None:
-    losses, gradient = deferral_row_loss(np.eye(2), np.array([1.0, 2.0]))(np.zeros((2, 2), dtype=np.float32))
+    losses, gradient = deferral_row_loss(np.eye(2), np.array([1.0, 2.0]))(
+        np.zeros((2, 2), dtype=np.float32)
+    )
     assert losses.dtype == gradient.dtype == np.float32
     np.testing.assert_allclose(losses, np.log(2), rtol=1e-6)
 
 
 def test_rows_beyond_one_block_are_not_mixed_up() -> None:
     random = np.random.default_rng(0)
-    scores, rewards, margins = random.normal(size=(90_000, 2)), random.uniform(size=(90_000, 2)), np.array([0.5, 2.0])
+    scores, rewards, margins = (
+        random.normal(size=(90_000, 2)),
+        random.uniform(size=(90_000, 2)),
+        np.array([0.5, 2.0]),
+    )
     losses, gradient = deferral_row_loss(rewards, margins)(scores)
     for row in (0, 65_535, 65_536, 89_999):
         alone = deferral_row_loss(rewards[[row]], margins)(scores[[row]])
@@ -51,37 +72,38 @@ def test_rows_beyond_one_block_are_not_mixed_up() -> None:
 @pytest.mark.parametrize("name", ["gap", "complement", "sum"])
 def test_rewards_are_those_of_the_core_up_to_their_scale(name: Reward) -> None:
     costs = np.random.default_rng(0).uniform(0, 3, size=(20, 4))
-    core = rewards_of(torch.from_numpy(costs), name, scale=complement_scale(torch.from_numpy(costs))).numpy()
-    np.testing.assert_allclose(scaled_rewards(costs, name, None), core / core.sum(axis=1).mean(), rtol=1e-9, atol=1e-12)
+    core = rewards_of(
+        torch.from_numpy(costs), name, scale=complement_scale(torch.from_numpy(costs))
+    ).numpy()
+    np.testing.assert_allclose(
+        scaled_rewards(costs, name, None), core / core.sum(axis=1).mean(), rtol=1e-9, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("offset", [0.0, 0.3])
 def test_margins_are_those_of_the_core(offset: float) -> None:
     costs = np.random.default_rng(1).integers(0, 3, size=(50, 4)).astype(float)
     costs[:, 3] = 9  # never wins
-    wins = winner_shares(-costs).sum(axis=0)
+    wins = winner_targets(-costs).sum(axis=0)
     np.testing.assert_allclose(wins, winner_counts(torch.from_numpy(costs)).numpy())
     core = theory_margins(torch.from_numpy(wins), exponent=1 / 3, offset=offset).numpy()
     np.testing.assert_allclose(margins_of_wins(MarginRule(1 / 3, offset), wins), core)
 
 
 def test_if_nobody_ever_wins_all_count_one() -> None:
-    np.testing.assert_array_equal(positive_wins(np.zeros(3)), np.ones(3))
+    np.testing.assert_array_equal(smoothed_win_counts(np.zeros(3)), np.ones(3))
 
 
 def test_the_default_router_is_fitted_without_torch() -> None:
     code = (
-        "import importlib.abc, sys\n"
-        "class NoTorch(importlib.abc.MetaPathFinder):\n"
-        "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name == 'torch': raise ModuleNotFoundError(name)\n"
-        "sys.meta_path.insert(0, NoTorch())\n"
-        "import numpy as np\n"
-        "from mildroute.routers import FrontierRouter, MildRouter, TDEFRouter\n"
-        "X = np.linspace(-1, 1, 60)[:, None]; costs = np.hstack([X > 0, X <= 0]).astype(float)\n"
-        "for kind in (MildRouter, TDEFRouter):\n"
-        "    print(kind().fit(X, costs).score(X, costs) > -0.1)\n"
-        "print(FrontierRouter(price_weights=(0, 1)).fit(X, costs, prices=[0.1, 0.2]).predict(X).shape)"
+        "import importlib.abc, sys\nclass NoTorch(importlib.abc.MetaPathFinder):\n    def"
+        " find_spec(self, name, path=None, target=None):\n        if name == 'torch': raise"
+        " ModuleNotFoundError(name)\nsys.meta_path.insert(0, NoTorch())\nimport numpy as np\nfrom"
+        " mildroute.routers import FrontierRouter, MildRouter, TDEFRouter\nX = np.linspace(-1, 1,"
+        " 60)[:, None]; costs = np.hstack([X > 0, X <= 0]).astype(float)\nfor kind in (MildRouter,"
+        " TDEFRouter):\n    print(kind().fit(X, costs).score(X, costs) >"
+        " -0.1)\nprint(FrontierRouter(price_weights=(0, 1)).fit(X, costs, prices=[0.1,"
+        " 0.2]).predict(X).shape)"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.split() == ["True", "True", "(60,)"]

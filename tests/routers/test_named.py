@@ -14,8 +14,8 @@ from routers.storage.test_registry import install
 
 PLUGIN = """
 class Bare:
-    def __init__(self, penalty=1): self.penalty = penalty
-    def get_params(self, deep=True): return {"penalty": self.penalty}
+    def __init__(self, alpha=1): self.alpha = alpha
+    def get_params(self, deep=True): return {"alpha": self.alpha}
     def predict(self, X): return [0 for _ in X]
 
 class Needy:
@@ -30,10 +30,14 @@ constant = 3
 @pytest.fixture
 def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     site = tmp_path / "named"
-    install(site, "bare = named_plugin:Bare\nneedy = named_plugin:Needy\ngone = no_such_module:Router\n")
+    install(
+        site, "bare = named_plugin:Bare\nneedy = named_plugin:Needy\ngone = no_such_module:Router\n"
+    )
     (site / "named_plugin.py").write_text(PLUGIN)
     with (site / "named-1.0.dist-info" / "entry_points.txt").open("a") as points:
-        points.write("[mildroute.losses]\nnumber = named_plugin:constant\nabsent = named_plugin:nothing\n")
+        points.write(
+            "[mildroute.losses]\nnumber = named_plugin:constant\nabsent = named_plugin:nothing\n"
+        )
     monkeypatch.syspath_prepend(site)
 
 
@@ -45,7 +49,10 @@ def test_every_name_gives_a_router_and_the_seed_reaches_it() -> None:
         assert router.get_params().get("random_state", 3) == 3
 
 
-@pytest.mark.parametrize(("name", "why"), [("FrontierRouter", "where there are dollars"), ("OracleRouter", "must know the costs")])
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("FrontierRouter", "where there are dollars"), ("OracleRouter", "must know the costs")],
+)
 def test_routers_that_cannot_be_compared_by_name_say_why(name: str, why: str) -> None:
     assert name not in router_names()
     with pytest.raises(ArgumentError, match=why):
@@ -56,7 +63,9 @@ def test_routers_that_cannot_be_compared_by_name_say_why(name: str, why: str) ->
 def test_plug_ins_that_cannot_serve_say_why() -> None:
     assert "bare" in router_names()
     assert "gone" not in router_names()
-    with pytest.raises(ArgumentError, match="Bare has no fit, predict_proba, rank, posterior_unchecked"):
+    with pytest.raises(
+        ArgumentError, match="Bare has no fit, predict_proba, rank, posterior_unchecked"
+    ):
         get_router("bare")
     with pytest.raises(ArgumentError, match="must be made without arguments"):
         get_router("needy")
@@ -66,7 +75,7 @@ def test_plug_ins_that_cannot_serve_say_why() -> None:
 
 @pytest.mark.usefixtures("plugin")
 def test_losses_that_cannot_serve_say_why() -> None:
-    with pytest.raises(ArgumentError, match="must be a function of scores and costs, got 'named_plugin:constant'"):
+    with pytest.raises(ArgumentError, match="must be a function of scores and costs, got"):
         get_loss("number")
     with pytest.raises(ArgumentError, match="which fails"):
         get_loss("absent")

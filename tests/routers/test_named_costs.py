@@ -15,7 +15,9 @@ def test_a_fitted_router_knows_the_names() -> None:
     X, costs = problem(3)
     named = MildRouter(random_state=0).fit(X, named_costs(costs, ["a", "b", "c"]))
     assert named.experts_.tolist() == ["a", "b", "c"]
-    np.testing.assert_array_equal(named.decision_function(X), MildRouter(random_state=0).fit(X, costs).decision_function(X))
+    np.testing.assert_array_equal(
+        named.decision_function(X), MildRouter(random_state=0).fit(X, costs).decision_function(X)
+    )
 
 
 def test_parts_and_sums_have_no_names() -> None:
@@ -26,5 +28,7 @@ def test_parts_and_sums_have_no_names() -> None:
 
 
 def test_names_must_be_as_many_as_columns() -> None:
-    with pytest.raises(ShapeError, match=r"costs must be \(n, 2\), one column per name, got shape \(3, 3\)"):
+    with pytest.raises(
+        ShapeError, match=r"costs must be \(n, 2\), one column per name, got shape \(3, 3\)"
+    ):
         named_costs(np.eye(3), ["a", "b"])

@@ -10,7 +10,9 @@ from mildroute.routers.knn import nearest_blocks
 
 def collect(*arguments: object, **options: object) -> tuple[np.ndarray, np.ndarray]:
     blocks = list(nearest_blocks(*arguments, **options))  # type: ignore[arg-type]
-    return np.vstack([near for _, near, _ in blocks]), np.vstack([squares for _, _, squares in blocks])
+    return np.vstack([near for _, near, _ in blocks]), np.vstack(
+        [squares for _, _, squares in blocks]
+    )
 
 
 def brute_force(queries: np.ndarray, rows: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:

@@ -28,7 +28,11 @@ def test_expected_scores_and_dollars_are_those_of_the_world() -> None:
     scores, paid = outlook.expected(fresh)
     assert paid is not None
     np.testing.assert_allclose(scores, 1 - truth, atol=0.02)
-    np.testing.assert_allclose(paid, np.maximum(np.stack([0.001 * (2 + fresh[:, 1]), np.full(500, 0.01)], axis=1), 0), atol=1e-4)
+    np.testing.assert_allclose(
+        paid,
+        np.maximum(np.stack([0.001 * (2 + fresh[:, 1]), np.full(500, 0.01)], axis=1), 0),
+        atol=1e-4,
+    )
 
 
 def test_scores_stay_between_0_and_1_and_dollars_above_0() -> None:
@@ -40,22 +44,24 @@ def test_scores_stay_between_0_and_1_and_dollars_above_0() -> None:
     assert paid.min() >= 0
 
 
-@pytest.mark.parametrize("surprise", [0.02, 0.1])
-def test_of_usual_inputs_at_most_the_stated_share_is_far(surprise: float) -> None:
+@pytest.mark.parametrize("ood_rate", [0.02, 0.1])
+def test_of_usual_inputs_at_most_the_stated_share_is_far(ood_rate: float) -> None:
     shares = []
     for seed in range(40):
         rng = np.random.default_rng(seed)
         X = rng.standard_t(3, size=(500, 3))  # heavy tails: the bound holds for any distribution
-        outlook = OutcomeModel(surprise=surprise).fit(X, np.zeros((500, 2)))
-        shares.append(outlook.is_far(rng.standard_t(3, size=(2000, 3))).mean())
-    # On average over training sets, at most the share; and not much less, or the bound would be worth little.
-    assert np.mean(shares) <= surprise + 3 * np.std(shares) / np.sqrt(len(shares))
-    assert np.mean(shares) >= surprise / 2
+        outlook = OutcomeModel(ood_rate=ood_rate).fit(X, np.zeros((500, 2)))
+        shares.append(outlook.is_out_of_distribution(rng.standard_t(3, size=(2000, 3))).mean())
+    # On average over training sets, at most the share; and not much less, or the bound would be
+    # worth little.
+    assert np.mean(shares) <= ood_rate + 3 * np.std(shares) / np.sqrt(len(shares))
+    assert np.mean(shares) >= ood_rate / 2
 
 
 def test_an_input_unlike_all_others_is_far() -> None:
     X, _, errors = linear_world(1000)
-    assert OutcomeModel().fit(X, errors).is_far(np.full((1, 4), 30.0)).tolist() == [True]
+    model = OutcomeModel().fit(X, errors)
+    assert model.is_out_of_distribution(np.full((1, 4), 30.0)).tolist() == [True]
 
 
 def test_the_best_single_expert_depends_on_the_price_of_quality() -> None:
@@ -67,15 +73,20 @@ def test_rows_without_weight_teach_nothing() -> None:
     X, _, errors = linear_world(200)
     weights = np.r_[np.ones(100), np.zeros(100)]
     spoiled = np.r_[errors[:100], np.full((100, 2), 50.0)]
-    all_rows, half = OutcomeModel().fit(X, spoiled, weights), OutcomeModel().fit(X[:100], errors[:100])
+    all_rows, half = (
+        OutcomeModel().fit(X, spoiled, weights),
+        OutcomeModel().fit(X[:100], errors[:100]),
+    )
     np.testing.assert_allclose(all_rows.expected(X)[0], half.expected(X)[0])
     np.testing.assert_allclose(all_rows.landmarks_, half.landmarks_)
 
 
 def test_two_rows_are_enough_and_surprise_is_checked() -> None:
-    assert OutcomeModel().fit([[0.0], [1.0]], [[0, 1], [1, 0]]).is_far(np.array([[0.0]])).tolist() == [False]
+    assert OutcomeModel().fit([[0.0], [1.0]], [[0, 1], [1, 0]]).is_out_of_distribution(
+        np.array([[0.0]])
+    ).tolist() == [False]
     with pytest.raises(ArgumentError, match="between 0 and 1, got 2"):
-        OutcomeModel(surprise=2).fit([[0.0], [1.0]], [[0, 1], [1, 0]])
+        OutcomeModel(ood_rate=2).fit([[0.0], [1.0]], [[0, 1], [1, 0]])
 
 
 def test_an_artifact_carries_the_outlook(tmp_path: Path) -> None:
@@ -83,8 +94,13 @@ def test_an_artifact_carries_the_outlook(tmp_path: Path) -> None:
     router = TextRouter().fit(texts, [[0, 1], [1, 0]] * 30)
     loaded = load_router(save_router(router, tmp_path / "router"))
     vectors = router.encoder_.transform(texts)
-    assert router.outlook_ is not None
-    router.outlook_.is_far(vectors)  # leaves scratch behind, which is not stored
+    assert router.outcome_model_ is not None
+    router.outcome_model_.is_out_of_distribution(vectors)  # leaves transient arrays behind
     save_router(router, tmp_path / "again")
-    np.testing.assert_array_equal(loaded.outlook_.expected(vectors)[0], router.outlook_.expected(vectors)[0])  # type: ignore[attr-defined]
-    np.testing.assert_array_equal(loaded.outlook_.is_far(vectors), router.outlook_.is_far(vectors))  # type: ignore[attr-defined]
+    np.testing.assert_array_equal(
+        loaded.outcome_model_.expected(vectors)[0], router.outcome_model_.expected(vectors)[0]
+    )  # type: ignore[attr-defined]
+    np.testing.assert_array_equal(
+        loaded.outcome_model_.is_out_of_distribution(vectors),
+        router.outcome_model_.is_out_of_distribution(vectors),
+    )  # type: ignore[attr-defined]

@@ -11,13 +11,16 @@ from mildroute.routers.regression import RegressionRouter
 from routers.baseline_cases import noisy, separable
 
 X = np.linspace(0, 1, 40)[:, None]
+# Expert 0 gets worse to the right, expert 1 stays as it is.
 ERRORS = np.hstack([X, np.full((40, 1), 0.4)])
-"""Expert 0 gets worse to the right, expert 1 stays as it is."""
 
 
 def test_scores_are_minus_the_regressed_costs() -> None:
     rows, costs = noisy()
-    np.testing.assert_allclose(RegressionRouter().fit(rows, costs).decision_function(rows), -ridge(rows, costs).predict(rows))
+    np.testing.assert_allclose(
+        RegressionRouter().fit(rows, costs).decision_function(rows),
+        -ridge(rows, costs).predict(rows),
+    )
 
 
 def test_the_lowest_expected_cost_is_chosen() -> None:
@@ -49,7 +52,9 @@ def test_prices_of_each_row_are_regressed_on_the_input() -> None:
 def test_constant_prices_are_kept_exactly() -> None:
     rows, costs = noisy()
     router = RegressionRouter().fit(rows, costs, prices=[1.0, 2.0, 3.0])
-    added = router.decision_function(rows, price_weight=0.0) - router.decision_function(rows, price_weight=1.0)
+    added = router.decision_function(rows, price_weight=0.0) - router.decision_function(
+        rows, price_weight=1.0
+    )
     np.testing.assert_allclose(added, np.tile([1.0, 2.0, 3.0], (len(rows), 1)), rtol=1e-12)
 
 
@@ -57,7 +62,9 @@ def test_adding_prices_to_the_costs_is_nearly_the_same_router() -> None:
     rows, costs = separable()
     together = RegressionRouter().fit(rows, costs + np.array([0.1, 0.2, 0.3]))
     apart = RegressionRouter().fit(rows, costs, prices=[0.1, 0.2, 0.3])
-    np.testing.assert_allclose(apart.decision_function(rows), together.decision_function(rows), rtol=1e-9)
+    np.testing.assert_allclose(
+        apart.decision_function(rows), together.decision_function(rows), rtol=1e-9
+    )
 
 
 def test_rows_of_weight_zero_lose_their_prices_too() -> None:
@@ -78,7 +85,10 @@ def test_a_price_weight_without_prices_is_refused() -> None:
         RegressionRouter().fit(X, ERRORS).predict(X, price_weight=1.0)
 
 
-@pytest.mark.parametrize(("prices", "error"), [([1.0], ShapeError), (np.ones((3, 2)), ShapeError), ([1.0, np.nan], CostError)])
+@pytest.mark.parametrize(
+    ("prices", "error"),
+    [([1.0], ShapeError), (np.ones((3, 2)), ShapeError), ([1.0, np.nan], CostError)],
+)
 def test_impossible_prices_are_refused(prices: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="prices must be"):
         RegressionRouter().fit(X, ERRORS, prices=prices)

@@ -3,18 +3,28 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import sparse
+from sklearn.linear_model import RidgeCV
 
 from mildroute.routers import _ridge as module
 from mildroute.routers._linear_model import whiten
-from mildroute.routers._ridge import RIDGE_PENALTIES, ridge
+from mildroute.routers._ridge import RIDGE_ALPHAS, ridge
 from routers.baseline_cases import Array, noisy
 
 
-def least_squares(X: Array, target: Array, weights: Array, absolute_penalty: float) -> tuple[Array, float]:
+def least_squares(
+    X: Array, target: Array, weights: Array, absolute_penalty: float
+) -> tuple[Array, float]:
     """Weighted ridge of one target, the intercept free, by numpy's least squares on added rows."""
     root = np.sqrt(weights)[:, None]
-    left = np.vstack([root * np.hstack([X, np.ones((len(X), 1))]), np.sqrt(absolute_penalty) * np.eye(X.shape[1], X.shape[1] + 1)])
-    solution = np.linalg.lstsq(left, np.concatenate([root[:, 0] * target, np.zeros(X.shape[1])]), rcond=None)[0]
+    left = np.vstack(
+        [
+            root * np.hstack([X, np.ones((len(X), 1))]),
+            np.sqrt(absolute_penalty) * np.eye(X.shape[1], X.shape[1] + 1),
+        ]
+    )
+    solution = np.linalg.lstsq(
+        left, np.concatenate([root[:, 0] * target, np.zeros(X.shape[1])]), rcond=None
+    )[0]
     return solution[:-1], float(solution[-1])
 
 
@@ -27,7 +37,9 @@ def left_out_error(X: Array, target: Array, weights: Array, absolute_penalty: fl
     error = 0.0
     for row in range(len(X)):
         others = np.arange(len(X)) != row
-        slope, intercept = least_squares(X[others], target[others], weights[others], absolute_penalty)
+        slope, intercept = least_squares(
+            X[others], target[others], weights[others], absolute_penalty
+        )
         error += weights[row] * (target[row] - X[row] @ slope - intercept) ** 2
     return error / weights.sum()
 
@@ -37,7 +49,7 @@ def test_weights_are_those_of_least_squares_at_the_penalty_taken() -> None:
     weights = np.random.default_rng(1).uniform(0.2, 3, 50)
     fit = ridge(X, targets, weights)
     for expert in range(3):
-        absolute = fit.penalties[expert] * total_variance(X, weights) * weights.sum()
+        absolute = fit.alphas[expert] * total_variance(X, weights) * weights.sum()
         slope, intercept = least_squares(X, targets[:, expert], weights, absolute)
         np.testing.assert_allclose(fit.weights[:, expert], slope, rtol=1e-8, atol=1e-12)
         np.testing.assert_allclose(fit.intercept[expert], intercept, rtol=1e-8)
@@ -47,12 +59,21 @@ def test_the_penalty_has_the_lowest_true_leave_one_out_error() -> None:
     X, targets = noisy(25, columns=6)
     weights = np.random.default_rng(1).uniform(0.2, 3, 25)
     unit = total_variance(X, weights) * weights.sum()
-    slow = np.array([[left_out_error(X, target, weights, penalty * unit) for target in targets.T] for penalty in RIDGE_PENALTIES])
+    slow = np.array(
+        [
+            [left_out_error(X, target, weights, alpha * unit) for target in targets.T]
+            for alpha in RIDGE_ALPHAS
+        ]
+    )
     design, share = whiten(X, weights), weights / weights.sum()
     centered = targets - share @ targets
-    fast = module._left_out_errors(design, centered, design.columns.T @ (share[:, None] * centered), share)
+    fast = module._left_out_errors(
+        design, centered, design.columns.T @ (share[:, None] * centered), share
+    )
     np.testing.assert_allclose(fast, slow, rtol=1e-8)
-    np.testing.assert_array_equal(ridge(X, targets, weights).penalties, np.array(RIDGE_PENALTIES)[slow.argmin(axis=0)])
+    np.testing.assert_array_equal(
+        ridge(X, targets, weights).alphas, np.array(RIDGE_ALPHAS)[slow.argmin(axis=0)]
+    )
 
 
 @pytest.mark.parametrize("wrap", [sparse.csr_matrix, sparse.csr_array])
@@ -61,14 +82,16 @@ def test_sparse_rows_are_solved_as_dense_ones_are(wrap: type) -> None:
     X[:, 1] += 2
     weights = np.random.default_rng(1).uniform(0.2, 3, 50)
     fit = ridge(wrap(X), targets, weights)
-    absolute = fit.penalties[0] * (weights @ X**2).sum()
+    absolute = fit.alphas[0] * (weights @ X**2).sum()
     for expert in range(3):
         slope, intercept = least_squares(X, targets[:, expert], weights, absolute)
         np.testing.assert_allclose(fit.weights[:, expert], slope, rtol=1e-4, atol=1e-6)
         np.testing.assert_allclose(fit.intercept[expert], intercept, rtol=1e-4)
 
 
-def test_rows_wider_than_an_eigenbasis_pays_for_are_solved_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_wider_than_an_eigenbasis_pays_for_are_solved_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("mildroute.routers._linear_model._LARGEST_ROTATION", 3)
     X, targets = noisy(80)
     targets[:, 0] = X @ np.arange(4.0)
@@ -81,11 +104,24 @@ def test_pure_noise_gets_a_strong_penalty_and_a_plain_line_a_weak_one() -> None:
     random = np.random.default_rng(0)
     X = random.normal(size=(100, 20))
     targets = np.stack([random.normal(size=100), X[:, 0]], axis=1)
-    noise, line = ridge(X, targets).penalties
+    noise, line = ridge(X, targets).alphas
     assert noise >= 1
-    assert line == RIDGE_PENALTIES[-1]
+    assert line == RIDGE_ALPHAS[-1]
 
 
 def test_a_single_row_gives_its_own_values() -> None:
     for X in (np.ones((1, 3)), sparse.csr_array(np.ones((1, 3)))):
-        np.testing.assert_allclose(ridge(X, np.array([[1.0, 2.0]])).predict(np.full((1, 3), 1.0)), [[1.0, 2.0]])
+        np.testing.assert_allclose(
+            ridge(X, np.array([[1.0, 2.0]])).predict(np.full((1, 3), 1.0)), [[1.0, 2.0]]
+        )
+
+
+def test_penalties_and_weights_are_those_of_scikit_learn() -> None:
+    random = np.random.default_rng(0)
+    X = random.normal(size=(300, 40))
+    targets = 0.3 * X[:, :5] + random.normal(size=(300, 5))
+    unit = whiten(X).scale * len(X)
+    theirs = RidgeCV(alphas=unit * np.array(RIDGE_ALPHAS), alpha_per_target=True).fit(X, targets)
+    ours = ridge(X, targets)
+    np.testing.assert_allclose(ours.alphas, theirs.alpha_ / unit)
+    np.testing.assert_allclose(ours.weights, theirs.coef_.T, atol=1e-12)

@@ -26,7 +26,9 @@ def test_different_rows_differ() -> None:
 
 def test_a_sparse_row_hashes_like_its_dense_form_even_with_stored_zeros() -> None:
     X = rows()
-    stored = sparse.csr_array((np.array([0.0, 2.0]), np.array([0, 2]), np.array([0, 2])), shape=(1, 3))
+    stored = sparse.csr_array(
+        (np.array([0.0, 2.0]), np.array([0, 2]), np.array([0, 2])), shape=(1, 3)
+    )
     np.testing.assert_array_equal(hash_rows(sparse.csr_matrix(X)), hash_rows(X))
     np.testing.assert_array_equal(hash_rows(stored), hash_rows(np.array([[0.0, 0.0, 2.0]])))
 
@@ -39,7 +41,9 @@ def test_minus_zero_is_zero_and_single_precision_is_read_as_double() -> None:
 
 def test_blocks_do_not_show() -> None:
     X = rows(size=(3000, 400))
-    np.testing.assert_array_equal(hash_rows(X), np.concatenate([hash_rows(X[:17]), hash_rows(X[17:])]))
+    np.testing.assert_array_equal(
+        hash_rows(X), np.concatenate([hash_rows(X[:17]), hash_rows(X[17:])])
+    )
 
 
 def test_another_seed_gives_an_unrelated_hash() -> None:

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 from mildroute.routers._decision import MarginRule, margins_by, scaled_rewards
-from mildroute.routers._search import REGRESSION, SearchResult, SearchSpace, best_single, constant_scores, margin_specs, search
+from mildroute.routers._search import (
+    REGRESSION,
+    SearchResult,
+    SearchSpace,
+    best_single,
+    constant_scores,
+    margin_specs,
+    search,
+)
 from routers.every_router import problem
 
 X, COSTS = problem(3)
@@ -23,13 +31,17 @@ def small_problem(**settings: Any) -> SearchSpace:
         "decision": "consistent",
         "rewards": ("gap", "complement", "sum"),
         "margins": {"uniform": None, "theory": MarginRule(1 / 3)},
-        "penalties": PATH,
+        "alphas": PATH,
     }
     return SearchSpace(**{**defaults, **settings})  # type: ignore[arg-type]
 
 
 def tried(candidates: list[SearchResult], **what: Any) -> list[float]:
-    return [one.penalty for one in candidates if all(getattr(one, name) == value for name, value in what.items())]
+    return [
+        one.alpha
+        for one in candidates
+        if all(getattr(one, name) == value for name, value in what.items())
+    ]
 
 
 @pytest.mark.parametrize("reward", ["gap", "complement", "sum"])
@@ -44,12 +56,16 @@ def test_the_mean_reward_of_a_row_is_one(reward: str, shift: float) -> None:
 
 def test_the_unit_of_the_costs_does_not_move_the_rewards() -> None:
     for reward in ("gap", "sum"):
-        np.testing.assert_allclose(scaled_rewards(7 * COSTS, reward, None), scaled_rewards(COSTS, reward, None))
+        np.testing.assert_allclose(
+            scaled_rewards(7 * COSTS, reward, None), scaled_rewards(COSTS, reward, None)
+        )
 
 
 def test_the_mean_reward_is_weighted() -> None:
     weights = np.arange(80.0)
-    assert np.average(scaled_rewards(COSTS, "gap", weights).sum(axis=1), weights=weights) == pytest.approx(1)
+    assert np.average(
+        scaled_rewards(COSTS, "gap", weights).sum(axis=1), weights=weights
+    ) == pytest.approx(1)
 
 
 def test_experts_that_cost_the_same_everywhere_have_equal_rewards() -> None:
@@ -58,7 +74,9 @@ def test_experts_that_cost_the_same_everywhere_have_equal_rewards() -> None:
 
 def test_theory_margins_are_roots_of_how_often_an_expert_wins() -> None:
     """27 wins, 8 wins, 1 win and a tie, which does not count: roots 3, 2, 1, with a mean of 2."""
-    rewards = scaled_rewards(1 - np.vstack([np.repeat(np.eye(3), [27, 8, 1], axis=0), np.ones((5, 3))]), "gap", None)
+    rewards = scaled_rewards(
+        1 - np.vstack([np.repeat(np.eye(3), [27, 8, 1], axis=0), np.ones((5, 3))]), "gap", None
+    )
     np.testing.assert_allclose(margins_by(MarginRule(1 / 3), rewards), [1.5, 1.0, 0.5])
 
 
@@ -102,15 +120,19 @@ def test_a_router_that_sees_nothing_minds_the_weights() -> None:
 
 
 def test_one_expert_leaves_no_choice() -> None:
-    np.testing.assert_array_equal(constant_scores(small_problem(costs=COSTS[:, :1]), "gap", np.ones(80, dtype=bool)), [0])
+    np.testing.assert_array_equal(
+        constant_scores(small_problem(costs=COSTS[:, :1]), "gap", np.ones(80, dtype=bool)), [0]
+    )
 
 
 def test_the_best_single_expert_is_found_on_the_other_folds() -> None:
     costs = np.array([[0.0, 1], [0, 1], [1, 0], [5, 0]])
     fold = np.array([0, 0, 1, 1])
     found = best_single(small_problem(costs=costs, fold=fold))
-    np.testing.assert_array_equal(found.paid, [1, 1, 1, 5])  # each fold trusts the expert of the other, and errs
-    assert (found.view, found.penalty, found.rank) == ("none", np.inf, 0)
+    np.testing.assert_array_equal(
+        found.paid, [1, 1, 1, 5]
+    )  # each fold trusts the expert of the other, and errs
+    assert (found.view, found.alpha, found.rank) == ("none", np.inf, 0)
 
 
 def test_without_views_the_best_single_expert_is_found_on_all_rows() -> None:
@@ -129,13 +151,15 @@ def test_the_best_single_expert_and_tdef_are_always_tried() -> None:
 def test_without_a_choice_of_rewards_every_view_is_tried_along_the_path() -> None:
     found = search(small_problem(views={"raw": X, "topics": X[:, :2]}, rewards=("gap",)))
     for view in ("raw", "topics"):
-        penalties = tried(found, view=view, reward="gap", margins="uniform")
-        assert penalties == list(PATH[: len(penalties)])
-        assert len(penalties) > 1
+        alphas = tried(found, view=view, reward="gap", margins="uniform")
+        assert alphas == list(PATH[: len(alphas)])
+        assert len(alphas) > 1
 
 
 def test_cost_regression_tells_which_view_is_worth_the_surrogate_losses() -> None:
-    found = search(small_problem(views={"raw": X, "topics": np.random.default_rng(5).normal(size=(80, 2))}))
+    found = search(
+        small_problem(views={"raw": X, "topics": np.random.default_rng(5).normal(size=(80, 2))})
+    )
     regressions = {one.view: one.paid.mean() for one in found if one.reward == REGRESSION}
     assert set(regressions) == {"raw", "topics", "average"}
     assert regressions["raw"] < regressions["topics"]
@@ -144,19 +168,26 @@ def test_cost_regression_tells_which_view_is_worth_the_surrogate_losses() -> Non
 
 
 def test_other_rewards_and_margins_are_tried_on_the_best_view_near_its_best_penalty() -> None:
-    found = search(small_problem(views={"raw": X, "topics": np.random.default_rng(5).normal(size=(80, 2))}))
-    first = [one for one in found[1:] if one.reward in ("gap", "complement") and one.margins == "uniform"]
+    found = search(
+        small_problem(views={"raw": X, "topics": np.random.default_rng(5).normal(size=(80, 2))})
+    )
+    first = [
+        one for one in found[1:] if one.reward in ("gap", "complement") and one.margins == "uniform"
+    ]
     best = min(first, key=lambda one: one.paid.mean())
-    place = PATH.index(best.penalty)
+    place = PATH.index(best.alpha)
     assert best.view == "raw"
     assert tried(found, reward="sum", view="raw") == list(PATH[max(0, place - 1) : place + 2])
-    assert tried(found, margins="theory") == [best.penalty]
+    assert tried(found, margins="theory") == [best.alpha]
     assert tried(found, view="topics", reward="sum") == []
 
 
 def test_a_single_reward_and_equal_margins_leave_the_views_and_the_path() -> None:
     found = search(small_problem(rewards=("sum",), margins={"uniform": None}))
-    assert {(one.view, one.reward, one.margins) for one in found} == {("none", "sum", "uniform"), ("raw", "sum", "uniform")}
+    assert {(one.view, one.reward, one.margins) for one in found} == {
+        ("none", "sum", "uniform"),
+        ("raw", "sum", "uniform"),
+    }
 
 
 @pytest.mark.parametrize("experts", [3, 11])
@@ -165,8 +196,16 @@ def test_where_there_is_no_rule_no_candidate_seems_better_than_chance(experts: i
     paid = []
     for seed in range(20):
         random = np.random.default_rng(seed)
-        noise = {"views": {"raw": random.normal(size=(80, 5))}, "costs": random.uniform(size=(80, experts)), "fold": np.arange(80) % 5}
-        found = search(small_problem(**noise, rewards=("gap",), margins={"uniform": None}, penalties=(0.03, 0.003)))
+        noise = {
+            "views": {"raw": random.normal(size=(80, 5))},
+            "costs": random.uniform(size=(80, experts)),
+            "fold": np.arange(80) % 5,
+        }
+        found = search(
+            small_problem(
+                **noise, rewards=("gap",), margins={"uniform": None}, alphas=(0.03, 0.003)
+            )
+        )
         paid.append(np.mean([one.paid.mean() for one in found[1:]]))
     assert np.mean(paid) == pytest.approx(0.5, abs=0.025)
 
@@ -178,11 +217,23 @@ def test_what_a_candidate_pays_is_the_cost_of_its_scores() -> None:
 
 
 def test_rows_of_weight_zero_do_not_choose_the_view() -> None:
-    """The second view is right about the rows that count and wrong about all others; the first is the other way round."""
+    """The second view is right about the rows that count and wrong about all others.
+
+    The first is the other way round.
+    """
     counts, side = np.arange(80) % 4 == 0, X[:, :1]
     costs = np.hstack([side > 0, side <= 0]).astype(float)
-    vague = np.where(counts[:, None], side + np.random.default_rng(0).normal(scale=3, size=(80, 1)), side)
-    settings: dict[str, Any] = {"costs": costs, "fold": np.arange(80) // 8 % 2, "rewards": ("gap", "sum"), "margins": {"uniform": None}}
+    vague = np.where(
+        counts[:, None], side + np.random.default_rng(0).normal(scale=3, size=(80, 1)), side
+    )
+    settings: dict[str, Any] = {
+        "costs": costs,
+        "fold": np.arange(80) // 8 % 2,
+        "rewards": ("gap", "sum"),
+        "margins": {"uniform": None},
+    }
     views = {"raw": vague, "topics": np.where(counts[:, None], side, -side)}
-    found = search(small_problem(views=views, sample_weight=np.where(counts, 1.0, 1e-9), **settings))
+    found = search(
+        small_problem(views=views, sample_weight=np.where(counts, 1.0, 1e-9), **settings)
+    )
     assert {one.view for one in found if one.reward == "sum"} == {"topics"}

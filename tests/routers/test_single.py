@@ -7,7 +7,12 @@ import pytest
 from scipy import sparse
 
 from mildroute.exceptions import ArgumentError, ShapeError
-from mildroute.routers.baselines import BestSingleRouter, CheapestRouter, MostExpensiveRouter, RandomRouter
+from mildroute.routers.baselines import (
+    BestSingleRouter,
+    CheapestRouter,
+    MostExpensiveRouter,
+    RandomRouter,
+)
 
 X = np.arange(3.0)[:, None]
 COSTS = np.array([[0.1, 0.5, 0.9], [0.1, 0.0, 0.2], [1.0, 0.2, 0.3]])
@@ -41,13 +46,27 @@ def test_without_prices_the_lowest_cost_ever_seen_counts() -> None:
     assert CheapestRouter().fit(X, COSTS, sample_weight=[1, 0, 0]).predict(NEW)[0] == 0
 
 
-@pytest.mark.parametrize("router", [CheapestRouter(prices=[1, 2]), MostExpensiveRouter(prices=[[1, 2, 3]]), RandomRouter(shares=[1])])
+@pytest.mark.parametrize(
+    "router",
+    [
+        CheapestRouter(prices=[1, 2]),
+        MostExpensiveRouter(prices=[[1, 2, 3]]),
+        RandomRouter(shares=[1]),
+    ],
+)
 def test_one_number_per_expert_is_asked_for(router: Any) -> None:
     with pytest.raises(ShapeError, match=r"must be \(3,\), one per expert"):
         router.fit(X, COSTS)
 
 
-@pytest.mark.parametrize("router", [CheapestRouter(prices=[1, 2, np.nan]), RandomRouter(shares=[1, -1, 1]), RandomRouter(shares=[0, 0, 0])])
+@pytest.mark.parametrize(
+    "router",
+    [
+        CheapestRouter(prices=[1, 2, np.nan]),
+        RandomRouter(shares=[1, -1, 1]),
+        RandomRouter(shares=[0, 0, 0]),
+    ],
+)
 def test_impossible_prices_and_shares_are_refused(router: Any) -> None:
     with pytest.raises(ArgumentError, match=r"must (be finite|not be negative)"):
         router.fit(X, COSTS)
@@ -57,7 +76,9 @@ def test_random_choices_have_the_shares_asked_for() -> None:
     rows = np.random.default_rng(0).normal(size=(20000, 3))
     shares = np.array([0.5, 0.0, 0.3, 0.2])
     router = RandomRouter(shares=10 * shares, random_state=1).fit(rows, np.zeros((20000, 4)))
-    np.testing.assert_allclose(np.bincount(router.predict(rows), minlength=4) / 20000, shares, atol=0.012)
+    np.testing.assert_allclose(
+        np.bincount(router.predict(rows), minlength=4) / 20000, shares, atol=0.012
+    )
     np.testing.assert_allclose(router.predict_proba(rows[:2]), [shares, shares])
 
 
@@ -74,5 +95,9 @@ def test_a_random_choice_belongs_to_the_row_and_the_seed() -> None:
     choice = router.predict(rows)
     np.testing.assert_array_equal(router.predict(rows[::-1])[::-1], choice)
     np.testing.assert_array_equal(router.predict(sparse.csr_matrix(rows)), choice)
-    np.testing.assert_array_equal(RandomRouter(random_state=7).fit(rows[:1], np.zeros((1, 5))).predict(rows), choice)
-    assert (RandomRouter(random_state=8).fit(rows, np.zeros((300, 5))).predict(rows) != choice).mean() > 0.5
+    np.testing.assert_array_equal(
+        RandomRouter(random_state=7).fit(rows[:1], np.zeros((1, 5))).predict(rows), choice
+    )
+    assert (
+        RandomRouter(random_state=8).fit(rows, np.zeros((300, 5))).predict(rows) != choice
+    ).mean() > 0.5

@@ -11,7 +11,13 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from mildroute.exceptions import ArgumentError
-from mildroute.routers.surrogate import CrossEntropyRouter, LDAMRouter, PaperMILDRouter, TDEFRouter, WeightedCrossEntropyRouter
+from mildroute.routers.surrogate import (
+    CrossEntropyRouter,
+    LDAMRouter,
+    PaperMILDRouter,
+    TDEFRouter,
+    WeightedCrossEntropyRouter,
+)
 from routers.baseline_cases import Array, noisy
 
 WEIGHTS = np.random.default_rng(9).uniform(0.3, 2, 40)
@@ -77,12 +83,12 @@ def paper(costs: Array) -> Callable[[Array], Array]:
 
 
 CASES: dict[str, tuple[Any, Callable[[Array], Callable[[Array], Array]]]] = {
-    "tdef": (TDEFRouter(penalty=PENALTY), tdef),
-    "tdef, sum": (TDEFRouter(penalty=PENALTY, reward="sum"), tdef_sum),
-    "cross-entropy": (CrossEntropyRouter(penalty=PENALTY), cross_entropy),
-    "weighted cross-entropy": (WeightedCrossEntropyRouter(penalty=PENALTY), weighted_cross_entropy),
-    "ldam": (LDAMRouter(penalty=PENALTY, s=4.0, max_margin=0.7), ldam),
-    "paper": (PaperMILDRouter(penalty=PENALTY), paper),
+    "tdef": (TDEFRouter(alpha=PENALTY), tdef),
+    "tdef, sum": (TDEFRouter(alpha=PENALTY, reward="sum"), tdef_sum),
+    "cross-entropy": (CrossEntropyRouter(alpha=PENALTY), cross_entropy),
+    "weighted cross-entropy": (WeightedCrossEntropyRouter(alpha=PENALTY), weighted_cross_entropy),
+    "ldam": (LDAMRouter(alpha=PENALTY, s=4.0, max_margin=0.7), ldam),
+    "paper": (PaperMILDRouter(alpha=PENALTY), paper),
 }
 
 
@@ -96,7 +102,10 @@ def test_scores_minimise_the_written_formula(case: str) -> None:
 
     def objective(flat: Array) -> float:
         table = flat.reshape(3, 3)
-        return float(share @ rows(X @ table[:2] + table[2]) + PENALTY * variance * (table[:2] ** 2).sum() / unit**2)
+        return float(
+            share @ rows(X @ table[:2] + table[2])
+            + PENALTY * variance * (table[:2] ** 2).sum() / unit**2
+        )
 
     slow = minimize(objective, np.zeros(9), method="BFGS", options={"gtol": 1e-7}).x.reshape(3, 3)
     expected = X @ slow[:2] + slow[2]
@@ -106,17 +115,26 @@ def test_scores_minimise_the_written_formula(case: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "router", [TDEFRouter(reward="sum", penalty=0.01), PaperMILDRouter(penalty=0.01), CrossEntropyRouter(penalty=0.01)]
+    "router",
+    [
+        TDEFRouter(reward="sum", alpha=0.01),
+        PaperMILDRouter(alpha=0.01),
+        CrossEntropyRouter(alpha=0.01),
+    ],
 )
 def test_the_unit_of_the_costs_does_not_matter(router: Any) -> None:
     X, costs = noisy()
-    np.testing.assert_allclose(router.fit(X, costs).decision_function(X), router.fit(X, 50 * costs).decision_function(X), atol=1e-5)
+    np.testing.assert_allclose(
+        router.fit(X, costs).decision_function(X),
+        router.fit(X, 50 * costs).decision_function(X),
+        atol=1e-5,
+    )
 
 
 def test_sum_rewards_of_negative_costs_are_those_of_costs_raised_to_zero() -> None:
     X, costs = noisy()
-    shifted = TDEFRouter(reward="sum", penalty=0.01).fit(X, costs - 9).decision_function(X)
-    raised = TDEFRouter(reward="sum", penalty=0.01).fit(X, costs - costs.min()).decision_function(X)
+    shifted = TDEFRouter(reward="sum", alpha=0.01).fit(X, costs - 9).decision_function(X)
+    raised = TDEFRouter(reward="sum", alpha=0.01).fit(X, costs - costs.min()).decision_function(X)
     np.testing.assert_allclose(shifted, raised, atol=1e-5)
 
 
@@ -129,15 +147,15 @@ def rare_but_dear(rows: int = 200) -> tuple[Array, Array]:
 
 def test_theory_margins_with_the_largest_score_prefer_the_rare_winner_wrongly() -> None:
     X, costs = rare_but_dear()
-    assert TDEFRouter(penalty=0.01, reward="sum").fit(X, costs).predict(X[:1])[0] == 0
-    router = PaperMILDRouter(penalty=0.01).fit(X, costs)
+    assert TDEFRouter(alpha=0.01, reward="sum").fit(X, costs).predict(X[:1])[0] == 0
+    router = PaperMILDRouter(alpha=0.01).fit(X, costs)
     assert router.predict(X[:1])[0] == 1
     np.testing.assert_allclose(router.margins_, np.array([9 ** (1 / 3), 1]) / (9 ** (1 / 3) + 1))
 
 
 def test_a_searched_offset_evens_the_margins_out() -> None:
     X, costs = rare_but_dear()
-    router = PaperMILDRouter(penalty=0.01, offsets="search", folds=2).fit(X, costs)
+    router = PaperMILDRouter(alpha=0.01, offsets="search", cv=2).fit(X, costs)
     assert router.predict(X[:1])[0] == 0
     assert router.offset_ in (1.0, 2.0, 3.0, 4.0, 5.0)
     np.testing.assert_allclose(router.margins_.sum(), 1 + 2 * router.offset_)
@@ -145,26 +163,38 @@ def test_a_searched_offset_evens_the_margins_out() -> None:
 
 def test_the_papers_probabilities_are_the_softmax_over_the_mean_margin() -> None:
     X, costs = noisy()
-    router = PaperMILDRouter(penalty=0.01).fit(X, costs)
+    router = PaperMILDRouter(alpha=0.01).fit(X, costs)
     scaled = np.exp(router.decision_function(X) / router.margins_.mean())
     np.testing.assert_allclose(router.predict_proba(X), scaled / scaled.sum(axis=1, keepdims=True))
 
 
 def test_ldam_without_margins_is_cross_entropy() -> None:
     X, costs = noisy()
-    plain = CrossEntropyRouter(penalty=0.01).fit(X, costs).decision_function(X)
-    np.testing.assert_allclose(LDAMRouter(max_margin=0.0, penalty=0.01).fit(X, costs).decision_function(X), plain, atol=1e-4)
+    plain = CrossEntropyRouter(alpha=0.01).fit(X, costs).decision_function(X)
+    np.testing.assert_allclose(
+        LDAMRouter(max_margin=0.0, alpha=0.01).fit(X, costs).decision_function(X),
+        plain,
+        atol=1e-4,
+    )
 
 
 def test_rare_winners_gain_by_class_weights() -> None:
     X, costs = rare_but_dear()
-    assert CrossEntropyRouter(penalty=0.01).fit(X, costs).predict_proba(X[:1])[0, 1] == pytest.approx(0.1, abs=1e-3)
-    assert WeightedCrossEntropyRouter(penalty=0.01).fit(X, costs).predict_proba(X[:1])[0, 1] == pytest.approx(0.5, abs=1e-3)
+    assert CrossEntropyRouter(alpha=0.01).fit(X, costs).predict_proba(X[:1])[0, 1] == pytest.approx(
+        0.1, abs=1e-3
+    )
+    assert WeightedCrossEntropyRouter(alpha=0.01).fit(X, costs).predict_proba(X[:1])[
+        0, 1
+    ] == pytest.approx(0.5, abs=1e-3)
 
 
 @pytest.mark.parametrize(
     ("router", "name"),
-    [(TDEFRouter(reward="gap"), "reward"), (LDAMRouter(s=0.0), "s > 0"), (PaperMILDRouter(offsets="box"), "offsets")],  # type: ignore[arg-type]
+    [
+        (TDEFRouter(reward="gap"), "reward"),
+        (LDAMRouter(s=0.0), "s > 0"),
+        (PaperMILDRouter(offsets="box"), "offsets"),
+    ],  # type: ignore[arg-type]
 )
 def test_impossible_options_are_refused(router: Any, name: str) -> None:
     with pytest.raises(ArgumentError, match=name):

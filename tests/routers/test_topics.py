@@ -45,7 +45,10 @@ def test_a_membership_is_a_softmax_of_the_distances_to_the_centres() -> None:
 
 
 def test_a_higher_temperature_makes_softer_memberships() -> None:
-    hard, soft = (topics(temperature=temperature).fit(X).transform(X).max(axis=1).mean() for temperature in (0.01, 1.0))
+    hard, soft = (
+        topics(temperature=temperature).fit(X).transform(X).max(axis=1).mean()
+        for temperature in (0.01, 1.0)
+    )
     assert hard > 0.95 > 0.7 > soft
 
 
@@ -75,14 +78,18 @@ def test_training_rows_still_know_a_group_that_shows() -> None:
 def test_a_row_has_no_say_in_its_own_posterior() -> None:
     changed = GROUPS.copy()
     changed[7] = "law" if GROUPS[7] != "law" else "art"
-    before, after = (topics(clusters=()).fit_transform(X, groups=groups) for groups in (GROUPS, changed))
+    before, after = (
+        topics(clusters=()).fit_transform(X, groups=groups) for groups in (GROUPS, changed)
+    )
     np.testing.assert_array_equal(before[7], after[7])
     assert (before != after).any()
 
 
 def test_clusters_of_training_rows_are_those_of_new_rows() -> None:
     features = topics()
-    np.testing.assert_array_equal(features.fit_transform(X, groups=GROUPS)[:, :4], features.transform(X)[:, :4])
+    np.testing.assert_array_equal(
+        features.fit_transform(X, groups=GROUPS)[:, :4], features.transform(X)[:, :4]
+    )
     np.testing.assert_array_equal(topics().fit_transform(X), topics().fit(X).transform(X))
 
 
@@ -129,7 +136,11 @@ def test_rows_all_alike_have_topics_too() -> None:
 @pytest.mark.parametrize("container", [sparse.csr_array, sparse.csr_matrix])
 def test_sparse_rows_have_the_topics_of_dense_ones(container: Any) -> None:
     thin, dense = topics(), topics()
-    np.testing.assert_allclose(thin.fit_transform(container(X), groups=GROUPS), dense.fit_transform(X, groups=GROUPS), atol=1e-12)
+    np.testing.assert_allclose(
+        thin.fit_transform(container(X), groups=GROUPS),
+        dense.fit_transform(X, groups=GROUPS),
+        atol=1e-12,
+    )
     np.testing.assert_allclose(thin.transform(container(X)), dense.transform(X), atol=1e-12)
 
 
@@ -148,11 +159,15 @@ def test_wide_sparse_rows_are_brought_to_few_columns_first() -> None:
 
 def test_single_precision_rows_have_nearly_the_same_topics() -> None:
     features = topics().fit(X, groups=GROUPS)
-    np.testing.assert_allclose(features.transform(X.astype(np.float32)), features.transform(X), atol=1e-4)
+    np.testing.assert_allclose(
+        features.transform(X.astype(np.float32)), features.transform(X), atol=1e-4
+    )
 
 
 def test_the_same_seed_gives_the_same_topics() -> None:
-    np.testing.assert_array_equal(topics().fit_transform(X, groups=GROUPS), topics().fit_transform(X, groups=GROUPS))
+    np.testing.assert_array_equal(
+        topics().fit_transform(X, groups=GROUPS), topics().fit_transform(X, groups=GROUPS)
+    )
     assert (topics().fit(X).weights_ != topics(random_state=1).fit(X).weights_).any()
 
 
@@ -188,4 +203,6 @@ def test_large_logits_overflow_nowhere() -> None:
     logits = np.array([[1e5, 0.0, 1e5]])
     softmax_in_place(logits)
     np.testing.assert_array_equal(logits, [[0.5, 0.0, 0.5]])
-    np.testing.assert_array_equal(memberships(np.array([[1e4]]), np.array([[1e4, 0.0]]), np.zeros(2)), [[1.0, 0.0]])
+    np.testing.assert_array_equal(
+        memberships(np.array([[1e4]]), np.array([[1e4, 0.0]]), np.zeros(2)), [[1.0, 0.0]]
+    )

@@ -21,18 +21,35 @@ X, COSTS = problem(3)
 
 
 def test_metrics_and_their_intervals_are_those_of_the_definition() -> None:
-    """Paid 0, 0, 1, 1: mean .5, standard error .25; the single expert pays .5 more on average, with no spread."""
+    """Paid 0, 0, 1, 1: mean .5, standard error .25.
+
+    The single expert pays .5 more on average, with no spread.
+    """
     paid = np.array([0.0, 0.0, 1.0, 1.0])
     found = held_out_metrics(paid, paid + 0.5, np.array([[0.0, 2.0]] * 4), None)
-    assert found["mean cost"] == pytest.approx({"value": 0.5, "low": 0.5 - 0.48999, "high": 0.5 + 0.48999}, abs=1e-4)
-    assert found["saved against the best single expert"] == pytest.approx({"value": 0.5, "low": 0.5, "high": 0.5})
+    assert found["mean cost"] == pytest.approx(
+        {"value": 0.5, "low": 0.5 - 0.48999, "high": 0.5 + 0.48999}, abs=1e-4
+    )
+    assert found["saved against the best single expert"] == pytest.approx(
+        {"value": 0.5, "low": 0.5, "high": 0.5}
+    )
     assert found["mean cost of the oracle"]["value"] == 0
 
 
 def test_the_hash_sees_every_change_and_no_difference_of_form() -> None:
     first = hash_of_data(X, COSTS)
     assert first == hash_of_data(sparse.csr_array(X), COSTS.copy(order="F"))
-    assert len({first, hash_of_data(X[::-1], COSTS), hash_of_data(X, COSTS + 1), hash_of_data(X * 2, COSTS)}) == 4
+    assert (
+        len(
+            {
+                first,
+                hash_of_data(X[::-1], COSTS),
+                hash_of_data(X, COSTS + 1),
+                hash_of_data(X * 2, COSTS),
+            }
+        )
+        == 4
+    )
 
 
 def test_the_card_of_a_searched_router_has_rows_hash_and_held_out_metrics(tmp_path: Path) -> None:
@@ -52,7 +69,9 @@ def test_a_router_without_a_search_has_no_metrics_but_its_data(tmp_path: Path) -
 
 
 def test_a_frontier_tells_of_the_operating_point_in_use() -> None:
-    router = FrontierRouter(price_weights=(0, 1, 100)).fit(X, COSTS, prices=np.array([0.001, 0.01, 0.1]))
+    router = FrontierRouter(price_weights=(0, 1, 100)).fit(
+        X, COSTS, prices=np.array([0.001, 0.01, 0.1])
+    )
     dear = router.validation_["dollars per 1,000 queries"]
     router.price_weight = 100.0
     cheap = router.validation_["dollars per 1,000 queries"]

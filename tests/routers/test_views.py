@@ -24,13 +24,26 @@ def spread(columns: Any) -> float:
     return float(np.var(columns, axis=0).sum())
 
 
-@pytest.mark.parametrize("wanted", [{"raw"}, {"topics"}, {"groups"}, {"both"}, {"raw", "both"}, {"groups", "topics", "raw", "both"}])
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"raw"},
+        {"topics"},
+        {"groups"},
+        {"both"},
+        {"raw", "both"},
+        {"groups", "topics", "raw", "both"},
+    ],
+)
 def test_the_wanted_views_are_given_and_no_other(wanted: set[Any]) -> None:
     assert set(views(wanted).features) == wanted
 
 
 def test_each_view_has_its_columns() -> None:
-    columns = {view: features.shape for view, features in views({"groups", "topics", "raw", "both"}).features.items()}
+    columns = {
+        view: features.shape
+        for view, features in views({"groups", "topics", "raw", "both"}).features.items()
+    }
     assert columns == {"groups": (60, 2), "topics": (60, 7), "raw": (60, 4), "both": (60, 9)}
 
 
@@ -67,7 +80,9 @@ def test_beside_topics_the_vector_varies_as_much_as_they_do() -> None:
 @pytest.mark.parametrize("shift", [0.1, 1e3, 1e8])
 def test_the_place_of_the_origin_does_not_move_the_scale_of_the_vector(shift: float) -> None:
     found = views({"both"}, features=X + shift)
-    assert found.vector_scale == pytest.approx(np.sqrt(spread(found.features["both"][:, 4:]) / spread(X)), rel=1e-6)
+    assert found.vector_scale == pytest.approx(
+        np.sqrt(spread(found.features["both"][:, 4:]) / spread(X)), rel=1e-6
+    )
 
 
 @pytest.mark.parametrize("value", [0.0, 0.1, 123.456, 1e9])

@@ -18,7 +18,12 @@ from mildroute.serving.routing.predictor import Prediction
 class FakePredictor:
     """Ranks experts in the order in which they are given, or as a function of the text says."""
 
-    def __init__(self, *experts: str, rank: Callable[[str], Sequence[str]] | None = None, has_prices: bool = True) -> None:
+    def __init__(
+        self,
+        *experts: str,
+        rank: Callable[[str], Sequence[str]] | None = None,
+        has_prices: bool = True,
+    ) -> None:
         self.experts, self.default, self.digest = experts, experts[-1], "fake"
         self._rank, self._knows_prices = rank, has_prices
         self.is_late, self.seconds = False, 0.0
@@ -35,13 +40,20 @@ class FakePredictor:
             raise ArgumentError("this router knows no prices.")
         return None if target is None else OperatingPoint.at_weight(target.value, len(self.experts))
 
-    async def predict(self, text: str, point: OperatingPoint | None, request_id: str) -> Prediction | None:
+    async def predict(
+        self, text: str, point: OperatingPoint | None, request_id: str
+    ) -> Prediction | None:
         if self.seconds:
             await asyncio.sleep(self.seconds)
         return None if self.is_late else self._predict_row(text, point, request_id)
 
-    async def predict_batch(self, texts: Sequence[str], point: OperatingPoint | None, request_ids: Sequence[str]) -> list[Prediction]:
-        return [self._predict_row(text, point, request_id) for text, request_id in zip(texts, request_ids, strict=True)]
+    async def predict_batch(
+        self, texts: Sequence[str], point: OperatingPoint | None, request_ids: Sequence[str]
+    ) -> list[Prediction]:
+        return [
+            self._predict_row(text, point, request_id)
+            for text, request_id in zip(texts, request_ids, strict=True)
+        ]
 
     def _predict_row(self, text: str, point: OperatingPoint | None, request_id: str) -> Prediction:
         price_weight = None if point is None else point.price_weight
@@ -51,7 +63,9 @@ class FakePredictor:
         whole = sum(range(1, len(order) + 1))
         posterior = tuple((len(order) - order.index(name)) / whole for name in self.experts)
         scores, dollars = tuple(0.5 for _ in order), tuple(0.25 for _ in order)
-        return Prediction(self.experts, posterior, price_weight, scores, dollars, router=self.digest, point=point)
+        return Prediction(
+            self.experts, posterior, price_weight, scores, dollars, router=self.digest, point=point
+        )
 
 
 class FakeManager:
@@ -84,7 +98,10 @@ class KeptLog:
 
 
 def experts_at(**urls: str | dict[str, Any]) -> ExpertFile:
-    """Experts whose models are called ``<name>-model``; a mapping adds settings to an address under ``base_url``."""
+    """Experts whose models are called ``<name>-model``.
+
+    A mapping adds settings to an address under ``base_url``.
+    """
     specs = []
     for name, given in urls.items():
         settings = {"base_url": given} if isinstance(given, str) else dict(given)

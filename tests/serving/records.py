@@ -7,6 +7,15 @@ from typing import Any
 
 from mildroute.serving.observability.decision_log import DecisionRecord
 
+ATTEMPT = {
+    "expert": "small",
+    "reason": "",
+    "status": 200,
+    "tokens_in": 10,
+    "tokens_out": 20,
+    "cost_usd": 0.001,
+    "seconds": 0.5,
+}
 PLAIN = DecisionRecord(
     decision_id="d0",
     time=1000.0,
@@ -18,16 +27,16 @@ PLAIN = DecisionRecord(
     posterior=(0.7, 0.3),
     price_weight=None,
     reason="router",
-    chosen="small",
+    selected="small",
     propensity=0.975,
     propensities=(0.975, 0.025),
-    answered="small",
-    attempts=1,
+    served_by="small",
+    attempts=(ATTEMPT,),
     status=200,
     tokens_in=10,
     tokens_out=20,
-    dollars=0.001,
-    baseline_dollars=0.01,
+    cost_usd=0.001,
+    baseline_cost_usd=0.01,
     decision_seconds=0.001,
     first_byte_seconds=0.2,
     seconds=0.5,

@@ -15,15 +15,14 @@ import httpx
 import uvicorn
 from uvicorn.server import ServerState
 
-from mildroute.serving.app import Gateway, create_app
+from mildroute.serving.app import Gateway, GatewayServices, create_app
 from mildroute.serving.config import FailoverConfig, GatewayConfig
 from mildroute.serving.observability.decision_log import DecisionRecord
-from mildroute.serving.services import GatewayServices
 from tests.experts.loopback import LoopbackServer
 from tests.serving.fakes import FakeManager, FakePredictor, KeptLog, experts_at
 
+# Nobody: making one that trusts somebody takes a tenth of a second, and all here is on loopback.
 TRUST = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-"""Nobody: making one that trusts somebody takes a tenth of a second, and all here is on loopback."""
 
 
 @dataclasses.dataclass
@@ -44,12 +43,22 @@ class Running:
         return self.services.manager.predictor  # type: ignore[return-value]
 
     def records(self, wanted: int = 1) -> list[DecisionRecord]:
-        """What was written down, as soon as it is so much: an answer is with its client before its record is written."""
+        """What was written down, as soon as it is so much.
+
+        An answer is with its client before its record is written.
+        """
         log: KeptLog = self.services.log  # type: ignore[assignment]
         until(lambda: len(log.records) >= wanted)
         return log.records
 
-    def chat(self, text: str = "Hi", *, model: str = "mildroute", headers: dict[str, str] | None = None, **fields: Any) -> httpx.Response:
+    def chat(
+        self,
+        text: str = "Hi",
+        *,
+        model: str = "mildroute",
+        headers: dict[str, str] | None = None,
+        **fields: Any,
+    ) -> httpx.Response:
         body = {"model": model, "messages": [{"role": "user", "content": text}], **fields}
         return self.http.post("/v1/chat/completions", json=body, headers=headers)
 
@@ -63,7 +72,9 @@ def until(is_so: Callable[[], bool], seconds: float = 5.0) -> None:
 
 
 class Served(LoopbackServer):
-    """An ASGI application behind uvicorn's own protocol, without the tenths of a second that its server takes to start and to stop."""
+    """An ASGI application behind uvicorn's own protocol, without the tenths of a second that its
+    server takes to start and to stop.
+    """
 
     def __init__(self, app: Gateway) -> None:
         super().__init__()
@@ -78,7 +89,12 @@ class Served(LoopbackServer):
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         await self._lifespan.startup()
         state = ServerState()
-        make = functools.partial(self._config.http_protocol_class, config=self._config, server_state=state, app_state=self._lifespan.state)
+        make = functools.partial(
+            self._config.http_protocol_class,
+            config=self._config,
+            server_state=state,
+            app_state=self._lifespan.state,
+        )
         server = await self._loop.create_server(make, "127.0.0.1", 0)
         self.port = server.sockets[0].getsockname()[1]
         self._ready.set()
@@ -92,11 +108,27 @@ class Served(LoopbackServer):
 
 @contextmanager
 def running(
-    settings: GatewayConfig | None = None, predictor: FakePredictor | None = None, services: dict[str, Any] | None = None, **urls: Any
+    settings: GatewayConfig | None = None,
+    predictor: FakePredictor | None = None,
+    services: dict[str, Any] | None = None,
+    **urls: Any,
 ) -> Iterator[Running]:
     """Serve these experts, ranked in their order, while the context lasts."""
-    given = {"manager": FakeManager(predictor or FakePredictor(*urls)), "log": KeptLog(), **(services or {})}
-    made = GatewayServices(settings or GatewayConfig(failover=FailoverConfig(drain=1.0)), experts_at(**urls), **given)
+    given = {
+        "manager": FakeManager(predictor or FakePredictor(*urls)),
+        "log": KeptLog(),
+        **(services or {}),
+    }
+    made = GatewayServices(
+        settings or GatewayConfig(failover=FailoverConfig(drain_timeout=1.0)),
+        experts_at(**urls),
+        **given,
+    )
     app = create_app(made)
-    with Served(app) as server, httpx.Client(base_url=f"http://127.0.0.1:{server.port}", trust_env=False, verify=TRUST, timeout=20) as http:
+    with (
+        Served(app) as server,
+        httpx.Client(
+            base_url=f"http://127.0.0.1:{server.port}", trust_env=False, verify=TRUST, timeout=20
+        ) as http,
+    ):
         yield Running(app, server.port, made, http)

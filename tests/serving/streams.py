@@ -16,13 +16,30 @@ DONE = b"data: [DONE]\n\n"
 def event(text: str) -> bytes:
     """One piece of a chat completion."""
     choice = {"index": 0, "delta": {"content": text}, "finish_reason": None}
-    document = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
+    document = {
+        "id": "c1",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": "m",
+        "choices": [choice],
+    }
     return b"data: " + json.dumps(document).encode() + b"\n\n"
 
 
 def usage(tokens_in: int, tokens_out: int) -> bytes:
-    counted = {"prompt_tokens": tokens_in, "completion_tokens": tokens_out, "total_tokens": tokens_in + tokens_out}
-    document = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [], "usage": counted}
+    counted = {
+        "prompt_tokens": tokens_in,
+        "completion_tokens": tokens_out,
+        "total_tokens": tokens_in + tokens_out,
+    }
+    document = {
+        "id": "c1",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": "m",
+        "choices": [],
+        "usage": counted,
+    }
     return b"data: " + json.dumps(document).encode() + b"\n\n"
 
 
@@ -30,8 +47,13 @@ def framed(piece: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(piece), piece)
 
 
-def streams(*pieces: bytes, head: bytes = HEAD, ends: bool = True, gates: Sequence[threading.Event] = ()) -> Behavior:
-    """Send each piece by itself, the one after the gate of its number is open; without an end the connection is cut."""
+def streams(
+    *pieces: bytes, head: bytes = HEAD, ends: bool = True, gates: Sequence[threading.Event] = ()
+) -> Behavior:
+    """Send each piece by itself, the one after the gate of its number is open.
+
+    Without an end the connection is cut.
+    """
 
     async def behave(call: Call, writer: Writer) -> bool:
         writer.write(head)

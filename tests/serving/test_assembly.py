@@ -27,10 +27,16 @@ def plain_router() -> TextRouter:
     return TextRouter(router=BestSingleRouter()).fit([f"add {place}" for place in range(16)], costs)
 
 
-def test_lines_that_a_full_disk_takes_from_the_log_are_told_in_the_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_that_a_full_disk_takes_from_the_log_are_told_in_the_metrics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     save_router(plain_router(), tmp_path / "router")
     (tmp_path / "experts.yaml").write_text(EXPERTS)
-    services = load_gateway(tmp_path / "router", tmp_path / "experts.yaml", GatewayConfig(log=DecisionLogConfig(tmp_path / "log")))
+    services = load_gateway(
+        tmp_path / "router",
+        tmp_path / "experts.yaml",
+        GatewayConfig(log=DecisionLogConfig(tmp_path / "log")),
+    )
     metrics = services.metrics
     assert isinstance(metrics, GatewayMetrics)
 

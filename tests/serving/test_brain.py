@@ -16,19 +16,21 @@ from mildroute.costs.table import CostTable
 from mildroute.exceptions import ArgumentError, ArtifactError
 from mildroute.persistence import load_router, save_router
 from mildroute.routers.mild import MildRouter
-from mildroute.serving.config import EncoderConfig, target_named
+from mildroute.serving.config import EncoderConfig, parse_target
 from mildroute.serving.routing.predictor import Predictor
 from mildroute.serving.routing.reload import PredictorManager
 
 pytestmark = pytest.mark.anyio
 
-RULES = EncoderConfig(budget=10.0)
-TEXTS = [f"add {place} and {place + 1}" for place in range(60)] + [f"sing song number {place}" for place in range(60)]
+RULES = EncoderConfig(timeout=10.0)
+TEXTS = [f"add {place} and {place + 1}" for place in range(60)] + [
+    f"sing song number {place}" for place in range(60)
+]
 
 
 def table() -> CostTable:
     sums = np.arange(120) < 60
-    return CostTable.of(
+    return CostTable.from_data(
         {
             "query_id": [str(place) for place in range(120)],
             "input": TEXTS,
@@ -47,7 +49,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_router(TextRouter().fit(TEXTS, [[0, 1]] * 60 + [[1, 0]] * 60), tmp_path_factory.mktemp("artifact") / "router")
+    return save_router(
+        TextRouter().fit(TEXTS, [[0, 1]] * 60 + [[1, 0]] * 60),
+        tmp_path_factory.mktemp("artifact") / "router",
+    )
 
 
 async def test_an_opinion_is_that_of_the_stored_router(folder: Path) -> None:
@@ -58,7 +63,11 @@ async def test_an_opinion_is_that_of_the_stored_router(folder: Path) -> None:
         assert prediction is not None
         assert point is not None
         assert weight in (None, prediction.price_weight)
-        np.testing.assert_allclose(prediction.posterior, router.predict_proba(["add 3 and 9"], price_weight=weight)[0], rtol=1e-12)  # type: ignore[call-arg]
+        np.testing.assert_allclose(
+            prediction.posterior,
+            router.predict_proba(["add 3 and 9"], price_weight=weight)[0],
+            rtol=1e-12,
+        )  # type: ignore[call-arg]
     predictor.close()
 
 
@@ -70,8 +79,11 @@ async def test_an_opinion_tells_scores_dollars_and_digest(folder: Path) -> None:
     assert prediction.dollars is not None
     assert prediction.scores[0] > 0.8
     assert prediction.dollars == pytest.approx((0.001, 0.01))
-    assert prediction.router == json.loads((folder / "router.json").read_text())["weights"]["sha256"][:16]
-    assert not prediction.is_far
+    assert (
+        prediction.router
+        == json.loads((folder / "router.json").read_text())["weights"]["sha256"][:16]
+    )
+    assert not prediction.is_out_of_distribution
     predictor.close()
 
 
@@ -98,27 +110,37 @@ async def test_a_router_without_prices_takes_no_price_weight(other: Path) -> Non
 @pytest.mark.parametrize("name", ["price_weight", "quality", "budget"])
 @pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf"), True, None, "much", "9" * 400])
 def test_targets_are_checked(name: str, value: Any) -> None:
-    with pytest.raises(ArgumentError, match=f"{name} must be a finite number that is not negative, got"):
-        target_named(name, value)
+    with pytest.raises(
+        ArgumentError, match=f"{name} must be a finite number that is not negative, got"
+    ):
+        parse_target(name, value)
 
 
 def test_a_router_over_vectors_is_refused(tmp_path: Path) -> None:
     X = np.random.default_rng(0).normal(size=(40, 2))
-    save_router(MildRouter().fit(X, np.stack([X[:, 0] > 0, X[:, 0] <= 0], axis=1)), tmp_path / "router")
+    save_router(
+        MildRouter().fit(X, np.stack([X[:, 0] > 0, X[:, 0] <= 0], axis=1)), tmp_path / "router"
+    )
     with pytest.raises(ArtifactError, match="router over texts"):
         Predictor.load(tmp_path / "router", RULES)
 
 
-def test_the_default_is_the_best_single_expert_at_the_operating_point(folder: Path, other: Path) -> None:
+def test_the_default_is_the_best_single_expert_at_the_operating_point(
+    folder: Path, other: Path
+) -> None:
     for place, expected in ((folder, "large"), (other, "expert_0")):
         predictor = Predictor.load(place, RULES)
         assert predictor.default == expected
         predictor.close()
 
 
-async def test_a_good_artifact_replaces_the_old_one_and_requests_keep_theirs(folder: Path, other: Path) -> None:
+async def test_a_good_artifact_replaces_the_old_one_and_requests_keep_theirs(
+    folder: Path, other: Path
+) -> None:
     heard: list[str] = []
-    manager = PredictorManager(folder, RULES, changed=lambda predictor: heard.append(predictor.digest))
+    manager = PredictorManager(
+        folder, RULES, on_change=lambda predictor: heard.append(predictor.digest)
+    )
     first = manager.load()
     digest = await manager.reload(other)
     assert manager.predictor.digest == digest != first.digest
@@ -127,7 +149,9 @@ async def test_a_good_artifact_replaces_the_old_one_and_requests_keep_theirs(fol
     manager.close()
 
 
-async def test_a_bad_artifact_is_refused_and_the_old_one_stays(folder: Path, tmp_path: Path) -> None:
+async def test_a_bad_artifact_is_refused_and_the_old_one_stays(
+    folder: Path, tmp_path: Path
+) -> None:
     manager = PredictorManager(folder, RULES)
     first = manager.load()
     broken = tmp_path / "broken"
@@ -150,11 +174,13 @@ async def test_an_artifact_for_other_experts_is_refused(folder: Path, other: Pat
     manager.close()
 
 
-async def test_a_watched_folder_is_reloaded_when_its_artifact_is_replaced(folder: Path, other: Path, tmp_path: Path) -> None:
+async def test_a_watched_folder_is_reloaded_when_its_artifact_is_replaced(
+    folder: Path, other: Path, tmp_path: Path
+) -> None:
     place = tmp_path / "router"
     shutil.copytree(folder, place)
     changed = asyncio.Event()
-    manager = PredictorManager(place, RULES, changed=lambda _predictor: changed.set())
+    manager = PredictorManager(place, RULES, on_change=lambda _predictor: changed.set())
     first = manager.load()
     changed.clear()
     watching = asyncio.ensure_future(manager.watch(0.01))

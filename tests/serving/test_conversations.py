@@ -1,69 +1,77 @@
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mildroute.serving.config import RoutingConfig
-from mildroute.serving.routing.affinity import SessionAffinity, conversation_digest, named_conversation
+from mildroute.serving.http.body import conversation_digest, named_conversation
+from mildroute.serving.routing.decider import SessionAffinity
 from tests.serving.ticking import Clock
 
 
 def test_a_conversation_keeps_its_expert_until_it_was_silent_for_too_long() -> None:
     clock = Clock()
-    memory = SessionAffinity(RoutingConfig(forget_after=60.0), clock)
-    memory.keep("a", "small")
+    memory = SessionAffinity(RoutingConfig(session_ttl=60.0), clock)
+    memory.remember("a", "small")
     clock.now += 60.0
-    assert memory.held("a") == "small"
-    memory.keep("a", "small")
+    assert memory.get("a") == "small"
+    memory.remember("a", "small")
     clock.now += 60.0
-    assert memory.held("a") == "small"
+    assert memory.get("a") == "small"
     clock.now += 0.5
-    assert memory.held("a") is None
+    assert memory.get("a") is None
 
 
 def test_the_one_that_was_silent_for_longest_goes_first() -> None:
-    memory = SessionAffinity(RoutingConfig(memory=2))
-    memory.keep("a", "small")
-    memory.keep("b", "small")
-    memory.keep("a", "large")
-    memory.keep("c", "small")
-    assert [memory.held(name) for name in "abc"] == ["large", None, "small"]
+    memory = SessionAffinity(RoutingConfig(max_sessions=2))
+    memory.remember("a", "small")
+    memory.remember("b", "small")
+    memory.remember("a", "large")
+    memory.remember("c", "small")
+    assert [memory.get(name) for name in "abc"] == ["large", None, "small"]
 
 
 def test_old_ones_run_out_although_nobody_asks_for_them() -> None:
     clock = Clock()
-    memory = SessionAffinity(RoutingConfig(memory=1000, forget_after=1.0), clock)
+    memory = SessionAffinity(RoutingConfig(max_sessions=1000, session_ttl=1.0), clock)
     for number in range(100):
-        memory.keep(f"old-{number}", "small")
+        memory.remember(f"old-{number}", "small")
     clock.now += 2.0
     for _ in range(100):
-        memory.keep("new", "small")
+        memory.remember("new", "small")
     assert len(memory) == 1
 
 
 def test_where_there_is_no_conversation_nothing_is_kept() -> None:
     memory = SessionAffinity(RoutingConfig())
-    memory.keep(None, "small")
-    assert (len(memory), memory.held(None)) == (0, None)
+    memory.remember(None, "small")
+    assert (len(memory), memory.get(None)) == (0, None)
 
 
 def test_a_memory_of_none_remembers_nothing() -> None:
-    memory = SessionAffinity(RoutingConfig(memory=0))
-    memory.keep("a", "small")
-    assert (len(memory), memory.held("a")) == (0, None)
+    memory = SessionAffinity(RoutingConfig(max_sessions=0))
+    memory.remember("a", "small")
+    assert (len(memory), memory.get("a")) == (0, None)
 
 
-@given(st.lists(st.tuples(st.sampled_from("abcdef"), st.sampled_from(["x", "y"]), st.integers(0, 5)), max_size=60), st.integers(1, 4))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abcdef"), st.sampled_from(["x", "y"]), st.integers(0, 5)),
+        max_size=60,
+    ),
+    st.integers(1, 4),
+)
 def test_it_agrees_with_a_slow_memory(steps: list[tuple[str, str, int]], most: int) -> None:
     clock = Clock()
-    memory = SessionAffinity(RoutingConfig(memory=most, forget_after=9.0), clock)
+    memory = SessionAffinity(RoutingConfig(max_sessions=most, session_ttl=9.0), clock)
     slow: list[tuple[str, str, float]] = []
     for name, expert, pause in steps:
         clock.now += pause
-        memory.keep(name, expert)
+        memory.remember(name, expert)
         slow = [*(entry for entry in slow if entry[0] != name), (name, expert, clock.now)][-most:]
         fresh = {name: expert for name, expert, at in slow if clock.now - at <= 9.0}
-        assert {name: memory.held(name) for name in "abcdef"} == {name: fresh.get(name) for name in "abcdef"}
+        assert {name: memory.get(name) for name in "abcdef"} == {
+            name: fresh.get(name) for name in "abcdef"
+        }
         assert len(memory) <= most
 
 
@@ -86,7 +94,13 @@ def test_half_a_letter_has_a_digest_too() -> None:
 
 def test_of_a_picture_its_length_and_three_places_tell_it_from_others() -> None:
     picture = "A" * 100_000
-    others = ["B" + picture[1:], picture[:50_010] + "B" + picture[50_011:], picture[:-1] + "B", picture + "A", picture[:-1]]
+    others = [
+        "B" + picture[1:],
+        picture[:50_010] + "B" + picture[50_011:],
+        picture[:-1] + "B",
+        picture + "A",
+        picture[:-1],
+    ]
     digests = {conversation_digest([text]) for text in (picture, *others)}
     assert len(digests) == 6
     assert conversation_digest([picture]) == conversation_digest(["A" * 100_000])

@@ -6,17 +6,25 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from mildroute.exceptions import ArgumentError, TableError
+from mildroute.serving.auth.limits import DAY
 from mildroute.serving.config import DecisionLogConfig
-from mildroute.serving.observability.decision_log import DecisionLog, read_log, spent_since
+from mildroute.serving.observability.compaction import compact_log
+from mildroute.serving.observability.decision_log import DailySpend, DecisionLog, read_log
+from mildroute.serving.observability.export import costs_from_log
 from serving.records import record
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
-    written = [record(f"d{number}", conversation="c", shadow="large", price_weight=2.5) for number in range(5)]
-    log = DecisionLog(DecisionLogConfig(tmp_path, rows=2))
+    written = [
+        record(f"d{number}", conversation="c", shadow="large", price_weight=2.5)
+        for number in range(5)
+    ]
+    log = DecisionLog(DecisionLogConfig(tmp_path, rows_per_file=2))
     for each in written:
         log.write(each)
     log.close()
@@ -32,18 +40,18 @@ def test_one_line_is_one_json_object_of_all_fields(tmp_path: Path) -> None:
     log.close()
 
 
-@pytest.mark.parametrize("keep_text", [False, True])
-def test_texts_are_written_only_if_that_is_switched_on(tmp_path: Path, keep_text: bool) -> None:
-    log = DecisionLog(DecisionLogConfig(tmp_path, keep_text=keep_text))
+@pytest.mark.parametrize("log_prompts", [False, True])
+def test_texts_are_written_only_if_that_is_switched_on(tmp_path: Path, log_prompts: bool) -> None:
+    log = DecisionLog(DecisionLogConfig(tmp_path, log_prompts=log_prompts))
     log.write(record(text="a private word"))
     log.close()
     content = b"".join(path.read_bytes() for path in (tmp_path / "decisions").iterdir())
-    assert (b"private" in content) is keep_text
-    assert next(read_log(tmp_path)).text == ("a private word" if keep_text else None)
+    assert (b"private" in content) is log_prompts
+    assert next(read_log(tmp_path)).text == ("a private word" if log_prompts else None)
 
 
 def test_texts_with_line_breaks_and_halves_of_characters_stay_one_line(tmp_path: Path) -> None:
-    log = DecisionLog(DecisionLogConfig(tmp_path, keep_text=True))
+    log = DecisionLog(DecisionLogConfig(tmp_path, log_prompts=True))
     log.write(record(text="a\nb\u2028c\0d\ud800e 🙂", model="\udfff"))
     log.close()
     (found,) = read_log(tmp_path)
@@ -52,18 +60,21 @@ def test_texts_with_line_breaks_and_halves_of_characters_stay_one_line(tmp_path:
 
 def test_numbers_that_json_does_not_know_do_not_cost_the_line(tmp_path: Path) -> None:
     log = DecisionLog(DecisionLogConfig(tmp_path))
-    log.write(record(posterior=(math.nan, 0.5), dollars=math.inf))
+    log.write(record(posterior=(math.nan, 0.5), cost_usd=math.inf))
     log.close()
     (row,) = (tmp_path / "decisions").iterdir()
-    assert json.loads(row.read_bytes(), parse_constant=lambda _: pytest.fail("not JSON"))["posterior"] == [None, 0.5]
-    assert spent_since(tmp_path, 0.0) == {}
+    assert json.loads(row.read_bytes(), parse_constant=lambda _: pytest.fail("not JSON"))[
+        "posterior"
+    ] == [None, 0.5]
+    assert DailySpend.resume(tmp_path, 0.0).dollars == {}
 
 
 def test_fields_of_another_version_do_not_hinder_reading(tmp_path: Path) -> None:
     row = asdict(record())
     (tmp_path / "decisions").mkdir()
     (tmp_path / "decisions" / "1-1.jsonl").write_text(
-        json.dumps({name: value for name, value in row.items() if name != "shadow"} | {"new": 1}) + "\n"
+        json.dumps({name: value for name, value in row.items() if name != "shadow"} | {"new": 1})
+        + "\n"
     )
     assert list(read_log(tmp_path)) == [record()]
 
@@ -75,12 +86,39 @@ def test_another_kind_of_file_is_named_as_such(tmp_path: Path) -> None:
         list(read_log(tmp_path))
 
 
+OLD_NAMES = {"served_by": "answered", "selected": "chosen", "cost_usd": "dollars"}
+
+
+@pytest.mark.parametrize("as_parquet", [False, True])
+def test_a_log_of_an_earlier_version_is_refused(tmp_path: Path, as_parquet: bool) -> None:
+    row = {OLD_NAMES.get(name, name): value for name, value in asdict(record()).items()}
+    (tmp_path / "decisions").mkdir()
+    if as_parquet:
+        pq.write_table(pa.Table.from_pylist([row]), tmp_path / "decisions" / "1-1.parquet")
+    else:
+        (tmp_path / "decisions" / "1-1.jsonl").write_text(json.dumps(row) + "\n")
+    readers = [lambda: list(read_log(tmp_path)), lambda: DailySpend.resume(tmp_path, 0.0)]
+    readers += [lambda: costs_from_log(tmp_path)]
+    if not as_parquet:
+        readers.append(lambda: compact_log(tmp_path))
+    for read in readers:
+        with pytest.raises(TableError, match="of an earlier version, whose logs cannot be read"):
+            read()
+    assert len(list((tmp_path / "decisions").iterdir())) == 1
+
+
 def test_dollars_of_today_are_those_of_answers_that_ended_today(tmp_path: Path) -> None:
     log = DecisionLog(DecisionLogConfig(tmp_path))
-    for when, key, dollars in ((98.0, "a", 1.0), (99.8, "a", 2.0), (101.0, "a", 4.0), (102.0, "b", 8.0), (103.0, "b", 0.0)):
-        log.write(record(time=when, key=key, dollars=dollars))
+    for when, key, dollars in (
+        (DAY - 2.0, "a", 1.0),
+        (DAY - 0.2, "a", 2.0),
+        (DAY + 1.0, "a", 4.0),
+        (DAY + 2.0, "b", 8.0),
+        (DAY + 3.0, "b", 0.0),
+    ):
+        log.write(record(time=when, key=key, cost_usd=dollars))
     log.close()
-    assert spent_since(tmp_path, 100.0) == {"a": 6.0, "b": 8.0}
+    assert DailySpend.resume(tmp_path, DAY).dollars == {"a": 6.0, "b": 8.0}
 
 
 def test_a_log_needs_a_folder() -> None:

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from mildroute.exceptions import ArgumentError
-from mildroute.serving.routing.drift import Drift, DriftReference, StabilityIndex, Window, stability
+from mildroute.serving.observability.drift import (
+    Drift,
+    DriftReference,
+    StabilityIndex,
+    Window,
+    stability,
+)
 
 SKEWED = np.array([0.5, 0.3, 0.15, 0.05])
 
@@ -22,7 +28,9 @@ def test_its_noise_is_that_of_both_samples() -> None:
     found = stability([1, 1, 1], [100, 100, 100], rows=600)
     assert found.index == 0.0
     assert found.noise == pytest.approx(2 * (1 / 300 + 1 / 600))
-    assert found.limit == pytest.approx(13.82 * (1 / 300 + 1 / 600), rel=0.03)  # 13.82: the 99.9% quantile of two degrees of freedom
+    assert found.limit == pytest.approx(
+        13.82 * (1 / 300 + 1 / 600), rel=0.03
+    )  # 13.82: the 99.9% quantile of two degrees of freedom
 
 
 def test_a_bin_that_was_empty_and_still_is_changes_nothing() -> None:
@@ -37,7 +45,9 @@ def test_too_few_decisions_have_no_index() -> None:
     assert stability([1, 1], [0, 0]).reading == "unknown"
 
 
-@pytest.mark.parametrize(("index", "reading"), [(0.05, "steady"), (0.11, "steady"), (0.2, "moved"), (0.27, "shifted")])
+@pytest.mark.parametrize(
+    ("index", "reading"), [(0.05, "steady"), (0.11, "steady"), (0.2, "moved"), (0.27, "shifted")]
+)
 def test_the_reading_is_the_usual_one_of_what_is_above_noise(index: float, reading: str) -> None:
     assert StabilityIndex(index, noise=0.015, limit=0.04, decisions=600).reading == reading
 
@@ -48,9 +58,18 @@ def test_nothing_is_read_into_what_chance_alone_can_do() -> None:
 
 @pytest.mark.parametrize("decisions", [60, 500])
 @pytest.mark.parametrize("rows", [300, 100_000])
-def test_without_drift_the_index_is_its_noise_on_average_and_alarms_are_rare(decisions: int, rows: int) -> None:
+def test_without_drift_the_index_is_its_noise_on_average_and_alarms_are_rare(
+    decisions: int, rows: int
+) -> None:
     rng = np.random.default_rng(decisions + rows)
-    found = [stability(rng.multinomial(rows, SKEWED).tolist(), rng.multinomial(decisions, SKEWED).tolist(), rows) for _ in range(1000)]
+    found = [
+        stability(
+            rng.multinomial(rows, SKEWED).tolist(),
+            rng.multinomial(decisions, SKEWED).tolist(),
+            rows,
+        )
+        for _ in range(1000)
+    ]
     assert np.mean([one.index for one in found]) == pytest.approx(found[0].noise, rel=0.12)
     assert np.mean([one.index > one.limit for one in found]) <= 0.005
     assert np.mean([one.reading != "steady" for one in found]) <= 0.005
@@ -59,7 +78,10 @@ def test_without_drift_the_index_is_its_noise_on_average_and_alarms_are_rare(dec
 def test_a_real_shift_is_seen_in_nearly_every_window() -> None:
     rng = np.random.default_rng(0)
     shifted = [0.2, 0.3, 0.3, 0.2]  # an index of 0.59
-    readings = [stability(SKEWED.tolist(), rng.multinomial(200, shifted).tolist()).reading for _ in range(500)]
+    readings = [
+        stability(SKEWED.tolist(), rng.multinomial(200, shifted).tolist()).reading
+        for _ in range(500)
+    ]
     assert np.mean([reading == "shifted" for reading in readings]) > 0.98
 
 
@@ -75,13 +97,20 @@ def test_a_window_forgets_whole_panes() -> None:
     assert window.counts() == [0, 80]
 
 
-def posteriors(rng: np.random.Generator, decisions: int, lift: float = 0.0) -> list[tuple[float, float]]:
+def posteriors(
+    rng: np.random.Generator, decisions: int, lift: float = 0.0
+) -> list[tuple[float, float]]:
     tops = np.clip(rng.beta(8, 2, decisions) / 2 + 0.5 - lift, 0.5, 1.0)
     firsts = rng.random(decisions) < 0.7
-    return [(float(top), 1 - float(top)) if first else (1 - float(top), float(top)) for top, first in zip(tops, firsts, strict=True)]
+    return [
+        (float(top), 1 - float(top)) if first else (1 - float(top), float(top))
+        for top, first in zip(tops, firsts, strict=True)
+    ]
 
 
-def reference_of(predictions: list[tuple[float, float]], point: float | None = None) -> DriftReference:
+def reference_of(
+    predictions: list[tuple[float, float]], point: float | None = None
+) -> DriftReference:
     rows = np.array(predictions)
     histogram = np.histogram(rows.max(axis=1), bins=20, range=(0.0, 1.0))[0]
     return DriftReference(np.bincount(rows.argmax(axis=1)) / len(rows), histogram, len(rows), point)
@@ -93,7 +122,11 @@ def test_scores_that_fall_are_seen_though_the_shares_stay() -> None:
     for prediction in posteriors(rng, 2000):
         drift.add(prediction)
     calm = drift.report()
-    assert (calm.source, calm.scores.reading, calm.shares.reading) == ("training", "steady", "steady")
+    assert (calm.source, calm.scores.reading, calm.shares.reading) == (
+        "training",
+        "steady",
+        "steady",
+    )
     for prediction in posteriors(rng, 2000, lift=0.15):
         drift.add(prediction)
     moved = drift.report()
@@ -134,9 +167,17 @@ def test_certainty_falls_into_the_last_bin() -> None:
 
 @pytest.mark.parametrize(
     ("shares", "histogram", "rows"),
-    [((0, 0), (1,), 10), ((1, -1), (1,), 10), ((1, 1), (float("nan"),), 10), ((1, 1), (1,), 0), ((), (1,), 1)],
+    [
+        ((0, 0), (1,), 10),
+        ((1, -1), (1,), 10),
+        ((1, 1), (float("nan"),), 10),
+        ((1, 1), (1,), 0),
+        ((), (1,), 1),
+    ],
 )
-def test_a_reference_that_is_no_distribution_is_refused(shares: tuple[float, ...], histogram: tuple[float, ...], rows: float) -> None:
+def test_a_reference_that_is_no_distribution_is_refused(
+    shares: tuple[float, ...], histogram: tuple[float, ...], rows: float
+) -> None:
     with pytest.raises(ArgumentError):
         DriftReference(shares, histogram, rows)
 

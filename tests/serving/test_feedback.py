@@ -30,7 +30,13 @@ def test_a_line_has_id_score_time_key_and_detail(tmp_path: Path) -> None:
     assert feedback.write("d1", 1, "team-a", "well\ndone \ud800")
     feedback.close()
     (path,) = (tmp_path / "feedback").iterdir()
-    expected = {"decision_id": "d1", "score": 1.0, "time": 7.0, "key": "team-a", "detail": "well\ndone ?"}
+    expected = {
+        "decision_id": "d1",
+        "score": 1.0,
+        "time": 7.0,
+        "key": "team-a",
+        "detail": "well\ndone ?",
+    }
     assert json.loads(path.read_bytes()) == expected
 
 
@@ -52,7 +58,9 @@ def test_a_line_has_id_score_time_key_and_detail(tmp_path: Path) -> None:
         ("d", 1.0, {"a": 1}, "detail must be a text"),
     ],
 )
-def test_what_a_client_got_wrong_is_said_and_not_written(tmp_path: Path, decision_id: Any, score: Any, detail: Any, message: str) -> None:
+def test_what_a_client_got_wrong_is_said_and_not_written(
+    tmp_path: Path, decision_id: Any, score: Any, detail: Any, message: str
+) -> None:
     feedback = FeedbackLog(DecisionLogConfig(tmp_path))
     with pytest.raises(ArgumentError, match=message):
         feedback.write(decision_id, score, "a", detail)

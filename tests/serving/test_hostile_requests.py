@@ -1,8 +1,12 @@
-"""Clients that mean harm; benchmarks/service/hostile.py is the same with more than ten thousand requests."""
+"""Clients that mean harm.
+
+benchmarks/service/hostile.py sends thousands more; tests/test_benchmarks.py runs it.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import socket
 import threading
 import time
@@ -14,11 +18,10 @@ import httpx
 import pytest
 import uvicorn
 
-from mildroute.serving.app import Gateway, create_app
+from mildroute.serving.app import Gateway, GatewayServices, create_app
 from mildroute.serving.config import FailoverConfig, GatewayConfig, RequestLimits
-from mildroute.serving.http.body import BadRequestError, read_request
-from mildroute.serving.server import protocol_with_limits
-from mildroute.serving.services import GatewayServices
+from mildroute.serving.http.body import BadRequest, parse_request
+from mildroute.serving.server import limit_warnings, protocol_with_limits
 from tests.experts.hostile_server import HostileServer, answers, completion, hangs, sends
 from tests.serving.fakes import FakeManager, FakePredictor, KeptLog, experts_at
 from tests.serving.running import running, until
@@ -27,27 +30,43 @@ from tests.serving.streams import DONE, event, streams
 SERVICE = Path(__file__).parents[2] / "benchmarks" / "service"
 PIECE = b"data: " + b"x" * 60_000 + b"\n\n"
 ASK = b'{"model":"mildroute","stream":true,"messages":[{"role":"user","content":"Hi"}]}'
-POST = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b" % (len(ASK), ASK)
-
-
-def test_hostile_requests_of_every_kind_find_no_500_no_hang_and_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(SERVICE.parent))
-    monkeypatch.syspath_prepend(str(SERVICE))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    import hostile
-
-    found = hostile.besiege(tmp_path, hostile.Amounts(1, 3, 0, 30, 20, 20, 1))
-    assert [row for row in hostile.rows_of(found, 250) if not row.ok] == []
+POST = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b" % (
+    len(ASK),
+    ASK,
+)
 
 
 @contextmanager
-def fronted(seconds: float = 0.25) -> Iterator[tuple[int, Gateway, uvicorn.Server]]:
-    """A gateway as ``mildroute serve`` runs it, with little patience, before an expert that streams 12 MB."""
-    settings = GatewayConfig(limits=RequestLimits(head_seconds=seconds, body_seconds=seconds), failover=FailoverConfig(idle=5.0))
+def fronted(
+    seconds: float = 0.25, max_connections: int = 1000
+) -> Iterator[tuple[int, Gateway, uvicorn.Server]]:
+    """A gateway as ``mildroute serve`` runs it, with little patience, before an expert that streams
+    12 MB.
+    """
+    settings = GatewayConfig(
+        limits=RequestLimits(
+            header_timeout=seconds, body_timeout=seconds, max_connections=max_connections
+        ),
+        failover=FailoverConfig(idle_timeout=5.0),
+    )
     with HostileServer([streams(*[PIECE] * 200, DONE)]) as expert:
-        app = create_app(GatewayServices(settings, experts_at(small=expert.url), FakeManager(FakePredictor("small")), log=KeptLog()))
+        app = create_app(
+            GatewayServices(
+                settings,
+                experts_at(small=expert.url),
+                FakeManager(FakePredictor("small")),
+                log=KeptLog(),
+            )
+        )
         front = protocol_with_limits(settings.limits)
-        config = uvicorn.Config(app, port=0, http=front, log_level="critical", timeout_graceful_shutdown=1, timeout_keep_alive=75)
+        config = uvicorn.Config(
+            app,
+            port=0,
+            http=front,
+            log_level="critical",
+            timeout_graceful_shutdown=1,
+            timeout_keep_alive=75,
+        )
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, daemon=True)
         thread.start()
@@ -80,7 +99,9 @@ def is_ended(connection: socket.socket) -> bool:
     ],
     ids=["an empty line behind an answer", "a body that nobody reads", "a path that is none"],
 )
-def test_what_comes_between_requests_does_not_hold_the_connection(opening: bytes, more: bytes) -> None:
+def test_what_comes_between_requests_does_not_hold_the_connection(
+    opening: bytes, more: bytes
+) -> None:
     with fronted() as (port, _, _), socket.create_connection(("127.0.0.1", port)) as connection:
         connection.sendall(opening)
         assert connection.recv(4096).startswith(b"HTTP/1.1 ")
@@ -89,7 +110,10 @@ def test_what_comes_between_requests_does_not_hold_the_connection(opening: bytes
 
 
 def test_a_connection_that_rests_between_requests_is_kept() -> None:
-    with fronted() as (port, _, server), httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as http:
+    with (
+        fronted() as (port, _, server),
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as http,
+    ):
         for rest in (0.0, 0.0, 0.6, 0.0):
             time.sleep(rest)
             assert http.get("/healthz").status_code == 200
@@ -101,8 +125,8 @@ def test_a_client_that_reads_nothing_loses_its_connection() -> None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.connect(("127.0.0.1", port))
         connection.sendall(POST)
-        until(lambda: app.limiter.inside == 1)
-        until(lambda: not server.server_state.connections and not app.limiter.inside)
+        until(lambda: app.limiter.in_flight == 1)
+        until(lambda: not server.server_state.connections and not app.limiter.in_flight)
 
 
 def test_a_client_that_leaves_many_answers_unread_loses_its_connection() -> None:
@@ -138,8 +162,8 @@ def test_a_client_that_reads_slowly_gets_all() -> None:
 )
 def test_a_wide_body_does_not_keep_all_others_waiting(body: bytes) -> None:
     begun = time.process_time()
-    with pytest.raises(BadRequestError) as caught:
-        read_request("chat/completions", body)
+    with pytest.raises(BadRequest) as caught:
+        parse_request("chat/completions", body)
     assert caught.value.status == 400
     assert time.process_time() - begun < 1.0
 
@@ -147,14 +171,18 @@ def test_a_wide_body_does_not_keep_all_others_waiting(body: bytes) -> None:
 @pytest.mark.parametrize("is_stream", [False, True], ids=["whole", "stream"])
 def test_a_number_of_tokens_that_cannot_be_true_is_not_believed(is_stream: bool) -> None:
     absurd = completion("4", (10**400, 2))
-    told = streams(event("4"), b"data: " + httpx.Request("POST", "http://x", json=absurd).content + b"\n\n", DONE)
+    told = streams(
+        event("4"),
+        b"data: " + httpx.Request("POST", "http://x", json=absurd).content + b"\n\n",
+        DONE,
+    )
     with HostileServer([told if is_stream else answers(absurd)]) as expert:
         priced = {"base_url": expert.url, "price": {"input": 1, "output": 1}}
         with running(small=priced) as gateway:
             assert gateway.chat("Hi", stream=is_stream).status_code == 200
             record = gateway.records()[0]
-    assert (record.status, record.answered) == (200, "small")
-    assert 0 < record.dollars < 0.001
+    assert (record.status, record.served_by) == (200, "small")
+    assert 0 < record.cost_usd < 0.001
 
 
 def test_a_judge_sees_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +190,10 @@ def test_a_judge_sees_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     from attack import CLIENT_ERRORS, Attack
     from judge import Judge, drip
 
-    told = b"HTTP/1.1 500 Oops\r\ncontent-type: application/json\r\nX-Injected: 1\r\n\r\n{NaN} SK-secret"
+    told = (
+        b"HTTP/1.1 500 Oops\r\ncontent-type: application/json\r\nX-Injected: 1\r\n\r\n{NaN}"
+        b" SK-secret"
+    )
     twice = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n{NaN}"
     with HostileServer([sends(told), sends(twice), sends(twice + twice), hangs()]) as server:
         judge = Judge(server.port, {"a key": b"sk-secret"}, seconds=0.2)
@@ -178,3 +209,76 @@ def test_a_judge_sees_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
         "more answers than requests": 1,
         "connections that hang": 1,
     }
+
+
+def _head(size: int) -> bytes:
+    return b"GET /healthz HTTP/1.1\r\nhost: x\r\nx-long: " + b"x" * size + b"\r\n\r\n"
+
+
+@pytest.mark.parametrize(("size", "code"), [(60_000, b"200"), (70_000, b"431"), (200_000, b"431")])
+def test_a_long_head_is_refused_also_if_it_comes_in_one_read(size: int, code: bytes) -> None:
+    """Audit B2: a head of 70 KB in one read was answered with 200."""
+    with fronted(5.0) as (port, _, _), socket.create_connection(("127.0.0.1", port)) as connection:
+        with contextlib.suppress(ConnectionError):
+            connection.sendall(_head(size))
+        connection.settimeout(5)
+        assert connection.recv(4096).startswith(b"HTTP/1.1 " + code)
+
+
+def test_a_long_body_behind_a_head_in_the_same_read_is_taken() -> None:
+    body = ASK[:-1] + b',"x":"' + b"y" * 300_000 + b'"}'
+    with fronted(5.0) as (port, _, _), socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(
+            b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n"
+            % len(body)
+            + body
+        )
+        connection.settimeout(5)
+        assert connection.recv(4096).startswith(b"HTTP/1.1 200")
+
+
+def test_sockets_without_requests_do_not_keep_others_out() -> None:
+    """Audit T14: behind 1,200 idle connections a client with a key got nothing."""
+    with fronted(60.0, max_connections=20) as (port, _, server), contextlib.ExitStack() as stack:
+        connections = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(120)
+        ]
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as http:
+            for _ in range(3):
+                assert http.get("/healthz").status_code == 200
+        until(lambda: len(server.server_state.connections) <= 20)
+        assert is_ended(connections[0])
+
+
+def test_a_connection_with_a_request_is_never_closed_for_a_new_one() -> None:
+    with fronted(60.0, max_connections=2) as (port, app, server), contextlib.ExitStack() as stack:
+        busy = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(2)
+        ]
+        for connection in busy:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.sendall(POST)
+        until(lambda: app.limiter.in_flight == 2)
+        late = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+        late.settimeout(5)
+        assert late.recv(4096).startswith(b"HTTP/1.1 503")
+        assert is_ended(late)
+        assert app.limiter.in_flight == 2
+        until(lambda: len(server.server_state.connections) == 2)
+
+
+def test_warnings_about_bad_requests_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Audit B3: each bad request wrote a line to stderr."""
+    now = 100.0
+    monkeypatch.setattr("mildroute.serving.server._WARNINGS", {})
+    monkeypatch.setattr("mildroute.serving.server.time.monotonic", lambda: now)
+
+    def record(level: int = logging.WARNING) -> logging.LogRecord:
+        return logging.LogRecord("uvicorn.error", level, "", 0, "Invalid %s", ("request",), None)
+
+    assert [limit_warnings(record()) for _ in range(1000)] == [True] + [False] * 999
+    assert limit_warnings(record(logging.ERROR))
+    now = 111.0
+    later = record()
+    assert limit_warnings(later)
+    assert later.getMessage() == "Invalid request (999 more like it)"

@@ -4,20 +4,29 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mildroute.serving.http.body import LENIENT, split_members
 
 ANY_JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=12,
 )
 
 
-@given(st.dictionaries(st.text(), ANY_JSON, max_size=6), st.sampled_from([None, 0, 1, "\t", " \r\n"]), st.booleans())
-def test_it_reads_what_the_json_module_reads_and_tells_where_it_stood(value: dict[str, Any], indent: Any, is_ascii: bool) -> None:
+@given(
+    st.dictionaries(st.text(), ANY_JSON, max_size=6),
+    st.sampled_from([None, 0, 1, "\t", " \r\n"]),
+    st.booleans(),
+)
+def test_it_reads_what_the_json_module_reads_and_tells_where_it_stood(
+    value: dict[str, Any], indent: Any, is_ascii: bool
+) -> None:
     text = json.dumps(value, indent=indent, ensure_ascii=is_ascii)
     members, end = split_members(text, 1)
     assert {name: content for name, content, _, _ in members} == value

@@ -25,7 +25,10 @@ def test_clients_are_appended_and_comments_stay(tmp_path: Path) -> None:
     second = add_client(path, APIClient("007", dollars_per_day=0.5))
     ring = KeyStore.read(path)
     assert path.read_text().startswith("# ours\n")
-    assert [ring.find(f"Bearer {key}") for key in (first, second)] == [APIClient("a"), APIClient("007", None, 0.5)]
+    assert [ring.find(f"Bearer {key}") for key in (first, second)] == [
+        APIClient("a"),
+        APIClient("007", None, 0.5),
+    ]
 
 
 def test_access_to_an_existing_file_stays_as_it_was(tmp_path: Path) -> None:
@@ -42,7 +45,9 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     path.symlink_to(tmp_path / "real" / "keys.yaml")
     add_client(path, APIClient("a"))
     assert path.is_symlink()
-    assert [client.name for client in KeyStore.read(tmp_path / "real" / "keys.yaml").clients] == ["a"]
+    assert [client.name for client in KeyStore.read(tmp_path / "real" / "keys.yaml").clients] == [
+        "a"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -50,20 +55,32 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     [
         (None, APIClient("a b"), "a client's name must be"),
         (None, APIClient(""), "a client's name must be"),
-        (None, APIClient("a", requests_per_minute=0), "requests_per_minute: it must be a positive number"),
-        (None, APIClient("a", dollars_per_day=float("nan")), "dollars_per_day: it must be a positive number"),
+        (
+            None,
+            APIClient("a", requests_per_minute=0),
+            "requests_per_minute: it must be a positive number",
+        ),
+        (
+            None,
+            APIClient("a", dollars_per_day=float("nan")),
+            "dollars_per_day: it must be a positive number",
+        ),
         ("a: {hash: 'sha256:" + "0" * 64 + "'}\n", APIClient("a"), "has a client 'a' already"),
         ("a: {hash: 7}\n", APIClient("b"), r"keys\.yaml:1: 'hash'"),
         ("{a: {hash: 'sha256:" + "0" * 64 + "'}}\n", APIClient("b"), "nothing can be appended"),
     ],
 )
-def test_a_refusal_leaves_everything_as_it_was(tmp_path: Path, before: str | None, client: APIClient, message: str) -> None:
+def test_a_refusal_leaves_everything_as_it_was(
+    tmp_path: Path, before: str | None, client: APIClient, message: str
+) -> None:
     path = tmp_path / "keys.yaml"
     if before is not None:
         path.write_text(before)
     with pytest.raises(ArgumentError, match=message):
         add_client(path, client)
-    assert {found.name: found.read_text() for found in tmp_path.iterdir()} == ({} if before is None else {"keys.yaml": before})
+    assert {found.name: found.read_text() for found in tmp_path.iterdir()} == (
+        {} if before is None else {"keys.yaml": before}
+    )
 
 
 def test_two_writers_do_not_overwrite_each_other(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mildroute._jsonl import JsonlWriter, lock_of, read_rows
+from mildroute._files import try_lock
+from mildroute._jsonl import JsonlWriter, read_rows
 from mildroute.exceptions import ArgumentError, TableError
 
 
@@ -59,7 +60,9 @@ def test_a_broken_line_before_others_is_an_error_with_its_number(tmp_path: Path)
         list(read_rows(tmp_path))
 
 
-def test_a_full_disk_loses_whole_lines_and_raises_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_loses_whole_lines_and_raises_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lines, write = JsonlWriter(tmp_path, rows=100), os.write
     lines.append(b'{"a":1}')
     monkeypatch.setattr(os, "write", lambda file, line: write(file, line[:4]))
@@ -89,14 +92,17 @@ def test_a_warning_is_given_when_lines_begin_to_be_lost_and_not_for_each(
         monkeypatch.setattr(os, "write", fail)
         assert not any(lines.append(b"{}") for _ in range(3))
         assert [record.getMessage() for record in caplog.records] == [
-            f"nothing can be written into {tmp_path}: No space left on device; lines are lost until it can"
+            f"nothing can be written into {tmp_path}: No space left on device; lines are lost until"
+            " it can"
         ] * told
         monkeypatch.setattr(os, "write", write)
         assert lines.append(b"{}")
     lines.close()
 
 
-def test_a_piece_that_cannot_be_taken_back_ends_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_piece_that_cannot_be_taken_back_ends_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lines, write = JsonlWriter(tmp_path, rows=100), os.write
 
     def fail(file: int, size: int) -> None:
@@ -123,10 +129,14 @@ def test_what_is_appended_after_the_end_is_lost_and_reaches_no_other_file(tmp_pa
     assert lines.lost == 1
 
 
-def test_no_room_for_a_new_file_lets_the_old_one_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_room_for_a_new_file_lets_the_old_one_grow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lines = JsonlWriter(tmp_path, rows=1)
     lines.append(b'{"a":1}')
-    monkeypatch.setattr(JsonlWriter, "_opened", lambda _: (_ for _ in ()).throw(OSError(28, "full")))
+    monkeypatch.setattr(
+        JsonlWriter, "_opened", lambda _: (_ for _ in ()).throw(OSError(28, "full"))
+    )
     assert all(lines.append(b'{"a":%d}' % number) for number in (2, 3))
     monkeypatch.undo()
     assert [row["a"] for row in read_rows(tmp_path)] == [1, 2, 3]
@@ -136,20 +146,26 @@ def test_no_room_for_a_new_file_lets_the_old_one_grow(tmp_path: Path, monkeypatc
 @pytest.mark.skipif(sys.platform == "win32", reason="no such locks")
 def test_a_file_is_locked_while_its_writer_lives_and_free_after_its_death(tmp_path: Path) -> None:
     code = (
-        "import os, sys\nfrom mildroute._jsonl import JsonlWriter\nlines = JsonlWriter(sys.argv[1], rows=10)\n"
-        "lines.append(b'{\"a\":1}')\nprint(lines.path, flush=True)\nsys.stdin.read()\nos.abort()"
+        "import os, sys\nfrom mildroute._jsonl import JsonlWriter\nlines = JsonlWriter(sys.argv[1],"
+        " rows=10)\nlines.append(b'{\"a\":1}')\nprint(lines.path,"
+        " flush=True)\nsys.stdin.read()\nos.abort()"
     )
-    run = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    run = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     assert run.stdin is not None
     assert run.stdout is not None
     path = Path(run.stdout.readline().strip())
-    assert lock_of(path) is None
+    with try_lock(path) as is_locked:
+        assert not is_locked
     run.kill()
     run.communicate()
     assert list(read_rows(tmp_path)) == [{"a": 1}]
-    lock = lock_of(path)
-    assert lock is not None
-    os.close(lock)
+    with try_lock(path) as is_locked:
+        assert is_locked
 
 
 def test_files_that_nobody_touched_since_are_passed_over(tmp_path: Path) -> None:

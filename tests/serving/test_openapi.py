@@ -1,4 +1,7 @@
-"""The description of the paths is true: what it allows is taken, what it forbids is refused, and nothing breaks."""
+"""The description of the paths is true.
+
+What it allows is taken, what it forbids is refused, and nothing breaks.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,21 @@ from mildroute.serving.openapi import openapi_schema
 from tests.experts.hostile_server import HostileServer, says
 from tests.serving.running import Running, running
 
-EXAMPLES = settings(max_examples=100, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck), database=None)
-OPERATIONS = [(path, method) for path, methods in openapi_schema(with_admin=True)["paths"].items() for method in methods]
-WITH_BODY = [(path, "post") for path, methods in openapi_schema()["paths"].items() if "post" in methods]
+EXAMPLES = settings(
+    max_examples=100,
+    deadline=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+    database=None,
+)
+OPERATIONS = [
+    (path, method)
+    for path, methods in openapi_schema(with_admin=True)["paths"].items()
+    for method in methods
+]
+WITH_BODY = [
+    (path, "post") for path, methods in openapi_schema()["paths"].items() if "post" in methods
+]
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +45,9 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         with (
             HostileServer([says("4")]) as expert,
             running(
-                GatewayConfig(log=log, failover=FailoverConfig(drain=1.0), admin_key_env="ADMIN_KEY"),
+                GatewayConfig(
+                    log=log, failover=FailoverConfig(drain_timeout=1.0), admin_key_env="ADMIN_KEY"
+                ),
                 services={"feedback": FeedbackLog(log)},
                 small=expert.url,
             ) as made,
@@ -54,14 +71,19 @@ def test_the_description_names_presets_and_its_parts_are_there() -> None:
 
 
 def test_a_decision_may_be_asked_for_by_a_preset_that_there_is() -> None:
-    for presets, wanted in (((), None), (("cheap", "best"), {"type": "string", "enum": ["best", "cheap"]})):
+    for presets, wanted in (
+        ((), None),
+        (("cheap", "best"), {"type": "string", "enum": ["best", "cheap"]}),
+    ):
         ways = openapi_schema(presets)["components"]["schemas"]["RouteRequest"]["oneOf"]
         assert [way["properties"].get("preset") for way in ways] == [wanted, wanted, None]
 
 
 def test_metrics_are_described_with_the_key_that_they_need() -> None:
     assert "security" not in openapi_schema()["paths"]["/metrics"]["get"]
-    assert openapi_schema(guards_metrics=True)["paths"]["/metrics"]["get"]["security"] == [{"operator": []}]
+    assert openapi_schema(with_metrics_key=True)["paths"]["/metrics"]["get"]["security"] == [
+        {"operator": []}
+    ]
 
 
 def test_every_path_of_the_gateway_is_described(gateway: Running) -> None:

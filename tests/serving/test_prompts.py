@@ -20,34 +20,78 @@ def image(url: str) -> dict[str, Any]:
     [
         ([said("system", "Be brief."), said("user", "Hi")], "Hi"),
         ([said("user", "Hi"), said("assistant", "Hello!"), said("user", "Bye")], "Bye"),
-        ([said("user", "Weather?"), said("assistant", None), said("tool", "12 degrees")], "Weather?"),
-        ([said("user", [{"type": "text", "text": "What is"}, image("data:x"), {"type": "text", "text": "this?"}])], "What is\nthis?"),
+        (
+            [said("user", "Weather?"), said("assistant", None), said("tool", "12 degrees")],
+            "Weather?",
+        ),
+        (
+            [
+                said(
+                    "user",
+                    [
+                        {"type": "text", "text": "What is"},
+                        image("data:x"),
+                        {"type": "text", "text": "this?"},
+                    ],
+                )
+            ],
+            "What is\nthis?",
+        ),
         ([said("user", "Look:"), said("user", [image("data:x")])], "Look:"),
         ([said("system", "Write a poem.")], "Write a poem."),
         ([said("system", "Sum up."), said("assistant", "I did."), said("user", "")], "I did."),
         ([said("user", [{"type": "input_text", "text": "Hi"}])], "Hi"),
         ([said("user", ["Hi", "there"])], "Hi\nthere"),
         ([{"type": "function_call_output", "output": "12 degrees"}], "12 degrees"),
-        ([said("user", 7), said("user", {"text": 7}), said("user", [7, None, {"text": []}, [1]])], ""),
+        (
+            [
+                said("user", 7),
+                said("user", {"text": 7}),
+                said("user", [7, None, {"text": []}, [1]]),
+            ],
+            "",
+        ),
         ([{}], ""),
         ([], ""),
     ],
 )
-def test_the_router_reads_the_last_words_of_the_user_or_else_the_last_words(messages: list[dict[str, Any]], text: str) -> None:
+def test_the_router_reads_the_last_describe_target_the_user_or_else_the_last_words(
+    messages: list[dict[str, Any]], text: str
+) -> None:
     assert prompt_of_messages(messages).text == text
 
 
 def test_all_texts_count_and_what_tools_were_called_with() -> None:
-    calls = [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "12345"}}, "junk", {"function": 3}]
-    messages = [said("system", "1234"), said("user", [{"type": "text", "text": "123"}, "12"]), said("assistant", None, tool_calls=calls)]
+    calls = [
+        {"id": "c", "type": "function", "function": {"name": "f", "arguments": "12345"}},
+        "junk",
+        {"function": 3},
+    ]
+    messages = [
+        said("system", "1234"),
+        said("user", [{"type": "text", "text": "123"}, "12"]),
+        said("assistant", None, tool_calls=calls),
+    ]
     assert prompt_of_messages([*messages, said("tool", "1")]).characters == 4 + 3 + 2 + 5 + 1
-    items = [{"type": "function_call", "arguments": "123"}, {"type": "function_call_output", "output": "12"}]
+    items = [
+        {"type": "function_call", "arguments": "123"},
+        {"type": "function_call_output", "output": "12"},
+    ]
     assert prompt_of_messages(items).characters == 5
 
 
 def test_an_image_counts_as_a_thousand_tokens_however_large() -> None:
     prompt = prompt_of_messages(
-        [said("user", [image("data:image/png;base64," + "A" * 1_000_000), {"type": "input_audio"}, {"type": "text", "text": "Hi"}])]
+        [
+            said(
+                "user",
+                [
+                    image("data:image/png;base64," + "A" * 1_000_000),
+                    {"type": "input_audio"},
+                    {"type": "text", "text": "Hi"},
+                ],
+            )
+        ]
     )
     assert (prompt.tokens, prompt.characters, prompt.estimate(3)) == (2000, 2, 2002)
 
@@ -63,7 +107,13 @@ def test_four_characters_are_a_token(characters: int, tokens: int) -> None:
         (said("user", [image("https://example.org/a.png")]), {"vision"}),
         (said("user", [{"type": "input_image", "file_id": "f"}]), {"vision"}),
         (said("tool", [image("data:x")]), {"vision", "tools"}),
-        ({"type": "computer_call_output", "output": {"type": "computer_screenshot", "image_url": "data:x"}}, {"vision"}),
+        (
+            {
+                "type": "computer_call_output",
+                "output": {"type": "computer_screenshot", "image_url": "data:x"},
+            },
+            {"vision"},
+        ),
         (said("assistant", None, tool_calls=[{"id": "c"}]), {"tools"}),
         (said("assistant", "Hi", tool_calls=None), set()),
         (said("assistant", "Hi", tool_calls=[]), set()),
@@ -72,19 +122,29 @@ def test_four_characters_are_a_token(characters: int, tokens: int) -> None:
         (said("user", "image_url"), set()),
     ],
 )
-def test_images_need_eyes_and_called_tools_need_hands(message: dict[str, Any], needs: set[str]) -> None:
+def test_images_need_eyes_and_called_tools_need_hands(
+    message: dict[str, Any], needs: set[str]
+) -> None:
     assert prompt_of_messages([said("user", "Hi"), message]).needs == needs
 
 
 def test_every_turn_has_the_same_opening() -> None:
-    turns = [said("system", "Be brief."), said("user", "Hi"), said("assistant", "Hello!"), said("user", "Bye")]
+    turns = [
+        said("system", "Be brief."),
+        said("user", "Hi"),
+        said("assistant", "Hello!"),
+        said("user", "Bye"),
+    ]
     first, second = prompt_of_messages(turns[:2]), prompt_of_messages(turns)
     assert first.opening == second.opening == ["system", "Be brief.", "user", "Hi"]
     assert (first.has_answer, second.has_answer) == (False, True)
 
 
 def test_the_same_question_about_two_pictures_has_two_openings() -> None:
-    openings = [prompt_of_messages([said("user", [image(url), {"type": "text", "text": "What?"}])]).opening for url in ("data:a", "data:b")]
+    openings = [
+        prompt_of_messages([said("user", [image(url), {"type": "text", "text": "What?"}])]).opening
+        for url in ("data:a", "data:b")
+    ]
     assert openings[0] != openings[1]
 
 
@@ -107,8 +167,19 @@ def test_without_a_user_there_is_no_opening() -> None:
 )
 def test_prompts_are_strings_or_tokens_or_many(value: Any, text: str, tokens: int) -> None:
     prompt = prompt_of_texts(value)
-    assert (prompt.text, prompt.tokens, prompt.characters) == (text, tokens, len(text.replace("\n", "")))
+    assert (prompt.text, prompt.tokens, prompt.characters) == (
+        text,
+        tokens,
+        len(text.replace("\n", "")),
+    )
 
 
 def test_what_is_no_text_has_none() -> None:
-    assert [text_of(value) for value in (None, 7, {}, [], [[]], {"text": "x"})] == ["", "", "", "", "", "x"]
+    assert [text_of(value) for value in (None, 7, {}, [], [[]], {"text": "x"})] == [
+        "",
+        "",
+        "",
+        "",
+        "",
+        "x",
+    ]

@@ -3,8 +3,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mildroute.exceptions import ArgumentError
 from mildroute.serving.auth.limits import TokenBucket
@@ -57,7 +56,10 @@ def test_without_a_rate_it_is_emptied_once() -> None:
 
 
 @given(
-    st.floats(0.001, 10_000), st.floats(0.1, 1000), st.lists(st.tuples(st.floats(0, 100), st.floats(0, 1)), max_size=30), st.floats(0, 1e7)
+    st.floats(0.001, 10_000),
+    st.floats(0.1, 1000),
+    st.lists(st.tuples(st.floats(0, 100), st.floats(0, 1)), max_size=30),
+    st.floats(0, 1e7),
 )
 def test_never_more_than_burst_and_inflow_is_had_and_whoever_waits_is_served(
     rate: float, burst: float, steps: list[tuple[float, float]], begin: float
@@ -77,7 +79,10 @@ def test_never_more_than_burst_and_inflow_is_had_and_whoever_waits_is_served(
         assert taken <= burst + rate * (clock.now - begin + 2e-6) + 1e-6 * taken
 
 
-@pytest.mark.parametrize(("rate", "burst"), [(-1.0, 1.0), (math.nan, 1.0), (math.inf, 1.0), (1.0, 0.0), (1.0, math.nan), (1.0, math.inf)])
+@pytest.mark.parametrize(
+    ("rate", "burst"),
+    [(-1.0, 1.0), (math.nan, 1.0), (math.inf, 1.0), (1.0, 0.0), (1.0, math.nan), (1.0, math.inf)],
+)
 def test_a_rate_or_burst_that_makes_no_sense_is_refused(rate: float, burst: float) -> None:
     with pytest.raises(ArgumentError, match="must be a finite number"):
         TokenBucket(rate, burst)

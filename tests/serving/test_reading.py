@@ -4,11 +4,10 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from mildroute.serving.http.body import BadRequestError, ParsedRequest, read_request
-from mildroute.serving.routing.affinity import named_conversation
+from mildroute.serving.http.body import BadRequest, ParsedRequest, named_conversation, parse_request
+from mildroute.serving.http.errors import APIError
 from tests.serving.test_json_members import ANY_JSON
 
 PATHS = ["chat/completions", "completions", "responses", "embeddings"]
@@ -19,31 +18,45 @@ def body_of(**fields: Any) -> bytes:
     return json.dumps({"model": "mildroute", "messages": HI} | fields).encode()
 
 
-def refused(body: bytes, path: str = "chat/completions") -> BadRequestError:
-    with pytest.raises(BadRequestError) as caught:
-        read_request(path, body)
+def refused(body: bytes, path: str = "chat/completions") -> BadRequest:
+    with pytest.raises(BadRequest) as caught:
+        parse_request(path, body)
     assert caught.value.status == 400
     return caught.value
 
 
-def outcome(path: str, body: bytes) -> ParsedRequest | BadRequestError:
+def outcome(path: str, body: bytes) -> ParsedRequest | BadRequest:
     try:
-        return read_request(path, body)
-    except BadRequestError as error:
+        return parse_request(path, body)
+    except BadRequest as error:
         return error
 
 
 def test_a_chat_is_read() -> None:
-    body = body_of(stream=True, max_tokens=7, tools=[{"type": "function"}], response_format={"type": "json_object"})
-    parsed = read_request("chat/completions", body)
-    assert (parsed.path, parsed.model, parsed.text, parsed.body) == ("chat/completions", "mildroute", "Hi", body)
+    body = body_of(
+        stream=True,
+        max_tokens=7,
+        tools=[{"type": "function"}],
+        response_format={"type": "json_object"},
+    )
+    parsed = parse_request("chat/completions", body)
+    assert (parsed.path, parsed.model, parsed.text, parsed.body) == (
+        "chat/completions",
+        "mildroute",
+        "Hi",
+        body,
+    )
     assert (parsed.is_stream, parsed.tokens_out, parsed.needs) == (True, 7, {"tools", "json"})
     # 2 characters of the message, 22 of the tools, 23 of the format
     assert parsed.tokens_in == 12
 
 
 @given(
-    st.lists(st.tuples(st.text().filter(lambda name: name.lower() != "model"), ANY_JSON), max_size=4, unique_by=lambda field: field[0]),
+    st.lists(
+        st.tuples(st.text().filter(lambda name: name.lower() != "model"), ANY_JSON),
+        max_size=4,
+        unique_by=lambda field: field[0],
+    ),
     st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=20),
     st.sampled_from([None, 1, "\t"]),
     st.booleans(),
@@ -55,8 +68,8 @@ def test_only_the_model_is_replaced_wherever_it_stands_and_in_whatever_letters(
     fields = [field for field in others if field[0] not in ("prompt", "stream")]
     fields.insert(place, ("model", model))
     body = json.dumps(dict(fields), indent=indent, ensure_ascii=is_ascii).encode()
-    parsed = read_request("completions", body)
-    start, end = parsed.model_at
+    parsed = parse_request("completions", body)
+    start, end = parsed.model_span
     assert json.loads(body[start:end]) == parsed.model == model
     changed = parsed.body_for("small-ü")
     assert json.loads(changed) == dict(fields) | {"model": "small-ü"}
@@ -66,9 +79,12 @@ def test_only_the_model_is_replaced_wherever_it_stands_and_in_whatever_letters(
 
 def test_a_model_in_escapes_behind_wide_letters_is_found() -> None:
     body = '{ "user" : "Grüße, 世界 🙂" , "mod\\u0065l" :\n"mild\\u0072oute" ,"x":"é"}'.encode()
-    parsed = read_request("completions", body)
+    parsed = parse_request("completions", body)
     assert parsed.model == "mildroute"
-    assert parsed.body_for("s").decode() == '{ "user" : "Grüße, 世界 🙂" , "mod\\u0065l" :\n"s" ,"x":"é"}'
+    assert (
+        parsed.body_for("s").decode()
+        == '{ "user" : "Grüße, 世界 🙂" , "mod\\u0065l" :\n"s" ,"x":"é"}'
+    )
 
 
 @pytest.mark.parametrize(
@@ -126,7 +142,9 @@ def test_a_model_that_cannot_be_replaced_for_sure_is_refused(body: bytes) -> Non
 def test_a_field_that_is_given_twice_is_refused_and_named_if_it_can_be() -> None:
     assert refused(b'{"model":"m","stream":true,"stream":false}').param == "stream"
     assert refused(b'{"model":"m","\\ud800":1,"\\ud800":2}').param == "a field"
-    assert refused(b'{"model":"m","' + b"x" * 65 + b'":1,"' + b"x" * 65 + b'":2}').param == "a field"
+    assert (
+        refused(b'{"model":"m","' + b"x" * 65 + b'":1,"' + b"x" * 65 + b'":2}').param == "a field"
+    )
 
 
 @pytest.mark.parametrize(
@@ -146,7 +164,9 @@ def test_a_field_that_is_given_twice_is_refused_and_named_if_it_can_be() -> None
         ("embeddings", {"input": 1.5}, "input"),
     ],
 )
-def test_a_field_that_is_read_must_have_its_type(path: str, fields: dict[str, Any], param: str) -> None:
+def test_a_field_that_is_read_must_have_its_type(
+    path: str, fields: dict[str, Any], param: str
+) -> None:
     error = refused(body_of(**fields), path)
     assert error.param == param
     assert error.message.startswith(f"{param} must ")
@@ -165,8 +185,8 @@ def test_a_message_never_shows_what_the_client_sent() -> None:
 
 
 def test_a_path_that_is_not_served_is_not_found() -> None:
-    with pytest.raises(BadRequestError) as caught:
-        read_request("audio/speech", body_of())
+    with pytest.raises(APIError) as caught:
+        parse_request("audio/speech", body_of())
     assert caught.value.status == 404
 
 
@@ -178,17 +198,26 @@ def test_a_path_that_is_not_served_is_not_found() -> None:
         ("completions", {"prompt": [1, 2]}, ""),
         ("completions", {}, ""),
         ("responses", {"input": "Hi"}, "Hi"),
-        ("responses", {"input": [{"role": "user", "content": [{"type": "input_text", "text": "Hi"}]}], "instructions": "Be brief."}, "Hi"),
+        (
+            "responses",
+            {
+                "input": [{"role": "user", "content": [{"type": "input_text", "text": "Hi"}]}],
+                "instructions": "Be brief.",
+            },
+            "Hi",
+        ),
         ("responses", {}, ""),
         ("embeddings", {"input": ["a", "b"]}, "a\nb"),
     ],
 )
-def test_the_text_stands_elsewhere_in_every_api(path: str, fields: dict[str, Any], text: str) -> None:
-    assert read_request(path, body_of(**fields)).text == text
+def test_the_text_stands_elsewhere_in_every_api(
+    path: str, fields: dict[str, Any], text: str
+) -> None:
+    assert parse_request(path, body_of(**fields)).text == text
 
 
 def test_halves_of_letters_do_not_reach_the_router() -> None:
-    parsed = read_request("completions", b'{"model":"m","prompt":"a\\ud800b \xc3\xbc"}')
+    parsed = parse_request("completions", b'{"model":"m","prompt":"a\\ud800b \xc3\xbc"}')
     assert parsed.text == "a?b ü"
 
 
@@ -207,8 +236,10 @@ def test_halves_of_letters_do_not_reach_the_router() -> None:
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, {"vision"}),
     ],
 )
-def test_needs_are_read_from_the_fields_that_tell_them(fields: dict[str, Any], needs: set[str]) -> None:
-    assert read_request("chat/completions", body_of(**fields)).needs == needs
+def test_needs_are_read_from_the_fields_that_tell_them(
+    fields: dict[str, Any], needs: set[str]
+) -> None:
+    assert parse_request("chat/completions", body_of(**fields)).needs == needs
 
 
 @pytest.mark.parametrize(
@@ -216,30 +247,38 @@ def test_needs_are_read_from_the_fields_that_tell_them(fields: dict[str, Any], n
     [
         ({"max_tokens": 5}, 5),
         ({"max_completion_tokens": 6, "max_tokens": 5}, 6),
-        ({"max_output_tokens": 7}, 7),
+        ({"max_completion_tokens": 5, "max_tokens": 6}, 6),
+        ({"max_output_tokens": 7}, None),
         ({"max_tokens": None}, None),
         ({"max_tokens": True}, None),
         ({"max_tokens": -1}, None),
         ({"max_tokens": "5"}, None),
     ],
 )
-def test_the_most_tokens_of_the_answer_are_read_under_each_name(fields: dict[str, Any], most: int | None) -> None:
-    assert read_request("chat/completions", body_of(**fields)).tokens_out == most
+def test_the_most_tokens_of_the_answer_are_read_under_each_name(
+    fields: dict[str, Any], most: int | None
+) -> None:
+    assert parse_request("chat/completions", body_of(**fields)).tokens_out == most
 
 
-def conversation_of(salt: str = "", path: str = "chat/completions", **fields: Any) -> tuple[str | None, bool]:
-    parsed = read_request(path, body_of(**fields), salt)
+def conversation_of(
+    salt: str = "", path: str = "chat/completions", **fields: Any
+) -> tuple[str | None, bool]:
+    parsed = parse_request(path, body_of(**fields), salt)
     return parsed.conversation, parsed.is_first_turn
 
 
 def test_the_turns_of_a_conversation_have_one_digest_and_the_first_is_known() -> None:
     more = [*HI, {"role": "assistant", "content": "Hello!"}, {"role": "user", "content": "Bye"}]
-    (first, is_first), (second, is_second_first) = conversation_of(), conversation_of(messages=more, temperature=1)
+    (first, is_first), (second, is_second_first) = (
+        conversation_of(),
+        conversation_of(messages=more, temperature=1),
+    )
     assert first == second
     assert (is_first, is_second_first) == (True, False)
 
 
-def test_other_words_other_system_prompts_other_users_and_other_clients_are_other_conversations() -> None:
+def test_other_words_system_prompts_users_and_clients_are_other_conversations() -> None:
     system = [{"role": "system", "content": "Be brief."}, *HI]
     digests = [
         conversation_of(),
@@ -260,11 +299,18 @@ def test_other_words_other_system_prompts_other_users_and_other_clients_are_othe
         {"conversation": "c1", "previous_response_id": "c3"},
         {"conversation": {"id": "c1"}},
         {"previous_response_id": "c1"},
-        {"metadata": {"conversation_id": 7}, "conversation": {"id": ""}, "previous_response_id": "c1"},
+        {
+            "metadata": {"conversation_id": 7},
+            "conversation": {"id": ""},
+            "previous_response_id": "c1",
+        },
     ],
 )
 def test_a_name_of_the_conversation_goes_before_its_words(fields: dict[str, Any]) -> None:
-    assert conversation_of("team-a", "responses", input="Hi", **fields) == (named_conversation("c1", "team-a"), False)
+    assert conversation_of("team-a", "responses", input="Hi", **fields) == (
+        named_conversation("c1", "team-a"),
+        False,
+    )
 
 
 @pytest.mark.parametrize(
@@ -281,38 +327,122 @@ def test_some_requests_belong_to_no_conversation(path: str, fields: dict[str, An
 
 
 def test_only_a_response_goes_on_from_another_one() -> None:
-    body = json.dumps({"model": "m", "input": "x", "metadata": {"conversation_id": "c"}, "previous_response_id": "resp_1"}).encode()
-    assert read_request("responses", body, "team").follows == named_conversation("resp_1", "team")
-    assert read_request("completions", body, "team").follows is None
-    assert read_request("responses", body.replace(b'"resp_1"', b"7")).follows is None
+    body = json.dumps(
+        {
+            "model": "m",
+            "input": "x",
+            "metadata": {"conversation_id": "c"},
+            "previous_response_id": "resp_1",
+        }
+    ).encode()
+    assert parse_request("responses", body, "team").follows == named_conversation("resp_1", "team")
+    assert parse_request("completions", body, "team").follows is None
+    assert parse_request("responses", body.replace(b'"resp_1"', b"7")).follows is None
 
 
 @given(st.sampled_from(PATHS), st.binary(max_size=60))
 def test_no_bytes_break_it(path: str, body: bytes) -> None:
-    with pytest.raises(BadRequestError):
-        read_request(path, body)
+    with pytest.raises(BadRequest):
+        parse_request(path, body)
 
 
-KNOWN = ["messages", "input", "prompt", "tools", "functions", "response_format", "text", "stream", "metadata", "conversation", "user"]
+KNOWN = [
+    "messages",
+    "input",
+    "prompt",
+    "tools",
+    "functions",
+    "response_format",
+    "text",
+    "stream",
+    "metadata",
+    "conversation",
+    "user",
+]
 KNOWN += ["previous_response_id", "instructions", "max_tokens", "max_output_tokens"]
 WORDS = st.sampled_from(
-    ["role", "content", "type", "text", "output", "image_url", "url", "tool_calls", "function", "arguments", "user", "assistant"]
+    [
+        "role",
+        "content",
+        "type",
+        "text",
+        "output",
+        "image_url",
+        "url",
+        "tool_calls",
+        "function",
+        "arguments",
+        "user",
+        "assistant",
+    ]
 )
 NEAR_JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(st.characters(exclude_categories=[]), max_size=5) | WORDS,
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text(st.characters(exclude_categories=[]), max_size=5)
+    | WORDS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=5),
     max_leaves=20,
 )
 
 
-@given(st.sampled_from(PATHS), st.dictionaries(st.sampled_from(KNOWN), NEAR_JSON, max_size=6), st.lists(NEAR_JSON, max_size=3))
+@given(
+    st.sampled_from(PATHS),
+    st.dictionaries(st.sampled_from(KNOWN), NEAR_JSON, max_size=6),
+    st.lists(NEAR_JSON, max_size=3),
+)
 def test_no_json_breaks_it(path: str, fields: dict[str, Any], messages: list[Any]) -> None:
     body = json.dumps({"model": "m", "messages": messages} | fields).encode()
     parsed = outcome(path, body)
-    if isinstance(parsed, BadRequestError):
+    if isinstance(parsed, BadRequest):
         assert parsed.status == 400
         assert parsed.param is not None
     else:
         parsed.text.encode()
         assert parsed.tokens_in >= 0
         assert json.loads(parsed.body_for("n")) == json.loads(body) | {"model": "n"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "choices"),
+    [
+        ({"prompt": "Hi"}, 1),
+        ({"prompt": "Hi", "n": 2, "best_of": 3}, 3),
+        ({"prompt": ["a", "b"], "n": 2}, 4),
+        ({"prompt": [1, 2, 3]}, 1),
+        ({"prompt": [[1], [2]]}, 2),
+        ({"prompt": "Hi", "n": -1}, 1),
+        ({"prompt": "Hi", "n": 10**400}, 1 << 20),
+    ],
+)
+def test_choices_are_counted_for_each_prompt(fields: dict[str, Any], choices: int) -> None:
+    body = json.dumps({"model": "mildroute", **fields}).encode()
+    assert parse_request("completions", body).choices == choices
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "wanted"),
+    [
+        ("chat/completions", {}, {"include_usage": True}),
+        ("completions", {}, {"include_usage": True}),
+        ("chat/completions", {"stream_options": None}, {"include_usage": True}),
+        ("chat/completions", {"stream_options": {"a": "ü"}}, {"a": "ü", "include_usage": True}),
+        ("chat/completions", {"stream_options": {"include_usage": False}}, {"include_usage": True}),
+        ("chat/completions", {"stream_options": 7}, 7),
+        ("chat/completions", {"stream": False}, None),
+        ("responses", {"input": "Hi"}, None),
+    ],
+)
+def test_usage_is_asked_for_in_streams_and_all_else_stays(
+    path: str, fields: dict[str, Any], wanted: Any
+) -> None:
+    document = {"ä": "ü", "prompt": "Hi", "messages": [{"role": "user", "content": "ö"}]}
+    for order in ({"model": "m", "stream": True}, {"stream": True, "model": "m"}):
+        asked = {**fields, **document, **order, **fields}
+        body = json.dumps(asked, ensure_ascii=False).encode()
+        parsed = parse_request(path, body)
+        sent = json.loads(parsed.body_for("other", include_usage=True))
+        options = {} if wanted is None else {"stream_options": wanted}
+        assert sent == asked | {"model": "other"} | options
+        assert json.loads(parsed.body_for("other")) == asked | {"model": "other"}

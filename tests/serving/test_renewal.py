@@ -38,13 +38,17 @@ async def test_a_signal_reads_the_keys_and_the_router_again_and_says_so(
     caplog.set_level(logging.INFO)
     ring = KeyStore.read(file)
     key = add_client(file, APIClient("team-b"))
-    await Reloader(manager, ring, file).try_both()  # type: ignore[arg-type]
+    await Reloader(manager, ring, file).try_reload()  # type: ignore[arg-type]
     assert ring.find(f"Bearer {key}") == APIClient("team-b")
     assert caplog.messages == ["the keys were read again; clients: 2"]
     assert manager.tries == 1
 
 
-@pytest.mark.parametrize("content", ["team-a: [", "team-a: {hash: x}\n", "- team-a\n", None], ids=["cut off", "no hash", "a list", "gone"])
+@pytest.mark.parametrize(
+    "content",
+    ["team-a: [", "team-a: {hash: x}\n", "- team-a\n", None],
+    ids=["cut off", "no hash", "a list", "gone"],
+)
 async def test_a_broken_file_is_told_and_the_old_keys_stay(
     manager: TryingHolder, file: Path, caplog: pytest.LogCaptureFixture, content: str | None
 ) -> None:
@@ -55,8 +59,8 @@ async def test_a_broken_file_is_told_and_the_old_keys_stay(
         file.write_text(content)
     renewal = Reloader(manager, ring, file)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError):
-        await renewal.keys()
-    await renewal.try_both()
+        await renewal.reload_keys()
+    await renewal.try_reload()
     assert caplog.messages[0].startswith("the keys stay as they were: ")
     assert ring.clients == (APIClient("team-a"),)
     assert manager.tries == 1
@@ -64,5 +68,5 @@ async def test_a_broken_file_is_told_and_the_old_keys_stay(
 
 async def test_a_gateway_without_keys_goes_on_without(manager: TryingHolder) -> None:
     ring = KeyStore()
-    assert await Reloader(manager, ring, None).keys() is None  # type: ignore[arg-type]
+    assert await Reloader(manager, ring, None).reload_keys() is None  # type: ignore[arg-type]
     assert ring.find(None) is ANYONE

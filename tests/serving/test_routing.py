@@ -12,16 +12,29 @@ from tests.experts.hostile_server import HostileServer, says
 from tests.serving.fakes import FakePredictor
 from tests.serving.running import Running, running
 
-BRAIN = {"rank": lambda text: ("crowd", "small", "large") if "hard" in text else ("small", "large", "crowd")}
+BRAIN = {
+    "rank": lambda text: (
+        ("crowd", "small", "large") if "hard" in text else ("small", "large", "crowd")
+    )
+}
 
 
 @pytest.fixture
 def gateway() -> Iterator[Running]:
-    settings = GatewayConfig(policy=RoutingConfig(presets={"cheap": 100.0}, routes={"fast": 7.0}), limits=RequestLimits(batch=3))
+    settings = GatewayConfig(
+        routing=RoutingConfig(presets={"cheap": 100.0}, routes={"fast": 7.0}),
+        limits=RequestLimits(max_route_inputs=3),
+    )
     predictor = FakePredictor("small", "large", "crowd", **BRAIN)
     with (
         HostileServer([says("never")]) as expert,
-        running(settings, predictor, small=expert.url, large=expert.url, crowd={"kind": "people", "field": "x"}) as gateway,
+        running(
+            settings,
+            predictor,
+            small=expert.url,
+            large=expert.url,
+            crowd={"kind": "people", "field": "x"},
+        ) as gateway,
     ):
         yield gateway
     assert expert.calls == []
@@ -53,7 +66,19 @@ def test_a_decision_tells_all_that_is_known(gateway: Running) -> None:
         "operating_point": None,
         "router": "fake",
     }
-    assert (record.path, record.status, record.attempts, record.answered, record.dollars) == ("route", 200, 0, "", 0.0)
+    assert (
+        record.path,
+        record.status,
+        len(record.attempts),
+        record.served_by,
+        record.cost_usd,
+    ) == (
+        "route",
+        200,
+        0,
+        "",
+        0.0,
+    )
 
 
 def test_experts_that_the_gateway_cannot_call_can_be_chosen(gateway: Running) -> None:
@@ -63,7 +88,9 @@ def test_experts_that_the_gateway_cannot_call_can_be_chosen(gateway: Running) ->
 def test_many_inputs_are_decided_in_their_order_and_each_is_written_down(gateway: Running) -> None:
     told = route(gateway, inputs=["easy", "hard", "easy"])
     assert [decision["expert"] for decision in told["data"]] == ["small", "crowd", "small"]
-    assert [record.decision_id for record in gateway.records(3)] == [decision["decision_id"] for decision in told["data"]]
+    assert [record.decision_id for record in gateway.records(3)] == [
+        decision["decision_id"] for decision in told["data"]
+    ]
 
 
 def test_a_chat_is_decided_as_it_would_be_answered(gateway: Running) -> None:
@@ -76,7 +103,9 @@ def test_the_price_weight_comes_from_header_body_or_route(gateway: Running) -> N
     assert route(gateway, input="x", price_weight=2)["price_weight"] == 2.0
     assert route(gateway, input="x", preset="cheap")["price_weight"] == 100.0
     assert route(gateway, input="x", model="fast")["price_weight"] == 7.0
-    sent = gateway.http.post("/v1/route", json={"input": "x"}, headers={"x-mildroute-price-weight": "3"})
+    sent = gateway.http.post(
+        "/v1/route", json={"input": "x"}, headers={"x-mildroute-price-weight": "3"}
+    )
     assert sent.json()["price_weight"] == 3.0
 
 
@@ -99,14 +128,24 @@ def test_the_price_weight_comes_from_header_body_or_route(gateway: Running) -> N
         ({"messages": "x"}, "messages"),
     ],
 )
-def test_what_is_no_request_is_refused_with_the_member_at_fault(gateway: Running, body: dict[str, Any], param: str) -> None:
+def test_what_is_no_request_is_refused_with_the_member_at_fault(
+    gateway: Running, body: dict[str, Any], param: str
+) -> None:
     answer = gateway.http.post("/v1/route", json=body)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
 
 
 def test_numbers_that_json_does_not_know_and_unknown_models_are_refused(gateway: Running) -> None:
-    assert gateway.http.post("/v1/route", content=b'{"input": "x", "price_weight": NaN}').status_code == 400
-    assert gateway.http.post("/v1/route", content=b'{"input": "x", "price_weight": 1%b}' % (b"0" * 400)).status_code == 400
+    assert (
+        gateway.http.post("/v1/route", content=b'{"input": "x", "price_weight": NaN}').status_code
+        == 400
+    )
+    assert (
+        gateway.http.post(
+            "/v1/route", content=b'{"input": "x", "price_weight": 1%b}' % (b"0" * 400)
+        ).status_code
+        == 400
+    )
     assert gateway.http.post("/v1/route", content=b"[" * 100_000).status_code == 400
     assert gateway.http.post("/v1/route", json={"input": "x", "model": "who"}).status_code == 404
 

@@ -12,8 +12,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from mildroute.exceptions import MissingExtraError
-from mildroute.serving.observability.tracing import Tracing, otlp_provider
-from mildroute.serving.routing.policy import Decision
+from mildroute.serving.observability.tracing import RequestSpan, Tracing, otlp_provider
 from tests.serving.test_telemetry import RECORD
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -33,15 +32,23 @@ def tracing(exporter: InMemorySpanExporter) -> Iterator[Tracing]:
     provider.shutdown()
 
 
+def started(tracing: Tracing, path: str, headers: dict[str, str]) -> RequestSpan:
+    span = tracing.start(path, headers)
+    assert span is not None
+    return span
+
+
 def named(exporter: InMemorySpanExporter) -> dict[str, ReadableSpan]:
     return {span.name: span for span in exporter.get_finished_spans()}
 
 
-def test_a_request_is_one_trace_with_its_decision_and_each_attempt(tracing: Tracing, exporter: InMemorySpanExporter) -> None:
-    begun = tracing.begin("chat/completions", {})
-    begun.decided(Decision(("small", "large"), "router"))
+def test_a_request_is_one_trace_with_its_decision_and_each_attempt(
+    tracing: Tracing, exporter: InMemorySpanExporter
+) -> None:
+    begun = started(tracing, "chat/completions", {})
+    begun.decided("small", "router")
     failed = begun.attempt("small")
-    failed.end(why="timeout")
+    failed.end(reason="timeout")
     begun.attempt("large").end(status=200)
     begun.end(RECORD)
     decision, first, second, request = exporter.get_finished_spans()
@@ -51,24 +58,38 @@ def test_a_request_is_one_trace_with_its_decision_and_each_attempt(tracing: Trac
         "mildroute.attempt",
         "mildroute chat/completions",
     ]
-    assert {span.context.trace_id for span in (decision, first, second, request) if span.context} == {request.context.trace_id}  # type: ignore[union-attr]
-    assert {span.parent.span_id for span in (decision, first, second) if span.parent} == {request.context.span_id}  # type: ignore[union-attr]
-    assert dict(decision.attributes or {}) == {"mildroute.expert": "small", "mildroute.reason": "router"}
+    assert {
+        span.context.trace_id for span in (decision, first, second, request) if span.context
+    } == {request.context.trace_id}  # type: ignore[union-attr]
+    assert {span.parent.span_id for span in (decision, first, second) if span.parent} == {
+        request.context.span_id
+    }  # type: ignore[union-attr]
+    assert dict(decision.attributes or {}) == {
+        "mildroute.expert": "small",
+        "mildroute.reason": "router",
+    }
     assert dict(first.attributes or {}) == {"mildroute.expert": "small", "error.type": "timeout"}
     assert first.status.status_code is StatusCode.ERROR
-    assert dict(second.attributes or {}) == {"mildroute.expert": "large", "http.response.status_code": 200}
+    assert dict(second.attributes or {}) == {
+        "mildroute.expert": "large",
+        "http.response.status_code": 200,
+    }
     assert (request.kind, first.kind) == (SpanKind.SERVER, SpanKind.CLIENT)
 
 
-def test_the_decision_spans_the_time_since_the_request_arrived(tracing: Tracing, exporter: InMemorySpanExporter) -> None:
-    begun = tracing.begin("chat/completions", {})
-    begun.decided(Decision(("small",), "router"))
+def test_the_decision_spans_the_time_since_the_request_arrived(
+    tracing: Tracing, exporter: InMemorySpanExporter
+) -> None:
+    begun = started(tracing, "chat/completions", {})
+    begun.decided("small", "router")
     decision = named(exporter)["mildroute.decision"]
     assert (decision.start_time, decision.end_time) == (1_000, 2_000)
 
 
-def test_the_whole_request_says_who_answered_and_at_what_cost(tracing: Tracing, exporter: InMemorySpanExporter) -> None:
-    tracing.begin("chat/completions", {}).end(RECORD)
+def test_the_whole_request_says_who_answered_and_at_what_cost(
+    tracing: Tracing, exporter: InMemorySpanExporter
+) -> None:
+    started(tracing, "chat/completions", {}).end(RECORD)
     assert dict(named(exporter)["mildroute chat/completions"].attributes or {}) == {
         "mildroute.path": "chat/completions",
         "mildroute.decision_id": "d1",
@@ -84,16 +105,27 @@ def test_the_whole_request_says_who_answered_and_at_what_cost(tracing: Tracing, 
 def test_what_was_asked_is_in_no_span(tracing: Tracing, exporter: InMemorySpanExporter) -> None:
     from dataclasses import replace
 
-    tracing.begin("chat/completions", {"authorization": "Bearer word"}).end(replace(RECORD, text="a secret word", conversation="word"))
+    started(tracing, "chat/completions", {"authorization": "Bearer word"}).end(
+        replace(RECORD, text="a secret word", conversation="word")
+    )
     assert not any("word" in span.to_json() for span in exporter.get_finished_spans())
 
 
-def test_the_clients_trace_goes_on_and_reaches_the_expert(tracing: Tracing, exporter: InMemorySpanExporter) -> None:
-    begun = tracing.begin("chat/completions", {"traceparent": PARENT, "tracestate": "vendor=1", "baggage": "user=alice"})
+def test_the_clients_trace_goes_on_and_reaches_the_expert(
+    tracing: Tracing, exporter: InMemorySpanExporter
+) -> None:
+    begun = started(
+        tracing,
+        "chat/completions",
+        {"traceparent": PARENT, "tracestate": "vendor=1", "baggage": "user=alice"},
+    )
     attempt = begun.attempt("small")
     attempt.end(status=200)
     begun.end(RECORD)
-    request, call = named(exporter)["mildroute chat/completions"], named(exporter)["mildroute.attempt"]
+    request, call = (
+        named(exporter)["mildroute chat/completions"],
+        named(exporter)["mildroute.attempt"],
+    )
     assert request.parent is not None
     assert format(request.parent.span_id, "016x") == "b7ad6b7169203331"
     assert call.context is not None
@@ -103,38 +135,43 @@ def test_the_clients_trace_goes_on_and_reaches_the_expert(tracing: Tracing, expo
     }
 
 
-@pytest.mark.parametrize("wrong", ["", "nonsense", "00-0-0-01", PARENT.replace("0af7", "\u00e9"), PARENT * 100])
+@pytest.mark.parametrize(
+    "wrong", ["", "nonsense", "00-0-0-01", PARENT.replace("0af7", "\u00e9"), PARENT * 100]
+)
 def test_a_malformed_traceparent_begins_a_new_trace(tracing: Tracing, wrong: str) -> None:
-    headers = tracing.begin("chat/completions", {"traceparent": wrong}).attempt("small").headers
+    headers = started(tracing, "chat/completions", {"traceparent": wrong}).attempt("small").headers
     assert headers["traceparent"].startswith("00-")
     assert "0af7651916cd43dd8448eb211c80319c" not in headers["traceparent"]
 
 
-def test_a_failure_of_the_gateway_is_marked_and_a_clients_is_not(tracing: Tracing, exporter: InMemorySpanExporter) -> None:
+def test_a_failure_of_the_gateway_is_marked_and_a_clients_is_not(
+    tracing: Tracing, exporter: InMemorySpanExporter
+) -> None:
     from dataclasses import replace
 
     for status in (499, 503):
-        tracing.begin("chat/completions", {}).end(replace(RECORD, status=status))
-    assert [span.status.status_code for span in exporter.get_finished_spans()] == [StatusCode.UNSET, StatusCode.ERROR]
+        started(tracing, "chat/completions", {}).end(replace(RECORD, status=status))
+    assert [span.status.status_code for span in exporter.get_finished_spans()] == [
+        StatusCode.UNSET,
+        StatusCode.ERROR,
+    ]
 
 
 def test_without_a_provider_nothing_is_made() -> None:
     off = Tracing()
-    begun = off.begin("chat/completions", {"traceparent": PARENT})
-    begun.decided(Decision(("small",), "router"))
-    attempt = begun.attempt("small")
-    attempt.end(status=200)
-    begun.end(RECORD)
-    assert not off.is_on
-    assert not attempt.headers
-    assert begun is off.begin("completions", {})
-    assert Tracing(trace.NoOpTracerProvider()).is_on is False
+    assert off.start("chat/completions", {"traceparent": PARENT}) is None
+    assert not off.is_enabled
+    assert not Tracing(trace.NoOpTracerProvider()).is_enabled
 
 
-def test_without_the_package_nothing_is_made_and_sending_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    blocked: dict[str, Any] = dict.fromkeys([name for name in sys.modules if name.split(".")[0] == "opentelemetry"])
+def test_without_the_package_nothing_is_made_and_sending_names_the_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    blocked: dict[str, Any] = dict.fromkeys(
+        [name for name in sys.modules if name.split(".")[0] == "opentelemetry"]
+    )
     for name in ["opentelemetry", *blocked]:
         monkeypatch.setitem(sys.modules, name, None)
-    assert Tracing().is_on is False
+    assert Tracing().is_enabled is False
     with pytest.raises(MissingExtraError, match=r"mildroute\[otel\]"):
         otlp_provider()

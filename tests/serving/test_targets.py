@@ -11,10 +11,11 @@ from mildroute import Target
 from mildroute.exceptions import ArgumentError
 from mildroute.serving.config import RoutingConfig, read_config
 from mildroute.serving.http.errors import APIError
-from mildroute.serving.routing.policy import request_id_of, target_headers, target_of
+from mildroute.serving.routing.policy import get_request_id, resolve_target, target_headers
 
 RULES = RoutingConfig(
-    presets={"cheap": 100, "good": {"quality": 0.95}}, routes={"fast": {"budget": 1.5}, "exact": {"price_weight": 7}, "own": None}
+    presets={"cheap": 100, "good": {"quality": 0.95}},
+    routes={"fast": {"budget": 1.5}, "exact": {"price_weight": 7}, "own": None},
 )
 
 
@@ -33,8 +34,10 @@ RULES = RoutingConfig(
         ({"quality": None, "budget": None, "preset": None}, "mildroute", None),
     ],
 )
-def test_the_clients_number_counts_first_then_its_preset_then_the_route(given: dict[str, Any], model: str, target: Target | None) -> None:
-    assert target_of(given, model, RULES) == target
+def test_the_clients_number_counts_first_then_its_preset_then_the_route(
+    given: dict[str, Any], model: str, target: Target | None
+) -> None:
+    assert resolve_target(given, model, RULES) == target
 
 
 def test_headers_name_the_same_as_members_of_a_body() -> None:
@@ -44,28 +47,34 @@ def test_headers_name_the_same_as_members_of_a_body() -> None:
         (b"x-mildroute-budget", b"2"),
         (b"x-mildroute-preset", b"a"),
     ]
-    assert target_headers([*headers, (b"x-request-id", b"r")]) == {"price_weight": "3", "quality": "0.9", "budget": "2", "preset": "a"}
+    assert target_headers([*headers, (b"x-request-id", b"r")]) == {
+        "price_weight": "3",
+        "quality": "0.9",
+        "budget": "2",
+        "preset": "a",
+    }
 
 
 @pytest.mark.parametrize("value", [b"x" * 257, b"\xff", b"a\tb"])
 def test_an_id_is_short_and_printable(value: bytes) -> None:
-    assert request_id_of([]) == request_id_of([(b"x-request-id", b"")]) == ""
-    assert request_id_of([(b"x-request-id", b"x" * 256)]) == "x" * 256
+    assert get_request_id([]) == get_request_id([(b"x-request-id", b"")]) == ""
+    assert get_request_id([(b"x-request-id", b"x" * 256)]) == "x" * 256
     with pytest.raises(APIError, match="1 to 256 printable ASCII characters"):
-        request_id_of([(b"x-request-id", value)])
+        get_request_id([(b"x-request-id", value)])
 
 
 def test_settings_name_targets(tmp_path: Path) -> None:
     path = tmp_path / "gateway.yaml"
     path.write_text(
-        "policy:\n  presets: {cheap: 100, good: {quality: 0.95}}\n  routes: {fast: {budget: 1.5}, exact: {price_weight: 7}, own: }\n"
+        "routing:\n  presets: {cheap: 100, good: {quality: 0.95}}\n  routes: {fast: {budget: 1.5},"
+        " exact: {price_weight: 7}, own: }\n"
     )
-    policy = read_config(path).policy
-    assert [target_of({"preset": name}, "", policy) for name in ("cheap", "good")] == [
+    routing = read_config(path).routing
+    assert [resolve_target({"preset": name}, "", routing) for name in ("cheap", "good")] == [
         Target("price weight", 100.0),
         Target("quality", 0.95),
     ]
-    assert target_of({}, "fast", policy) == Target("budget", 1.5)
+    assert resolve_target({}, "fast", routing) == Target("budget", 1.5)
 
 
 @pytest.mark.parametrize(
@@ -81,9 +90,11 @@ def test_settings_name_targets(tmp_path: Path) -> None:
         ("[1]", "it must be a price weight, or one of"),
     ],
 )
-def test_a_preset_that_makes_no_sense_has_its_line_and_its_name(tmp_path: Path, preset: str, message: str) -> None:
+def test_a_preset_that_makes_no_sense_has_its_line_and_its_name(
+    tmp_path: Path, preset: str, message: str
+) -> None:
     path = tmp_path / "gateway.yaml"
-    path.write_text(f"policy:\n  presets:\n    odd: {preset}\n")
+    path.write_text(f"routing:\n  presets:\n    odd: {preset}\n")
     with pytest.raises(ArgumentError) as error:
         read_config(path)
     assert str(error.value).startswith("gateway.yaml:2: 'presets': 'odd': ")

@@ -7,10 +7,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from mildroute.serving.observability.decision_log import DecisionRecord
+from mildroute.serving.observability.drift import Drift, DriftReference
 from mildroute.serving.observability.metrics import GatewayMetrics
-from mildroute.serving.routing.drift import Drift, DriftReference
-from mildroute.serving.routing.policy import REASONS, Decision
-from mildroute.serving.routing.predictor import Prediction
+from mildroute.serving.routing.policy import REASONS
 
 RECORD = DecisionRecord(
     decision_id="d1",
@@ -23,16 +22,16 @@ RECORD = DecisionRecord(
     posterior=(0.8, 0.2),
     price_weight=None,
     reason="router",
-    chosen="small",
+    selected="small",
     propensity=1.0,
     propensities=(1.0, 0.0),
-    answered="small",
-    attempts=1,
+    served_by="small",
+    attempts=({},),
     status=200,
     tokens_in=100,
     tokens_out=50,
-    dollars=0.001,
-    baseline_dollars=0.01,
+    cost_usd=0.001,
+    baseline_cost_usd=0.01,
     decision_seconds=0.0004,
     first_byte_seconds=0.3,
     seconds=2.0,
@@ -46,24 +45,26 @@ def value(metrics: GatewayMetrics, name: str, **labels: str) -> float | None:
 def test_choices_are_counted_by_expert_and_reason() -> None:
     metrics = GatewayMetrics()
     for reason in REASONS:
-        metrics.decided(Decision(("small", "large"), reason), None, 0.001)
-    metrics.decided(Decision((), "next"), None, 0.001)
-    assert all(value(metrics, "choices_total", expert="small", reason=reason) == 1 for reason in REASONS)
-    assert value(metrics, "choices_total", expert="none", reason="next") == 1
+        metrics.record_decision("small", reason, 0.001)
+    metrics.record_decision(None, "next_best", 0.001)
+    assert all(
+        value(metrics, "choices_total", expert="small", reason=reason) == 1 for reason in REASONS
+    )
+    assert value(metrics, "choices_total", expert="none", reason="next_best") == 1
 
 
 def test_the_time_of_a_decision_that_the_client_made_is_not_observed() -> None:
     metrics = GatewayMetrics()
-    metrics.decided(Decision(("small",), "named"), None, 0.00001)
+    metrics.record_decision("small", "pinned", 0.00001)
     assert value(metrics, "decision_seconds_count") == 0
-    metrics.decided(Decision(("small",), "router"), None, 0.0004)
+    metrics.record_decision("small", "router", 0.0004)
     assert value(metrics, "decision_seconds_bucket", le="0.0005") == 1
     assert value(metrics, "decision_seconds_sum") == 0.0004
 
 
 def test_an_answer_feeds_tokens_money_and_times() -> None:
     metrics = GatewayMetrics()
-    metrics.answered(RECORD, added=0.002)
+    metrics.record_request(RECORD, added=0.002)
     assert value(metrics, "requests_total", path="chat/completions", status="200") == 1
     assert value(metrics, "tokens_total", expert="small", direction="in") == 100
     assert value(metrics, "tokens_total", expert="small", direction="out") == 50
@@ -77,14 +78,16 @@ def test_an_answer_feeds_tokens_money_and_times() -> None:
 
 def test_money_saved_may_be_negative_and_no_counter_falls() -> None:
     metrics = GatewayMetrics()
-    metrics.answered(replace(RECORD, dollars=0.05, baseline_dollars=0.01))
-    saved = (value(metrics, "baseline_dollars_total", expert="small") or 0) - (value(metrics, "spend_dollars_total", expert="small") or 0)
+    metrics.record_request(replace(RECORD, cost_usd=0.05, baseline_cost_usd=0.01))
+    saved = (value(metrics, "baseline_dollars_total", expert="small") or 0) - (
+        value(metrics, "spend_dollars_total", expert="small") or 0
+    )
     assert saved == pytest.approx(-0.04)
 
 
 def test_a_request_that_nobody_answered_is_counted_and_charges_nobody() -> None:
     metrics = GatewayMetrics()
-    metrics.answered(replace(RECORD, answered="", status=503))
+    metrics.record_request(replace(RECORD, served_by="", status=503))
     assert value(metrics, "requests_total", path="chat/completions", status="503") == 1
     assert value(metrics, "spend_dollars_total", expert="") is None
     assert value(metrics, "key_spend_dollars_total", key="team-a") is None
@@ -93,8 +96,17 @@ def test_a_request_that_nobody_answered_is_counted_and_charges_nobody() -> None:
 @pytest.mark.parametrize("wrong", [-1, nan, inf, 1e300])
 def test_figures_that_cannot_be_true_do_not_spoil_the_sums(wrong: float) -> None:
     metrics = GatewayMetrics()
-    metrics.answered(RECORD, added=wrong)
-    metrics.answered(replace(RECORD, tokens_in=wrong, tokens_out=wrong, dollars=wrong, baseline_dollars=wrong, seconds=wrong))  # type: ignore[arg-type]
+    metrics.record_request(RECORD, added=wrong)
+    metrics.record_request(
+        replace(
+            RECORD,
+            tokens_in=wrong,
+            tokens_out=wrong,
+            cost_usd=wrong,
+            baseline_cost_usd=wrong,
+            seconds=wrong,
+        )
+    )  # type: ignore[arg-type]
     assert value(metrics, "tokens_total", expert="small", direction="in") == 100
     assert value(metrics, "spend_dollars_total", expert="small") == 0.001
     assert value(metrics, "request_seconds_sum", expert="small") == 2.0
@@ -103,8 +115,13 @@ def test_figures_that_cannot_be_true_do_not_spoil_the_sums(wrong: float) -> None
 def test_keys_beyond_the_bound_are_counted_together() -> None:
     metrics = GatewayMetrics(keys=3)
     for place in range(100):
-        metrics.answered(replace(RECORD, key=f"key-{place}"))
-    names = [sample.labels["key"] for metric in metrics.registry.collect() for sample in metric.samples if "key" in sample.labels]
+        metrics.record_request(replace(RECORD, key=f"key-{place}"))
+    names = [
+        sample.labels["key"]
+        for metric in metrics.registry.collect()
+        for sample in metric.samples
+        if "key" in sample.labels
+    ]
     assert names == ["key-0", "key-1", "key-2", "other"]
     assert value(metrics, "key_spend_dollars_total", key="other") == pytest.approx(0.097)
 
@@ -112,17 +129,21 @@ def test_keys_beyond_the_bound_are_counted_together() -> None:
 def test_no_flood_of_labels_grows_the_page_without_bound() -> None:
     metrics = GatewayMetrics()
     for place in range(5000):
-        metrics.answered(replace(RECORD, path=f"path-{place}", answered=f"expert-{place}", key=f"key-{place}"))
-        metrics.fallback(f"expert-{place}", f"why-{place}")
-        metrics.decided(Decision((f"expert-{place}",), "router"), None, 0.1)
+        metrics.record_request(
+            replace(RECORD, path=f"path-{place}", served_by=f"expert-{place}", key=f"key-{place}")
+        )
+        metrics.record_fallback(f"expert-{place}", f"why-{place}")
+        metrics.record_decision(f"expert-{place}", "router", 0.1)
     assert metrics.render()[0].count(b"\n") < 12_000
 
 
 def test_agreement_with_the_shadow_is_about_the_routers_alone() -> None:
     metrics = GatewayMetrics()
-    metrics.answered(replace(RECORD, shadow="small", first_choice="small", chosen="large", reason="kept"))
-    metrics.answered(replace(RECORD, shadow="large", first_choice="small"))
-    metrics.answered(RECORD)
+    metrics.record_request(
+        replace(RECORD, shadow="small", first_choice="small", selected="large", reason="sticky")
+    )
+    metrics.record_request(replace(RECORD, shadow="large", first_choice="small"))
+    metrics.record_request(RECORD)
     assert value(metrics, "shadow_decisions_total", agrees="yes") == 1
     assert value(metrics, "shadow_decisions_total", agrees="no") == 1
 
@@ -133,18 +154,20 @@ def test_breakers_and_fallbacks() -> None:
     for state, number in (("open", 2), ("half-open", 1), ("closed", 0)):
         states["small"] = state
         assert value(metrics, "breaker_state", expert="small") == number
-    metrics.fallback("small", "timeout")
-    assert value(metrics, "fallbacks_total", expert="small", why="timeout") == 1
+    metrics.record_fallback("small", "timeout")
+    assert value(metrics, "fallbacks_total", expert="small", reason="timeout") == 1
 
 
-def test_refusals_are_counted_by_status_and_code_and_those_of_a_full_gateway_begin_at_zero() -> None:
+def test_refusals_are_counted_by_status_and_code_and_those_of_a_full_gateway_begin_at_zero() -> (
+    None
+):
     metrics = GatewayMetrics()
-    assert value(metrics, "refused_total", status="503", code="overloaded") == 0
+    assert value(metrics, "rejected_total", status="503", code="overloaded") == 0
     for _ in range(2):
-        metrics.refused(401, "invalid_api_key")
-    metrics.refused(400, None)
-    assert value(metrics, "refused_total", status="401", code="invalid_api_key") == 2
-    assert value(metrics, "refused_total", status="400", code="none") == 1
+        metrics.record_rejection(401, "invalid_api_key")
+    metrics.record_rejection(400, None)
+    assert value(metrics, "rejected_total", status="401", code="invalid_api_key") == 2
+    assert value(metrics, "rejected_total", status="400", code="none") == 1
 
 
 def test_what_is_watched_is_asked_when_metrics_are_collected() -> None:
@@ -152,28 +175,37 @@ def test_what_is_watched_is_asked_when_metrics_are_collected() -> None:
     metrics.watch(in_flight=lambda: 7, queue=lambda: len(queue))
     metrics.watch(lost=lambda: {"decisions": 3})
     queue.append(3)
-    metrics.batch(5)
+    metrics.record_batch(5)
     assert value(metrics, "in_flight") == 7
     assert value(metrics, "encoder_queue") == 3
     assert value(metrics, "log_lost_lines_total", log="decisions") == 3
     assert value(metrics, "encoder_batch_size_bucket", le="8.0") == 1
 
 
-def test_a_swap_replaces_the_router_and_its_reference_and_ignores_opinions_of_the_one_before() -> None:
+def test_a_swap_replaces_the_router_and_its_reference_and_ignores_opinions_of_the_one_before() -> (
+    None
+):
     metrics = GatewayMetrics()
-    metrics.loaded("old", ("a", "b", "c"), Drift(("a", "b", "c")), baseline="c")
-    metrics.loaded("new", ("a", "b"), Drift(("a", "b"), DriftReference((0.5, 0.5), (0, 0, 1, 1), rows=500)), baseline="b")
+    metrics.set_router("old", ("a", "b", "c"), Drift(("a", "b", "c")), baseline="c")
+    metrics.set_router(
+        "new",
+        ("a", "b"),
+        Drift(("a", "b"), DriftReference((0.5, 0.5), (0, 0, 1, 1), rows=500)),
+        baseline="b",
+    )
     assert value(metrics, "router_info", digest="old", baseline="c") is None
     assert value(metrics, "router_info", digest="new", baseline="b") == 1
-    late = Prediction(("a", "b", "c"), (0.1, 0.1, 0.8), router="old")
-    metrics.decided(Decision(("c",), "router"), late, 0.1)
+    metrics.record_prediction("old", (0.1, 0.1, 0.8), None, 2)
     assert value(metrics, "drift_decisions") == 0
     for _ in range(100):
-        metrics.decided(Decision(("a",), "router"), Prediction(("a", "b"), (0.9, 0.1), router="new"), 0.1)
+        metrics.record_prediction("new", (0.9, 0.1), None, 0)
     assert value(metrics, "drift_decisions") == 100
     assert value(metrics, "drift_level", of="shares") == 2
     assert value(metrics, "drift_reference_info", source="training") == 1
-    corrected, index = value(metrics, "drift_corrected", of="shares"), value(metrics, "drift_index", of="shares")
+    corrected, index = (
+        value(metrics, "drift_corrected", of="shares"),
+        value(metrics, "drift_index", of="shares"),
+    )
     assert corrected is not None
     assert index is not None
     assert 0.25 < corrected < index
@@ -181,23 +213,31 @@ def test_a_swap_replaces_the_router_and_its_reference_and_ignores_opinions_of_th
 
 def test_dollars_begin_at_zero_so_that_their_first_growth_is_seen() -> None:
     metrics = GatewayMetrics()
-    metrics.loaded("ab12", ("small", "large"))
-    assert value(metrics, "spend_dollars_total", expert="large") == value(metrics, "baseline_dollars_total", expert="large") == 0
+    metrics.set_router("ab12", ("small", "large"))
+    assert (
+        value(metrics, "spend_dollars_total", expert="large")
+        == value(metrics, "baseline_dollars_total", expert="large")
+        == 0
+    )
 
 
 def test_two_gateways_share_nothing() -> None:
     one, other = GatewayMetrics(), GatewayMetrics()
-    one.answered(RECORD)
+    one.record_request(RECORD)
     assert value(other, "requests_total", path="chat/completions", status="200") is None
 
 
 def test_the_page_can_be_read_back_and_labels_are_escaped() -> None:
     metrics = GatewayMetrics()
-    metrics.loaded("ab12", ("small",), Drift(("small", "large")))
-    metrics.answered(replace(RECORD, key='quo"te\\new\nline'))
-    metrics.decided(Decision(("small",), "router"), None, 0.001)
+    metrics.set_router("ab12", ("small",), Drift(("small", "large")))
+    metrics.record_request(replace(RECORD, key='quo"te\\new\nline'))
+    metrics.record_decision("small", "router", 0.001)
     page, kind = metrics.render()
-    read = {sample.name: sample for family in text_string_to_metric_families(page.decode()) for sample in family.samples}
+    read = {
+        sample.name: sample
+        for family in text_string_to_metric_families(page.decode())
+        for sample in family.samples
+    }
     assert read["mildroute_key_spend_dollars_total"].labels == {"key": 'quo"te\\new\nline'}
     assert read["mildroute_decision_seconds_count"].value == 1
     assert kind.startswith("text/plain; version=0.0.4")

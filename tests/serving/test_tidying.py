@@ -10,14 +10,25 @@ from mildroute.exceptions import TableError
 from mildroute.serving.config import DecisionLogConfig
 from mildroute.serving.observability import compaction as tidying
 from mildroute.serving.observability.compaction import CompactionResult, compact_log
-from mildroute.serving.observability.decision_log import DecisionLog, DecisionRecord, read_log, spent_since
+from mildroute.serving.observability.decision_log import (
+    DailySpend,
+    DecisionLog,
+    DecisionRecord,
+    read_log,
+)
 from mildroute.serving.observability.feedback import FeedbackLog, read_feedback
 from serving.records import record
 
 
 def filled(folder: Path) -> list[DecisionRecord]:
-    written = [record(f"d{number}", text=None if number % 2 else "words", price_weight=None) for number in range(5)]
-    log, feedback = DecisionLog(DecisionLogConfig(folder, keep_text=True, rows=2)), FeedbackLog(DecisionLogConfig(folder))
+    written = [
+        record(f"d{number}", text=None if number % 2 else "words", price_weight=None)
+        for number in range(5)
+    ]
+    log, feedback = (
+        DecisionLog(DecisionLogConfig(folder, log_prompts=True, rows_per_file=2)),
+        FeedbackLog(DecisionLogConfig(folder)),
+    )
     for each in written:
         log.write(each)
         feedback.write(each.decision_id, 0.5, "a")
@@ -36,16 +47,16 @@ def test_every_field_of_a_record_has_its_column() -> None:
 
 def test_tidied_files_read_as_before(tmp_path: Path) -> None:
     written = filled(tmp_path)
-    spent, scores = spent_since(tmp_path, 0.0), read_feedback(tmp_path)
+    spent, scores = DailySpend.resume(tmp_path, 0.0).dollars, read_feedback(tmp_path)
     assert compact_log(tmp_path) == CompactionResult(files=4, rows=10, growing=0)
     assert suffixes(tmp_path) == [".parquet"] * 4
     assert list(read_log(tmp_path)) == written
-    assert (spent_since(tmp_path, 0.0), read_feedback(tmp_path)) == (spent, scores)
+    assert (DailySpend.resume(tmp_path, 0.0).dollars, read_feedback(tmp_path)) == (spent, scores)
     assert compact_log(tmp_path) == CompactionResult(0, 0, 0)
 
 
 def test_a_growing_file_is_left_alone_and_read_beside_tidied_ones(tmp_path: Path) -> None:
-    log = DecisionLog(DecisionLogConfig(tmp_path, rows=2))
+    log = DecisionLog(DecisionLogConfig(tmp_path, rows_per_file=2))
     for number in range(3):
         log.write(record(f"d{number}"))
     assert compact_log(tmp_path) == CompactionResult(files=1, rows=2, growing=1)
@@ -54,7 +65,9 @@ def test_a_growing_file_is_left_alone_and_read_beside_tidied_ones(tmp_path: Path
     log.close()
 
 
-def test_a_job_that_was_killed_at_any_step_loses_and_doubles_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_was_killed_at_any_step_loses_and_doubles_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     written = filled(tmp_path)
 
     class Killed(BaseException):

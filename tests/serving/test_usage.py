@@ -4,13 +4,17 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from mildroute.serving.upstream.usage import StreamUsageParser, parse_usage
+from mildroute.serving.upstream.usage import StreamUsageParser, UsageFilter, parse_usage
 
 CHAT = {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11}
-RESPONSE = {"input_tokens": 9, "input_tokens_details": {"cached_tokens": 4}, "output_tokens": 2, "total_tokens": 11}
+RESPONSE = {
+    "input_tokens": 9,
+    "input_tokens_details": {"cached_tokens": 4},
+    "output_tokens": 2,
+    "total_tokens": 11,
+}
 
 
 def dumped(value: Any) -> bytes:
@@ -25,11 +29,20 @@ def fed(*chunks: bytes) -> StreamUsageParser:
 
 
 def data(value: Any) -> bytes:
-    return b"data: " + json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+    return (
+        b"data: " + json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+    )
 
 
 def delta(text: str, **more: Any) -> bytes:
-    return data({"id": "c1", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": text}}], **more})
+    return data(
+        {
+            "id": "c1",
+            "object": "chat.completion.chunk",
+            "choices": [{"index": 0, "delta": {"content": text}}],
+            **more,
+        }
+    )
 
 
 def named(name: str, **fields: Any) -> bytes:
@@ -40,9 +53,20 @@ def named(name: str, **fields: Any) -> bytes:
     ("answer", "expected"),
     [
         ({"choices": [], "usage": CHAT}, (9, 2)),
-        ({"usage": CHAT, "choices": [], "system_fingerprint": None, "timings": {"n": [1, {"x": 2}]}}, (9, 2)),
+        (
+            {
+                "usage": CHAT,
+                "choices": [],
+                "system_fingerprint": None,
+                "timings": {"n": [1, {"x": 2}]},
+            },
+            (9, 2),
+        ),
         ({"object": "response", "usage": RESPONSE, "user": None, "metadata": {}}, (9, 2)),
-        ({"data": [{"embedding": [0.1] * 9}], "usage": {"prompt_tokens": 5, "total_tokens": 5}}, (5, 0)),
+        (
+            {"data": [{"embedding": [0.1] * 9}], "usage": {"prompt_tokens": 5, "total_tokens": 5}},
+            (5, 0),
+        ),
         ({"usage": {"prompt_tokens": 5, "completion_tokens": None}}, (5, 0)),
         ({"choices": [], "usage": None}, None),
         ({"choices": []}, None),
@@ -54,7 +78,9 @@ def named(name: str, **fields: Any) -> bytes:
     ],
 )
 @pytest.mark.parametrize("indent", [None, 2])
-def test_a_whole_answer_states_its_tokens(answer: Any, expected: tuple[int, int] | None, indent: int | None) -> None:
+def test_a_whole_answer_states_its_tokens(
+    answer: Any, expected: tuple[int, int] | None, indent: int | None
+) -> None:
     assert parse_usage(json.dumps(answer, indent=indent).encode()) == expected
 
 
@@ -72,15 +98,30 @@ def test_fields_of_the_same_name_further_inside_are_not_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ['"usage": {"prompt_tokens": 1}', 'a word: "usage', "usage", '\\"usage"', '}, "usage": {"prompt_tokens": 1}}']
+    "text",
+    [
+        '"usage": {"prompt_tokens": 1}',
+        'a word: "usage',
+        "usage",
+        '\\"usage"',
+        '}, "usage": {"prompt_tokens": 1}}',
+    ],
 )
-def test_words_of_an_answer_are_not_taken_for_its_usage(text: str) -> None:
-    assert parse_usage(dumped({"usage": CHAT, "choices": [{"message": {"content": text}}]})) == (9, 2)
+def test_describe_target_an_answer_are_not_taken_for_its_usage(text: str) -> None:
+    assert parse_usage(dumped({"usage": CHAT, "choices": [{"message": {"content": text}}]})) == (
+        9,
+        2,
+    )
     assert parse_usage(dumped({"choices": [{"message": {"content": text}}]})) is None
     assert parse_usage(dumped({"content": text})) is None
 
 
-@given(st.binary(max_size=200) | st.lists(st.sampled_from([b'"usage"', b":", b"{", b"}", b",", b"1", b"\\", b'"', b"\xff"])).map(b"".join))
+@given(
+    st.binary(max_size=200)
+    | st.lists(
+        st.sampled_from([b'"usage"', b":", b"{", b"}", b",", b"1", b"\\", b'"', b"\xff"])
+    ).map(b"".join)
+)
 def test_no_bytes_break_it(body: bytes) -> None:
     parse_usage(body)
     stream = fed(body, b"\n", body)
@@ -108,7 +149,16 @@ RESPONSE_STREAM = (
     + named("response.output_text.delta", delta="Grüß")
     + named("response.output_text.delta", delta=" dich: response.completed, response.failed, error")
     + named("response.output_text.done", text="Grüß dich")
-    + named("response.completed", response={"status": "completed", "error": None, "usage": RESPONSE, "user": None, "metadata": {}})
+    + named(
+        "response.completed",
+        response={
+            "status": "completed",
+            "error": None,
+            "usage": RESPONSE,
+            "user": None,
+            "metadata": {},
+        },
+    )
 )
 STREAMS = [CHAT_STREAM, RESPONSE_STREAM]
 
@@ -116,7 +166,9 @@ STREAMS = [CHAT_STREAM, RESPONSE_STREAM]
 @pytest.mark.parametrize("stream", STREAMS, ids=["chat", "response"])
 @pytest.mark.parametrize("ends", [b"\n", b"\r\n", b"\r"], ids=["lf", "crlf", "cr"])
 @pytest.mark.parametrize("space", [b"data: ", b"data:"])
-def test_a_stream_states_its_tokens_wherever_it_is_cut_and_however_its_lines_end(stream: bytes, ends: bytes, space: bytes) -> None:
+def test_a_stream_states_its_tokens_wherever_it_is_cut_and_however_its_lines_end(
+    stream: bytes, ends: bytes, space: bytes
+) -> None:
     stream = stream.replace(b"\n", ends).replace(b"data: {", space + b"{")
     for size in (1, 2, 3, 7, 64, 1000, len(stream)):
         watched = fed(*(stream[at : at + size] for at in range(0, len(stream), size)))
@@ -139,20 +191,28 @@ def test_the_last_line_needs_no_end(stream: bytes) -> None:
     assert (watched.tokens(), watched.is_complete) == ((9, 2), True)
 
 
-def test_without_a_statement_each_event_that_brings_something_is_a_token() -> None:
+def test_without_a_statement_four_characters_of_the_deltas_are_a_token() -> None:
     start = data({"choices": [{"delta": {"role": "assistant", "content": ""}}]})
     end = data({"choices": [{"delta": {}, "finish_reason": "stop"}]})
-    chat = fed(start, *(delta(word) for word in ("one", " two", " data:", "\n data:")), end, b"data: [DONE]\n\n")
-    assert chat.tokens() == (None, 4)
+    chat = fed(
+        start,
+        *(delta(word) for word in ("one", " two", " data:", "\n data:")),
+        end,
+        b"data: [DONE]\n\n",
+    )
+    # 3, 4, 6 and 8 characters as JSON writes them.
+    assert chat.tokens() == (None, 6)
     text = fed(*(data({"choices": [{"text": word}]}) for word in "abc"), b"data: [DONE]\n\n")
-    assert text.tokens() == (None, 3)
+    assert text.tokens() == (None, 1)
     response = fed(RESPONSE_STREAM[: RESPONSE_STREAM.index(b"event: response.completed")])
-    assert response.tokens() == (None, 2)
+    assert response.tokens() == (None, 14)  # 53 characters
     assert fed().tokens() == (None, 0)
 
 
 def test_of_a_running_count_the_last_one_counts() -> None:
-    events = [delta("x", usage={"prompt_tokens": 9, "completion_tokens": count}) for count in (1, 2, 3)]
+    events = [
+        delta("x", usage={"prompt_tokens": 9, "completion_tokens": count}) for count in (1, 2, 3)
+    ]
     assert fed(*events).tokens() == (9, 3)
     assert fed(b"".join(events)).tokens() == (9, 3)
 
@@ -164,7 +224,13 @@ def test_usage_one_level_down_is_found() -> None:
 def test_a_last_event_longer_than_what_is_kept_is_understood() -> None:
     text = "ü" * 300_000
     stream = named(
-        "response.completed", response={"output": [{"content": [{"text": text}]}], "error": None, "usage": RESPONSE, "metadata": {}}
+        "response.completed",
+        response={
+            "output": [{"content": [{"text": text}]}],
+            "error": None,
+            "usage": RESPONSE,
+            "metadata": {},
+        },
     )
     watched = fed(*(stream[at : at + 5000] for at in range(0, len(stream), 5000)))
     assert (watched.tokens(), watched.is_complete, watched.error) == ((9, 2), True, False)
@@ -189,7 +255,12 @@ def test_what_is_kept_of_a_line_that_does_not_end_is_bounded() -> None:
         b'error: {"code":500}\n\n',
         data({"error": "overloaded"}),
         named("response.failed", response={"status": "failed", "error": {"code": "server_error"}}),
-        data({"type": "response.failed", "response": {"status": "failed", "error": {"code": "server_error"}}}),
+        data(
+            {
+                "type": "response.failed",
+                "response": {"status": "failed", "error": {"code": "server_error"}},
+            }
+        ),
     ],
 )
 def test_an_event_that_tells_of_an_error_is_noticed(event: bytes) -> None:
@@ -199,7 +270,15 @@ def test_an_event_that_tells_of_an_error_is_noticed(event: bytes) -> None:
 
 
 def test_an_answer_about_errors_is_no_error() -> None:
-    words = ['"error"', "event: error", 'data: {"error": {}}', "\nerror: {}", '{"type":"error"}', "response.failed", '\\"error"']
+    words = [
+        '"error"',
+        "event: error",
+        'data: {"error": {}}',
+        "\nerror: {}",
+        '{"type":"error"}',
+        "response.failed",
+        '\\"error"',
+    ]
     assert not fed(*(delta(word) for word in words)).error
     assert not fed(*(named("response.output_text.delta", delta=word) for word in words)).error
     assert not fed(delta("a", error=None)).error
@@ -214,4 +293,49 @@ def test_a_response_has_three_ends_with_and_without_names_of_events(name: str) -
 
 def test_an_answer_that_is_no_stream_breaks_nothing() -> None:
     assert fed(json.dumps({"choices": [], "usage": CHAT}).encode()).tokens() == (9, 2)
-    fed(json.dumps({"usage": CHAT}, indent=1).replace('"usage": {', '"usage":\n{').encode()).tokens()
+    fed(
+        json.dumps({"usage": CHAT}, indent=1).replace('"usage": {', '"usage":\n{').encode()
+    ).tokens()
+
+
+SILENT = [delta("one"), delta('"usage":{'), b": a comment\n\n"]
+REMOVED = data({"id": "c1", "choices": [], "usage": CHAT})
+KEPT = [
+    data({"choices": [{"delta": {"content": "x"}}], "usage": CHAT}),
+    data({"choices": [], "usage": None}),
+    data({"choices": [], "prompt_filter_results": []}),
+    data({"choices": [], "x_groq": {"usage": CHAT}}),
+    b'data: {"choices":[],"usage":{\n\n',
+]
+
+
+@pytest.mark.parametrize("line_end", [b"\n", b"\r\n", b"\r"])
+def test_only_the_event_of_the_usage_is_taken_out_wherever_it_is_cut(line_end: bytes) -> None:
+    before, after = b"".join([*SILENT, *KEPT]), b"data: [DONE]\n\n"
+    stream = (before + REMOVED + after).replace(b"\n", line_end)
+    wanted = (before + after).replace(b"\n", line_end)
+    for size in (1, 2, 3, 7, 64, len(stream)):
+        taken = UsageFilter()
+        chunks = [stream[at : at + size] for at in range(0, len(stream), size)]
+        sent = [taken.feed(chunk, is_last=False) for chunk in chunks]
+        sent.append(taken.feed(b"", is_last=True))
+        found = b"".join(sent)
+        # A line end that is cut in two inside of the removed event's border may go with it.
+        assert found.replace(b"\r\n", b"\n").replace(b"\r", b"\n") == before + after
+        assert found == wanted or line_end == b"\r\n"
+
+
+def test_what_the_filter_holds_is_bounded_and_sent_at_the_end() -> None:
+    taken = UsageFilter()
+    sent = taken.feed(b"data: " + b"x" * 200_000, is_last=False)
+    assert len(sent) == 200_006
+    assert taken.feed(b"yz", is_last=False) == b""
+    assert taken.feed(b"", is_last=True) == b"yz"
+    assert UsageFilter().feed(REMOVED.strip(), is_last=True) == b""
+
+
+def test_characters_are_counted_and_not_their_bytes() -> None:
+    for written in (True, False):
+        document = {"choices": [{"delta": {"content": "äöüß" * 2}}]}
+        line = b"data: " + json.dumps(document, ensure_ascii=written).encode() + b"\n\n"
+        assert fed(line).tokens() == (None, 2)

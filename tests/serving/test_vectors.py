@@ -31,9 +31,9 @@ class Encoder:
 
 async def test_what_arrives_during_a_batch_becomes_the_next_one() -> None:
     encoder = Encoder()
-    queue = EncoderQueue(encoder, EncoderConfig(budget=5, batch=8))
+    queue = EncoderQueue(encoder, EncoderConfig(timeout=5, max_batch_size=8))
     encoder.gate.clear()
-    rows = [asyncio.ensure_future(queue.row("x" * size)) for size in range(1, 13)]
+    rows = [asyncio.ensure_future(queue.encode("x" * size)) for size in range(1, 13)]
     await asyncio.sleep(0)
     assert queue.waiting == 12
     encoder.gate.set()
@@ -44,44 +44,46 @@ async def test_what_arrives_during_a_batch_becomes_the_next_one() -> None:
 
 async def test_the_same_input_is_computed_once_and_remembered() -> None:
     encoder = Encoder()
-    queue = EncoderQueue(encoder, EncoderConfig(budget=5, remembered=2))
-    assert await asyncio.gather(*(queue.row("abc") for _ in range(5))) == [3] * 5
-    assert await queue.row("abc") == 3
+    queue = EncoderQueue(encoder, EncoderConfig(timeout=5, cache_size=2))
+    assert await asyncio.gather(*(queue.encode("abc") for _ in range(5))) == [3] * 5
+    assert await queue.encode("abc") == 3
     assert encoder.batches == [["abc"]]
-    await queue.row("d")
-    await queue.row("e")  # the oldest is forgotten
-    await queue.row("abc")
+    await queue.encode("d")
+    await queue.encode("e")  # the oldest is forgotten
+    await queue.encode("abc")
     assert [batch[0] for batch in encoder.batches] == ["abc", "d", "e", "abc"]
     queue.close()
 
 
 async def test_who_waits_too_long_gets_nothing_and_the_result_is_kept_for_the_next() -> None:
     encoder = Encoder()
-    queue = EncoderQueue(encoder, EncoderConfig(budget=0.01))
+    queue = EncoderQueue(encoder, EncoderConfig(timeout=0.01))
     encoder.gate.clear()
-    assert await queue.row("abc") is None
+    assert await queue.encode("abc") is None
     encoder.gate.set()
-    assert await queue.row("abc", seconds=5) == 3
+    assert await queue.encode("abc", seconds=5) == 3
     assert encoder.batches == [["abc"]]
     queue.close()
 
 
 async def test_a_full_queue_refuses_at_once() -> None:
     encoder = Encoder()
-    queue = EncoderQueue(encoder, EncoderConfig(budget=5, queue=2))
+    queue = EncoderQueue(encoder, EncoderConfig(timeout=5, max_queue_size=2))
     encoder.gate.clear()
-    waiting = [asyncio.ensure_future(queue.row(text)) for text in ("a", "bb")]
+    waiting = [asyncio.ensure_future(queue.encode(text)) for text in ("a", "bb")]
     await asyncio.sleep(0)
-    assert await queue.row("ccc") is None
+    assert await queue.encode("ccc") is None
     encoder.gate.set()
     assert await asyncio.gather(*waiting) == [1, 2]
     queue.close()
 
 
-async def test_an_encoder_that_fails_gives_nothing_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:
-    queue = EncoderQueue(Encoder(), EncoderConfig(budget=5))
-    assert await queue.row("bad") is None
-    assert await queue.row("good") == 4
+async def test_an_encoder_that_fails_gives_nothing_and_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    queue = EncoderQueue(Encoder(), EncoderConfig(timeout=5))
+    assert await queue.encode("bad") is None
+    assert await queue.encode("good") == 4
     assert queue.waiting == 0
     assert caplog.messages == ["the encoder failed on 1 inputs: ValueError"]
     queue.close()
@@ -89,9 +91,9 @@ async def test_an_encoder_that_fails_gives_nothing_and_goes_on(caplog: pytest.Lo
 
 async def test_a_cancelled_caller_does_not_disturb_the_others() -> None:
     encoder = Encoder()
-    queue = EncoderQueue(encoder, EncoderConfig(budget=5))
+    queue = EncoderQueue(encoder, EncoderConfig(timeout=5))
     encoder.gate.clear()
-    first, second = (asyncio.ensure_future(queue.row("abc")) for _ in range(2))
+    first, second = (asyncio.ensure_future(queue.encode("abc")) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()
     encoder.gate.set()
@@ -101,17 +103,17 @@ async def test_a_cancelled_caller_does_not_disturb_the_others() -> None:
 
 async def test_long_inputs_are_read_at_both_ends() -> None:
     encoder = Encoder()
-    queue = EncoderQueue(encoder, EncoderConfig(budget=5, characters=4))
-    await queue.row("ab" + "x" * 100 + "yz")
+    queue = EncoderQueue(encoder, EncoderConfig(timeout=5, max_chars=4))
+    await queue.encode("ab" + "x" * 100 + "yz")
     assert encoder.batches == [["ab\nyz"]]
     queue.close()
 
 
 async def test_closing_lets_go_of_those_who_wait() -> None:
     encoder = Encoder()
-    queue = EncoderQueue(encoder, EncoderConfig(budget=5))
+    queue = EncoderQueue(encoder, EncoderConfig(timeout=5))
     encoder.gate.clear()
-    waiting = asyncio.ensure_future(queue.row("abc"))
+    waiting = asyncio.ensure_future(queue.encode("abc"))
     await asyncio.sleep(0)
     queue.close()
     assert await waiting is None

@@ -1,8 +1,11 @@
 """Two experts on which the paper's consistency bound fails, worked by hand.
 
-Posterior (.6, .4), margins (2, 1). The conditional surrogate is ``.6 log(1 + e^(-d/2)) + .4 log(1 + e^d)`` with d = f1 - f2. Its
-slope at d = 0 is ``-.6 / 4 + .4 / 2 = +.05``, so the minimum lies at d < 0, where the largest score is the second expert's, although
-the first is the better one: target regret .2 at surrogate regret 0, where the bound ``sqrt(2 * surrogate regret)`` claims 0.
+Posterior (.6, .4), margins (2, 1). The conditional surrogate is ``.6 log(1 + e^(-d/2)) + .4 log(1 +
+e^d)`` with d = f1 - f2. Its
+slope at d = 0 is ``-.6 / 4 + .4 / 2 = +.05``, so the minimum lies at d < 0, where the largest score
+is the second expert's, although
+the first is the better one: target regret .2 at surrogate regret 0, where the bound ``sqrt(2 *
+surrogate regret)`` claims 0.
 """
 
 from __future__ import annotations
@@ -39,7 +42,9 @@ def scores_at(d: float) -> torch.Tensor:
 
 def test_the_loss_is_the_risk_of_the_example() -> None:
     for d in (-2.0, minimiser(), 0.0, 3.0):
-        assert deferral_loss(scores_at(d), REWARDS, MARGINS).item() == pytest.approx(risk(d), rel=1e-12)
+        assert deferral_loss(scores_at(d), REWARDS, MARGINS).item() == pytest.approx(
+            risk(d), rel=1e-12
+        )
 
 
 def test_the_slope_at_equal_scores_points_to_the_worse_expert() -> None:
@@ -56,7 +61,13 @@ def test_the_minimiser_is_below_zero() -> None:
 
 def test_training_on_the_loss_reaches_the_minimiser() -> None:
     d = torch.zeros((), dtype=torch.float64, requires_grad=True)
-    optimizer = torch.optim.LBFGS([d], max_iter=50, tolerance_grad=1e-12, tolerance_change=1e-15, line_search_fn="strong_wolfe")
+    optimizer = torch.optim.LBFGS(
+        [d],
+        max_iter=50,
+        tolerance_grad=1e-12,
+        tolerance_change=1e-15,
+        line_search_fn="strong_wolfe",
+    )
 
     def closure() -> torch.Tensor:
         optimizer.zero_grad()
@@ -84,8 +95,16 @@ def test_decoding_gives_back_the_posterior_and_the_better_expert() -> None:
 
 
 def test_the_worse_expert_wins_by_argmax_exactly_where_its_share_over_margin_is_larger() -> None:
-    """The minimiser prefers the first expert if and only if ``p1 / rho1 > p2 / rho2``, here p1 > 2/3."""
+    """The minimiser prefers the first expert if and only if ``p1 / rho1 > p2 / rho2``, here p1 >
+    2/3.
+    """
     for share in (0.55, 0.6, 0.65, 0.68, 0.75, 0.9):
-        root = brentq(lambda d, share=share: -share / 2 / (1 + math.exp(d / 2)) + (1 - share) / (1 + math.exp(-d)), -20, 20)
+        root = brentq(
+            lambda d, share=share: (
+                -share / 2 / (1 + math.exp(d / 2)) + (1 - share) / (1 + math.exp(-d))
+            ),
+            -20,
+            20,
+        )
         assert (root > 0) == (share > 2 / 3)
         assert posterior(scores_at(root), MARGINS)[0, 0].item() == pytest.approx(share, abs=1e-9)

@@ -1,4 +1,7 @@
-"""The built site, served on loopback, and a real browser to look at it. ``scripts/docs`` builds the one and runs these tests."""
+"""The built site, served on loopback, and a real browser to look at it.
+
+``scripts/docs`` builds the one and runs these tests.
+"""
 
 from __future__ import annotations
 
@@ -56,9 +59,13 @@ def address(site: Path) -> Iterator[str]:
 def browser() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
-    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    chromium = (
+        os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    )
     if chromium is None:
-        pytest.skip("needs Chromium, for example Debian's package of that name; or set CHROMIUM to its path")
+        pytest.skip(
+            "needs Chromium, for example Debian's package of that name; or set CHROMIUM to its path"
+        )
     with sync_playwright() as playwright:
         running = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
         yield running

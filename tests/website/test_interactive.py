@@ -19,13 +19,18 @@ def tab(browser: Any) -> Iterator[Any]:
 def test_the_search_finds_a_page_by_its_words(tab: Any, address: str) -> None:
     tab.goto(f"{address}/search.html?q=exploration+propensity")
     tab.wait_for_selector("#search-results li a")
-    assert any("feedback" in link.get_attribute("href") for link in tab.query_selector_all("#search-results li a"))
+    assert any(
+        "feedback" in link.get_attribute("href")
+        for link in tab.query_selector_all("#search-results li a")
+    )
 
 
 def test_the_list_of_versions_has_those_beside_this_one(tab: Any, address: str, site: Path) -> None:
     tab.goto(f"{address}/theory/decision.html")
     tab.wait_for_function("document.getElementById('versions').options[0].value !== ''")
-    shown = tab.eval_on_selector_all("#versions option", "all => all.map(each => each.textContent.trim())")
+    shown = tab.eval_on_selector_all(
+        "#versions option", "all => all.map(each => each.textContent.trim())"
+    )
     assert site.name in shown
     assert set(shown) <= {folder.name for folder in site.parent.iterdir() if folder.is_dir()}
 

@@ -58,13 +58,25 @@ def fault_of(page: Path, link: str) -> str | None:
 
 def test_every_internal_link_leads_somewhere(site: Path) -> None:
     pages = pages_of(site)
-    links = [(page, link) for page in pages for link in (*page_at(page).links, *page_at(page).fetched) if not is_elsewhere(link)]
+    links = [
+        (page, link)
+        for page in pages
+        for link in (*page_at(page).links, *page_at(page).fetched)
+        if not is_elsewhere(link)
+    ]
     # The search page and the index of names have links that only scripts fill in.
-    faults = [fault for page, link in links if link not in ("", "#") and (fault := fault_of(page, link))]
+    faults = [
+        fault for page, link in links if link not in ("", "#") and (fault := fault_of(page, link))
+    ]
     assert len(links) > 1000
     assert faults == []
 
 
 def test_pages_fetch_nothing_from_elsewhere(site: Path) -> None:
-    fetched = {link for page in pages_of(site) for link in page_at(page).fetched if is_elsewhere(link) and not link.startswith("data:")}
+    fetched = {
+        link
+        for page in pages_of(site)
+        for link in page_at(page).fetched
+        if is_elsewhere(link) and not link.startswith("data:")
+    }
     assert fetched == set()

@@ -1,4 +1,7 @@
-"""Every page in a real browser, wide and narrow, light and dark: what axe-core finds, and what must be scrolled sideways."""
+"""Every page in a real browser, wide and narrow, light and dark.
+
+What axe-core finds, and what must be scrolled sideways.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,23 @@ import pytest
 SITE = Path(os.environ.get("MILDROUTE_SITE", "no-site"))
 # Written for programs: an index of names, and the search page, which is empty without a question.
 LEFT_OUT = {"genindex", "py-modindex", "search"}
-PAGES = sorted(str(path.relative_to(SITE).with_suffix("")) for path in SITE.rglob("*.html") if path.stem not in LEFT_OUT) or ["no-site"]
+PAGES = sorted(
+    str(path.relative_to(SITE).with_suffix(""))
+    for path in SITE.rglob("*.html")
+    if path.stem not in LEFT_OUT
+) or ["no-site"]
 PHONE, DESK = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
 RULES = {"runOnly": ["wcag2a", "wcag2aa", "best-practice"]}
 WIDER = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
-OVERFLOWING = """() => [...document.querySelectorAll('body *')].filter(it => it.getBoundingClientRect().right > innerWidth + 1
-    && !it.closest('.table-wrapper, pre, .math-block, .sidebar-drawer, .toc-drawer')).slice(0, 3).map(it => it.outerHTML.slice(0, 120))"""
+OVERFLOWING = """() => [...document.querySelectorAll('body *')]
+    .filter(it => it.getBoundingClientRect().right > innerWidth + 1
+        && !it.closest('.table-wrapper, pre, .math-block, .sidebar-drawer, .toc-drawer'))
+    .slice(0, 3).map(it => it.outerHTML.slice(0, 120))"""
 
 
 LOOKS = [(PHONE, "light"), (PHONE, "dark"), (DESK, "light"), (DESK, "dark")]
+# Both schemes and both layouts; the other two only differ in what these two show.
 EXAMINED = [(PHONE, "light"), (DESK, "dark")]
-"""Both schemes and both layouts; the other two only differ in what these two show."""
 
 
 @pytest.fixture(scope="module", params=LOOKS, ids=lambda look: f"{look[0]['width']}-{look[1]}")
@@ -49,7 +58,9 @@ def faults_of(tab: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_is_legible_named_in_order_and_as_wide_as_the_screen(tab: Any, address: str, name: str) -> None:
+def test_a_page_is_legible_named_in_order_and_as_wide_as_the_screen(
+    tab: Any, address: str, name: str
+) -> None:
     errors: list[str] = []
     tab.on("pageerror", lambda error: errors.append(str(error)))
     answer = tab.goto(f"{address}/{name}.html", wait_until="load")

@@ -7,7 +7,10 @@ from mildroute_plugin_focal_loss import focal_loss
 
 
 def test_the_loss_by_hand() -> None:
-    """Two experts, the second 0.5 dearer: at equal scores 0.5 x (1 - 0.5) x log 2; an easy row counts far less."""
+    """Two experts, the second 0.5 dearer: at equal scores 0.5 x (1 - 0.5) x log 2.
+
+    An easy row counts far less.
+    """
     costs = torch.tensor([[0.0, 0.5], [0.0, 0.5]])
     equal, easy = focal_loss(torch.tensor([[0.0, 0.0], [5.0, 0.0]]), costs).tolist()
     assert abs(equal - 0.25 * np.log(2)) < 1e-6

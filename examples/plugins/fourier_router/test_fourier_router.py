@@ -9,7 +9,9 @@ from mildroute_plugin_fourier_router import FourierRouter
 from sklearn.utils.estimator_checks import check_estimator
 
 X = np.random.default_rng(0).uniform(-1, 1, size=(400, 2))
-COSTS = np.stack([X[:, 0] * X[:, 1] > 0, X[:, 0] * X[:, 1] <= 0], axis=1).astype(float)  # who is right depends on two signs together
+COSTS = np.stack([X[:, 0] * X[:, 1] > 0, X[:, 0] * X[:, 1] <= 0], axis=1).astype(
+    float
+)  # who is right depends on two signs together
 
 
 def test_it_learns_what_no_linear_router_can() -> None:
@@ -19,7 +21,10 @@ def test_it_learns_what_no_linear_router_can() -> None:
 
 def test_a_stored_router_answers_bit_for_bit_as_before(tmp_path: Path) -> None:
     router = FourierRouter().fit(X, COSTS)
-    np.testing.assert_array_equal(load_router(save_router(router, tmp_path / "router")).predict_proba(X), router.predict_proba(X))
+    np.testing.assert_array_equal(
+        load_router(save_router(router, tmp_path / "router")).predict_proba(X),
+        router.predict_proba(X),
+    )
 
 
 def test_scikit_learn_accepts_it() -> None:

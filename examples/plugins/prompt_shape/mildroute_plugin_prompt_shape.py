@@ -1,4 +1,7 @@
-"""What a prompt looks like, whatever its words: length, digits, code, questions, letters of other scripts."""
+"""What a prompt looks like, whatever its words.
+
+Length, digits, code, questions, letters of other scripts.
+"""
 
 import math
 from typing import Any
@@ -21,7 +24,7 @@ def shape_of(text: str) -> list[float]:
 
 
 class PromptShape(Encoder):
-    """Vectors of six columns, each with mean 0 and deviation 1 over the texts that it was fitted on."""
+    """Vectors of six columns, each with mean 0 and deviation 1 over the fitted texts."""
 
     def _fit(self, rows: list[Any]) -> None:
         shapes = np.array([shape_of(row) for row in rows])

@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from mildroute.experts import Query
-from mildroute.judges import Verdict
+from mildroute.judges import Judge, Verdict
 
 
 def words_of(text: str) -> Counter[str]:
@@ -15,7 +15,7 @@ def words_of(text: str) -> Counter[str]:
 
 
 @dataclass(frozen=True)
-class TokenF1:
+class TokenF1(Judge):
     """Settings: `name`, and `least`, a score below which an answer counts as wrong."""
 
     least: float = 0.0

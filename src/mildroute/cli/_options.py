@@ -13,41 +13,87 @@ if TYPE_CHECKING:
     from mildroute._fit import Target
 
 
-Source: TypeAlias = Annotated[str, typer.Argument(metavar="TABLE", help="Cost table: Parquet, CSV or JSON lines; a file, folder or URL.")]
-AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of tables for people.")]
+Source: TypeAlias = Annotated[
+    str,
+    typer.Argument(
+        metavar="TABLE", help="Cost table: Parquet, CSV or JSON lines; a file, folder or URL."
+    ),
+]
+AsJson: TypeAlias = Annotated[
+    bool, typer.Option("--json", help="Print JSON for programs instead of tables for people.")
+]
 Experts: TypeAlias = Annotated[
-    str | None, typer.Option("--experts", help="Keep only these experts: names with commas between, none of which has a comma in it.")
+    str | None,
+    typer.Option(
+        "--experts",
+        help="Keep only these experts: names with commas between, none of which has a comma in it.",
+    ),
 ]
 Prices: TypeAlias = Annotated[
-    Path | None, typer.Option("--prices", help="JSON or CSV with dollars per million tokens (expert, input, output).")
+    Path | None,
+    typer.Option(
+        "--prices", help="JSON or CSV with dollars per million tokens (expert, input, output)."
+    ),
 ]
 OutputTokens: TypeAlias = Annotated[
-    float | None, typer.Option("--output-tokens", help="Tokens of an answer, where the table has no counts.", min=0)
+    float | None,
+    typer.Option(
+        "--output-tokens", help="Tokens of an answer, where the table has no counts.", min=0
+    ),
 ]
-Missing: TypeAlias = Annotated[str, typer.Option("--missing", help="A missing score: refuse, wrong (counts as 0) or drop (the row).")]
-Budget: TypeAlias = Annotated[float | None, typer.Option("--budget", help="At most this many dollars per 1,000 queries.", min=0)]
+Missing: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--missing",
+        help="A missing score: raise (an error), zero (it counts as 0) or drop (the row).",
+    ),
+]
+Budget: TypeAlias = Annotated[
+    float | None,
+    typer.Option("--budget", help="At most this many dollars per 1,000 queries.", min=0),
+]
 Quality: TypeAlias = Annotated[
     float | None,
-    typer.Option("--quality", help="At least this share of the score of the best single expert by score, such as 0.95.", min=0),
+    typer.Option(
+        "--quality",
+        help="At least this share of the score of the best single expert by score, such as 0.95.",
+        min=0,
+    ),
 ]
-PriceWeight: TypeAlias = Annotated[float | None, typer.Option("--price-weight", help="How many errors one dollar is worth.", min=0)]
+PriceWeight: TypeAlias = Annotated[
+    float | None, typer.Option("--price-weight", help="How many errors one dollar is worth.", min=0)
+]
 Encoder: TypeAlias = Annotated[
     str,
     typer.Option(
         "--encoder",
-        help="auto, tfidf, tfidf-sparse, hashing, numbers, minilm, minilm-int8, a plug-in, a sentence model's folder or hub name; "
-        "+ joins several.",
+        help=(
+            "auto, tfidf, tfidf-sparse, hashing, numbers, minilm, minilm-int8, a plug-in, a"
+            " sentence model's folder or hub name; + joins several."
+        ),
     ),
 ]
-Seed: TypeAlias = Annotated[int, typer.Option("--seed", help="Seed of splits, folds and clusterings.", min=0, max=2**32 - 1)]
+Seed: TypeAlias = Annotated[
+    int, typer.Option("--seed", help="Seed of splits, folds and clusterings.", min=0, max=2**32 - 1)
+]
 By: TypeAlias = Annotated[
     str,
-    typer.Option("--by", help="How to split: random, group, time, column ('split' says train or test), or auto: column if there is one."),
+    typer.Option(
+        "--by",
+        help=(
+            "How to split: random, group, time, column ('split' says train or test), or auto:"
+            " column if there is one."
+        ),
+    ),
 ]
-TestShare: TypeAlias = Annotated[float, typer.Option("--test", help="Share of the rows to measure on.", min=0.01, max=0.9)]
+TestShare: TypeAlias = Annotated[
+    float, typer.Option("--test", help="Share of the rows to measure on.", min=0.01, max=0.9)
+]
 
 
-def target_of(budget: float | None, quality: float | None, price_weight: float | None) -> Target | None:
+def target_of(
+    budget: float | None, quality: float | None, price_weight: float | None
+) -> Target | None:
     """The one target that was given, or none.
 
     Example:
@@ -59,7 +105,9 @@ def target_of(budget: float | None, quality: float | None, price_weight: float |
     given = {"budget": budget, "quality": quality, "price weight": price_weight}
     named = {name: value for name, value in given.items() if value is not None}
     if len(named) > 1:
-        raise ArgumentError(f"give one of --budget, --quality and --price-weight, got {len(named)}.")
+        raise ArgumentError(
+            f"give one of --budget, --quality and --price-weight, got {len(named)}."
+        )
     for name, value in named.items():
         return Target(name, value)  # type: ignore[arg-type]
     return None

@@ -26,9 +26,11 @@ def load_table(
     experts: str | Sequence[str] | None = None,
     prices: Path | None = None,
     output_tokens: float | None = None,
-    missing: str = "refuse",
+    missing: str = "raise",
 ) -> CostTable:
-    """Read a table, keep some experts and put dollars to it; says on the error stream how missing scores were counted.
+    """Read a table, keep some experts and put dollars to it.
+
+    Says on the error stream how missing scores were counted.
 
     Args:
         source: Path or URL.
@@ -49,12 +51,21 @@ def load_table(
     from mildroute.costs.table import CostTable
 
     if output_tokens is not None and prices is None:
-        raise ArgumentError(f"--output-tokens {output_tokens:g} needs --prices to become dollars; give both or neither.")
-    table = CostTable.read(source, experts=names_in(experts) if isinstance(experts, str) else experts, missing=missing)
-    if missing != "refuse":
+        raise ArgumentError(
+            f"--output-tokens {output_tokens:g} needs --prices to become dollars; give both or"
+            " neither."
+        )
+    table = CostTable.read(
+        source, experts=names_in(experts) if isinstance(experts, str) else experts, missing=missing
+    )
+    if missing != "raise":
         for repair in table.repairs:
             typer.echo(f"repaired: {repair}", err=True)
-    return table if prices is None else table.with_prices(PriceList.read(prices), output_tokens=output_tokens)
+    return (
+        table
+        if prices is None
+        else table.with_prices(PriceList.read(prices), output_tokens=output_tokens)
+    )
 
 
 def split_of(table: CostTable, by: str) -> str:
@@ -62,7 +73,8 @@ def split_of(table: CostTable, by: str) -> str:
 
     Example:
         >>> from mildroute.costs.table import CostTable
-        >>> split_of(CostTable.of({"query_id": ["q"], "score:a": [1], "score:b": [0]}), "auto")
+        >>> table = CostTable.from_data({"query_id": ["q"], "score:a": [1], "score:b": [0]})
+        >>> split_of(table, "auto")
         'random'
     """
     if by != "auto":
@@ -71,7 +83,9 @@ def split_of(table: CostTable, by: str) -> str:
 
 
 def judge_of(source: str) -> str | None:
-    """Name and version of the judge that scored a table, as ``mildroute collect`` wrote them; none where a table does not say.
+    """Name and version of the judge that scored a table, as ``mildroute collect`` wrote them.
+
+    None where a table does not say.
 
     Example:
         >>> judge_of("no/such.parquet") is None
@@ -82,14 +96,19 @@ def judge_of(source: str) -> str | None:
     from mildroute.costs.validation import COLLECTED
 
     path = Path(source)
-    files = [path] if path.suffix == ".parquet" and path.is_file() else sorted(path.glob("*.parquet"))
+    files = (
+        [path] if path.suffix == ".parquet" and path.is_file() else sorted(path.glob("*.parquet"))
+    )
     written = (pq.read_schema(files[0]).metadata or {}).get(COLLECTED) if files else None
     if written is None:
         return None
     try:
         name, version = json.loads(written)["judge"]
     except (ValueError, LookupError, TypeError) as broken:
-        raise TableError(f"the metadata key {COLLECTED.decode()!r} must hold JSON with a judge; collect the table again.") from broken
+        raise TableError(
+            f"the metadata key {COLLECTED.decode()!r} must hold JSON with a judge; collect the"
+            " table again."
+        ) from broken
     return f"judge {name}, version {version}"
 
 
@@ -131,7 +150,9 @@ def print_json(value: Any) -> None:
           "regret": null
         }
     """
-    typer.echo(json.dumps(_finite(value), indent=2, ensure_ascii=False))
+    from mildroute._format import to_jsonable
+
+    typer.echo(json.dumps(to_jsonable(value), indent=2, ensure_ascii=False))
 
 
 def print_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -146,12 +167,14 @@ def print_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) 
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(
+        title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False
+    )
     for place, name in enumerate(head):
         table.add_column(name, justify="right" if place else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
-    # Where nobody looks, in a file or a pipe, lines need not fit a screen.
+    # In a file or a pipe, lines need not fit a screen.
     Console(width=None if sys.stdout.isatty() else _WIDTH_OF_FILES).print(table)
 
 
@@ -168,7 +191,9 @@ def print_notes(notes: Sequence[str], mark: str = "-") -> None:
 
 @contextmanager
 def progress_bar(title: str) -> Iterator[Callable[[int, int, str], None]]:
-    """A bar with the time left on the error stream; gone when it is done, and not drawn where nobody looks.
+    """A bar with the time left on the error stream.
+
+    Gone when it is done, and not drawn in a file or a pipe.
 
     Example:
         >>> with progress_bar("fit") as tell:
@@ -178,20 +203,27 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int, str], None]]:
         yield lambda _done, _total, _word: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
-    columns = (TextColumn("{task.fields[title]}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
-    times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[word]}"))
+    columns = (
+        TextColumn("{task.fields[title]}"),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total}"),
+    )
+    times = (
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[word]}"),
+    )
     with Progress(*columns, *times, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("", total=None, title=title, word="")
-        yield lambda done, total, word: progress.update(task, completed=done, total=total, word=word)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    if isinstance(value, float) and not (float("-inf") < value < float("inf")):
-        return None
-    return value
+        yield lambda done, total, word: progress.update(
+            task, completed=done, total=total, word=word
+        )

@@ -1,4 +1,7 @@
-"""The ``mildroute`` command; each sub-command parses, calls one library function and prints one result."""
+"""The ``mildroute`` command.
+
+Each sub-command parses, calls one library function and prints one result.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,8 @@ from mildroute.exceptions import MildrouteError, UnreachableTargetError
 __all__ = ["app"]
 
 
+# Exit codes: what was given cannot be used; the target cannot be met.
 BAD_INPUT, OUT_OF_REACH = 2, 3
-"""Exit codes: what was given cannot be used; the target cannot be met."""
 
 
 class _Commands(TyperGroup):
@@ -35,7 +38,9 @@ class _Commands(TyperGroup):
             return super().invoke(ctx)
         except MildrouteError as error:
             typer.echo(f"error: {' '.join(str(error).split())}", err=True)
-            raise typer.Exit(OUT_OF_REACH if isinstance(error, UnreachableTargetError) else BAD_INPUT) from error
+            raise typer.Exit(
+                OUT_OF_REACH if isinstance(error, UnreachableTargetError) else BAD_INPUT
+            ) from error
 
 
 app = typer.Typer(
@@ -45,8 +50,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # boxes around the help would take longer to load than the rest of it
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 done, 1 interrupted or a fault of mildroute, 2 input that cannot be used, 3 target out of reach, "
-    "4 an expert gave nothing. Every command but serve takes --json.",
+    epilog=(
+        "Exit codes: 0 done, 1 interrupted or a fault of mildroute, 2 input that cannot be used, 3"
+        " target out of reach, 4 an expert gave nothing. Every command but serve takes --json."
+    ),
 )
 app.command("collect")(collect_costs)
 app.command("embed")(embed_table)
@@ -71,7 +78,10 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def main(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and leave."
+        ),
     ] = False,
 ) -> None:
     """Route each input to the expert that should answer it."""

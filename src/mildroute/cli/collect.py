@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -15,7 +15,7 @@ from mildroute.cli._options import AsJson
 from mildroute.cli._output import duration, print_json, print_notes, print_table
 
 if TYPE_CHECKING:
-    from mildroute.collection.estimate import Estimate
+    from mildroute.collection.estimate import CollectionEstimate
     from mildroute.collection.job import CollectionJob, CollectionResult
     from mildroute.collection.runner import ExpertProgress
     from mildroute.experts.config import ExpertFile
@@ -23,57 +23,114 @@ if TYPE_CHECKING:
 __all__ = ["collect_costs"]
 
 
+# Exit code: an expert has not one score.
 NO_SCORES = 4
-"""Exit code: an expert has not one score."""
 _REDRAW, _REASONS = 0.25, 2
 _COLUMNS = ["expert", "done", "errors", "score", "cells/s", "$ spent", "left", "time left"]
 
 
+_Queries: TypeAlias = Annotated[
+    str,
+    typer.Argument(
+        help=(
+            "Parquet, CSV or JSON lines with a column input (or text) and, for most judges,"
+            " reference."
+        )
+    ),
+]
+_Experts: TypeAlias = Annotated[
+    Path, typer.Option(help="The experts and their prices.", metavar="experts.yaml")
+]
+_Judge: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        help=(
+            "The judge: choice, exact, numeric, regex, json, label, tests, graded, pairwise,"
+            " or a plug-in."
+        )
+    ),
+]
+_Out: TypeAlias = Annotated[
+    Path, typer.Option(help="Folder of the table and of all that was answered.")
+]
+_JudgeSetting: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(help="A setting of the judge, as name=value; may be repeated."),
+]
+_MaxDollars: TypeAlias = Annotated[
+    float | None, typer.Option(help="Cap on all that is ever spent in this folder.")
+]
+_ExpertsPerQuery: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        help="How many experts each query is given to; a router needs all.", metavar="all|N"
+    ),
+]
+_Ray: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--ray", help="Call from all machines of a Ray cluster, which must share the folder."
+    ),
+]
+_RayWorkers: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        help="Processes for each expert, at most; one a processor by default.", metavar="N"
+    ),
+]
+_Yes: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--yes",
+        "-y",
+        help="Do not prompt before spending; with --json, needed where calls have a price.",
+    ),
+]
+
+
 def collect_costs(
-    queries: Annotated[
-        str, typer.Argument(help="Parquet, CSV or JSON lines with a column input (or text) and, for most judges, reference.")
-    ],
-    experts: Annotated[Path, typer.Option(help="The experts and their prices.", metavar="experts.yaml")],
-    judge: Annotated[
-        str, typer.Option(help="Who scores: choice, exact, numeric, regex, json, label, tests, graded, pairwise, or a plug-in.")
-    ],
-    out: Annotated[Path, typer.Option(help="Folder of the table and of all that was answered.")] = Path("costs"),
-    judge_setting: Annotated[list[str] | None, typer.Option(help="A setting of the judge, as name=value; may be repeated.")] = None,
-    max_dollars: Annotated[float | None, typer.Option(help="Cap on all that is ever spent in this folder.")] = None,
-    experts_per_query: Annotated[
-        str, typer.Option(help="How many experts each query is given to; a router needs all.", metavar="all|N")
-    ] = "all",
-    ray: Annotated[bool, typer.Option("--ray", help="Ask from all machines of a Ray cluster, which must share the folder.")] = False,
-    ray_workers: Annotated[
-        int | None, typer.Option(help="Processes for each expert, at most; one a processor by default.", metavar="N")
-    ] = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask before spending; with --json, needed where calls have a price.")
-    ] = False,
+    queries: _Queries,
+    experts: _Experts,
+    judge: _Judge,
+    out: _Out = Path("costs"),
+    judge_setting: _JudgeSetting = None,
+    max_dollars: _MaxDollars = None,
+    experts_per_query: _ExpertsPerQuery = "all",
+    ray: _Ray = False,
+    ray_workers: _RayWorkers = None,
+    yes: _Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Ask experts all QUERIES, judge their answers and write a cost table.
+    """Send all QUERIES to the experts, judge their answers and write a cost table.
 
-    First it says what this will ask, cost and take. What was answered before is not asked again, and a run that was killed goes on.
+    First it estimates calls, dollars and time. What was answered before is not called again,
+    and a run that was killed goes on.
 
-    With --ray it runs on the cluster of RAY_ADDRESS, or on a local one. Keys must be exported on every machine before Ray is started there.
+    With --ray it runs on the cluster of RAY_ADDRESS, or on a local one. Keys must be exported on
+    every machine before Ray is started there.
 
     Example: mildroute collect queries.parquet --experts experts.yaml --judge choice --out costs --max-dollars 20
-    """
+    """  # noqa: E501
     from mildroute.experts.config import read_experts
 
     file, settings = read_experts(experts), dict(map(_setting, judge_setting or []))
     job = _job(queries, file, judge, settings, out, max_dollars, experts_per_query)
     run = _on_ray(file, judge, settings, ray_workers) if ray else _here(ray_workers)
     with _live(quiet=as_json) as tell:
-        found = run(job, agree=lambda estimates, spent: _agreed(estimates, spent, job, yes=yes, quiet=as_json), progress=tell)
+        found = run(
+            job,
+            agree=lambda estimates, spent: _agreed(estimates, spent, job, yes=yes, quiet=as_json),
+            progress=tell,
+        )
     if found is None:
-        print_notes(["nothing was asked"], mark="")
+        print_notes(["nothing was called"], mark="")
     elif as_json:
         print_json(_as_dict(found))
     else:
         _show(found)
-    if found is not None and any(each.done and not each.known and each.done == each.errors for each in found.tallies):
+    if found is not None and any(
+        each.done and not each.known and each.done == each.errors for each in found.tallies
+    ):
         raise typer.Exit(NO_SCORES)
 
 
@@ -82,18 +139,32 @@ def _here(workers: int | None) -> Callable[..., CollectionResult | None]:
     from mildroute.exceptions import ArgumentError
 
     if workers is not None:
-        raise ArgumentError(f"workers are for runs on Ray, got --ray-workers {workers} without --ray; add it.")
+        raise ArgumentError(
+            f"workers are for runs on Ray, got --ray-workers {workers} without --ray; add it."
+        )
     return collect
 
 
-def _on_ray(file: ExpertFile, judge: str, settings: dict[str, Any], workers: int | None) -> Callable[..., CollectionResult | None]:
+def _on_ray(
+    file: ExpertFile, judge: str, settings: dict[str, Any], workers: int | None
+) -> Callable[..., CollectionResult | None]:
     from mildroute.distributed.collect import Factories, collect_on_ray
 
-    return partial(collect_on_ray, makers=Factories.of(file.experts, judge, settings, file.judges), workers=workers)
+    return partial(
+        collect_on_ray,
+        factories=Factories.of(file.experts, judge, settings, file.judges),
+        workers=workers,
+    )
 
 
 def _job(
-    queries: str, file: ExpertFile, judge: str, settings: dict[str, Any], out: Path, cap: float | None, per_query: str
+    queries: str,
+    file: ExpertFile,
+    judge: str,
+    settings: dict[str, Any],
+    out: Path,
+    cap: float | None,
+    per_query: str,
 ) -> CollectionJob:
     from mildroute.collection.job import CollectionJob
     from mildroute.collection.queries import open_queries
@@ -128,7 +199,9 @@ def _setting(written: str) -> tuple[str, Any]:
         return name, value
 
 
-def _agreed(estimates: list[Estimate], spent: float, job: CollectionJob, *, yes: bool, quiet: bool) -> bool:
+def _agreed(
+    estimates: list[CollectionEstimate], spent: float, job: CollectionJob, *, yes: bool, quiet: bool
+) -> bool:
     from mildroute._format import pluralize
 
     calls = sum(each.calls for each in estimates)
@@ -142,46 +215,71 @@ def _agreed(estimates: list[Estimate], spent: float, job: CollectionJob, *, yes:
     is_judging_paid = _is_judging_paid(estimates, job)
     if quiet and not yes:
         _check_free(sum(each.at_most for each in estimates), is_judging_paid)
-    return yes or quiet or not (calls or is_judging_paid) or typer.confirm("ask them?", default=False)
+    return (
+        yes or quiet or not (calls or is_judging_paid) or typer.confirm("call them?", default=False)
+    )
 
 
 def _check_free(at_most: float, is_judging_paid: bool) -> None:
-    """With --json no question can be asked, so only calls without a price are made unless --yes is given."""
+    """Refuse calls that have a price, unless --yes is given.
+
+    With --json there is no prompt.
+    """
     from mildroute.exceptions import ArgumentError
 
     if at_most or is_judging_paid:
-        bound = "" if is_judging_paid or at_most == float("inf") else f" up to {at_most:.4g} dollars"
-        raise ArgumentError(f"--json asks no question, so it must be told that it may spend{bound}; add --yes, and best --max-dollars.")
+        bound = (
+            "" if is_judging_paid or at_most == float("inf") else f" up to {at_most:.4g} dollars"
+        )
+        raise ArgumentError(
+            f"--json does not prompt, so it must be told that it may spend{bound}; add --yes, and"
+            " best --max-dollars."
+        )
 
 
-def _is_judging_paid(estimates: list[Estimate], job: CollectionJob) -> bool:
-    from mildroute.collection.runner import judge_experts, max_cost
+def _is_judging_paid(estimates: list[CollectionEstimate], job: CollectionJob) -> bool:
     from mildroute.experts.base import Query
 
-    return any(each.missing for each in estimates) and any(max_cost(each, Query("", "")) for each in judge_experts(job.judge))
+    return any(each.missing for each in estimates) and any(
+        each.max_cost(Query("", "")) for each in job.judge.experts()
+    )
 
 
-def _estimate_row(each: Estimate) -> list[str]:
+def _estimate_row(each: CollectionEstimate) -> list[str]:
     at_most = "no bound" if each.at_most == float("inf") else f"{each.at_most:.4g}"
     dollars = "unknown" if each.dollars == float("inf") else f"{each.dollars:.4g}"
-    counts = [f"{each.cells:,}", f"{each.cells - each.missing:,}", f"{each.calls:,}", f"{each.tokens_in:,.0f}"]
+    counts = [
+        f"{each.cells:,}",
+        f"{each.cells - each.missing:,}",
+        f"{each.calls:,}",
+        f"{each.tokens_in:,.0f}",
+    ]
     return [each.expert, *counts, dollars, at_most, duration(each.seconds)]
 
 
-def _estimate_notes(estimates: list[Estimate], spent: float, job: CollectionJob) -> list[str]:
-    from mildroute.collection.runner import judge_experts
-
+def _estimate_notes(
+    estimates: list[CollectionEstimate], spent: float, job: CollectionJob
+) -> list[str]:
     longest = max((each.seconds for each in estimates), default=0.0)
     notes = [
-        f"all together: {sum(each.dollars for each in estimates):.4g} dollars, about {duration(longest)}; experts are asked side by side"
+        f"all together: {sum(each.dollars for each in estimates):.4g} dollars, about"
+        f" {duration(longest)}; experts are called in parallel"
     ]
     unmeasured = [each.expert for each in estimates if each.calls and not each.is_measured]
     if unmeasured:
         notes.append(
-            f"time is a guess of one second a call, and dollars of the longest answers, until {', '.join(unmeasured)} have answered some"
+            "time is a guess of one second a call, and dollars of the longest answers, until"
+            f" {', '.join(unmeasured)} have answered some"
         )
-    judging = [expert.name for expert in judge_experts(job.judge)] if any(each.missing for each in estimates) else []
-    notes += [f"{name} is asked for each verdict, which is paid on top and within the cap" for name in judging]
+    judging = (
+        [expert.name for expert in job.judge.experts()]
+        if any(each.missing for each in estimates)
+        else []
+    )
+    notes += [
+        f"{name} is called for each verdict, which is paid on top and within the cap"
+        for name in judging
+    ]
     cap = "no cap" if job.max_dollars is None else f"a cap of {job.max_dollars:g} dollars"
     return [*notes, f"spent in {job.folder} so far: {spent:.4g} dollars; {cap}"]
 
@@ -211,7 +309,12 @@ def _live(*, quiet: bool) -> Iterator[Callable[[Sequence[ExpertProgress]], None]
                 is_started = True
             display.update(_table(tallies), refresh=True)
         else:
-            console.print("; ".join(f"{each.expert} {each.known + each.done:,}/{each.total:,}" for each in tallies), soft_wrap=True)
+            console.print(
+                "; ".join(
+                    f"{each.expert} {each.known + each.done:,}/{each.total:,}" for each in tallies
+                ),
+                soft_wrap=True,
+            )
 
     try:
         yield tell
@@ -240,7 +343,7 @@ def _tally_row(each: ExpertProgress) -> list[str]:
         f"{each.rate:,.1f}",
         f"{each.dollars:.4g}",
         f"{each.left:,}",
-        left if each.state == "asking" else each.state,
+        left if each.state == "calling" else each.state,
     ]
 
 
@@ -254,18 +357,27 @@ def _show(found: CollectionResult) -> None:
     if found.empty:
         are = "is" if found.empty == 1 else "are"
         notes.append(
-            f"{pluralize(found.empty, 'cell')} {are} empty: run the same command again to fill them, or read the table with --missing drop"
+            f"{pluralize(found.empty, 'cell')} {are} empty: run the same command again to fill"
+            " them, or read the table with --missing drop"
         )
     if found.unwanted:
         were = "was" if found.unwanted == 1 else "were"
         notes += [
-            f"{pluralize(found.unwanted, 'cell')} {were} left out, as --experts-per-query says: the table has each expert's mean score and",
-            "price, so that you can choose experts; to fit a router, collect the rest with --experts-per-query all",
+            (
+                f"{pluralize(found.unwanted, 'cell')} {were} left out, as --experts-per-query says:"
+                " the table has each expert's mean score and"
+            ),
+            (
+                "price, so that you can choose experts; to fit a router, collect the rest with"
+                " --experts-per-query all"
+            ),
         ]
     for expert, reasons in found.reasons.items():
         told = [f"{count:,} x {reason}" for reason, count in reasons[:_REASONS]]
         more = sum(count for _, count in reasons[_REASONS:])
-        notes.append(f"{expert}: {'; '.join(told)}{f'; {more:,} for other reasons' if more else ''}")
+        notes.append(
+            f"{expert}: {'; '.join(told)}{f'; {more:,} for other reasons' if more else ''}"
+        )
     print_notes(notes, mark="")
 
 

@@ -40,17 +40,22 @@ def compare_routers(
     price_weight: PriceWeight = None,
     encoder: Encoder = "auto",
     router: Annotated[
-        list[str] | None, typer.Option("--router", help="Compare this one, too: a router's class, a plug-in or a loss; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--router",
+            help="Compare this one, too: a router's class, a plug-in or a loss; may be repeated.",
+        ),
     ] = None,
     test: TestShare = 0.2,
     by: By = "auto",
     seed: Seed = 0,
-    missing: Missing = "refuse",
+    missing: Missing = "raise",
     as_json: AsJson = False,
 ) -> None:
     """Fit several routers on one part of a TABLE and measure them on the other.
 
-    For a budget or a quality, each router is put on its own frontier and compared at its point for the target.
+    For a budget or a quality, each router is put on its own frontier and compared at its point for
+    the target.
 
     Example: mildroute compare costs.parquet --quality 0.95
     """
@@ -60,8 +65,12 @@ def compare_routers(
 
     target = target_of(budget, quality, price_weight)
     at_point = target is not None and target.kind != "price weight"
-    routers = default_routers(seed, for_target=at_point) | {name: get_router(name, random_state=seed) for name in router or []}
-    table = load_table(source, experts=experts, prices=prices, output_tokens=output_tokens, missing=missing)
+    routers = default_routers(seed, for_target=at_point) | {
+        name: get_router(name, random_state=seed) for name in router or []
+    }
+    table = load_table(
+        source, experts=experts, prices=prices, output_tokens=output_tokens, missing=missing
+    )
     with progress_bar("compare") as tell:
         found = compare(
             table,
@@ -84,7 +93,9 @@ def show_comparison(found: Comparison) -> None:
 
     Example:
         >>> from mildroute.evaluation.comparison import Comparison
-        >>> show_comparison(Comparison((), "MildRouter", "large", ("small", "large"), 80, 20, {}, {}, None))  # doctest: +ELLIPSIS
+        >>> experts = ("small", "large")
+        >>> found = Comparison((), "MildRouter", "large", experts, 80, 20, {}, {}, None)
+        >>> show_comparison(found)  # doctest: +ELLIPSIS
         80 queries to learn from, 20 to measure...
     """
     if found.points:
@@ -102,7 +113,11 @@ def _show_at_price(found: Comparison) -> None:
             _name(found, row.name),
             shown_interval(row.deferral_loss, "{:.4f}"),
             format_number(row.score.value, "{:.3f}"),
-            "" if row.dollars_per_1000 is None else format_number(row.dollars_per_1000.value, "{:.4g}"),
+            (
+                ""
+                if row.dollars_per_1000 is None
+                else format_number(row.dollars_per_1000.value, "{:.4g}")
+            ),
             format_number(row.gap_closed.value, "{:.1%}"),
             format_number(row.worst_recall, "{:.2f}"),
             _against(row),
@@ -114,7 +129,10 @@ def _show_at_price(found: Comparison) -> None:
     print_notes(found.warnings, mark="note:")
     print_notes(
         [
-            f"cost: error plus price weight times dollars; to oracle: share of the way from {_name(found, 'best single')};",
+            (
+                "cost: error plus price weight times dollars; to oracle: share of the way from"
+                f" {_name(found, 'best single')};"
+            ),
             "worst recall: lowest share of an expert's wins that are sent to a winner;",
             f"ours: {found.default}, 'better' and 'worse' at 5% with Holm's correction",
         ],
@@ -123,7 +141,10 @@ def _show_at_price(found: Comparison) -> None:
 
 
 def _show_at_target(found: Comparison) -> None:
-    """Routers first: the cheapest for a quality, the best for a budget; then what they stand beside."""
+    """Routers first: the cheapest for a quality, the best for a budget.
+
+    Then what they stand beside.
+    """
     from mildroute.evaluation.cost_savings import shown_interval
 
     target = found.settings["target"]
@@ -138,15 +159,35 @@ def _show_at_target(found: Comparison) -> None:
         ]
         for row in sorted(found.rows, key=lambda row: _order(row, is_budget))
     ]
-    print_table(_title(found), ["router", "saved [95%]", "kept [95%]", "$ per 1,000 [95%]", f"{found.default} is"], rows)
-    wanted = f"within {target['value']:g} dollars per 1,000 queries" if is_budget else f"{100 * target['value']:g}% of the score kept"
+    print_table(
+        _title(found),
+        ["router", "saved [95%]", "kept [95%]", "$ per 1,000 [95%]", f"{found.default} is"],
+        rows,
+    )
+    wanted = (
+        f"within {target['value']:g} dollars per 1,000 queries"
+        if is_budget
+        else f"{100 * target['value']:g}% of the score kept"
+    )
     print_notes(found.warnings, mark="note:")
     print_notes(
         [
-            f"each router at its own operating point for the target: {wanted}, promised on the rows to learn from with 95% confidence;",
-            f"saved and kept: of the bill and the score of {found.best_by_score}, the best by score;",
-            "coin: the mix of two experts that promises the same; oracle: who knows all outcomes, at the price of auto's point;",
-            f"'better' and 'worse' at 5% with Holm's correction, by error plus {found.settings['price_weight']:.4g} times dollars",
+            (
+                f"each router at its own operating point for the target: {wanted}, promised on the"
+                " rows to learn from with 95% confidence;"
+            ),
+            (
+                f"saved and kept: of the bill and the score of {found.best_by_score}, the best by"
+                " score;"
+            ),
+            (
+                "coin: the mix of two experts that promises the same; oracle: knows all costs"
+                " outcomes, at the price of auto's point;"
+            ),
+            (
+                "'better' and 'worse' at 5% with Holm's correction, by error plus"
+                f" {found.settings['price_weight']:.4g} times dollars"
+            ),
         ],
         mark="",
     )
@@ -170,7 +211,9 @@ def _name(found: Comparison, name: str) -> str:
         return f"best by score ({found.best_by_score})"
     if name != "best single":
         return name
-    priced = bool(found.points or found.settings.get("price_weight") or found.settings.get("latency_weight"))
+    priced = bool(
+        found.points or found.settings.get("price_weight") or found.settings.get("latency_weight")
+    )
     return f"best {'at this price' if priced else 'by score'} ({found.best_single})"
 
 

@@ -7,10 +7,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mildroute.cli._options import AsJson, Budget, Missing, OutputTokens, Prices, PriceWeight, Quality, Seed, Source, target_of
+from mildroute.cli._options import (
+    AsJson,
+    Budget,
+    Missing,
+    OutputTokens,
+    Prices,
+    PriceWeight,
+    Quality,
+    Seed,
+    Source,
+    target_of,
+)
 from mildroute.cli._output import print_json, print_notes, print_table, progress_bar
 
 if TYPE_CHECKING:
+    from mildroute.evaluation.evaluate import Evaluation
     from mildroute.evaluation.intervals import Interval
     from mildroute.evaluation.router_evaluation import RouterEvaluation
 
@@ -23,19 +35,22 @@ RouterFolder = Annotated[Path, typer.Argument(metavar="ROUTER", help="Folder of 
 def evaluate_router(
     folder: RouterFolder,
     source: Source,
-    report: Annotated[Path | None, typer.Option("--report", help="Write a report here: one HTML file.")] = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", help="Write a report here: one HTML file.")
+    ] = None,
     budget: Budget = None,
     quality: Quality = None,
     price_weight: PriceWeight = None,
     prices: Prices = None,
     output_tokens: OutputTokens = None,
-    missing: Missing = "refuse",
+    missing: Missing = "raise",
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
     """Measure a stored ROUTER on a TABLE that it has not learned from.
 
-    A budget, a quality or a price weight asks for another operating point than the stored one; nothing is fitted again.
+    A budget, a quality or a price weight selects another operating point than the stored one;
+    nothing is fitted again.
 
     Example: mildroute evaluate router held_out.parquet --report report.html
     """
@@ -44,8 +59,18 @@ def evaluate_router(
     from mildroute.persistence.artifact import load_router
 
     target = target_of(budget, quality, price_weight)
+    if report is not None:
+        from mildroute.evaluation.report import check_report_extra
+
+        check_report_extra()
     router = load_router(folder)
-    table = load_table(source, experts=list(router.experts_), prices=prices, output_tokens=output_tokens, missing=missing)
+    table = load_table(
+        source,
+        experts=list(router.experts_),
+        prices=prices,
+        output_tokens=output_tokens,
+        missing=missing,
+    )
     with progress_bar("evaluate") as tell:
         tell(0, 1, f"{len(table):,} queries")
         found = evaluate_router(router, table, target=target, seed=seed)  # type: ignore[arg-type]
@@ -68,11 +93,17 @@ def write_report(found: RouterEvaluation, target: Path, provenance: dict[str, st
     from mildroute.exceptions import ArgumentError
 
     if target.exists() and not _is_page(target):
-        raise ArgumentError(f"a report may replace only another page, got {str(target)!r}, which is none; choose another place.")
+        raise ArgumentError(
+            f"a report may replace only another page, got {str(target)!r}, which is none; choose"
+            " another place."
+        )
     try:
         target.write_text(report_html(found, provenance=provenance), encoding="utf-8")
     except OSError as error:
-        raise ArgumentError(f"the report cannot be written to {str(target)!r}: {error.strerror}; choose another place.") from error
+        raise ArgumentError(
+            f"the report cannot be written to {str(target)!r}: {error.strerror}; choose another"
+            " place."
+        ) from error
 
 
 def _is_page(path: Path) -> bool:
@@ -99,20 +130,48 @@ def _show(found: RouterEvaluation, report: Path | None) -> None:
         "worst expert's recall": (figures.worst_recall, "{:.2f}"),
     }
     rows = [
-        [name, format_number(value.value, form), shown_limits(value, form)] for name, (value, form) in lines.items() if value is not None
+        [name, format_number(value.value, form), shown_limits(value, form)]
+        for name, (value, form) in lines.items()
+        if value is not None
     ]
     print_table(found.title, ["figure", "value", "95% interval"], rows)
+    _show_shares(figures)
+    print_notes(found.warnings, mark="note:")
+    print_notes([*_notes(found), *([f"report: {report}"] if report else [])], mark="")
+
+
+def _show_shares(figures: Evaluation) -> None:
+    from mildroute._format import format_number
+
     shares = [
-        [row.name, f"{row.share:.1%}", f"{row.oracle_share:.1%}", format_number(row.recall.value, "{:.2f}")] for row in figures.per_expert
+        [
+            row.name,
+            f"{row.share:.1%}",
+            f"{row.oracle_share:.1%}",
+            format_number(row.recall.value, "{:.2f}"),
+        ]
+        for row in figures.per_expert
     ]
-    print_table("", ["expert", "router sends", "oracle sends", "recall"], sorted(shares, key=lambda row: -float(row[1].rstrip("%"))))
+    print_table(
+        "",
+        ["expert", "router sends", "oracle sends", "recall"],
+        sorted(shares, key=lambda row: -float(row[1].rstrip("%"))),
+    )
+
+
+def _notes(found: RouterEvaluation) -> list[str]:
     notes = [] if found.savings is None else [found.savings.sentence]
     if found.decision is not None:
         notes.append(f"the router {found.decision}")
     if found.far_rows:
-        far = f"{found.far_rows:,} of {len(found.table):,} inputs {'is' if found.far_rows == 1 else 'are'} unlike the training data"
+        far = (
+            f"{found.far_rows:,} of {len(found.table):,} inputs"
+            f" {'is' if found.far_rows == 1 else 'are'} unlike the training data"
+        )
         notes.append(f"{far}: the best single expert at this price answers there")
     if found.promise is not None:
-        notes.append(f"target {found.promise.target}: {found.promise.verdict}, measured {found.promise.words}")
-    print_notes(found.warnings, mark="note:")
-    print_notes(notes + ([f"report: {report}"] if report else []), mark="")
+        notes.append(
+            f"target {found.promise.target}: {found.promise.verdict}, measured"
+            f" {found.promise.words}"
+        )
+    return notes

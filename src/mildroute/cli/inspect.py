@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mildroute.cli._options import AsJson, Experts, Missing, OutputTokens, Prices, PriceWeight, Source
+from mildroute.cli._options import (
+    AsJson,
+    Experts,
+    Missing,
+    OutputTokens,
+    Prices,
+    PriceWeight,
+    Source,
+)
 from mildroute.cli._output import print_json, print_notes, print_table, progress_bar
 
 if TYPE_CHECKING:
@@ -15,8 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["inspect_table"]
 
 
+# Rows up to which a table is read into memory to draw some of them for a quick router.
 _MOST_ROWS = 200_000
-"""Rows up to which a table is read into memory to draw some of them for a quick router."""
 
 
 def inspect_table(
@@ -25,7 +33,7 @@ def inspect_table(
     prices: Prices = None,
     output_tokens: OutputTokens = None,
     price_weight: PriceWeight = None,
-    missing: Missing = "refuse",
+    missing: Missing = "raise",
     as_json: AsJson = False,
 ) -> None:
     """Look at a cost TABLE: experts, prices, imbalance, and what routing could save.
@@ -39,20 +47,31 @@ def inspect_table(
         tell(0, 1, source)
         if prices is None and output_tokens is None:
             table = None
-            found = describe(source, price_weight=price_weight or 0.0, experts=names_in(experts), missing=missing)
+            found = describe(
+                source, price_weight=price_weight or 0.0, experts=names_in(experts), missing=missing
+            )
         else:
-            table = load_table(source, experts=experts, prices=prices, output_tokens=output_tokens, missing=missing)
+            table = load_table(
+                source, experts=experts, prices=prices, output_tokens=output_tokens, missing=missing
+            )
             found = describe(table, price_weight=price_weight or 0.0)
         judge = judge_of(source)
-        potential = _potential(found, table, source, {"experts": names_in(experts), "missing": missing}, tell)
+        potential = _potential(
+            found, table, source, {"experts": names_in(experts), "missing": missing}, tell
+        )
     if as_json:
-        print_json({**found.as_dict(), "judge": judge, "potential": _plain(potential)})
+        print_json({**found.as_dict(), "judge": judge, "potential": potential})
     else:
         _show(found, judge, potential)
 
 
-def _potential(found: TableSummary, table: CostTable | None, source: str, how: dict[str, Any], tell: Any) -> Potential | None:
-    """What routing could save; none without dollars, and for tables that are too large or cannot be learned from as they are."""
+def _potential(
+    found: TableSummary, table: CostTable | None, source: str, how: dict[str, Any], tell: Any
+) -> Potential | None:
+    """What routing could save.
+
+    None without dollars, and for tables that are too large or cannot be learned from as they are.
+    """
     from mildroute.costs.table import CostTable
     from mildroute.evaluation.potential import potential_of
     from mildroute.exceptions import TableError
@@ -60,15 +79,11 @@ def _potential(found: TableSummary, table: CostTable | None, source: str, how: d
     if found.oracle_dollars_per_1000 is None or found.rows > _MOST_ROWS:
         return None
     try:
-        return potential_of(CostTable.read(source, **how) if table is None else table, progress=tell)
+        return potential_of(
+            CostTable.read(source, **how) if table is None else table, progress=tell
+        )
     except TableError:
         return None  # the summary has told what is wrong, such as repeated ids
-
-
-def _plain(potential: Potential | None) -> Any:
-    from mildroute._format import as_plain
-
-    return as_plain(potential)
 
 
 def _show(found: TableSummary, judge: str | None, potential: Potential | None) -> None:
@@ -94,7 +109,10 @@ def _show(found: TableSummary, judge: str | None, potential: Potential | None) -
         [
             *_gains(found),
             f"the experts differ on {found.decided:.1%} of the queries",
-            f"imbalance: the most frequent winner wins {found.imbalance:.4g} times as often as the rarest",
+            (
+                f"imbalance: the most frequent winner wins {found.imbalance:.4g} times as often as"
+                " the rarest"
+            ),
             *([] if judge is None else [f"scores: {judge}"]),
             f"content hash: {found.content_hash}",
         ],
@@ -107,14 +125,26 @@ def _show(found: TableSummary, judge: str | None, potential: Potential | None) -
 
 
 def _gains(found: TableSummary) -> list[str]:
-    """The best single expert and the oracle: in money where there are dollars, in costs where a price weight was given."""
+    """The best single expert and the oracle.
+
+    In money where there are dollars, in costs where a price weight was given.
+    """
     bill, best = found.oracle_dollars_per_1000, found.best_by_score
     lines = [f"best by score: {best.name}, score {best.score:.3f}{_priced(best.dollars_per_1000)}"]
     if found.price_weight:
         lines += [
-            f"best at price weight {found.price_weight:g}: {found.best_single}, cost {found.best_single_cost:.4f}",
-            f"oracle at price weight {found.price_weight:g}: score {found.oracle_score:.3f}, cost {found.oracle_cost:.4f}{_priced(bill)}",
-            f"routing can gain at most {found.possible_gain:.4f} a query in cost (error plus price weight times dollars)",
+            (
+                f"best at price weight {found.price_weight:g}: {found.best_single}, cost"
+                f" {found.best_single_cost:.4f}"
+            ),
+            (
+                f"oracle at price weight {found.price_weight:g}: score {found.oracle_score:.3f},"
+                f" cost {found.oracle_cost:.4f}{_priced(bill)}"
+            ),
+            (
+                f"routing can gain at most {found.possible_gain:.4f} a query in cost (error plus"
+                " price weight times dollars)"
+            ),
         ]
         return lines
     less = ""
@@ -122,7 +152,9 @@ def _gains(found: TableSummary) -> list[str]:
         less = f", {1 - bill / best.dollars_per_1000:.0%} less than {best.name}"
     lines.append(f"oracle: score {found.oracle_score:.3f}{_priced(bill)}{less}")
     if bill is None:
-        lines.append(f"routing can raise the score by at most {100 * found.possible_gain:.1f} points")
+        lines.append(
+            f"routing can raise the score by at most {100 * found.possible_gain:.1f} points"
+        )
     return lines
 
 
@@ -144,18 +176,23 @@ def _show_potential(potential: Potential, found: TableSummary) -> None:
         for level in potential.levels
     ]
     tried = ["by a quick router [95%]"] if potential.levels[0].router is not None else []
-    sure = "a quick router and a coin keep that score" if tried else "a coin between two experts keeps that score"
-    drawn = "" if potential.rows == found.rows else f", on {potential.rows:,} of the rows"
-    print_notes([f"what could be saved of the bill of {potential.best}, the best by score{drawn}:"], mark="")
-    print_table(
-        "",
-        ["of its score kept", "at most", *tried, "by a coin"],
-        rows,
+    sure = (
+        "a quick router and a coin keep that score"
+        if tried
+        else "a coin between two experts keeps that score"
     )
+    drawn = "" if potential.rows == found.rows else f", on {potential.rows:,} of the rows"
+    print_notes(
+        [f"what could be saved of the bill of {potential.best}, the best by score{drawn}:"], mark=""
+    )
+    print_table("", ["of its score kept", "at most", *tried, "by a coin"], rows)
     print_notes(
         [
             f"at most: if all outcomes were known; {sure} with 95% confidence;",
-            f"for the real figure: mildroute fit --quality {potential.levels[-2].kept:g} --hold-out held_out.parquet",
+            (
+                f"for the real figure: mildroute fit --quality {potential.levels[-2].kept:g}"
+                " --hold-out held_out.parquet"
+            ),
         ],
         mark="",
     )

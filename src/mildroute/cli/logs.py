@@ -22,12 +22,16 @@ __all__ = ["costs", "log"]
 # ``mildroute log tidy``: finished files of the gateway's log as Parquet.
 
 
-log = typer.Typer(name="log", help="The gateway's decision log.", no_args_is_help=True, rich_markup_mode=None)
+log = typer.Typer(
+    name="log", help="The gateway's decision log.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 @log.command("tidy")
 def tidy(
-    folder: Annotated[Path, typer.Argument(metavar="LOG_FOLDER", help="Folder of the gateway's log.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="LOG_FOLDER", help="Folder of the gateway's log.")
+    ],
     as_json: AsJson = False,
 ) -> None:
     """Turn finished files of a log into Parquet; those that a gateway still writes are left alone.
@@ -51,28 +55,43 @@ def tidy(
 # what the experts cost.
 
 
-costs = typer.Typer(name="costs", help="Cost tables from other sources.", no_args_is_help=True, rich_markup_mode=None)
+costs = typer.Typer(
+    name="costs",
+    help="Cost tables from other sources.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 
 @costs.command("from-log")
 def costs_from_log(
-    folder: Annotated[Path, typer.Argument(metavar="LOG_FOLDER", help="Folder of the gateway's log.")],
-    out: Annotated[Path, typer.Option("--out", help="Where to write the table: a Parquet file.")] = Path("logged.parquet"),
+    folder: Annotated[
+        Path, typer.Argument(metavar="LOG_FOLDER", help="Folder of the gateway's log.")
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", help="Where to write the table: a Parquet file.")
+    ] = Path("logged.parquet"),
     price_weight: PriceWeight = 0.0,
-    only_with_text: Annotated[bool, typer.Option("--only-with-text", help="Leave out decisions whose text was not kept.")] = False,
+    only_with_text: Annotated[
+        bool, typer.Option("--only-with-text", help="Leave out decisions whose text was not kept.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Turn decisions and feedback of a gateway into a table, and estimate each expert's mean cost with a 95% interval.
+    """Turn decisions and feedback of a gateway into a table, and estimate each expert's mean cost
+    with a 95% interval.
 
     Example: mildroute costs from-log log --out logged.parquet
-    """
+    """  # noqa: D205
     from mildroute.exceptions import ArgumentError
     from mildroute.serving.observability.export import costs_from_log as join
 
     if out.suffix != ".parquet":
-        raise ArgumentError(f"the table is written as Parquet, got {out.name!r}; choose a name that ends with .parquet.")
+        raise ArgumentError(
+            f"the table is written as Parquet, got {out.name!r}; choose a name that ends with"
+            " .parquet."
+        )
     found = join(folder, only_with_text=only_with_text)
-    found.write(out)
+    found.save(out)
     values, notes = _estimates(found, price_weight or 0.0)
     if as_json:
         print_json(_as_dict(found, out, values, notes))
@@ -81,7 +100,10 @@ def costs_from_log(
 
 
 def _estimates(found: LoggedCostTable, price_weight: float) -> tuple[dict[str, Any], list[str]]:
-    """Estimates of the experts, of the log itself and of a shadow router; none where nobody else had a chance."""
+    """Estimates of the experts, of the log itself and of a shadow router.
+
+    None where nobody else had a chance.
+    """
     from mildroute.evaluation.logged_data import read_logged_decisions
     from mildroute.evaluation.off_policy import estimate_expert_costs, estimate_policy_cost
     from mildroute.exceptions import TableError
@@ -90,12 +112,28 @@ def _estimates(found: LoggedCostTable, price_weight: float) -> tuple[dict[str, A
         logged = read_logged_decisions(found.arrow, price_weight=price_weight)
     except TableError as error:
         return {}, [str(error)]
-    values = {name: (estimate, _plain_mean(logged, place)) for place, (name, estimate) in enumerate(estimate_expert_costs(logged).items())}
-    notes = [*logged.notes, *(f"{name}: {warning}" for name, (estimate, _) in values.items() for warning in estimate.warnings)]
+    values = {
+        name: (estimate, _plain_mean(logged, place))
+        for place, (name, estimate) in enumerate(estimate_expert_costs(logged).items())
+    }
+    notes = [
+        *logged.notes,
+        *(
+            f"{name}: {warning}"
+            for name, (estimate, _) in values.items()
+            for warning in estimate.warnings
+        ),
+    ]
     shadowed, choice = _shadow(found, logged)
     if shadowed is not None:
-        notes.append(f"the shadow router would have cost {estimate_policy_cost(shadowed, choice)} on {shadowed.rows:,} requests")
-        notes.append(f"the gateway has cost {estimate_policy_cost(shadowed, shadowed.chances)} on the same requests")
+        notes.append(
+            f"the shadow router would have cost {estimate_policy_cost(shadowed, choice)} on"
+            f" {shadowed.rows:,} requests"
+        )
+        notes.append(
+            f"the gateway has cost {estimate_policy_cost(shadowed, shadowed.chances)} on the same"
+            " requests"
+        )
     return values, notes
 
 
@@ -106,31 +144,69 @@ def _plain_mean(logged: LoggedDecisions, place: int) -> float:
     return float(np.mean(own)) if len(own) else float("nan")
 
 
-def _shadow(found: LoggedCostTable, logged: LoggedDecisions) -> tuple[LoggedDecisions | None, list[str]]:
+def _shadow(
+    found: LoggedCostTable, logged: LoggedDecisions
+) -> tuple[LoggedDecisions | None, list[str]]:
     """Decisions on which a shadow router chose one of the experts, and whom."""
-    chosen = dict(zip(found.arrow.column("query_id").to_pylist(), found.arrow.column("shadow").to_pylist(), strict=True))
+    chosen = dict(
+        zip(
+            found.arrow.column("query_id").to_pylist(),
+            found.arrow.column("shadow").to_pylist(),
+            strict=True,
+        )
+    )
     ids = [] if logged.query_ids is None else logged.query_ids.tolist()
     rows = [row for row, name in enumerate(ids) if chosen[name] in logged.experts]
     return (logged.take(rows), [chosen[ids[row]] for row in rows]) if rows else (None, [])
 
 
-def _as_dict(found: LoggedCostTable, out: Path, values: dict[str, Any], notes: list[str]) -> dict[str, Any]:
-    from mildroute._format import as_plain
+def _as_dict(
+    found: LoggedCostTable, out: Path, values: dict[str, Any], notes: list[str]
+) -> dict[str, Any]:
+    from mildroute._format import to_jsonable
 
-    counts = {name: getattr(found, name) for name in ("rows", "decisions", "without_score", "without_answer", "unknown")}
-    experts = {name: {**as_plain(estimate), "plain_mean": plain} for name, (estimate, plain) in values.items()}
+    counts = {
+        name: getattr(found, name)
+        for name in ("rows", "decisions", "without_score", "without_answer", "unknown")
+    }
+    experts = {
+        name: {**to_jsonable(estimate), "plain_mean": plain}
+        for name, (estimate, plain) in values.items()
+    }
     return {"table": str(out), **counts, "experts": experts, "notes": [*found.notes, *notes]}
 
 
-def _show(found: LoggedCostTable, out: Path, values: dict[str, tuple[Estimate, float]], notes: list[str]) -> None:
+def _show(
+    found: LoggedCostTable, out: Path, values: dict[str, tuple[Estimate, float]], notes: list[str]
+) -> None:
     rows = [
-        [name, f"{estimate.rows:,}", f"{plain:.4f}", f"{estimate.value:.4f}", f"{estimate.low:.4f} to {estimate.high:.4f}",
-         f"{estimate.effective_rows:,.0f}"]
+        [
+            name,
+            f"{estimate.rows:,}",
+            f"{plain:.4f}",
+            f"{estimate.value:.4f}",
+            f"{estimate.low:.4f} to {estimate.high:.4f}",
+            f"{estimate.effective_rows:,.0f}",
+        ]
         for name, (estimate, plain) in values.items()
-    ]  # fmt: skip
+    ]
     if rows:
         title = f"{found.rows:,} of {found.decisions:,} decisions have a score"
-        print_table(title, ["expert", "answers", "plain mean", "cost on all requests", "95% interval", "effective answers"], rows)
-    others = [f"{found.without_score:,} decisions have no score, {found.without_answer:,} no answer; {found.unknown:,} scores no decision"]
+        print_table(
+            title,
+            [
+                "expert",
+                "answers",
+                "plain mean",
+                "cost on all requests",
+                "95% interval",
+                "effective answers",
+            ],
+            rows,
+        )
+    others = [
+        f"{found.without_score:,} decisions have no score, {found.without_answer:,} no answer;"
+        f" {found.unknown:,} scores no decision"
+    ]
     print_notes([*found.notes, *notes], mark="note:")
     print_notes([*others, f"table: {out}"], mark="")

@@ -26,15 +26,23 @@ __all__ = ["keys", "serve_router"]
 # ``mildroute keys new``: a key for a client of the gateway, shown once.
 
 
-keys = typer.Typer(name="keys", help="Keys of the gateway's clients.", no_args_is_help=True, rich_markup_mode=None)
+keys = typer.Typer(
+    name="keys", help="Keys of the gateway's clients.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 @keys.command("new")
 def new_key(
     name: Annotated[str, typer.Argument(help="Of the client, as log and metrics show it.")],
-    file: Annotated[Path, typer.Option("--file", help="The key file; it is made if there is none.")] = Path("keys.yaml"),
-    requests_per_minute: Annotated[float | None, typer.Option("--requests-per-minute", help="That are let through.")] = None,
-    dollars_per_day: Annotated[float | None, typer.Option("--dollars-per-day", help="That may be spent in a day of UTC.")] = None,
+    file: Annotated[
+        Path, typer.Option("--file", help="The key file; it is made if there is none.")
+    ] = Path("keys.yaml"),
+    requests_per_minute: Annotated[
+        float | None, typer.Option("--requests-per-minute", help="That are let through.")
+    ] = None,
+    dollars_per_day: Annotated[
+        float | None, typer.Option("--dollars-per-day", help="That may be spent in a day of UTC.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a key for a client: it is printed this once, and the file gets its hash alone.
@@ -56,19 +64,43 @@ def new_key(
 
 def serve_router(
     router: Annotated[Path, typer.Argument(metavar="ROUTER", help="Folder of a stored router.")],
-    experts: Annotated[Path, typer.Option(help="The experts, their addresses and prices.", metavar="experts.yaml")],
-    settings: Annotated[Path | None, typer.Option(help="All that can be set; see docs.", metavar="gateway.yaml")] = None,
+    experts: Annotated[
+        Path, typer.Option(help="The experts, their addresses and prices.", metavar="experts.yaml")
+    ],
+    settings: Annotated[
+        Path | None, typer.Option(help="All that can be set; see docs.", metavar="gateway.yaml")
+    ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.", min=0, max=65535)] = 8000,
-    keys: Annotated[Path | None, typer.Option(help="File of client keys; see mildroute keys.", metavar="keys.yaml")] = None,
-    no_keys: Annotated[bool, typer.Option("--no-keys", help="Let everyone in, even on an address that others can reach.")] = False,
-    log: Annotated[Path | None, typer.Option(help="Folder of the decision log; without it nothing is written down.")] = None,
-    explore: Annotated[float | None, typer.Option(help="Share of requests whose expert is drawn at random.", min=0, max=1)] = None,
-    traces: Annotated[bool, typer.Option("--traces", help="Send OpenTelemetry spans; OTEL_EXPORTER_OTLP_ENDPOINT says where.")] = False,
+    port: Annotated[
+        int, typer.Option(help="Port to listen on; 0 takes a free one.", min=0, max=65535)
+    ] = 8000,
+    keys: Annotated[
+        Path | None,
+        typer.Option(help="File of client keys; see mildroute keys.", metavar="keys.yaml"),
+    ] = None,
+    no_keys: Annotated[
+        bool,
+        typer.Option("--no-keys", help="Allow unauthenticated access on a non-loopback address."),
+    ] = False,
+    log: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the decision log; without it nothing is written down."),
+    ] = None,
+    exploration_rate: Annotated[
+        float | None,
+        typer.Option(help="Fraction of requests routed at random (exploration).", min=0, max=1),
+    ] = None,
+    traces: Annotated[
+        bool,
+        typer.Option(
+            "--traces", help="Send OpenTelemetry spans; OTEL_EXPORTER_OTLP_ENDPOINT says where."
+        ),
+    ] = False,
 ) -> None:
     """Serve a stored ROUTER as an OpenAI-compatible endpoint that picks the model.
 
-    Clients change their base URL to http://127.0.0.1:8000/v1 and ask for the model "mildroute". SIGHUP loads the artifact
+    Clients change their base URL to http://127.0.0.1:8000/v1 and ask for the model "mildroute".
+    SIGHUP loads the artifact
     and the client keys again.
 
     Example: mildroute serve router --experts experts.yaml --log decisions
@@ -76,20 +108,22 @@ def serve_router(
     from mildroute.serving.factory import load_gateway
     from mildroute.serving.server import serve
 
-    chosen = _settings(settings, keys, log, explore)
+    chosen = _settings(settings, keys, log, exploration_rate)
     _check_reach(host, chosen, open_to_all=no_keys)
     _check_port(host, port)
     services = load_gateway(router, experts, chosen, traces=traces)
+    count = len(services.experts.experts)
+
+    def started(address: str) -> None:
+        typer.echo(f"serving {count} experts at {address}  (model: mildroute)")
+
     with _news_on_stderr():
-        serve(
-            services,
-            host,
-            port,
-            lambda address: typer.echo(f"serving {len(services.experts.experts)} experts at {address}  (model: mildroute)"),
-        )
+        serve(services, host, port, started)
 
 
-def _settings(path: Path | None, keys: Path | None, log: Path | None, explore: float | None) -> GatewayConfig:
+def _settings(
+    path: Path | None, keys: Path | None, log: Path | None, exploration_rate: float | None
+) -> GatewayConfig:
     from mildroute.serving.config import GatewayConfig, read_config
 
     found = GatewayConfig() if path is None else read_config(path)
@@ -97,8 +131,9 @@ def _settings(path: Path | None, keys: Path | None, log: Path | None, explore: f
         found = dataclasses.replace(found, keys=keys)
     if log is not None:
         found = dataclasses.replace(found, log=dataclasses.replace(found.log, folder=log))
-    if explore is not None:
-        found = dataclasses.replace(found, policy=dataclasses.replace(found.policy, explore=explore))
+    if exploration_rate is not None:
+        routing = dataclasses.replace(found.routing, exploration_rate=exploration_rate)
+        found = dataclasses.replace(found, routing=routing)
     return found
 
 
@@ -109,21 +144,25 @@ def _check_reach(host: str, settings: GatewayConfig, *, open_to_all: bool) -> No
         is_private = False
     if not is_private and settings.keys is None and not open_to_all:
         raise ArgumentError(
-            f"a gateway that others can reach needs client keys, got none for {host!r}; make them with mildroute keys new and give --keys, "
-            "or add --no-keys if something before it lets only the right ones in."
+            f"a gateway that others can reach needs client keys, got none for {host!r}; make them"
+            " with mildroute keys new and give --keys, or add --no-keys if something before it"
+            " lets only the right ones in."
         )
 
 
 def _check_port(host: str, port: int) -> None:
     """Say so before a router is loaded for nothing."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
         with socket.socket(family, kind, protocol) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
     except OSError as error:
         raise ArgumentError(
-            f"the gateway must be able to listen on {host} at port {port}, got: {error.strerror}; give --port or --host."
+            f"the gateway must be able to listen on {host} at port {port}, got: {error.strerror};"
+            " give --port or --host."
         ) from None
 
 

@@ -1,4 +1,7 @@
-"""A cap on dollars that holds while many calls are under way: what a call may cost at most is set aside before it is made."""
+"""A cap on dollars that holds while many calls are under way.
+
+What a call may cost at most is set aside before it is made.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,9 @@ __all__ = ["Budget", "BudgetProtocol"]
 
 
 class BudgetProtocol(Protocol):
-    """Where money for calls comes from: a budget of this process, or a part of one that many processes share.
+    """Where money for calls comes from.
 
-    Example:
-        >>> purse: BudgetProtocol = Budget()
+    A budget of this process, or a part of one that many processes share.
     """
 
     async def reserve(self, worst: float) -> bool:
@@ -32,25 +34,21 @@ class Budget:
 
     Args:
         cap: At most, or none for no cap.
-        spent: What was spent before.
-
-    Example:
-        >>> budget = Budget(1.0, spent=0.25)
-        >>> asyncio.run(budget.reserve(0.5))
-        True
-        >>> budget.settle(0.5, 0.125)
-        >>> budget.spent, asyncio.run(budget.reserve(1.5))
-        (0.375, False)
     """
 
     def __init__(self, cap: float | None = None, spent: float = 0.0) -> None:
         if cap is not None and not (math.isfinite(cap) and cap > 0):
-            raise ArgumentError(f"a cap must be a positive number of dollars, got {cap!r}; leave it out for none.")
+            raise ArgumentError(
+                f"a cap must be a positive number of dollars, got {cap!r}; leave it out for none."
+            )
         self.cap, self.spent, self.reserved, self.is_exhausted = cap, spent, 0.0, False
         self._settled: asyncio.Event | None = None
 
     async def reserve(self, worst: float) -> bool:
-        """Set dollars aside, and wait for calls under way if they may free enough; false if it can never fit."""
+        """Set dollars aside, and wait for calls under way if they may free enough.
+
+        False if it can never fit.
+        """
         while self.cap is not None and worst > 0 and self.spent + self.reserved + worst > self.cap:
             if self.reserved <= 0:
                 self.is_exhausted = True

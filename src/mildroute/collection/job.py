@@ -1,4 +1,4 @@
-"""Collect a cost table: look, estimate, ask, judge, write."""
+"""Collect a cost table: look, estimate, call, judge, write."""
 
 from __future__ import annotations
 
@@ -9,15 +9,25 @@ from pathlib import Path
 from typing import Protocol
 
 from mildroute.collection.budget import Budget
-from mildroute.collection.estimate import Estimate, estimate_of, experience_in
+from mildroute.collection.estimate import (
+    CollectionEstimate,
+    estimate_collection,
+    measure_past_calls,
+)
 from mildroute.collection.queries import QueryFile, sample_experts
-from mildroute.collection.runner import STOPPED, CollectionRun, ExpertProgress, Progress, judge_experts, max_cost, run_all
-from mildroute.collection.store import AnswerStore, reasons_in
+from mildroute.collection.runner import (
+    STOPPED,
+    CollectionRun,
+    ExpertProgress,
+    Progress,
+    run_all,
+)
+from mildroute.collection.store import AnswerStore, empty_reasons
 from mildroute.collection.table import TABLE, write_costs
 from mildroute.costs.prices import PriceList
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.base import Expert, Query
-from mildroute.judges.base import Judge, lack_of
+from mildroute.judges.base import Judge
 
 __all__ = ["CollectionJob", "CollectionResult", "Executor", "PendingWork", "collect", "run_local"]
 
@@ -31,8 +41,8 @@ class CollectionJob:
 
     Args:
         queries: The queries.
-        experts: Who is asked.
-        judge: Who scores.
+        experts: Experts that answer.
+        judge: The judge that scores.
         folder: Where the table goes, and beside it all that was answered.
         prices: List prices to keep beside the table, or none.
         max_dollars: Cap on all that was ever spent in this folder, or none.
@@ -53,7 +63,7 @@ class CollectionJob:
 
     @property
     def wanted(self) -> Callable[[str, str], bool]:
-        """Which expert is asked which query."""
+        """Which expert gets which query."""
         return sample_experts([expert.name for expert in self.experts], self.experts_per_query)
 
     @property
@@ -94,9 +104,7 @@ class PendingWork:
     """What is left to do once everything was looked at and agreed to.
 
     Args:
-        round: What to ask; its notes are the archive.
-        archive: Where it is written.
-        budget: What may be spent.
+        round: The calls to make; its notes are the archive.
     """
 
     round: CollectionRun
@@ -105,14 +113,13 @@ class PendingWork:
 
 
 class Executor(Protocol):
-    """Fills the cells, in this process or elsewhere; afterwards the archive's folder holds all entries.
+    """Fills the cells, in this process or elsewhere.
 
-    Example:
-        >>> ask: Executor = run_local
+    Afterwards the archive's folder holds all entries.
     """
 
     def __call__(self, work: PendingWork, progress: Progress | None) -> list[ExpertProgress]:
-        """Ask and judge; returns the counts of each expert."""
+        """Call and judge; returns the counts of each expert."""
         ...
 
 
@@ -122,29 +129,28 @@ def run_local(work: PendingWork, progress: Progress | None) -> list[ExpertProgre
     Args:
         work: What to do.
         progress: Told after each batch, or none.
-
-    Returns:
-        Counts of each expert.
     """
-    return asyncio.run(_ask(work.round, progress))
+    return asyncio.run(_run(work.round, progress))
 
 
 def collect(
     job: CollectionJob,
     *,
-    agree: Callable[[list[Estimate], float], bool] | None = None,
+    agree: Callable[[list[CollectionEstimate], float], bool] | None = None,
     progress: Progress | None = None,
-    ask: Executor = run_local,
+    execute: Executor = run_local,
 ) -> CollectionResult | None:
     """Fill the cells that are empty, then write the table.
 
-    What was answered before is not asked again, in this run or in any other with the same folder. A run that was killed goes on.
+    What was answered before is not called again, in this run or in any other with the same folder.
+    A run that was killed goes on.
 
     Args:
         job: What to collect.
-        agree: Shown the estimates and what was spent so far; nothing is asked unless it returns true.
+        agree: Shown the estimates and what was spent so far; no call is made unless it returns
+            true.
         progress: Told after each batch, or none.
-        ask: Who fills the cells; this process by default.
+        execute: Fills the cells; in this process by default.
 
     Returns:
         What came of it, or none if it was not agreed to.
@@ -155,32 +161,55 @@ def collect(
         >>> from mildroute.experts.annotators import AnnotatorExpert
         >>> from mildroute.judges.exact_match import ExactMatchJudge
         >>> folder = Path(tempfile.mkdtemp())
-        >>> _ = (folder / "q.jsonl").write_text('{"input": "2 + 2?", "answer": "4", "ann": "4", "bob": "5"}')
+        >>> row = '{"input": "2 + 2?", "answer": "4", "ann": "4", "bob": "5"}'
+        >>> _ = (folder / "q.jsonl").write_text(row)
         >>> people = [AnnotatorExpert("ann", "ann"), AnnotatorExpert("bob", "bob")]
-        >>> found = collect(CollectionJob(open_queries(folder / "q.jsonl"), people, ExactMatchJudge(), folder / "costs"))
+        >>> queries = open_queries(folder / "q.jsonl")
+        >>> found = collect(CollectionJob(queries, people, ExactMatchJudge(), folder / "costs"))
         >>> [tally.score for tally in found.tallies]
         [1.0, 0.0]
     """
     _check_judge(job)
     with AnswerStore(job.folder / _INSIDE) as archive:
         known = archive.known(job.versions, (job.judge.name, job.judge.version))
-        estimates = estimate_of(job.queries, job.experts, known, experience_in(archive, job.versions), job.wanted)
+        estimates = estimate_collection(
+            job.queries, job.experts, known, measure_past_calls(archive, job.versions), job.wanted
+        )
         _check_cap(job, estimates)
         if agree is not None and not agree(estimates, known.spent):
             return None
         budget = Budget(job.max_dollars, known.spent)
-        counts = {each.expert: ExpertProgress(each.expert, each.cells, each.cells - each.missing) for each in estimates}
-        todo = CollectionRun(job.queries, job.experts, job.judge, archive, known, budget, job.wanted, counts)
-        tallies = ask(PendingWork(todo, archive, budget), progress)
-        archive.tidy()
-        gaps = write_costs(job.folder, archive, job.queries, job.experts, job.judge, job.prices, job.experts_per_query)
+        counts = {
+            each.expert: ExpertProgress(each.expert, each.cells, each.cells - each.missing)
+            for each in estimates
+        }
+        todo = CollectionRun(
+            job.queries, job.experts, job.judge, archive, known, budget, job.wanted, counts
+        )
+        tallies = execute(PendingWork(todo, archive, budget), progress)
+        archive.compact()
+        gaps = write_costs(
+            job.folder,
+            archive,
+            job.queries,
+            job.experts,
+            job.judge,
+            job.prices,
+            job.experts_per_query,
+        )
         spent = archive.spent()
-        reasons = reasons_in(archive, job.versions, (job.judge.name, job.judge.version)) if gaps.empty else {}
+        reasons = (
+            empty_reasons(archive, job.versions, (job.judge.name, job.judge.version))
+            if gaps.empty
+            else {}
+        )
     is_capped = any(tally.state == STOPPED for tally in tallies)
-    return CollectionResult(job.folder / TABLE, tallies, gaps.empty, spent, is_capped, reasons, gaps.unwanted)
+    return CollectionResult(
+        job.folder / TABLE, tallies, gaps.empty, spent, is_capped, reasons, gaps.unwanted
+    )
 
 
-async def _ask(todo: CollectionRun, progress: Progress | None) -> list[ExpertProgress]:
+async def _run(todo: CollectionRun, progress: Progress | None) -> list[ExpertProgress]:
     try:
         return await run_all(todo, progress)
     finally:
@@ -188,23 +217,37 @@ async def _ask(todo: CollectionRun, progress: Progress | None) -> list[ExpertPro
 
 
 def _check_judge(job: CollectionJob) -> None:
-    """Refuse a judge that can score no answer to any of the queries, before anybody is paid for one."""
+    """Refuse a judge that can score no answer to any query, before any is paid for."""
     first = ""
     for query in job.queries:
-        lack = lack_of(job.judge, query)
+        lack = job.judge.missing_fields(query)
         if not lack:
             return
         first = first or lack
-    told = f"judge {job.judge.name!r} can score no answer to any of the queries, got for the first: {first}"
-    raise ArgumentError(f"{told}; correct the judge's settings or the file of queries, nothing was asked.")
+    told = (
+        f"judge {job.judge.name!r} can score no answer to any of the queries, got for the first:"
+        f" {first}"
+    )
+    raise ArgumentError(
+        f"{told}; correct the judge's settings or the file of queries, nothing was called."
+    )
 
 
-def _check_cap(job: CollectionJob, estimates: list[Estimate]) -> None:
+def _check_cap(job: CollectionJob, estimates: list[CollectionEstimate]) -> None:
     unbounded = [each.expert for each in estimates if each.at_most == float("inf")]
     if job.max_dollars is not None and unbounded:
         rule = f"a cap of {job.max_dollars:g} dollars needs a bound on each answer"
-        raise ArgumentError(f"{rule}, got none for {', '.join(unbounded)}; set max_tokens in its request.")
-    judging = [expert.name for expert in judge_experts(job.judge) if max_cost(expert, Query("bound", "")) == float("inf")]
+        raise ArgumentError(
+            f"{rule}, got none for {', '.join(unbounded)}; set max_tokens in its request."
+        )
+    judging = [
+        expert.name
+        for expert in job.judge.experts()
+        if expert.max_cost(Query("bound", "")) == float("inf")
+    ]
     if job.max_dollars is not None and judging:
         rule = f"a cap of {job.max_dollars:g} dollars needs a bound on each verdict"
-        raise ArgumentError(f"{rule}, got none for {judging[0]}, whom the judge asks; set max_tokens in its request.")
+        raise ArgumentError(
+            f"{rule}, got none for {judging[0]}, which the judge calls; set max_tokens in its"
+            " request."
+        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,16 +12,21 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 from pyarrow import csv
 
+from mildroute._fingerprint import text_digest
 from mildroute.exceptions import ArgumentError, TableError
 from mildroute.experts.base import Query
 
-__all__ = ["QueryFile", "digest_of", "open_queries", "sample_experts"]
+__all__ = ["QueryFile", "open_queries", "query_digest", "sample_experts"]
 
 
 # Queries from a file, a few at a time, in the order of the file.
 
 
-_ID, _INPUT, _REFERENCE = ("query_id", "id"), ("input", "text", "prompt", "question"), ("reference", "answer", "target")
+_ID, _INPUT, _REFERENCE = (
+    ("query_id", "id"),
+    ("input", "text", "prompt", "question"),
+    ("reference", "answer", "target"),
+)
 _FORMATS = {".parquet": "parquet", ".csv": "csv", ".jsonl": "json", ".json": "json"}
 _BATCH = 1024
 
@@ -33,7 +37,8 @@ class QueryFile:
 
     Args:
         path: Where.
-        columns: Name of the column of each role: ``query_id``, ``input`` and ``reference``; a role may have none.
+        columns: Name of the column of each role: ``query_id``, ``input`` and ``reference``; a role
+            may have none.
         rows: Number of the queries.
         others: Names of all other columns.
 
@@ -56,18 +61,27 @@ class QueryFile:
         found = {role: row.pop(name, None) for role, name in self.columns.items()}
         text, reference = found["input"], found.get("reference")
         if not isinstance(text, str):
-            raise TableError(f"{self.path.name}, row {place}: a query must be a text, got {text!r:.60}; fill it in or drop the row.")
+            raise TableError(
+                f"{self.path.name}, row {place}: a query must be a text, got {text!r:.60}; fill it"
+                " in or drop the row."
+            )
         name = found.get("query_id")
-        return Query(str(place if name is None else name), text, None if reference is None else str(reference), row)
+        return Query(
+            str(place if name is None else name),
+            text,
+            None if reference is None else str(reference),
+            row,
+        )
 
 
 def open_queries(path: str | Path) -> QueryFile:
     """Look at a file of queries and check that their names differ.
 
     Args:
-        path: Parquet, CSV or JSON lines, or a folder of one kind. Columns: ``input`` (or ``text``, ``prompt``, ``question``), optional
-            ``query_id`` (or ``id``), optional ``reference`` (or ``answer``, ``target``), and whatever templates and judges need. All
-            columns of a CSV file are text.
+        path: Parquet, CSV or JSON lines, or a folder of one kind. Columns: ``input`` (or ``text``,
+            ``prompt``, ``question``), optional ``query_id`` (or ``id``), optional ``reference`` (or
+            ``answer``, ``target``), and whatever templates and judges need. All columns of a CSV
+            file are text.
 
     Returns:
         What was found.
@@ -75,7 +89,7 @@ def open_queries(path: str | Path) -> QueryFile:
     Example:
         >>> open_queries("no/such.parquet")
         Traceback (most recent call last):
-        mildroute.exceptions.TableError: queries must lie in a file or folder that exists, got 'no/such.parquet'.
+        mildroute.exceptions.TableError: queries must lie in a file or folder that exists ...
     """
     path = Path(path)
     if not path.exists():
@@ -83,36 +97,45 @@ def open_queries(path: str | Path) -> QueryFile:
     try:
         names = _names(path)
         roles = {"query_id": _ID, "input": _INPUT, "reference": _REFERENCE}
-        columns = {role: next(name for name in known if name in names) for role, known in roles.items() if set(known) & set(names)}
+        columns = {
+            role: next(name for name in known if name in names)
+            for role, known in roles.items()
+            if set(known) & set(names)
+        }
         if "input" not in columns:
-            raise TableError(f"{path.name} must have a column {' or '.join(_INPUT)}, got {', '.join(names)}; rename one of them.")
+            raise TableError(
+                f"{path.name} must have a column {' or '.join(_INPUT)}, got {', '.join(names)};"
+                " rename one of them."
+            )
         others = tuple(name for name in names if name not in columns.values())
         return QueryFile(path, columns, _counted(path, columns.get("query_id")), others)
     except (pa.ArrowException, OSError, json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise TableError(f"queries cannot be read from {str(path)!r}: {' '.join(str(error).split())}.") from error
+        raise TableError(
+            f"queries cannot be read from {str(path)!r}: {' '.join(str(error).split())}."
+        ) from error
 
 
-def digest_of(query: Query) -> str:
-    """A fingerprint of all that an expert or a judge may see of a query; a query that was changed is a new one.
+def query_digest(query: Query) -> str:
+    """Digest of all that an expert or a judge may see of a query.
 
-    Args:
-        query: The query.
-
-    Returns:
-        Thirty-two hexadecimal digits.
-
-    Example:
-        >>> digest_of(Query("q1", "2 + 2?")) == digest_of(Query("q1", "2 + 2?")), digest_of(Query("q1", "2 + 3?"))[:4]
-        (True, '7269')
+    A query that was changed is a new one.
     """
-    seen = json.dumps([query.query_id, query.input, query.reference, query.fields], sort_keys=True, default=str)
-    return hashlib.blake2b(seen.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    seen = json.dumps(
+        [query.query_id, query.input, query.reference, query.fields], sort_keys=True, default=str
+    )
+    return text_digest(seen)
 
 
 def _files(path: Path) -> list[Path]:
-    found = [path] if path.is_file() else sorted(file for file in path.iterdir() if file.suffix in _FORMATS)
+    found = (
+        [path]
+        if path.is_file()
+        else sorted(file for file in path.iterdir() if file.suffix in _FORMATS)
+    )
     if not found or found[0].suffix not in _FORMATS:
-        raise TableError(f"queries are read from files that end in {', '.join(_FORMATS)}, got {path.name!r}.")
+        raise TableError(
+            f"queries are read from files that end in {', '.join(_FORMATS)}, got {path.name!r}."
+        )
     return found
 
 
@@ -130,9 +153,14 @@ def _dataset(file: Path) -> Any:
         return pads.dataset(file, format="parquet")
     parse: Any = csv.ParseOptions(newlines_in_values=True)
     names = pads.dataset(file, format=pads.CsvFileFormat(parse_options=parse)).schema.names
-    # All columns are text: as numbers, 007 would be 7 and 0.50 would be 0.5. What is empty is missing.
-    convert: Any = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), null_values=[""], strings_can_be_null=True)
-    return pads.dataset(file, format=pads.CsvFileFormat(parse_options=parse, convert_options=convert))
+    # All columns are text: as numbers, 007 would be 7 and 0.50 would be 0.5. What is empty is
+    # missing.
+    convert: Any = csv.ConvertOptions(
+        column_types=dict.fromkeys(names, pa.string()), null_values=[""], strings_can_be_null=True
+    )
+    return pads.dataset(
+        file, format=pads.CsvFileFormat(parse_options=parse, convert_options=convert)
+    )
 
 
 def _lines(file: Path) -> Iterator[dict[str, Any]]:
@@ -142,7 +170,10 @@ def _lines(file: Path) -> Iterator[dict[str, Any]]:
             if line.strip():
                 row = json.loads(line)
                 if not isinstance(row, dict):
-                    raise TableError(f"{file.name}, line {number}: a query must be a JSON object, got {line.strip()!r:.60}.")
+                    raise TableError(
+                        f"{file.name}, line {number}: a query must be a JSON object, got"
+                        f" {line.strip()!r:.60}."
+                    )
                 yield row
 
 
@@ -163,14 +194,17 @@ def _counted(path: Path, column: str | None) -> int:
         if column is not None:
             name = row.get(column)
             if name is None or str(name) in seen:
-                raise TableError(f"{path.name}: each query must have a name of its own in {column!r}, got {name!r:.60} again; number them.")
+                raise TableError(
+                    f"{path.name}: each query must have a name of its own in {column!r}, got"
+                    f" {name!r:.60} again; number them."
+                )
             seen.add(str(name))
     if not count:
         raise TableError(f"{path.name} must have at least one query, got none.")
     return count
 
 
-# Which experts are asked which query, when not all are.
+# Which experts get which query, when not all do.
 
 
 def sample_experts(names: Sequence[str], count: int | None) -> Callable[[str, str], bool]:
@@ -181,20 +215,17 @@ def sample_experts(names: Sequence[str], count: int | None) -> Callable[[str, st
         count: How many of them a query is given to, or none for all.
 
     Returns:
-        Whether an expert, by its name, is asked a query, by its name.
-
-    Example:
-        >>> wanted = sample_experts(["a", "b", "c"], 2)
-        >>> sum(wanted(name, "q1") for name in "abc")
-        2
+        Whether an expert, by its name, gets a query, by its name.
     """
     if count is None or count == len(names):
         return lambda _expert, _query: True
     if not 1 <= count < len(names):
-        raise ArgumentError(f"experts per query must be from 1 to {len(names)}, got {count}; leave it out for all.")
+        raise ArgumentError(
+            f"experts per query must be from 1 to {len(names)}, got {count}; leave it out for all."
+        )
 
-    def rank(expert: str, query: str) -> bytes:
-        return hashlib.blake2b(f"{expert}\x00{query}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    def rank(expert: str, query: str) -> str:
+        return text_digest(f"{expert}\x00{query}", size=8)
 
     def wanted(expert: str, query: str) -> bool:
         own = rank(expert, query)

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any, Protocol, TypeAlias
 
 from mildroute.collection.budget import BudgetProtocol
-from mildroute.collection.queries import digest_of
+from mildroute.collection.queries import query_digest
 from mildroute.collection.store import CallFinished, CallStarted, Entry, Judged, StoredState
 from mildroute.experts.base import Answer, Expert, Query
 from mildroute.judges.base import Judge, Verdict
@@ -23,15 +23,13 @@ __all__ = [
     "ExpertProgress",
     "Progress",
     "Task",
-    "everyone",
-    "judge_experts",
-    "max_cost",
+    "all_experts",
     "pending_tasks",
     "run_all",
 ]
 
 
-# How far the questioning of one expert is.
+# Progress of one expert.
 
 
 @dataclass
@@ -48,7 +46,8 @@ class ExpertProgress:
         dollars: Spent now, with what may have been charged besides.
         calls: Calls that were made, repeated ones too.
         failures: Calls without an answer, one after the other, up to now.
-        state: ``"waiting"``, ``"asking"``, ``"done"``, ``"stopped by the cap"`` or ``"gives no answers"``.
+        state: ``"waiting"``, ``"calling"``, ``"done"``, ``"stopped by the cap"`` or ``"gives no
+            answers"``.
 
     Example:
         >>> tally = ExpertProgress("small", total=10, known=4, done=2)
@@ -87,11 +86,13 @@ class ExpertProgress:
         return self.left / self.rate if self.rate else None
 
     def begin(self) -> None:
-        """Asking begins."""
-        self.state, self.started = "asking", self.clock()
-        self.latest = self.started
+        """Start the clock."""
+        self.state = "calling"
+        self.started = self.latest = self.clock()
 
-    def count(self, *, dollars: float, attempts: int, score: float | None, is_answered: bool = True) -> None:
+    def count(
+        self, *, dollars: float, attempts: int, score: float | None, is_answered: bool = True
+    ) -> None:
         """One more cell is filled."""
         self.done += 1
         self.failures = 0 if is_answered else self.failures + 1
@@ -102,57 +103,41 @@ class ExpertProgress:
         self.latest = self.clock()
 
 
-# Ask experts, judge what they say, and write everything down, many calls at a time in one
+# Call experts, judge their answers, and write everything down, many calls at a time in one
 # process.
 
 
+# Called after each batch with the counts of all experts.
 Progress: TypeAlias = Callable[[Sequence[ExpertProgress]], None]
-"""Called after each batch with the counts of all experts."""
 STOPPED, HOPELESS = "stopped by the cap", "gives no answers"
+# Calls in a row without an answer, after which an expert is called no more; twice as many as are
+# made at once, if that is more.
 _HOPELESS = 20
-"""Calls in a row without an answer, after which an expert is left alone; twice as many as are made at once, if that is more."""
 """State of an expert for whose next call there was not enough money."""
 
 
 class EventSink(Protocol):
-    """Where everything is written down.
-
-    Example:
-        >>> class Forgetful:
-        ...     def add(self, entry):
-        ...         pass
-        >>> notes: EventSink = Forgetful()
-    """
+    """Where everything is written down."""
 
     def add(self, entry: Entry) -> None:
         """Write an entry down; when this returns, a kill cannot undo it."""
         ...
 
 
-def everyone(_expert: str, _query_id: str) -> bool:
-    """Every expert is asked every query.
-
-    Example:
-        >>> everyone("small", "q1")
-        True
-    """
+def all_experts(_expert: str, _query_id: str) -> bool:
+    """Every expert gets every query."""
     return True
 
 
 @dataclass(frozen=True)
 class CollectionRun:
-    """Everything that one run of questioning needs.
+    """Everything that one run needs.
 
     Args:
         queries: The queries; iterated once for each expert.
-        experts: Who is asked.
-        judge: Who scores.
-        notes: Where everything is written.
-        known: What is there already.
-        budget: What may be spent.
-        wanted: Which expert is asked which query, by names; all by default.
-        tallies: Counts by expert.
-        lanes: Batches that each expert works on at the same time, where others ask it, too; none for as many as it can.
+        wanted: Which expert gets which query, by names; all by default.
+        lanes: Batches that each expert works on at the same time, if other processes call it, too;
+            none for as many as it can.
     """
 
     queries: Iterable[Query]
@@ -161,39 +146,28 @@ class CollectionRun:
     notes: EventSink
     known: StoredState
     budget: BudgetProtocol
-    wanted: Callable[[str, str], bool] = everyone
+    wanted: Callable[[str, str], bool] = all_experts
     tallies: dict[str, ExpertProgress] = field(default_factory=dict)
     lanes: int | None = None
 
     @functools.cached_property
     def judge_version(self) -> str:
-        """Version of the judge, which is a hash of its settings: computed once and not for each cell."""
+        """Version of the judge, which is a hash of its settings.
+
+        Computed once and not for each cell.
+        """
         return self.judge.version
 
     async def close(self) -> None:
-        """Let go of all connections, also those of an expert whom only the judge asks."""
-        await asyncio.gather(*(expert.close() for expert in (*self.experts, *judge_experts(self.judge))))
-
-
-def judge_experts(judge: Judge) -> list[Expert]:
-    """The expert that a judge asks, if it asks one.
-
-    Example:
-        >>> from mildroute.judges.exact_match import ExactMatchJudge
-        >>> judge_experts(ExactMatchJudge())
-        []
-    """
-    expert: Expert | None = getattr(judge, "expert", None)
-    return [] if expert is None else [expert]
+        """Let go of all connections, also those of experts that only the judge calls."""
+        await asyncio.gather(*(expert.close() for expert in (*self.experts, *self.judge.experts())))
 
 
 @dataclass(frozen=True)
 class Task:
-    """What one expert is to be asked.
+    """A query for one expert.
 
     Args:
-        query: The query.
-        digest: Its fingerprint.
         text: The answer, if it is there already and waits for a verdict.
     """
 
@@ -208,41 +182,20 @@ async def run_all(job: CollectionRun, progress: Progress | None = None) -> list[
     Args:
         job: What to do.
         progress: Told after each batch, or none.
-
-    Returns:
-        Counts of each expert.
     """
     tell = progress or (lambda _tallies: None)
     for expert in job.experts:
         job.tallies.setdefault(expert.name, ExpertProgress(expert.name)).begin()
-    await _together([_ask_expert(job, expert, tell) for expert in job.experts])
+    await _together([_run_expert(job, expert, tell) for expert in job.experts])
     return list(job.tallies.values())
 
 
-def max_cost(asked: object, query: Query) -> float:
-    """At most what asking or judging a query costs; 0 where the expert or judge cannot say.
-
-    Args:
-        asked: An expert or a judge.
-        query: The query.
-
-    Returns:
-        Dollars.
-
-    Example:
-        >>> max_cost(object(), Query("q1", "Hi"))
-        0.0
-    """
-    bound = getattr(asked, "max_cost", None)
-    return 0.0 if bound is None else float(bound(query))
-
-
-async def _ask_expert(job: CollectionRun, expert: Expert, tell: Progress) -> None:
+async def _run_expert(job: CollectionRun, expert: Expert, tell: Progress) -> None:
     """As many workers as the expert can serve, all drawing from one list of empty cells."""
     cells, tally = pending_tasks(job, expert), job.tallies[expert.name]
 
     async def work() -> None:
-        while tally.state == "asking" and (batch := list(islice(cells, expert.batch_size))):
+        while tally.state == "calling" and (batch := list(islice(cells, expert.batch_size))):
             if not await _fill(job, expert, batch):
                 tally.state = STOPPED
             elif tally.failures >= max(_HOPELESS, 2 * expert.concurrency * expert.batch_size):
@@ -250,7 +203,7 @@ async def _ask_expert(job: CollectionRun, expert: Expert, tell: Progress) -> Non
             tell(list(job.tallies.values()))
 
     await _together([work() for _ in range(job.lanes or expert.concurrency)])
-    if tally.state == "asking":
+    if tally.state == "calling":
         tally.state = "done"
     tell(list(job.tallies.values()))
 
@@ -267,30 +220,26 @@ async def _together(works: Sequence[Coroutine[Any, Any, None]]) -> None:
 
 
 def pending_tasks(job: CollectionRun, expert: Expert) -> Iterator[Task]:
-    """The cells of an expert that are wanted and have no verdict yet, in the order of the queries.
-
-    Args:
-        job: What to do.
-        expert: Who is asked.
-
-    Yields:
-        Cells.
-    """
+    """The wanted cells of an expert that have no verdict yet, in the order of the queries."""
     answered, judged = job.known.answered[expert.name], job.known.judged[expert.name]
     for query in job.queries:
         if not job.wanted(expert.name, query.query_id):
             continue
-        digest = digest_of(query)
+        digest = query_digest(query)
         if digest not in judged:
-            yield Task(query, digest, job.known.texts.get((expert.name, digest)) if digest in answered else None)
+            yield Task(
+                query,
+                digest,
+                job.known.texts.get((expert.name, digest)) if digest in answered else None,
+            )
 
 
 async def _fill(job: CollectionRun, expert: Expert, cells: list[Task]) -> bool:
-    """Ask for what has no answer, judge all; false if the money does not suffice."""
+    """Get the answers that are missing, judge all; false if the money does not suffice."""
     unanswered = [cell for cell in cells if cell.text is None]
     answers: dict[str, Answer] = {}
     if unanswered:
-        found = await _ask(job, expert, unanswered)
+        found = await _call(job, expert, unanswered)
         if found is None:
             # What is left may still do for some of them.
             return len(cells) > 1 and all([await _fill(job, expert, [cell]) for cell in cells])
@@ -299,8 +248,8 @@ async def _fill(job: CollectionRun, expert: Expert, cells: list[Task]) -> bool:
     return all([await _judge(job, expert, cell, answers.get(cell.digest)) for cell in cells])
 
 
-async def _ask(job: CollectionRun, expert: Expert, cells: list[Task]) -> list[Answer] | None:
-    bounds = [max_cost(expert, cell.query) for cell in cells]
+async def _call(job: CollectionRun, expert: Expert, cells: list[Task]) -> list[Answer] | None:
+    bounds = [expert.max_cost(cell.query) for cell in cells]
     worst = sum(bounds)
     if not await job.budget.reserve(worst):
         return None
@@ -310,22 +259,27 @@ async def _ask(job: CollectionRun, expert: Expert, cells: list[Task]) -> list[An
     dollars = worst
     try:
         answers = await expert.answer([cell.query for cell in cells])
-        dollars = sum(answer.dollars + answer.doubtful_dollars for answer in answers)
+        dollars = sum(answer.dollars + answer.unconfirmed_cost for answer in answers)
     finally:
         job.budget.settle(worst, dollars)
     for cell, answer in zip(cells, answers, strict=True):
-        job.notes.add(CallFinished.of(answer, expert.name, expert.version, cell.digest, cell.query.query_id))
+        job.notes.add(
+            CallFinished.of(answer, expert.name, expert.version, cell.digest, cell.query.query_id)
+        )
     return answers
 
 
 async def _judge(job: CollectionRun, expert: Expert, cell: Task, answer: Answer | None) -> bool:
-    """Judge an answer and count it; false if the money does not suffice for the verdict, which a later run may give."""
+    """Judge an answer and count it.
+
+    False if the money does not suffice for the verdict, which a later run may give.
+    """
     text = cell.text if answer is None else answer.text
     verdict: Verdict | None = Verdict(None)
     if text is not None and (answer is None or not answer.error):
         verdict = await _verdict(job, expert, cell, text)
     score, charged = (None, 0.0) if verdict is None else (verdict.score, verdict.dollars)
-    paid = 0.0 if answer is None else answer.dollars + answer.doubtful_dollars
+    paid = 0.0 if answer is None else answer.dollars + answer.unconfirmed_cost
     job.tallies[expert.name].count(
         dollars=paid + charged,
         attempts=0 if answer is None else answer.attempts,
@@ -336,8 +290,7 @@ async def _judge(job: CollectionRun, expert: Expert, cell: Task, answer: Answer 
 
 
 async def _verdict(job: CollectionRun, expert: Expert, cell: Task, text: str) -> Verdict | None:
-    bound: Callable[[Query, str], float] | None = getattr(job.judge, "max_cost", None)
-    worst = 0.0 if bound is None else bound(cell.query, text)
+    worst = job.judge.max_cost(cell.query, text)
     if not await job.budget.reserve(worst):
         return None
     dollars = worst
@@ -347,6 +300,15 @@ async def _verdict(job: CollectionRun, expert: Expert, cell: Task, text: str) ->
     finally:
         job.budget.settle(worst, dollars)
     job.notes.add(
-        Judged(expert.name, expert.version, cell.digest, job.judge.name, job.judge_version, verdict.score, verdict.reason, verdict.dollars)
+        Judged(
+            expert.name,
+            expert.version,
+            cell.digest,
+            job.judge.name,
+            job.judge_version,
+            verdict.score,
+            verdict.reason,
+            verdict.dollars,
+        )
     )
     return verdict

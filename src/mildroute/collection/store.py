@@ -1,14 +1,16 @@
-"""The store of answers and verdicts: a journal that is compacted to Parquet, from which a run resumes."""
+"""The store of answers and verdicts.
+
+A journal that is compacted to Parquet, from which a run resumes.
+"""
 
 from __future__ import annotations
 
-import fcntl
-import os
 import re
 import shutil
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -17,14 +19,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from mildroute._jsonl import WriteAheadLog, held, read_journal
-from mildroute.exceptions import TableError
+from mildroute._files import atomic_write, file_lock
+from mildroute._jsonl import OPENING, WriteAheadLog, read_file
 from mildroute.experts.base import Answer
 
 __all__ = [
     "ANSWERS",
-    "ASKED",
     "SCHEMAS",
+    "STARTED",
     "VERDICTS",
     "AnswerStore",
     "CallFinished",
@@ -33,29 +35,32 @@ __all__ = [
     "Judged",
     "StoredState",
     "dollars_in",
-    "reasons_in",
+    "empty_reasons",
     "rows_by_kind",
     "unanswered_in",
     "written",
 ]
 
 
-# What is written down of a cell: that it was asked, what was answered, and what a judge said.
+# What is written down of a cell: that a call began, its answer, and the verdict.
 
 
-ASKED, ANSWERS, VERDICTS = "asked", "answers", "verdicts"
+STARTED, ANSWERS, VERDICTS = "started", "answers", "verdicts"
 
 
 @dataclass(frozen=True)
 class CallStarted:
-    """A call that may cost money is about to be made; if no answer follows, it may have been charged up to its upper bound."""
+    """A call that may cost money is about to be made.
+
+    If no answer follows, it may have been charged up to its upper bound.
+    """
 
     expert: str
     version: str
     query: str
     worst: float
 
-    kind = ASKED
+    kind = STARTED
 
 
 @dataclass(frozen=True)
@@ -63,22 +68,10 @@ class CallFinished:
     """What an expert gave to a query, or why it gave nothing.
 
     Args:
-        expert: Its name.
-        version: Its version.
-        query: Digest of the query.
-        query_id: Name of the query.
         text: The answer, or none.
         error: Why there is none.
-        dollars: What it cost.
-        doubtful_dollars: What may have been charged besides.
-        latency: Seconds.
         tokens_in: Tokens that went in, or none.
         tokens_out: Tokens that came out, or none.
-        attempts: Calls made.
-
-    Example:
-        >>> CallFinished.of(Answer("4"), "small", "v1", "ab12", "q1").text
-        '4'
     """
 
     expert: str
@@ -88,7 +81,7 @@ class CallFinished:
     text: str | None
     error: str
     dollars: float
-    doubtful_dollars: float
+    unconfirmed_cost: float
     latency: float
     tokens_in: int | None
     tokens_out: int | None
@@ -97,7 +90,9 @@ class CallFinished:
     kind = ANSWERS
 
     @classmethod
-    def of(cls, answer: Answer, expert: str, version: str, query: str, query_id: str) -> CallFinished:
+    def of(
+        cls, answer: Answer, expert: str, version: str, query: str, query_id: str
+    ) -> CallFinished:
         """From an answer."""
         return cls(
             expert,
@@ -107,7 +102,7 @@ class CallFinished:
             answer.text,
             answer.error,
             float(answer.dollars),
-            float(answer.doubtful_dollars),
+            float(answer.unconfirmed_cost),
             float(answer.latency),
             answer.tokens_in,
             answer.tokens_out,
@@ -120,14 +115,7 @@ class Judged:
     """What a judge said of an answer.
 
     Args:
-        expert: Who answered.
-        version: In which version.
-        query: Digest of the query.
-        judge: Name of the judge.
-        judge_version: Its version.
         score: From 0 to 1, or none if it could not tell.
-        reason: Why.
-        dollars: What judging cost.
     """
 
     expert: str
@@ -143,71 +131,66 @@ class Judged:
 
 
 Entry = CallStarted | CallFinished | Judged
+# Columns of each kind of entry.
 SCHEMAS: Mapping[str, pa.Schema] = {
-    ANSWERS: (
-        pa.schema(
-            {
-                "expert": pa.string(),
-                "version": pa.string(),
-                "query": pa.string(),
-                "query_id": pa.string(),
-                "text": pa.string(),
-                "error": pa.string(),
-                "dollars": pa.float64(),
-                "doubtful_dollars": pa.float64(),
-                "latency": pa.float64(),
-                "tokens_in": pa.int64(),
-                "tokens_out": pa.int64(),
-                "attempts": pa.int64(),
-            }
-        )
+    ANSWERS: pa.schema(
+        {
+            "expert": pa.string(),
+            "version": pa.string(),
+            "query": pa.string(),
+            "query_id": pa.string(),
+            "text": pa.string(),
+            "error": pa.string(),
+            "dollars": pa.float64(),
+            "unconfirmed_cost": pa.float64(),
+            "latency": pa.float64(),
+            "tokens_in": pa.int64(),
+            "tokens_out": pa.int64(),
+            "attempts": pa.int64(),
+        }
     ),
-    VERDICTS: (
-        pa.schema(
-            {
-                "expert": pa.string(),
-                "version": pa.string(),
-                "query": pa.string(),
-                "judge": pa.string(),
-                "judge_version": pa.string(),
-                "score": pa.float64(),
-                "reason": pa.string(),
-                "dollars": pa.float64(),
-            }
-        )
+    VERDICTS: pa.schema(
+        {
+            "expert": pa.string(),
+            "version": pa.string(),
+            "query": pa.string(),
+            "judge": pa.string(),
+            "judge_version": pa.string(),
+            "score": pa.float64(),
+            "reason": pa.string(),
+            "dollars": pa.float64(),
+        }
     ),
-    ASKED: pa.schema({"expert": pa.string(), "version": pa.string(), "query": pa.string(), "worst": pa.float64()}),
+    STARTED: pa.schema(
+        {"expert": pa.string(), "version": pa.string(), "query": pa.string(), "worst": pa.float64()}
+    ),
 }
-"""Columns of each kind of entry."""
 
 
 def written(entry: Entry) -> dict[str, Any]:
-    """The line of an entry.
-
-    Example:
-        >>> written(CallStarted("a", "1", "q", 0.1))["kind"]
-        'asked'
-    """
+    """The line of an entry."""
     return {"kind": entry.kind, **vars(entry)}
 
 
-# All that was ever asked, answered and judged in a folder: Parquet parts, and the journals that
+# All that was ever called, answered and judged in a folder: Parquet parts, and the journals that
 # become parts.
 #
 # A kill at any moment leaves whole parts and journals whose last line may be cut off. A journal
 # is deleted only when the parts made of it are in place; an entry that is in both counts once.
 #
 # A run on many machines keeps its blocks of work in a folder inside. Deleting them is how it is
-# called off: its workers, some of which may outlive the process that sent them, ask nothing for a
+# called off: its workers, some of which may outlive the process that sent them, make no call for a
 # block that is gone, and a journal that is still written is waited for.
 
 
 Row: TypeAlias = dict[str, Any]
+# Lines and bytes of a journal, after which it becomes parts: making them holds it in memory as a
+# whole.
 _ROTATE, _LARGEST = 20_000, 32 << 20
-"""Lines and bytes of a journal, after which it becomes parts: making them holds it in memory as a whole."""
 _RUN, _RUN_OF_TEXTS = 8192, 256
+# Seconds that a journal's writer may live on: a disk over a network keeps the locks of a lost
+# machine for up to 90.
 _PATIENCE = 120.0
-"""Seconds that a journal's writer may live on: a disk over a network keeps the locks of a lost machine for up to 90."""
 
 
 @dataclass
@@ -216,9 +199,9 @@ class StoredState:
 
     Args:
         answered: Digests of the queries that each expert has answered in its present version.
-        judged: Those whose answers the judge has scored.
         texts: Answers that wait for a verdict, by expert and digest.
-        spent: Dollars of all entries, those of other versions too, with all that may have been charged.
+        spent: Dollars of all entries, those of other versions too, with all that may have been
+            charged.
     """
 
     experts: tuple[str, ...]
@@ -235,51 +218,27 @@ class StoredState:
 
 
 class AnswerStore:
-    """A folder of entries; one process writes at a time.
-
-    Args:
-        folder: Where.
-
-    Example:
-        >>> import tempfile
-        >>> from mildroute.collection.store import CallStarted
-        >>> with AnswerStore(tempfile.mkdtemp()) as archive:
-        ...     archive.add(CallStarted("small", "v1", "ab12", 0.5))
-        ...     archive.tidy()
-        ...     archive.known({"small": "v1"}, ("exact", "j1")).spent
-        0.5
-    """
+    """A folder of entries; one process writes at a time."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self._journal: WriteAheadLog | None = None
-        self._lock = -1
+        self._lock = ExitStack()
 
     def __enter__(self) -> AnswerStore:
         """Take the folder and bring order into what earlier runs left."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(self._lock)
-            raise TableError(
-                f"one process at a time may write to {str(self.folder)!r}; another one does, wait for it or stop it."
-            ) from None
-        try:
-            self.call_off_work()
-            self.tidy()
-        except BaseException:
-            os.close(self._lock)
-            raise
+        with ExitStack() as lock:
+            lock.enter_context(file_lock(self.folder / "lock", create=True))
+            self.cancel_work()
+            self.compact()
+            self._lock = lock.pop_all()
         return self
 
     def __exit__(self, *_exception: object) -> None:
         """Make parts of the journal and let go."""
-        try:
-            self.tidy()
-        finally:
-            os.close(self._lock)
+        with self._lock:
+            self.compact()
 
     @property
     def journals(self) -> Path:
@@ -291,32 +250,32 @@ class AnswerStore:
         """Folder of the blocks that workers on other machines are to fill."""
         return self.folder / "work"
 
-    def call_off_work(self) -> None:
-        """Delete all blocks, so that whoever still works on one of them stops."""
-        # A network disk may keep a file that someone has open, under another name.
+    def cancel_work(self) -> None:
+        """Delete all blocks, so that workers that still fill one of them stop."""
+        # A network disk may keep a file that is open elsewhere, under another name.
         shutil.rmtree(self.work, ignore_errors=True)
 
     def add(self, entry: Entry) -> None:
         """Write an entry down; when this returns, a kill cannot undo it."""
         if self._journal is None:
             self._journal = WriteAheadLog(self.journals)
-        self._journal.append(written(entry))
-        if self._journal.lines >= _ROTATE or self._journal.bytes >= _LARGEST:
+        self._journal.add(written(entry))
+        if self._journal.lines >= _ROTATE or self._journal.size >= _LARGEST:
             self._turn_over()
 
-    def tidy(self, patience: float = _PATIENCE) -> None:
+    def compact(self, patience: float = _PATIENCE) -> None:
         """Make parts of all journals, after waiting for those that are still written."""
         if self._journal is not None:
             self._journal.close()
             self._journal = None
         end = time.monotonic() + patience
         for path in sorted(self.journals.glob("*.jsonl")):
-            with held(path, max(0.0, end - time.monotonic())):
+            with file_lock(path, max(0.0, end - time.monotonic())):
                 rows = rows_by_kind(path)
-                rows[ASKED] = unanswered_in(rows)
+                rows[STARTED] = unanswered_in(rows)
                 self._make_parts(path, rows)
                 path.unlink()
-        for path in self.journals.glob("*.opening"):
+        for path in self.journals.glob(f"*{OPENING}"):
             path.unlink(missing_ok=True)
 
     def _turn_over(self) -> None:
@@ -328,22 +287,30 @@ class AnswerStore:
         rows = rows_by_kind(old.path)
         self._journal = WriteAheadLog(self.journals)
         for row in unanswered_in(rows):
-            self._journal.append({"kind": ASKED, **row})
-        rows[ASKED] = []
+            self._journal.add({"kind": STARTED, **row})
+        rows[STARTED] = []
         self._make_parts(old.path, rows)
         old.path.unlink()
 
     def entries(self, kind: str, columns: list[str] | None = None) -> Iterator[dict[str, Any]]:
-        """All entries of a kind as plain rows, in the order in which they were written; those of a journal only once it is a part."""
+        """All entries of a kind as plain rows, in the order in which they were written.
+
+        Those of a journal only once it is a part.
+        """
         for batch in self._batches(kind, columns):
             yield from batch.to_pylist()
 
     def known(self, versions: dict[str, str], judge: tuple[str, str]) -> StoredState:
-        """What is there already for experts in these versions and a judge (its name and version)."""
+        """What is there already for experts in these versions and a judge (name and version)."""
         found = StoredState(tuple(versions))
         found.spent = self.spent()
-        for row in self.entries(VERDICTS, ["expert", "version", "query", "judge", "judge_version", "score"]):
-            is_wanted = versions.get(row["expert"]) == row["version"] and (row["judge"], row["judge_version"]) == judge
+        for row in self.entries(
+            VERDICTS, ["expert", "version", "query", "judge", "judge_version", "score"]
+        ):
+            is_wanted = (
+                versions.get(row["expert"]) == row["version"]
+                and (row["judge"], row["judge_version"]) == judge
+            )
             if is_wanted and row["score"] is not None:
                 found.judged[row["expert"]].add(row["query"])
         for row in self.entries(ANSWERS, ["expert", "version", "query", "text", "error"]):
@@ -355,15 +322,26 @@ class AnswerStore:
         return found
 
     def spent(self) -> float:
-        """Dollars of answers and verdicts, and of calls whose answers were lost in a kill, at their upper bound."""
-        charged = {ANSWERS: ["dollars", "doubtful_dollars"], VERDICTS: ["dollars"], ASKED: ["worst"]}
+        """Dollars of answers and verdicts, and of calls whose answers were lost in a kill.
+
+        The latter count at their upper bound.
+        """
+        charged = {
+            ANSWERS: ["dollars", "unconfirmed_cost"],
+            VERDICTS: ["dollars"],
+            STARTED: ["worst"],
+        }
         batches = (batch for kind, names in charged.items() for batch in self._batches(kind, names))
-        return float(sum(pc.sum(column).as_py() or 0.0 for batch in batches for column in batch.columns))
+        return float(
+            sum(pc.sum(column).as_py() or 0.0 for batch in batches for column in batch.columns)
+        )
 
     def _batches(self, kind: str, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
         has_texts = columns is None or "text" in columns
         for path in sorted((self.folder / kind).glob("*.parquet")):
-            yield from pq.ParquetFile(path).iter_batches(_RUN_OF_TEXTS if has_texts else _RUN, columns=columns)
+            yield from pq.ParquetFile(path).iter_batches(
+                _RUN_OF_TEXTS if has_texts else _RUN, columns=columns
+            )
 
     def _make_parts(self, path: Path, rows: dict[str, list[Row]]) -> None:
         """A part for each kind, named after the journal: made twice, it is the same part."""
@@ -372,67 +350,43 @@ class AnswerStore:
                 continue
             (self.folder / kind).mkdir(exist_ok=True)
             target = self.folder / kind / f"{path.stem}.parquet"
-            beside = target.with_suffix(".partial")
-            pq.write_table(pa.Table.from_pylist(found, schema=SCHEMAS[kind]), beside, write_page_checksum=True)
-            beside.replace(target)
+            table = pa.Table.from_pylist(found, schema=SCHEMAS[kind])
+            with atomic_write(target) as beside:
+                pq.write_table(table, beside, write_page_checksum=True)
 
 
 def dollars_in(answers: Iterable[Row], verdicts: Iterable[Row], lost: Iterable[Row]) -> float:
-    """All that was charged for some entries, and all that may have been.
-
-    Args:
-        answers: Rows of answers.
-        verdicts: Rows of verdicts.
-        lost: Rows of calls that have no answer.
-
-    Returns:
-        Dollars.
-
-    Example:
-        >>> dollars_in([{"dollars": 1.0, "doubtful_dollars": 0.5}], [{"dollars": 0.25}], [{"worst": 2.0}])
-        3.75
-    """
-    asked = sum(row["dollars"] + row["doubtful_dollars"] for row in answers)
-    return float(asked + sum(row["dollars"] for row in verdicts) + sum(row["worst"] for row in lost))
+    """All that was charged for some entries, and all that may have been."""
+    answered = sum(row["dollars"] + row["unconfirmed_cost"] for row in answers)
+    return float(
+        answered + sum(row["dollars"] for row in verdicts) + sum(row["worst"] for row in lost)
+    )
 
 
 def rows_by_kind(path: Path) -> dict[str, list[Row]]:
-    """The entries of a journal, by their kind.
-
-    Args:
-        path: The journal.
-
-    Returns:
-        Rows, in order, under their kinds.
-
-    Example:
-        >>> rows_by_kind(Path(os.devnull))
-        {}
-    """
+    """The entries of a journal, by their kind."""
     rows: dict[str, list[Row]] = {}
-    for line in read_journal(path):
-        rows.setdefault(line["kind"], []).append({name: value for name, value in line.items() if name != "kind"})
+    for line in read_file(path):
+        rows.setdefault(line["kind"], []).append(
+            {name: value for name, value in line.items() if name != "kind"}
+        )
     return rows
 
 
 def unanswered_in(rows: dict[str, list[Row]]) -> list[Row]:
-    """Calls that have no answer in the same journal; a cell is asked again only after the answer to the last time.
+    """Calls that have no answer in the same journal.
 
-    Args:
-        rows: The entries of one journal, by their kind.
-
-    Returns:
-        Rows of calls.
-
-    Example:
-        >>> unanswered_in({"asked": [{"expert": "small", "version": "1", "query": "ab12", "worst": 0.5}]})[0]["worst"]
-        0.5
+    A cell is called again only after the answer to the last call.
     """
-    answers = Counter((row["expert"], row["version"], row["query"]) for row in rows.get(ANSWERS, []))
-    asked = Counter((row["expert"], row["version"], row["query"]) for row in rows.get(ASKED, []))
-    left = asked - answers
+    answers = Counter(
+        (row["expert"], row["version"], row["query"]) for row in rows.get(ANSWERS, [])
+    )
+    started = Counter(
+        (row["expert"], row["version"], row["query"]) for row in rows.get(STARTED, [])
+    )
+    left = started - answers
     found = []
-    for row in rows.get(ASKED, []):
+    for row in rows.get(STARTED, []):
         key = (row["expert"], row["version"], row["query"])
         if left[key] > 0:
             left[key] -= 1
@@ -447,28 +401,25 @@ _ATTEMPTS = re.compile(r" \(the last of \d+ attempts\)$")
 _SHOWN = 160
 
 
-def reasons_in(archive: AnswerStore, versions: Mapping[str, str], judge: tuple[str, str]) -> dict[str, list[tuple[str, int]]]:
+def empty_reasons(
+    archive: AnswerStore, versions: Mapping[str, str], judge: tuple[str, str]
+) -> dict[str, list[tuple[str, int]]]:
     """What experts and judge said where there is no score, the commonest first.
-
-    Args:
-        archive: What was collected.
-        versions: Version of each expert.
-        judge: Name and version of the judge.
 
     Returns:
         Reasons and how many cells have them, by expert; only of experts that have any.
-
-    Example:
-        >>> import tempfile
-        >>> reasons_in(AnswerStore(tempfile.mkdtemp()), {"small": "v1"}, ("exact", "j1"))
-        {}
     """
     last: dict[tuple[str, str], str] = {}
     for row in archive.entries(ANSWERS, ["expert", "version", "query", "error"]):
         if versions.get(row["expert"]) == row["version"] and row["error"]:
             last[row["expert"], row["query"]] = row["error"]
-    for row in archive.entries(VERDICTS, ["expert", "version", "query", "judge", "judge_version", "score", "reason"]):
-        if versions.get(row["expert"]) == row["version"] and (row["judge"], row["judge_version"]) == judge:
+    for row in archive.entries(
+        VERDICTS, ["expert", "version", "query", "judge", "judge_version", "score", "reason"]
+    ):
+        if (
+            versions.get(row["expert"]) == row["version"]
+            and (row["judge"], row["judge_version"]) == judge
+        ):
             key = (row["expert"], row["query"])
             if row["score"] is None:
                 last[key] = f"the judge could not tell: {row['reason']}"

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mildroute.collection.queries import QueryFile, digest_of, sample_experts
+from mildroute._files import atomic_write
+from mildroute.collection.queries import QueryFile, query_digest, sample_experts
 from mildroute.collection.store import ANSWERS, VERDICTS, AnswerStore
 from mildroute.costs.prices import PriceList, metadata_of
 from mildroute.costs.validation import COLLECTED
@@ -22,8 +23,8 @@ __all__ = ["TABLE", "Gaps", "write_costs"]
 
 TABLE = "costs.parquet"
 _KEPT = ("group", "split", "time")
+# Columns of an expert; tokens only where all of them were counted.
 _KINDS = ("score", "cost", "latency", "intokens", "outtokens")
-"""Columns of an expert; tokens only where all of them were counted."""
 _RUN = 8192
 
 
@@ -31,8 +32,8 @@ class Gaps(NamedTuple):
     """Cells of a table without a score.
 
     Args:
-        empty: Those that were wanted: no answer, no verdict, or not asked yet.
-        unwanted: Those of experts that were not to be asked that query.
+        empty: Those that were wanted: no answer, no verdict, or not called yet.
+        unwanted: Those of experts that were not to get that query.
     """
 
     empty: int
@@ -48,9 +49,9 @@ def write_costs(
     prices: PriceList | None,
     experts_per_query: int | None = None,
 ) -> Gaps:
-    """Write the table of the experts in their present versions, scored by the judge in its present version.
+    """Write the table of the experts, scored by the judge, each in its present version.
 
-    Cells without a verdict are empty: reading the table then asks how to count them.
+    Cells without a verdict are empty: the reader of the table says how to count them.
 
     Args:
         folder: Where; the file is replaced as a whole.
@@ -59,37 +60,55 @@ def write_costs(
         experts: Its columns.
         judge: Whose scores.
         prices: List prices to keep beside the table, or none.
-        experts_per_query: How many experts each query is given to, or none for all; the table says so, for whoever reads it.
-
-    Returns:
-        Cells without a score.
+        experts_per_query: How many experts each query is given to, or none for all; the table says
+            so.
     """
     found = _cells(archive, experts, judge)
     kinds = _KINDS if all(None not in cell for cell in found.values()) else _KINDS[:3]
     schema = _schema([name for name in _KEPT if name in queries.others], kinds, experts)
     schema = schema.with_metadata(_about(experts, judge, prices, experts_per_query))
     wanted = sample_experts([expert.name for expert in experts], experts_per_query)
-    beside, empty, unwanted = folder / f".{TABLE}.partial", 0, 0
-    with pq.ParquetWriter(beside, schema, write_page_checksum=True) as writer:
+    empty = unwanted = 0
+    with (
+        atomic_write(folder / TABLE) as beside,
+        pq.ParquetWriter(beside, schema, write_page_checksum=True) as writer,
+    ):
         for run in _runs(queries):
-            rows = [_row(query, experts, found) for query in run]  # columns that the schema does not have are left out
-            holes = [wanted(expert.name, row["query_id"]) for row in rows for expert in experts if row[f"score:{expert.name}"] is None]
+            rows = [
+                _row(query, experts, found) for query in run
+            ]  # columns that the schema does not have are left out
+            holes = [
+                wanted(expert.name, row["query_id"])
+                for row in rows
+                for expert in experts
+                if row[f"score:{expert.name}"] is None
+            ]
             empty, unwanted = empty + sum(holes), unwanted + len(holes) - sum(holes)
             writer.write_table(pa.Table.from_pylist(rows, schema=schema))
-    beside.replace(folder / TABLE)
     return Gaps(empty, unwanted)
 
 
-def _cells(archive: AnswerStore, experts: Sequence[Expert], judge: Judge) -> dict[tuple[str, str], list[Any]]:
-    """Score, dollars, latency and tokens by expert and digest of the query; the last answer counts, its dollars alone."""
+def _cells(
+    archive: AnswerStore, experts: Sequence[Expert], judge: Judge
+) -> dict[tuple[str, str], list[Any]]:
+    """Score, dollars, latency and tokens by expert and digest of the query.
+
+    The last answer counts, its dollars alone.
+    """
     versions = {expert.name: expert.version for expert in experts}
     who = (judge.name, judge.version)
     cells: dict[tuple[str, str], list[Any]] = {}
     for row in archive.entries(VERDICTS):
-        is_wanted = versions.get(row["expert"]) == row["version"] and (row["judge"], row["judge_version"]) == who
+        is_wanted = (
+            versions.get(row["expert"]) == row["version"]
+            and (row["judge"], row["judge_version"]) == who
+        )
         if is_wanted and row["score"] is not None:
             cells[row["expert"], row["query"]] = [row["score"], None, None, None, None]
-    for row in archive.entries(ANSWERS, ["expert", "version", "query", "error", "dollars", "latency", "tokens_in", "tokens_out"]):
+    for row in archive.entries(
+        ANSWERS,
+        ["expert", "version", "query", "error", "dollars", "latency", "tokens_in", "tokens_out"],
+    ):
         cell = cells.get((row["expert"], row["query"]))
         if cell is not None and versions.get(row["expert"]) == row["version"] and not row["error"]:
             cell[1:] = [row["dollars"], row["latency"], row["tokens_in"], row["tokens_out"]]
@@ -98,26 +117,41 @@ def _cells(archive: AnswerStore, experts: Sequence[Expert], judge: Judge) -> dic
 
 def _schema(kept: Sequence[str], kinds: Sequence[str], experts: Sequence[Expert]) -> pa.Schema:
     texts = dict.fromkeys(("query_id", "input", *kept), pa.string())
-    numbers = {f"{kind}:{expert.name}": pa.int64() if "tokens" in kind else pa.float64() for expert in experts for kind in kinds}
+    numbers = {
+        f"{kind}:{expert.name}": pa.int64() if "tokens" in kind else pa.float64()
+        for expert in experts
+        for kind in kinds
+    }
     return pa.schema({**texts, **numbers})
 
 
-def _about(experts: Sequence[Expert], judge: Judge, prices: PriceList | None, per_query: int | None) -> dict[bytes, bytes]:
-    about: dict[str, Any] = {"judge": [judge.name, judge.version], "experts": {expert.name: expert.version for expert in experts}}
+def _about(
+    experts: Sequence[Expert], judge: Judge, prices: PriceList | None, per_query: int | None
+) -> dict[bytes, bytes]:
+    about: dict[str, Any] = {
+        "judge": [judge.name, judge.version],
+        "experts": {expert.name: expert.version for expert in experts},
+    }
     if per_query is not None and per_query < len(experts):
         about["experts_per_query"] = per_query
     return {**metadata_of(prices), COLLECTED: json.dumps(about, sort_keys=True).encode()}
 
 
-def _row(query: Query, experts: Sequence[Expert], cells: dict[tuple[str, str], list[Any]]) -> dict[str, Any]:
-    digest = digest_of(query)
+def _row(
+    query: Query, experts: Sequence[Expert], cells: dict[tuple[str, str], list[Any]]
+) -> dict[str, Any]:
+    digest = query_digest(query)
     row: dict[str, Any] = {"query_id": query.query_id, "input": query.input}
-    row |= {name: None if query.fields.get(name) is None else str(query.fields[name]) for name in _KEPT}
+    row |= {
+        name: None if query.fields.get(name) is None else str(query.fields[name]) for name in _KEPT
+    }
     for expert in experts:
         values = cells.get((expert.name, digest), [None] * 5)
         row |= {
             f"{kind}:{expert.name}": value
-            for kind, value in zip(("score", "cost", "latency", "intokens", "outtokens"), values, strict=True)
+            for kind, value in zip(
+                ("score", "cost", "latency", "intokens", "outtokens"), values, strict=True
+            )
         }
     return row
 

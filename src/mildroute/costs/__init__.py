@@ -1,32 +1,17 @@
-"""Cost tables: what every expert scored and cost on every query; read, checked, priced, split and summarized."""
+"""Cost tables: what every expert scored and cost on every query.
+
+Read, checked, priced, split and summarized.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mildroute._optional import lazy_names
+from mildroute._optional import lazy_exports
 
 if TYPE_CHECKING:
-    from mildroute.costs.prices import Price, PriceList
-    from mildroute.costs.summary import TableSummary, describe
-    from mildroute.costs.table import CostTable, batches
+    from mildroute.costs.prices import Price as Price, PriceList as PriceList
+    from mildroute.costs.summary import TableSummary as TableSummary, describe as describe
+    from mildroute.costs.table import CostTable as CostTable, batches as batches
 
-__all__ = ["CostTable", "Price", "PriceList", "TableSummary", "batches", "describe"]
-
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "prices": (
-            "Price",
-            "PriceList",
-        ),
-        "summary": (
-            "TableSummary",
-            "describe",
-        ),
-        "table": (
-            "CostTable",
-            "batches",
-        ),
-    },
-)
+__all__, __getattr__, __dir__ = lazy_exports(__name__)

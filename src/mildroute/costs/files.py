@@ -17,7 +17,15 @@ import pyarrow.fs as pafs
 
 from mildroute.exceptions import ArgumentError, MissingExtraError, TableError
 
-__all__ = ["SUFFIXES", "SourceFile", "is_source", "one_line", "open_filesystem", "resolve_files", "write_table"]
+__all__ = [
+    "SUFFIXES",
+    "SourceFile",
+    "is_source",
+    "one_line",
+    "open_filesystem",
+    "resolve_files",
+    "write_table",
+]
 
 
 # From what a user names (a file, a folder of shards, a pattern, a list, a URL) to the files that
@@ -40,10 +48,7 @@ class SourceFile:
     """One file of a table.
 
     Attributes:
-        path: Inside its file system.
-        shown: As the user would write it.
         kind: 'parquet', 'csv' or 'json'.
-        filesystem: A pyarrow file system.
     """
 
     path: str
@@ -56,16 +61,14 @@ class SourceFile:
         try:
             return self.filesystem.open_input_file(self.path)
         except OSError as error:
-            raise TableError(f"{self.shown!r} cannot be opened: {one_line(error)}; check the path and its permissions.") from error
+            raise TableError(
+                f"{self.shown!r} cannot be opened: {one_line(error)}; check the path and its"
+                " permissions."
+            ) from error
 
 
 def is_source(source: object) -> bool:
-    """Whether this names files, and is not a table in memory.
-
-    Example:
-        >>> is_source("table.parquet"), is_source({"score:a": [1]})
-        (True, False)
-    """
+    """Whether this names files, and is not a table in memory."""
     if isinstance(source, (list, tuple)):
         return bool(source) and all(is_source(item) for item in source)
     return isinstance(source, (str, os.PathLike))
@@ -75,35 +78,30 @@ def resolve_files(source: object) -> list[SourceFile]:
     """The files of a source, in the order of their rows.
 
     Args:
-        source: A path, a folder, a pattern with ``*``, a URL, or a list of them. Shards of a folder are taken by name.
+        source: A path, a folder, a pattern with ``*``, a URL, or a list of them. Shards of a folder
+            are taken by name.
 
     Returns:
         At least one file; all have the same kind.
-
-    Example:
-        >>> resolve_files("missing.parquet")
-        Traceback (most recent call last):
-        mildroute.exceptions.TableError: 'missing.parquet' does not exist; check the path.
     """
     if not is_source(source):
         raise TableError(
-            f"a source must be a path, a URL or a list of them, got {type(source).__name__}; see CostTable.of for tables in memory."
+            f"a source must be a path, a URL or a list of them, got {type(source).__name__}; see"
+            " CostTable.from_data for tables in memory."
         )
     items: Iterable[Any] = source if isinstance(source, (list, tuple)) else [source]
     files = [file for item in items for file in _files_of_one(os.fspath(item))]
     kinds = sorted({file.kind for file in files})
     if len(kinds) > 1:
-        raise TableError(f"the shards of a table must have one format, got {' and '.join(kinds)}; convert some of them first.")
+        raise TableError(
+            f"the shards of a table must have one format, got {' and '.join(kinds)}; convert some"
+            " of them first."
+        )
     return files
 
 
 def one_line(error: BaseException) -> str:
-    r"""An error of another library as one short line.
-
-    Example:
-        >>> one_line(ValueError("first\nsecond"))
-        'first second'
-    """
+    r"""An error of another library as one short line."""
     text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
     return text if len(text) <= 300 else text[:300] + "..."
 
@@ -118,16 +116,29 @@ def _files_of_one(name: str) -> list[SourceFile]:
     try:
         found = _local(path)
     except OSError as error:
-        raise TableError(f"{name!r} cannot be read: {one_line(error)}; check the path and its permissions.") from error
+        raise TableError(
+            f"{name!r} cannot be read: {one_line(error)}; check the path and its permissions."
+        ) from error
     return [SourceFile(str(file), str(file), _kind(str(file)), system) for file in found]
 
 
 def _local(path: Path) -> list[Path]:
     if path.is_dir():
-        return _shards(str(path), sorted(file for file in path.rglob("*") if file.is_file() and _counts(file.relative_to(path).parts)))
+        return _shards(
+            str(path),
+            sorted(
+                file
+                for file in path.rglob("*")
+                if file.is_file() and _counts(file.relative_to(path).parts)
+            ),
+        )
     if path.exists():
         return [path]
-    found = sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor)))) if glob.has_magic(str(path)) else []
+    found = (
+        sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor))))
+        if glob.has_magic(str(path))
+        else []
+    )
     if not found:
         what = "matches no file" if glob.has_magic(str(path)) else "does not exist"
         raise TableError(f"{str(path)!r} {what}; check the path.")
@@ -142,7 +153,9 @@ def _counts(parts: Iterable[str]) -> bool:
 def _shards(folder: str, files: list[Any]) -> list[Any]:
     found = [file for file in files if PurePosixPath(str(file)).suffix.lower() in SUFFIXES]
     if not found:
-        raise TableError(f"folder {folder!r} holds no shards: files that end with {_KNOWN}; check the path.")
+        raise TableError(
+            f"folder {folder!r} holds no shards: files that end with {_KNOWN}; check the path."
+        )
     return found
 
 
@@ -163,22 +176,31 @@ def _remote(url: str) -> list[SourceFile]:
         elif info.type == pafs.FileType.Directory:
             entries = system.get_file_info(pafs.FileSelector(path, recursive=True))
             names = sorted(entry.path for entry in entries if entry.type == pafs.FileType.File)
-            found = _shards(url, [name for name in names if _counts(PurePosixPath(name.removeprefix(path).lstrip("/")).parts)])
+            found = _shards(
+                url,
+                [
+                    name
+                    for name in names
+                    if _counts(PurePosixPath(name.removeprefix(path).lstrip("/")).parts)
+                ],
+            )
         else:
             found = [path] if info.type == pafs.FileType.File else []
     except OSError as error:
-        raise TableError(f"{url!r} cannot be read: {one_line(error)}; check the address and its permissions.") from error
+        raise TableError(
+            f"{url!r} cannot be read: {one_line(error)}; check the address and its permissions."
+        ) from error
     if not found:
         raise TableError(f"{url!r} does not exist; check the address.")
-    return [SourceFile(name, f"{scheme}://{name.lstrip('/')}", _kind(name), system) for name in found]
+    return [
+        SourceFile(name, f"{scheme}://{name.lstrip('/')}", _kind(name), system) for name in found
+    ]
 
 
 def open_filesystem(url: str) -> tuple[Any, str, Any]:
-    """A pyarrow file system for a URL, through fsspec where it is installed; with fsspec's own search by pattern.
+    """A pyarrow file system for a URL, through fsspec where it is installed.
 
-    Example:
-        >>> open_filesystem("file:///data/costs.parquet")[1]
-        '/data/costs.parquet'
+    With fsspec's own search by pattern.
     """
     try:
         fsspec = importlib.import_module("fsspec.core")
@@ -190,9 +212,13 @@ def open_filesystem(url: str) -> tuple[Any, str, Any]:
             return pafs.PyFileSystem(pafs.FSSpecHandler(system)), str(path), system.glob
         system, path = pafs.FileSystem.from_uri(url)
     except ImportError as error:
-        raise MissingExtraError(f"reading {url!r} needs another package: {one_line(error)}") from error
+        raise MissingExtraError(
+            f"reading {url!r} needs another package: {one_line(error)}"
+        ) from error
     except (ValueError, OSError, pa.ArrowException) as error:
-        raise TableError(f"{url!r} cannot be reached: {one_line(error)}; check the address.") from error
+        raise TableError(
+            f"{url!r} cannot be reached: {one_line(error)}; check the address."
+        ) from error
     return system, path, None
 
 
@@ -205,21 +231,14 @@ _JSON_RUN = 10_000
 
 
 def write_table(table: pa.Table, target: str | Path, *, shards: int = 1) -> Path | str:
-    r"""Write a table; the suffix says the format, and a target without a suffix is a folder of Parquet shards.
+    r"""Write a table.
+
+    The suffix says the format, and a target without a suffix is a folder of Parquet shards.
 
     Args:
         table: Canonical columns, prices in the metadata of the schema.
         target: A path or a URL.
         shards: Files in the folder.
-
-    Returns:
-        Where it was written.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     write_table(pa.table({"a": [1]}), Path(folder, "t.csv")).read_text()
-        '"a"\n1\n'
     """
     if isinstance(shards, bool) or not isinstance(shards, int) or shards < 1:
         raise ArgumentError(f"shards must be a whole number of at least 1, got {shards!r}.")
@@ -227,7 +246,8 @@ def write_table(table: pa.Table, target: str | Path, *, shards: int = 1) -> Path
     suffix = PurePosixPath(path).suffix.lower()
     if shards > 1 and suffix in SUFFIXES:
         raise ArgumentError(
-            f"a table of {shards} shards is written into a folder, got the file name {str(target)!r}; leave out its suffix."
+            f"a table of {shards} shards is written into a folder, got the file name"
+            f" {str(target)!r}; leave out its suffix."
         )
     try:
         if suffix in SUFFIXES:
@@ -236,7 +256,9 @@ def write_table(table: pa.Table, target: str | Path, *, shards: int = 1) -> Path
         else:
             _write_folder(table, system, path, shards)
     except (OSError, pa.ArrowException) as error:
-        raise TableError(f"the table cannot be written to {str(target)!r}: {one_line(error)}.") from error
+        raise TableError(
+            f"the table cannot be written to {str(target)!r}: {one_line(error)}."
+        ) from error
     return str(target) if "://" in str(target) else Path(target)
 
 
@@ -248,13 +270,21 @@ def _place(target: str) -> tuple[Any, str]:
 
 
 def _write_folder(table: pa.Table, system: Any, folder: str, shards: int) -> None:
-    """A folder that already holds files is left alone: old and new shards would be read as one table."""
+    """A folder that already holds files is left alone.
+
+    Old and new shards would be read as one table.
+    """
     system.create_dir(folder, recursive=True)
     if system.get_file_info(pafs.FileSelector(folder)):
         raise TableError(f"the folder {folder!r} is not empty; write into a new one.")
     bounds = [table.num_rows * index // shards for index in range(shards + 1)]
     for index, (start, stop) in enumerate(pairwise(bounds)):
-        _write_file(table.slice(start, stop - start), system, f"{folder.rstrip('/')}/part-{index:05d}.parquet", "parquet")
+        _write_file(
+            table.slice(start, stop - start),
+            system,
+            f"{folder.rstrip('/')}/part-{index:05d}.parquet",
+            "parquet",
+        )
 
 
 def _write_file(table: pa.Table, system: Any, path: str, kind: str) -> None:
@@ -269,5 +299,8 @@ def _write_file(table: pa.Table, system: Any, path: str, kind: str) -> None:
             write_csv(table, stream)
         else:
             for start in range(0, table.num_rows, _JSON_RUN):
-                lines = (json.dumps(row, ensure_ascii=False, default=str) for row in table.slice(start, _JSON_RUN).to_pylist())
+                lines = (
+                    json.dumps(row, ensure_ascii=False, default=str)
+                    for row in table.slice(start, _JSON_RUN).to_pylist()
+                )
                 stream.write(("\n".join(lines) + "\n").encode())

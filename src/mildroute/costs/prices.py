@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mildroute.exceptions import MissingExtraError, TableError
+from mildroute._optional import needs_extra
+from mildroute.exceptions import TableError
 
-__all__ = ["METADATA_KEY", "Price", "PriceList", "metadata_of", "prices_in"]
+__all__ = ["CHARACTERS_PER_TOKEN", "METADATA_KEY", "Price", "PriceList", "metadata_of", "prices_in"]
 
 
 # List prices of experts: dollars per million tokens, with their date and source.
@@ -22,6 +23,8 @@ __all__ = ["METADATA_KEY", "Price", "PriceList", "metadata_of", "prices_in"]
 
 METADATA_KEY = b"mildroute"
 _MILLION = 1_000_000
+# What English text takes with common tokenizers; used only where nothing counted tokens.
+CHARACTERS_PER_TOKEN = 4
 
 
 @dataclass(frozen=True)
@@ -39,10 +42,27 @@ class Price:
     def __post_init__(self) -> None:
         """Check both numbers."""
         for value in (self.input, self.output):
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, (int, float))
+                or not math.isfinite(value)
+                or value < 0
+            ):
                 raise TableError(
-                    f"a price must be a finite number of dollars, not negative, got {value!r}; give dollars per million tokens."
+                    f"a price must be a finite number of dollars, not negative, got {value!r}; give"
+                    " dollars per million tokens."
                 )
+
+    def cost(self, tokens_in: Any, tokens_out: Any) -> Any:
+        """Dollars of calls with these token counts, numbers or arrays.
+
+        Discounts for cached tokens are ignored, so it is never too little.
+
+        Example:
+            >>> Price(1, 2).cost(1000, 500)
+            0.002
+        """
+        return (self.input * tokens_in + self.output * tokens_out) / _MILLION
 
 
 @dataclass(frozen=True)
@@ -55,7 +75,8 @@ class PriceList:
         source: Where they were published.
 
     Example:
-        >>> PriceList.of({"small": 0.2, "large": {"input": 5, "output": 15}}, date="2024-06-01").prices["large"].output
+        >>> prices = {"small": 0.2, "large": {"input": 5, "output": 15}}
+        >>> PriceList.of(prices, date="2024-06-01").prices["large"].output
         15.0
     """
 
@@ -64,25 +85,35 @@ class PriceList:
     source: str | None = None
 
     @classmethod
-    def of(cls, prices: Mapping[str, Any], *, date: str | None = None, source: str | None = None) -> PriceList:
-        """From a mapping: one number for both directions, a pair (input, output), or a mapping with those keys.
+    def of(
+        cls, prices: Mapping[str, Any], *, date: str | None = None, source: str | None = None
+    ) -> PriceList:
+        """From a mapping.
+
+        One number for both directions, a pair (input, output), or a mapping with those keys.
 
         Example:
             >>> PriceList.of({"a": (1, 2)}).prices["a"]
             Price(input=1.0, output=2.0)
         """
         if not isinstance(prices, Mapping) or not prices:
-            raise TableError(f"prices must be a non-empty mapping from expert to price, got {type(prices).__name__}.")
+            raise TableError(
+                "prices must be a non-empty mapping from expert to price, got"
+                f" {type(prices).__name__}."
+            )
         return cls({str(name): _price(name, value) for name, value in prices.items()}, date, source)
 
     @classmethod
     def read(cls, path: str | Path) -> PriceList:
-        """From a JSON file as ``as_dict`` gives it (or a bare mapping), or a CSV file with columns expert, input, output.
+        """Read prices from a JSON or CSV file.
+
+        JSON is as ``as_dict`` gives it, or a bare mapping; CSV has the columns expert, input,
+        output.
 
         Example:
             >>> PriceList.read("prices.txt")
             Traceback (most recent call last):
-            mildroute.exceptions.TableError: prices are read from .json or .csv files, got 'prices.txt'.
+            mildroute.exceptions.TableError: prices are read from .json or .csv files, got ...
         """
         path = Path(path)
         if path.suffix not in {".json", ".csv"}:
@@ -90,8 +121,16 @@ class PriceList:
         try:
             text = path.read_text(encoding="utf-8-sig")
             return _of_json(json.loads(text)) if path.suffix == ".json" else _of_csv(text)
-        except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError, csv.Error) as error:
-            raise TableError(f"prices cannot be read from {str(path)!r}: {' '.join(str(error).split())}.") from error
+        except (
+            OSError,
+            UnicodeDecodeError,
+            json.JSONDecodeError,
+            RecursionError,
+            csv.Error,
+        ) as error:
+            raise TableError(
+                f"prices cannot be read from {str(path)!r}: {' '.join(str(error).split())}."
+            ) from error
 
     @classmethod
     def from_litellm(cls, names: Sequence[str] | Mapping[str, str]) -> PriceList:
@@ -103,15 +142,18 @@ class PriceList:
         Returns:
             The prices; their date is the package's version.
         """
-        try:
+        with needs_extra("litellm", extra="litellm", user="PriceList.from_litellm"):
             litellm = importlib.import_module("litellm")
-        except ImportError:
-            raise MissingExtraError.for_package("litellm", extra="litellm", user="PriceList.from_litellm") from None
         known: Mapping[str, Any] = litellm.model_cost
         wanted = dict(names) if isinstance(names, Mapping) else {name: name for name in names}
-        unknown = [name for name in wanted.values() if "input_cost_per_token" not in known.get(name, {})]
+        unknown = [
+            name for name in wanted.values() if "input_cost_per_token" not in known.get(name, {})
+        ]
         if unknown:
-            raise TableError(f"LiteLLM's price map has no price per token for {', '.join(map(repr, unknown))}; give prices by hand.")
+            raise TableError(
+                f"LiteLLM's price map has no price per token for {', '.join(map(repr, unknown))};"
+                " give prices by hand."
+            )
         version = getattr(litellm, "__version__", None)
         return cls(
             {expert: _of_tokens(known[name]) for expert, name in wanted.items()},
@@ -126,7 +168,10 @@ class PriceList:
             >>> PriceList.of({"a": 1}).as_dict()
             {'date': None, 'source': None, 'prices': {'a': {'input': 1.0, 'output': 1.0}}}
         """
-        prices = {name: {"input": price.input, "output": price.output} for name, price in self.prices.items()}
+        prices = {
+            name: {"input": price.input, "output": price.output}
+            for name, price in self.prices.items()
+        }
         return {"date": self.date, "source": self.source, "prices": prices}
 
     def dollars(self, expert: str, tokens_in: Any, tokens_out: Any) -> Any:
@@ -136,34 +181,32 @@ class PriceList:
             >>> PriceList.of({"a": (1, 2)}).dollars("a", 1000, 500)
             0.002
         """
-        price = self.prices[expert]
-        return (price.input * tokens_in + price.output * tokens_out) / _MILLION
+        return self.prices[expert].cost(tokens_in, tokens_out)
 
 
 def metadata_of(prices: PriceList | None) -> dict[bytes, bytes]:
-    """Prices as Parquet keeps them beside the schema.
-
-    Example:
-        >>> prices_in(metadata_of(PriceList.of({"a": 1}))).prices["a"].input
-        1.0
-    """
-    return {} if prices is None else {METADATA_KEY: json.dumps({"version": 1, "prices": prices.as_dict()}, sort_keys=True).encode()}
+    """Prices as Parquet keeps them beside the schema."""
+    return (
+        {}
+        if prices is None
+        else {
+            METADATA_KEY: (
+                json.dumps({"version": 1, "prices": prices.as_dict()}, sort_keys=True).encode()
+            )
+        }
+    )
 
 
 def prices_in(metadata: Mapping[bytes, bytes]) -> PriceList | None:
-    """Prices kept beside a schema, or none.
-
-    Example:
-        >>> prices_in({}) is None
-        True
-    """
+    """Prices kept beside a schema, or none."""
     if METADATA_KEY not in metadata:
         return None
     try:
         kept = json.loads(metadata[METADATA_KEY])["prices"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise TableError(
-            f"the metadata key {METADATA_KEY.decode()!r} must hold JSON with prices; remove the key or write it again."
+            f"the metadata key {METADATA_KEY.decode()!r} must hold JSON with prices; remove the key"
+            " or write it again."
         ) from error
     return _of_json(kept)
 
@@ -175,17 +218,25 @@ def _price(name: object, value: Any) -> Price:
         value = (value["input"], value["output"])
     pair = tuple(value) if isinstance(value, (list, tuple)) else (value, value)
     if len(pair) != 2:
-        raise TableError(f"the price of {name!r} must be one number, (input, output) or a mapping with these keys, got {value!r}.")
+        raise TableError(
+            f"the price of {name!r} must be one number, (input, output) or a mapping with these"
+            f" keys, got {value!r}."
+        )
     try:
         return Price(float(pair[0]), float(pair[1]))
     except (TypeError, ValueError) as error:
         if isinstance(error, TableError):
             raise TableError(f"the price of {name!r}: {error}") from None
-        raise TableError(f"the price of {name!r} must be a number of dollars per million tokens, got {value!r}.") from None
+        raise TableError(
+            f"the price of {name!r} must be a number of dollars per million tokens, got {value!r}."
+        ) from None
 
 
 def _of_tokens(entry: Mapping[str, Any]) -> Price:
-    return Price(entry["input_cost_per_token"] * _MILLION, (entry.get("output_cost_per_token") or 0.0) * _MILLION)
+    return Price(
+        entry["input_cost_per_token"] * _MILLION,
+        (entry.get("output_cost_per_token") or 0.0) * _MILLION,
+    )
 
 
 def _of_json(kept: Any) -> PriceList:
@@ -197,12 +248,18 @@ def _of_json(kept: Any) -> PriceList:
 
 
 def _of_csv(text: str) -> PriceList:
-    """Columns expert, input, output and optional date and source, which are the same on every row."""
+    """Read columns expert, input, output and optional date and source, the same on every row."""
     rows = list(csv.DictReader(io.StringIO(text, newline="")))
     if not rows or not {"expert", "input", "output"} <= rows[0].keys():
-        raise TableError("a CSV of prices needs the columns expert, input and output, and at least one row.")
+        raise TableError(
+            "a CSV of prices needs the columns expert, input and output, and at least one row."
+        )
     experts = [row["expert"] for row in rows]
     if len(set(experts)) < len(experts):
-        raise TableError("a CSV of prices has one row for each expert, got one of them twice; keep one.")
+        raise TableError(
+            "a CSV of prices has one row for each expert, got one of them twice; keep one."
+        )
     prices = {row["expert"]: (row["input"], row["output"]) for row in rows}
-    return PriceList.of(prices, date=rows[0].get("date") or None, source=rows[0].get("source") or None)
+    return PriceList.of(
+        prices, date=rows[0].get("date") or None, source=rows[0].get("source") or None
+    )

@@ -16,11 +16,30 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mildroute.costs.files import SourceFile, one_line
-from mildroute.costs.schema import DOLLARS, GROUP, ID, INPUT, LATENCY, SCORE, SPLIT, TIME, as_numbers, as_text
+from mildroute.costs.schema import (
+    DOLLARS,
+    GROUP,
+    ID,
+    INPUT,
+    LATENCY,
+    SCORE,
+    SPLIT,
+    TIME,
+    as_numbers,
+    as_text,
+)
 from mildroute.costs.validation import RepairLog
 from mildroute.exceptions import TableError
 
-__all__ = ["Schema", "is_long_format", "json_tables", "pivot_to_wide", "read_batches", "read_schema", "to_arrow"]
+__all__ = [
+    "Schema",
+    "is_long_format",
+    "json_tables",
+    "pivot_to_wide",
+    "read_batches",
+    "read_schema",
+    "to_arrow",
+]
 
 
 # Tables that are already in memory, in any library's form, as Arrow; none of those libraries is
@@ -31,7 +50,8 @@ def to_arrow(data: Any) -> pa.Table:
     """The same table in Arrow.
 
     Args:
-        data: An Arrow table, batch or reader, a pandas or polars frame, a Hugging Face dataset, a mapping of columns, or anything
+        data: An Arrow table, batch or reader, a pandas or polars frame, a Hugging Face dataset, a
+            mapping of columns, or anything
             with the Arrow stream interface.
 
     Returns:
@@ -42,7 +62,10 @@ def to_arrow(data: Any) -> pa.Table:
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         if isinstance(error, TableError):
             raise
-        raise TableError(f"the data cannot be turned into an Arrow table: {one_line(error)}; give every column one type.") from error
+        raise TableError(
+            f"the data cannot be turned into an Arrow table: {one_line(error)}; give every column"
+            " one type."
+        ) from error
 
 
 def _converted(data: Any) -> pa.Table:
@@ -60,12 +83,18 @@ def _converted(data: Any) -> pa.Table:
         return data.with_format("arrow")[:]
     if hasattr(data, "__arrow_c_stream__"):
         return pa.table(data)
-    raise TableError(f"a table must be Arrow, pandas, polars, a Hugging Face dataset or a dict of columns, got {type(data).__name__}.")
+    raise TableError(
+        "a table must be Arrow, pandas, polars, a Hugging Face dataset or a dict of columns, got"
+        f" {type(data).__name__}."
+    )
 
 
 def _of_mapping(data: Mapping[Any, Any]) -> pa.Table:
     if any(hasattr(column, "column_names") for column in data.values()):
-        raise TableError(f"a dataset with several splits is not one table; choose one of {', '.join(map(repr, data))}.")
+        raise TableError(
+            "a dataset with several splits is not one table; choose one of"
+            f" {', '.join(map(repr, data))}."
+        )
     for name in data:
         if not isinstance(name, str):
             raise TableError(f"column names must be text, got {name!r}; rename the column.")
@@ -76,7 +105,9 @@ def _column(name: str, values: Any) -> Any:
     try:
         return values if isinstance(values, (pa.Array, pa.ChunkedArray)) else pa.array(values)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise TableError(f"column {name!r} must hold values of one type: {one_line(error)}; convert them first.") from error
+        raise TableError(
+            f"column {name!r} must hold values of one type: {one_line(error)}; convert them first."
+        ) from error
 
 
 # JSON lines, parsed line by line so that a message can name the line.
@@ -85,35 +116,32 @@ def _column(name: str, values: Any) -> Any:
 def json_tables(stream: TextIO, shown: str, rows: int) -> Iterator[pa.Table]:
     """Objects of a stream, one a line or all in one array, as tables of at most so many rows.
 
-    Args:
-        stream: The text.
-        shown: Name of the file, for messages.
-        rows: Rows of each table but the last.
-
     Returns:
         Tables; a key that a line lacks is a missing value.
-
-    Example:
-        >>> from io import StringIO
-        >>> next(json_tables(StringIO('{"a": 1}'), "x.jsonl", 10)).to_pylist()
-        [{'a': 1}]
     """
     records = _records(stream, shown)
     names: list[str] = []
     while chunk := list(islice(records, rows)):
         for record in chunk:
-            names += [name for name in record if name not in names] if record.keys() - set(names) else []
+            names += (
+                [name for name in record if name not in names] if record.keys() - set(names) else []
+            )
         yield to_arrow({name: [record.get(name) for record in chunk] for name in names})
 
 
 def _records(stream: TextIO, shown: str) -> Iterator[dict[str, Any]]:
-    numbered = ((number, line) for number, line in enumerate(_lines(stream, shown), start=1) if line.strip())
+    numbered = (
+        (number, line) for number, line in enumerate(_lines(stream, shown), start=1) if line.strip()
+    )
     first = next(numbered, None)
     if first is None:
         return
     if first[1].lstrip().startswith("["):
         rest = "".join(line for _, line in numbered)
-        yield from (_object(item, shown, f"item {number}") for number, item in enumerate(_parsed(first[1] + rest, shown, "the array")))
+        yield from (
+            _object(item, shown, f"item {number}")
+            for number, item in enumerate(_parsed(first[1] + rest, shown, "the array"))
+        )
         return
     yield _object(_parsed(first[1], shown, f"line {first[0]}"), shown, f"line {first[0]}")
     for number, line in numbered:
@@ -124,14 +152,18 @@ def _lines(stream: TextIO, shown: str) -> Iterator[str]:
     try:
         yield from stream
     except UnicodeDecodeError as error:
-        raise TableError(f"{shown!r} must be UTF-8 text: {one_line(error)}; save it as UTF-8.") from error
+        raise TableError(
+            f"{shown!r} must be UTF-8 text: {one_line(error)}; save it as UTF-8."
+        ) from error
 
 
 def _parsed(text: str, shown: str, where: str) -> Any:
     try:
         return json.loads(text, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
-        raise TableError(f"{shown!r}, {where}: not valid JSON ({one_line(error)}); correct or remove it.") from error
+        raise TableError(
+            f"{shown!r}, {where}: not valid JSON ({one_line(error)}); correct or remove it."
+        ) from error
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -143,7 +175,10 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _object(item: Any, shown: str, where: str) -> dict[str, Any]:
     if not isinstance(item, dict):
-        raise TableError(f"{shown!r}, {where}: each row must be a JSON object, got {type(item).__name__}; write {{...}} per row.")
+        raise TableError(
+            f"{shown!r}, {where}: each row must be a JSON object, got {type(item).__name__}; write"
+            " {...} per row."
+        )
     return item
 
 
@@ -151,38 +186,40 @@ def _object(item: Any, shown: str, where: str) -> dict[str, Any]:
 
 
 _VALUES = {SCORE: ("score",), DOLLARS: ("dollars", "cost"), LATENCY: ("latency",)}
-_COUNTS = {"intokens:": ("intokens",), "outtokens:": ("outtokens",), "inchars:": ("inchars",), "outchars:": ("outchars",)}
+_COUNTS = {
+    "intokens:": ("intokens",),
+    "outtokens:": ("outtokens",),
+    "inchars:": ("inchars",),
+    "outchars:": ("outchars",),
+}
 _OF_QUERY = {INPUT: (INPUT, "text"), GROUP: (GROUP,), SPLIT: (SPLIT,), TIME: (TIME,)}
 _QUERY, _EXPERT = (ID, "query"), ("expert", "model")
 
 
 def is_long_format(names: Sequence[str]) -> bool:
-    """Whether columns of these names are a long table.
-
-    Example:
-        >>> is_long_format(["query", "expert", "score", "dollars"]), is_long_format(["query_id", "score:a", "score:b"])
-        (True, False)
-    """
+    """Whether columns of these names are a long table."""
     wide = any(name.startswith(SCORE) for name in names)
-    return not wide and "score" in names and _first(names, _EXPERT) is not None and _first(names, _QUERY) is not None
+    return (
+        not wide
+        and "score" in names
+        and _first(names, _EXPERT) is not None
+        and _first(names, _QUERY) is not None
+    )
 
 
 def pivot_to_wide(table: pa.Table, log: RepairLog, *, parse: bool = False) -> pa.Table:
     """One row per query, in the order in which queries first appear; experts likewise.
 
     Args:
-        table: Columns ``query_id`` (or ``query``), ``expert`` (or ``model``), ``score``, optional ``dollars`` (or ``cost``), ``latency``
-            and counts, and what belongs to the query: ``input`` (or ``text``), ``group``, ``split``, ``time``.
+        table: Columns ``query_id`` (or ``query``), ``expert`` (or ``model``), ``score``, optional
+            ``dollars`` (or ``cost``), ``latency``
+            and counts, and what belongs to the query: ``input`` (or ``text``), ``group``,
+            ``split``, ``time``.
         log: Receives what was decided.
         parse: Whether numbers are still text, as in a CSV file.
 
     Returns:
         A wide table; a pair of query and expert that has no row has missing values.
-
-    Example:
-        >>> long = pa.table({"query": ["q", "q"], "expert": ["a", "b"], "score": [1, 0]})
-        >>> pivot_to_wide(long, RepairLog()).to_pylist()
-        [{'query_id': 'q', 'input': 'q', 'score:a': 1.0, 'score:b': 0.0}]
     """
     queries, first_rows, query_of = _coded(table, _QUERY)
     experts, _, expert_of = _coded(table, _EXPERT)
@@ -196,21 +233,38 @@ def pivot_to_wide(table: pa.Table, log: RepairLog, *, parse: bool = False) -> pa
         values = as_numbers(table.column(name), name, parse=parse).to_numpy()
         matrix = np.full(len(queries) * len(experts), np.nan)
         matrix[cells] = values
-        columns |= {prefix + expert: column for expert, column in zip(experts.to_pylist(), matrix.reshape(-1, len(experts)).T, strict=True)}
-    return pa.table({name: column if isinstance(column, pa.ChunkedArray) else pa.array(column) for name, column in columns.items()})
+        columns |= {
+            prefix + expert: column
+            for expert, column in zip(
+                experts.to_pylist(), matrix.reshape(-1, len(experts)).T, strict=True
+            )
+        }
+    return pa.table(
+        {
+            name: column if isinstance(column, pa.ChunkedArray) else pa.array(column)
+            for name, column in columns.items()
+        }
+    )
 
 
 def _first(names: Sequence[str], wanted: Sequence[str]) -> str | None:
     return next((name for name in wanted if name in names), None)
 
 
-def _coded(table: pa.Table, aliases: Sequence[str]) -> tuple[pa.Array, NDArray[np.int64], NDArray[np.int64]]:
-    """Distinct values in order of appearance, the row where each first stands, and the place of each row's value among them."""
+def _coded(
+    table: pa.Table, aliases: Sequence[str]
+) -> tuple[pa.Array, NDArray[np.int64], NDArray[np.int64]]:
+    """Return distinct values, the row where each first stands, and each row's place among them.
+
+    Values are in order of appearance.
+    """
     name = _first(table.column_names, aliases) or aliases[0]
     column = as_text(table.column(name), name)
     if column.null_count:
         row = int(np.flatnonzero(column.is_null().to_numpy())[0])
-        raise TableError(f"column {name!r}, row {row}: a value is needed, got none; fill it in or drop the row.")
+        raise TableError(
+            f"column {name!r}, row {row}: a value is needed, got none; fill it in or drop the row."
+        )
     encoded = column.combine_chunks().dictionary_encode()
     encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
     codes = encoded.indices.to_numpy().astype(np.int64)
@@ -224,8 +278,8 @@ def _check_pairs(cells: NDArray[np.int64], queries: pa.Array, experts: pa.Array)
         before, row = order[repeated[0]], order[repeated[0] + 1]
         query, expert = (str(part)[:60] for part in _names(int(cells[row]), queries, experts))
         raise TableError(
-            f"a long table has one row for each query and expert, got rows {before} and {row} for query {query!r} and "
-            f"expert {expert!r}; keep one of them or average them."
+            f"a long table has one row for each query and expert, got rows {before} and {row} for"
+            f" query {query!r} and expert {expert!r}; keep one of them or average them."
         )
 
 
@@ -233,7 +287,9 @@ def _names(cell: int, queries: pa.Array, experts: pa.Array) -> tuple[str, str]:
     return queries[cell // len(experts)].as_py(), experts[cell % len(experts)].as_py()
 
 
-def _of_queries(table: pa.Table, first_rows: NDArray[np.int64], query_of: NDArray[np.int64], log: RepairLog) -> dict[str, pa.ChunkedArray]:
+def _of_queries(
+    table: pa.Table, first_rows: NDArray[np.int64], query_of: NDArray[np.int64], log: RepairLog
+) -> dict[str, pa.ChunkedArray]:
     """Columns that belong to the query must say the same on all of its rows."""
     found = {}
     for target, aliases in _OF_QUERY.items():
@@ -247,7 +303,9 @@ def _of_queries(table: pa.Table, first_rows: NDArray[np.int64], query_of: NDArra
     return found
 
 
-def _same_on_all_rows(column: pa.ChunkedArray, name: str, first_rows: NDArray[np.int64], query_of: NDArray[np.int64]) -> pa.ChunkedArray:
+def _same_on_all_rows(
+    column: pa.ChunkedArray, name: str, first_rows: NDArray[np.int64], query_of: NDArray[np.int64]
+) -> pa.ChunkedArray:
     taken = column.take(pa.array(first_rows))
     expected = taken.take(pa.array(query_of))
     same = pc.fill_null(pc.equal(expected, column), False).to_numpy()
@@ -256,8 +314,9 @@ def _same_on_all_rows(column: pa.ChunkedArray, name: str, first_rows: NDArray[np
     if len(differs):
         row = int(differs[0])
         raise TableError(
-            f"column {name!r}, row {row}: all rows of a query must agree, got {str(column[row].as_py())[:40]!r} after "
-            f"{str(expected[row].as_py())[:40]!r}; correct one of them or give the queries different ids."
+            f"column {name!r}, row {row}: all rows of a query must agree, got"
+            f" {str(column[row].as_py())[:40]!r} after {str(expected[row].as_py())[:40]!r}; correct"
+            " one of them or give the queries different ids."
         )
     return taken
 
@@ -273,9 +332,7 @@ class Schema:
     """What a file says about itself before its rows are read.
 
     Attributes:
-        names: Of the columns.
         types: Of the columns, as text; the same as names where a format has no types.
-        metadata: Of the file.
     """
 
     names: tuple[str, ...]
@@ -284,15 +341,9 @@ class Schema:
 
 
 def read_schema(file: SourceFile) -> Schema:
-    r"""Names of a file's columns; only the footer of a Parquet file, or the first rows of another, are read.
+    r"""Names of a file's columns.
 
-    Example:
-        >>> import tempfile, pathlib
-        >>> from mildroute.costs.files import resolve_files
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     _ = pathlib.Path(folder, "t.csv").write_text("score:a,score:b\n1,0\n")
-        ...     read_schema(resolve_files(folder)[0]).names
-        ('score:a', 'score:b')
+    Only the footer of a Parquet file, or the first rows of another, are read.
     """
     with _one_line_errors(file):
         if file.kind == "parquet":
@@ -300,26 +351,26 @@ def read_schema(file: SourceFile) -> Schema:
 
             with file.open() as stream:
                 schema = parquet_schema(stream)
-            return Schema(tuple(schema.names), tuple(str(kind) for kind in schema.types), dict(schema.metadata or {}))
+            return Schema(
+                tuple(schema.names),
+                tuple(str(kind) for kind in schema.types),
+                dict(schema.metadata or {}),
+            )
         first = next(read_batches([file], None, rows=1000), None)
         names = tuple(first.column_names) if first is not None else ()
         return Schema(names, names)
 
 
-def read_batches(files: Sequence[SourceFile], columns: Sequence[str] | None, *, rows: int) -> Iterator[pa.Table]:
+def read_batches(
+    files: Sequence[SourceFile], columns: Sequence[str] | None, *, rows: int
+) -> Iterator[pa.Table]:
     """Rows of files of one kind, in order, in runs of about ``rows``.
 
     Args:
         files: Of one kind; Parquet files have the same types.
-        columns: Names of the columns that are wanted, or none for all; only Parquet files can leave the others unread.
+        columns: Names of the columns that are wanted, or none for all; only Parquet files can leave
+            the others unread.
         rows: Rows of a run; a run may be shorter where a file or row group ends.
-
-    Returns:
-        Tables.
-
-    Example:
-        >>> list(read_batches([], None, rows=10))
-        []
     """
     if files and files[0].kind == "parquet":
         yield from _parquet(files, columns, rows)
@@ -337,14 +388,20 @@ def _one_line_errors(file: SourceFile) -> Iterator[None]:
     except (pa.ArrowException, OSError, ValueError, EOFError) as error:
         if isinstance(error, TableError):
             raise
-        raise TableError(f"{file.shown!r} is not a readable {file.kind} file: {one_line(error)}; write it again.") from error
+        raise TableError(
+            f"{file.shown!r} is not a readable {file.kind} file: {one_line(error)}; write it again."
+        ) from error
 
 
-def _parquet(files: Sequence[SourceFile], columns: Sequence[str] | None, rows: int) -> Iterator[pa.Table]:
+def _parquet(
+    files: Sequence[SourceFile], columns: Sequence[str] | None, rows: int
+) -> Iterator[pa.Table]:
     import pyarrow.dataset as pads
 
     with _one_line_errors(files[0]):
-        dataset = pads.dataset([file.path for file in files], filesystem=files[0].filesystem, format="parquet")
+        dataset = pads.dataset(
+            [file.path for file in files], filesystem=files[0].filesystem, format="parquet"
+        )
         # a short read-ahead keeps both cores busy with the least memory
         scanner = dataset.scanner(
             columns=columns,
@@ -358,7 +415,10 @@ def _parquet(files: Sequence[SourceFile], columns: Sequence[str] | None, rows: i
 
 
 def _json(file: SourceFile, rows: int) -> Iterator[pa.Table]:
-    with file.open() as stream, io.TextIOWrapper(stream, encoding="utf-8-sig", newline="\n") as text:
+    with (
+        file.open() as stream,
+        io.TextIOWrapper(stream, encoding="utf-8-sig", newline="\n") as text,
+    ):
         yield from json_tables(text, file.shown, rows)
 
 
@@ -368,9 +428,19 @@ def _csv(file: SourceFile) -> Iterator[pa.Table]:
 
     parse: Any = csv.ParseOptions(newlines_in_values=True)
     read: Any = csv.ReadOptions(block_size=_CSV_BLOCK)
-    with file.open() as stream, csv.open_csv(stream, parse_options=parse, read_options=read) as reader:
+    with (
+        file.open() as stream,
+        csv.open_csv(stream, parse_options=parse, read_options=read) as reader,
+    ):
         names = reader.schema.names
-    convert: Any = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.large_string()), strings_can_be_null=False)
-    with file.open() as stream, csv.open_csv(stream, parse_options=parse, read_options=read, convert_options=convert) as reader:
+    convert: Any = csv.ConvertOptions(
+        column_types=dict.fromkeys(names, pa.large_string()), strings_can_be_null=False
+    )
+    with (
+        file.open() as stream,
+        csv.open_csv(
+            stream, parse_options=parse, read_options=read, convert_options=convert
+        ) as reader,
+    ):
         for batch in reader:
             yield pa.Table.from_batches([batch])

@@ -42,22 +42,15 @@ _MISSING_WORDS = ["", "nan", "na", "n/a", "#n/a", "null", "none"]
 def as_text(column: pa.ChunkedArray, name: str, *, whole_numbers: bool = True) -> pa.ChunkedArray:
     """Texts as they are; whole numbers and booleans as their digits, unless only text will do.
 
-    Args:
-        column: Values of any type.
-        name: Of the column, for the message.
-        whole_numbers: Whether numbers may stand for names.
-
     Returns:
         The same values as strings, large or not.
-
-    Example:
-        >>> as_text(pa.chunked_array([[7, 8]]), "query_id").to_pylist()
-        ['7', '8']
     """
     column = _decoded(column)
     kind = column.type
     if _is_text(kind):
-        return _well_formed(column.cast(pa.large_string()) if pa.types.is_string_view(kind) else column, name)
+        return _well_formed(
+            column.cast(pa.large_string()) if pa.types.is_string_view(kind) else column, name
+        )
     if pa.types.is_null(kind):
         return column.cast(pa.large_string())
     if whole_numbers and (pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
@@ -65,10 +58,14 @@ def as_text(column: pa.ChunkedArray, name: str, *, whole_numbers: bool = True) -
     if whole_numbers and pa.types.is_floating(kind) and _is_whole(column):
         return column.cast(pa.int64(), safe=False).cast(pa.large_string())
     allowed = "text or whole numbers" if whole_numbers else "text"
-    raise TableError(f"column {name!r} must hold {allowed}, got type {kind}; convert it to text first.")
+    raise TableError(
+        f"column {name!r} must hold {allowed}, got type {kind}; convert it to text first."
+    )
 
 
-def as_numbers(column: pa.ChunkedArray, name: str, *, parse: bool = False, first_row: int = 0) -> pa.ChunkedArray:
+def as_numbers(
+    column: pa.ChunkedArray, name: str, *, parse: bool = False, first_row: int = 0
+) -> pa.ChunkedArray:
     """Numbers and booleans as float64; a missing value stays null.
 
     Args:
@@ -79,16 +76,17 @@ def as_numbers(column: pa.ChunkedArray, name: str, *, parse: bool = False, first
 
     Returns:
         The same values as float64.
-
-    Example:
-        >>> as_numbers(pa.chunked_array([[True, None]]), "score:a").to_pylist()
-        [1.0, None]
     """
     column = _decoded(column)
     kind = column.type
     if parse and _is_text(kind):
         return _parsed(column, name, first_row)
-    numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_boolean(kind)
+    numeric = (
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_decimal(kind)
+        or pa.types.is_boolean(kind)
+    )
     if kind == pa.float64():
         return column
     if numeric or pa.types.is_null(kind):
@@ -113,7 +111,9 @@ def as_times(column: pa.ChunkedArray, name: str, *, parse: bool = False) -> pa.C
     column = _decoded(column)
     kind = column.type
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        return column.cast(pa.timestamp("us", kind.tz if pa.types.is_timestamp(kind) else None), safe=False).cast(pa.timestamp("us"))
+        return column.cast(
+            pa.timestamp("us", kind.tz if pa.types.is_timestamp(kind) else None), safe=False
+        ).cast(pa.timestamp("us"))
     if not _is_text(kind):
         return as_numbers(column, name)
     if parse:
@@ -122,7 +122,10 @@ def as_times(column: pa.ChunkedArray, name: str, *, parse: bool = False) -> pa.C
     try:
         return _iso(column)
     except pa.ArrowInvalid:
-        raise TableError(f"column {name!r} must hold numbers, dates or ISO times, got text that is neither; convert it first.") from None
+        raise TableError(
+            f"column {name!r} must hold numbers, dates or ISO times, got text that is neither;"
+            " convert it first."
+        ) from None
 
 
 def _iso(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -133,7 +136,9 @@ def _iso(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if isinstance(column.type, pa.BaseExtensionType):
-        column = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
+        column = pa.chunked_array(
+            [chunk.storage for chunk in column.chunks], column.type.storage_type
+        )
     if pa.types.is_dictionary(column.type):
         return column.cast(column.type.value_type)
     if pa.types.is_run_end_encoded(column.type):
@@ -142,7 +147,9 @@ def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+    return bool(
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    )
 
 
 def _well_formed(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
@@ -150,7 +157,10 @@ def _well_formed(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     try:
         column.validate(full=True)
     except pa.ArrowInvalid:
-        raise TableError(f"column {name!r} must hold UTF-8 text, got other bytes; write the file again from decoded text.") from None
+        raise TableError(
+            f"column {name!r} must hold UTF-8 text, got other bytes; write the file again from"
+            " decoded text."
+        ) from None
     return column
 
 
@@ -161,14 +171,25 @@ def _is_whole(column: pa.ChunkedArray) -> bool:
 
 def _parsed(column: pa.ChunkedArray, name: str, first_row: int) -> pa.ChunkedArray:
     words = pc.utf8_lower(pc.utf8_trim_whitespace(column.cast(pa.large_string())))
-    words = pc.if_else(pc.is_in(words, value_set=pa.array(_MISSING_WORDS, pa.large_string())), pa.scalar(None, pa.large_string()), words)
-    words = pc.if_else(pc.equal(words, "true"), "1", pc.if_else(pc.equal(words, "false"), "0", words))
+    words = pc.if_else(
+        pc.is_in(words, value_set=pa.array(_MISSING_WORDS, pa.large_string())),
+        pa.scalar(None, pa.large_string()),
+        words,
+    )
+    words = pc.if_else(
+        pc.equal(words, "true"), "1", pc.if_else(pc.equal(words, "false"), "0", words)
+    )
     try:
         return words.cast(pa.float64())
     except pa.ArrowInvalid:
-        row, word = next((row, word) for row, word in enumerate(words.to_pylist()) if word is not None and not _is_number(word))
+        row, word = next(
+            (row, word)
+            for row, word in enumerate(words.to_pylist())
+            if word is not None and not _is_number(word)
+        )
         raise TableError(
-            f"column {name!r}, row {first_row + row}: a number is needed, got {word[:40]!r}; correct the value or drop the row."
+            f"column {name!r}, row {first_row + row}: a number is needed, got {word[:40]!r};"
+            " correct the value or drop the row."
         ) from None
 
 
@@ -199,7 +220,6 @@ class TableSchema:
         experts: Names of the experts, in the order of their score columns.
         sources: Canonical name of each column that is read, and its name in the source.
         ignored: Columns of the source that are not part of the format.
-        repairs: What was decided about the columns, in words.
     """
 
     experts: tuple[str, ...]
@@ -218,9 +238,6 @@ def infer_schema(names: Sequence[str], experts: Sequence[str] | None = None) -> 
     Args:
         names: Column names of the source.
         experts: The experts to keep, or none for all of them.
-
-    Returns:
-        The layout.
     """
     _check_unique(names)
     found = tuple(name.removeprefix(SCORE) for name in names if name.startswith(SCORE))
@@ -234,7 +251,12 @@ def infer_schema(names: Sequence[str], experts: Sequence[str] | None = None) -> 
     elif "text" in names:
         repairs = ("columns 'input' and 'text' are both there: 'input' is used",)
     sources = {name: sources[name] for name in _PLAIN if name in sources}
-    sources |= {name: name for prefix in _PREFIXES for name in (prefix + expert for expert in kept) if name in names}
+    sources |= {
+        name: name
+        for prefix in _PREFIXES
+        for name in (prefix + expert for expert in kept)
+        if name in names
+    }
     used = set(sources.values())
     return TableSchema(kept, sources, tuple(name for name in names if name not in used), repairs)
 
@@ -243,36 +265,49 @@ def _check_unique(names: Sequence[str]) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise TableError(f"column names must be unique, got {name!r} twice; rename or drop one of them.")
+            raise TableError(
+                f"column names must be unique, got {name!r} twice; rename or drop one of them."
+            )
         seen.add(name)
 
 
 def _check_experts(found: tuple[str, ...]) -> None:
     if len(found) < 2:
         got = f"only {found[0]!r}" if found else "none"
-        raise TableError(f"a table needs score columns of at least two experts, got {got}; name them 'score:<expert>'.")
+        raise TableError(
+            f"a table needs score columns of at least two experts, got {got}; name them"
+            " 'score:<expert>'."
+        )
     for name in found:
-        if not name.strip() or name != name.strip() or any(unicodedata.category(letter) in {"Cc", "Cs", "Zl", "Zp"} for letter in name):
+        if (
+            not name.strip()
+            or name != name.strip()
+            or any(unicodedata.category(letter) in {"Cc", "Cs", "Zl", "Zp"} for letter in name)
+        ):
             raise TableError(
-                f"expert names must be non-empty, without control characters, line breaks or spaces at their ends, got {name!r}; "
-                f"rename column {SCORE + name!r}."
+                "expert names must be non-empty, without control characters, line breaks or spaces"
+                f" at their ends, got {name!r}; rename column {SCORE + name!r}."
             )
 
 
 def _check_known(names: Iterable[str], found: tuple[str, ...]) -> None:
     """Costs and latencies belong to all experts or to none; counts to experts that have a score."""
-    owners = {prefix: [name.removeprefix(prefix) for name in names if name.startswith(prefix)] for prefix in _PREFIXES[1:]}
+    owners = {
+        prefix: [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
+        for prefix in _PREFIXES[1:]
+    }
     for prefix, owned in owners.items():
         unknown = [expert for expert in owned if expert not in found]
         if unknown:
             raise TableError(
-                f"column {prefix + unknown[0]!r} belongs to no expert with a score; add 'score:{_plain(unknown[0])}' or drop the column."
+                f"column {prefix + unknown[0]!r} belongs to no expert with a score; add"
+                f" 'score:{_plain(unknown[0])}' or drop the column."
             )
         without = [expert for expert in found if expert not in owned]
         if prefix in {DOLLARS, LATENCY} and owned and without:
             raise TableError(
-                f"{prefix!r} columns must be there for all experts or for none, got none for {without[0]!r}; "
-                f"add {prefix + without[0]!r} or drop the others."
+                f"{prefix!r} columns must be there for all experts or for none, got none for"
+                f" {without[0]!r}; add {prefix + without[0]!r} or drop the others."
             )
 
 
@@ -282,11 +317,18 @@ def _plain(name: str) -> str:
 
 def _chosen(experts: Sequence[str], found: tuple[str, ...]) -> tuple[str, ...]:
     if isinstance(experts, str):
-        raise ArgumentError(f"experts must be a list of names, got the text {experts!r}; put it in a list.")
+        raise ArgumentError(
+            f"experts must be a list of names, got the text {experts!r}; put it in a list."
+        )
     kept = tuple(experts)
     unknown = [name for name in kept if name not in found]
     if unknown:
-        raise TableError(f"no expert is called {unknown[0]!r}; the table has {', '.join(map(repr, found))}.")
+        raise TableError(
+            f"no expert is called {unknown[0]!r}; the table has {', '.join(map(repr, found))}."
+        )
     if len(kept) < 2 or len(set(kept)) < len(kept):
-        raise TableError(f"at least two different experts must be kept, got {list(kept)!r}; the table has {', '.join(map(repr, found))}.")
+        raise TableError(
+            f"at least two different experts must be kept, got {list(kept)!r}; the table has"
+            f" {', '.join(map(repr, found))}."
+        )
     return kept

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from mildroute._format import pluralize
 from mildroute._hashing import digests, fingerprints
 from mildroute.costs.schema import GROUP, INPUT, SPLIT, TIME
 from mildroute.exceptions import ArgumentError, TableError
@@ -21,14 +22,7 @@ __all__ = ["DuplicateCounter", "DuplicateDetector", "SplitBy", "split_rows"]
 
 
 class DuplicateCounter:
-    """Counts rows whose text stood in an earlier row.
-
-    Example:
-        >>> counter = DuplicateCounter()
-        >>> counter.add(digests(pa.chunked_array([["a", "b"]]))); counter.add(digests(pa.chunked_array([["a"]])))
-        >>> counter.repeats()
-        1
-    """
+    """Counts rows whose text stood in an earlier row."""
 
     def __init__(self) -> None:
         self._runs: list[NDArray[np.uint64]] = []
@@ -47,20 +41,16 @@ class DuplicateCounter:
 
 
 class DuplicateDetector:
-    """Remembers texts and finds the first that comes again.
-
-    Example:
-        >>> seen = DuplicateDetector()
-        >>> early, late = pa.chunked_array([["a", "b"]]), pa.chunked_array([["c", "b"]])
-        >>> seen.first_repeat(early), seen.first_repeat(late)
-        (None, 1)
-    """
+    """Remembers texts and finds the first that comes again."""
 
     def __init__(self) -> None:
         self._runs: list[NDArray[np.uint64]] = []
 
     def first_repeat(self, column: pa.ChunkedArray) -> int | None:
-        """Place of the first text that was there in an earlier call, or none; all are remembered."""
+        """Place of the first text that was there in an earlier call, or none.
+
+        All are remembered.
+        """
         values = fingerprints(digests(column))
         known: Any = np.zeros(len(values), dtype=bool)
         for run in self._runs:
@@ -85,26 +75,21 @@ SplitBy = Literal["random", "group", "time", "column"]
 _TEST_LABELS, _TRAIN_LABELS = {"test"}, {"train"}
 
 
-def split_rows(table: pa.Table, test: float = 0.2, *, by: str = "random", seed: int = 0) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def split_rows(
+    table: pa.Table, test: float = 0.2, *, by: str = "random", seed: int = 0
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Rows of the train side and of the test side, each in the order of the table.
 
-    Rows of the same text always stay together. By group, so do rows of the same group. By time, the latest rows are tested, and
-    a text that comes early and late counts as late. By column, a text that is labeled both train and test is tested.
+    Rows of the same text always stay together. By group, so do rows of the same group. By time, the
+    latest rows are tested, and
+    a text that comes early and late counts as late. By column, a text that is labeled both train
+    and test is tested.
 
     Args:
         table: Canonical columns.
         test: Share of the rows to test; the column decides where ``by="column"``.
         by: 'random', 'group', 'time' or 'column'.
         seed: Of the random order.
-
-    Returns:
-        Two arrays of row numbers.
-
-    Example:
-        >>> table = pa.table({"query_id": ["a", "b", "c", "d"], "input": ["x", "y", "x", "z"]})
-        >>> train, test = split_rows(table, 0.5)
-        >>> sorted([*train.tolist(), *test.tolist()])
-        [0, 1, 2, 3]
     """
     if by not in get_args(SplitBy):
         raise ArgumentError(f"by must be 'random', 'group', 'time' or 'column', got {by!r}.")
@@ -115,7 +100,11 @@ def split_rows(table: pa.Table, test: float = 0.2, *, by: str = "random", seed: 
         tested = _labeled(table, blocks)
     else:
         blocks = _joined(blocks, _codes(table, GROUP)) if by == "group" else blocks
-        order = _latest_first(table, blocks) if by == "time" else np.random.default_rng(seed).permutation(int(blocks.max()) + 1)
+        order = (
+            _latest_first(table, blocks)
+            if by == "time"
+            else np.random.default_rng(seed).permutation(int(blocks.max()) + 1)
+        )
         tested = _filled(blocks, order, round(test * len(blocks)), in_order=by == "time")
     sides = np.flatnonzero(~tested), np.flatnonzero(tested)
     if not all(len(side) for side in sides):
@@ -123,15 +112,21 @@ def split_rows(table: pa.Table, test: float = 0.2, *, by: str = "random", seed: 
         if by != "column" and blocks.max() == 0:
             shared = "one text or group" if by == "group" else "one text"
             raise TableError(
-                f"a split by {by!r} leaves no rows to {empty}: all {len(blocks)} rows share {shared}, which stays on one side."
+                f"a split by {by!r} leaves no rows to {empty}: {pluralize(len(blocks), 'row')} with"
+                f" {shared}, which stays on one side; add rows."
             )
-        raise TableError(f"a split by {by!r} leaves no rows to {empty}: {len(blocks)} rows cannot be parted so; choose another split.")
+        raise TableError(
+            f"a split by {by!r} leaves no rows to {empty} of {pluralize(len(blocks), 'row')};"
+            " choose another split."
+        )
     return sides
 
 
 def _codes(table: pa.Table, name: str) -> NDArray[np.int64]:
     if name not in table.column_names:
-        raise TableError(f"a split by {name!r} needs the column {name!r}; add it or split at random.")
+        raise TableError(
+            f"a split by {name!r} needs the column {name!r}; add it or split at random."
+        )
     encoded = table.column(name).combine_chunks()
     encoded = pa.chunked_array([encoded]) if isinstance(encoded, pa.Array) else encoded
     codes = encoded.dictionary_encode().combine_chunks()
@@ -140,7 +135,10 @@ def _codes(table: pa.Table, name: str) -> NDArray[np.int64]:
 
 
 def _text_blocks(table: pa.Table) -> NDArray[np.int64]:
-    """Rows of the same text have the same number; without texts every row is alone, for ids are unique."""
+    """Rows of the same text have the same number.
+
+    Without texts every row is alone, for ids are unique.
+    """
     return _codes(table, INPUT) if INPUT in table.column_names else np.arange(table.num_rows)
 
 
@@ -174,8 +172,17 @@ def _latest_first(table: pa.Table, blocks: NDArray[np.int64]) -> NDArray[np.int6
     return np.argsort(-latest, kind="stable")
 
 
-def _filled(blocks: NDArray[np.int64], order: Sequence[int] | NDArray[np.int64], target: int, *, in_order: bool) -> NDArray[np.bool_]:
-    """Test rows: blocks in this order that fit under the target, then one more where that comes closer to it."""
+def _filled(
+    blocks: NDArray[np.int64],
+    order: Sequence[int] | NDArray[np.int64],
+    target: int,
+    *,
+    in_order: bool,
+) -> NDArray[np.bool_]:
+    """Test rows.
+
+    Blocks in this order that fit under the target, then one more where that comes closer to it.
+    """
     sizes = np.bincount(blocks)
     chosen = np.zeros(len(sizes), dtype=bool)
     total, left_out = 0, []
@@ -191,18 +198,24 @@ def _filled(blocks: NDArray[np.int64], order: Sequence[int] | NDArray[np.int64],
             break
     if total < target and left_out:
         smallest = left_out[0] if in_order else min(left_out, key=lambda block: sizes[block])
-        chosen[smallest] = total + sizes[smallest] - target < target - total
+        is_closer = total + sizes[smallest] - target < target - total
+        # Some block is left to the train side, though all rows together may come closer.
+        chosen[smallest] = is_closer and chosen.sum() + 1 < len(sizes)
     return chosen[blocks]
 
 
 def _labeled(table: pa.Table, blocks: NDArray[np.int64]) -> NDArray[np.bool_]:
     if SPLIT not in table.column_names:
-        raise TableError("a split by 'column' needs the column 'split' with the labels 'train' and 'test'; add it or split at random.")
+        raise TableError(
+            "a split by 'column' needs the column 'split' with the labels 'train' and 'test'; add"
+            " it or split at random."
+        )
     labels = table.column(SPLIT).to_pylist()
     odd = sorted(set(labels) - _TEST_LABELS - _TRAIN_LABELS)
     if odd:
         raise TableError(
-            f"column 'split', row {labels.index(odd[0])}: a label must be 'train' or 'test', got {odd[0]!r}; rename the label."
+            f"column 'split', row {labels.index(odd[0])}: a label must be 'train' or 'test', got"
+            f" {odd[0]!r}; rename the label."
         )
     tested = np.zeros(int(blocks.max()) + 1, dtype=bool)
     tested[blocks[[label in _TEST_LABELS for label in labels]]] = True

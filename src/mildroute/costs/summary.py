@@ -22,7 +22,14 @@ from mildroute.costs.table import CostTable
 from mildroute.costs.validation import RepairLog, check_holes, check_rows, validate
 from mildroute.exceptions import ArgumentError, TableError
 
-__all__ = ["DominanceMatrix", "ExpertSummary", "TableSummary", "WinCounts", "describe", "warnings_of"]
+__all__ = [
+    "DominanceMatrix",
+    "ExpertSummary",
+    "TableSummary",
+    "WinCounts",
+    "describe",
+    "warnings_of",
+]
 
 
 # What to look at before routing on a table, in sentences.
@@ -38,14 +45,6 @@ def warnings_of(summary: Any, collapse: tuple[str, float]) -> tuple[str, ...]:
     Args:
         summary: A ``TableSummary``.
         collapse: The expert that wins most decided rows, and its share of them.
-
-    Returns:
-        One sentence each.
-
-    Example:
-        >>> from mildroute.costs.summary import describe
-        >>> describe({"score:a": [1] * 300, "score:b": [0] * 300}).warnings[0]
-        "collapse risk: 'a' wins 100% of the rows on which the experts differ, so a plain classifier would always choose it."
     """
     return tuple(_sentences(summary, *collapse))
 
@@ -59,22 +58,42 @@ def _sentences(summary: Any, leader: str, share: float) -> Iterator[str]:
     if not summary.decided:
         yield _tied(summary)
     if summary.repeated_ids:
-        yield f"{_repeat(summary.repeated_ids)} the query_id of an earlier row; fit and compare refuse them unless they are identical."
+        yield (
+            f"{_repeat(summary.repeated_ids)} the query_id of an earlier row; fit and compare"
+            " refuse them unless they are identical."
+        )
     if summary.repeated_texts:
-        yield f"{_repeat(summary.repeated_texts)} the text of an earlier row; a split keeps them on one side."
+        yield (
+            f"{_repeat(summary.repeated_texts)} the text of an earlier row; a split keeps them on"
+            " one side."
+        )
     for expert, other in summary.dominated.items():
-        more_expensive = " and never more expensive" if summary.oracle_dollars_per_1000 is not None else ""
-        yield f"{expert!r} is dominated: {other!r} is never worse{more_expensive} on any row, so no router needs {expert!r}."
+        more_expensive = (
+            " and never more expensive" if summary.oracle_dollars_per_1000 is not None else ""
+        )
+        yield (
+            f"{expert!r} is dominated: {other!r} is never worse{more_expensive} on any row, so no"
+            f" router needs {expert!r}."
+        )
     if summary.oracle_dollars_per_1000 is None:
-        yield "the table has no dollars: quality alone is compared; add cost:<expert> columns or use with_prices()."
+        yield (
+            "the table has no dollars: quality alone is compared; add cost:<expert> columns or use"
+            " with_prices()."
+        )
     if summary.rows < _FEW_ROWS:
-        yield f"only {pluralize(summary.rows, 'row')}: intervals will be wide; {_FEW_ROWS} or more are advisable."
+        yield (
+            f"only {pluralize(summary.rows, 'row')}: intervals will be wide; {_FEW_ROWS} or more"
+            " are advisable."
+        )
 
 
 def _tied(summary: Any) -> str:
     if summary.price_weight or summary.oracle_dollars_per_1000 is None:
         return "all experts tie on every row: there is nothing to learn."
-    return f"all experts score the same on every row: take the cheapest, {summary.best_by_score.name!r}; no router is needed."
+    return (
+        "all experts score the same on every row: take the cheapest,"
+        f" {summary.best_by_score.name!r}; no router is needed."
+    )
 
 
 def _repeat(count: int) -> str:
@@ -93,36 +112,33 @@ _HEAD = 256
 class WinCounts:
     """Sums over rows, from which all shares and means follow.
 
-    An expert wins a row if its cost (1 - score) + price_weight dollars is the lowest; experts that tie share the win equally. The oracle
+    An expert wins a row if its cost (1 - score) + price_weight dollars is the lowest; experts that
+    tie share the win equally. The oracle
     takes a winner, the cheapest one where several tie.
 
     Attributes:
-        rows: Rows so far.
-        decided: Rows on which not all experts tie.
         scores: Sum of scores, shape (p,).
         dollars: Sum of dollars, shape (p,).
         wins: Sum of shared wins, shape (p,).
         decided_wins: The same over decided rows, shape (p,).
         alone: Rows that only this expert wins, shape (p,).
-        oracle_score: Sum of the oracle's scores.
         oracle_dollars: Sum of the oracle's dollars.
-
-    Example:
-        >>> tally = WinCounts(2, price_weight=0.0)
-        >>> tally.add(np.array([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]]), None)
-        >>> tally.wins.tolist(), tally.alone.tolist(), tally.decided
-        ([2.0, 1.0], [1, 0], 1)
     """
 
     def __init__(self, experts: int, *, price_weight: float) -> None:
         self._price_weight = price_weight
         self.rows = self.decided = 0
-        self.scores, self.dollars, self.wins, self.decided_wins = (np.zeros(experts) for _ in range(4))
+        self.scores, self.dollars, self.wins, self.decided_wins = (
+            np.zeros(experts) for _ in range(4)
+        )
         self.alone = np.zeros(experts, dtype=np.int64)
         self.oracle_score = self.oracle_dollars = 0.0
 
     def add(self, scores: Matrix, dollars: Matrix | None) -> None:
-        """Add rows; both matrices have shape (p, n), one row an expert, which is how columns lie in memory."""
+        """Add rows.
+
+        Both matrices have shape (p, n), one row an expert, which is how columns lie in memory.
+        """
         costs = 1.0 - scores
         if dollars is not None:
             self.dollars += dollars.sum(axis=1)
@@ -140,20 +156,20 @@ class WinCounts:
         self.alone += np.count_nonzero(winners & (tied == 1), axis=1)
         self._add_oracle(lowest, dollars, winners)
 
-    def _add_oracle(self, lowest: Matrix, dollars: Matrix | None, winners: NDArray[np.bool_]) -> None:
-        paid = 0.0 if dollars is None else float(np.where(winners, dollars, np.inf).min(axis=0).sum())
+    def _add_oracle(
+        self, lowest: Matrix, dollars: Matrix | None, winners: NDArray[np.bool_]
+    ) -> None:
+        paid = (
+            0.0 if dollars is None else float(np.where(winners, dollars, np.inf).min(axis=0).sum())
+        )
         self.oracle_dollars += paid
         self.oracle_score += float(len(lowest) - (lowest.sum() - self._price_weight * paid))
 
 
 class DominanceMatrix:
-    """Which experts another one never loses to: never worse in score and never more expensive, and better somewhere.
+    """Which experts another one never loses to.
 
-    Example:
-        >>> dominance = DominanceMatrix(2)
-        >>> dominance.add(np.array([[1.0, 0.5], [1.0, 0.0]]), None)
-        >>> dominance.dominated()
-        {1: 0}
+    Never worse in score and never more expensive, and better somewhere.
     """
 
     def __init__(self, experts: int) -> None:
@@ -161,13 +177,23 @@ class DominanceMatrix:
         self._better = np.zeros((experts, experts), dtype=bool)
 
     def add(self, scores: Matrix, dollars: Matrix | None) -> None:
-        """Add rows of shape (p, n). A few rows settle most pairs; only the rest look at them all."""
+        """Add rows of shape (p, n).
+
+        A few rows settle most pairs; only the rest look at them all.
+        """
         for rows in (slice(0, _HEAD), slice(_HEAD, None)):
             for one, other in zip(*np.nonzero(self._never_worse), strict=True):
-                self._compare(int(one), int(other), scores[:, rows], None if dollars is None else dollars[:, rows])
+                self._compare(
+                    int(one),
+                    int(other),
+                    scores[:, rows],
+                    None if dollars is None else dollars[:, rows],
+                )
 
     def _compare(self, one: int, other: int, scores: Matrix, dollars: Matrix | None) -> None:
-        never_worse = bool((scores[one] >= scores[other]).all()) and (dollars is None or bool((dollars[one] <= dollars[other]).all()))
+        never_worse = bool((scores[one] >= scores[other]).all()) and (
+            dollars is None or bool((dollars[one] <= dollars[other]).all())
+        )
         self._never_worse[one, other] = never_worse
         if never_worse and not self._better[one, other]:
             self._better[one, other] = bool((scores[one] > scores[other]).any()) or (
@@ -177,7 +203,9 @@ class DominanceMatrix:
     def dominated(self) -> dict[int, int]:
         """Each dominated expert and one that dominates it."""
         pairs = self._never_worse & self._better
-        return {int(other): int(pairs[:, other].argmax()) for other in np.flatnonzero(pairs.any(axis=0))}
+        return {
+            int(other): int(pairs[:, other].argmax()) for other in np.flatnonzero(pairs.any(axis=0))
+        }
 
 
 # What a cost table holds, in one pass and bounded memory: what ``mildroute inspect`` shows.
@@ -192,15 +220,8 @@ class ExpertSummary:
     """One expert over all rows.
 
     Attributes:
-        name: Of the expert.
-        score: Mean score.
         dollars_per_1000: Bill of 1,000 queries, or none.
         wins: Share of rows that it wins; ties are split equally.
-        wins_alone: Share of rows that no other expert wins.
-
-    Example:
-        >>> describe({"score:a": [1, 1], "score:b": [0, 1]}).experts[0].wins
-        0.75
     """
 
     name: str
@@ -221,9 +242,11 @@ class TableSummary:
         best_single: Name of the expert of the lowest mean cost: the best at this price weight.
         best_single_cost: Its mean of (1 - score) + price_weight dollars.
         oracle_score: Mean score if the best expert answered each query.
-        oracle_dollars_per_1000: Bill of 1,000 queries of the oracle, which takes the cheapest of equals; or none.
+        oracle_dollars_per_1000: Bill of 1,000 queries of the oracle, which takes the cheapest of
+            equals; or none.
         oracle_cost: The oracle's mean cost.
-        possible_gain: Cost of the best single expert minus that of the oracle: what routing can gain at most.
+        possible_gain: Cost of the best single expert minus that of the oracle: what routing can
+            gain at most.
         decided: Share of rows on which not all experts tie.
         imbalance: Largest share of wins over the smallest positive one.
         groups: Rows of each group, largest first; none without groups or with more than 10,000.
@@ -231,7 +254,8 @@ class TableSummary:
         repeated_texts: Rows whose text stood in an earlier row.
         missing_scores: Scores that were missing and count as the caller said.
         dropped_rows: Rows that were dropped for a missing score.
-        dominated: Experts that another is never worse and never more expensive than on any row, each with that other.
+        dominated: Experts that another is never worse and never more expensive than on any row,
+            each with that other.
         content_hash: As of ``CostTable``, for a table without repeated rows.
         prices: List prices kept with the table, or none.
         repairs: What was repaired, in words.
@@ -270,7 +294,10 @@ class TableSummary:
     @property
     def best_by_score(self) -> ExpertSummary:
         """The expert of the highest mean score, the cheapest of equals."""
-        return min(self.experts, key=lambda expert: (-round(expert.score, 12), expert.dollars_per_1000 or 0.0))
+        return min(
+            self.experts,
+            key=lambda expert: (-round(expert.score, 12), expert.dollars_per_1000 or 0.0),
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON holds it.
@@ -279,16 +306,29 @@ class TableSummary:
             >>> describe({"score:a": [1], "score:b": [0]}).as_dict()["experts"][1]["wins"]
             0.0
         """
-        kept = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
+        kept = {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in vars(self).items()
+        }
         prices = None if self.prices is None else self.prices.as_dict()
-        return kept | {"experts": [asdict(expert) for expert in self.experts], "prices": prices, "best_by_score": self.best_by_score.name}
+        return kept | {
+            "experts": [asdict(expert) for expert in self.experts],
+            "prices": prices,
+            "best_by_score": self.best_by_score.name,
+        }
 
 
-def describe(source: Any, *, price_weight: float = 0.0, experts: Sequence[str] | None = None, missing: str = "refuse") -> TableSummary:
+def describe(
+    source: Any,
+    *,
+    price_weight: float = 0.0,
+    experts: Sequence[str] | None = None,
+    missing: str = "raise",
+) -> TableSummary:
     """Read, check, hash and summarize a table in one pass.
 
     Args:
-        source: A ``CostTable``, or what ``CostTable.read`` and ``CostTable.of`` take.
+        source: A ``CostTable``, or what ``CostTable.read`` and ``CostTable.from_data`` take.
         price_weight: What a dollar is worth in errors.
         experts: The experts to keep, or none for all.
         missing: As for ``CostTable.read``.
@@ -308,17 +348,26 @@ def describe(source: Any, *, price_weight: float = 0.0, experts: Sequence[str] |
         rows = Source(rows.layout, source.prices, RepairLog(list(source.repairs)), rows.parts)
     has_dollars = bool(rows.layout.names(DOLLARS))
     if price_weight and not has_dollars:
-        raise TableError(f"a price weight of {price_weight:g} needs the columns 'cost:<expert>', got none; add them, or give a price list.")
+        raise TableError(
+            f"a price weight of {price_weight:g} needs the columns 'cost:<expert>', got none; add"
+            " them, or give a price list."
+        )
     return _Pass(rows, price_weight, has_dollars).summary()
 
 
 class _Pass:
-    """One pass over the rows. SHA-256 runs beside it on a second thread: it needs no lock of the interpreter."""
+    """One pass over the rows.
+
+    SHA-256 runs beside it on a second thread: it needs no lock of the interpreter.
+    """
 
     def __init__(self, source: Source, price_weight: float, has_dollars: bool) -> None:
         self.source, self.price_weight, self.has_dollars = source, price_weight, has_dollars
         count = len(source.layout.experts)
-        self.tally, self.dominance = WinCounts(count, price_weight=price_weight), DominanceMatrix(count)
+        self.tally, self.dominance = (
+            WinCounts(count, price_weight=price_weight),
+            DominanceMatrix(count),
+        )
         self.ids, self.texts, self.groups = DuplicateCounter(), DuplicateCounter(), dict[str, int]()
         self.hasher = ContentHasher()
 
@@ -326,7 +375,11 @@ class _Pass:
         with ThreadPoolExecutor(1) as beside:
             pending: Future[None] | None = None
             for table in self._tables():
-                marks = {name: digests(table.column(name)) for name in (ID, INPUT) if name in table.column_names}
+                marks = {
+                    name: digests(table.column(name))
+                    for name in (ID, INPUT)
+                    if name in table.column_names
+                }
                 previous, pending = pending, beside.submit(self.hasher.update, table, marks)
                 self._add(table, marks)
                 if previous is not None:
@@ -356,22 +409,32 @@ class _Pass:
                 self.groups[entry["values"]] = self.groups.get(entry["values"], 0) + entry["counts"]
 
     def _matrix(self, table: pa.Table, prefix: str) -> NDArray[np.float64]:
-        return np.stack([table.column(name).to_numpy() for name in self.source.layout.names(prefix)])
+        return np.stack(
+            [table.column(name).to_numpy() for name in self.source.layout.names(prefix)]
+        )
 
     def _finished(self) -> TableSummary:
         tally, names = self.tally, self.source.layout.experts
         costs = 1.0 - tally.scores / tally.rows + self.price_weight * tally.dollars / tally.rows
-        oracle_cost = 1.0 - tally.oracle_score / tally.rows + self.price_weight * tally.oracle_dollars / tally.rows
+        oracle_cost = (
+            1.0
+            - tally.oracle_score / tally.rows
+            + self.price_weight * tally.oracle_dollars / tally.rows
+        )
         positive = tally.wins[tally.wins > 0]
         share = float(tally.decided_wins.max() / tally.decided) if tally.decided else 0.0
         summary = TableSummary(
             rows=tally.rows,
             experts=tuple(self._expert(place, name) for place, name in enumerate(names)),
             price_weight=float(self.price_weight),
-            best_single=names[int(np.lexsort((tally.dollars, costs.round(12)))[0])],  # of equals the cheapest, then the first
+            best_single=names[
+                int(np.lexsort((tally.dollars, costs.round(12)))[0])
+            ],  # of equals the cheapest, then the first
             best_single_cost=float(costs.min()),
             oracle_score=tally.oracle_score / tally.rows,
-            oracle_dollars_per_1000=1000 * tally.oracle_dollars / tally.rows if self.has_dollars else None,
+            oracle_dollars_per_1000=(
+                1000 * tally.oracle_dollars / tally.rows if self.has_dollars else None
+            ),
             oracle_cost=float(oracle_cost),
             possible_gain=max(float(costs.min() - oracle_cost), 0.0),
             decided=tally.decided / tally.rows,
@@ -379,27 +442,35 @@ class _Pass:
             groups=self._groups(),
             repeated_ids=self.ids.repeats(),
             repeated_texts=self.texts.repeats(),
-            missing_scores=self.source.log.counts.get("wrong", 0),
+            missing_scores=self.source.log.counts.get("zero", 0),
             dropped_rows=self.source.log.counts.get("dropped", 0),
-            dominated={names[one]: names[other] for one, other in self.dominance.dominated().items()},
+            dominated={
+                names[one]: names[other] for one, other in self.dominance.dominated().items()
+            },
             content_hash=self.hasher.hexdigest(),
             prices=self.source.prices,
             repairs=self.source.log.sentences(),
             ignored=self.source.layout.ignored,
         )
-        return replace(summary, warnings=warnings_of(summary, (names[int(tally.decided_wins.argmax())], share)))
+        return replace(
+            summary, warnings=warnings_of(summary, (names[int(tally.decided_wins.argmax())], share))
+        )
 
     def _groups(self) -> dict[str, int] | None:
         """Largest first; too many are not worth listing, and their counts stopped at the limit."""
         few = 0 < len(self.groups) <= _MOST_GROUPS
-        return dict(sorted(self.groups.items(), key=lambda pair: (-pair[1], pair[0]))) if few else None
+        return (
+            dict(sorted(self.groups.items(), key=lambda pair: (-pair[1], pair[0]))) if few else None
+        )
 
     def _expert(self, place: int, name: str) -> ExpertSummary:
         tally = self.tally
         return ExpertSummary(
             name=name,
             score=float(tally.scores[place] / tally.rows),
-            dollars_per_1000=float(1000 * tally.dollars[place] / tally.rows) if self.has_dollars else None,
+            dollars_per_1000=(
+                float(1000 * tally.dollars[place] / tally.rows) if self.has_dollars else None
+            ),
             wins=float(tally.wins[place] / tally.rows),
             wins_alone=float(tally.alone[place] / tally.rows),
         )

@@ -13,13 +13,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import ArrayLike, NDArray
 
+from mildroute._format import pluralize
 from mildroute._hashing import content_hash
 from mildroute.costs.files import is_source, write_table
-from mildroute.costs.prices import PriceList, metadata_of
+from mildroute.costs.prices import CHARACTERS_PER_TOKEN, PriceList, metadata_of
 from mildroute.costs.schema import COUNTS, DOLLARS, GROUP, ID, INPUT, LATENCY, SCORE, SPLIT
 from mildroute.costs.source import Source, open_source
 from mildroute.costs.split import DuplicateDetector, split_rows
-from mildroute.costs.validation import RepairLog, check_holes, check_rows, drop_duplicates, validate
+from mildroute.costs.validation import (
+    RepairLog,
+    check_dollars,
+    check_holes,
+    check_rows,
+    drop_duplicates,
+    validate,
+)
 from mildroute.exceptions import ArgumentError, TableError
 
 __all__ = ["CostTable", "batches"]
@@ -29,15 +37,20 @@ __all__ = ["CostTable", "batches"]
 
 
 _RUN = 2**20
+# What a dollar or a second may be worth, as for price weights of routers: products stay finite.
+_HIGHEST_WEIGHT = 1e15
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CostTable:
     """What every expert scored, cost and took on every query; immutable, checked when it is read.
 
-    Build one with ``read`` (files), ``of`` (tables in memory) or ``from_long``. Columns of a source: ``query_id``, ``input`` (or ``text``),
-    optional ``group``, ``split``, ``time``, and for each expert ``score:<expert>`` in [0, 1], optional ``cost:<expert>`` in dollars,
-    ``latency:<expert>`` in seconds, ``intokens:``, ``outtokens:``, ``inchars:`` and ``outchars:<expert>``.
+    Build one with ``read`` (files), ``of`` (tables in memory) or ``from_long``. Columns of a
+    source: ``query_id``, ``input`` (or ``text``),
+    optional ``group``, ``split``, ``time``, and for each expert ``score:<expert>`` in [0, 1],
+    optional ``cost:<expert>`` in dollars,
+    ``latency:<expert>`` in seconds, ``intokens:``, ``outtokens:``, ``inchars:`` and
+    ``outchars:<expert>``.
 
     Attributes:
         arrow: The columns in Arrow, under their canonical names and types.
@@ -47,7 +60,8 @@ class CostTable:
         ignored: Columns of the source that are not part of the format.
 
     Example:
-        >>> table = CostTable.of({"input": ["2+2?", "prove it"], "score:small": [1, 0], "score:large": [1, 1],
+        >>> table = CostTable.from_data({"input": ["2+2?", "prove it"],
+        ...                       "score:small": [1, 0], "score:large": [1, 1],
         ...                       "cost:small": [0.001, 0.001], "cost:large": [0.01, 0.01]})
         >>> table.costs(price_weight=10).tolist()
         [[0.01, 0.1], [1.01, 0.1]]
@@ -62,13 +76,18 @@ class CostTable:
     ignored: tuple[str, ...] = ()
 
     @classmethod
-    def read(cls, source: Any, *, experts: Sequence[str] | None = None, missing: str = "refuse") -> CostTable:
-        """Read Parquet, CSV or JSON lines: a file, a folder of shards, a pattern, a URL, or a list of them.
+    def read(
+        cls, source: Any, *, experts: Sequence[str] | None = None, missing: str = "raise"
+    ) -> CostTable:
+        """Read Parquet, CSV or JSON lines.
+
+        A file, a folder of shards, a pattern, a URL, or a list of them.
 
         Args:
             source: What to read; wide or long form.
             experts: The experts to keep, in this order, or none for all.
-            missing: What a missing score means: 'refuse' the table, count it as 'wrong' (0), or 'drop' the row.
+            missing: What a missing score means: 'refuse' the table, count it as 'wrong' (0), or
+                'drop' the row.
 
         Returns:
             The table.
@@ -80,13 +99,18 @@ class CostTable:
         """
         if not is_source(source):
             raise TableError(
-                f"read takes a path, a URL or a list of them, got {type(source).__name__}; use CostTable.of for tables in memory."
+                f"read takes a path, a URL or a list of them, got {type(source).__name__}; use"
+                " CostTable.from_data for tables in memory."
             )
         return cls._of_opened(open_source(source, experts=experts, missing=missing, rows=_RUN))
 
     @classmethod
-    def of(cls, data: Any, *, experts: Sequence[str] | None = None, missing: str = "refuse") -> CostTable:
-        """Take a table in memory: Arrow, pandas, polars, a Hugging Face dataset or a dict of columns; wide or long form.
+    def from_data(
+        cls, data: Any, *, experts: Sequence[str] | None = None, missing: str = "raise"
+    ) -> CostTable:
+        """Take a table in memory.
+
+        Arrow, pandas, polars, a Hugging Face dataset or a dict of columns; wide or long form.
 
         Args:
             data: The table.
@@ -97,21 +121,27 @@ class CostTable:
             The table.
 
         Example:
-            >>> CostTable.of({"query_id": ["q"], "score:a": [1], "score:b": [None]}, missing="wrong").scores
+            >>> columns = {"query_id": ["q"], "score:a": [1], "score:b": [None]}
+            >>> CostTable.from_data(columns, missing="zero").scores
             array([[1., 0.]])
         """
         if isinstance(data, CostTable):
             return data if experts is None else data.select(experts)
         if is_source(data):
-            raise TableError(f"of takes a table in memory, got {data!r}; use CostTable.read for files.")
+            raise TableError(
+                f"of takes a table in memory, got {data!r}; use CostTable.read for files."
+            )
         return cls._of_opened(open_source(data, experts=experts, missing=missing, rows=_RUN))
 
     @classmethod
-    def from_long(cls, data: Any, *, experts: Sequence[str] | None = None, missing: str = "refuse") -> CostTable:
+    def from_long(
+        cls, data: Any, *, experts: Sequence[str] | None = None, missing: str = "raise"
+    ) -> CostTable:
         """Take a long table, one row per query and expert, from files or from memory.
 
         Args:
-            data: Columns ``query_id`` (or ``query``), ``expert`` (or ``model``), ``score``, optional ``dollars`` (or ``cost``),
+            data: Columns ``query_id`` (or ``query``), ``expert`` (or ``model``), ``score``,
+                optional ``dollars`` (or ``cost``),
                 ``latency``, ``input`` (or ``text``), ``group``, ``split``, ``time``.
             experts: The experts to keep, in this order, or none for all.
             missing: As for ``read``; pairs of query and expert without a row are missing.
@@ -120,7 +150,8 @@ class CostTable:
             The table.
 
         Example:
-            >>> CostTable.from_long({"query": ["q", "q"], "expert": ["a", "b"], "score": [1, 0], "dollars": [0.1, 0.2]}).dollars
+            >>> answers = {"query": ["q", "q"], "expert": ["a", "b"], "score": [1, 0]}
+            >>> CostTable.from_long({**answers, "dollars": [0.1, 0.2]}).dollars
             array([[0.1, 0.2]])
         """
         return cls._of_opened(open_source(data, experts=experts, missing=missing, rows=_RUN))
@@ -130,10 +161,18 @@ class CostTable:
         runs = [validate(part, source.log) for part in source.parts]
         if not runs:
             raise TableError("a table needs at least one row, got none; check the source.")
-        table = drop_duplicates(pa.concat_tables([_with_large_strings(run) for run in runs]), source.log)
+        table = drop_duplicates(
+            pa.concat_tables([_with_large_strings(run) for run in runs]), source.log
+        )
         check_rows(table.num_rows, source.log)
         check_holes(table.num_rows, len(source.layout.experts), source.log)
-        return cls(table, source.layout.experts, source.prices, source.log.sentences(), source.layout.ignored)
+        return cls(
+            table,
+            source.layout.experts,
+            source.prices,
+            source.log.sentences(),
+            source.layout.ignored,
+        )
 
     def __len__(self) -> int:
         """Number of queries."""
@@ -141,7 +180,10 @@ class CostTable:
 
     def __repr__(self) -> str:
         """Size and names."""
-        return f"CostTable({self.rows:,} rows, {len(self.experts)} experts: {', '.join(self.experts)})"
+        return (
+            f"CostTable({pluralize(self.rows, 'row')}, {pluralize(len(self.experts), 'expert')}:"
+            f" {', '.join(self.experts)})"
+        )
 
     @property
     def rows(self) -> int:
@@ -156,12 +198,18 @@ class CostTable:
     @cached_property
     def inputs(self) -> list[str] | None:
         """Text of each query, length n, or none."""
-        return list(self.arrow.column(INPUT).to_pylist()) if INPUT in self.arrow.column_names else None
+        return (
+            list(self.arrow.column(INPUT).to_pylist()) if INPUT in self.arrow.column_names else None
+        )
 
     @cached_property
     def groups(self) -> NDArray[np.object_] | None:
         """Group of each query as text, shape (n,), or none."""
-        return np.array(self.arrow.column(GROUP).to_pylist(), dtype=object) if GROUP in self.arrow.column_names else None
+        return (
+            np.array(self.arrow.column(GROUP).to_pylist(), dtype=object)
+            if GROUP in self.arrow.column_names
+            else None
+        )
 
     @cached_property
     def scores(self) -> NDArray[np.float64]:
@@ -183,8 +231,12 @@ class CostTable:
         """Hash of the content in any format; see ``mildroute._hashing``."""
         return content_hash(self.arrow)
 
-    def costs(self, *, price_weight: float = 0.0, latency_weight: float = 0.0, error_weight: float = 1.0) -> NDArray[np.float64]:
-        """Cost of each expert on each query: error_weight (1 - score) + price_weight dollars + latency_weight seconds.
+    def costs(
+        self, *, price_weight: float = 0.0, latency_weight: float = 0.0, error_weight: float = 1.0
+    ) -> NDArray[np.float64]:
+        """Cost of each expert on each query.
+
+        Error_weight (1 - score) + price_weight dollars + latency_weight seconds.
 
         Args:
             price_weight: What a dollar is worth in errors.
@@ -195,19 +247,31 @@ class CostTable:
             Costs, shape (n, p), new and writable.
 
         Example:
-            >>> CostTable.of({"query_id": ["q"], "score:a": [1.0], "score:b": [0.25]}).costs()
+            >>> CostTable.from_data({"input": ["q"], "score:a": [1.0], "score:b": [0.25]}).costs()
             array([[0.  , 0.75]])
         """
-        for name, weight in (("price_weight", price_weight), ("latency_weight", latency_weight), ("error_weight", error_weight)):
-            if not np.isfinite(weight) or weight < 0:
-                raise ArgumentError(f"{name} must be finite and not negative, got {weight}.")
+        for name, weight in (
+            ("price_weight", price_weight),
+            ("latency_weight", latency_weight),
+            ("error_weight", error_weight),
+        ):
+            if not 0 <= weight <= _HIGHEST_WEIGHT:
+                raise ArgumentError(f"{name} must be from 0 to {_HIGHEST_WEIGHT:g}, got {weight}.")
         total = error_weight * (1.0 - self.scores)
         for weight, values, column, way_out in (
-            (price_weight, self.dollars, DOLLARS, "add them, or give a price list (with_prices, --prices)"),
+            (
+                price_weight,
+                self.dollars,
+                DOLLARS,
+                "add them, or give a price list (with_prices, --prices)",
+            ),
             (latency_weight, self.latencies, LATENCY, "add them to the source"),
         ):
             if weight and values is None:
-                raise TableError(f"a weight of {weight:g} needs the columns '{column}<expert>', got none; {way_out}.")
+                raise TableError(
+                    f"a weight of {weight:g} needs the columns '{column}<expert>', got none;"
+                    f" {way_out}."
+                )
             if weight and values is not None:
                 total += weight * values
         return total
@@ -216,16 +280,23 @@ class CostTable:
         """Some of the rows, by number or by a mask of n truths.
 
         Example:
-            >>> CostTable.of({"query_id": ["p", "q"], "score:a": [1, 0], "score:b": [0, 1]}).take([1]).query_ids
+            >>> columns = {"query_id": ["p", "q"], "score:a": [1, 0], "score:b": [0, 1]}
+            >>> CostTable.from_data(columns).take([1]).query_ids
             ['q']
         """
         chosen = np.asarray(rows)
         if chosen.dtype == bool and chosen.shape == (self.rows,):
             chosen = np.flatnonzero(chosen)
         fits = chosen.ndim == 1 and len(chosen) > 0 and np.issubdtype(chosen.dtype, np.integer)
-        if not fits or chosen.min() < 0 or chosen.max() >= self.rows or len(np.unique(chosen)) < len(chosen):
+        if (
+            not fits
+            or chosen.min() < 0
+            or chosen.max() >= self.rows
+            or len(np.unique(chosen)) < len(chosen)
+        ):
             raise ArgumentError(
-                f"rows must be different row numbers from 0 to {self.rows - 1}, at least one, or a mask of length {self.rows}."
+                f"rows must be different row numbers from 0 to {self.rows - 1}, at least one, or a"
+                f" mask of length {self.rows}."
             )
         return replace(self, arrow=self.arrow.take(pa.array(chosen)))
 
@@ -233,26 +304,31 @@ class CostTable:
         """Some of the experts, in this order.
 
         Example:
-            >>> CostTable.of({"query_id": ["q"], "score:a": [1], "score:b": [0], "score:c": [0]}).select(["c", "a"]).experts
+            >>> scores = {"score:a": [1], "score:b": [0], "score:c": [0]}
+            >>> CostTable.from_data({"query_id": ["q"], **scores}).select(["c", "a"]).experts
             ('c', 'a')
         """
         source = open_source(self.arrow, experts=experts, rows=_RUN)
         kept = self.arrow.select(list(source.layout.sources))
         return replace(self, arrow=kept, experts=source.layout.experts)
 
-    def split(self, test: float = 0.2, *, by: str = "random", seed: int = 0) -> tuple[CostTable, CostTable]:
+    def split(
+        self, test: float = 0.2, *, by: str = "random", seed: int = 0
+    ) -> tuple[CostTable, CostTable]:
         """Train and test tables; no id and no text is on both sides.
 
         Args:
             test: Share of the rows to test.
-            by: 'random', 'group' (whole groups), 'time' (the latest rows are tested) or 'column' (``split`` says train or test).
+            by: 'random', 'group' (whole groups), 'time' (the latest rows are tested) or 'column'
+                (``split`` says train or test).
             seed: Of the random order.
 
         Returns:
             The train table and the test table.
 
         Example:
-            >>> table = CostTable.of({"input": list("abcde"), "score:a": [1] * 5, "score:b": [0] * 5})
+            >>> scores = {"score:a": [1] * 5, "score:b": [0] * 5}
+            >>> table = CostTable.from_data({"input": list("abcde"), **scores})
             >>> [len(side) for side in table.split(0.4)]
             [3, 2]
         """
@@ -261,44 +337,70 @@ class CostTable:
         moved = sides[1].arrow.column(SPLIT).to_pylist().count("train") if by == "column" else 0
         if not moved:
             return sides
-        said = (*self.repairs, f"{moved:,} rows labeled 'train' are tested, for their text is labeled 'test' too")
+        said = (
+            *self.repairs,
+            f"{pluralize(moved, 'row')} labeled 'train' moved to the test side, where the same text"
+            " is labeled 'test'",
+        )
         return replace(sides[0], repairs=said), replace(sides[1], repairs=said)
 
-    def with_prices(self, prices: PriceList, *, output_tokens: float | Mapping[str, float] | None = None) -> CostTable:
+    def with_prices(
+        self, prices: PriceList, *, output_tokens: float | Mapping[str, float] | None = None
+    ) -> CostTable:
         """Dollars from token or character counts, in place of any that were there.
 
         Args:
             prices: Of all experts.
-            output_tokens: Tokens of an answer where the table has no counts; one number, or one for each expert.
+            output_tokens: Tokens of an answer where the table has no counts; one number, or one for
+                each expert.
 
         Returns:
             A table with ``cost:<expert>`` columns that keeps the prices.
 
         Example:
-            >>> table = CostTable.of({"input": ["abcd"], "score:a": [1], "score:b": [0]})
+            >>> table = CostTable.from_data({"input": ["abcd"], "score:a": [1], "score:b": [0]})
             >>> table.with_prices(PriceList.of({"a": 1.0, "b": 10.0}), output_tokens=99).dollars
             array([[0.0001, 0.001 ]])
         """
         dollars = dollars_of(self.arrow, self.experts, prices, output_tokens)
-        others = {name: self.arrow.column(name) for name in self.arrow.column_names if not name.startswith(DOLLARS)}
-        ordered = {name: column for name, column in others.items() if not name.startswith((LATENCY, *COUNTS))}
+        others = {
+            name: self.arrow.column(name)
+            for name in self.arrow.column_names
+            if not name.startswith(DOLLARS)
+        }
+        ordered = {
+            name: column
+            for name, column in others.items()
+            if not name.startswith((LATENCY, *COUNTS))
+        }
         return replace(
-            self, arrow=pa.table(ordered | dollars | {name: others[name] for name in others if name not in ordered}), prices=prices
+            self,
+            arrow=pa.table(
+                ordered | dollars | {name: others[name] for name in others if name not in ordered}
+            ),
+            prices=prices,
         )
 
-    def write(self, target: str | Path, *, shards: int = 1) -> Path | str:
-        """Write Parquet, CSV or JSON lines by the suffix; without a suffix, a folder of Parquet shards.
+    def save(self, target: str | Path, *, shards: int = 1) -> Path | str:
+        """Write Parquet, CSV or JSON lines by the suffix.
+
+        Without a suffix, a folder of Parquet shards.
 
         Prices are kept in Parquet alone.
 
         Example:
             >>> import tempfile
-            >>> table = CostTable.of({"query_id": ["q"], "score:a": [1], "score:b": [0]})
+            >>> table = CostTable.from_data({"query_id": ["q"], "score:a": [1], "score:b": [0]})
             >>> with tempfile.TemporaryDirectory() as folder:
-            ...     CostTable.read(table.write(Path(folder, "t.parquet"))).content_hash == table.content_hash
+            ...     again = CostTable.read(table.save(Path(folder, "t.parquet")))
+            >>> again.content_hash == table.content_hash
             True
         """
-        return write_table(self.arrow.replace_schema_metadata(metadata_of(self.prices) or None), target, shards=shards)
+        return write_table(
+            self.arrow.replace_schema_metadata(metadata_of(self.prices) or None),
+            target,
+            shards=shards,
+        )
 
     def _has(self, prefix: str) -> bool:
         return prefix + self.experts[0] in self.arrow.column_names
@@ -313,18 +415,28 @@ class CostTable:
 
 def _with_large_strings(run: pa.Table) -> pa.Table:
     """A whole table may hold more than the 2 GiB of text that plain strings can address."""
-    fields = [field.with_type(pa.large_string()) if pa.types.is_string(field.type) else field for field in run.schema]
+    fields = [
+        field.with_type(pa.large_string()) if pa.types.is_string(field.type) else field
+        for field in run.schema
+    ]
     return run.cast(pa.schema(fields))
 
 
 # A table larger than memory, as a stream of small tables.
 
 
-def batches(source: Any, *, rows: int = 65_536, experts: Sequence[str] | None = None, missing: str = "refuse") -> Iterator[CostTable]:
+def batches(
+    source: Any,
+    *,
+    rows: int = 65_536,
+    experts: Sequence[str] | None = None,
+    missing: str = "raise",
+) -> Iterator[CostTable]:
     """Tables of at most so many rows, checked one by one; ids must be unique over all of them.
 
     Args:
-        source: What ``CostTable.read`` and ``CostTable.of`` take; a long table is held in memory as a whole.
+        source: What ``CostTable.read`` and ``CostTable.from_data`` take; a long table is held in
+            memory.
         rows: Of a batch; it may have fewer where a file or row group ends.
         experts: The experts to keep, or none for all.
         missing: As for ``CostTable.read``.
@@ -352,12 +464,19 @@ def _checked(source: Source, rows: int) -> Iterator[CostTable]:
         if again is not None:
             query = whole.column(ID)[again].as_py()
             raise TableError(
-                f"column {ID!r}: ids must be unique, got {query[:60]!r} again after row {part.first_row}; "
-                "keep one of the rows, or use CostTable.read, which drops rows that repeat in every column."
+                f"column {ID!r}: ids must be unique, got {query[:60]!r} again after row"
+                f" {part.first_row}; keep one of the rows, or use CostTable.read, which drops rows"
+                " that repeat in every column."
             )
         for start in range(0, whole.num_rows, rows):
             total += 1
-            yield CostTable(whole.slice(start, rows), source.layout.experts, source.prices, log.sentences(), source.layout.ignored)
+            yield CostTable(
+                whole.slice(start, rows),
+                source.layout.experts,
+                source.prices,
+                log.sentences(),
+                source.layout.ignored,
+            )
     if not total:
         check_rows(0, source.log)
 
@@ -365,35 +484,40 @@ def _checked(source: Source, rows: int) -> Iterator[CostTable]:
 # Token or character counts of answers, turned into dollars by a price list.
 
 
-CHARACTERS_PER_TOKEN = 4.0
-"""What English text takes with common tokenisers; used only where a table counts characters and not tokens."""
-
-
 def dollars_of(
-    table: pa.Table, experts: tuple[str, ...], prices: PriceList, output_tokens: float | Mapping[str, float] | None = None
+    table: pa.Table,
+    experts: tuple[str, ...],
+    prices: PriceList,
+    output_tokens: float | Mapping[str, float] | None = None,
 ) -> dict[str, NDArray[np.float64]]:
     """Dollars of each expert on each row.
 
     Args:
-        table: Canonical columns. What goes in: ``intokens:``, else ``inchars:``, else the length of ``input``. What comes out:
+        table: Canonical columns. What goes in: ``intokens:``, else ``inchars:``, else the length of
+            ``input``. What comes out:
             ``outtokens:``, else ``outchars:``, else ``output_tokens``.
         experts: Names of the experts.
         prices: Has all of them.
-        output_tokens: Tokens of an answer where the table counts none; one number, or one for each expert.
+        output_tokens: Tokens of an answer where the table counts none; one number, or one for each
+            expert.
 
     Returns:
         A column ``cost:<expert>`` each, shape (n,).
-
-    Example:
-        >>> table = pa.table({"input": ["x" * 40], "outtokens:a": [100.0]})
-        >>> dollars_of(table, ("a",), PriceList.of({"a": (1.0, 2.0)}))
-        {'cost:a': array([0.00021])}
     """
     missing = [name for name in experts if name not in prices.prices]
     if missing:
-        raise TableError(f"the price list has no price for {', '.join(map(repr, missing))}; add them, or keep other experts.")
+        raise TableError(
+            f"the price list has no price for {', '.join(map(repr, missing))}; add them, or keep"
+            " other experts."
+        )
     return {
-        DOLLARS + expert: prices.dollars(expert, _tokens_in(table, expert), _tokens_out(table, expert, output_tokens)) for expert in experts
+        DOLLARS + expert: check_dollars(
+            prices.dollars(
+                expert, _tokens_in(table, expert), _tokens_out(table, expert, output_tokens)
+            ),
+            expert,
+        )
+        for expert in experts
     }
 
 
@@ -401,7 +525,9 @@ def _counted(table: pa.Table, expert: str, direction: str) -> NDArray[np.float64
     if f"{direction}tokens:{expert}" in table.column_names:
         return np.asarray(table.column(f"{direction}tokens:{expert}").to_numpy())
     if f"{direction}chars:{expert}" in table.column_names:
-        return np.asarray(table.column(f"{direction}chars:{expert}").to_numpy()) / CHARACTERS_PER_TOKEN
+        return (
+            np.asarray(table.column(f"{direction}chars:{expert}").to_numpy()) / CHARACTERS_PER_TOKEN
+        )
     return None
 
 
@@ -410,7 +536,10 @@ def _tokens_in(table: pa.Table, expert: str) -> NDArray[np.float64]:
     if counted is not None:
         return counted
     if INPUT not in table.column_names:
-        raise TableError(f"what goes into {expert!r} is unknown; add 'intokens:{expert}', 'inchars:{expert}' or 'input'.")
+        raise TableError(
+            f"what goes into {expert!r} is unknown; add 'intokens:{expert}', 'inchars:{expert}' or"
+            " 'input'."
+        )
     return np.asarray(pc.utf8_length(table.column(INPUT)).to_numpy()) / CHARACTERS_PER_TOKEN
 
 
@@ -421,9 +550,17 @@ def _tokens_out(table: pa.Table, expert: str, output_tokens: Any) -> NDArray[np.
     given = output_tokens.get(expert) if isinstance(output_tokens, Mapping) else output_tokens
     if given is None:
         raise TableError(
-            f"what comes out of {expert!r} is unknown; add 'outtokens:{expert}' or 'outchars:{expert}', or give the tokens of an answer "
-            "(output_tokens, --output-tokens)."
+            f"what comes out of {expert!r} is unknown; add 'outtokens:{expert}' or"
+            f" 'outchars:{expert}', or give the tokens of an answer (output_tokens,"
+            " --output-tokens)."
         )
-    if isinstance(given, bool) or not isinstance(given, (int, float)) or not np.isfinite(given) or given < 0:
-        raise ArgumentError(f"output_tokens must be finite and not negative, got {given!r} for {expert!r}.")
+    if (
+        isinstance(given, bool)
+        or not isinstance(given, (int, float))
+        or not np.isfinite(given)
+        or given < 0
+    ):
+        raise ArgumentError(
+            f"output_tokens must be finite and not negative, got {given!r} for {expert!r}."
+        )
     return np.full(table.num_rows, float(given))

@@ -13,7 +13,20 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mildroute._format import pluralize
-from mildroute.costs.schema import GROUP, ID, INPUT, SCORE, SPLIT, TIME, TableSchema, as_numbers, as_text, as_times
+from mildroute.costs.schema import (
+    DOLLARS,
+    GROUP,
+    ID,
+    INPUT,
+    LATENCY,
+    SCORE,
+    SPLIT,
+    TIME,
+    TableSchema,
+    as_numbers,
+    as_text,
+    as_times,
+)
 from mildroute.exceptions import ArgumentError, TableError
 
 __all__ = [
@@ -22,6 +35,7 @@ __all__ = [
     "Chunk",
     "Missing",
     "RepairLog",
+    "check_dollars",
     "check_holes",
     "check_rows",
     "checked_missing",
@@ -36,29 +50,26 @@ __all__ = [
 
 _SENTENCES: dict[str, Callable[[int], str]] = {
     "numbered": lambda _: "no query_id column: rows are numbered from 0",
-    "wrong": lambda count: f"{pluralize(count, 'missing score')} {_verb(count, 'count')} as 0 (missing: wrong)",
-    "unpaid": lambda count: f"{pluralize(count, 'missing value')} of cost, latency or tokens beside them {_verb(count, 'count')} as 0, too",
-    "dropped": lambda count: f"{pluralize(count, 'row')} with missing scores {_are(count)} dropped (missing: drop)",
+    "zero": lambda count: (
+        f"{pluralize(count, 'missing score')} {_verb(count, 'count')} as 0 (missing: zero)"
+    ),
+    "unpaid": lambda count: (
+        f"{pluralize(count, 'missing value')} of cost, latency or tokens beside them"
+        f" {_verb(count, 'count')} as 0, too"
+    ),
+    "dropped": lambda count: (
+        f"{pluralize(count, 'row')} with missing scores {_are(count)} dropped (missing: drop)"
+    ),
     "repeated": lambda count: (
-        f"{pluralize(count, 'row')} that {_verb(count, 'repeat')} an earlier row in every column {_are(count)} dropped"
+        f"{pluralize(count, 'row')} that {_verb(count, 'repeat')} an earlier row in every column"
+        f" {_are(count)} dropped"
     ),
 }
 
 
 @dataclass
 class RepairLog:
-    """Counts of each kind of repair.
-
-    Attributes:
-        notes: Sentences that need no count.
-        counts: How often each kind of repair was made.
-
-    Example:
-        >>> log = RepairLog()
-        >>> log.add("wrong", 2)
-        >>> log.sentences()
-        ('2 missing scores count as 0 (missing: wrong)',)
-    """
+    """Counts of each kind of repair."""
 
     notes: list[str] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
@@ -70,7 +81,14 @@ class RepairLog:
 
     def sentences(self) -> tuple[str, ...]:
         """All repairs in words."""
-        return (*self.notes, *(sentence(self.counts[kind]) for kind, sentence in _SENTENCES.items() if kind in self.counts))
+        return (
+            *self.notes,
+            *(
+                sentence(self.counts[kind])
+                for kind, sentence in _SENTENCES.items()
+                if kind in self.counts
+            ),
+        )
 
 
 def _verb(count: int, verb: str) -> str:
@@ -85,37 +103,34 @@ def _are(count: int) -> str:
 # wrong answer.
 
 
+# Prefix of the columns of a gateway's log that hold the chance of each expert.
 CHANCE = "propensity:"
-"""Prefix of the columns of a gateway's log that hold the chance of each expert."""
+# Metadata key of a Parquet file under which ``mildroute collect`` says who was asked and who
+# judged.
 COLLECTED = b"mildroute.collected"
-"""Metadata key of a Parquet file under which ``mildroute collect`` says who was asked and who judged."""
 
 
 def missing_score_reason(names: Sequence[str], metadata: Mapping[bytes, bytes]) -> str:
-    """Why experts were not asked in a table, and the way out; empty if all were, as far as the table says.
+    """Why experts were not asked in a table, and the way out.
 
-    Args:
-        names: Its columns.
-        metadata: Of its file.
+    Empty if all were, as far as the table says.
 
     Returns:
         Two half-sentences, or nothing.
-
-    Example:
-        >>> missing_score_reason(["score:a", "score:b"], {})
-        ''
-        >>> missing_score_reason(["score:a", "propensity:a"], {})[:72]
-        "the columns 'propensity:<expert>' say that only one expert answered each"
     """
     if any(name.startswith(CHANCE) for name in names):
         return (
-            f"the columns '{CHANCE}<expert>' say that only one expert answered each query; 'mildroute costs from-log' estimates what "
-            "each of them costs, and to fit a router, collect all experts on these queries"
+            f"the columns '{CHANCE}<expert>' say that only one expert answered each query;"
+            " 'mildroute costs from-log' estimates what each of them costs, and to fit a router,"
+            " collect all experts on these queries"
         )
     count = _about(metadata).get("experts_per_query")
     if count is None:
         return ""
-    return f"each query was given to {count} of the experts only; collect the rest with --experts-per-query all"
+    return (
+        f"each query was given to {count} of the experts only; collect the rest with"
+        " --experts-per-query all"
+    )
 
 
 def _about(metadata: Mapping[bytes, bytes]) -> dict[str, Any]:
@@ -132,9 +147,18 @@ def _about(metadata: Mapping[bytes, bytes]) -> dict[str, Any]:
 # Rows are counted from 0.
 
 
-Missing = Literal["refuse", "wrong", "drop"]
+Missing = Literal["raise", "zero", "drop"]
 
-_RANGES = {True: ("a score must lie in [0, 1]", 1.0), False: ("a value must be finite and not negative", np.finfo(np.float64).max)}
+# Dollars and seconds of one answer, and its tokens: sums over a billion rows, squares of means and
+# products with the largest price weight (1e15) then neither overflow nor lose themselves among the
+# denormal numbers, where 1e-310 gave warnings and 1e297 a bill of infinity.
+_LEAST, _MOST, _MOST_TOKENS = 1e-12, 1e9, 1e15
+_RANGES = {
+    SCORE: ("a score must lie in [0, 1]", 0.0, 1.0),
+    DOLLARS: ("dollars must be 0 or from 1e-12 to 1e9", _LEAST, _MOST),
+    LATENCY: ("seconds must be 0 or from 1e-12 to 1e9", _LEAST, _MOST),
+}
+_COUNT = ("a count must be from 0 to 1e15", 0.0, _MOST_TOKENS)
 
 
 @dataclass(frozen=True)
@@ -142,59 +166,33 @@ class Chunk:
     """A run of rows as its source holds it, and how it is to be read.
 
     Attributes:
-        raw: The columns of the source.
-        layout: Which of them belong to the table.
-        missing: How a missing score counts.
         parse: Whether numbers are still text, as in a CSV file.
-        first_row: Number of the first row.
-        unasked: Why a missing score may be no missing answer, and the way out; empty if nothing says so.
-
-    Example:
-        >>> from mildroute.costs.schema import infer_schema
-        >>> raw = pa.table({"query_id": ["q"], "score:a": [1], "score:b": [0]})
-        >>> Chunk(raw, infer_schema(raw.column_names)).raw.num_rows
-        1
+        unasked: Why a missing score may be no missing answer, and the way out; empty if nothing
+            says so.
     """
 
     raw: pa.Table
     layout: TableSchema
-    missing: Missing = "refuse"
+    missing: Missing = "raise"
     parse: bool = False
     first_row: int = 0
     unasked: str = ""
 
 
 def checked_missing(missing: str) -> Missing:
-    """The option, if it is one of the three.
-
-    Example:
-        >>> checked_missing("drop")
-        'drop'
-    """
+    """The option, if it is one of the three."""
     for option in get_args(Missing):
         if missing == option:
             return option  # type: ignore[no-any-return]
-    raise ArgumentError(f"missing must be refuse, wrong or drop, got {missing!r}.")
+    raise ArgumentError(f"missing must be raise, zero or drop, got {missing!r}.")
 
 
 def validate(part: Chunk, log: RepairLog) -> pa.Table:
     """Bring a part into canonical form and check every value.
 
-    Args:
-        part: Rows and how they are read.
-        log: Receives what was repaired.
-
     Returns:
-        A table of canonical names and types (texts as strings, large or not), in which every value obeys the rules; ids may still repeat.
-
-    Example:
-        >>> from mildroute.costs.schema import infer_schema
-        >>> raw = pa.table({"query_id": [7], "score:a": [1], "score:b": [None]})
-        >>> log = RepairLog()
-        >>> validate(Chunk(raw, infer_schema(raw.column_names), missing="wrong"), log).to_pylist()
-        [{'query_id': '7', 'score:a': 1.0, 'score:b': 0.0}]
-        >>> log.sentences()
-        ('1 missing score counts as 0 (missing: wrong)',)
+        A table of canonical names and types (texts as strings, large or not), in which every value
+        obeys the rules; ids may still repeat.
     """
     columns = {name: part.raw.column(source) for name, source in part.layout.sources.items()}
     if ID not in columns:
@@ -203,11 +201,17 @@ def validate(part: Chunk, log: RepairLog) -> pa.Table:
     columns[ID] = as_text(columns[ID], ID)
     rows = _Rows(columns[ID], part.first_row)
     texts = {
-        name: _complete(_of_role(columns[name], name, part), name, rows) for name in (ID, INPUT, GROUP, SPLIT, TIME) if name in columns
+        name: _complete(_of_role(columns[name], name, part), name, rows)
+        for name in (ID, INPUT, GROUP, SPLIT, TIME)
+        if name in columns
     }
-    numbers = {name: as_numbers(columns[name], name, parse=part.parse, first_row=part.first_row) for name in columns if name not in texts}
+    numbers = {
+        name: as_numbers(columns[name], name, parse=part.parse, first_row=part.first_row)
+        for name in columns
+        if name not in texts
+    }
     absent = _absent(numbers, part, rows)
-    if absent and part.missing == "wrong":
+    if absent and part.missing == "zero":
         _count_as_wrong(numbers, absent, log)
     for name, column in numbers.items():
         numbers[name] = _in_range(column, name, rows, absent if part.missing == "drop" else {})
@@ -220,56 +224,39 @@ def validate(part: Chunk, log: RepairLog) -> pa.Table:
 
 
 def check_rows(rows: int, log: RepairLog) -> None:
-    """Refuse a table without rows, also if all of them were dropped.
-
-    Args:
-        rows: That are left.
-        log: What was repaired.
-
-    Example:
-        >>> check_rows(1, RepairLog())
-    """
+    """Refuse a table without rows, also if all of them were dropped."""
     dropped = log.counts.get("dropped", 0)
     if not rows and dropped:
         raise TableError(
-            f"a table needs a row in which every expert has a score, got none: all {dropped:,} have a hole; collect the rest, keep fewer "
-            "experts, or, if a missing score is a failure, set missing to wrong."
+            "a table needs a row in which every expert has a score, got none of"
+            f" {pluralize(dropped, 'row')}; collect the rest, keep fewer experts, or, if a missing"
+            " score is a failure, set missing to zero."
         )
     if not rows:
-        raise TableError("a table needs at least one row, got none; check the source, and how missing scores count.")
+        raise TableError(
+            "a table needs at least one row, got none; check the source, and how missing scores"
+            " count."
+        )
 
 
 def check_holes(rows: int, experts: int, log: RepairLog) -> None:
-    """Refuse a table that is mostly holes which count as wrong: then experts were not asked, and nothing can be told about them.
+    """Refuse a table that is mostly holes which count as wrong.
 
-    Args:
-        rows: Of the table.
-        experts: Of the table.
-        log: What was repaired.
-
-    Example:
-        >>> check_holes(10, 2, RepairLog(counts={"wrong": 2}))
-        >>> check_holes(10, 3, RepairLog(counts={"wrong": 20}))
-        Traceback (most recent call last):
-        mildroute.exceptions.TableError: most scores must be there if missing ones count as wrong, got 20 of 30 missing; ...
+    Then experts were not asked, and nothing can be told about them.
     """
-    holes = log.counts.get("wrong", 0)
+    holes = log.counts.get("zero", 0)
     if 2 * holes > rows * experts:
         raise TableError(
-            f"most scores must be there if missing ones count as wrong, got {holes:,} of {rows * experts:,} missing; an expert that was "
-            "not asked is not wrong: ask all of them, for example with 'mildroute collect', or keep only those that were."
+            f"most scores must be there if missing ones count as wrong, got {holes:,} of"
+            f" {rows * experts:,} missing; an expert that was not asked is not wrong: ask all of"
+            " them, for example with 'mildroute collect', or keep only those that were."
         )
 
 
 def drop_duplicates(table: pa.Table, log: RepairLog) -> pa.Table:
-    """Drop rows that repeat an earlier row in every column; refuse other rows with an id that is taken.
+    """Drop rows that repeat an earlier row in every column.
 
-    Args:
-        table: Canonical columns.
-        log: Receives the number of dropped rows.
-
-    Returns:
-        A table of unique ids.
+    Refuse other rows with an id that is taken.
     """
     ids = table.column(ID)
     if len(pc.unique(ids)) == len(ids):
@@ -283,8 +270,9 @@ def drop_duplicates(table: pa.Table, log: RepairLog) -> pa.Table:
         if len(differs):
             row = repeats[differs[0]]
             raise TableError(
-                f"column {ID!r}, row {row}: ids must be unique, got {ids[row].as_py()[:60]!r} again (first in row {originals[row]}, "
-                f"with another {name!r}); keep one of the rows or rename the query."
+                f"column {ID!r}, row {row}: ids must be unique, got {ids[row].as_py()[:60]!r} again"
+                f" (first in row {originals[row]}, with another {name!r}); keep one of the rows or"
+                " rename the query."
             )
     log.add("repeated", len(repeats))
     return table.filter(pa.array(originals == np.arange(len(originals))))
@@ -304,7 +292,9 @@ class _Rows:
 
 
 def _numbered(part: Chunk) -> pa.ChunkedArray:
-    return pa.chunked_array([pa.array(np.arange(part.first_row, part.first_row + part.raw.num_rows))])
+    return pa.chunked_array(
+        [pa.array(np.arange(part.first_row, part.first_row + part.raw.num_rows))]
+    )
 
 
 def _of_role(column: pa.ChunkedArray, name: str, part: Chunk) -> pa.ChunkedArray:
@@ -316,10 +306,16 @@ def _of_role(column: pa.ChunkedArray, name: str, part: Chunk) -> pa.ChunkedArray
 
 
 def _complete(column: pa.ChunkedArray, name: str, rows: _Rows) -> pa.ChunkedArray:
-    missing = column.is_null(nan_is_null=True) if column.null_count or pa.types.is_floating(column.type) else None
+    missing = (
+        column.is_null(nan_is_null=True)
+        if column.null_count or pa.types.is_floating(column.type)
+        else None
+    )
     if missing is not None and pc.any(missing).as_py():
         row = int(np.flatnonzero(_filled(missing))[0])
-        raise TableError(f"{rows.place(name, row)}: a value is needed, got none; fill it in or drop the row.")
+        raise TableError(
+            f"{rows.place(name, row)}: a value is needed, got none; fill it in or drop the row."
+        )
     return column
 
 
@@ -327,7 +323,9 @@ def _filled(column: pa.ChunkedArray) -> NDArray[np.bool_]:
     return np.asarray(column.to_numpy()).astype(bool)
 
 
-def _absent(numbers: dict[str, pa.ChunkedArray], part: Chunk, rows: _Rows) -> dict[str, NDArray[np.bool_]]:
+def _absent(
+    numbers: dict[str, pa.ChunkedArray], part: Chunk, rows: _Rows
+) -> dict[str, NDArray[np.bool_]]:
     """Where scores are missing, by column; refused here unless the caller says how they count."""
     found: dict[str, NDArray[np.bool_]] = {}
     for name in part.layout.names(SCORE):
@@ -338,21 +336,25 @@ def _absent(numbers: dict[str, pa.ChunkedArray], part: Chunk, rows: _Rows) -> di
         mask = np.isnan(values)
         place = rows.place(name, int(mask.argmax()))
         if part.unasked and part.missing != "drop":
-            raise TableError(f"{place}: a score is missing, which need not be a wrong answer: {part.unasked}.")
-        if part.missing == "refuse":
             raise TableError(
-                f"{place}: a score is missing; fill it in, or set missing (--missing) to wrong, so that it counts as 0, or to drop, so "
-                "that its row does not count."
+                f"{place}: a score is missing, which need not be a wrong answer: {part.unasked}."
+            )
+        if part.missing == "raise":
+            raise TableError(
+                f"{place}: a score is missing; fill it in, or set missing (--missing) to zero, so"
+                " that it counts as 0, or to drop, so that its row does not count."
             )
         found[name] = mask
     return found
 
 
-def _count_as_wrong(numbers: dict[str, pa.ChunkedArray], absent: dict[str, NDArray[np.bool_]], log: RepairLog) -> None:
-    """An answer that never came has score 0, and nothing was paid for it unless the table says so."""
+def _count_as_wrong(
+    numbers: dict[str, pa.ChunkedArray], absent: dict[str, NDArray[np.bool_]], log: RepairLog
+) -> None:
+    """An answer that never came has score 0, and cost nothing unless the table says so."""
     for name, mask in absent.items():
         numbers[name] = _with_zeros(numbers[name], mask)
-        log.add("wrong", int(mask.sum()))
+        log.add("zero", int(mask.sum()))
         expert = name.removeprefix(SCORE)
         for other in [key for key in numbers if key != name and key.split(":", 1)[1] == expert]:
             unpaid = mask & np.isnan(numbers[other].to_numpy())
@@ -364,19 +366,39 @@ def _with_zeros(column: pa.ChunkedArray, mask: NDArray[np.bool_]) -> pa.ChunkedA
     return pa.chunked_array([pa.array(np.where(mask, 0.0, column.to_numpy()))])
 
 
-def _in_range(column: pa.ChunkedArray, name: str, rows: _Rows, dropped: dict[str, NDArray[np.bool_]]) -> pa.ChunkedArray:
+def check_dollars(values: NDArray[np.float64], expert: str) -> NDArray[np.float64]:
+    """Dollars that were computed, if each obeys the rule for dollars that are read."""
+    rule, lowest, highest = _RANGES[DOLLARS]
+    good = (values == 0) | ((values >= lowest) & (values <= highest))
+    if not good.all():
+        row = int(np.argmin(good))
+        raise TableError(
+            f"prices and tokens of {expert!r} make {_shown(values[row])} dollars in row {row}:"
+            f" {rule}; prices are dollars per million tokens."
+        )
+    return values
+
+
+def _in_range(
+    column: pa.ChunkedArray, name: str, rows: _Rows, dropped: dict[str, NDArray[np.bool_]]
+) -> pa.ChunkedArray:
     """Check every value of a column, apart from rows that are dropped anyway."""
     values: NDArray[np.float64] = column.to_numpy()
-    rule, highest = _RANGES[name.startswith(SCORE)]
-    # NaN fails both comparisons, so one pass for the smallest and one for the largest value see everything
-    if len(values) == 0 or (values.min() >= 0 and values.max() <= highest):
+    rule, lowest, highest = _RANGES.get(f"{name.partition(':')[0]}:", _COUNT)
+    # NaN fails both comparisons, so one pass for the smallest and one for the largest value see
+    # everything
+    if len(values) == 0 or (values.min() >= lowest and values.max() <= highest):
         return column
-    bad = ~((values >= 0) & (values <= highest))
+    bad = ~((values == 0) | ((values >= lowest) & (values <= highest)))
     if dropped:
         bad &= ~np.any(list(dropped.values()), axis=0)
     if bad.any():
         row = int(bad.argmax())
-        way_out = "divide by the largest possible score" if name.startswith(SCORE) else "correct the value or drop the row"
+        way_out = (
+            "divide by the largest possible score"
+            if name.startswith(SCORE)
+            else "correct the value or its unit, or drop the row"
+        )
         raise TableError(f"{rows.place(name, row)}: {rule}, got {_shown(values[row])}; {way_out}.")
     return column
 

@@ -1,4 +1,7 @@
-"""Torch and transformers, loaded only when a network is trained or exported, and kept from printing or reseeding anything."""
+"""Torch and transformers, loaded only when a network is trained or exported.
+
+They are kept from printing or reseeding anything.
+"""
 
 from __future__ import annotations
 
@@ -11,34 +14,22 @@ from typing import Any
 
 import numpy as np
 
-from mildroute.exceptions import MissingExtraError
+from mildroute._optional import needs_extra
 
 
 def need(package: str) -> Any:
-    """Import an optional package, or say how to install it.
-
-    Example:
-        >>> need("no_such_package")
-        Traceback (most recent call last):
-        mildroute.exceptions.MissingExtraError: a deep router needs no_such_package; run: pip install 'mildroute[deep]'
-    """
-    try:
-        with warnings.catch_warnings():
-            # What these packages warn about while they load is not for their users' users.
-            warnings.simplefilter("ignore")
-            return importlib.import_module(package)
-    except ModuleNotFoundError as missing:
-        raise MissingExtraError.for_package(missing.name or package, extra="deep", user="a deep router") from missing
+    """Import an optional package, or say how to install it."""
+    with needs_extra("", extra="deep", user="a deep router"), warnings.catch_warnings():
+        # What these packages warn about while they load is not for their users' users.
+        warnings.simplefilter("ignore")
+        return importlib.import_module(package)
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Transformers neither logs below errors, nor draws bars, nor warns of what it does itself; all is as before afterwards.
+    """Transformers neither logs below errors, nor draws bars, nor warns of what it does itself.
 
-    Example:
-        >>> with quiet():
-        ...     need("transformers").utils.logging.is_progress_bar_enabled()
-        False
+    All is as before afterwards.
     """
     log = need("transformers").utils.logging
     level, bars = log.get_verbosity(), log.is_progress_bar_enabled()
@@ -58,17 +49,11 @@ def quiet() -> Iterator[None]:
 def own_randomness(seed: int) -> Iterator[None]:
     """Global generators are seeded inside, and outside go on as if nothing had happened.
 
-    Transformers seeds the generators of Python, NumPy and torch; a library must not do that to its caller.
+    Transformers seeds the generators of Python, NumPy and torch; a library must not do that to its
+    caller.
 
     Args:
         seed: Seed of torch inside; the other generators are seeded by whoever uses them.
-
-    Example:
-        >>> before = random.getstate()
-        >>> with own_randomness(0):
-        ...     random.seed(1)
-        >>> random.getstate() == before
-        True
     """
     torch = need("torch")
     python, numbers = random.getstate(), np.random.get_state()  # noqa: NPY002

@@ -1,6 +1,9 @@
-"""What makes a classifier a router, kept in its Hugging Face config: margins, reward, decision, and the experts as its labels.
+"""What makes a classifier a router, kept in its Hugging Face config.
 
-``save_pretrained``, ``from_pretrained`` and the hub carry the config, so a model that is loaded again decides as it did.
+Margins, reward, decision, and the experts as its labels.
+
+``save_pretrained``, ``from_pretrained`` and the hub carry the config, so a model that is loaded
+again decides as it did.
 """
 
 from __future__ import annotations
@@ -20,8 +23,8 @@ from mildroute.routers.base import Matrix
 __all__ = ["DeferralConfig", "Margins", "config_for", "config_of", "write_config"]
 
 
+# ``"uniform"``, ``"theory"``, or one positive number for each expert.
 Margins = str | Sequence[float] | NDArray[np.float64]
-"""``"uniform"``, ``"theory"``, or one positive number for each expert."""
 
 _KEY, _SCHEMA = "mildroute", 1
 _CHOICES = {"reward": ("gap", "complement", "sum"), "decision": ("consistent", "argmax")}
@@ -43,7 +46,7 @@ class DeferralConfig:
         'consistent'
         >>> DeferralConfig((1.0, -2.0))
         Traceback (most recent call last):
-        mildroute.exceptions.MarginError: margins must be positive and finite, got (1.0, -2.0); raise the offset or the scale.
+        mildroute.exceptions.MarginError: margins must be positive and finite, got (1.0, -2.0) ...
     """
 
     margins: tuple[float, ...]
@@ -56,32 +59,47 @@ class DeferralConfig:
         """Check every field once; a config from the hub may hold anything."""
         for name, allowed in _CHOICES.items():
             if getattr(self, name) not in allowed:
-                raise ArgumentError(f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r:.80}.")
+                raise ArgumentError(
+                    f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r:.80}."
+                )
         if not self.margins or not all(_is_positive(margin) for margin in self.margins):
-            raise MarginError(f"margins must be positive and finite, got {self.margins!r:.200}; raise the offset or the scale.")
+            raise MarginError(
+                f"margins must be positive and finite, got {self.margins!r:.200}; raise the offset"
+                " or the scale."
+            )
         for name in ("reward_scale", "temperature"):
             value = getattr(self, name)
             if not (_is_positive(value) or (name == "temperature" and value is None)):
                 raise ArgumentError(f"{name} must be positive and finite, got {value!r:.80}.")
 
 
-def config_for(costs: Matrix, *, margins: Margins = "uniform", reward: str = "gap", decision: str = "consistent") -> DeferralConfig:
+def config_for(
+    costs: Matrix,
+    *,
+    margins: Margins = "uniform",
+    reward: str = "gap",
+    decision: str = "consistent",
+) -> DeferralConfig:
     """The config of a router that will be trained on these costs.
 
     Args:
         costs: Costs of the training rows, shape (n, p).
-        margins: ``"uniform"``; ``"theory"``, the paper's, with a mean of 1; or an array of shape (p,).
+        margins: ``"uniform"``; ``"theory"``, the paper's, with a mean of 1; or an array of shape
+            (p,).
         reward: ``"gap"``, ``"complement"`` or ``"sum"``.
         decision: ``"consistent"`` or ``"argmax"``.
-
-    Returns:
-        The config.
     """
     experts = costs.shape[1]
     if isinstance(margins, str) and margins not in ("uniform", "theory"):
-        raise ArgumentError(f"margins must be 'uniform', 'theory' or an array, got {margins!r:.80}.")
+        raise ArgumentError(
+            f"margins must be 'uniform', 'theory' or an array, got {margins!r:.80}."
+        )
     if isinstance(margins, str):
-        values = np.ones(experts) if margins == "uniform" else margins_by(THEORY, costs.max(axis=1, keepdims=True) - costs)
+        values = (
+            np.ones(experts)
+            if margins == "uniform"
+            else margins_by(THEORY, costs.max(axis=1, keepdims=True) - costs)
+        )
     else:
         values = np.asarray(margins, dtype=np.float64)
     if values.shape != (experts,):
@@ -90,8 +108,10 @@ def config_for(costs: Matrix, *, margins: Margins = "uniform", reward: str = "ga
     return DeferralConfig(tuple(values.tolist()), reward, decision, scale)
 
 
-def write_config(config: Any, deferral: DeferralConfig, experts: Sequence[str] | None = None) -> None:
-    """Put a deferral config, and names of experts as labels, into the config of a Hugging Face model.
+def write_config(
+    config: Any, deferral: DeferralConfig, experts: Sequence[str] | None = None
+) -> None:
+    """Put a deferral config, and expert names as labels, into the config of a Hugging Face model.
 
     Args:
         config: A ``transformers.PretrainedConfig``.
@@ -109,12 +129,19 @@ def write_config(config: Any, deferral: DeferralConfig, experts: Sequence[str] |
         config.id2label = {place: str(name) for place, name in enumerate(experts)}
         config.label2id = {str(name): place for place, name in enumerate(experts)}
     if len(config.id2label) != len(deferral.margins):
-        raise ShapeError(f"a model must have one label per expert, got {len(config.id2label)} labels and {len(deferral.margins)} margins.")
-    setattr(config, _KEY, {"schema": _SCHEMA, **asdict(deferral), "margins": list(deferral.margins)})
+        raise ShapeError(
+            f"a model must have one label per expert, got {len(config.id2label)} labels and"
+            f" {len(deferral.margins)} margins."
+        )
+    setattr(
+        config, _KEY, {"schema": _SCHEMA, **asdict(deferral), "margins": list(deferral.margins)}
+    )
 
 
 def config_of(config: Any) -> DeferralConfig | None:
-    """The deferral config in the config of a Hugging Face model, or none where it has not been trained to defer.
+    """Return the deferral config in the config of a Hugging Face model.
+
+    It is none where the model has not been trained to defer.
 
     Args:
         config: A ``transformers.PretrainedConfig``.
@@ -135,17 +162,32 @@ def config_of(config: Any) -> DeferralConfig | None:
     if said is None:
         return None
     known = set(DeferralConfig.__dataclass_fields__) | {"schema"}
-    if not isinstance(said, dict) or said.get("schema") != _SCHEMA or set(said) != known or not isinstance(said["margins"], list):
+    if (
+        not isinstance(said, dict)
+        or said.get("schema") != _SCHEMA
+        or set(said) != known
+        or not isinstance(said["margins"], list)
+    ):
         raise ArtifactError(
-            f"{_KEY!r} in a model's config must have schema {_SCHEMA} and its fields, got {said!r:.200}; upgrade mildroute."
+            f"{_KEY!r} in a model's config must have schema {_SCHEMA} and its fields, got"
+            f" {said!r:.200}; upgrade mildroute."
         )
     found = DeferralConfig(
-        **{name: value for name, value in said.items() if name not in ("schema", "margins")}, margins=tuple(said["margins"])
+        **{name: value for name, value in said.items() if name not in ("schema", "margins")},
+        margins=tuple(said["margins"]),
     )
     if len(found.margins) != len(config.id2label):
-        raise ArtifactError(f"a model must have one margin per label, got {len(found.margins)} and {len(config.id2label)}; train it again.")
+        raise ArtifactError(
+            f"a model must have one margin per label, got {len(found.margins)} and"
+            f" {len(config.id2label)}; train it again."
+        )
     return found
 
 
 def _is_positive(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value > 0
+    return (
+        isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+        and value > 0
+    )

@@ -1,4 +1,7 @@
-"""What a network reads: texts as tokens or images as pixels, the same in training as in the exported model."""
+"""What a network reads.
+
+Texts as tokens or images as pixels, the same in training as in the exported model.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +23,7 @@ __all__ = ["CostRows", "ImageReader", "Reader", "TextReader", "export_scores"]
 
 @dataclass(frozen=True)
 class TextReader:
-    """Texts as tokens.
-
-    Args:
-        tokenizer: A fast tokenizer of transformers.
-        max_tokens: Tokens of a text that are read.
-    """
+    """Texts as tokens."""
 
     tokenizer: Any
     max_tokens: int
@@ -33,10 +31,15 @@ class TextReader:
     def rows(self, inputs: Sequence[str]) -> list[dict[str, Any]]:
         """Tokens of each text, not padded."""
         found = self.tokenizer(list(inputs), truncation=True, max_length=self.max_tokens)
-        return [{name: values[place] for name, values in found.items()} for place in range(len(inputs))]
+        return [
+            {name: values[place] for name, values in found.items()} for place in range(len(inputs))
+        ]
 
     def batch(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
-        """Rows as tensors, padded to the longest, with their costs and weights where they have some."""
+        """Return rows as padded tensors, with their costs and weights where they have some.
+
+        Rows are padded to the longest.
+        """
         tokens = [{name: row[name] for name in row if name not in (COSTS, WEIGHTS)} for row in rows]
         padded = self.tokenizer.pad(tokens, return_tensors="pt", padding_side="right")
         return {**padded, **_targets(rows)}
@@ -49,14 +52,9 @@ class TextReader:
 
 @dataclass(frozen=True)
 class ImageReader:
-    """Images as pixels, prepared when they are asked for, since all of them at once may not fit in memory.
+    """Images as pixels, prepared when they are asked for.
 
-    Args:
-        preparation: What :func:`mildroute.encoders.onnx_export.prepared` takes.
-
-    Example:
-        >>> ImageReader({"crop": [32, 32]}).preparation["crop"]
-        [32, 32]
+    All of them at once may not fit in memory.
     """
 
     preparation: dict[str, Any]
@@ -75,24 +73,20 @@ class ImageReader:
         return {"pixel_values": need("torch").zeros(2, 3, *self.preparation["crop"])}
 
 
+# What turns inputs into batches.
 Reader = TextReader | ImageReader
-"""What turns inputs into batches."""
 
 
 class CostRows:
     """Rows with their costs as a data set for the trainer.
 
     Args:
-        rows: Inputs of the model, n of them.
-        costs: Shape (n, p).
         weights: Weight of each row, shape (n,), or none.
-
-    Example:
-        >>> CostRows([{"input_ids": [1]}], np.array([[0.0, 1.0]]))[0]["costs"]
-        array([0., 1.], dtype=float32)
     """
 
-    def __init__(self, rows: list[dict[str, Any]], costs: Matrix, weights: NDArray[np.float64] | None = None) -> None:
+    def __init__(
+        self, rows: list[dict[str, Any]], costs: Matrix, weights: NDArray[np.float64] | None = None
+    ) -> None:
         self.rows = rows
         self.costs = costs.astype(np.float32)
         self.weights = None if weights is None else weights.astype(np.float32)
@@ -116,16 +110,13 @@ def export_scores(model: Any, reader: Reader) -> NDArray[np.uint8]:
 
     Returns:
         Bytes as uint8.
-
-    Example:
-        >>> from mildroute.deep.models import SmallResNet, SmallResNetConfig
-        >>> model = SmallResNet(SmallResNetConfig(embedding_size=4, depths=[1], hidden_sizes=[8], layer_type="basic"))
-        >>> export_scores(model, ImageReader({"crop": [32, 32]})).dtype
-        dtype('uint8')
     """
     torch, inputs = need("torch"), reader.example()
     if not inputs:
-        raise ArgumentError("a model must read something, got a tokenizer without model_input_names; take another tokenizer.")
+        raise ArgumentError(
+            "a model must read something, got a tokenizer without model_input_names; take another"
+            " tokenizer."
+        )
 
     class Scores(torch.nn.Module):  # type: ignore[name-defined]
         def __init__(self) -> None:
@@ -141,4 +132,8 @@ def export_scores(model: Any, reader: Reader) -> NDArray[np.uint8]:
 
 def _targets(rows: list[dict[str, Any]]) -> dict[str, Any]:
     torch = need("torch")
-    return {name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in (COSTS, WEIGHTS) if name in rows[0]}
+    return {
+        name: torch.from_numpy(np.stack([row[name] for row in rows]))
+        for name in (COSTS, WEIGHTS)
+        if name in rows[0]
+    }

@@ -1,4 +1,8 @@
-"""One fine-tune: the best of several looks at held-out rows is kept, since end-to-end routers overfit within an epoch or two."""
+"""One fine-tune.
+
+The best of several looks at held-out rows is kept, since end-to-end routers overfit within an epoch
+or two.
+"""
 
 from __future__ import annotations
 
@@ -18,34 +22,43 @@ from mildroute.deep.models import Classifier
 from mildroute.deep.trainer import DeferralTrainer
 from mildroute.routers.base import Matrix
 
-__all__ = ["Plan", "Rows", "comparable_costs", "fine_tune", "held_out_rows", "scores_of_rows"]
+__all__ = [
+    "FineTuneConfig",
+    "TrainingRows",
+    "comparable_costs",
+    "fine_tune",
+    "held_out_rows",
+    "scores_of_rows",
+]
 
 
+# Looks at the held-out rows an epoch; looks without a gain in cost or loss after which training
+# ends; share of the steps that warm up.
 _LOOKS, _PATIENCE, _WARM_UP = 2, 3, 0.06
-"""Looks at the held-out rows an epoch; looks without a gain in cost or loss after which training ends; share of the steps that warm up."""
+# Rows that are scored at once.
 _SCORED = 256
-"""Rows that are scored at once."""
+# Held-out rows below which the last state is as good a guess as any.
 _FEWEST = 10
-"""Held-out rows below which the last state is as good a guess as any."""
 
 
 @dataclass(frozen=True)
-class Plan:
+class FineTuneConfig:
     """How long and how fast to train.
 
     Args:
-        epochs: Passes over the rows at most.
-        learning_rate: Largest step.
-        batch_size: Rows of a step.
-        seed: Seed of the order of the rows.
         progress: Called with the steps done and their number, or none.
         weight_decay: Decay of the weights a step, in units of the step.
-        optimizer: ``"adamw"``, which shortens long gradients; or ``"adam"``, which does not, and decays every weight by its gradient.
-        schedule: ``"warm"``: the step warms up, then falls linearly to zero; ``"falling"``: it falls at once; ``"constant"``: it stays.
+        optimizer: ``"adamw"``, which shortens long gradients; or ``"adam"``, which does not, and
+            decays every weight by its gradient.
+        schedule: ``"warm"``: the step warms up, then falls linearly to zero; ``"falling"``: it
+            falls at once; ``"constant"``: it stays.
         steps: End after so many steps; 0 for all epochs.
-        keep: ``"cost"``: the state that decided best on held-out rows, and three looks without a gain in cost or loss end the training; or
-            ``"loss"``: the state of lowest loss on them, which does not depend on the decision, and the training goes on to its end.
-        trainer: A trainer with a loss of its own, or none for :class:`~mildroute.deep.trainer.DeferralTrainer` itself.
+        keep: ``"cost"``: the state that decided best on held-out rows, and three looks without a
+            gain in cost or loss end the training; or
+            ``"loss"``: the state of lowest loss on them, which does not depend on the decision, and
+            the training goes on to its end.
+        trainer: A trainer with a loss of its own, or none for
+            :class:`~mildroute.deep.trainer.DeferralTrainer` itself.
     """
 
     epochs: float = 3.0
@@ -62,22 +75,20 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Inputs of some rows as a reader gives them, their costs, shape (n, p), and weights, shape (n,), or none.
+class TrainingRows:
+    """Inputs of some rows as a reader gives them, their costs, and their weights or none.
 
-    Example:
-        >>> len(Rows([{}, {}], np.zeros((2, 3))).part(np.array([1])).inputs)
-        1
+    Costs have shape (n, p), weights shape (n,).
     """
 
     inputs: list[dict[str, Any]]
     costs: Matrix
     weights: NDArray[np.float64] | None = None
 
-    def part(self, places: NDArray[np.intp]) -> Rows:
+    def part(self, places: NDArray[np.intp]) -> TrainingRows:
         """Some of the rows."""
         weights = None if self.weights is None else self.weights[places]
-        return Rows([self.inputs[place] for place in places], self.costs[places], weights)
+        return TrainingRows([self.inputs[place] for place in places], self.costs[places], weights)
 
 
 def held_out_rows(rows: int, share: float, groups: Any, seed: int) -> NDArray[np.intp]:
@@ -103,82 +114,91 @@ def held_out_rows(rows: int, share: float, groups: Any, seed: int) -> NDArray[np
 
 
 def comparable_costs(costs: Matrix, reward: str) -> Matrix:
-    """Costs from 0 on, in units in which rewards sum to 1 a row on average, so that neither sign nor currency matters.
+    """Return costs from 0 on, in units in which rewards sum to 1 a row on average.
+
+    So neither sign nor currency matters.
 
     Args:
         costs: Shape (n, p).
         reward: Name of the reward; the complement has a unit of its own.
-
-    Returns:
-        Shape (n, p).
-
-    Example:
-        >>> comparable_costs(np.array([[-0.001, 0.001]]), "gap")
-        array([[0., 1.]])
     """
     raised = costs - min(costs.min(), 0.0)
     if reward == "complement":
         return np.asarray(raised)
-    rewards = raised.max(axis=1, keepdims=True) - raised if reward == "gap" else raised.sum(axis=1, keepdims=True) - raised
+    rewards = (
+        raised.max(axis=1, keepdims=True) - raised
+        if reward == "gap"
+        else raised.sum(axis=1, keepdims=True) - raised
+    )
     unit = float(rewards.sum(axis=1).mean())
     return np.asarray(raised / unit) if unit > 0 else np.asarray(raised)
 
 
-def fine_tune(classifier: Classifier, train: Rows, held_out: Rows, deferral: DeferralConfig, plan: Plan) -> float:
+def fine_tune(
+    classifier: Classifier,
+    train: TrainingRows,
+    held_out: TrainingRows,
+    deferral: DeferralConfig,
+    plan: FineTuneConfig,
+) -> float:
     """Train a classifier in place and leave it in the state that was best on the held-out rows.
 
     Args:
         classifier: The network and what it reads.
-        train: Rows to learn from, costs as the loss shall see them.
-        held_out: Rows to choose the state by, weights already in their costs; may be empty.
+        train: TrainingRows to learn from, costs as the loss shall see them.
+        held_out: TrainingRows to choose the state by, weights already in their costs; may be empty.
         deferral: Margins, reward and decision.
         plan: How long and how fast.
 
     Returns:
         Epochs of training behind the state that was kept.
-
-    Example:
-        >>> fine_tune.__name__  # needs a model, see the tests
-        'fine_tune'
     """
     with tempfile.TemporaryDirectory(prefix="mildroute-") as scratch, quiet():
         trainer = _trainer(classifier, train, held_out, deferral, plan, scratch)
         trainer.train()
     steps = trainer.state.best_global_step if held_out.inputs else None
     classifier.model.eval().cpu()
-    return float(trainer.state.epoch if not steps else steps / math.ceil(len(train.inputs) / plan.batch_size))
+    return float(
+        trainer.state.epoch if not steps else steps / math.ceil(len(train.inputs) / plan.batch_size)
+    )
 
 
 def scores_of_rows(classifier: Classifier, inputs: list[dict[str, Any]]) -> Matrix:
-    """Scores of a network, on a graphics processor where there is one.
-
-    Args:
-        classifier: The network and what it reads.
-        inputs: n rows as its reader gives them.
-
-    Returns:
-        Shape (n, p).
-
-    Example:
-        >>> scores_of_rows.__name__  # needs a model, see the tests
-        'scores_of_rows'
-    """
+    """Scores of a network, on a graphics processor where there is one."""
     torch = need("torch")
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    model, parts = classifier.model.eval().to(device), [np.empty((0, classifier.model.config.num_labels))]
+    model, parts = (
+        classifier.model.eval().to(device),
+        [np.empty((0, classifier.model.config.num_labels))],
+    )
     with torch.inference_mode():
         for start in range(0, len(inputs), _SCORED):
             batch = classifier.reader.batch(inputs[start : start + _SCORED])
-            parts.append(model(**{name: values.to(device) for name, values in batch.items()}).logits.double().cpu().numpy())
+            parts.append(
+                model(**{name: values.to(device) for name, values in batch.items()})
+                .logits.double()
+                .cpu()
+                .numpy()
+            )
     model.cpu()
     return np.concatenate(parts)
 
 
-def _trainer(classifier: Classifier, train: Rows, held_out: Rows, deferral: DeferralConfig, plan: Plan, scratch: str) -> DeferralTrainer:
+def _trainer(
+    classifier: Classifier,
+    train: TrainingRows,
+    held_out: TrainingRows,
+    deferral: DeferralConfig,
+    plan: FineTuneConfig,
+    scratch: str,
+) -> DeferralTrainer:
     transformers = need("transformers")
     trainer = (plan.trainer or DeferralTrainer)(
         model=classifier.model,
-        args=transformers.TrainingArguments(output_dir=scratch, **_arguments(classifier, len(train.inputs), bool(held_out.inputs), plan)),
+        args=transformers.TrainingArguments(
+            output_dir=scratch,
+            **_arguments(classifier, len(train.inputs), bool(held_out.inputs), plan),
+        ),
         train_dataset=CostRows(train.inputs, train.costs, train.weights),
         eval_dataset=CostRows(held_out.inputs, held_out.costs) if held_out.inputs else None,
         data_collator=classifier.reader.batch,
@@ -194,7 +214,9 @@ def _trainer(classifier: Classifier, train: Rows, held_out: Rows, deferral: Defe
     return trainer
 
 
-def _arguments(classifier: Classifier, rows: int, looks: bool, plan: Plan) -> dict[str, Any]:
+def _arguments(
+    classifier: Classifier, rows: int, looks: bool, plan: FineTuneConfig
+) -> dict[str, Any]:
     steps = math.ceil(math.ceil(rows / plan.batch_size) * plan.epochs)
     return {
         "num_train_epochs": plan.epochs,
@@ -213,16 +235,22 @@ def _arguments(classifier: Classifier, rows: int, looks: bool, plan: Plan) -> di
         "warmup_steps": int(_WARM_UP * steps) if plan.schedule == "warm" else 0,
         "max_grad_norm": 0.0 if plan.optimizer == "adam" else 1.0,
         **(_by_length() if isinstance(classifier.reader, TextReader) else {}),
-        **(_looks(max(1, math.ceil(steps / (_LOOKS * plan.epochs))), plan) if looks else {"save_strategy": "no"}),
+        **(
+            _looks(max(1, math.ceil(steps / (_LOOKS * plan.epochs))), plan)
+            if looks
+            else {"save_strategy": "no"}
+        ),
     }
 
 
-def _adam(model: Any, plan: Plan) -> Any:
+def _adam(model: Any, plan: FineTuneConfig) -> Any:
     """The optimizer as its authors have it; the trainer would spare biases and norms the decay."""
-    return need("torch").optim.Adam(model.parameters(), lr=plan.learning_rate, weight_decay=plan.weight_decay)
+    return need("torch").optim.Adam(
+        model.parameters(), lr=plan.learning_rate, weight_decay=plan.weight_decay
+    )
 
 
-def _looks(steps: int, plan: Plan) -> dict[str, Any]:
+def _looks(steps: int, plan: FineTuneConfig) -> dict[str, Any]:
     """Evaluate every so many steps and end with the best state."""
     return {
         "eval_strategy": "steps",
@@ -238,15 +266,23 @@ def _looks(steps: int, plan: Plan) -> dict[str, Any]:
 
 
 def _by_length() -> dict[str, Any]:
-    """Texts of like length share a batch, so that little of it is padding; the option's name depends on the version."""
+    """Texts of like length share a batch, so that little of it is padding.
+
+    The option's name depends on the version.
+    """
     known = need("transformers").TrainingArguments.__dataclass_fields__
-    return {"train_sampling_strategy": "group_by_length"} if "train_sampling_strategy" in known else {"group_by_length": True}
+    return (
+        {"train_sampling_strategy": "group_by_length"}
+        if "train_sampling_strategy" in known
+        else {"group_by_length": True}
+    )
 
 
 def _patience() -> Any:
     """Ends a training after looks without a gain.
 
-    A gain in loss counts too: a network with random weights lowers its loss for epochs before it changes its first choice.
+    A gain in loss counts too: a network with random weights lowers its loss for epochs before it
+    changes its first choice.
     """
 
     class EarlyStopping(need("transformers").TrainerCallback):  # type: ignore[misc]
@@ -254,10 +290,14 @@ def _patience() -> Any:
             self.lowest: dict[str, float] = {}
             self.waited = 0
 
-        def on_evaluate(self, _args: Any, _state: Any, control: Any, metrics: dict[str, float], **_rest: Any) -> None:
+        def on_evaluate(
+            self, _args: Any, _state: Any, control: Any, metrics: dict[str, float], **_rest: Any
+        ) -> None:
             seen = {name: metrics[name] for name in ("eval_deferral_loss", "eval_loss")}
             gains = [value < self.lowest.get(name, math.inf) for name, value in seen.items()]
-            self.lowest = {name: min(value, self.lowest.get(name, math.inf)) for name, value in seen.items()}
+            self.lowest = {
+                name: min(value, self.lowest.get(name, math.inf)) for name, value in seen.items()
+            }
             self.waited = 0 if any(gains) else self.waited + 1
             control.should_training_stop = control.should_training_stop or self.waited >= _PATIENCE
 

@@ -21,20 +21,18 @@ class TextScorer(TextModel):
     """Texts to scores, shape (n, p).
 
     Args:
-        onnx: The network's bytes.
         tokenizer: The bytes of its ``tokenizer.json``.
-        max_tokens: Tokens of a text that are read.
-        pad: Token that fills up short texts.
         threads: Threads of one run, or none.
-
-    Example:
-        >>> TextScorer(np.zeros(0, np.uint8), np.frombuffer(b"{", np.uint8), max_tokens=8)
-        Traceback (most recent call last):
-        mildroute.exceptions.ArtifactError: a tokenizer must be that of the tokenizers package, got: ...; export the model again.
     """
 
     def __init__(
-        self, onnx: NDArray[np.uint8], tokenizer: NDArray[np.uint8], *, max_tokens: int, pad: int = 0, threads: int | None = None
+        self,
+        onnx: NDArray[np.uint8],
+        tokenizer: NDArray[np.uint8],
+        *,
+        max_tokens: int,
+        pad: int = 0,
+        threads: int | None = None,
     ) -> None:
         super().__init__(onnx, tokenizer, max_tokens=max_tokens, threads=threads)
         self._pad = pad
@@ -52,7 +50,9 @@ class TextScorer(TextModel):
         return np.asarray(self._session.run(None, padded)[0])
 
     def _padded(self, name: str, tokens: list[Any], longest: int) -> NDArray[np.int64]:
-        padded = np.full((len(tokens), longest), self._pad if name == "input_ids" else 0, dtype=np.int64)
+        padded = np.full(
+            (len(tokens), longest), self._pad if name == "input_ids" else 0, dtype=np.int64
+        )
         for place, found in enumerate(tokens):
             row = getattr(found, _PARTS[name])
             padded[place, : len(row)] = row
@@ -63,17 +63,12 @@ class ImageScorer:
     """Images to scores, shape (n, p).
 
     Args:
-        onnx: The network's bytes.
-        preparation: How an image is prepared, as in :func:`mildroute.encoders.onnx_export.prepared`.
         threads: Threads of one run, or none.
-
-    Example:
-        >>> ImageScorer(np.frombuffer(b"key: location", np.uint8), {})
-        Traceback (most recent call last):
-        mildroute.exceptions.ArtifactError: an ONNX model must hold its own weights, got one that refers to other files; export it again.
     """
 
-    def __init__(self, onnx: NDArray[np.uint8], preparation: dict[str, Any], *, threads: int | None = None) -> None:
+    def __init__(
+        self, onnx: NDArray[np.uint8], preparation: dict[str, Any], *, threads: int | None = None
+    ) -> None:
         self._session = open_session(onnx, threads)
         self._preparation = preparation
 
@@ -81,6 +76,8 @@ class ImageScorer:
         """Scores of n images of Pillow, shape (n, p), in batches of ``size``."""
         parts = []
         for start in range(0, len(images), size):
-            pixels = np.stack([prepared(image, self._preparation) for image in images[start : start + size]])
+            pixels = np.stack(
+                [prepared(image, self._preparation) for image in images[start : start + size]]
+            )
             parts.append(self._session.run(None, {"pixel_values": pixels})[0])
         return np.concatenate(parts).astype(np.float64)

@@ -1,4 +1,7 @@
-"""Networks for routers: load and save Hugging Face classifiers, and a ResNet-18 for images of 32 x 32 pixels."""
+"""Networks for routers.
+
+Load and save Hugging Face classifiers, and a ResNet-18 for images of 32 x 32 pixels.
+"""
 
 from __future__ import annotations
 
@@ -31,33 +34,37 @@ __all__ = [
 # pixels.
 
 
-SMALL_IMAGES: dict[str, Any] = {"size": {"height": 32, "width": 32}, "resample": 2, "image_mean": [0.5] * 3, "image_std": [0.25] * 3}
-"""How an image is prepared for it, in the words of ``preprocessor_config.json``."""
+# How an image is prepared for it, in the words of ``preprocessor_config.json``.
+SMALL_IMAGES: dict[str, Any] = {
+    "size": {"height": 32, "width": 32},
+    "resample": 2,
+    "image_mean": [0.5] * 3,
+    "image_std": [0.25] * 3,
+}
 
 _HUGGING_FACE = need("transformers")
 
 
 class SmallResNetConfig(_HUGGING_FACE.ResNetConfig):  # type: ignore[name-defined]
-    """A ``ResNetConfig`` of its own type, so that the ordinary stem is never built around these weights by mistake."""
+    """A ``ResNetConfig`` of its own type.
+
+    So the ordinary stem is never built around these weights by mistake.
+    """
 
     model_type = "mildroute_resnet"
 
 
 class SmallResNet(_HUGGING_FACE.ResNetForImageClassification):  # type: ignore[name-defined]
-    """A ResNet whose stem is one 3 x 3 convolution of stride 1, with no pooling after it.
-
-    Example:
-        >>> config = SmallResNetConfig(embedding_size=4, depths=[1], hidden_sizes=[8], layer_type="basic", num_labels=3)
-        >>> SmallResNet(config)(torch.zeros(2, 3, 32, 32)).logits.shape
-        torch.Size([2, 3])
-    """
+    """A ResNet whose stem is one 3 x 3 convolution of stride 1, with no pooling after it."""
 
     config_class = SmallResNetConfig
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
         stem = self.resnet.embedder
-        stem.embedder.convolution = torch.nn.Conv2d(config.num_channels, config.embedding_size, 3, stride=1, padding=1, bias=False)
+        stem.embedder.convolution = torch.nn.Conv2d(
+            config.num_channels, config.embedding_size, 3, stride=1, padding=1, bias=False
+        )
         stem.pooler = torch.nn.Identity()
         # Once more, for the convolution that is new.
         self.post_init()
@@ -70,14 +77,17 @@ def resnet18_32(labels: int | Sequence[str]) -> Any:
         labels: Number of the experts, or their names.
 
     Returns:
-        A :class:`SmallResNet`, for :class:`~mildroute.deep.trainer.DeferralTrainer` or any other trainer.
+        A :class:`SmallResNet`, for :class:`~mildroute.deep.trainer.DeferralTrainer` or any other
+        trainer.
 
     Example:
         >>> model = resnet18_32(["small", "large"])
         >>> model.config.label2id, sum(weights.numel() for weights in model.parameters())
         ({'small': 0, 'large': 1}, 11169858)
     """
-    names = [f"expert_{place}" for place in range(labels)] if isinstance(labels, int) else list(labels)
+    names = (
+        [f"expert_{place}" for place in range(labels)] if isinstance(labels, int) else list(labels)
+    )
     config = SmallResNetConfig(
         embedding_size=64,
         hidden_sizes=[64, 128, 256, 512],
@@ -90,79 +100,75 @@ def resnet18_32(labels: int | Sequence[str]) -> Any:
 
 
 _HUGGING_FACE.AutoConfig.register(SmallResNetConfig.model_type, SmallResNetConfig, exist_ok=True)
-_HUGGING_FACE.AutoModelForImageClassification.register(SmallResNetConfig, SmallResNet, exist_ok=True)
+_HUGGING_FACE.AutoModelForImageClassification.register(
+    SmallResNetConfig, SmallResNet, exist_ok=True
+)
 
 
 # Classifiers by folder or hub name, with one label per expert, and what they read.
 
 
+# What a router reads.
 Kind = Literal["text", "image"]
-"""What a router reads."""
 
 _SETTINGS = "preprocessor_config.json"
 
 
 class Classifier(NamedTuple):
-    """A network and what it reads.
-
-    Example:
-        >>> Classifier(model=None, reader=ImageReader({})).reader.preparation
-        {}
-    """
+    """A network and what it reads."""
 
     model: Any
     reader: Reader
 
 
-def load_classifier(source: str | None, experts: Sequence[str] | None, *, kind: Kind, max_tokens: int = 128) -> Classifier:
-    """A classifier with a label for each expert; where the model has no head of that size, it gets one with random weights.
+def load_classifier(
+    source: str | None, experts: Sequence[str] | None, *, kind: Kind, max_tokens: int = 128
+) -> Classifier:
+    """A classifier with a label for each expert.
+
+    Where the model has no head of that size, it gets one with random weights.
 
     Args:
-        source: A folder, a hub name (then downloaded), or none: all-MiniLM-L6-v2 for texts, a fresh ResNet-18 for small images.
+        source: A folder, a hub name (then downloaded), or none: all-MiniLM-L6-v2 for texts, a fresh
+            ResNet-18 for small images.
         experts: Names of the experts, or none to keep the labels of the model.
         kind: ``"text"`` or ``"image"``.
         max_tokens: Tokens of a text that are read.
-
-    Returns:
-        The network and what it reads.
-
-    Example:
-        >>> load_classifier("./no-such-folder", None, kind="text")
-        Traceback (most recent call last):
-        mildroute.exceptions.ArgumentError: model must be a folder that exists or a hub name like 'owner/name', got './no-such-folder'.
     """
     if source is None and kind == "image":
-        return Classifier(resnet18_32(list(experts or ["expert_0", "expert_1"])), ImageReader(preparation_of(SMALL_IMAGES)))
+        return Classifier(
+            resnet18_32(list(experts or ["expert_0", "expert_1"])),
+            ImageReader(preparation_of(SMALL_IMAGES)),
+        )
     found = find_model(source)
     transformers = need("transformers")
-    settings: dict[str, Any] = {"local_files_only": Path(found).is_dir(), "dtype": need("torch").float32}
+    settings: dict[str, Any] = {
+        "local_files_only": Path(found).is_dir(),
+        "dtype": need("torch").float32,
+    }
     if experts is not None:
         labels = {place: str(name) for place, name in enumerate(experts)}
-        settings |= {"id2label": labels, "label2id": {name: place for place, name in labels.items()}, "ignore_mismatched_sizes": True}
+        settings |= {
+            "id2label": labels,
+            "label2id": {name: place for place, name in labels.items()},
+            "ignore_mismatched_sizes": True,
+        }
     with quiet():
         if kind == "image":
             model = transformers.AutoModelForImageClassification.from_pretrained(found, **settings)
             return Classifier(model, ImageReader(_preparation(found)))
         # Eager attention is what can be exported.
-        model = transformers.AutoModelForSequenceClassification.from_pretrained(found, attn_implementation="eager", **settings)
-        tokenizer = transformers.AutoTokenizer.from_pretrained(found, local_files_only=Path(found).is_dir())
+        model = transformers.AutoModelForSequenceClassification.from_pretrained(
+            found, attn_implementation="eager", **settings
+        )
+        tokenizer = transformers.AutoTokenizer.from_pretrained(
+            found, local_files_only=Path(found).is_dir()
+        )
     return Classifier(model, TextReader(_checked(tokenizer, model, max_tokens), max_tokens))
 
 
 def save_classifier(classifier: Classifier, folder: str | Path) -> None:
-    """Write a network, its config and what it reads in Hugging Face's own form.
-
-    Args:
-        classifier: What to write.
-        folder: Where to.
-
-    Example:
-        >>> import tempfile
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> save_classifier(load_classifier(None, ["a", "b"], kind="image"), folder)
-        >>> sorted(path.name for path in folder.iterdir())
-        ['config.json', 'model.safetensors', 'preprocessor_config.json']
-    """
+    """Write a network, its config and what it reads in Hugging Face's own form."""
     with quiet():
         classifier.model.save_pretrained(folder)
         if isinstance(classifier.reader, TextReader):
@@ -170,9 +176,20 @@ def save_classifier(classifier: Classifier, folder: str | Path) -> None:
             return
     how = classifier.reader.preparation
     height, width = how["crop"]
-    size = {"shortest_edge": how["resize"][0]} if len(how["resize"]) == 1 else {"height": how["resize"][0], "width": how["resize"][1]}
-    said = {"size": size, "do_center_crop": True, "crop_size": {"height": height, "width": width}, "resample": how["resample"]}
-    (Path(folder) / _SETTINGS).write_text(json.dumps(said | {"image_mean": how["mean"], "image_std": how["std"]}, indent=2))
+    size = (
+        {"shortest_edge": how["resize"][0]}
+        if len(how["resize"]) == 1
+        else {"height": how["resize"][0], "width": how["resize"][1]}
+    )
+    said = {
+        "size": size,
+        "do_center_crop": True,
+        "crop_size": {"height": height, "width": width},
+        "resample": how["resample"],
+    }
+    (Path(folder) / _SETTINGS).write_text(
+        json.dumps(said | {"image_mean": how["mean"], "image_std": how["std"]}, indent=2)
+    )
 
 
 def kind_of(source: str) -> Kind:
@@ -180,22 +197,22 @@ def kind_of(source: str) -> Kind:
 
     Args:
         source: A folder or a hub name.
-
-    Example:
-        >>> import tempfile
-        >>> folder = tempfile.mkdtemp()
-        >>> resnet18_32(2).save_pretrained(folder)
-        >>> kind_of(folder)
-        'image'
     """
     transformers = need("transformers")
     config = transformers.AutoConfig.from_pretrained(source, local_files_only=Path(source).is_dir())
-    return "image" if type(config) in transformers.AutoModelForImageClassification._model_mapping else "text"
+    return (
+        "image"
+        if type(config) in transformers.AutoModelForImageClassification._model_mapping
+        else "text"
+    )
 
 
 def _preparation(source: str) -> dict[str, Any]:
     settings = need("transformers").utils.cached_file(
-        source, _SETTINGS, local_files_only=Path(source).is_dir(), _raise_exceptions_for_missing_entries=False
+        source,
+        _SETTINGS,
+        local_files_only=Path(source).is_dir(),
+        _raise_exceptions_for_missing_entries=False,
     )
     return preparation_of(json.loads(Path(settings).read_text()) if settings else {})
 
@@ -204,9 +221,15 @@ def _checked(tokenizer: Any, model: Any, max_tokens: int) -> Any:
     """A tokenizer that can be exported and can pad, for a model that can read so many tokens."""
     limit = most_tokens(model.config.to_dict())
     if max_tokens < 3 or (limit is not None and max_tokens > limit):
-        raise ArgumentError(f"max_tokens must lie between 3 and {limit} for this model, got {max_tokens}; change it.")
+        raise ArgumentError(
+            f"max_tokens must lie between 3 and {limit} for this model, got {max_tokens};"
+            " change it."
+        )
     if getattr(tokenizer, "backend_tokenizer", None) is None:
-        raise ArgumentError(f"a tokenizer must be a fast one of the tokenizers package, got {type(tokenizer).__name__}; convert it first.")
+        raise ArgumentError(
+            "a tokenizer must be a fast one of the tokenizers package, got"
+            f" {type(tokenizer).__name__}; convert it first."
+        )
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     if getattr(model.config, "pad_token_id", None) is None:

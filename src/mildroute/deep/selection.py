@@ -1,4 +1,7 @@
-"""What a network is trained with: reward, size of margins, optimizer; held-out deferral loss decides between full trainings."""
+"""What a network is trained with: reward, size of margins, optimizer.
+
+Held-out deferral loss decides between full trainings.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,31 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mildroute.routers._decision import argmax_last, scaled_rewards
+from mildroute.routers._decision import argmax_last, chosen_costs, scaled_rewards
 from mildroute.routers.base import Matrix
 
-__all__ = ["REWARDS", "Objective", "Optimizer", "Selection", "is_untrained", "objectives_of", "optimizer_for", "select"]
+__all__ = [
+    "REWARDS",
+    "ModelSelection",
+    "Objective",
+    "Optimizer",
+    "is_untrained",
+    "objectives_of",
+    "optimizer_for",
+    "select",
+]
 
 
 REWARDS = ("gap", "complement", "sum")
 
-# The sum reward is nearly uniform, (2, 1, 1) where one of three experts is right, so that its scores differ by little more than
-# log 2 times the margins; margins of 5, the largest of the paper's tuning, give them the range that the other rewards have with 1.
-# Measured on SVHN, experts 70/20/10, seed 100, test cost of a small ResNet by margins: gap 1 .150, 5 .177; complement 5 .179;
-# sum 1 .154, 2 .141, 5 .116, 10 .138. Short trainings cannot screen: after two of five epochs all chose the best single expert.
+# The sum reward is nearly uniform, (2, 1, 1) where one of three experts is right, so that its
+# scores differ by little more than
+# log 2 times the margins; margins of 5, the largest of the paper's tuning, give them the range that
+# the other rewards have with 1.
+# Measured on SVHN, experts 70/20/10, seed 100, test cost of a small ResNet by margins: gap 1 .150,
+# 5 .177; complement 5 .179;
+# sum 1 .154, 2 .141, 5 .116, 10 .138. Short trainings cannot screen: after two of five epochs all
+# chose the best single expert.
 _NARROW, _WIDE = 1.0, 5.0
 
 T = TypeVar("T")
@@ -39,18 +55,12 @@ class Objective(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Selection(Generic[T]):
+class ModelSelection(Generic[T]):
     """The objective that was taken.
 
     Args:
-        objective: The one taken.
-        trained: What its training gave.
-        reason: Why it was taken, in words.
-        tried: Every training as columns: ``reward``, ``margin`` (none where margins are given) and ``mean_cost`` on held-out rows.
-
-    Example:
-        >>> Selection(Objective("gap"), None, "it was asked for", {}).objective.margin
-        1.0
+        tried: Every training as columns: ``reward``, ``margin`` (none where margins are given) and
+            ``mean_cost`` on held-out rows.
     """
 
     objective: Objective
@@ -60,9 +70,12 @@ class Selection(Generic[T]):
 
 
 def objectives_of(costs: Matrix, reward: str = "cv", margins: object = "cv") -> list[Objective]:
-    """The objectives to choose from; what is not ``"cv"`` is not searched, and what teaches the same is there once.
+    """The objectives to choose from.
 
-    Where both are searched these are today's three kinds of routers: the gap reward and TDEF's complement with margins of 1, and the
+    What is not ``"cv"`` is not searched, and what teaches the same is there once.
+
+    Where both are searched these are today's three kinds of routers: the gap reward and TDEF's
+    complement with margins of 1, and the
     sum with margins of 5, to which the paper's tuning comes.
 
     Args:
@@ -72,20 +85,17 @@ def objectives_of(costs: Matrix, reward: str = "cv", margins: object = "cv") -> 
 
     Returns:
         Objectives; the first one is taken where nothing can be chosen.
-
-    Example:
-        >>> costs = np.array([[0.0, 1.0, 1.0], [0.0, 0.0, 0.5]])
-        >>> [tuple(objective) for objective in objectives_of(costs)]
-        [('gap', 1.0), ('complement', 1.0), ('sum', 5.0)]
-        >>> [objective.margin for objective in objectives_of(costs, "gap")]
-        [1.0, 5.0]
-        >>> [objective.reward for objective in objectives_of(costs, "cv", "uniform")]
-        ['gap', 'complement', 'sum']
     """
     given = not isinstance(margins, str) or margins != "cv"
     if reward != "cv":
         return [Objective(reward, margin) for margin in ((None,) if given else (_NARROW, _WIDE))]
-    return _different([Objective(name, None if given else _WIDE if name == "sum" else _NARROW) for name in REWARDS], costs)
+    return _different(
+        [
+            Objective(name, None if given else _WIDE if name == "sum" else _NARROW)
+            for name in REWARDS
+        ],
+        costs,
+    )
 
 
 def select(
@@ -93,24 +103,21 @@ def select(
     train: Callable[[Objective], tuple[Matrix, T]],
     costs: Matrix,
     weights: NDArray[np.float64] | None = None,
-) -> Selection[T]:
-    """Train for every objective and take the one of lowest deferral loss on held-out rows, the first of equals.
+) -> ModelSelection[T]:
+    """Train for every objective and take the one of lowest deferral loss on held-out rows.
+
+    Of equals the first is taken.
 
     Args:
         objectives: Those to choose from, at least one.
-        train: Trains a network for an objective from the start. Returns the utilities of the held-out rows, shape (h, p), and whatever
-            the caller wants to keep of the network.
-        costs: Costs of the held-out rows, shape (h, p); without any the first objective alone is trained.
+        train: Trains a network for an objective from the start. Returns the utilities of the
+            held-out rows, shape (h, p), and whatever the caller wants to keep of the network.
+        costs: Costs of the held-out rows, shape (h, p); without any the first objective alone is
+            trained.
         weights: Weight of each of them, shape (h,), or none.
 
     Returns:
         The objective taken with what its training gave; of the others only figures are kept.
-
-    Example:
-        >>> costs = np.array([[0.0, 1.0], [1.0, 0.0]])
-        >>> found = select([Objective("gap"), Objective("sum")], lambda each: (-costs if each.reward == "sum" else costs, None), costs)
-        >>> found.objective.reward, found.tried["mean_cost"]
-        ('sum', [1.0, 0.0])
     """
     tried = objectives if len(costs) else objectives[:1]
     paid: list[float] = []
@@ -126,15 +133,21 @@ def select(
         "margin": [each.margin for each in tried],
         "mean_cost": paid,
     }
-    return Selection(taken, best[0], _reason(taken, objectives, paid, len(costs)), columns)
+    return ModelSelection(taken, best[0], _reason(taken, objectives, paid, len(costs)), columns)
 
 
 def _different(objectives: Sequence[Objective], costs: Matrix) -> list[Objective]:
-    """Without those that are another one in other units, as gap and sum are for two experts of which one is always free."""
+    """Leave out objectives that are another one in other units.
+
+    Gap and sum are, for two experts of which one is always free.
+    """
     found: dict[Objective, Matrix] = {}
     for objective in objectives:
         rewards = scaled_rewards(costs, objective.reward, None)
-        if not any(objective.margin == known.margin and np.allclose(rewards, theirs) for known, theirs in found.items()):
+        if not any(
+            objective.margin == known.margin and np.allclose(rewards, theirs)
+            for known, theirs in found.items()
+        ):
             found[objective] = rewards
     return list(found)
 
@@ -143,13 +156,21 @@ def _mean_cost(utilities: Matrix, costs: Matrix, weights: NDArray[np.float64] | 
     """Deferral loss of what utilities choose; not a number without rows."""
     if not len(costs):
         return float("nan")
-    return float(np.average(costs[np.arange(len(costs)), argmax_last(utilities)], weights=weights))
+    return float(np.average(chosen_costs(costs, argmax_last(utilities)), weights=weights))
 
 
-def _reason(taken: Objective, objectives: Sequence[Objective], paid: Sequence[float], rows: int) -> str:
-    name = f"{taken.reward} reward, {'given margins' if taken.margin is None else f'margins of {taken.margin:g}'}"
+def _reason(
+    taken: Objective, objectives: Sequence[Objective], paid: Sequence[float], rows: int
+) -> str:
+    name = (
+        f"{taken.reward} reward,"
+        f" {'given margins' if taken.margin is None else f'margins of {taken.margin:g}'}"
+    )
     if len(paid) > 1:
-        return f"{name}: of {len(paid)} objectives the lowest cost on {rows} held-out rows, {min(paid):.4g}"
+        return (
+            f"{name}: of {len(paid)} objectives the lowest cost on {rows} held-out rows,"
+            f" {min(paid):.4g}"
+        )
     return f"{name}: {'as given' if len(objectives) == 1 else 'for want of held-out rows'}"
 
 
@@ -157,7 +178,8 @@ def _reason(taken: Objective, objectives: Sequence[Objective], paid: Sequence[fl
 # something already.
 
 
-# Untrained networks get what the ledger's are trained with. Measured on SVHN, experts 70/20/10, seed 100, a small ResNet, five epochs,
+# Untrained networks get what the ledger's are trained with. Measured on SVHN, experts 70/20/10,
+# seed 100, a small ResNet, five epochs,
 # test cost: Adam with decay in the gradient .133, AdamW at the same rate .167.
 _RATES = {True: 1e-3, False: 5e-5}
 _DECAYS = {"adam": 1e-3, "adamw": 0.01}
@@ -168,8 +190,6 @@ class Optimizer(NamedTuple):
 
     Args:
         name: ``"adam"``, with decay as a part of the gradient, or ``"adamw"``.
-        learning_rate: Largest step.
-        weight_decay: Decay of the weights.
     """
 
     name: Literal["adam", "adamw"]
@@ -178,41 +198,36 @@ class Optimizer(NamedTuple):
 
 
 def is_untrained(model: Any) -> bool:
-    """Whether a network starts from random weights: it has batch norms, and none of them has seen a batch.
+    """Whether a network starts from random weights.
 
-    The weights of a network without batch norms, as most for texts, do not tell; it counts as trained.
+    It has batch norms, and none of them has seen a batch.
 
-    Args:
-        model: A network of torch.
-
-    Example:
-        >>> from mildroute.deep.models import resnet18_32
-        >>> is_untrained(resnet18_32(2))
-        True
+    The weights of a network without batch norms, as most for texts, do not tell; it counts as
+    trained.
     """
     seen = [part for part in model.modules() if getattr(part, "running_mean", None) is not None]
-    return bool(seen) and all(bool((part.running_mean == 0).all()) and bool((part.running_var == 1).all()) for part in seen)
+    return bool(seen) and all(
+        bool((part.running_mean == 0).all()) and bool((part.running_var == 1).all())
+        for part in seen
+    )
 
 
-def optimizer_for(model: Any, name: Literal["auto", "adam", "adamw"], rate: float | None, decay: float | None) -> Optimizer:
+def optimizer_for(
+    model: Any, name: Literal["auto", "adam", "adamw"], rate: float | None, decay: float | None
+) -> Optimizer:
     """What a network is trained with; what is given is taken.
 
     Args:
         model: The network as it starts.
-        name: ``"adam"``, ``"adamw"`` or ``"auto"``: Adam for a network with random weights, else AdamW.
+        name: ``"adam"``, ``"adamw"`` or ``"auto"``: Adam for a network with random weights, else
+            AdamW.
         rate: Learning rate, or none: 1e-3 for a network with random weights, else 5e-5.
         decay: Weight decay, or none: 1e-3 with Adam, .01 with AdamW.
-
-    Returns:
-        All three.
-
-    Example:
-        >>> from mildroute.deep.models import resnet18_32
-        >>> optimizer_for(resnet18_32(2), "auto", None, None)
-        Optimizer(name='adam', learning_rate=0.001, weight_decay=0.001)
-        >>> optimizer_for(resnet18_32(2), "adamw", 0.1, None)
-        Optimizer(name='adamw', learning_rate=0.1, weight_decay=0.01)
     """
     untrained = is_untrained(model)
     chosen: Literal["adam", "adamw"] = name if name != "auto" else "adam" if untrained else "adamw"
-    return Optimizer(chosen, _RATES[untrained] if rate is None else rate, _DECAYS[chosen] if decay is None else decay)
+    return Optimizer(
+        chosen,
+        _RATES[untrained] if rate is None else rate,
+        _DECAYS[chosen] if decay is None else decay,
+    )

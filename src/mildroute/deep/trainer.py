@@ -11,7 +11,7 @@ import torch
 from mildroute.deep._transformers import need
 from mildroute.deep.config import DeferralConfig, Margins, config_for, config_of, write_config
 from mildroute.exceptions import ArgumentError, ShapeError
-from mildroute.losses.decision import choose, paid_costs
+from mildroute.losses.decision import choose, chosen_costs
 from mildroute.losses.functional import deferral_loss
 from mildroute.losses.rewards import rewards_of
 from mildroute.routers.base import Matrix
@@ -21,22 +21,29 @@ __all__ = ["COSTS", "WEIGHTS", "DeferralTrainer", "batch_loss", "deferral_metric
 
 # Checkpoints, resume, mixed precision and many devices are the Trainer's own.
 
+# Columns of a data set beside the inputs of the model: costs of each row, p floats, and a weight,
+# which may be missing.
 COSTS, WEIGHTS = "costs", "weights"
-"""Columns of a data set beside the inputs of the model: costs of each row, p floats, and a weight, which may be missing."""
 
 
 class DeferralTrainer(need("transformers").Trainer):  # type: ignore[misc]
     """Fine-tunes any sequence or image classifier as a router; its labels are the experts.
 
-    A data set has the inputs of the model and a column ``costs``, p floats a row; a column ``weights`` weighs rows and is best given
-    a mean of 1. Evaluation gives ``eval_deferral_loss``, the mean cost of the experts chosen, beside ``eval_best_single`` and
+    A data set has the inputs of the model and a column ``costs``, p floats a row; a column
+    ``weights`` weighs rows and is best given
+    a mean of 1. Evaluation gives ``eval_deferral_loss``, the mean cost of the experts chosen,
+    beside ``eval_best_single`` and
     ``eval_oracle``. Margins, reward and decision are written into the config of the model.
 
     Args:
-        arguments: Those of ``transformers.Trainer``, as keywords: ``model``, ``args``, ``train_dataset`` and so on.
-        margins: ``"uniform"``, ``"theory"`` or an array of shape (p,); none takes what the model's config says, else ``"uniform"``.
-        reward: ``"gap"``, ``"complement"`` or ``"sum"``; none takes what the config says, else ``"gap"``.
-        decision: ``"consistent"`` or ``"argmax"``; none takes what the config says, else ``"consistent"``.
+        arguments: Those of ``transformers.Trainer``, as keywords: ``model``, ``args``,
+            ``train_dataset`` and so on.
+        margins: ``"uniform"``, ``"theory"`` or an array of shape (p,); none takes what the model's
+            config says, else ``"uniform"``.
+        reward: ``"gap"``, ``"complement"`` or ``"sum"``; none takes what the config says, else
+            ``"gap"``.
+        decision: ``"consistent"`` or ``"argmax"``; none takes what the config says, else
+            ``"consistent"``.
         experts: Names of the experts, or none to keep the model's labels.
         compute_metrics: More metrics of an evaluation, or none.
 
@@ -66,13 +73,24 @@ class DeferralTrainer(need("transformers").Trainer):  # type: ignore[misc]
         self.model_accepts_loss_kwargs = False
         self.label_names = [COSTS]
         wanted = {"margins": margins, "reward": reward, "decision": decision}
-        self.deferral = self._settled({name: value for name, value in wanted.items() if value is not None})
+        self.deferral = self._settled(
+            {name: value for name, value in wanted.items() if value is not None}
+        )
         write_config(self.model.config, self.deferral, experts)
 
-    def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:  # noqa: ARG002
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Any = None,  # noqa: ARG002
+    ) -> Any:
         """The deferral loss of a batch, and the model's outputs where they are asked for."""
         if COSTS not in inputs:
-            raise ArgumentError(f"a batch must have a column {COSTS!r}, p floats a row, got {sorted(inputs)}; name it so in the data set.")
+            raise ArgumentError(
+                f"a batch must have a column {COSTS!r}, p floats a row, got {sorted(inputs)}; name"
+                " it so in the data set."
+            )
         rest = {name: value for name, value in inputs.items() if name not in (COSTS, WEIGHTS)}
         outputs = model(**rest)
         loss = batch_loss(outputs["logits"], inputs[COSTS], self.deferral, inputs.get(WEIGHTS))
@@ -84,19 +102,31 @@ class DeferralTrainer(need("transformers").Trainer):  # type: ignore[misc]
         if known is not None and not wanted:
             return known
         if known is not None:
-            wanted = {"margins": known.margins, "reward": known.reward, "decision": known.decision} | wanted
+            wanted = {
+                "margins": known.margins,
+                "reward": known.reward,
+                "decision": known.decision,
+            } | wanted
         if wanted.get("margins") == "theory" or wanted.get("reward") == "complement":
             return config_for(_column_of(self.train_dataset), **wanted)
         return config_for(np.zeros((1, self.model.config.num_labels)), **wanted)
 
     def _set_signature_columns_if_needed(self) -> None:
         super()._set_signature_columns_if_needed()
-        self._signature_columns += [name for name in (COSTS, WEIGHTS) if name not in self._signature_columns]
+        self._signature_columns += [
+            name for name in (COSTS, WEIGHTS) if name not in self._signature_columns
+        ]
 
-    def _with_deferral(self, others: Callable[[Any], dict[str, float]] | None) -> Callable[[Any], dict[str, float]]:
+    def _with_deferral(
+        self, others: Callable[[Any], dict[str, float]] | None
+    ) -> Callable[[Any], dict[str, float]]:
         def metrics(found: Any) -> dict[str, float]:
-            logits = found.predictions[0] if isinstance(found.predictions, tuple) else found.predictions
-            return deferral_metrics(logits, found.label_ids, self.deferral) | (others(found) if others is not None else {})
+            logits = (
+                found.predictions[0] if isinstance(found.predictions, tuple) else found.predictions
+            )
+            return deferral_metrics(logits, found.label_ids, self.deferral) | (
+                others(found) if others is not None else {}
+            )
 
         return metrics
 
@@ -108,45 +138,43 @@ def batch_loss(logits: Any, costs: Any, deferral: DeferralConfig, weights: Any =
         logits: Scores of the network, shape (n, p).
         costs: Shape (n, p).
         deferral: Margins and reward.
-        weights: Weight of each row, shape (n,), or none. The batch is divided by its rows, not by their weights: a batch of light
+        weights: Weight of each row, shape (n,), or none. The batch is divided by its rows, not by
+            their weights: a batch of light
             rows must count less than one of heavy rows.
-
-    Returns:
-        A scalar tensor.
-
-    Example:
-        >>> batch_loss(torch.zeros(1, 2), torch.tensor([[0.0, 1.0]]), DeferralConfig((1.0, 1.0)))
-        tensor(0.6931)
     """
     if logits.shape != costs.shape:
-        raise ShapeError(f"costs must be {tuple(logits.shape)}, one column per label of the model, got shape {tuple(costs.shape)}.")
-    # Rows of another set than the scale was fixed on may cost more; then they say nothing for that expert.
-    known = costs.float().clamp(max=deferral.reward_scale) if deferral.reward == "complement" else costs.float()
+        raise ShapeError(
+            f"costs must be {tuple(logits.shape)}, one column per label of the model, got shape"
+            f" {tuple(costs.shape)}."
+        )
+    # Rows of another set than the scale was fixed on may cost more; then they say nothing for that
+    # expert.
+    known = (
+        costs.float().clamp(max=deferral.reward_scale)
+        if deferral.reward == "complement"
+        else costs.float()
+    )
     rewards = rewards_of(known, deferral.reward, scale=deferral.reward_scale)  # type: ignore[arg-type]
     margins = torch.tensor(deferral.margins, device=logits.device)
     return deferral_loss(logits, rewards, margins, weights=weights, reduction="none").mean()
 
 
 def deferral_metrics(logits: Matrix, costs: Matrix, deferral: DeferralConfig) -> dict[str, float]:
-    """What the choices of a network cost, beside the best single expert and the oracle on the same rows.
+    """Return what the choices of a network cost.
 
-    Args:
-        logits: Shape (n, p).
-        costs: Shape (n, p).
-        deferral: Margins, decision and temperature.
+    Beside it stand the best single expert and the oracle on the same rows.
 
     Returns:
         ``deferral_loss``, ``best_single`` and ``oracle``.
-
-    Example:
-        >>> deferral_metrics(np.array([[2.0, 1.0], [0.0, 1.0]]), np.array([[0.0, 1.0], [1.0, 0.5]]), DeferralConfig((1.0, 1.0)))
-        {'deferral_loss': 0.25, 'best_single': 0.5, 'oracle': 0.25}
     """
-    scores, known = torch.as_tensor(logits, dtype=torch.float64), torch.as_tensor(costs, dtype=torch.float64)
+    scores, known = (
+        torch.as_tensor(logits, dtype=torch.float64),
+        torch.as_tensor(costs, dtype=torch.float64),
+    )
     margins = torch.tensor(deferral.margins, dtype=torch.float64)
     choice = choose(scores / (deferral.temperature or 1.0), margins, decision=deferral.decision)  # type: ignore[arg-type]
     return {
-        "deferral_loss": float(paid_costs(known, choice).mean()),
+        "deferral_loss": float(chosen_costs(known, choice).mean()),
         "best_single": float(known.mean(dim=0).min()),
         "oracle": float(known.amin(dim=1).mean()),
     }
@@ -155,7 +183,12 @@ def deferral_metrics(logits: Matrix, costs: Matrix, deferral: DeferralConfig) ->
 def _column_of(dataset: Any) -> Matrix:
     """Costs of all training rows; only margins and scales that depend on them need this pass."""
     if dataset is None or not hasattr(dataset, "__len__"):
-        raise ArgumentError("theory margins and the complement reward need a training set with a length; pass margins as an array.")
+        raise ArgumentError(
+            "theory margins and the complement reward need a training set with a length; pass"
+            " margins as an array."
+        )
     if hasattr(dataset, "column_names"):
         return np.asarray(dataset[COSTS], dtype=np.float64)
-    return np.asarray([np.asarray(dataset[place][COSTS]) for place in range(len(dataset))], dtype=np.float64)
+    return np.asarray(
+        [np.asarray(dataset[place][COSTS]) for place in range(len(dataset))], dtype=np.float64
+    )

@@ -4,35 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mildroute._optional import lazy_names
+from mildroute._optional import lazy_exports
 
 if TYPE_CHECKING:
-    from mildroute.distributed.collect import Factories, collect_on_ray
-    from mildroute.distributed.config import LinearConfig, MLPConfig
-    from mildroute.distributed.shards import Shards, open_shards, vector_column
-    from mildroute.distributed.training import TrainingResult, train
+    from mildroute.distributed.collect import (
+        Factories as Factories,
+        collect_on_ray as collect_on_ray,
+    )
+    from mildroute.distributed.config import LinearConfig as LinearConfig, MLPConfig as MLPConfig
+    from mildroute.distributed.shards import (
+        Shards as Shards,
+        open_shards as open_shards,
+        vector_column as vector_column,
+    )
+    from mildroute.distributed.training import TrainingResult as TrainingResult, train as train
 
-__all__ = ["Factories", "LinearConfig", "MLPConfig", "Shards", "TrainingResult", "collect_on_ray", "open_shards", "train", "vector_column"]
-
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "collect": (
-            "Factories",
-            "collect_on_ray",
-        ),
-        "config": (
-            "LinearConfig",
-            "MLPConfig",
-        ),
-        "shards": (
-            "Shards",
-            "open_shards",
-            "vector_column",
-        ),
-        "training": (
-            "TrainingResult",
-            "train",
-        ),
-    },
-)
+__all__, __getattr__, __dir__ = lazy_exports(__name__)

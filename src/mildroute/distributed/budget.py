@@ -1,4 +1,4 @@
-"""One cap for workers on many machines: a treasury leases money to blocks, some calls at a time."""
+"""One cap for workers on many machines: a server leases money to blocks, some calls at a time."""
 
 from __future__ import annotations
 
@@ -13,36 +13,26 @@ from mildroute.collection.budget import Budget
 __all__ = ["BudgetServer", "LeasedBudget", "RemoteCall"]
 
 
+# Calls a method of a budget server by name; the call is made even if its result is not awaited.
 RemoteCall: TypeAlias = Callable[..., Awaitable[Any]]
-"""Calls a method of a treasury, by its name; the call is made whether or not its result is waited for."""
+# Calls that a lease is for, so that few cells wait for a message.
 _CALLS = 24
-"""Calls that a lease is for, so that few cells wait for a message."""
+# Of what is left, one lease takes at most this part beyond its first call: near the cap leases are
+# small.
 _SHARE = 0.25
-"""Of what is left, one lease takes at most this part beyond its first call: near the cap leases are small."""
+# Seconds after which a budget server that has nothing to give looks for leases of the dead.
 _LOOK = 1.0
-"""Seconds after which a treasury that has nothing to give looks for leases of the dead."""
 
 
 class BudgetServer:
     """Holds the budget of a run.
 
-    A lease is money that an attempt at a block may spend; what is leased counts as spent until it is given back. If an attempt dies, its
-    lease is written off for what its journals say it spent.
+    A lease is money that an attempt at a block may spend; what is leased counts as spent until it
+    is given back. If an attempt dies, its lease is written off for what its journals say it spent.
 
     Args:
         cap: At most, in dollars.
-        spent: What was spent before.
         audit: What the attempts at a block have spent, if none of them lives; none if one does.
-
-    Example:
-        >>> treasury = BudgetServer(1.0, 0.0, lambda block: None)
-        >>> async def day():
-        ...     await treasury.begin("b1", "first", 0.0)
-        ...     lease = await treasury.lease("b1", "first", 0.0, 0.0, 0.5, 12.0)
-        ...     await treasury.end("b1", "first", 0.125)
-        ...     return lease, await treasury.spent()
-        >>> asyncio.run(day())
-        (0.625, 0.125)
     """
 
     def __init__(self, cap: float, spent: float, audit: Callable[[str], float | None]) -> None:
@@ -58,14 +48,16 @@ class BudgetServer:
         self._attempts[block] = attempt
 
     async def give(self, block: str, attempt: str, spent: float, back: float) -> None:
-        """Count what an attempt has spent since its last word, and take back what it does not need."""
+        """Count what an attempt spent since its last word, and take back what it does not need."""
         if self._attempts.get(block) == attempt:
             lease = self._leases.get(block, 0.0)
             self._leases[block] = max(0.0, lease - spent - back)
             self._reported[block] = self._reported.get(block, 0.0) + spent
             self._budget.settle(lease - self._leases[block], spent)
 
-    async def lease(self, block: str, attempt: str, spent: float, back: float, least: float, wanted: float) -> float:
+    async def lease(
+        self, block: str, attempt: str, spent: float, back: float, least: float, wanted: float
+    ) -> float:
         """First as :meth:`give`; then at least so much, or 0 if that can never be had."""
         await self.give(block, attempt, spent, back)
         if self._attempts.get(block) != attempt or not await self._had(least):
@@ -75,7 +67,9 @@ class BudgetServer:
             self._budget.settle(least, 0.0)
             return 0.0
         cap = self._budget.cap or 0.0
-        more = max(0.0, min(wanted - least, _SHARE * (cap - self._budget.spent - self._budget.reserved)))
+        more = max(
+            0.0, min(wanted - least, _SHARE * (cap - self._budget.spent - self._budget.reserved))
+        )
         await self._budget.reserve(more)
         self._leases[block] = self._leases.get(block, 0.0) + least + more
         return least + more
@@ -96,7 +90,7 @@ class BudgetServer:
         return waiting.result()
 
     def _look_for_the_dead(self) -> None:
-        """A dead attempt's block may stand in line behind the very blocks that wait for its lease."""
+        """A dead attempt's block may stand in line behind the blocks that wait for its lease."""
         now = time.monotonic()
         if now - self._looked < _LOOK:
             return
@@ -116,38 +110,26 @@ class BudgetServer:
 
 
 class LeasedBudget:
-    """The budget of one attempt at a block: it lasts for some calls, then the treasury is asked again.
+    """The budget of one attempt at a block.
 
-    What a call did not need pays for the next one. While the treasury lets this attempt wait, everything goes back at once.
+    It lasts for some calls, then the server is called again.
 
-    Args:
-        teller: Calls the treasury.
-        block: Name of the block.
-
-    Example:
-        >>> treasury = BudgetServer(1.0, 0.0, lambda block: None)
-        >>> async def day():
-        ...     money = LeasedBudget(lambda name, *given: asyncio.ensure_future(getattr(treasury, name)(*given)), "b1")
-        ...     await money.begin(0.0)
-        ...     first = await money.reserve(0.5)
-        ...     money.settle(0.5, 0.25)
-        ...     return first, await money.reserve(1.0)
-        >>> asyncio.run(day())
-        (True, False)
+    What a call did not need pays for the next one. While the budget server lets this attempt wait,
+    everything goes back at once.
     """
 
-    def __init__(self, teller: RemoteCall, block: str) -> None:
+    def __init__(self, remote_call: RemoteCall, block: str) -> None:
         self.spent, self.is_exhausted = 0.0, False
-        self._teller, self._names = teller, (block, secrets.token_hex(8))
+        self._remote_call, self._names = remote_call, (block, secrets.token_hex(8))
         self._free = self._untold = 0.0
         self._turn, self._is_waiting = asyncio.Lock(), False
 
     async def begin(self, spent_by_the_dead: float) -> None:
         """Open the account, and close those of earlier attempts."""
-        await self._teller("begin", *self._names, spent_by_the_dead)
+        await self._remote_call("begin", *self._names, spent_by_the_dead)
 
     async def reserve(self, worst: float) -> bool:
-        """Set dollars aside; false if the treasury can never lease them."""
+        """Set dollars aside; false if the budget server can never lease them."""
         if self._took(worst):
             return True
         async with self._turn:
@@ -159,12 +141,12 @@ class LeasedBudget:
         self._untold += dollars
         self._free += worst - dollars
         if self._is_waiting:
-            self._teller("give", *self._names, *self._emptied())
+            self._remote_call("give", *self._names, *self._emptied())
 
     async def end(self) -> None:
         """Give back what is left."""
         untold, _ = self._emptied()
-        await self._teller("end", *self._names, untold)
+        await self._remote_call("end", *self._names, untold)
 
     def _took(self, worst: float) -> bool:
         if worst > 0 and worst > self._free:
@@ -175,7 +157,9 @@ class LeasedBudget:
     async def _leased(self, worst: float) -> bool:
         self._is_waiting = True
         try:
-            lease = await self._teller("lease", *self._names, *self._emptied(), worst, _CALLS * worst)
+            lease = await self._remote_call(
+                "lease", *self._names, *self._emptied(), worst, _CALLS * worst
+            )
         finally:
             self._is_waiting = False
         self.is_exhausted = lease < worst

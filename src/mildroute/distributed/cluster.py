@@ -1,4 +1,7 @@
-"""Plain functions over Ray Core: one task a call, one processor a task, on a cluster or on this machine."""
+"""Plain functions over Ray Core.
+
+One task a call, one processor a task, on a cluster or on this machine.
+"""
 
 from __future__ import annotations
 
@@ -10,35 +13,38 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any, TypeVar
 
-from mildroute.exceptions import MissingExtraError
+from mildroute._optional import needs_extra
 
 __all__ = ["connected", "load_ray", "on_cluster", "quiet_data"]
 
 
 _Found = TypeVar("_Found")
+# Calls that wait for each processor; more would only fill the scheduler.
 _AHEAD = 2
-"""Calls that wait for each processor; more would only fill the scheduler."""
+# Idle processes that a local cluster keeps.
 _IDLE = 16
-"""Idle processes that a local cluster keeps."""
 
 
 def load_ray() -> Any:
     """The module ``ray``, or an error that says how to install it."""
-    # On other systems than Linux Ray refuses clusters unless told; here it never builds one by itself.
+    # On other systems than Linux Ray refuses clusters unless told; here it never builds one by
+    # itself.
     os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     # Nothing is reported to anyone unless the user wants it.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # The future default, chosen today: a task without graphics processors sees the environment as it is.
+    # The future default, chosen today: a task without graphics processors sees the environment as
+    # it is.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    try:
+    with needs_extra("ray", extra="ray", user="mildroute.distributed"):
         return importlib.import_module("ray")
-    except ModuleNotFoundError as missing:
-        raise MissingExtraError.for_package("ray", extra="ray", user="mildroute.distributed") from missing
 
 
 @contextmanager
 def connected(processors: int | None = None, *, store_bytes: int | None = None) -> Iterator[Any]:
-    """Ray, connected: to what is connected already, to the cluster of ``RAY_ADDRESS``, or to a local one that ends with the region.
+    """Ray, connected.
+
+    To what is connected already, to the cluster of ``RAY_ADDRESS``, or to a local one that ends
+    with the region.
 
     Args:
         processors: Processors of a local one; none for all.
@@ -61,7 +67,8 @@ def connected(processors: int | None = None, *, store_bytes: int | None = None) 
             include_dashboard=False,
             log_to_driver=False,
             logging_level="ERROR",
-            # Idle processes stay: to start one takes seconds, and jobs of many short rounds would pay that in every round.
+            # Idle processes stay: to start one takes seconds, and jobs of many short rounds would
+            # pay that in every round.
             _system_config={"num_workers_soft_limit": _IDLE},
         )
     try:
@@ -72,7 +79,9 @@ def connected(processors: int | None = None, *, store_bytes: int | None = None) 
 
 @contextmanager
 def quiet_data(**settings: Any) -> Iterator[None]:
-    """Ray Data without bars and reports beside our own: what goes wrong is raised, and it would log that as well, with all of its frames.
+    """Ray Data without bars and reports beside our own.
+
+    What goes wrong is raised, and it would log that as well, with all of its frames.
 
     Args:
         settings: Further settings of its ``DataContext`` while this lasts.
@@ -81,7 +90,10 @@ def quiet_data(**settings: Any) -> Iterator[None]:
 
     context, wanted = data.DataContext.get_current(), {"enable_progress_bars": False, **settings}
     levels = {"ray": logging.ERROR, "ray.data": logging.CRITICAL}
-    before = {name: getattr(context, name) for name in wanted}, {name: logging.getLogger(name).level for name in levels}
+    before = (
+        {name: getattr(context, name) for name in wanted},
+        {name: logging.getLogger(name).level for name in levels},
+    )
     _set_data(context, wanted, levels)
     try:
         yield
@@ -96,16 +108,18 @@ def _set_data(context: Any, settings: dict[str, Any], levels: dict[str, int]) ->
         logging.getLogger(name).setLevel(level)
 
 
-def on_cluster(call: Callable[..., _Found], arguments: Sequence[tuple[Any, ...]], *, processors: int | None = None) -> Iterator[_Found]:
+def on_cluster(
+    call: Callable[..., _Found],
+    arguments: Sequence[tuple[Any, ...]],
+    *,
+    processors: int | None = None,
+) -> Iterator[_Found]:
     """Results of calls as they come, each call a task with one processor.
 
     Args:
         call: A function of an importable module.
         arguments: Arguments of each call.
         processors: Processors of a local cluster, where there is no other.
-
-    Yields:
-        Results, in the order in which they come.
     """
     with connected(processors) as ray:
         task = ray.remote(num_cpus=1, max_retries=3)(call)

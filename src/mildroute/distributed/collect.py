@@ -13,13 +13,20 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from mildroute import exceptions as errors
-from mildroute._jsonl import held
-from mildroute.collection.estimate import Estimate
+from mildroute._files import file_lock
+from mildroute.collection.estimate import CollectionEstimate
 from mildroute.collection.job import CollectionJob, CollectionResult, PendingWork, collect
 from mildroute.collection.runner import HOPELESS, STOPPED, ExpertProgress, Progress, pending_tasks
 from mildroute.distributed.budget import BudgetServer
 from mildroute.distributed.cluster import connected, quiet_data
-from mildroute.distributed.collect_worker import CollectWorker, WorkerSpec, block_size, journals_of, remains_in, write_blocks
+from mildroute.distributed.collect_worker import (
+    CollectWorker,
+    WorkerSpec,
+    block_size,
+    journals_of,
+    recover_entries,
+    write_blocks,
+)
 from mildroute.exceptions import ArgumentError, MildrouteError, TableError
 from mildroute.experts.base import Expert
 from mildroute.experts.config import ExpertSpec, build_expert
@@ -42,8 +49,8 @@ class Factories:
         judge: What makes the judge.
 
     Example:
-        >>> makers = Factories.of([ExpertSpec("crowd", "people", {"field": "label"})], "exact")
-        >>> makers.experts["crowd"]().name, makers.judge().name
+        >>> factories = Factories.of([ExpertSpec("crowd", "people", {"field": "label"})], "exact")
+        >>> factories.experts["crowd"]().name, factories.judge().name
         ('crowd', 'exact')
     """
 
@@ -52,7 +59,11 @@ class Factories:
 
     @classmethod
     def of(
-        cls, specs: Sequence[ExpertSpec], judge: str, settings: Mapping[str, Any] | None = None, judges: Sequence[ExpertSpec] = ()
+        cls,
+        specs: Sequence[ExpertSpec],
+        judge: str,
+        settings: Mapping[str, Any] | None = None,
+        judges: Sequence[ExpertSpec] = (),
     ) -> Factories:
         """From what files and commands say.
 
@@ -63,13 +74,15 @@ class Factories:
             judges: Experts that only judge.
 
         Returns:
-            The makers.
+            The factories.
         """
         # Workers have folders of their own, in which a relative path leads elsewhere.
-        asked, judging = ([replace(spec, path=spec.path.resolve()) for spec in group] for group in (specs, judges))
+        answering, judging = (
+            [replace(spec, path=spec.path.resolve()) for spec in group] for group in (specs, judges)
+        )
         return cls(
-            {spec.name: partial(build_expert, spec) for spec in asked},
-            partial(judge_from_config, judge, settings or {}, [*judging, *asked]),
+            {spec.name: partial(build_expert, spec) for spec in answering},
+            partial(judge_from_config, judge, settings or {}, [*judging, *answering]),
         )
 
 
@@ -77,38 +90,44 @@ class Factories:
 # as it always is.
 
 
+# Bytes of a local cluster's object store; what goes through it is small.
 _STORE = 256 << 20
-"""Bytes of a local cluster's object store; what goes through it is small."""
+# Part of an expert's concurrency that may stay idle for the sake of more workers.
 _LOSS = 0.125
-"""Part of an expert's concurrency that may stay idle for the sake of more workers."""
+# Part of the cluster's processors that all workers together claim: they mostly wait for answers.
 _LOAD = 0.5
-"""Part of the cluster's processors that all workers together claim: they mostly wait for answers."""
+# Part of a processor; Ray knows no smaller one.
 _LEAST = 0.0001
-"""Part of a processor; Ray knows no smaller one."""
+# Blocks that may wait for money at the same time.
 _WAITING = 10_000
-"""Blocks that may wait for money at the same time."""
 
 
 def collect_on_ray(
     job: CollectionJob,
-    makers: Factories,
+    factories: Factories,
     *,
     workers: int | None = None,
-    agree: Callable[[list[Estimate], float], bool] | None = None,
+    agree: Callable[[list[CollectionEstimate], float], bool] | None = None,
     progress: Progress | None = None,
 ) -> CollectionResult | None:
-    """Collect a cost table on a cluster: the one that is connected, that of ``RAY_ADDRESS``, or a local one.
+    """Collect a cost table on a cluster.
 
-    The same as :func:`mildroute.collection.collect`, and each may go on where the other stopped. All machines must see the job's folder
-    under the same path, and keys must be in the environment of each: they are never sent. When a worker or its machine dies, another one
-    asks again what was under way there, and nothing else. The cap holds for all workers together. An expert's concurrency is divided among
-    its workers, each of which slows down on its own when a server refuses calls.
+    The one that is connected, that of ``RAY_ADDRESS``, or a local one.
+
+    The same as :func:`mildroute.collection.collect`, and each may go on where the other stopped.
+    All machines must see the job's folder under the same path, and keys must be in the environment
+    of each: they are never sent. When a worker or its machine dies, another one repeats the calls
+    that were under way there, and nothing else. The cap holds for all workers together. An expert's
+    concurrency is divided among its workers, each of which slows down on its own when a server
+    refuses calls.
 
     Args:
         job: What to collect.
-        makers: How workers make the job's experts and judge.
-        workers: Processes for each expert, at most; as many as the cluster has processors by default.
-        agree: Shown the estimates and what was spent so far; nothing is asked unless it returns true.
+        factories: How workers make the job's experts and judge.
+        workers: Processes for each expert, at most; as many as the cluster has processors by
+            default.
+        agree: Shown the estimates and what was spent so far; no call is made unless it returns
+            true.
         progress: Told after each block, or none.
 
     Returns:
@@ -119,15 +138,24 @@ def collect_on_ray(
         'collect_on_ray'
     """
     if workers is not None and workers < 1:
-        raise ArgumentError(f"workers must be at least 1, got {workers}; leave them out for one a processor.")
-    missing = [expert.name for expert in job.experts if expert.name not in makers.experts]
+        raise ArgumentError(
+            f"workers must be at least 1, got {workers}; leave them out for one a processor."
+        )
+    missing = [expert.name for expert in job.experts if expert.name not in factories.experts]
     if missing:
-        raise ArgumentError(f"each expert needs a maker of its name, got none for {', '.join(missing)}; add them to the makers.")
-    return collect(job, agree=agree, progress=progress, ask=partial(_ask, makers, workers))
+        raise ArgumentError(
+            f"each expert needs a maker of its name, got none for {', '.join(missing)}; add them to"
+            " the factories."
+        )
+    return collect(
+        job, agree=agree, progress=progress, execute=partial(_execute, factories, workers)
+    )
 
 
 def team_size(concurrency: int, workers: int) -> tuple[int, int]:
-    """Workers for an expert and batches that each asks at the same time, together never more than the expert can serve.
+    """Workers for an expert, and batches of each at the same time.
+
+    Together they are never more than the expert can serve.
 
     Args:
         concurrency: Batches that the expert can work on at the same time.
@@ -135,13 +163,13 @@ def team_size(concurrency: int, workers: int) -> tuple[int, int]:
 
     Returns:
         Workers and batches; as many workers as leave little of the concurrency idle.
-
-    Example:
-        >>> team_size(8, 2), team_size(8, 3), team_size(7, 64)
-        ((2, 4), (2, 4), (7, 1))
     """
     most = min(workers, concurrency)
-    fit = [size for size in range(1, most + 1) if size * (concurrency // size) >= (1 - _LOSS) * concurrency]
+    fit = [
+        size
+        for size in range(1, most + 1)
+        if size * (concurrency // size) >= (1 - _LOSS) * concurrency
+    ]
     return fit[-1], concurrency // fit[-1]
 
 
@@ -155,17 +183,20 @@ class _Team:
 
     @property
     def lanes(self) -> int:
-        """Batches that each worker asks at the same time."""
+        """Batches of each worker at the same time."""
         return self.expert.concurrency // self.size
 
 
-def _ask(makers: Factories, workers: int | None, work: PendingWork, progress: Progress | None) -> list[ExpertProgress]:
+def _execute(
+    factories: Factories, workers: int | None, work: PendingWork, progress: Progress | None
+) -> list[ExpertProgress]:
     tallies, tell = work.round.tallies, partial(_tell, progress, sys.stdout)
     try:
         if any(tally.left for tally in tallies.values()):
-            # Ray prints the deaths of workers, even to a standard output that another program reads.
+            # Ray prints the deaths of workers, even to a standard output that another program
+            # reads.
             with redirect_stdout(sys.stderr), connected(store_bytes=_STORE) as ray:
-                _ask_from_all(ray, makers, workers, work, tell)
+                _run_on_cluster(ray, factories, workers, work, tell)
     finally:
         asyncio.run(work.round.close())
     for tally in tallies.values():
@@ -173,16 +204,23 @@ def _ask(makers: Factories, workers: int | None, work: PendingWork, progress: Pr
     return list(tallies.values())
 
 
-def _ask_from_all(ray: Any, makers: Factories, workers: int | None, work: PendingWork, tell: Progress) -> None:
+def _run_on_cluster(
+    ray: Any, factories: Factories, workers: int | None, work: PendingWork, tell: Progress
+) -> None:
     processors = max(1.0, ray.cluster_resources().get("CPU", 1.0))
     try:
         teams = _teams(work, workers or int(processors))
         share = _LOAD * processors / max(1, sum(team.size for team in teams))
         with quiet_data(raise_original_map_exception=True):
-            _follow(ray, _datasets(ray, makers, teams, work, min(_LOAD, share)), work.round.tallies, tell)
+            _follow(
+                ray,
+                _datasets(ray, factories, teams, work, min(_LOAD, share)),
+                work.round.tallies,
+                tell,
+            )
     finally:
-        # Workers that still ask stop by themselves and close their journals.
-        work.archive.call_off_work()
+        # Workers that are still running stop by themselves and close their journals.
+        work.archive.cancel_work()
 
 
 def _teams(work: PendingWork, workers: int) -> list[_Team]:
@@ -199,27 +237,31 @@ def _teams(work: PendingWork, workers: int) -> list[_Team]:
     return teams
 
 
-def _datasets(ray: Any, makers: Factories, teams: Sequence[_Team], work: PendingWork, processors: float) -> list[Any]:
+def _datasets(
+    ray: Any, factories: Factories, teams: Sequence[_Team], work: PendingWork, processors: float
+) -> list[Any]:
     """For each expert a data set of blocks that its workers turn into counts."""
-    treasury = _treasury(ray, work, teams)
+    budget_server = _budget_server(ray, work, teams)
     judge = work.round.judge
     found = []
     for team in teams:
         expert = team.expert
-        assignment = WorkerSpec(
-            makers.experts[expert.name],
-            makers.judge,
+        spec = WorkerSpec(
+            factories.experts[expert.name],
+            factories.judge,
             expert.name,
             (expert.version, judge.version),
             team.lanes,
             work.archive.journals.resolve(),
-            treasury,
+            budget_server,
         )
-        blocks = ray.data.from_items([{"path": str(path)} for path in team.blocks], override_num_blocks=len(team.blocks))
+        blocks = ray.data.from_items(
+            [{"path": str(path)} for path in team.blocks], override_num_blocks=len(team.blocks)
+        )
         found.append(
             blocks.map_batches(
                 CollectWorker,
-                fn_constructor_kwargs={"assignment": assignment},
+                fn_constructor_kwargs={"spec": spec},
                 batch_size=1,
                 batch_format="pyarrow",
                 # One block at a time, so that none waits behind another while a worker is idle.
@@ -230,7 +272,7 @@ def _datasets(ray: Any, makers: Factories, teams: Sequence[_Team], work: Pending
     return found
 
 
-def _treasury(ray: Any, work: PendingWork, teams: Sequence[_Team]) -> Any:
+def _budget_server(ray: Any, work: PendingWork, teams: Sequence[_Team]) -> Any:
     """An actor beside the driver, or none without a cap."""
     if work.budget.cap is None or not teams:
         return None
@@ -238,7 +280,9 @@ def _treasury(ray: Any, work: PendingWork, teams: Sequence[_Team]) -> Any:
 
     # If its machine is lost, so is the driver.
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
-    actor = ray.remote(num_cpus=0, max_restarts=0, max_concurrency=_WAITING, scheduling_strategy=here)(BudgetServer)
+    actor = ray.remote(
+        num_cpus=0, max_restarts=0, max_concurrency=_WAITING, scheduling_strategy=here
+    )(BudgetServer)
     audit = partial(_spent_by_the_dead, teams[0].blocks[0].parent, work.archive.journals.resolve())
     return actor.remote(work.budget.cap, work.budget.spent, audit)
 
@@ -246,13 +290,15 @@ def _treasury(ray: Any, work: PendingWork, teams: Sequence[_Team]) -> Any:
 def _spent_by_the_dead(folder: Path, journals: Path, block: str) -> float | None:
     """What attempts at a block have spent, or none if one of them lives."""
     try:
-        with held(folder / block, 0.0):
-            return remains_in(journals_of(folder / block, journals)).dollars
+        with file_lock(folder / block):
+            return recover_entries(journals_of(folder / block, journals)).dollars
     except (TableError, FileNotFoundError):
         return None
 
 
-def _follow(ray: Any, datasets: Sequence[Any], tallies: dict[str, ExpertProgress], tell: Progress) -> None:
+def _follow(
+    ray: Any, datasets: Sequence[Any], tallies: dict[str, ExpertProgress], tell: Progress
+) -> None:
     """Count as blocks are done."""
     try:
         with closing(_rows(datasets)) as rows:
@@ -264,8 +310,8 @@ def _follow(ray: Any, datasets: Sequence[Any], tallies: dict[str, ExpertProgress
         raise failed.cause from failed
     except ray.exceptions.RayError as lost:
         raise MildrouteError(
-            f"a run on Ray needs workers that live, got {type(lost).__name__}: {' '.join(str(lost).split())[:300]}; "
-            "run the same command again to go on."
+            f"a run on Ray needs workers that live, got {type(lost).__name__}:"
+            f" {' '.join(str(lost).split())[:300]}; run the same command again to go on."
         ) from lost
 
 
@@ -279,7 +325,9 @@ def _rows(datasets: Sequence[Any]) -> Generator[dict[str, Any], None, None]:
     if datasets:
         first, *others = datasets
         counts = first.union(*others) if others else first
-        for batch in counts.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
+        for batch in counts.iter_batches(
+            batch_size=None, batch_format="pyarrow", prefetch_batches=0
+        ):
             yield from batch.to_pylist()
 
 

@@ -1,4 +1,7 @@
-"""What to train: a linear router to the optimum of its convex problem, or a network by gradient steps."""
+"""What to train.
+
+A linear router to the optimum of its convex problem, or a network by gradient steps.
+"""
 
 from __future__ import annotations
 
@@ -20,25 +23,28 @@ _REWARDS = ("gap", "complement", "sum")
 
 @dataclass(frozen=True)
 class LinearConfig:
-    """A linear router: the problem of ``MildRouter(reward=..., margins=..., penalty=..., features="raw")``.
+    """A linear router.
+
+    The problem of ``MildRouter(reward=..., margins=..., alpha=..., features="raw")``.
 
     Args:
         reward: ``"gap"``, ``"complement"`` or ``"sum"``.
         margins: ``"uniform"``, ``"theory"`` or one number for each expert.
-        penalty: Weight of the squared norm, in units of the vectors' variance.
+        alpha: Weight of the squared norm, in units of the vectors' variance.
         decision: ``"consistent"`` or ``"argmax"``.
         tolerance: Relative decrease of the objective below which it stops, twice in a row.
         max_steps: Steps after which it stops in any case.
-        sample: Rows to start from: their optimum is found in memory first, so that few passes over all rows are left.
+        sample: Rows to start from: their optimum is found in memory first, so that few passes over
+            all rows are left.
 
     Example:
-        >>> LinearConfig(penalty=1e-3).reward
+        >>> LinearConfig(alpha=1e-3).reward
         'gap'
     """
 
     reward: str = "gap"
     margins: str | tuple[float, ...] = "uniform"
-    penalty: float = 1e-4
+    alpha: float = 1e-4
     decision: str = "consistent"
     tolerance: float = 1e-6
     max_steps: int = 100
@@ -47,17 +53,19 @@ class LinearConfig:
     def __post_init__(self) -> None:
         """Refuse what means nothing."""
         _check(self.reward, self.margins, self.decision)
-        for name in ("penalty", "tolerance", "max_steps", "sample"):
+        for name in ("alpha", "tolerance", "max_steps", "sample"):
             if not getattr(self, name) > 0:
                 raise ArgumentError(f"{name} must be above 0, got {getattr(self, name)!r}.")
 
 
 @dataclass(frozen=True)
 class MLPConfig:
-    """A network with hidden layers, trained by Adam on small batches; the epoch that was best on held-out rows is kept.
+    """A network with hidden layers, trained by Adam on small batches.
+
+    The epoch that was best on held-out rows is kept.
 
     Args:
-        hidden: Units of each hidden layer.
+        hidden_layer_sizes: Units of each hidden layer.
         reward: As for a linear router.
         margins: As for a linear router.
         decision: ``"consistent"`` or ``"argmax"``.
@@ -70,11 +78,11 @@ class MLPConfig:
         seed: Seed of the start and of the order of rows.
 
     Example:
-        >>> MLPConfig(hidden=(64,)).epochs
+        >>> MLPConfig(hidden_layer_sizes=(64,)).epochs
         3
     """
 
-    hidden: tuple[int, ...] = (128,)
+    hidden_layer_sizes: tuple[int, ...] = (128,)
     reward: str = "gap"
     margins: str | tuple[float, ...] = "uniform"
     decision: str = "consistent"
@@ -89,11 +97,16 @@ class MLPConfig:
     def __post_init__(self) -> None:
         """Refuse what means nothing."""
         _check(self.reward, self.margins, self.decision)
-        if not self.hidden or min(self.hidden) < 1:
-            raise ArgumentError(f"hidden must have at least one layer of at least one unit, got {self.hidden}; LinearConfig has none.")
+        if not self.hidden_layer_sizes or min(self.hidden_layer_sizes) < 1:
+            raise ArgumentError(
+                "hidden_layer_sizes must have at least one layer of at least one unit, got"
+                f" {self.hidden_layer_sizes}; LinearConfig has none."
+            )
         for name, least in (("epochs", 1), ("batch_size", 1), ("held_out", 2), ("sample", 1)):
             if getattr(self, name) < least:
-                raise ArgumentError(f"{name} must be at least {least}, got {getattr(self, name)!r}.")
+                raise ArgumentError(
+                    f"{name} must be at least {least}, got {getattr(self, name)!r}."
+                )
 
 
 def plan_margins(wanted: str | Sequence[float], known: Statistics) -> NDArray[np.float64]:
@@ -102,30 +115,29 @@ def plan_margins(wanted: str | Sequence[float], known: Statistics) -> NDArray[np
     Args:
         wanted: ``"uniform"``, ``"theory"`` or numbers.
         known: Statistics of all rows.
-
-    Returns:
-        The margins.
-
-    Example:
-        >>> from mildroute.distributed.statistics import statistics_of
-        >>> plan_margins((1.0, 2.0), statistics_of([], experts=2, stride=1))
-        array([1., 2.])
     """
     if isinstance(wanted, str):
         return unit_margins(THEORY if wanted == "theory" else None, known)
     margins = np.asarray(wanted, dtype=np.float64)
     if margins.shape != known.wins.shape:
-        raise ShapeError(f"margins must be ({len(known.wins)},), one per expert, got shape {margins.shape}.")
+        raise ShapeError(
+            f"margins must be ({len(known.wins)},), one per expert, got shape {margins.shape}."
+        )
     return margins
 
 
 def _check(reward: str, margins: str | Sequence[float], decision: str) -> None:
     if reward not in _REWARDS:
-        raise ArgumentError(f"reward must be one of {', '.join(_REWARDS)}, got {reward!r}; at this size nothing is chosen by trial.")
+        raise ArgumentError(
+            f"reward must be one of {', '.join(_REWARDS)}, got {reward!r}; at this size nothing is"
+            " chosen by trial."
+        )
     if decision not in ("consistent", "argmax"):
         raise ArgumentError(f"decision must be consistent or argmax, got {decision!r}.")
     if isinstance(margins, str):
         if margins not in ("uniform", "theory"):
-            raise ArgumentError(f"margins must be uniform, theory or one number for each expert, got {margins!r}.")
+            raise ArgumentError(
+                f"margins must be uniform, theory or one number for each expert, got {margins!r}."
+            )
     elif not all(np.isfinite(margin) and margin > 0 for margin in margins):
         raise MarginError(f"margins must be positive and finite, got {list(margins)}.")

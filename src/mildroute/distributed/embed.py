@@ -1,6 +1,9 @@
-"""Embedding over Ray Data: it deals out rows to a pool of actors, each of which holds the encoder and writes its shards itself.
+"""Embedding over Ray Data.
 
-Only names and row numbers go through Ray. A shard of an actor that dies is made again by another one, or found whole.
+It deals out rows to a pool of actors, each of which holds the encoder and writes its shards itself.
+
+Only names and row numbers go through Ray. A shard of an actor that dies is made again by another
+one, or found whole.
 """
 
 from __future__ import annotations
@@ -11,15 +14,15 @@ from typing import Any
 import pyarrow as pa
 
 from mildroute.distributed.cluster import connected, quiet_data
-from mildroute.embedding.job import Progress, Runner
-from mildroute.embedding.shards import Part, ShardResult, ShardTask, make_shard
+from mildroute.embedding.job import EmbeddingProgress, Runner
+from mildroute.embedding.shards import RowRange, ShardResult, ShardTask, make_shard
 from mildroute.exceptions import MildrouteError
 
 __all__ = ["ShardMaker", "on_ray"]
 
 
+# Deaths of an actor over one shard; a shard that kills its worker must not go round for ever.
 _RETRIES = 3
-"""Deaths of an actor over one shard; a shard that kills whoever makes it must not go round for ever."""
 
 
 class ShardMaker:
@@ -27,21 +30,26 @@ class ShardMaker:
 
     Args:
         work: What to do, or a reference to it in Ray's object store.
-
-    Example:
-        >>> ShardMaker(None)({"start": [], "stop": []})
-        {'start': [], 'stop': [], 'name': [], 'is_new': [], 'seconds': [], 'error': []}
     """
 
     def __init__(self, work: Any) -> None:
         self._work: ShardTask = _fetched(work)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """Rows of parts become rows of results; an error is one too, so that it arrives as it is."""
-        rows = [self._made(Part(int(start), int(stop))) for start, stop in zip(batch["start"], batch["stop"], strict=True)]
-        return {name: [row[place] for row in rows] for place, name in enumerate(("start", "stop", "name", "is_new", "seconds", "error"))}
+        """Rows of parts become rows of results.
 
-    def _made(self, part: Part) -> tuple[int, int, str, bool, float, str]:
+        An error is one too, so that it arrives as it is.
+        """
+        rows = [
+            self._made(RowRange(int(start), int(stop)))
+            for start, stop in zip(batch["start"], batch["stop"], strict=True)
+        ]
+        return {
+            name: [row[place] for row in rows]
+            for place, name in enumerate(("start", "stop", "name", "is_new", "seconds", "error"))
+        }
+
+    def _made(self, part: RowRange) -> tuple[int, int, str, bool, float, str]:
         try:
             made = make_shard(self._work, part)
         except MildrouteError as error:
@@ -54,26 +62,29 @@ def on_ray(workers: int) -> Runner:
 
     The folder of the job must be one that all of its machines see.
 
-    Args:
-        workers: Actors, one processor each.
-
     Returns:
         What :func:`mildroute.embedding.job.embed` takes as ``run``.
     """
 
-    def run(work: ShardTask, parts: Sequence[Part], pace: Progress) -> Iterator[ShardResult]:
+    def run(
+        work: ShardTask, parts: Sequence[RowRange], counts: EmbeddingProgress
+    ) -> Iterator[ShardResult]:
         with connected(workers) as ray:
             for row in _rows(ray, work, parts, min(workers, len(parts))):
                 if row["error"]:
                     raise MildrouteError(row["error"])
-                made = ShardResult(Part(row["start"], row["stop"]), row["name"], row["is_new"], row["seconds"])
-                (pace.encode if made.is_new else pace.found)(made.part.rows)
+                made = ShardResult(
+                    RowRange(row["start"], row["stop"]), row["name"], row["is_new"], row["seconds"]
+                )
+                counts.count(made.part.rows, encoded=made.is_new)
                 yield made
 
     return run
 
 
-def _rows(ray: Any, work: ShardTask, parts: Sequence[Part], workers: int) -> Iterator[dict[str, Any]]:
+def _rows(
+    ray: Any, work: ShardTask, parts: Sequence[RowRange], workers: int
+) -> Iterator[dict[str, Any]]:
     from ray import data
 
     blocks = [pa.table({"start": [part.start], "stop": [part.stop]}) for part in parts]
@@ -91,7 +102,10 @@ def _rows(ray: Any, work: ShardTask, parts: Sequence[Part], workers: int) -> Ite
     except ray.exceptions.RayError as failed:
         cause = _innermost(failed)
         said = f"{type(cause).__name__}: {cause}"[:300]
-        raise MildrouteError(f"the cluster could not make all shards: {said}; those that are whole are kept, run it again.") from failed
+        raise MildrouteError(
+            f"the cluster could not make all shards: {said}; those that are whole are kept, run it"
+            " again."
+        ) from failed
 
 
 def _innermost(error: BaseException) -> BaseException:

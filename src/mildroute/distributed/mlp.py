@@ -15,28 +15,31 @@ from numpy.typing import NDArray
 from mildroute.distributed.config import MLPConfig, plan_margins
 from mildroute.distributed.shards import Rows
 from mildroute.distributed.statistics import Statistics, rewards_of
-from mildroute.distributed.worker import Progress, Worker, gathered_statistics
+from mildroute.distributed.worker import TrainingProgress, Worker, gathered_statistics
 from mildroute.losses._logsumexp import row_losses
-from mildroute.routers._mlp import StandardizedBatches, forward, positive_spread, start_layers, torch_forward
+from mildroute.routers._mlp import (
+    StandardizedBatches,
+    forward,
+    positive_spread,
+    start_layers,
+    torch_forward,
+)
 from mildroute.routers._search import held_out_costs
 
 __all__ = ["Perceptron", "train_network"]
 
 
 class Perceptron(torch.nn.Module):
-    """Hidden layers with rectified units; its weights are those of :func:`mildroute.routers._mlp.forward`.
+    """Hidden layers with rectified units.
 
-    Args:
-        layers: Weights and biases in turn.
-
-    Example:
-        >>> Perceptron([np.eye(2), np.zeros(2), np.ones((2, 1)), np.zeros(1)])(torch.tensor([[-1.0, 2.0]]))
-        tensor([[2.]], grad_fn=<AddmmBackward0>)
+    Its weights are those of :func:`mildroute.routers._mlp.forward`.
     """
 
     def __init__(self, layers: list[NDArray[np.float64]]) -> None:
         super().__init__()
-        self.layers = torch.nn.ParameterList([torch.from_numpy(layer.astype(np.float32)) for layer in layers])
+        self.layers = torch.nn.ParameterList(
+            [torch.from_numpy(layer.astype(np.float32)) for layer in layers]
+        )
 
     def forward(self, vectors: torch.Tensor) -> torch.Tensor:
         """Scores, shape (n, p)."""
@@ -61,18 +64,14 @@ class _Setting:
         return StandardizedBatches(part.vectors, self.center, self.spread)
 
 
-def train_network(plan: MLPConfig, worker: Worker) -> Progress | None:
+def train_network(plan: MLPConfig, worker: Worker) -> TrainingProgress | None:
     """Train for the epochs of a plan and keep the best of them.
-
-    Args:
-        plan: What to train.
-        worker: This process.
 
     Returns:
         Layers and the like for the leader, none for the others.
     """
     setting = _setting(plan, worker)
-    start = worker.resumed or Progress(passes=1, rows=worker.shards.rows)
+    start = worker.resumed or TrainingProgress(passes=1, rows=worker.shards.rows)
     start = worker.team.share(start)
     network, optimizer = _network(setting, start)
     best = start
@@ -80,9 +79,14 @@ def train_network(plan: MLPConfig, worker: Worker) -> Progress | None:
         begin = time.monotonic()
         _train_epoch(network, optimizer, setting, worker, epoch)
         paid = _held_out_cost(network.arrays(), setting, worker)
-        best = _better(best, _Epoch(epoch, paid, time.monotonic() - begin), setting, network, optimizer)
+        best = _better(
+            best, _Epoch(epoch, paid, time.monotonic() - begin), setting, network, optimizer
+        )
         figure = float(best.arrays["paid"]) if worker.team.rank == 0 else float("nan")
-        worker.tell({"held_out": paid, "best": figure, "epoch": epoch + 1}, best if worker.team.rank == 0 else None)
+        worker.tell(
+            {"held_out": paid, "best": figure, "epoch": epoch + 1},
+            best if worker.team.rank == 0 else None,
+        )
     return best if worker.team.rank == 0 else None
 
 
@@ -95,20 +99,40 @@ def _setting(plan: MLPConfig, worker: Worker) -> _Setting:
     return _Setting(plan, known, plan_margins(plan.margins, known), center, spread)
 
 
-def _network(setting: _Setting, start: Progress) -> tuple[Perceptron, torch.optim.Optimizer]:
+def _network(
+    setting: _Setting, start: TrainingProgress
+) -> tuple[Perceptron, torch.optim.Optimizer]:
     plan, known = setting.plan, setting.known
-    layers = start_layers([len(setting.center), *plan.hidden, len(setting.margins)], plan.seed)
-    layers[-1] = np.log(np.maximum(rewards_of(known.sample.costs, plan.reward, known).mean(axis=0), 1e-6))
-    network = Perceptron([start.part("layer")[str(place)] for place in range(len(layers))] if start.part("layer") else layers)
-    optimizer = torch.optim.AdamW(network.parameters(), lr=plan.learning_rate, weight_decay=plan.weight_decay)
+    layers = start_layers(
+        [len(setting.center), *plan.hidden_layer_sizes, len(setting.margins)], plan.seed
+    )
+    layers[-1] = np.log(
+        np.maximum(rewards_of(known.sample.costs, plan.reward, known).mean(axis=0), 1e-6)
+    )
+    network = Perceptron(
+        [start.part("layer")[str(place)] for place in range(len(layers))]
+        if start.part("layer")
+        else layers
+    )
+    optimizer = torch.optim.AdamW(
+        network.parameters(), lr=plan.learning_rate, weight_decay=plan.weight_decay
+    )
     moments = start.part("moment")
     for place, layer in enumerate(network.layers if moments else ()):
-        first, second = (torch.tensor(moments[f"{name}.{place}"]) for name in ("exp_avg", "exp_avg_sq"))
-        optimizer.state[layer] = {"step": torch.tensor(float(moments["step"])), "exp_avg": first, "exp_avg_sq": second}
+        first, second = (
+            torch.tensor(moments[f"{name}.{place}"]) for name in ("exp_avg", "exp_avg_sq")
+        )
+        optimizer.state[layer] = {
+            "step": torch.tensor(float(moments["step"])),
+            "exp_avg": first,
+            "exp_avg_sq": second,
+        }
     return network, optimizer
 
 
-def _train_epoch(network: Perceptron, optimizer: Any, setting: _Setting, worker: Worker, epoch: int) -> None:
+def _train_epoch(
+    network: Perceptron, optimizer: Any, setting: _Setting, worker: Worker, epoch: int
+) -> None:
     plan, margins = setting.plan, torch.from_numpy(setting.margins).float()
     with ExitStack() as stack:
         model: Any = network
@@ -119,10 +143,18 @@ def _train_epoch(network: Perceptron, optimizer: Any, setting: _Setting, worker:
             # Workers need not have the same number of batches.
             stack.enter_context(Join([model]))
         batches = _batches(setting, worker, epoch)
-        share = plan.held_out / (plan.held_out - 1) * plan.batch_size * worker.team.size / worker.shards.rows
+        share = (
+            plan.held_out
+            / (plan.held_out - 1)
+            * plan.batch_size
+            * worker.team.size
+            / worker.shards.rows
+        )
         for done, (vectors, costs) in enumerate(batches):
             for group in optimizer.param_groups:
-                group["lr"] = plan.learning_rate * max(0.0, 1 - (epoch + min(1.0, done * share)) / plan.epochs)
+                group["lr"] = plan.learning_rate * max(
+                    0.0, 1 - (epoch + min(1.0, done * share)) / plan.epochs
+                )
             rewards = torch.from_numpy(rewards_of(costs, plan.reward, setting.known)).float()
             loss = row_losses(model(torch.from_numpy(vectors)), rewards, margins, 1.0).mean()
             optimizer.zero_grad()
@@ -130,7 +162,9 @@ def _train_epoch(network: Perceptron, optimizer: Any, setting: _Setting, worker:
             optimizer.step()
 
 
-def _batches(setting: _Setting, worker: Worker, epoch: int) -> Iterator[tuple[NDArray[np.float32], NDArray[np.float64]]]:
+def _batches(
+    setting: _Setting, worker: Worker, epoch: int
+) -> Iterator[tuple[NDArray[np.float32], NDArray[np.float64]]]:
     """Batches of the rows that are not held out, in random order within each part."""
     random = np.random.default_rng([setting.plan.seed, epoch, worker.team.rank])
     for part in worker.passing():
@@ -152,7 +186,9 @@ def _held_out_cost(layers: list[NDArray[np.float64]], setting: _Setting, worker:
     for part in worker.passing():
         taken = _is_held_out(part, setting.plan)
         if taken.any():
-            scores = forward(layers, setting.scaled(part).take(np.flatnonzero(taken))).astype(np.float32)
+            scores = forward(layers, setting.scaled(part).take(np.flatnonzero(taken))).astype(
+                np.float32
+            )
             paid = held_out_costs(scores, part.costs[taken], setting.margins, setting.plan.decision)
             total, rows = total + float(paid.sum()), rows + len(paid)
     parts = worker.team.gather((total, rows))
@@ -160,7 +196,9 @@ def _held_out_cost(layers: list[NDArray[np.float64]], setting: _Setting, worker:
     return float(worker.team.share(mean))
 
 
-def _for_raw_rows(setting: _Setting, layers: list[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
+def _for_raw_rows(
+    setting: _Setting, layers: list[NDArray[np.float64]]
+) -> list[NDArray[np.float64]]:
     return [*setting.scaled(setting.known.sample).for_raw_rows(layers[0], layers[1]), *layers[2:]]
 
 
@@ -171,14 +209,26 @@ class _Epoch:
     seconds: float
 
 
-def _better(best: Progress, epoch: _Epoch, setting: _Setting, network: Perceptron, optimizer: Any) -> Progress:
+def _better(
+    best: TrainingProgress, epoch: _Epoch, setting: _Setting, network: Perceptron, optimizer: Any
+) -> TrainingProgress:
     """Where the run stands, with the layers of the best epoch so far."""
     layers, known = network.arrays(), best.arrays
-    kept, paid = {name: array for name, array in known.items() if name.startswith("best.")}, known.get("paid", np.asarray(np.inf))
+    kept, paid = (
+        {name: array for name, array in known.items() if name.startswith("best.")},
+        known.get("paid", np.asarray(np.inf)),
+    )
     if epoch.paid < float(paid):
-        kept, paid = {f"best.{place}": layer for place, layer in enumerate(_for_raw_rows(setting, layers))}, np.asarray(epoch.paid)
+        kept, paid = (
+            {f"best.{place}": layer for place, layer in enumerate(_for_raw_rows(setting, layers))},
+            np.asarray(epoch.paid),
+        )
     states = [optimizer.state[layer] for layer in network.layers]
-    moments = {f"moment.{name}.{place}": state[name].numpy() for place, state in enumerate(states) for name in ("exp_avg", "exp_avg_sq")}
+    moments = {
+        f"moment.{name}.{place}": state[name].numpy()
+        for place, state in enumerate(states)
+        for name in ("exp_avg", "exp_avg_sq")
+    }
     arrays = {
         "paid": paid,
         "margins": setting.margins,
@@ -186,4 +236,6 @@ def _better(best: Progress, epoch: _Epoch, setting: _Setting, network: Perceptro
         "moment.step": np.asarray(float(states[0]["step"])),
         **{f"layer.{place}": layer for place, layer in enumerate(layers)},
     }
-    return Progress(epoch.number + 1, best.passes + 2, setting.known.rows, {**arrays, **moments, **kept})
+    return TrainingProgress(
+        epoch.number + 1, best.passes + 2, setting.known.rows, {**arrays, **moments, **kept}
+    )

@@ -39,8 +39,9 @@ __all__ = [
 # hold, and their rows as arrays.
 
 
+# Bytes of vectors that are read at once; row groups are put together or taken as they are up to
+# about this size.
 _LARGEST_PIECE = 1 << 26
-"""Bytes of vectors that are read at once; row groups are put together or taken as they are up to about this size."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,8 @@ class Shards:
     """A set of Parquet files with the same columns.
 
     Args:
-        uri: Where they are: a folder or a file, as a path or as a URI of pyarrow or fsspec (``s3://``, ``gs://``, ``memory://``).
+        uri: Where they are: a folder or a file, as a path or as a URI of pyarrow or fsspec
+            (``s3://``, ``gs://``, ``memory://``).
         pieces: What they consist of, in the order of their names.
         experts: Names of the experts.
         width: Length of a vector.
@@ -90,12 +92,7 @@ class Shards:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows in memory: vectors (n, d) in the type they are stored in, and costs (n, p).
-
-    Example:
-        >>> Rows(np.ones((2, 3), np.float16), np.zeros((2, 2))).costs.shape
-        (2, 2)
-    """
+    """Rows in memory: vectors (n, d) in the type they are stored in, and costs (n, p)."""
 
     vectors: NDArray[np.floating]
     costs: NDArray[np.float64]
@@ -106,8 +103,10 @@ def open_shards(uri: str, *, vector: str = "vector", price_weight: float = 0.0) 
 
     Args:
         uri: A folder of Parquet files or one file, as a path or URI.
-        vector: Column of the vectors: a fixed-size list of floats, or fixed-size binary of float16 numbers, which reads ten times as fast.
-        price_weight: What a dollar weighs against an error; above 0 every expert needs its column ``cost:``.
+        vector: Column of the vectors: a fixed-size list of floats, or fixed-size binary of float16
+            numbers, which reads ten times as fast.
+        price_weight: What a dollar weighs against an error; above 0 every expert needs its column
+            ``cost:``.
 
     Returns:
         What was found.
@@ -115,7 +114,8 @@ def open_shards(uri: str, *, vector: str = "vector", price_weight: float = 0.0) 
     Example:
         >>> import tempfile
         >>> folder = tempfile.mkdtemp()
-        >>> table = pa.table({"vector": vector_column(np.ones((4, 2))), "score:a": [1.0] * 4, "score:b": [0.0] * 4})
+        >>> vectors = vector_column(np.ones((4, 2)))
+        >>> table = pa.table({"vector": vectors, "score:a": [1.0] * 4, "score:b": [0.0] * 4})
         >>> pq.write_table(table, f"{folder}/0.parquet")
         >>> found = open_shards(folder)
         >>> found.experts, found.width, found.rows
@@ -126,13 +126,19 @@ def open_shards(uri: str, *, vector: str = "vector", price_weight: float = 0.0) 
     first = pq.read_schema(paths[0], filesystem=system)
     experts = tuple(name.removeprefix(SCORE) for name in first.names if name.startswith(SCORE))
     if vector not in first.names or len(experts) < 2:
-        wanted = f"shards need a column {vector!r} and a column {SCORE}<name> for each of at least two experts"
+        wanted = (
+            f"shards need a column {vector!r} and a column {SCORE}<name> for each of at least two"
+            " experts"
+        )
         raise TableError(f"{wanted}, got {', '.join(first.names)} in {paths[0]!r}.")
     width = _width(first.field(vector))
     found = Shards(uri, (), experts, width, vector, price_weight)
     missing = [name for name in found.columns if name not in first.names]
     if missing:
-        raise TableError(f"a price weight of {price_weight:g} needs the columns {', '.join(missing)}; add them, or take a weight of 0.")
+        raise TableError(
+            f"a price weight of {price_weight:g} needs the columns {', '.join(missing)}; add them,"
+            " or take a weight of 0."
+        )
     pieces = tuple(piece for path in paths for piece in _pieces_of(system, path, first, found))
     if not any(piece.rows for piece in pieces):
         raise TableError(f"shards need at least one row, got none in {uri!r}.")
@@ -140,45 +146,25 @@ def open_shards(uri: str, *, vector: str = "vector", price_weight: float = 0.0) 
 
 
 def read_piece(shards: Shards, piece: Piece) -> pa.Table:
-    """The rows of a piece as an Arrow table with the columns that training needs.
-
-    Args:
-        shards: What the piece belongs to.
-        piece: Which rows.
-
-    Returns:
-        The table.
-    """
+    """The rows of a piece as an Arrow table with the columns that training needs."""
     system, _ = _file_system(shards.uri)
     with system.open_input_file(piece.path) as file:
-        return pq.ParquetFile(file).read_row_groups(list(piece.groups), columns=list(shards.columns), use_threads=False)
+        return pq.ParquetFile(file).read_row_groups(
+            list(piece.groups), columns=list(shards.columns), use_threads=False
+        )
 
 
 def rows_of(table: pa.Table, shards: Shards) -> Iterator[Rows]:
-    """Rows of a table as arrays, vectors without a copy where they lie in one buffer.
-
-    Args:
-        table: As :func:`read_piece` gives it.
-        shards: What it belongs to.
-
-    Yields:
-        One part for each chunk.
-
-    Example:
-        >>> table = pa.table({"vector": vector_column(np.eye(2)), "score:a": [1.0, 0.0], "score:b": [0.5, 0.5]})
-        >>> part = next(rows_of(table, Shards("", (), ("a", "b"), 2)))
-        >>> part.vectors, part.costs
-        (array([[1., 0.],
-               [0., 1.]], dtype=float16), array([[0. , 0.5],
-               [1. , 0.5]]))
-    """
+    """Rows of a table as arrays, vectors without a copy where they lie in one buffer."""
     for batch in table.to_batches():
         if batch.num_rows:
             yield Rows(_vectors(batch.column(shards.vector), shards), _costs(batch, shards))
 
 
 def vector_column(vectors: NDArray[np.floating]) -> pa.Array:
-    """Vectors as a column of fixed-size binary, two bytes a number: what :func:`open_shards` reads fastest.
+    """Vectors as a column of fixed-size binary, two bytes a number.
+
+    What :func:`open_shards` reads fastest.
 
     Args:
         vectors: Shape (n, d).
@@ -191,12 +177,18 @@ def vector_column(vectors: NDArray[np.floating]) -> pa.Array:
         FixedSizeBinaryType(fixed_size_binary[8])
     """
     halves = np.ascontiguousarray(vectors, dtype="<f2")
-    return pa.Array.from_buffers(pa.binary(2 * halves.shape[1]), len(halves), [None, pa.py_buffer(halves)])
+    return pa.Array.from_buffers(
+        pa.binary(2 * halves.shape[1]), len(halves), [None, pa.py_buffer(halves)]
+    )
 
 
 def _file_system(uri: str) -> tuple[fs.FileSystem, str]:
     # Workers on Ray run in folders of their own, where a relative path means another place.
-    return open_filesystem(uri)[:2] if "://" in uri else (fs.LocalFileSystem(), str(Path(uri).expanduser().absolute()))
+    return (
+        open_filesystem(uri)[:2]
+        if "://" in uri
+        else (fs.LocalFileSystem(), str(Path(uri).expanduser().absolute()))
+    )
 
 
 def _parquet_files(system: fs.FileSystem, root: str, uri: str) -> list[str]:
@@ -205,19 +197,34 @@ def _parquet_files(system: fs.FileSystem, root: str, uri: str) -> list[str]:
         raise TableError(f"shards must lie in a folder or file that exists, got {uri!r}.")
     if kind == fs.FileType.File:
         return [root]
-    paths = sorted(info.path for info in system.get_file_info(fs.FileSelector(root)) if info.path.endswith(".parquet"))
+    paths = sorted(
+        info.path
+        for info in system.get_file_info(fs.FileSelector(root))
+        if info.path.endswith(".parquet")
+    )
     if not paths:
-        raise TableError(f"a folder of shards must have files that end in .parquet, got none in {uri!r}.")
+        raise TableError(
+            f"a folder of shards must have files that end in .parquet, got none in {uri!r}."
+        )
     return paths
 
 
-def _pieces_of(system: fs.FileSystem, path: str, first: pa.Schema, shards: Shards) -> Iterator[Piece]:
+def _pieces_of(
+    system: fs.FileSystem, path: str, first: pa.Schema, shards: Shards
+) -> Iterator[Piece]:
     """Row groups of a file, small ones together."""
     metadata = pq.read_metadata(path, filesystem=system)
     schema = metadata.schema.to_arrow_schema()
-    differing = [name for name in shards.columns if name not in schema.names or schema.field(name).type != first.field(name).type]
+    differing = [
+        name
+        for name in shards.columns
+        if name not in schema.names or schema.field(name).type != first.field(name).type
+    ]
     if differing:
-        raise TableError(f"all shards must have the same columns, got another {differing[0]!r} in {path!r}; write it as in the first one.")
+        raise TableError(
+            f"all shards must have the same columns, got another {differing[0]!r} in {path!r};"
+            " write it as in the first one."
+        )
     most = max(1, _LARGEST_PIECE // (2 * shards.width))
     groups: list[int] = []
     rows = 0
@@ -238,15 +245,23 @@ def _width(field: pa.Field) -> int:
     if pa.types.is_fixed_size_list(kind) and pa.types.is_floating(kind.value_type):
         return int(kind.list_size)
     wanted = "must be a fixed-size list of floats or fixed-size binary of float16 numbers"
-    raise TableError(f"the column {field.name!r} {wanted}, got {kind}; mildroute.distributed.shards.vector_column makes one.")
+    raise TableError(
+        f"the column {field.name!r} {wanted}, got {kind};"
+        " mildroute.distributed.shards.vector_column makes one."
+    )
 
 
 def _vectors(column: pa.Array, shards: Shards) -> NDArray[np.floating]:
     if column.null_count:
-        raise TableError(f"every row must have a vector, got {column.null_count} nulls in {shards.vector!r}; drop those rows first.")
+        raise TableError(
+            f"every row must have a vector, got {column.null_count} nulls in {shards.vector!r};"
+            " drop those rows first."
+        )
     if pa.types.is_fixed_size_binary(column.type):
         flat = np.frombuffer(column.buffers()[1], dtype="<f2")
-        return flat[column.offset * shards.width : (column.offset + len(column)) * shards.width].reshape(-1, shards.width)
+        return flat[
+            column.offset * shards.width : (column.offset + len(column)) * shards.width
+        ].reshape(-1, shards.width)
     return np.asarray(column.flatten().to_numpy(zero_copy_only=False)).reshape(-1, shards.width)
 
 
@@ -256,19 +271,28 @@ def _costs(batch: pa.RecordBatch, shards: Shards) -> NDArray[np.float64]:
         costs += shards.price_weight * _numbers(batch, DOLLARS, shards.experts)
     if not np.isfinite(costs).all():
         expert = shards.experts[int((~np.isfinite(costs)).any(axis=0).argmax())]
-        raise TableError(f"scores and dollars must be known and finite, got nulls or NaN for {expert!r}; drop those rows first.")
+        raise TableError(
+            f"scores and dollars must be known and finite, got nulls or NaN for {expert!r}; drop"
+            " those rows first."
+        )
     return costs
 
 
 def _numbers(batch: pa.RecordBatch, prefix: str, experts: Sequence[str]) -> NDArray[np.float64]:
-    return np.stack([batch.column(f"{prefix}{name}").to_numpy(zero_copy_only=False).astype(np.float64) for name in experts], axis=1)
+    return np.stack(
+        [
+            batch.column(f"{prefix}{name}").to_numpy(zero_copy_only=False).astype(np.float64)
+            for name in experts
+        ],
+        axis=1,
+    )
 
 
 # Shards over Ray Data: it deals out which pieces a worker reads; the rows themselves go straight
 # from storage into the worker.
 #
 # To send the rows through Ray's object store would copy each of them once more in every pass, and
-# take processors for reading alone. Pieces are dealt once, in the first pass, to whoever is
+# take processors for reading alone. Pieces are dealt once, in the first pass, to the worker that is
 # ready: a faster worker gets more of them, and keeps them.
 
 
@@ -276,10 +300,9 @@ _PLACE = "place"
 
 
 def dataset_of(shards: Shards) -> Any:
-    """A Ray data set of the places of all pieces, one block for each, so that each can go to whoever is ready.
+    """A Ray data set of the places of all pieces.
 
-    Args:
-        shards: What to read.
+    There is one block for each, so that each can go to a worker that is ready.
 
     Returns:
         A ``ray.data.Dataset``.
@@ -297,16 +320,15 @@ def passes_of(iterator: Any, shards: Shards) -> Callable[[], Iterator[Rows]]:
     Args:
         iterator: A ``ray.data.DataIterator`` over places.
         shards: What they are places of.
-
-    Returns:
-        A function that begins a pass.
     """
     own: list[int] = []
     is_dealt = False
 
     def dealt() -> Iterator[int]:
         nonlocal is_dealt
-        for batch in iterator.iter_batches(batch_size=None, batch_format="numpy", prefetch_batches=1):
+        for batch in iterator.iter_batches(
+            batch_size=None, batch_format="numpy", prefetch_batches=1
+        ):
             for place in batch[_PLACE]:
                 own.append(int(place))
                 yield int(place)
@@ -324,15 +346,8 @@ def ahead(read: Callable[[int], Any], places: Iterator[int]) -> Iterator[Any]:
     """What is read at each place, one of them ahead of the one in use.
 
     Args:
-        read: Reads a place; its time is spent beside that of whoever uses the results.
+        read: Reads a place; its time is spent beside that of the consumer.
         places: The places.
-
-    Yields:
-        What was read, in order.
-
-    Example:
-        >>> list(ahead(lambda place: place * 10, iter([3, 1, 2])))
-        [30, 10, 20]
     """
     with ThreadPoolExecutor(1) as reader:
         waiting: deque[Any] = deque()
@@ -345,7 +360,7 @@ def ahead(read: Callable[[int], Any], places: Iterator[int]) -> Iterator[Any]:
 
 
 def uneven_split() -> Any:
-    """How the pieces of a pass are dealt out: to whoever is ready, and none is left out.
+    """How the pieces of a pass are dealt out: to the next free worker, and none is left out.
 
     Ray Train would by default cut off what does not divide evenly.
 
@@ -366,7 +381,9 @@ def uneven_split() -> Any:
         ) -> list[dict[str, Any]]:
             shares: list[dict[str, Any]] = [{} for _ in range(world_size)]
             for name, dataset in datasets.items():
-                parts = dataset.streaming_split(world_size, equal=False, locality_hints=worker_node_ids)
+                parts = dataset.streaming_split(
+                    world_size, equal=False, locality_hints=worker_node_ids
+                )
                 for share, part in zip(shares, parts, strict=True):
                     share[name] = part
             return shares

@@ -1,4 +1,7 @@
-"""What one pass over the rows must find out before a router can be trained: sizes, means, units, and a sample."""
+"""What one pass over the rows must find out before a router can be trained.
+
+Sizes, means, units, and a sample.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,12 @@ from numpy.typing import NDArray
 
 from mildroute.distributed.shards import Rows
 from mildroute.exceptions import TableError
-from mildroute.routers._decision import MarginRule, margins_of_wins, rewards_from_nonnegative, winner_shares
+from mildroute.routers._decision import (
+    MarginRule,
+    margins_of_wins,
+    rewards_from_nonnegative,
+    winner_targets,
+)
 
 __all__ = ["Statistics", "combined", "rewards_of", "statistics_of", "unit_margins"]
 
@@ -23,20 +31,11 @@ class Statistics:
     """Sums over rows; those of parts add up.
 
     Args:
-        rows: Number of the rows, n.
         total: Sum of the vectors, shape (d,).
         squares: Sum of the squared vectors, entry by entry, shape (d,).
-        paid: Sum of all costs.
-        worst: Sum of the largest cost of each row.
-        lowest: Lowest cost.
-        highest: Highest cost.
-        wins: How often each expert is the cheapest, ties shared, shape (p,); rows on which all are equal do not count.
+        wins: How often each expert is the cheapest, ties shared, shape (p,); rows on which all are
+            equal do not count.
         sample: Every so many rows, for what needs no more than a few of them.
-
-    Example:
-        >>> found = statistics_of([Rows(np.eye(2), np.array([[0.0, 1.0], [0.0, 0.0]]))], experts=2, stride=1)
-        >>> found.rows, found.wins, found.mean
-        (2, array([1., 0.]), array([0.5, 0.5]))
     """
 
     rows: int
@@ -61,7 +60,10 @@ class Statistics:
 
     @property
     def scale(self) -> float:
-        """Mean squared distance of a row from the mean: the unit of the penalty, as in :mod:`mildroute.routers._linear_model`."""
+        """Mean squared distance of a row from the mean.
+
+        The unit of the penalty, as in :mod:`mildroute.routers._linear_model`.
+        """
         return float(self.variances.sum()) or 1.0
 
 
@@ -72,9 +74,6 @@ def statistics_of(parts: Iterable[Rows], *, experts: int, stride: int) -> Statis
         parts: The rows.
         experts: Number of the experts, p.
         stride: Every how many rows one goes into the sample.
-
-    Returns:
-        Their sums.
     """
     found = [_of_part(part, stride) for part in parts]
     return combined(found) if found else _nothing(experts)
@@ -88,14 +87,12 @@ def combined(parts: Sequence[Statistics]) -> Statistics:
 
     Returns:
         Their sums; samples one after the other.
-
-    Example:
-        >>> one = statistics_of([Rows(np.eye(2), np.eye(2))], experts=2, stride=1)
-        >>> combined([one, one]).rows
-        4
     """
     known = [part for part in parts if part.rows] or list(parts[:1])
-    sample = Rows(np.concatenate([part.sample.vectors for part in known]), np.concatenate([part.sample.costs for part in known]))
+    sample = Rows(
+        np.concatenate([part.sample.vectors for part in known]),
+        np.concatenate([part.sample.costs for part in known]),
+    )
     return Statistics(
         rows=sum(part.rows for part in known),
         total=np.sum([part.total for part in known], axis=0),
@@ -112,20 +109,13 @@ def combined(parts: Sequence[Statistics]) -> Statistics:
 def rewards_of(costs: NDArray[np.float64], name: str, known: Statistics) -> NDArray[np.float64]:
     """Rewards of some rows, in the unit in which those of all rows sum to 1 a row on average.
 
-    The same figures as :func:`mildroute.routers._decision.scaled_rewards` gives for all rows at once.
+    The same figures as :func:`mildroute.routers._decision.scaled_rewards` gives for all rows at
+    once.
 
     Args:
         costs: Shape (n, p).
         name: ``"gap"``, ``"complement"`` or ``"sum"``.
         known: Statistics of all rows.
-
-    Returns:
-        Shape (n, p), not negative.
-
-    Example:
-        >>> costs = np.array([[0.0, 1.0, 1.0]])
-        >>> rewards_of(costs, "sum", statistics_of([Rows(np.ones((1, 1)), costs)], experts=3, stride=1))
-        array([[0.5 , 0.25, 0.25]])
     """
     experts, shift = costs.shape[1], -min(known.lowest, 0.0)
     mean_sum = known.paid / known.rows + experts * shift
@@ -145,13 +135,6 @@ def unit_margins(rule: MarginRule | None, known: Statistics) -> NDArray[np.float
     Args:
         rule: How wins become margins, or none for equal margins.
         known: Statistics of all rows.
-
-    Returns:
-        The margins.
-
-    Example:
-        >>> unit_margins(None, statistics_of([], experts=2, stride=1))
-        array([1., 1.])
     """
     if rule is None:
         return np.ones(len(known.wins))
@@ -177,7 +160,9 @@ def _of_part(part: Rows, stride: int) -> Statistics:
         worst=float(part.costs.max(axis=1).sum()),
         lowest=float(part.costs.min()),
         highest=float(part.costs.max()),
-        wins=winner_shares(-part.costs[decided]).sum(axis=0) if decided.any() else np.zeros(experts),
+        wins=(
+            winner_targets(-part.costs[decided]).sum(axis=0) if decided.any() else np.zeros(experts)
+        ),
         # Copies: the rows themselves lie in memory that is shared and given back.
         sample=Rows(part.vectors[::stride].copy(), part.costs[::stride].copy()),
     )
@@ -185,4 +170,6 @@ def _of_part(part: Rows, stride: int) -> Statistics:
 
 def _nothing(experts: int) -> Statistics:
     empty = Rows(np.empty((0, 0), np.float16), np.empty((0, experts)))
-    return Statistics(0, np.zeros(0), np.zeros(0), 0.0, 0.0, np.inf, -np.inf, np.zeros(experts), empty)
+    return Statistics(
+        0, np.zeros(0), np.zeros(0), 0.0, 0.0, np.inf, -np.inf, np.zeros(experts), empty
+    )

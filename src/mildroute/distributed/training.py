@@ -8,15 +8,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from mildroute.distributed.cluster import connected, quiet_data
 from mildroute.distributed.config import LinearConfig, MLPConfig
 from mildroute.distributed.linear import train_linear
 from mildroute.distributed.mlp import train_network
-from mildroute.distributed.shards import Rows, Shards, dataset_of, open_shards, passes_of, read_piece, rows_of, uneven_split
-from mildroute.distributed.worker import Distributed, Progress, SingleProcess, Worker, read_progress, write_progress
+from mildroute.distributed.shards import (
+    Rows,
+    Shards,
+    dataset_of,
+    open_shards,
+    passes_of,
+    read_piece,
+    rows_of,
+    uneven_split,
+)
+from mildroute.distributed.worker import (
+    Distributed,
+    SingleProcess,
+    TrainingProgress,
+    Worker,
+    read_progress,
+    write_progress,
+)
 from mildroute.exceptions import ArgumentError, MildrouteError
 from mildroute.routers.mild import MildRouter
 
@@ -31,12 +44,15 @@ class TrainingResult:
     """The outcome of a run.
 
     Args:
-        router: A fitted :class:`~mildroute.routers.mild.MildRouter`, ready to predict and to be saved.
-        objective: Penalised mean loss at the end (linear), or mean held-out cost of the epoch that was kept (network).
+        router: A fitted :class:`~mildroute.routers.mild.MildRouter`, ready to predict and to be
+            saved.
+        objective: Penalised mean loss at the end (linear), or mean held-out cost of the epoch that
+            was kept (network).
         steps: Steps of the search, or epochs.
         passes: Passes over all rows.
         rows: Rows of a pass.
-        seconds: Of all passes but the first, which only counts and measures; without starting processes.
+        seconds: Of all passes but the first, which only counts and measures; without starting
+            processes.
 
     Example:
         >>> TrainingResult.__name__
@@ -51,72 +67,60 @@ class TrainingResult:
     seconds: float
 
 
-def to_router(plan: LinearConfig | MLPConfig, shards: Shards, progress: Progress) -> TrainingResult:
-    """A router from where a run ended.
-
-    Args:
-        plan: What was trained.
-        shards: On what.
-        progress: Where it ended.
-
-    Returns:
-        The outcome.
-    """
+def to_router(
+    plan: LinearConfig | MLPConfig, shards: Shards, progress: TrainingProgress
+) -> TrainingResult:
+    """A router from where a run ended."""
     linear = isinstance(plan, LinearConfig)
-    router = MildRouter(
+    router = MildRouter.from_coefficients(
+        experts=shards.experts,
+        margin_values=progress.arrays["margins"],
+        rows=progress.rows,
         reward=plan.reward,
-        margins=plan.margins if isinstance(plan.margins, str) else list(plan.margins),
-        decision=plan.decision,  # type: ignore[arg-type]
-        penalty=plan.penalty if isinstance(plan, LinearConfig) else "cv",
+        decision=plan.decision,
         features="raw",
-        hidden=None if isinstance(plan, LinearConfig) else plan.hidden,
+        **_parameters(plan),
+        **(_of_linear(progress) if linear else _of_network(progress)),
     )
-    facts = _of_linear(progress) if linear else _of_network(progress)
-    for name, value in {**_of_any(plan, shards, progress), **facts}.items():
-        setattr(router, name, value)
     figure = float(progress.arrays["value" if linear else "paid"])
-    return TrainingResult(router, figure, progress.done, progress.passes, progress.rows, float(progress.arrays["seconds"]))
+    return TrainingResult(
+        router,
+        figure,
+        progress.done,
+        progress.passes,
+        progress.rows,
+        float(progress.arrays["seconds"]),
+    )
 
 
-def _of_any(plan: LinearConfig | MLPConfig, shards: Shards, progress: Progress) -> dict[str, Any]:
-    margins: NDArray[np.float64] = progress.arrays["margins"]
+def _parameters(plan: LinearConfig | MLPConfig) -> dict[str, Any]:
     return {
-        "experts_": np.array(shards.experts, dtype=object),
-        "n_features_in_": shards.width,
-        "n_rows_": progress.rows,
-        "data_hash_": "",
-        "margins_": margins,
-        "reward_": plan.reward,
-        "penalty_": float(plan.penalty) if isinstance(plan, LinearConfig) else 0.0,
-        "topics_": None,
-        "topic_weights_": None,
-        "cv_results_": {},
-        "validation_": None,
-        "_held_out": None,
+        "margins": plan.margins if isinstance(plan.margins, str) else list(plan.margins),
+        "alpha": plan.alpha if isinstance(plan, LinearConfig) else "cv",
+        "hidden_layer_sizes": None if isinstance(plan, LinearConfig) else plan.hidden_layer_sizes,
     }
 
 
-def _of_linear(progress: Progress) -> dict[str, Any]:
-    steps = f"trained on {progress.rows} rows in {progress.done} steps and {progress.passes} passes: as asked"
+def _of_linear(progress: TrainingProgress) -> dict[str, Any]:
     return {
-        "weights_": progress.arrays["weights"],
-        "intercept_": progress.arrays["intercept"],
-        "layers_": None,
-        "features_": "raw",
-        "gradient_norm_": float(progress.arrays["gradient"]),
-        "choice_": steps,
+        "weights": progress.arrays["weights"],
+        "intercept": progress.arrays["intercept"],
+        "gradient_norm": float(progress.arrays["gradient"]),
+        "selection": (
+            f"trained on {progress.rows} rows in {progress.done} steps and {progress.passes}"
+            " passes: as asked"
+        ),
     }
 
 
-def _of_network(progress: Progress) -> dict[str, Any]:
+def _of_network(progress: TrainingProgress) -> dict[str, Any]:
     best = progress.part("best")
     return {
-        "weights_": None,
-        "intercept_": np.zeros(len(progress.arrays["margins"])),
-        "layers_": [best[str(place)] for place in range(len(best))],
-        "features_": "network",
-        "gradient_norm_": float("nan"),
-        "choice_": f"a network trained on {progress.rows} rows for {progress.done} epochs, the best of them kept: as asked",
+        "layers": [best[str(place)] for place in range(len(best))],
+        "selection": (
+            f"a network trained on {progress.rows} rows for {progress.done} epochs, the best of"
+            " them kept: as asked"
+        ),
     }
 
 
@@ -131,11 +135,10 @@ class RayRun:
     """Where and how to run.
 
     Args:
-        workers: Processes that train.
         storage: Folder or URI for checkpoints.
-        name: Name of the run: a run of the same name and storage goes on where the last one stopped.
+        name: Name of the run: a run of the same name and storage goes on where the last one
+            stopped.
         patience: Seconds of work that a death may cost; checkpoints are no closer than that.
-        failures: Deaths of workers that are survived.
         store_bytes: Size of a local cluster's object store, or none for Ray's choice.
     """
 
@@ -147,17 +150,8 @@ class RayRun:
     store_bytes: int | None = 1 << 30
 
 
-def train_on_ray(plan: LinearConfig | MLPConfig, shards: Shards, run: RayRun) -> Progress:
-    """Train on a cluster: the one that is connected, that of ``RAY_ADDRESS``, or a local one.
-
-    Args:
-        plan: What to train.
-        shards: On what.
-        run: Where and how.
-
-    Returns:
-        Where the run ended.
-    """
+def train_on_ray(plan: LinearConfig | MLPConfig, shards: Shards, run: RayRun) -> TrainingProgress:
+    """Train on a cluster: the one that is connected, that of ``RAY_ADDRESS``, or a local one."""
     # A worker trains on one processor and its rows are read on another.
     with connected(2 * run.workers, store_bytes=run.store_bytes), quiet_data():
         from ray import train
@@ -166,7 +160,9 @@ def train_on_ray(plan: LinearConfig | MLPConfig, shards: Shards, run: RayRun) ->
         trainer = TorchTrainer(
             _work,
             train_loop_config={"plan": plan, "shards": shards, "patience": run.patience},
-            scaling_config=train.ScalingConfig(num_workers=run.workers, resources_per_worker={"CPU": 1}),
+            scaling_config=train.ScalingConfig(
+                num_workers=run.workers, resources_per_worker={"CPU": 1}
+            ),
             run_config=train.RunConfig(
                 name=run.name,
                 storage_path=run.storage,
@@ -201,7 +197,7 @@ def _work(config: dict[str, Any]) -> None:
     train_linear(plan, worker) if isinstance(plan, LinearConfig) else train_network(plan, worker)
 
 
-def _tell(figures: dict[str, float], progress: Progress | None) -> None:
+def _tell(figures: dict[str, float], progress: TrainingProgress | None) -> None:
     from ray import train
 
     if progress is None:
@@ -212,7 +208,7 @@ def _tell(figures: dict[str, float], progress: Progress | None) -> None:
         train.report(figures, checkpoint=train.Checkpoint.from_directory(folder))
 
 
-def _resumed() -> Progress | None:
+def _resumed() -> TrainingProgress | None:
     from ray import train
 
     checkpoint = train.get_checkpoint()
@@ -243,12 +239,14 @@ def train(
     A linear router reaches the optimum that ``MildRouter`` would reach if all rows were in memory.
 
     Args:
-        shards: A folder, file or URI, or what :func:`~mildroute.distributed.shards.open_shards` found there.
+        shards: A folder, file or URI, or what :func:`~mildroute.distributed.shards.open_shards`
+            found there.
         plan: What to train.
         storage: Folder (or, with workers, any URI that Ray knows) for checkpoints; empty for none.
         name: Name of the run there. A run of a name that exists goes on where that one stopped.
         workers: Ray workers that train; 0 trains in this process, without Ray.
-        patience: Seconds of work that the death of a Ray worker may cost; its checkpoints are no closer than that.
+        patience: Seconds of work that the death of a Ray worker may cost; its checkpoints are no
+            closer than that.
         progress: Called with the figures of each step of a run in this process, or none.
 
     Returns:
@@ -260,33 +258,51 @@ def train(
         >>> from mildroute.distributed.shards import vector_column
         >>> X, folder = np.random.default_rng(0).normal(size=(200, 3)), tempfile.mkdtemp()
         >>> right = (X[:, 0] > 0).astype(float)
-        >>> pq.write_table(pa.table({"vector": vector_column(X), "score:a": right, "score:b": 1 - right}), f"{folder}/0.parquet")
-        >>> found = train(folder, LinearConfig(penalty=1e-3))
+        >>> columns = {"vector": vector_column(X), "score:a": right, "score:b": 1 - right}
+        >>> pq.write_table(pa.table(columns), f"{folder}/0.parquet")
+        >>> found = train(folder, LinearConfig(alpha=1e-3))
         >>> found.router.experts_[found.router.predict([[2.0, 0.0, 0.0], [-2.0, 0.0, 0.0]])]
         array(['a', 'b'], dtype=object)
     """
     if workers < 0:
         raise ArgumentError(f"workers must be at least 0, got {workers}; 0 trains in this process.")
     if workers and not (storage and name):
-        raise ArgumentError("a run with workers must have a storage and a name, where its checkpoints go; pass both.")
+        raise ArgumentError(
+            "a run with workers must have a storage and a name, where its checkpoints go; pass"
+            " both."
+        )
     known = open_shards(shards) if isinstance(shards, str) else shards
-    place = storage if not storage or "://" in storage else str(Path(storage).expanduser().absolute())
-    end = train_on_ray(plan, known, RayRun(workers, place, name, patience)) if workers else _here(plan, known, place, name, progress)
+    place = (
+        storage if not storage or "://" in storage else str(Path(storage).expanduser().absolute())
+    )
+    end = (
+        train_on_ray(plan, known, RayRun(workers, place, name, patience))
+        if workers
+        else _here(plan, known, place, name, progress)
+    )
     return to_router(plan, known, end)
 
 
-def _here(plan: LinearConfig | MLPConfig, shards: Shards, storage: str, name: str, tell: Tell | None) -> Progress:
+def _here(
+    plan: LinearConfig | MLPConfig, shards: Shards, storage: str, name: str, tell: Tell | None
+) -> TrainingProgress:
     folder = Path(storage) / name if storage else None
 
-    def told(figures: dict[str, float], progress: Progress | None) -> None:
+    def told(figures: dict[str, float], progress: TrainingProgress | None) -> None:
         if folder is not None and progress is not None:
             _replace(folder, progress)
         if tell is not None:
             tell(figures)
 
-    resumed = read_progress(folder) if folder is not None and (folder / "progress.npz").exists() else None
+    resumed = (
+        read_progress(folder) if folder is not None and (folder / "progress.npz").exists() else None
+    )
     worker = Worker(shards, lambda: _rows(shards), SingleProcess(), told, resumed)
-    end = train_linear(plan, worker) if isinstance(plan, LinearConfig) else train_network(plan, worker)
+    end = (
+        train_linear(plan, worker)
+        if isinstance(plan, LinearConfig)
+        else train_network(plan, worker)
+    )
     if end is None:
         raise MildrouteError("training must end with a router, got none; the team has no leader.")
     return end
@@ -297,7 +313,7 @@ def _rows(shards: Shards) -> Iterator[Rows]:
         yield from rows_of(read_piece(shards, piece), shards)
 
 
-def _replace(folder: Path, progress: Progress) -> None:
+def _replace(folder: Path, progress: TrainingProgress) -> None:
     """A checkpoint is whole or not there."""
     beside = folder.with_name(f"{folder.name}.new")
     beside.mkdir(parents=True, exist_ok=True)

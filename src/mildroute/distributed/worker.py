@@ -17,9 +17,9 @@ from mildroute.exceptions import ArtifactError, TableError
 __all__ = [
     "Distributed",
     "ProcessGroup",
-    "Progress",
     "SingleProcess",
     "Tell",
+    "TrainingProgress",
     "Worker",
     "check_rows",
     "gathered_statistics",
@@ -36,14 +36,11 @@ _COUNTS = ("done", "passes", "rows")
 
 
 @dataclass(frozen=True)
-class Progress:
+class TrainingProgress:
     """What is needed to go on.
 
     Args:
         done: Steps or epochs that are done.
-        passes: Passes over all rows so far.
-        rows: Rows of a pass.
-        arrays: Everything else by name.
     """
 
     done: int = 0
@@ -53,48 +50,34 @@ class Progress:
 
     def part(self, prefix: str) -> dict[str, NDArray[Any]]:
         """The arrays whose names begin with a word and a dot, without it."""
-        return {name.removeprefix(f"{prefix}."): array for name, array in self.arrays.items() if name.startswith(f"{prefix}.")}
+        return {
+            name.removeprefix(f"{prefix}."): array
+            for name, array in self.arrays.items()
+            if name.startswith(f"{prefix}.")
+        }
 
 
-def write_progress(folder: str | Path, progress: Progress) -> None:
-    """Write it into a folder.
-
-    Args:
-        folder: An existing folder.
-        progress: Where the run stands.
-
-    Example:
-        >>> import tempfile
-        >>> folder = tempfile.mkdtemp()
-        >>> write_progress(folder, Progress(done=2, arrays={"point": np.ones(3)}))
-        >>> read_progress(folder).done
-        2
-    """
+def write_progress(folder: str | Path, progress: TrainingProgress) -> None:
+    """Write it into a folder."""
     found: dict[str, Any] = {name: np.asarray(getattr(progress, name)) for name in _COUNTS}
     found |= {f"array.{name}": np.asarray(array) for name, array in progress.arrays.items()}
     np.savez(Path(folder) / _FILE, **found)
 
 
-def read_progress(folder: str | Path) -> Progress:
-    """What :func:`write_progress` has written.
-
-    Args:
-        folder: Where.
-
-    Returns:
-        Where the run stands.
-
-    Example:
-        >>> read_progress("no-such-folder")
-        Traceback (most recent call last):
-        mildroute.exceptions.ArtifactError: a checkpoint must have the file progress.npz, got none in 'no-such-folder'.
-    """
+def read_progress(folder: str | Path) -> TrainingProgress:
+    """What :func:`write_progress` has written."""
     path = Path(folder) / _FILE
     if not path.exists():
-        raise ArtifactError(f"a checkpoint must have the file {_FILE}, got none in {str(folder)!r}.")
+        raise ArtifactError(
+            f"a checkpoint must have the file {_FILE}, got none in {str(folder)!r}."
+        )
     with np.load(path, allow_pickle=False) as found:
-        arrays = {name.removeprefix("array."): found[name] for name in found.files if name.startswith("array.")}
-        return Progress(**{name: int(found[name]) for name in _COUNTS}, arrays=arrays)
+        arrays = {
+            name.removeprefix("array."): found[name]
+            for name in found.files
+            if name.startswith("array.")
+        }
+        return TrainingProgress(**{name: int(found[name]) for name in _COUNTS}, arrays=arrays)
 
 
 # Workers that add up what each has found; alone, one worker is the whole team.
@@ -105,11 +88,6 @@ class ProcessGroup(Protocol):
 
     Attributes:
         rank: Place of this worker; 0 leads.
-        size: Number of the workers.
-
-    Example:
-        >>> SingleProcess().gather(3)
-        [3]
     """
 
     @property
@@ -127,18 +105,16 @@ class ProcessGroup(Protocol):
         ...
 
     def gather(self, value: Any) -> list[Any]:
-        """The values of all workers in the order of their ranks, for the leader; empty for the others."""
+        """The values of all workers in the order of their ranks, for the leader.
+
+        Empty for the others.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class SingleProcess:
-    """A team of one.
-
-    Example:
-        >>> SingleProcess().share("x")
-        'x'
-    """
+    """A team of one."""
 
     rank: int = 0
     size: int = 1
@@ -176,11 +152,12 @@ class Distributed:
         return found or []
 
 
-# What a trainer asks of the place it runs in: rows, a team, and somewhere to leave word.
+# What a trainer needs of the place it runs in: rows, a team, and somewhere to leave word.
 
 
-Tell: TypeAlias = Callable[[dict[str, float], Progress | None], None]
-"""Called by all workers at the same time, with figures and, by the leader, with where the run stands."""
+# Called by all workers at the same time, with figures and, by the leader, with where the run
+# stands.
+Tell: TypeAlias = Callable[[dict[str, float], TrainingProgress | None], None]
 
 
 @dataclass(frozen=True)
@@ -188,10 +165,7 @@ class Worker:
     """One of the processes that train.
 
     Args:
-        shards: What is trained on.
         passing: The rows of one pass that fall to this worker, again at each call.
-        team: The others.
-        tell: Leaves word of a step.
         resumed: Where an earlier run stopped, or none.
         patience: Seconds of work that may be lost; word is left no more often than that.
     """
@@ -200,20 +174,12 @@ class Worker:
     passing: Callable[[], Iterator[Rows]]
     team: ProcessGroup
     tell: Tell
-    resumed: Progress | None = None
+    resumed: TrainingProgress | None = None
     patience: float = 0.0
 
 
 def gathered_statistics(worker: Worker, sample: int) -> Statistics:
-    """Statistics of all rows, for the leader; the others get those of their own rows.
-
-    Args:
-        worker: This process.
-        sample: Rows of the sample, about.
-
-    Returns:
-        The statistics.
-    """
+    """Statistics of all rows, for the leader; the others get those of their own rows."""
     stride = max(1, worker.shards.rows // sample)
     own = statistics_of(worker.passing(), experts=len(worker.shards.experts), stride=stride)
     parts = worker.team.gather(own)
@@ -225,14 +191,9 @@ def gathered_statistics(worker: Worker, sample: int) -> Statistics:
 
 
 def check_rows(rows: int, shards: Shards) -> None:
-    """Refuse a pass that has not seen every row once.
-
-    Args:
-        rows: Rows seen.
-        shards: What should have been seen.
-
-    Example:
-        >>> check_rows(0, Shards("", (), ("a", "b"), 2))
-    """
+    """Refuse a pass that has not seen every row once."""
     if rows != shards.rows:
-        raise TableError(f"a pass must see each of {shards.rows} rows once, got {rows}; do not change shards while they are trained on.")
+        raise TableError(
+            f"a pass must see each of {shards.rows} rows once, got {rows}; do not change shards"
+            " while they are trained on."
+        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,9 +11,11 @@ from typing import Any
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
+from mildroute._fingerprint import text_digest
+from mildroute._yaml import validate_count
 from mildroute.costs.files import SourceFile, resolve_files
 from mildroute.embedding.shards import (
-    Part,
+    RowRange,
     ShardFolder,
     ShardResult,
     ShardTask,
@@ -31,7 +32,17 @@ from mildroute.exceptions import ArgumentError, TableError
 from mildroute.persistence.artifact import load_router
 from mildroute.persistence.registry import get_encoder
 
-__all__ = ["Embedded", "EmbeddingJob", "Estimate", "Progress", "Runner", "embed", "encoder_of", "encoder_without_data", "here"]
+__all__ = [
+    "EmbeddingEstimate",
+    "EmbeddingJob",
+    "EmbeddingProgress",
+    "EmbeddingResult",
+    "Runner",
+    "embed",
+    "embed_local",
+    "encoder_of",
+    "encoder_without_data",
+]
 
 
 # Encoders that are ready before the first row: by a name that needs no data, or fitted, from a
@@ -41,8 +52,8 @@ __all__ = ["Embedded", "EmbeddingJob", "Estimate", "Progress", "Runner", "embed"
 def encoder_without_data(name: str) -> Any:
     """An encoder by its short name, fitted; only those that learn nothing from the rows.
 
-    An encoder that learns would have to see all rows first, and what it learned would be lost with it: a router that is trained on its
-    vectors could never be asked about a text.
+    An encoder that learns would have to see all rows first, and what it learned would be lost with
+    it: a router that is trained on its vectors could never route a text.
 
     Args:
         name: As for :func:`mildroute.persistence.registry.get_encoder`.
@@ -53,12 +64,17 @@ def encoder_without_data(name: str) -> Any:
     Example:
         >>> encoder_without_data("tfidf")
         Traceback (most recent call last):
-        mildroute.exceptions.ArgumentError: an encoder must need no fitting, got 'tfidf', which learns from data; fit ...
+        mildroute.exceptions.ArgumentError: an encoder must need no fitting, got 'tfidf' ...
     """
     encoder = get_encoder(name)
     if not _learns_nothing(encoder):
-        way_out = "fit a router with it first and take the fitted one (--encoder-of router), or take minilm"
-        raise ArgumentError(f"an encoder must need no fitting, got {name!r}, which learns from data; {way_out}.")
+        way_out = (
+            "fit a router with it first and take the fitted one (--encoder-of router), or take"
+            " minilm"
+        )
+        raise ArgumentError(
+            f"an encoder must need no fitting, got {name!r}, which learns from data; {way_out}."
+        )
     return encoder.fit(["a text"])
 
 
@@ -74,12 +90,15 @@ def encoder_of(folder: str | Path) -> Any:
     Example:
         >>> encoder_of("no/such/router")
         Traceback (most recent call last):
-        mildroute.exceptions.ArtifactError: no/such/router must be a folder with a readable router.json, got: No such file or directory.
+        mildroute.exceptions.ArtifactError: no/such/router must be a folder with ...
     """
     router = load_router(folder)
     encoder = getattr(router, "encoder_", None)
     if encoder is None:
-        raise ArgumentError(f"{str(folder)!r} must hold a router with an encoder, got a {type(router).__name__} without; take another one.")
+        raise ArgumentError(
+            f"{str(folder)!r} must hold a router with an encoder, got a {type(router).__name__}"
+            " without; take another one."
+        )
     return encoder
 
 
@@ -93,26 +112,16 @@ def _learns_nothing(encoder: Any) -> bool:
 
 
 @dataclass
-class Progress:
-    """Counts rows and tells somebody.
+class EmbeddingProgress:
+    """Counts rows and reports them.
 
     Args:
-        total: Rows in all.
-        tell: Called with the rows done, the rows in all and the rows encoded per second so far; or none.
-
-    Attributes:
-        done: Rows that have their vectors.
-        encoded: Rows of them that were encoded now.
-
-    Example:
-        >>> pace = Progress(10)
-        >>> pace.found(4); pace.encode(1)
-        >>> pace.done, pace.encoded
-        (5, 1)
+        report: Called with the rows done, the rows in all and the rows encoded per second so far;
+            or none.
     """
 
     total: int
-    tell: Callable[[int, int, float], None] | None = None
+    report: Callable[[int, int, float], None] | None = None
     done: int = 0
     encoded: int = 0
     _begin: float = field(default_factory=time.perf_counter)
@@ -127,19 +136,12 @@ class Progress:
         """Rows encoded per second."""
         return self.encoded / max(self.seconds, 1e-9)
 
-    def found(self, rows: int) -> None:
-        """Count rows whose vectors were there already."""
+    def count(self, rows: int, *, encoded: bool = True) -> None:
+        """Count rows that were encoded now, or whose vectors were there already."""
         self.done += rows
-        self._tell()
-
-    def encode(self, rows: int) -> None:
-        """Count rows that were encoded."""
-        self.encoded += rows
-        self.found(rows)
-
-    def _tell(self) -> None:
-        if self.tell is not None:
-            self.tell(self.done, self.total, self.rate)
+        self.encoded += rows if encoded else 0
+        if self.report is not None:
+            self.report(self.done, self.total, self.rate)
 
 
 # Embed a table: look, measure, encode what is missing, bring it into the open as a whole.
@@ -147,11 +149,11 @@ class Progress:
 
 _FORMAT = 1
 _SAMPLE = 128
+# Numbers of a vector; wide sparse vectors are better reduced than stored with all their zeros.
 _WIDEST = 8192
-"""Numbers of a vector; wide sparse vectors are better reduced than stored with all their zeros."""
 
-Runner = Callable[[ShardTask, Sequence[Part], Progress], Iterator[ShardResult]]
-"""Makes all shards somewhere, and counts their rows."""
+# Makes all shards somewhere, and counts their rows.
+Runner = Callable[[ShardTask, Sequence[RowRange], EmbeddingProgress], Iterator[ShardResult]]
 
 
 @dataclass(frozen=True)
@@ -159,9 +161,11 @@ class EmbeddingJob:
     """What to embed, by what, and where to.
 
     Args:
-        source: Parquet, CSV or JSON lines with a column ``input`` or ``text``: a file, folder, pattern, URL or a list of them.
+        source: Parquet, CSV or JSON lines with a column ``input`` or ``text``: a file, folder,
+            pattern, URL or a list of them.
         encoder: Fitted, and such that an artifact can hold it.
-        out: Folder of the vectors, as a path or URI; another version in it is replaced once this one is whole.
+        out: Folder of the vectors, as a path or URI; another version in it is replaced once this
+            one is whole.
         rows_per_shard: Rows of a file; what a kill can cost at most, for each process that encodes.
         vector: Name of the column of vectors.
         workers: Processes that encode side by side, for the estimate.
@@ -182,7 +186,7 @@ class EmbeddingJob:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class EmbeddingEstimate:
     """What a job will do.
 
     Args:
@@ -190,11 +194,12 @@ class Estimate:
         shards: Files that they become.
         missing: Rows that are still to be encoded, as far as names of files tell.
         dimension: Numbers of a vector.
-        rate: Rows a second that one process encodes, measured on some of them; 0 where none are missing.
+        rate: Rows a second that one process encodes, measured on some of them; 0 where none are
+            missing.
         workers: Processes.
 
     Example:
-        >>> Estimate(1000, 1, 600, 384, 100.0, 2).seconds
+        >>> EmbeddingEstimate(1000, 1, 600, 384, 100.0, 2).seconds
         3.0
     """
 
@@ -217,7 +222,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Embedded:
+class EmbeddingResult:
     """Vectors that are whole.
 
     Args:
@@ -230,7 +235,7 @@ class Embedded:
         manifest: What ``_manifest.json`` says.
 
     Example:
-        >>> Embedded("vectors", 10, 4, (), 10, 2.0, {}).rate
+        >>> EmbeddingResult("vectors", 10, 4, (), 10, 2.0, {}).rate
         5.0
     """
 
@@ -252,14 +257,17 @@ def embed(
     job: EmbeddingJob,
     *,
     run: Runner | None = None,
-    estimated: Callable[[Estimate], None] | None = None,
+    estimated: Callable[[EmbeddingEstimate], None] | None = None,
     progress: Callable[[int, int, float], None] | None = None,
-) -> Embedded:
-    r"""Write a table's rows with the vectors of its texts; what an earlier run has made of the same rows and encoder is kept.
+) -> EmbeddingResult:
+    r"""Write a table's rows with the vectors of its texts.
+
+    What an earlier run has made of the same rows and encoder is kept.
 
     Args:
         job: What to do.
-        run: Who makes the shards: this process unless told otherwise (:func:`mildroute.distributed.embed.on_ray`).
+        run: Makes the shards; :func:`mildroute.distributed.embed.on_ray` does so on Ray, none does
+            so in this process.
         estimated: Called with the estimate before anything is encoded, or none.
         progress: Called with the rows done, the rows in all and the rows encoded a second, or none.
 
@@ -271,99 +279,121 @@ def embed(
         >>> from mildroute.encoders.text import HashingEncoder
         >>> home = Path(tempfile.mkdtemp())
         >>> _ = (home / "texts.csv").write_text("text,label\nadd 2 and 3,sum\nsing a song,song\n")
-        >>> found = embed(EmbeddingJob(home / "texts.csv", HashingEncoder(columns=8).fit(["a"]), home / "vectors"))
+        >>> encoder = HashingEncoder(columns=8).fit(["a"])
+        >>> found = embed(EmbeddingJob(home / "texts.csv", encoder, home / "vectors"))
         >>> found.rows, found.dimension, found.encoded
         (2, 8, 2)
-        >>> embed(EmbeddingJob(home / "texts.csv", HashingEncoder(columns=8).fit(["a"]), home / "vectors")).encoded
+        >>> embed(EmbeddingJob(home / "texts.csv", encoder, home / "vectors")).encoded
         0
     """
     _check(job)
     files, folder = _absolute(resolve_files(job.source)), ShardFolder(str(job.out))
     _check_apart(files, folder)
-    with folder.taken():
+    with folder.lock():
         work = _work(job, files, folder)
-        parts = _parts(work.table.rows, job.rows_per_shard)
+        rows, size = work.table.rows, job.rows_per_shard
+        parts = [RowRange(start, min(start + size, rows)) for start in range(0, rows, size)]
         estimate = _estimate(job, work, parts)
         if estimated is not None:
             estimated(estimate)
-        pace = Progress(work.table.rows, progress)
-        made = sorted((run or here)(work, parts, pace), key=lambda each: each.part.start)
+        counts = EmbeddingProgress(rows, progress)
+        made = sorted((run or embed_local)(work, parts, counts), key=lambda each: each.part.start)
         names = tuple(each.name for each in made)
         manifest = _manifest(job, work, files, names, estimate.dimension)
         folder.publish(names, manifest)
-    return Embedded(str(job.out), work.table.rows, estimate.dimension, names, pace.encoded, pace.seconds, manifest)
+    made_now = counts.encoded, counts.seconds
+    return EmbeddingResult(str(job.out), rows, estimate.dimension, names, *made_now, manifest)
 
 
-def here(work: ShardTask, parts: Sequence[Part], pace: Progress) -> Iterator[ShardResult]:
-    """Make all shards in this process, one after the other.
-
-    Args:
-        work: What to do.
-        parts: The rows of each shard.
-        pace: Counts rows.
-
-    Yields:
-        The shards.
-
-    Example:
-        >>> list(here(None, [], Progress(0)))
-        []
-    """
+def embed_local(
+    work: ShardTask, parts: Sequence[RowRange], counts: EmbeddingProgress
+) -> Iterator[ShardResult]:
+    """Make all shards in this process, one after the other."""
     for part in parts:
-        made = make_shard(work, part, pace.encode)
+        made = make_shard(work, part, counts.count)
         if not made.is_new:
-            pace.found(part.rows)
+            counts.count(part.rows, encoded=False)
         yield made
 
 
 def _check(job: EmbeddingJob) -> None:
-    if isinstance(job.rows_per_shard, bool) or not isinstance(job.rows_per_shard, int) or job.rows_per_shard < 1:
-        raise ArgumentError(f"rows per shard must be a whole number of at least 1, got {job.rows_per_shard!r}.")
+    validate_count("rows per shard", job.rows_per_shard)
     try:
         check_is_fitted(job.encoder)
     except (NotFittedError, TypeError):
         kind = type(job.encoder).__name__
-        raise ArgumentError(f"the encoder of a job must be fitted, got a {kind} that is not; fit it, or take that of a router.") from None
+        raise ArgumentError(
+            f"the encoder of a job must be fitted, got a {kind} that is not; fit it, or take that"
+            " of a router."
+        ) from None
 
 
 def _absolute(files: Sequence[SourceFile]) -> list[SourceFile]:
     """Other processes may stand in other folders."""
-    return [file if "://" in file.shown else replace(file, path=str(Path(file.path).absolute())) for file in files]
+    return [
+        file if "://" in file.shown else replace(file, path=str(Path(file.path).absolute()))
+        for file in files
+    ]
 
 
 def _check_apart(files: Sequence[SourceFile], folder: ShardFolder) -> None:
     home = str(Path(folder.root).resolve())
-    inside = [file for file in files if "://" not in file.shown and str(Path(file.path).resolve()).startswith(f"{home}/")]
+    inside = [
+        file
+        for file in files
+        if "://" not in file.shown and str(Path(file.path).resolve()).startswith(f"{home}/")
+    ]
     if inside and "://" not in folder.uri:
-        raise ArgumentError(f"vectors must not go to the folder of their source, got {folder.uri!r}; choose another one.")
+        raise ArgumentError(
+            f"vectors must not go to the folder of their source, got {folder.uri!r}; choose another"
+            " one."
+        )
 
 
 def _work(job: EmbeddingJob, files: list[SourceFile], folder: ShardFolder) -> ShardTask:
     is_text = files[0].kind != "parquet"
-    table = open_table(stage_as_parquet(files, folder.system, folder.source) if is_text else files, parse=files[0].kind == "csv")
+    table = open_table(
+        stage_as_parquet(files, folder.system, folder.source) if is_text else files,
+        parse=files[0].kind == "csv",
+    )
     if job.vector in table.schema.names:
-        raise TableError(f"the column of vectors must be new, got {job.vector!r}, which the source has; choose another name.")
+        raise TableError(
+            f"the column of vectors must be new, got {job.vector!r}, which the source has; choose"
+            " another name."
+        )
     identity = encoder_fingerprint(job.encoder)
-    recipe = _digest([str(_FORMAT), identity, table.text, job.vector])
+    recipe = text_digest("\n".join([str(_FORMAT), identity, table.text, job.vector]))
     encoder = job.encoder if job.threads is None else with_threads(job.encoder, job.threads)
     return ShardTask(table, encoder, folder, identity, recipe, job.vector)
 
 
-def _parts(rows: int, size: int) -> list[Part]:
-    return [Part(start, min(start + size, rows)) for start in range(0, rows, size)]
-
-
-def _estimate(job: EmbeddingJob, work: ShardTask, parts: Sequence[Part]) -> Estimate:
+def _estimate(job: EmbeddingJob, work: ShardTask, parts: Sequence[RowRange]) -> EmbeddingEstimate:
     known = {name.rpartition("-")[0] for name in work.folder.names()}
-    missing = [part for part in parts if shard_stem(part.start, part.stop, work.recipe) not in known]
+    missing = [
+        part for part in parts if shard_stem(part.start, part.stop, work.recipe) not in known
+    ]
     first = (missing or parts)[0]
-    texts = next(runs(work.table, first.start, first.stop, size=_SAMPLE)).column(work.table.text).to_pylist()
+    texts = (
+        next(runs(work.table, first.start, first.stop, size=_SAMPLE))
+        .column(work.table.text)
+        .to_pylist()
+    )
     # The first call also opens the model, which is not counted.
     dimension = encode_float16(work.encoder, texts[:1], first.start).shape[1]
     if dimension > _WIDEST:
-        raise ArgumentError(f"vectors may have {_WIDEST:,} numbers, got {dimension:,}; reduce them with a ReducedEncoder.")
+        raise ArgumentError(
+            f"vectors may have {_WIDEST:,} numbers, got {dimension:,}; reduce them with a"
+            " ReducedEncoder."
+        )
     rate = _measured(work.encoder, texts, first.start) if missing else 0.0
-    return Estimate(work.table.rows, len(parts), sum(part.rows for part in missing), dimension, rate, job.workers)
+    return EmbeddingEstimate(
+        work.table.rows,
+        len(parts),
+        sum(part.rows for part in missing),
+        dimension,
+        rate,
+        job.workers,
+    )
 
 
 def _measured(encoder: Any, texts: list[str], first_row: int) -> float:
@@ -373,21 +403,23 @@ def _measured(encoder: Any, texts: list[str], first_row: int) -> float:
     return len(texts) / max(time.perf_counter() - begin, 1e-9)
 
 
-def _manifest(job: EmbeddingJob, work: ShardTask, files: Sequence[SourceFile], names: Sequence[str], dimension: int) -> dict[str, Any]:
+def _manifest(
+    job: EmbeddingJob,
+    work: ShardTask,
+    files: Sequence[SourceFile],
+    names: Sequence[str],
+    dimension: int,
+) -> dict[str, Any]:
     return {
         "format": _FORMAT,
         "encoder": {"class": type(job.encoder).__name__, "hash": work.identity},
         "source": {
             "files": [file.shown for file in files],
             "text": work.table.text,
-            "hash": _digest([name.rpartition("-")[2] for name in names]),
+            "hash": text_digest("\n".join(name.rpartition("-")[2] for name in names)),
         },
         "rows": work.table.rows,
         "dimension": dimension,
         "vector": {"column": work.vector, "type": "float16"},
         "shards": list(names),
     }
-
-
-def _digest(words: Sequence[str]) -> str:
-    return hashlib.blake2b("\n".join(words).encode(), digest_size=16).hexdigest()

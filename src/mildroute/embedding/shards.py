@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import copy
-import fcntl
 import hashlib
 import json
-import os
 import re
 import secrets
 import time
@@ -25,6 +23,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from threadpoolctl import threadpool_limits
 
+from mildroute._files import file_lock
 from mildroute._hashing import RowsDigest
 from mildroute.costs.files import one_line, open_filesystem
 from mildroute.embedding.texts import TextTable, runs
@@ -32,7 +31,7 @@ from mildroute.exceptions import MildrouteError, TableError
 from mildroute.persistence.serialization import encode
 
 __all__ = [
-    "Part",
+    "RowRange",
     "ShardFolder",
     "ShardResult",
     "ShardTask",
@@ -59,31 +58,12 @@ _NAME = re.compile(r"rows-\d{12}-\d{12}-[0-9a-f]{12}-[0-9a-f]{24}\.parquet")
 
 
 def shard_name(start: int, stop: int, recipe: str, content: str) -> str:
-    """Name of a shard; names in order are rows in order.
-
-    Args:
-        start: First row.
-        stop: First row after it.
-        recipe: Digest of how its vectors are made.
-        content: Digest of its rows.
-
-    Returns:
-        The name.
-
-    Example:
-        >>> shard_name(0, 50_000, "ab" * 16, "cd" * 16)
-        'rows-000000000000-000000050000-abababababab-cdcdcdcdcdcdcdcdcdcdcdcd.parquet'
-    """
+    """Name of a shard; names in order are rows in order."""
     return f"{shard_stem(start, stop, recipe)}-{content[:24]}.parquet"
 
 
 def shard_stem(start: int, stop: int, recipe: str) -> str:
-    """The name of a shard without its content.
-
-    Example:
-        >>> shard_stem(0, 50_000, "ab" * 16)
-        'rows-000000000000-000000050000-abababababab'
-    """
+    """The name of a shard without its content."""
     return f"rows-{start:012d}-{stop:012d}-{recipe[:12]}"
 
 
@@ -93,13 +73,6 @@ class ShardFolder:
 
     Args:
         uri: A path, or a URI of pyarrow or fsspec.
-
-    Example:
-        >>> import tempfile
-        >>> folder = ShardFolder(tempfile.mkdtemp())
-        >>> with folder.taken():
-        ...     folder.names()
-        set()
     """
 
     uri: str
@@ -131,25 +104,48 @@ class ShardFolder:
         return f"{self.root}/{_SOURCE}"
 
     @contextmanager
-    def taken(self) -> Iterator[None]:
-        """The folder for one process alone, where its file system knows locks; refused where it holds other things than vectors."""
+    def lock(self) -> Iterator[None]:
+        """Hold the folder for one process alone, if its file system has locks.
+
+        A folder that holds other things than vectors is rejected.
+        """
         try:
-            others = sorted(name for name in self._listed("") if not (_NAME.fullmatch(name) or name.startswith("_")))
+            others = sorted(
+                name
+                for name in self._listed("")
+                if not (_NAME.fullmatch(name) or name.startswith("_"))
+            )
             if others:
-                raise TableError(f"vectors must go to a folder of their own, got {self.uri!r} with {others[0]!r} in it; choose a new one.")
+                raise TableError(
+                    f"vectors must go to a folder of their own, got {self.uri!r} with {others[0]!r}"
+                    " in it; choose a new one."
+                )
             self.system.create_dir(f"{self.root}/{_UNFINISHED}", recursive=True)
         except (OSError, pa.ArrowException) as error:
-            raise TableError(f"vectors must go to a folder that can be written, got {self.uri!r}: {one_line(error)}.") from error
-        with self._locked():
+            raise TableError(
+                f"vectors must go to a folder that can be written, got {self.uri!r}:"
+                f" {one_line(error)}."
+            ) from error
+        if not isinstance(self.system, pafs.LocalFileSystem):
+            yield
+            return
+        with file_lock(f"{self.root}/{_LOCK}", create=True):
             yield
 
     def names(self) -> set[str]:
         """Names of all shards that are written, in the open or not."""
-        return {name for name in {*self._listed(""), *self._listed(_UNFINISHED)} if _NAME.fullmatch(name)}
+        return {
+            name
+            for name in {*self._listed(""), *self._listed(_UNFINISHED)}
+            if _NAME.fullmatch(name)
+        }
 
     def has(self, name: str, rows: int) -> bool:
         """Whether a shard is there with all its rows."""
-        return any(self._rows(path) == rows for path in (f"{self.root}/{name}", f"{self.root}/{_UNFINISHED}/{name}"))
+        return any(
+            self._rows(path) == rows
+            for path in (f"{self.root}/{name}", f"{self.root}/{_UNFINISHED}/{name}")
+        )
 
     def write(self, fill: Callable[[Any], str]) -> str:
         """Write a shard out of sight.
@@ -166,16 +162,13 @@ class ShardFolder:
                 name = fill(stream)
             self._move(partial, f"{_UNFINISHED}/{name}")
         except OSError as error:
-            raise TableError(f"a shard cannot be written to {self.uri!r}: {one_line(error)}.") from error
+            raise TableError(
+                f"a shard cannot be written to {self.uri!r}: {one_line(error)}."
+            ) from error
         return name
 
     def publish(self, names: Sequence[str], manifest: dict[str, Any]) -> None:
-        """Bring these shards into the open, and no others; a manifest says what they are.
-
-        Args:
-            names: All shards of the version.
-            manifest: What to say, for JSON.
-        """
+        """Bring these shards into the open, and no others; a manifest says what they are."""
         there = {name for name in self._listed("") if _NAME.fullmatch(name)}
         fresh = set(names).intersection(self._listed(_UNFINISHED))
         if fresh or there != set(names) or self.manifest() != manifest:
@@ -230,35 +223,19 @@ class ShardFolder:
         except (pa.ArrowException, OSError):
             return None
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        if not isinstance(self.system, pafs.LocalFileSystem):
-            yield
-            return
-        handle = os.open(f"{self.root}/{_LOCK}", os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(handle)
-            raise TableError(f"one process at a time may write to {self.uri!r}; another one does, wait for it or stop it.") from None
-        try:
-            yield
-        finally:
-            os.close(handle)
-
 
 # One shard: some rows of a table with their vectors, computed and written unless it is there
 # already.
 
 
+# Rows that are encoded together: encoders put texts of like length together within a run.
 _RUN = 1024
-"""Rows that are encoded together: encoders put texts of like length together within a run."""
 _GROUP = 8 * _RUN
 _HALF = np.dtype("<f2")
 
 
 @dataclass(frozen=True)
-class Part:
+class RowRange:
     """Rows of a table that become a shard, from ``start`` to before ``stop``."""
 
     start: int
@@ -275,12 +252,7 @@ class ShardTask:
     """All that is needed to make any shard of a job, in any process.
 
     Args:
-        table: Where the rows are.
-        encoder: Fitted.
-        folder: Where the shards go.
-        identity: Digest of the encoder.
         recipe: Digest of all that a shard depends on apart from its rows.
-        vector: Name of their column.
     """
 
     table: TextTable
@@ -293,67 +265,51 @@ class ShardTask:
 
 @dataclass(frozen=True)
 class ShardResult:
-    """A shard that is whole.
+    """A shard that is whole."""
 
-    Args:
-        part: Its rows.
-        name: Its name.
-        is_new: Whether it was computed now.
-        seconds: What that took.
-    """
-
-    part: Part
+    part: RowRange
     name: str
     is_new: bool
     seconds: float = 0.0
 
 
-def make_shard(work: ShardTask, part: Part, tell: Callable[[int], None] | None = None) -> ShardResult:
+def make_shard(
+    work: ShardTask, part: RowRange, tell: Callable[[int], None] | None = None
+) -> ShardResult:
     """Make a shard, or find it: one of the same rows and the same recipe is never computed twice.
 
     Args:
         work: What to do.
         part: Which rows.
         tell: Called with the number of rows after each run of them; or none.
-
-    Returns:
-        The shard.
     """
     begin = time.perf_counter()
     content = RowsDigest(work.table.schema)
-    for run in _runs(work, part):
+    for run in runs(work.table, part.start, part.stop, size=_RUN):
         content.add(run)
     name = shard_name(part.start, part.stop, work.recipe, content.hexdigest())
     if work.folder.has(name, part.rows):
         return ShardResult(part, name, is_new=False)
     written = work.folder.write(lambda stream: _fill(stream, work, part, tell))
     if written != name:
-        raise TableError(f"a source must not change while it is read, got other rows {part.start} to {part.stop - 1}; run it again.")
+        raise TableError(
+            f"a source must not change while it is read, got other rows {part.start} to"
+            f" {part.stop - 1}; run it again."
+        )
     return ShardResult(part, name, is_new=True, seconds=time.perf_counter() - begin)
 
 
 def encode_float16(encoder: Any, texts: list[str], first_row: int = 0) -> NDArray[np.float16]:
-    """Vectors of texts as they are stored, float16, shape (n, d).
-
-    Args:
-        encoder: Fitted.
-        texts: n texts.
-        first_row: Number of the first one, for messages.
-
-    Returns:
-        The vectors.
-
-    Example:
-        >>> from mildroute.encoders.text import HashingEncoder
-        >>> encode_float16(HashingEncoder(columns=4).fit(["a"]), ["one", "two"]).dtype
-        dtype('float16')
-    """
+    """Vectors of texts as they are stored, float16, shape (n, d)."""
     try:
-        # One thread: on several, sums may be rounded otherwise, and a shard must be the same wherever it is made.
+        # One thread: on several, sums may be rounded otherwise, and a shard must be the same
+        # wherever it is made.
         with threadpool_limits(limits=1):
             vectors = encoder.transform(texts)
     except MildrouteError as error:
-        raise TableError(f"rows {first_row} to {first_row + len(texts) - 1} cannot be encoded: {error}") from error
+        raise TableError(
+            f"rows {first_row} to {first_row + len(texts) - 1} cannot be encoded: {error}"
+        ) from error
     dense = vectors.toarray() if sparse.issparse(vectors) else np.asarray(vectors)
     with np.errstate(over="ignore"):
         halves = np.ascontiguousarray(dense, dtype=_HALF)
@@ -361,24 +317,20 @@ def encode_float16(encoder: Any, texts: list[str], first_row: int = 0) -> NDArra
     if len(bad):
         largest = np.abs(dense[bad[0]]).max()
         raise TableError(
-            f"vectors are kept as float16, whose numbers must be below {np.finfo(_HALF).max:,.0f}, got {largest:g} in row "
-            f"{first_row + bad[0]}; scale or clip them first."
+            f"vectors are kept as float16, whose numbers must be below {np.finfo(_HALF).max:,.0f},"
+            f" got {largest:g} in row {first_row + bad[0]}; scale or clip them first."
         )
     return halves
 
 
-def _runs(work: ShardTask, part: Part) -> Iterator[pa.Table]:
-    return runs(work.table, part.start, part.stop, size=_RUN)
-
-
-def _fill(stream: Any, work: ShardTask, part: Part, tell: Callable[[int], None] | None) -> str:
+def _fill(stream: Any, work: ShardTask, part: RowRange, tell: Callable[[int], None] | None) -> str:
     """Write the rows with their vectors in row groups; the name of what was read."""
     content, writer, at = RowsDigest(work.table.schema), None, part.start
     waiting: list[pa.Table] = []
-    for run in _runs(work, part):
+    for run in runs(work.table, part.start, part.stop, size=_RUN):
         content.add(run)
         vectors = encode_float16(work.encoder, run.column(work.table.text).to_pylist(), at)
-        waiting.append(run.append_column(_field(work, vectors.shape[1]), _column(vectors)))
+        waiting.append(_with_vectors(run, work.vector, vectors))
         writer = writer or _writer(stream, waiting[0].schema, work.vector)
         at += run.num_rows
         if sum(each.num_rows for each in waiting) >= _GROUP or at == part.stop:
@@ -391,20 +343,23 @@ def _fill(stream: Any, work: ShardTask, part: Part, tell: Callable[[int], None] 
     return shard_name(part.start, part.stop, work.recipe, content.hexdigest())
 
 
-def _field(work: ShardTask, width: int) -> pa.Field:
-    return pa.field(work.vector, pa.binary(_HALF.itemsize * width), nullable=False)
-
-
-def _column(vectors: NDArray[np.float16]) -> pa.Array:
+def _with_vectors(run: pa.Table, name: str, vectors: NDArray[np.float16]) -> pa.Table:
     """Two bytes a number, without a copy: what ``mildroute.distributed.train`` reads fastest."""
-    return pa.Array.from_buffers(pa.binary(_HALF.itemsize * vectors.shape[1]), len(vectors), [None, pa.py_buffer(vectors)])
+    kind = pa.binary(_HALF.itemsize * vectors.shape[1])
+    column = pa.Array.from_buffers(kind, len(vectors), [None, pa.py_buffer(vectors)])
+    return run.append_column(pa.field(name, kind, nullable=False), column)
 
 
 def _writer(stream: Any, schema: pa.Schema, vector: str) -> pq.ParquetWriter:
-    """Texts and numbers are packed, vectors are not: they would hardly shrink, and be slower to read."""
+    """Texts and numbers are packed, vectors are not.
+
+    They would hardly shrink, and be slower to read.
+    """
     others = [name for name in schema.names if name != vector]
     packing = dict.fromkeys(others, "zstd") | {vector: "none"}
-    return pq.ParquetWriter(stream, schema, compression=packing, use_dictionary=others, write_page_checksum=True)
+    return pq.ParquetWriter(
+        stream, schema, compression=packing, use_dictionary=others, write_page_checksum=True
+    )
 
 
 # What an encoder is: a digest of all that its vectors depend on, and a copy of it that runs on
@@ -412,19 +367,9 @@ def _writer(stream: Any, schema: pa.Schema, vector: str) -> pq.ParquetWriter:
 
 
 def encoder_fingerprint(encoder: Any) -> str:
-    """A digest of a fitted encoder's parameters and fitted numbers; the number of its threads does not count.
+    """A digest of a fitted encoder's parameters and fitted numbers.
 
-    Args:
-        encoder: One that an artifact can hold.
-
-    Returns:
-        Thirty-two hexadecimal digits.
-
-    Example:
-        >>> from mildroute.encoders.text import HashingEncoder
-        >>> one, two = (HashingEncoder(columns=width).fit(["a"]) for width in (8, 16))
-        >>> encoder_fingerprint(one) == encoder_fingerprint(copy.deepcopy(one)), encoder_fingerprint(one) == encoder_fingerprint(two)
-        (True, False)
+    The number of its threads does not count.
     """
     tensors: dict[str, NDArray[Any]] = {}
     tree = encode(with_threads(encoder, None), ("encoder",), tensors)
@@ -441,14 +386,6 @@ def with_threads(encoder: Any, threads: int | None) -> Any:
     Args:
         encoder: Fitted or not.
         threads: Threads, or none to leave it to the library.
-
-    Returns:
-        The copy.
-
-    Example:
-        >>> from mildroute.encoders.image import ImageEncoder
-        >>> with_threads(ImageEncoder(threads=4), 1).threads
-        1
     """
     copied = copy.deepcopy(encoder)
     for each in _nested(copied):

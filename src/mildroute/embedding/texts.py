@@ -26,7 +26,9 @@ _RUN, _ROWS = 8192, 65_536
 
 
 def stage_as_parquet(files: Sequence[SourceFile], system: Any, folder: str) -> list[SourceFile]:
-    r"""Write the rows of text files into Parquet files, in order; what the folder held before is replaced.
+    r"""Write the rows of text files into Parquet files, in order.
+
+    What the folder held before is replaced.
 
     Args:
         files: CSV or JSON.
@@ -34,16 +36,8 @@ def stage_as_parquet(files: Sequence[SourceFile], system: Any, folder: str) -> l
         folder: Where.
 
     Returns:
-        The new files. Columns of a CSV file are still text; files of JSON lines may have columns of different types.
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> from mildroute.costs.files import resolve_files
-        >>> with tempfile.TemporaryDirectory() as home:
-        ...     _ = pathlib.Path(home, "t.csv").write_text("text,n\none,1\n")
-        ...     files = resolve_files(f"{home}/t.csv")
-        ...     [file.kind for file in stage_as_parquet(files, files[0].filesystem, f"{home}/stage_as_parquet")]
-        ['parquet']
+        The new files. Columns of a CSV file are still text; files of JSON lines may have columns of
+        different types.
     """
     system.create_dir(folder, recursive=True)
     system.delete_dir_contents(folder)
@@ -60,7 +54,9 @@ def _alike(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
     """Neighbors of one schema together, up to so many rows."""
     waiting: list[pa.Table] = []
     for table in tables:
-        if waiting and (table.schema != waiting[0].schema or sum(each.num_rows for each in waiting) >= _ROWS):
+        if waiting and (
+            table.schema != waiting[0].schema or sum(each.num_rows for each in waiting) >= _ROWS
+        ):
             yield pa.concat_tables(waiting)
             waiting = []
         waiting.append(table)
@@ -80,10 +76,7 @@ class TextTable:
     """Files with the same columns, one text in each row.
 
     Args:
-        files: Parquet files, in the order of the rows.
-        counts: Rows of each file.
         schema: Of the rows as they are given: one type for each column in all files.
-        text: Column of the texts.
         parse: Whether numbers of a cost table are still text, as those of a CSV file are.
     """
 
@@ -102,22 +95,12 @@ class TextTable:
 def open_table(files: Sequence[SourceFile], *, parse: bool = False) -> TextTable:
     """Look at Parquet files: their columns and the number of their rows; no row is read.
 
-    A column that some files lack is null there, and one whose types differ gets a type that holds them all.
+    A column that some files lack is null there, and one whose types differ gets a type that holds
+    them all.
 
     Args:
         files: Parquet files.
         parse: Whether numbers of a cost table are still text.
-
-    Returns:
-        What was found.
-
-    Example:
-        >>> import tempfile
-        >>> from mildroute.costs.files import resolve_files
-        >>> with tempfile.TemporaryDirectory() as home:
-        ...     pq.write_table(pa.table({"text": ["one", "two"]}), f"{home}/t.parquet")
-        ...     open_table(resolve_files(home)).rows
-        2
     """
     schemas, counts = [], []
     for file in files:
@@ -134,22 +117,8 @@ def open_table(files: Sequence[SourceFile], *, parse: bool = False) -> TextTable
 def runs(table: TextTable, start: int, stop: int, *, size: int) -> Iterator[pa.Table]:
     """The rows of a range in runs of a size that does not depend on the files.
 
-    Args:
-        table: The table.
-        start: First row.
-        stop: First row that is not wanted.
-        size: Rows of each run but the last.
-
     Yields:
         Tables of the table's schema, in which every text is there.
-
-    Example:
-        >>> import tempfile
-        >>> from mildroute.costs.files import resolve_files
-        >>> with tempfile.TemporaryDirectory() as home:
-        ...     pq.write_table(pa.table({"text": list("abcde")}), f"{home}/t.parquet", row_group_size=2)
-        ...     [run["text"].to_pylist() for run in runs(open_table(resolve_files(home)), 1, 5, size=3)]
-        [['b', 'c', 'd'], ['e']]
     """
     waiting, rows, place = [], 0, start
     for part in _parts(table, start, stop, size):
@@ -178,9 +147,13 @@ def _parts(table: TextTable, start: int, stop: int, size: int) -> Iterator[pa.Ta
 def _rows_of(file: SourceFile, start: int, stop: int, size: int) -> Iterator[pa.Table]:
     """Rows of one file; only row groups that have some of them are read."""
     with file.open() as stream, pq.ParquetFile(stream, page_checksum_verification=True) as parquet:
-        groups = [parquet.metadata.row_group(place).num_rows for place in range(parquet.num_row_groups)]
+        groups = [
+            parquet.metadata.row_group(place).num_rows for place in range(parquet.num_row_groups)
+        ]
         ends = list(accumulate(groups))
-        wanted = [place for place, end in enumerate(ends) if start < end and end - groups[place] < stop]
+        wanted = [
+            place for place, end in enumerate(ends) if start < end and end - groups[place] < stop
+        ]
         at = ends[wanted[0]] - groups[wanted[0]]
         for batch in parquet.iter_batches(batch_size=size, row_groups=wanted, use_threads=False):
             low, high = max(start - at, 0), min(stop - at, batch.num_rows)
@@ -194,7 +167,11 @@ def _rows_of(file: SourceFile, start: int, stop: int, size: int) -> Iterator[pa.
 def _conformed(raw: pa.Table, table: TextTable, first_row: int) -> pa.Table:
     columns = []
     for field in table.schema:
-        column = raw.column(field.name) if field.name in raw.column_names else pa.chunked_array([pa.nulls(raw.num_rows)])
+        column = (
+            raw.column(field.name)
+            if field.name in raw.column_names
+            else pa.chunked_array([pa.nulls(raw.num_rows)])
+        )
         if _is_number(field.name, table.schema):
             column = as_numbers(column, field.name, parse=table.parse, first_row=first_row)
         columns.append(column.cast(field.type))
@@ -205,22 +182,35 @@ def _with_texts(run: pa.Table, table: TextTable, first_row: int) -> pa.Table:
     texts = run.column(table.text)
     if texts.null_count:
         row = first_row + texts.is_null().to_pylist().index(True)
-        raise TableError(f"column {table.text!r}, row {row}: a text is needed, got none; fill it in or drop the row.")
+        raise TableError(
+            f"column {table.text!r}, row {row}: a text is needed, got none; fill it in or drop the"
+            " row."
+        )
     return run
 
 
 def _one_schema(schemas: list[pa.Schema]) -> pa.Schema:
     try:
-        return pa.unify_schemas([_plain(schema) for schema in schemas], promote_options="permissive")
+        return pa.unify_schemas(
+            [_plain(schema) for schema in schemas], promote_options="permissive"
+        )
     except pa.ArrowException as error:
-        raise TableError(f"a column must have one type in all files, got {one_line(error)}; write the files again.") from error
+        raise TableError(
+            f"a column must have one type in all files, got {one_line(error)}; write the files"
+            " again."
+        ) from error
 
 
 def _plain(schema: pa.Schema) -> pa.Schema:
     again = next((name for name in schema.names if schema.names.count(name) > 1), None)
     if again is not None:
-        raise TableError(f"column names must be unique, got {again!r} twice; rename or drop one of them.")
-    return pa.schema([pa.field(field.name, _plain_type(field, schema)) for field in schema], metadata=schema.metadata)
+        raise TableError(
+            f"column names must be unique, got {again!r} twice; rename or drop one of them."
+        )
+    return pa.schema(
+        [pa.field(field.name, _plain_type(field, schema)) for field in schema],
+        metadata=schema.metadata,
+    )
 
 
 def _plain_type(field: pa.Field, schema: pa.Schema) -> pa.DataType:
@@ -232,14 +222,20 @@ def _plain_type(field: pa.Field, schema: pa.Schema) -> pa.DataType:
 
 
 def _is_number(name: str, schema: pa.Schema) -> bool:
-    """Numbers of a cost table are float64, as everywhere; other tables may call their columns as they like."""
+    """Numbers of a cost table are float64, as everywhere.
+
+    Other tables may call their columns as they like.
+    """
     return name.startswith(_NUMBERS) and sum(other.startswith(SCORE) for other in schema.names) > 1
 
 
 def _text_column(schema: pa.Schema) -> str:
     name = next((name for name in _TEXT if name in schema.names), None)
     if name is None:
-        raise TableError(f"a table must have a column {' or '.join(_TEXT)}, got {', '.join(schema.names)}; rename one of them.")
+        raise TableError(
+            f"a table must have a column {' or '.join(_TEXT)}, got {', '.join(schema.names)};"
+            " rename one of them."
+        )
     kind = schema.field(name).type
     if not pa.types.is_large_string(kind):
         raise TableError(f"the column {name!r} must hold text, got type {kind}; convert it first.")
@@ -251,4 +247,6 @@ def _one_line_errors(file: SourceFile) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError) as error:
-        raise TableError(f"{file.shown!r} cannot be read as Parquet: {one_line(error)}; write it again.") from error
+        raise TableError(
+            f"{file.shown!r} cannot be read as Parquet: {one_line(error)}; write it again."
+        ) from error

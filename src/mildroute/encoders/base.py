@@ -18,24 +18,22 @@ __all__ = ["Encoder", "as_list", "as_texts"]
 
 
 def as_list(inputs: Any) -> list[Any]:
-    """The rows of a list, tuple, one-dimensional array, pandas or polars series, or Arrow column.
-
-    Args:
-        inputs: n rows, at least one.
-
-    Returns:
-        A list of n.
-
-    Example:
-        >>> import numpy as np
-        >>> as_list(np.array(["a", "b"]))
-        ['a', 'b']
-    """
-    if isinstance(inputs, (str, bytes, Mapping)) or hasattr(inputs, "columns") or not isinstance(inputs, Iterable):
-        raise ArgumentError(f"inputs must be a list or one column of inputs, got one {type(inputs).__name__}; wrap it in a list.")
+    """The rows of a list, tuple, 1-d array, pandas or polars series, or Arrow column."""
+    if (
+        isinstance(inputs, (str, bytes, Mapping))
+        or hasattr(inputs, "columns")
+        or not isinstance(inputs, Iterable)
+    ):
+        raise ArgumentError(
+            f"inputs must be a list or one column of inputs, got one {type(inputs).__name__}; wrap"
+            " it in a list."
+        )
     shape = getattr(inputs, "shape", (1,))
     if len(shape) != 1:
-        raise ArgumentError(f"inputs must have one axis, one input a row, got shape {tuple(shape)}; take one column.")
+        raise ArgumentError(
+            f"inputs must have one axis, one input a row, got shape {tuple(shape)}; take one"
+            " column."
+        )
     # Scalars of Arrow and NumPy are no Python values yet, so columns are converted as a whole.
     convert = getattr(inputs, "to_pylist", None) or getattr(inputs, "tolist", None)
     rows = list(inputs) if convert is None else list(convert())
@@ -45,28 +43,21 @@ def as_list(inputs: Any) -> list[Any]:
 
 
 def as_texts(inputs: Any) -> list[str]:
-    """The rows as plain strings; halves of characters, which no encoder can read, become question marks.
+    """The rows as plain strings.
 
-    Args:
-        inputs: n strings in anything that :func:`as_list` reads.
-
-    Returns:
-        A list of n strings.
-
-    Example:
-        >>> as_texts(("one", "two"))
-        ['one', 'two']
-        >>> as_texts(["one", None])
-        Traceback (most recent call last):
-        mildroute.exceptions.ArgumentError: every input must be a string, got NoneType in row 1; drop that row or make it a string.
+    Halves of characters, which no encoder can read, become question marks.
     """
     rows = as_list(inputs)
     for place, row in enumerate(rows):
         if not isinstance(row, str):
             raise ArgumentError(
-                f"every input must be a string, got {type(row).__name__} in row {place}; drop that row or make it a string."
+                f"every input must be a string, got {type(row).__name__} in row {place}; drop that"
+                " row or make it a string."
             )
-    return [str(row) if row.isascii() else row.encode("utf-8", "replace").decode("utf-8") for row in rows]
+    return [
+        str(row) if row.isascii() else row.encode("utf-8", "replace").decode("utf-8")
+        for row in rows
+    ]
 
 
 # What every encoder shares: a scikit-learn transformer that reads inputs, checks them once and
@@ -76,9 +67,11 @@ def as_texts(inputs: Any) -> list[str]:
 class Encoder(TransformerMixin, BaseEstimator):
     """Makes vectors of inputs.
 
-    An encoder implements ``_fit(rows)`` and ``_encode(rows)``, which returns float32 vectors, dense or as a CSR matrix, shape (n, d).
-    What ``_encode`` needs lies in plain fitted attributes, so that an artifact can carry it; what it builds from those for speed is named
-    in ``_scratch``, and is neither stored nor pickled.
+    An encoder implements ``_fit(rows)`` and ``_encode(rows)``, which returns float32 vectors, dense
+    or as a CSR matrix, shape (n, d).
+    What ``_encode`` needs lies in plain fitted attributes, so that an artifact can carry it; what
+    it builds from those for speed is named
+    in ``_transient``, and is neither stored nor pickled.
 
     Example:
         >>> import numpy as np
@@ -92,9 +85,10 @@ class Encoder(TransformerMixin, BaseEstimator):
                [0.5]], dtype=float32)
     """
 
-    _scratch: ClassVar[tuple[str, ...]] = ()
+    _transient: ClassVar[tuple[str, ...]] = ()
+    # Whether vectors of the rows it was fitted on differ from vectors of new rows; a router is then
+    # measured with an encoder per fold.
     learns_from_rows: ClassVar[bool] = True
-    """Whether vectors of the rows it was fitted on differ from vectors of new rows; a router is then measured with an encoder per fold."""
 
     def fit(self, X: Any, y: Any = None) -> Any:  # noqa: ARG002
         """Learn from n inputs; ``y`` is ignored."""
@@ -117,12 +111,16 @@ class Encoder(TransformerMixin, BaseEstimator):
         raise NotImplementedError
 
     def _forget(self) -> None:
-        for name in self._scratch:
+        for name in self._transient:
             self.__dict__.pop(name, None)
 
     def __getstate__(self) -> dict[str, Any]:
         """Sessions and the like stay in this process."""
-        return {name: value for name, value in super().__getstate__().items() if name not in self._scratch}
+        return {
+            name: value
+            for name, value in super().__getstate__().items()
+            if name not in self._transient
+        }
 
     def __sklearn_tags__(self) -> Any:
         """An encoder takes one column of inputs."""

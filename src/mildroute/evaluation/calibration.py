@@ -14,7 +14,9 @@ from mildroute.routers._decision import argmax_last
 __all__ = ["brier_score", "calibration_error", "reliability"]
 
 
-def reliability(posterior: Any, costs: Any, bins: int = 10) -> tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]]:
+def reliability(
+    posterior: Any, costs: Any, bins: int = 10
+) -> tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]]:
     """Confidence in the top expert beside how often it wins, in bins of equal width.
 
     Args:
@@ -23,7 +25,8 @@ def reliability(posterior: Any, costs: Any, bins: int = 10) -> tuple[NDArray[np.
         bins: Number of bins of [0, 1]; each holds its upper edge.
 
     Returns:
-        Rows, mean confidence and share of rows whose top expert wins (ties count as won), each of shape (bins,); NaN in empty bins.
+        Rows, mean confidence and share of rows whose top expert wins (ties count as won), each of
+        shape (bins,); NaN in empty bins.
 
     Example:
         >>> rows, confidence, won = reliability([[0.9, 0.1], [0.3, 0.7]], [[0, 1], [0, 1]], bins=2)
@@ -38,15 +41,21 @@ def reliability(posterior: Any, costs: Any, bins: int = 10) -> tuple[NDArray[np.
     sure = believed[every, top]
     place = np.clip(np.ceil(sure * bins).astype(np.intp) - 1, 0, bins - 1)
     rows = np.bincount(place, minlength=bins)
-    sums = [np.bincount(place, values, minlength=bins) for values in (sure, won[every, top].astype(np.float64))]
+    sums = [
+        np.bincount(place, values, minlength=bins)
+        for values in (sure, won[every, top].astype(np.float64))
+    ]
     confidence, hits = (np.where(rows > 0, total / np.maximum(rows, 1), np.nan) for total in sums)
     return rows, confidence, hits
 
 
 def calibration_error(posterior: Any, costs: Any, bins: int = 10) -> float:
-    """Expected calibration error: mean distance between confidence in the top expert and how often it wins.
+    """Expected calibration error.
 
-    A posterior that shares belief among experts that tie is not wrong, yet it is less sure than a top expert is right: read the
+    Mean distance between confidence in the top expert and how often it wins.
+
+    A posterior that shares belief among experts that tie is not wrong, yet it is less sure than a
+    top expert is right: read the
     figure together with the share of tied rows.
 
     Args:
@@ -67,7 +76,9 @@ def calibration_error(posterior: Any, costs: Any, bins: int = 10) -> float:
 
 
 def brier_score(posterior: Any, costs: Any) -> float:
-    """Mean squared distance of the posterior to the winner, summed over experts; winners that tie share the target equally.
+    """Mean squared distance of the posterior to the winner, summed over experts.
+
+    Winners that tie share the target equally.
 
     Args:
         posterior: Posterior over experts, shape (n, p).
@@ -89,5 +100,8 @@ def _checked(posterior: Any, costs: Any) -> tuple[NDArray[np.float64], NDArray[n
     won = winners(costs)
     believed = as_matrix(posterior, "posterior", (won.shape[0], won.shape[1]))
     if (believed < 0).any() or not np.allclose(believed.sum(axis=1), 1, atol=1e-4):
-        raise ArgumentError("posterior must not be negative and its rows must sum to 1; pass predict_proba, not decision_function.")
+        raise ArgumentError(
+            "posterior must not be negative and its rows must sum to 1; pass predict_proba, not"
+            " decision_function."
+        )
     return believed, won

@@ -13,10 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from mildroute._format import as_plain
+from mildroute._format import to_jsonable
 from mildroute.evaluation.evaluate import few_rows, figure_columns, gap_of_means
 from mildroute.evaluation.frontier import mix_shares, single_points
-from mildroute.evaluation.intervals import Difference, Interval, Means, bootstrap_means, holm, paired_difference
+from mildroute.evaluation.intervals import (
+    Difference,
+    Interval,
+    Means,
+    bootstrap_means,
+    holm,
+    paired_difference,
+)
 from mildroute.evaluation.metrics import (
     Choice,
     as_choice,
@@ -57,12 +64,23 @@ __all__ = [
 # test side.
 
 
+# Called with the number of finished steps, the number of all steps and the name of the step that
+# comes next.
 Progress = Callable[[int, int, str], None]
-"""Called with the number of finished steps, the number of all steps and the name of the step that comes next."""
 
-BASELINES = ("best by score", "best single", "coin", "cheapest", "most expensive", "random", "random at equal cost", "oracle")
-"""Names of the rows that every comparison has; those of money only where dollars are known. The best single expert is the one of the lowest
-cost at the price weight; beside it, the best by score and the coin between two experts stand only if there is a target."""
+# Names of the rows that every comparison has; those of money only where dollars are known. The best
+# single expert is the one of the lowest cost at the price weight; beside it, the best by score and
+# the coin between two experts stand only if there is a target.
+BASELINES = (
+    "best by score",
+    "best single",
+    "coin",
+    "cheapest",
+    "most expensive",
+    "random",
+    "random at equal cost",
+    "oracle",
+)
 
 
 @dataclass(frozen=True)
@@ -70,20 +88,9 @@ class Split:
     """Both sides of a split, with what the routers see of them.
 
     Attributes:
-        train: The rows to learn from.
-        test: The rows to be asked.
-        seen: Vectors of the former.
-        unseen: Vectors of the latter.
-        price_weight: How much error a dollar is worth.
-        latency_weight: How much error a second is worth.
         target: A budget or a quality that each router is operated for, or none.
-        folds: Vectors of the train side by encoders that have not seen a fold, see :func:`fold_encodings`; or none.
-
-    Example:
-        >>> from mildroute.costs.table import CostTable
-        >>> table = CostTable.of({"query_id": ["p", "q"], "score:a": [1, 0], "score:b": [0, 1]})
-        >>> Split(table.take([0]), table.take([1]), [[0.0]], [[1.0]]).costs(table).tolist()
-        [[0.0, 1.0], [1.0, 0.0]]
+        folds: Vectors of the train side by encoders that have not seen a fold, see
+            :func:`fold_encodings`; or none.
     """
 
     train: CostTable
@@ -97,43 +104,41 @@ class Split:
 
     def costs(self, table: CostTable, *, priced: bool = True) -> Any:
         """Costs of a side, shape (n, p), with or without its dollars."""
-        return table.costs(price_weight=self.price_weight if priced else 0.0, latency_weight=self.latency_weight)
+        return table.costs(
+            price_weight=self.price_weight if priced else 0.0, latency_weight=self.latency_weight
+        )
 
 
 def encoded(table: CostTable, train: CostTable, test: CostTable, encoder: Any) -> tuple[Any, Any]:
-    """Vectors of both sides, by an encoder fitted on the train side alone or from the rows of a matrix.
+    """Return vectors of both sides, by an encoder or from the rows of a matrix.
+
+    An encoder is fitted on the train side alone.
 
     Args:
         table: The table before the split.
         train: Its train side.
         test: Its test side.
-        encoder: A transformer over inputs; or vectors of the whole table, shape (n, d); or none for the default encoder.
+        encoder: A transformer over inputs; or vectors of the whole table, shape (n, d); or none for
+            the default encoder.
 
     Returns:
         Vectors of the train and of the test side.
-
-    Example:
-        >>> from mildroute.costs.table import CostTable
-        >>> table = CostTable.of({"query_id": ["p", "q"], "score:a": [1, 0], "score:b": [0, 1]})
-        >>> [side.tolist() for side in encoded(table, table.take([1]), table.take([0]), np.array([[0.0], [1.0]]))]
-        [[[1.0]], [[0.0]]]
     """
     if encoder is not None and not hasattr(encoder, "transform"):
         return _rows_of(encoder, table, train), _rows_of(encoder, table, test)
     if train.inputs is None:
-        raise ArgumentError("the table must have inputs to be encoded, got none; pass the vectors of its rows, shape (n, d), instead.")
+        raise ArgumentError(
+            "the table must have inputs to be encoded, got none; pass the vectors of its rows,"
+            " shape (n, d), instead."
+        )
     fresh = _default_encoder() if encoder is None else clone(encoder)
     return fresh.fit_transform(train.inputs), fresh.transform(test.inputs)
 
 
 def fold_encodings(train: CostTable, seen: Any, encoder: Any, seed: int) -> Any:
-    """Vectors of the train side by encoders that have not seen a fold, or none where ``seen`` may be cut into folds.
+    """Return vectors of the train side by encoders that have not seen a fold.
 
-    Example:
-        >>> from mildroute.costs.table import CostTable
-        >>> table = CostTable.of({"query_id": ["p", "q"], "score:a": [1, 0], "score:b": [0, 1]})
-        >>> fold_encodings(table, np.eye(2), np.eye(2), 0) is None  # vectors that were given owe nothing to these rows
-        True
+    None is returned where ``seen`` may be cut into folds.
     """
     from mildroute.pipeline import fold_vectors
     from mildroute.routers.frontier import FrontierRouter
@@ -144,8 +149,12 @@ def fold_encodings(train: CostTable, seen: Any, encoder: Any, seed: int) -> Any:
     return fold_vectors(fresh, train.inputs, seen, FrontierRouter(random_state=seed))
 
 
-def choice_at_target(router: Any, sides: Split, seed: int = 0) -> tuple[Choice, float, OperatingPoint]:
-    """Fit a router along all prices on the train side, put it on its own frontier, and ask it at the point for the target.
+def choice_at_target(
+    router: Any, sides: Split, seed: int = 0
+) -> tuple[Choice, float, OperatingPoint]:
+    """Fit a router along all prices, and ask it at the point for the target.
+
+    It is fitted on the train side, and the point lies on its own frontier.
 
     Args:
         router: An estimator over vectors, or a FrontierRouter.
@@ -154,27 +163,38 @@ def choice_at_target(router: Any, sides: Split, seed: int = 0) -> tuple[Choice, 
 
     Returns:
         Choice of shape (n,), seconds to fit, and the operating point.
-
-    Example:
-        >>> from mildroute.costs.table import CostTable
-        >>> from mildroute._fit import Target
-        >>> from mildroute.routers.baselines import BestSingleRouter
-        >>> table = CostTable.of({"query_id": ["p", "q"], "score:a": [1, 1], "score:b": [0, 1], "cost:a": [1, 1], "cost:b": [1, 1]})
-        >>> choice_at_target(BestSingleRouter(), Split(table, table, np.eye(2), np.eye(2), target=Target("quality", 1.0)))[0]
-        array([0, 0])
     """
     from mildroute._fit import default_price_weights, operating_point
     from mildroute.routers.frontier import FrontierRouter
 
     if _reads_inputs(router):
-        raise ArgumentError(f"a target is for routers over vectors, got {type(router).__name__}; leave the encoder to the comparison.")
+        raise ArgumentError(
+            f"a target is for routers over vectors, got {type(router).__name__}; leave the encoder"
+            " to the comparison."
+        )
     dollars = sides.train.dollars
     if dollars is None or sides.target is None:
-        raise ArgumentError("a target needs dollars, got a table without 'cost:<expert>' columns; give prices, or no target.")
+        raise ArgumentError(
+            "a target needs dollars, got a table without 'cost:<expert>' columns; give prices, or"
+            " no target."
+        )
     started = perf_counter()
-    settings: dict[str, Any] = {"price_weights": default_price_weights(dollars), "random_state": seed}
-    fitted = clone(router).set_params(**settings) if isinstance(router, FrontierRouter) else FrontierRouter(router=router, **settings)
-    fitted.fit(sides.seen, sides.costs(sides.train, priced=False), prices=dollars, groups=sides.train.groups, folds=sides.folds)
+    settings: dict[str, Any] = {
+        "price_weights": default_price_weights(dollars),
+        "random_state": seed,
+    }
+    fitted = (
+        clone(router).set_params(**settings)
+        if isinstance(router, FrontierRouter)
+        else FrontierRouter(router=router, **settings)
+    )
+    fitted.fit(
+        sides.seen,
+        sides.costs(sides.train, priced=False),
+        prices=dollars,
+        groups=sides.train.groups,
+        folds=sides.folds,
+    )
     seconds = perf_counter() - started
     point, _ = operating_point(fitted, sides.target)
     chosen = fitted.predict(sides.unseen, point=point, request_ids=request_keys(sides.test))
@@ -182,50 +202,43 @@ def choice_at_target(router: Any, sides: Split, seed: int = 0) -> tuple[Choice, 
 
 
 def request_keys(table: CostTable) -> list[str]:
-    """What seeds the coin of each row: its text, as where requests are served without ids, or its id where rows share a text.
+    """What seeds the coin of each row.
 
-    Example:
-        >>> from mildroute.costs.table import CostTable
-        >>> scores = {"score:a": [1, 1, 0], "score:b": [0, 1, 1]}
-        >>> request_keys(CostTable.of({"query_id": ["p", "q", "r"], "input": ["hi", "hi", "yes"], **scores}))
-        ['p', 'q', 'yes']
+    Its text, as where requests are served without ids, or its id where rows share a text.
     """
     if table.inputs is None:
         return list(table.query_ids)
     times = Counter(table.inputs)
-    return [text if times[text] == 1 else query for text, query in zip(table.inputs, table.query_ids, strict=True)]
+    return [
+        text if times[text] == 1 else query
+        for text, query in zip(table.inputs, table.query_ids, strict=True)
+    ]
 
 
 def choice_of(router: Any, sides: Split) -> tuple[Choice, float]:
     """Fit a copy of a router on the train side and ask it on the test side.
 
-    A router is given the groups of the rows where its ``fit`` takes them. A router with a price weight of its own learns from errors and
+    A router is given the groups of the rows where its ``fit`` takes them. A router with a price
+    weight of its own learns from errors and
     dollars apart and is asked at the weight of the comparison; one over texts is given the texts.
-
-    Args:
-        router: An estimator.
-        sides: The rows.
 
     Returns:
         Choice of shape (n,), and seconds to fit.
-
-    Example:
-        >>> from mildroute.costs.table import CostTable
-        >>> from mildroute.routers.baselines import BestSingleRouter
-        >>> table = CostTable.of({"query_id": ["p", "q"], "score:a": [1, 1], "score:b": [0, 1]})
-        >>> choice, seconds = choice_of(BestSingleRouter(), Split(table.take([0]), table.take([1]), [[0.0]], [[1.0]]))
-        >>> choice
-        array([0])
     """
     started = perf_counter()
     fitted, asked = _fitted(clone(router), sides)
     seconds = perf_counter() - started
     extra = {"price_weight": sides.price_weight} if _weighs_prices(fitted) else {}
-    return as_choice(fitted.predict(asked, **extra), len(sides.test), len(sides.test.experts)), seconds
+    return (
+        as_choice(fitted.predict(asked, **extra), len(sides.test), len(sides.test.experts)),
+        seconds,
+    )
 
 
 def baseline_choices(sides: Split, ours: Choice, seed: int) -> dict[str, Choice]:
-    """What every router has to stand beside: single experts chosen on the train side, random draws, and the oracle of the test side.
+    """What every router has to stand beside.
+
+    Single experts chosen on the train side, random draws, and the oracle of the test side.
 
     Args:
         sides: The rows; vectors are not looked at.
@@ -234,12 +247,6 @@ def baseline_choices(sides: Split, ours: Choice, seed: int) -> dict[str, Choice]
 
     Returns:
         Choices of shape (n,) by name, see :data:`BASELINES`.
-
-    Example:
-        >>> from mildroute.costs.table import CostTable
-        >>> table = CostTable.of({"query_id": ["p", "q"], "score:a": [1, 1], "score:b": [0, 1]})
-        >>> sorted(baseline_choices(Split(table, table, None, None), np.array([0, 0]), seed=0))
-        ['best single', 'oracle', 'random']
     """
     rows, experts = len(sides.test), len(sides.test.experts)
     rng = np.random.default_rng(seed)
@@ -251,24 +258,38 @@ def baseline_choices(sides: Split, ours: Choice, seed: int) -> dict[str, Choice]
     if sides.train.dollars is not None and sides.test.dollars is not None:
         bills = sides.train.dollars.mean(axis=0)
         singles = single_points(sides.train.scores, sides.train.dollars)
-        # Scores of the train side, bills of the test side: who mixes does not know the test rows' outcomes, but must pay what we pay there.
+        # Scores of the train side, bills of the test side: who mixes does not know the test rows'
+        # outcomes, but must pay what we pay there.
         paid_there = single_points(sides.test.scores, sides.test.dollars)
-        singles = tuple(replace(there, score=known.score) for there, known in zip(paid_there, singles, strict=True))
-        bill = max(dollars_per_1000(sides.test.dollars, ours), min(point.dollars_per_1000 for point in singles))
-        found["cheapest"], found["most expensive"] = _all_to(int(bills.argmin()), rows), _all_to(int(bills.argmax()), rows)
+        singles = tuple(
+            replace(there, score=known.score)
+            for there, known in zip(paid_there, singles, strict=True)
+        )
+        bill = max(
+            dollars_per_1000(sides.test.dollars, ours),
+            min(point.dollars_per_1000 for point in singles),
+        )
+        found["cheapest"], found["most expensive"] = (
+            _all_to(int(bills.argmin()), rows),
+            _all_to(int(bills.argmax()), rows),
+        )
         found["random at equal cost"] = rng.choice(experts, size=rows, p=mix_shares(singles, bill))
     if sides.target is not None and sides.train.dollars is not None:
-        found["best by score"] = _all_to(best_single(-sides.train.scores, sides.train.dollars), rows)
+        found["best by score"] = _all_to(
+            best_single(-sides.train.scores, sides.train.dollars), rows
+        )
         found["coin"] = rng.choice(experts, size=rows, p=_coin_shares(sides, sides.train.dollars))
     return {name: found[name] for name in BASELINES if name in found}
 
 
 def _coin_shares(sides: Split, dollars: Any) -> Any:
-    """Shares of the experts between which a coin meets the target, as promised on the train side."""
+    """Shares of the experts between which a coin meets the target, promised on the train side."""
     from mildroute._fit import resolve
     from mildroute.routers.operating_point import measure_curve
 
-    singles = measure_curve(np.zeros(0), np.empty((0, len(sides.train)), dtype=np.intp), 1 - sides.train.scores, dollars)
+    singles = measure_curve(
+        np.zeros(0), np.empty((0, len(sides.train)), dtype=np.intp), 1 - sides.train.scores, dollars
+    )
     shares = np.clip(resolve(singles, sides.target).shares, 0.0, None)
     return shares / shares.sum()
 
@@ -286,14 +307,20 @@ def _fitted(router: Any, sides: Split) -> tuple[Any, Any]:
         given["groups"] = sides.train.groups
     if priced and sides.train.dollars is not None:
         given["prices"] = sides.train.dollars
-    seen, unseen = (sides.train.inputs, sides.test.inputs) if _reads_inputs(router) else (sides.seen, sides.unseen)
+    seen, unseen = (
+        (sides.train.inputs, sides.test.inputs)
+        if _reads_inputs(router)
+        else (sides.seen, sides.unseen)
+    )
     return router.fit(seen, sides.costs(sides.train, priced=not priced), **given), unseen
 
 
 def _weighs_prices(router: Any) -> bool:
     from mildroute.routers.frontier import FrontierRouter
 
-    return isinstance(router, FrontierRouter) or isinstance(getattr(router, "router", None), FrontierRouter)
+    return isinstance(router, FrontierRouter) or isinstance(
+        getattr(router, "router", None), FrontierRouter
+    )
 
 
 def _reads_inputs(router: Any) -> bool:
@@ -311,7 +338,10 @@ def _default_encoder() -> Any:
 def _rows_of(vectors: Any, table: CostTable, side: CostTable) -> Any:
     matrix = vectors if hasattr(vectors, "shape") else np.asarray(vectors)
     if len(matrix.shape) != 2 or matrix.shape[0] != len(table):
-        raise ShapeError(f"vectors must be ({len(table)}, d), one row per row of the table, got shape {matrix.shape}.")
+        raise ShapeError(
+            f"vectors must be ({len(table)}, d), one row per row of the table, got shape"
+            f" {matrix.shape}."
+        )
     place = {query: row for row, query in enumerate(table.query_ids)}
     return matrix[[place[query] for query in side.query_ids]]
 
@@ -319,7 +349,17 @@ def _rows_of(vectors: Any, table: CostTable, side: CostTable) -> Any:
 # A set of routers under one protocol, beside the baselines that make the figures mean something.
 
 
-_ABOUT = ("default", "best_single", "best_by_score", "points", "experts", "train_rows", "test_rows", "settings", "warnings")
+_ABOUT = (
+    "default",
+    "best_single",
+    "best_by_score",
+    "points",
+    "experts",
+    "train_rows",
+    "test_rows",
+    "settings",
+    "warnings",
+)
 
 
 @dataclass(frozen=True)
@@ -332,14 +372,18 @@ class ComparisonRow:
         deferral_loss: Mean cost.
         score: Mean score.
         dollars_per_1000: Bill of 1,000 queries, where dollars are known.
-        gap_closed: Share of the way from the best single expert (chosen on the train side) to the oracle.
+        gap_closed: Share of the way from the best single expert (chosen on the train side) to the
+            oracle.
         worst_recall: Lowest recall of an expert.
         exactly_one_right_recall: Recall where exactly one expert is right.
         effective_experts: Effective number of experts chosen.
-        difference: Deferral loss of the default router minus that of this row; below 0 the default is better.
-        holm_p_value: P-value of the difference, corrected for the number of rows compared with; none for default and oracle.
+        difference: Deferral loss of the default router minus that of this row; below 0 the default
+            is better.
+        holm_p_value: P-value of the difference, corrected for the number of rows compared with;
+            none for default and oracle.
         fit_seconds: Time to fit, where something was fitted.
-        saved: Share of the bill of the best single expert by score (of the train side) that is saved, where dollars are known.
+        saved: Share of the bill of the best single expert by score (of the train side) that is
+            saved, where dollars are known.
         kept: Share of its score.
 
     Example:
@@ -405,18 +449,30 @@ class Comparison:
         """The row of one router or baseline."""
         found = [row for row in self.rows if row.name == name]
         if not found:
-            raise ArgumentError(f"name must be one of {', '.join(row.name for row in self.rows)}, got {name!r}.")
+            raise ArgumentError(
+                f"name must be one of {', '.join(row.name for row in self.rows)}, got {name!r}."
+            )
         return found[0]
 
     def as_columns(self) -> dict[str, list[Any]]:
-        """The rows as columns of plain values; an interval gives three of them, ``name``, ``name_low`` and ``name_high``."""
+        """The rows as columns of plain values.
+
+        An interval gives three of them, ``name``, ``name_low`` and ``name_high``.
+        """
         flat = [_flat(row) for row in self.rows]
         return {name: [row[name] for row in flat] for name in (flat[0] if flat else {})}
 
     def as_dict(self) -> dict[str, Any]:
         """Rows and protocol as plain values for JSON."""
         about = {name: getattr(self, name) for name in _ABOUT}
-        return {**as_plain(about), "rows": as_plain(self.rows)}
+        return {**to_jsonable(about), "rows": to_jsonable(self.rows)}
+
+
+def _check_weights(target: Target | None, price_weight: float, latency_weight: float) -> None:
+    if target is not None and (price_weight or latency_weight):
+        raise ArgumentError(
+            f"a {target.kind} goes without price_weight and latency_weight; leave them out."
+        )
 
 
 def compare(
@@ -434,13 +490,17 @@ def compare(
 ) -> Comparison:
     """Fit each router on the same train rows and measure it on the same test rows.
 
-    Intervals are about further queries of the same kind: rows are resampled, and whole groups where the split is by group.
+    Intervals are about further queries of the same kind: rows are resampled, and whole groups where
+    the split is by group.
 
     Args:
         table: The cost table.
-        routers: Estimators by name, the first one is what the others are compared with; by default :func:`default_routers`.
-        encoder: Transformer over inputs, fitted on the train side; or vectors of all rows, shape (n, d); or none for the default encoder.
-        target: A budget or a quality: every router is fitted along all prices and compared at its own operating point for the target.
+        routers: Estimators by name, the first one is what the others are compared with; by default
+            :func:`default_routers`.
+        encoder: Transformer over inputs, fitted on the train side; or vectors of all rows, shape
+            (n, d); or none for the default encoder.
+        target: A budget or a quality: every router is fitted along all prices and compared at its
+            own operating point for the target.
             Costs then count a dollar by the price weight of the first router's point.
         price_weight: How much error a dollar is worth, if there is no target.
         latency_weight: How much error a second is worth.
@@ -456,16 +516,18 @@ def compare(
         >>> from mildroute.costs.table import CostTable
         >>> from mildroute.routers.knn import KNNRouter
         >>> texts = [f"{kind} {number}" for number in range(40) for kind in ("add", "prove")]
-        >>> table = CostTable.of({"input": texts, "score:small": [1, 0] * 40, "score:large": [0, 1] * 40})
+        >>> scores = {"score:small": [1, 0] * 40, "score:large": [0, 1] * 40}
+        >>> table = CostTable.from_data({"input": texts, **scores})
         >>> found = compare(table, {"kNN": KNNRouter()})
         >>> [(row.name, row.deferral_loss.value) for row in found.rows if row.name != "random"]
         [('kNN', 0.0), ('best single', 0.5625), ('oracle', 0.0)]
     """
     if target is not None and target.kind == "price weight":
         price_weight, target = target.value, None
-    if target is not None and (price_weight or latency_weight):
-        raise ArgumentError(f"a {target.kind} goes without price_weight and latency_weight; leave them out.")
-    contestants = dict(default_routers(seed, for_target=target is not None) if routers is None else routers)
+    _check_weights(target, price_weight, latency_weight)
+    if routers is None:
+        routers = default_routers(seed, for_target=target is not None)
+    contestants = dict(routers)
     _check_names(contestants)
     train, tested = table.split(test, by=by, seed=seed)
     steps = _Steps(progress, 1 + len(contestants))
@@ -480,8 +542,8 @@ def compare(
         sides = replace(sides, price_weight=price_weight)
     choices |= baseline_choices(sides, choices[default], seed)
     rows = _with_differences(_rows(choices, seconds, sides, by, seed), choices, sides, by, seed)
-    used = "vectors" if encoder is not None and not hasattr(encoder, "transform") else type(encoder).__name__ if encoder else "default"
-    settings = {"price_weight": price_weight, "latency_weight": latency_weight, "test": test, "seed": seed, "by": by, "encoder": used}
+    settings = {"test": test, "seed": seed, "by": by, "encoder": _encoder_name(encoder)}
+    settings |= _weights_of(sides)
     return Comparison(
         tuple(rows),
         default,
@@ -489,13 +551,29 @@ def compare(
         experts=tuple(table.experts),
         train_rows=len(train),
         test_rows=len(tested),
-        settings=settings if target is None else settings | {"target": {"kind": target.kind, "value": target.value}},
+        settings=settings,
         choices=choices,
         test=tested,
         warnings=few_rows(len(tested)),
         best_by_score=table.experts[best_single(-train.scores, train.dollars)],
         points=points,
     )
+
+
+def _weights_of(sides: Split) -> dict[str, Any]:
+    weights: dict[str, Any] = {
+        "price_weight": sides.price_weight,
+        "latency_weight": sides.latency_weight,
+    }
+    if sides.target is not None:
+        weights["target"] = {"kind": sides.target.kind, "value": sides.target.value}
+    return weights
+
+
+def _encoder_name(encoder: Any) -> str:
+    if encoder is None:
+        return "default"
+    return type(encoder).__name__ if hasattr(encoder, "transform") else "vectors"
 
 
 def default_routers(seed: int = 0, *, for_target: bool = False) -> dict[str, Any]:
@@ -542,10 +620,15 @@ class _Steps:
 
 def _check_names(routers: Mapping[str, Any]) -> None:
     if not routers:
-        raise ArgumentError("routers must name at least one router, got none; leave it out for the default ones.")
+        raise ArgumentError(
+            "routers must name at least one router, got none; leave it out for the default ones."
+        )
     taken = sorted(set(routers) & set(BASELINES))
     if taken:
-        raise ArgumentError(f"routers must not be named like a baseline that is always shown, got {', '.join(taken)}; choose another name.")
+        raise ArgumentError(
+            "routers must not be named like a baseline that is always shown, got"
+            f" {', '.join(taken)}; choose another name."
+        )
 
 
 def _contest(
@@ -564,7 +647,9 @@ def _contest(
     return choices, seconds, points
 
 
-def _rows(choices: Mapping[str, Choice], seconds: Mapping[str, float], sides: Split, by: str, seed: int) -> Iterator[ComparisonRow]:
+def _rows(
+    choices: Mapping[str, Choice], seconds: Mapping[str, float], sides: Split, by: str, seed: int
+) -> Iterator[ComparisonRow]:
     costs, scores, dollars = sides.costs(sides.test), sides.test.scores, sides.test.dollars
     groups = sides.test.groups if by == "group" else None
     best = int(choices["best single"][0])
@@ -573,7 +658,9 @@ def _rows(choices: Mapping[str, Choice], seconds: Mapping[str, float], sides: Sp
     if dollars is not None:
         beside["best dollars"] = 1000 * dollars[:, by_score]
     for name, choice in choices.items():
-        drawn = bootstrap_means(figure_columns(costs, choice, best, scores, dollars) | beside, groups, seed=seed)
+        drawn = bootstrap_means(
+            figure_columns(costs, choice, best, scores, dollars) | beside, groups, seed=seed
+        )
         yield ComparisonRow(
             name=name,
             kind="router" if name in seconds else "baseline",
@@ -606,10 +693,14 @@ def _with_differences(
     default = next(iter(choices))
     ours = chosen_costs(costs, choices[default])
     found = {
-        name: paired_difference(ours, chosen_costs(costs, choice), groups, seed=seed) for name, choice in choices.items() if name != default
+        name: paired_difference(ours, chosen_costs(costs, choice), groups, seed=seed)
+        for name, choice in choices.items()
+        if name != default
     }
     # that the oracle is better is no finding, so it takes no part in the correction
-    corrected = holm({name: difference.p_value for name, difference in found.items() if name != "oracle"})
+    corrected = holm(
+        {name: difference.p_value for name, difference in found.items() if name != "oracle"}
+    )
     for row in rows:
         yield replace(row, difference=found.get(row.name), holm_p_value=corrected.get(row.name))
 
@@ -618,9 +709,17 @@ def _flat(row: ComparisonRow) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name in row.__dataclass_fields__:
         value = getattr(row, name)
-        if name in ("deferral_loss", "score", "dollars_per_1000", "gap_closed", "difference", "saved", "kept"):
+        if name in (
+            "deferral_loss",
+            "score",
+            "dollars_per_1000",
+            "gap_closed",
+            "difference",
+            "saved",
+            "kept",
+        ):
             for suffix, part in (("", "value"), ("_low", "low"), ("_high", "high")):
-                flat[name + suffix] = as_plain(getattr(value, part, None))
+                flat[name + suffix] = to_jsonable(getattr(value, part, None))
         else:
-            flat[name] = as_plain(value)
+            flat[name] = to_jsonable(value)
     return flat

@@ -12,18 +12,40 @@ from numpy.typing import NDArray
 
 from mildroute._format import as_dollars, as_score, format_number, names_of
 from mildroute.evaluation.frontier import mix_shares, single_points
-from mildroute.evaluation.intervals import Interval, Means, bootstrap_means, bounded_mean_lower, group_codes
-from mildroute.evaluation.metrics import Choice, Matrix, as_choice, as_matrix, best_single, dollars_per_1000
+from mildroute.evaluation.intervals import (
+    Interval,
+    Means,
+    bootstrap_means,
+    bounded_mean_lower,
+    group_codes,
+)
+from mildroute.evaluation.metrics import (
+    Choice,
+    Matrix,
+    as_choice,
+    as_matrix,
+    best_single,
+    dollars_per_1000,
+)
 from mildroute.exceptions import ArgumentError, ShapeError
 
-__all__ = ["Savings", "Verdict", "as_percent", "format_points", "format_savings", "savings", "shown_interval", "shown_limits"]
+__all__ = [
+    "Savings",
+    "Verdict",
+    "as_percent",
+    "format_points",
+    "format_savings",
+    "savings",
+    "shown_interval",
+    "shown_limits",
+]
 
 
 # Figures in plain words, as a sentence on savings uses them.
 
 
+# What the figures show, see :class:`mildroute.evaluation.cost_savings.Savings`.
 Verdict = Literal["saved", "likely", "gained", "beyond mixing", "trade", "nothing"]
-"""What the figures show, see :class:`mildroute.evaluation.cost_savings.Savings`."""
 
 
 class _Figures(Protocol):
@@ -54,67 +76,41 @@ class _Figures(Protocol):
 
 
 def shown_interval(interval: Interval, form: str) -> str:
-    """A figure with its limits; "none" for what has no value.
-
-    Example:
-        >>> shown_interval(Interval(0.5, 0.25, 0.75), "{:.2f}"), shown_interval(Interval(math.nan, math.nan, math.nan), "{:.2f}")
-        ('0.50 [0.25, 0.75]', 'none')
-    """
+    """A figure with its limits; "none" for what has no value."""
     if math.isnan(interval.value):
         return "none"
-    return f"{format_number(interval.value, form)} [{format_number(interval.low, form)}, {format_number(interval.high, form)}]"
+    return (
+        f"{format_number(interval.value, form)} [{format_number(interval.low, form)},"
+        f" {format_number(interval.high, form)}]"
+    )
 
 
 def shown_limits(interval: Interval, form: str) -> str:
-    """The limits of a figure; "none" for what has no value.
-
-    Example:
-        >>> shown_limits(Interval(0.5, 0.25, 0.75), "{:.2f}")
-        '0.25 to 0.75'
-    """
-    return "none" if math.isnan(interval.value) else f"{format_number(interval.low, form)} to {format_number(interval.high, form)}"
+    """The limits of a figure; "none" for what has no value."""
+    return (
+        "none"
+        if math.isnan(interval.value)
+        else f"{format_number(interval.low, form)} to {format_number(interval.high, form)}"
+    )
 
 
 def as_percent(part: Interval, sign: int = 1) -> str:
-    """A share as a percentage with its interval; the sign -1 turns a saving into an extra bill.
-
-    Example:
-        >>> as_percent(Interval(0.73, 0.7, 0.76))
-        '73% less [70, 76]'
-        >>> as_percent(Interval(-0.2, -0.3, -0.1), sign=-1)
-        '20% more [10, 30]'
-    """
+    """A share as a percentage with its interval; the sign -1 turns a saving into an extra bill."""
     turned = part.times(100 * sign)
-    return f"{_whole(turned.value)}% {'less' if sign > 0 else 'more'} [{_whole(turned.low)}, {_whole(turned.high)}]"
+    return (
+        f"{_whole(turned.value)}% {'less' if sign > 0 else 'more'} [{_whole(turned.low)},"
+        f" {_whole(turned.high)}]"
+    )
 
 
 def format_points(difference: Interval, sign: int = 1) -> str:
-    """A difference of scores in points of a hundred with its interval.
-
-    Example:
-        >>> format_points(Interval(0.02, 0.005, 0.035))
-        '2.0 points [0.5, 3.5]'
-    """
+    """A difference of scores in points of a hundred with its interval."""
     turned = difference.times(100 * sign)
     return f"{_tenth(turned.value)} points [{_tenth(turned.low)}, {_tenth(turned.high)}]"
 
 
 def format_savings(figures: _Figures) -> str:
-    """One sentence on what a router saves or gains, or that it does neither.
-
-    Args:
-        figures: The figures of :class:`mildroute.evaluation.cost_savings.Savings`.
-
-    Returns:
-        A sentence that ends with a full stop.
-
-    Example:
-        >>> import numpy as np
-        >>> from mildroute.evaluation.cost_savings import savings
-        >>> format_savings(savings(np.zeros(9, dtype=int), np.ones((9, 1)), np.ones((9, 1)), experts=["one"]))
-        'Nothing is saved: against one, the router costs $1,000.00 instead of $1,000.00 per 1,000 queries, 0% less [0, 0], and its score
-         differs by 0.0 points [0.0, 0.0].'
-    """
+    """One sentence on what a router saves or gains, or that it does neither."""
     words = {
         "saved": _saved_sentence,
         "likely": _likely,
@@ -126,41 +122,69 @@ def format_savings(figures: _Figures) -> str:
     sentence = words[figures.verdict](figures)
     if figures.also is None:
         return sentence
-    return f"{sentence.removesuffix('.')}; so does sending everything to {figures.also[0]}, for {as_dollars(figures.also[1])}."
+    return (
+        f"{sentence.removesuffix('.')}; so does sending everything to {figures.also[0]}, for"
+        f" {as_dollars(figures.also[1])}."
+    )
 
 
 def _bills(figures: _Figures) -> str:
-    ours, theirs = as_dollars(figures.dollars_per_1000.value), as_dollars(figures.reference_dollars_per_1000.value)
+    ours, theirs = (
+        as_dollars(figures.dollars_per_1000.value),
+        as_dollars(figures.reference_dollars_per_1000.value),
+    )
     return f"{ours} instead of {theirs} per 1,000 queries"
 
 
 def _saved_sentence(figures: _Figures) -> str:
-    more = f", and it scores higher by {format_points(figures.score_difference)}" if figures.score_difference.low > 0 else ""
+    more = (
+        f", and it scores higher by {format_points(figures.score_difference)}"
+        if figures.score_difference.low > 0
+        else ""
+    )
     quality = f"At the quality of {figures.reference} ({as_score(figures.reference_score.value)})"
     return f"{quality}, the router costs {_bills(figures)}: {as_percent(figures.saved)}{more}."
 
 
 def _likely(figures: _Figures) -> str:
-    quality = f"At a quality not significantly different from that of {figures.reference} ({as_score(figures.reference_score.value)}"
-    difference = f"difference {format_points(replace(figures.score_difference, low=figures.score_floor))})"
-    return f"{quality}, {difference}, the router costs {_bills(figures)}: {as_percent(figures.saved)}."
+    quality = (
+        f"At a quality not significantly different from that of {figures.reference}"
+        f" ({as_score(figures.reference_score.value)}"
+    )
+    difference = (
+        f"difference {format_points(replace(figures.score_difference, low=figures.score_floor))})"
+    )
+    return (
+        f"{quality}, {difference}, the router costs {_bills(figures)}: {as_percent(figures.saved)}."
+    )
 
 
 def _gained(figures: _Figures) -> str:
-    bill = f"For no more than {figures.reference} costs ({as_dollars(figures.reference_dollars_per_1000.value)} per 1,000 queries)"
+    bill = (
+        f"For no more than {figures.reference} costs"
+        f" ({as_dollars(figures.reference_dollars_per_1000.value)} per 1,000 queries)"
+    )
     scores = f"{as_score(figures.score.value)} instead of {as_score(figures.reference_score.value)}"
-    return f"{bill}, the router scores {scores}: higher by {format_points(figures.score_difference)}."
+    return (
+        f"{bill}, the router scores {scores}: higher by {format_points(figures.score_difference)}."
+    )
 
 
 def _beyond_mixing(figures: _Figures) -> str:
     bill, ours = as_dollars(figures.dollars_per_1000.value), as_score(figures.score.value)
     mix = as_score(figures.score.value - figures.mix_difference.value)
-    scores = f"the router scores {ours} and the best random mix of experts {mix}: higher by {format_points(figures.mix_difference)}"
+    scores = (
+        f"the router scores {ours} and the best random mix of experts {mix}: higher by"
+        f" {format_points(figures.mix_difference)}"
+    )
     return f"For {bill} per 1,000 queries, {scores}; {_exchange(figures)}."
 
 
 def _trade(figures: _Figures) -> str:
-    mix = f"not shown to be better than a random mix of experts for the same bill (difference {format_points(figures.mix_difference)})"
+    mix = (
+        "not shown to be better than a random mix of experts for the same bill (difference"
+        f" {format_points(figures.mix_difference)})"
+    )
     return f"Nothing is gained beyond mixing: {_exchange(figures)}, {mix}."
 
 
@@ -170,18 +194,32 @@ def _exchange(figures: _Figures) -> str:
     beside = f"beside {figures.reference} ({as_score(figures.reference_score.value)}) {who}"
     if figures.saved.low > 0:
         cheaper = f"costs {_bills(figures)}, {as_percent(figures.saved)}"
-        return f"{beside} {cheaper}, but scores lower by {format_points(figures.score_difference, -1)}"
+        return (
+            f"{beside} {cheaper}, but scores lower by {format_points(figures.score_difference, -1)}"
+        )
     extra = "" if math.isinf(figures.saved.value) else f", {as_percent(figures.saved, -1)}"
-    return f"{beside} scores higher by {format_points(figures.score_difference)}, but costs {_bills(figures)}{extra}"
+    return (
+        f"{beside} scores higher by {format_points(figures.score_difference)}, but costs"
+        f" {_bills(figures)}{extra}"
+    )
 
 
 def _nothing(figures: _Figures) -> str:
-    share = "" if math.isinf(figures.saved.value) else f", {as_percent(figures.saved, 1 if figures.saved.value >= 0 else -1)}"
-    # A lower bill of these rows that may be luck is no saving, but "nothing is saved" beside "6% less" would read as a contradiction.
-    verdict = "Nothing is saved" if round(100 * figures.saved.value) <= 0 or math.isinf(figures.saved.value) else "No saving is shown"
+    share = (
+        ""
+        if math.isinf(figures.saved.value)
+        else f", {as_percent(figures.saved, 1 if figures.saved.value >= 0 else -1)}"
+    )
+    # A lower bill of these rows that may be luck is no saving, but "nothing is saved" beside "6%
+    # less" would read as a contradiction.
+    verdict = (
+        "Nothing is saved"
+        if round(100 * figures.saved.value) <= 0 or math.isinf(figures.saved.value)
+        else "No saving is shown"
+    )
     return (
-        f"{verdict}: against {figures.reference}, the router costs {_bills(figures)}{share}, and its score differs by "
-        f"{format_points(figures.score_difference)}."
+        f"{verdict}: against {figures.reference}, the router costs {_bills(figures)}{share}, and"
+        f" its score differs by {format_points(figures.score_difference)}."
     )
 
 
@@ -211,17 +249,22 @@ class Savings:
     """What a router saves or gains against one expert that answers everything.
 
     Attributes:
-        verdict: ``"saved"``: cheaper, and the score is shown to be lower by no more than the margin; ``"likely"``: cheaper, and the
-            scores are not significantly different; ``"gained"``: better and not more expensive; ``"beyond mixing"``: better and
-            more expensive, or cheaper and worse, and better than the best random mix of two experts for the same bill; ``"trade"``: the
+        verdict: ``"saved"``: cheaper, and the score is shown to be lower by no more than the
+            margin; ``"likely"``: cheaper, and the
+            scores are not significantly different; ``"gained"``: better and not more expensive;
+            ``"beyond mixing"``: better and
+            more expensive, or cheaper and worse, and better than the best random mix of two experts
+            for the same bill; ``"trade"``: the
             same and not shown to be better than that; ``"nothing"``: none of these is shown.
         reference: Name of the expert compared with.
         saved: Share of the reference's bill that is saved.
         kept: Score of the router as a share of the reference's.
         score_difference: Score of the router minus that of the reference.
         score_floor: How low that difference may be, also where no row has shown a loss, see
-            :func:`~mildroute.evaluation.intervals.bounded_mean_lower`; the verdict goes by it. No loss in n rows leaves 3.7 / n.
-        mix_difference: Score of the router minus that of the best random mix of single experts for the same bill.
+            :func:`~mildroute.evaluation.intervals.bounded_mean_lower`; the verdict goes by it. No
+            loss in n rows leaves 3.7 / n.
+        mix_difference: Score of the router minus that of the best random mix of single experts for
+            the same bill.
         dollars_per_1000: Bill of the router.
         reference_dollars_per_1000: Bill of the reference.
         score: Score of the router.
@@ -229,14 +272,19 @@ class Savings:
         margin: Loss of score that still counts as equal.
         point: Index of the price weight picked, where there were several.
         rows: Number of rows measured.
-        also: Name and bill of a single expert that earns the same verdict for no more than the router costs, or none.
+        also: Name and bill of a single expert that earns the same verdict for no more than the
+            router costs, or none.
 
     Example:
         >>> easy = np.arange(1000) % 4 > 0
-        >>> scores, dollars = np.stack([easy, np.ones(1000)], axis=1), np.tile([0.001, 0.004], (1000, 1))
-        >>> savings(np.where(easy, 0, 1), scores, dollars, experts=["small", "large"]).sentence
-        'At the quality of large (1.0), the router costs $1.75 instead of $4.00 per 1,000 queries: 56% less [54, 58].'
-        >>> savings(np.where(easy, 0, 1)[:50], scores[:50], dollars[:50]).verdict  # no loss in 50 rows may still be one in 14
+        >>> scores = np.stack([easy, np.ones(1000)], axis=1)
+        >>> dollars = np.tile([0.001, 0.004], (1000, 1))
+        >>> found = savings(np.where(easy, 0, 1), scores, dollars, experts=["small", "large"])
+        >>> print(found.sentence)
+        At the quality of large (1.0), the router costs $1.75 instead of $4.00 per 1,000 queries:
+        56% less [54, 58].
+        >>> # No loss in 50 rows may still be one in 14.
+        >>> savings(np.where(easy, 0, 1)[:50], scores[:50], dollars[:50]).verdict
         'likely'
     """
 
@@ -276,16 +324,23 @@ def savings(
 ) -> Savings:
     """State what a router saves at equal quality, or gains at equal cost.
 
-    Among price weights, the first half of the rows picks the cheapest whose score is not below the reference's by more than the
-    margin, with one standard error to spare; if there is none, the best one that costs no more than the reference.
+    Among price weights, the first half of the rows picks the cheapest whose score is not below the
+    reference's by more than the
+    margin, with one standard error to spare; if there is none, the best one that costs no more than
+    the reference.
 
     Args:
-        choice: Chosen experts at a fixed operating point, shape (n,), or at many price weights, shape (W, n).
-        scores: Score of each expert on each row, shape (n, p); rows that the router has not learned from.
+        choice: Chosen experts at a fixed operating point, shape (n,), or at many price weights,
+            shape (W, n).
+        scores: Score of each expert on each row, shape (n, p); rows that the router has not learned
+            from.
         dollars: Dollars of each expert on each row, shape (n, p).
-        groups: Group of each row, shape (n,), or none; whole groups are resampled and stay on one side of the halving.
-        reference: The expert compared with; by default the one of highest score, the cheapest of equals. For a fixed operating point it
-            is the best in hindsight, which favors the reference; name the one chosen on training rows to be exact.
+        groups: Group of each row, shape (n,), or none; whole groups are resampled and stay on one
+            side of the halving.
+        reference: The expert compared with; by default the one of highest score, the cheapest of
+            equals. For a fixed operating point it
+            is the best in hindsight, which favors the reference; name the one chosen on training
+            rows to be exact.
         experts: Names of the experts.
         margin: Loss of score that still counts as equal quality: half a point of a hundred.
         confidence: Of each interval.
@@ -303,7 +358,9 @@ def savings(
     money = as_matrix(dollars, "dollars", (quality.shape[0], quality.shape[1]))
     names = names_of(experts, quality.shape[1])
     if not margin >= 0:
-        raise ArgumentError(f"margin must not be negative, got {margin}; 0.005 is half a point of score.")
+        raise ArgumentError(
+            f"margin must not be negative, got {margin}; 0.005 is half a point of score."
+        )
     named = None if reference in (None, "best single") else _as_expert(reference, names)
     chosen = np.asarray(choice)
     if chosen.ndim == 1:
@@ -326,7 +383,10 @@ def savings(
 
 def _as_expert(reference: Any, names: Sequence[str]) -> int:
     if isinstance(reference, str) or not 0 <= reference < len(names):
-        raise ArgumentError(f"reference must be an index from 0 to {len(names) - 1} or 'best single', got {reference!r}.")
+        raise ArgumentError(
+            f"reference must be an index from 0 to {len(names) - 1} or 'best single', got"
+            f" {reference!r}."
+        )
     return int(reference)
 
 
@@ -343,7 +403,10 @@ def _halves(rows: int, groups: Any, seed: int) -> tuple[NDArray[np.intp], NDArra
         units = np.arange(rows)
     count = int(units.max()) + 1
     if count < 2 or rows < _FEWEST_TO_HALVE:
-        raise ArgumentError(f"picking a price weight and measuring it need {_FEWEST_TO_HALVE} rows or more, got {rows}; pass one choice.")
+        raise ArgumentError(
+            f"picking a price weight and measuring it need {_FEWEST_TO_HALVE} rows or more, got"
+            f" {rows}; pass one choice."
+        )
     order = np.random.default_rng(seed).permutation(count)
     sizes = np.bincount(units)[order]
     before = np.cumsum(sizes) - sizes
@@ -353,7 +416,9 @@ def _halves(rows: int, groups: Any, seed: int) -> tuple[NDArray[np.intp], NDArra
     return np.flatnonzero(picks[units]), np.flatnonzero(~picks[units])
 
 
-def _pick(choices: NDArray[np.intp], scores: Matrix, dollars: Matrix, base: int, margin: float) -> int:
+def _pick(
+    choices: NDArray[np.intp], scores: Matrix, dollars: Matrix, base: int, margin: float
+) -> int:
     rows = np.arange(len(scores))
     gaps = scores[rows, choices] - scores[:, base]
     bills = dollars[rows, choices].mean(axis=1)
@@ -366,18 +431,31 @@ def _pick(choices: NDArray[np.intp], scores: Matrix, dollars: Matrix, base: int,
 
 
 def _mixed(choice: Choice, scores: Matrix, dollars: Matrix) -> tuple[int, int]:
-    """The two experts, cheaper and more expensive, whose random mix is the best for the bill of these choices."""
+    """Return the two experts whose random mix is the best for the bill of these choices.
+
+    The cheaper one comes first.
+    """
     singles = single_points(scores, dollars)
-    bill = max(dollars_per_1000(dollars, choice), min(single.dollars_per_1000 for single in singles))
-    both = sorted(np.flatnonzero(mix_shares(singles, bill)), key=lambda expert: singles[expert].dollars_per_1000)
+    bill = max(
+        dollars_per_1000(dollars, choice), min(single.dollars_per_1000 for single in singles)
+    )
+    both = sorted(
+        np.flatnonzero(mix_shares(singles, bill)),
+        key=lambda expert: singles[expert].dollars_per_1000,
+    )
     return int(both[0]), int(both[-1])
 
 
-def _columns(choice: Choice, scores: Matrix, dollars: Matrix, rivals: tuple[int, int, int]) -> dict[str, NDArray[np.float64]]:
+def _columns(
+    choice: Choice, scores: Matrix, dollars: Matrix, rivals: tuple[int, int, int]
+) -> dict[str, NDArray[np.float64]]:
     rows = np.arange(len(scores))
     columns = {"score": scores[rows, choice], "dollars": 1000 * dollars[rows, choice]}
     for name, expert in zip(("base", "low", "high"), rivals, strict=True):
-        columns[f"{name} score"], columns[f"{name} dollars"] = scores[:, expert], 1000 * dollars[:, expert]
+        columns[f"{name} score"], columns[f"{name} dollars"] = (
+            scores[:, expert],
+            1000 * dollars[:, expert],
+        )
     return columns
 
 
@@ -390,12 +468,21 @@ class _Judge:
     confidence: float
     seed: int
 
-    def savings(self, columns: Mapping[str, NDArray[np.float64]], reference: str, point: int | None) -> Savings:
+    def savings(
+        self, columns: Mapping[str, NDArray[np.float64]], reference: str, point: int | None
+    ) -> Savings:
         found = bootstrap_means(columns, self.groups, seed=self.seed)
-        saved, difference = (found.interval(figure, self.confidence) for figure in (_saved, _difference))
+        saved, difference = (
+            found.interval(figure, self.confidence) for figure in (_saved, _difference)
+        )
         gaps = columns["score"] - columns["base score"]
         worst = min(-1.0, float(gaps.min()))  # scores lie between 0 and 1
-        floor = min(difference.low, bounded_mean_lower(gaps, worst, self.groups, confidence=self.confidence, seed=self.seed))
+        floor = min(
+            difference.low,
+            bounded_mean_lower(
+                gaps, worst, self.groups, confidence=self.confidence, seed=self.seed
+            ),
+        )
         mix = found.interval(_beyond_mix, self.confidence)
         verdict = _verdict(saved, difference, floor, self.margin)
         return Savings(
@@ -416,7 +503,9 @@ class _Judge:
         )
 
 
-def _also(found: Savings, judge: _Judge, scores: Matrix, dollars: Matrix, names: Sequence[str]) -> tuple[str, float] | None:
+def _also(
+    found: Savings, judge: _Judge, scores: Matrix, dollars: Matrix, names: Sequence[str]
+) -> tuple[str, float] | None:
     """The cheapest single expert that does what the router does for the same bill or less."""
     if found.verdict not in ("saved", "likely", "gained"):
         return None
@@ -425,8 +514,16 @@ def _also(found: Savings, judge: _Judge, scores: Matrix, dollars: Matrix, names:
     for expert in np.argsort(bills, kind="stable"):
         if bills[expert] > found.dollars_per_1000.value * (1 + _ROUNDING):
             return None
-        alone = judge.savings(_columns(np.full(len(scores), expert), scores, dollars, (base, base, base)), found.reference, None)
-        if alone.score_floor > 0 if found.verdict == "gained" else alone.verdict in ("saved", found.verdict):
+        alone = judge.savings(
+            _columns(np.full(len(scores), expert), scores, dollars, (base, base, base)),
+            found.reference,
+            None,
+        )
+        if (
+            alone.score_floor > 0
+            if found.verdict == "gained"
+            else alone.verdict in ("saved", found.verdict)
+        ):
             return names[expert], float(bills[expert])
     return None
 
@@ -434,7 +531,11 @@ def _also(found: Savings, judge: _Judge, scores: Matrix, dollars: Matrix, names:
 def _saved(mean: Means) -> NDArray[np.float64]:
     """Share of the reference's bill; nothing can be saved where that is free."""
     free = mean["base dollars"] == 0
-    return np.where(free, np.where(mean["dollars"] > 0, -np.inf, 0.0), 1 - mean["dollars"] / mean["base dollars"])
+    return np.where(
+        free,
+        np.where(mean["dollars"] > 0, -np.inf, 0.0),
+        1 - mean["dollars"] / mean["base dollars"],
+    )
 
 
 def _kept(mean: Means) -> NDArray[np.float64]:
@@ -448,7 +549,10 @@ def _difference(mean: Means) -> NDArray[np.float64]:
 
 
 def _beyond_mix(mean: Means) -> NDArray[np.float64]:
-    """Score beyond a random mix of two experts with the same bill; below the cheaper one that expert stands for the mix."""
+    """Score beyond a random mix of two experts with the same bill.
+
+    Below the cheaper one that expert stands for the mix.
+    """
     way = mean["high dollars"] - mean["low dollars"]
     share = np.where(way > 0, np.clip((mean["dollars"] - mean["low dollars"]) / way, 0.0, 1.0), 0.0)
     return mean["score"] - (1 - share) * mean["low score"] - share * mean["high score"]

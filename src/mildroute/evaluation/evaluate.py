@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mildroute._format import as_plain, names_of
+from mildroute._format import names_of, to_jsonable
 from mildroute.evaluation.calibration import brier_score, calibration_error
-from mildroute.evaluation.intervals import BootstrapSamples, Interval, Means, bootstrap_means, group_codes
+from mildroute.evaluation.intervals import (
+    BootstrapSamples,
+    Interval,
+    Means,
+    bootstrap_means,
+    group_codes,
+)
 from mildroute.evaluation.metrics import (
     Choice,
     Matrix,
@@ -45,41 +52,35 @@ __all__ = [
 # What a reader of figures from few rows must be told.
 
 
+# Rows below which intervals are too narrow to be relied on.
 FEWEST_ROWS = 50
-"""Rows below which intervals are too narrow to be relied on."""
+# Rows below which resampling says nothing: one row has an interval without width.
 _FEWEST_TO_JUDGE = 10
-"""Rows below which resampling says nothing: one row has an interval without width."""
 
 
 def too_few(rows: int) -> bool:
-    """Whether so few rows were measured that no verdict may rest on them.
-
-    Example:
-        >>> too_few(1), too_few(10)
-        (True, False)
-    """
+    """Whether so few rows were measured that no verdict may rest on them."""
     return rows < _FEWEST_TO_JUDGE
 
 
 def few_rows(rows: int) -> tuple[str, ...]:
-    """A warning where figures come from too few rows, else nothing.
-
-    Example:
-        >>> few_rows(20)
-        ('only 20 rows were measured: with fewer than 50, intervals are too narrow and p-values rough; measure more rows',)
-        >>> few_rows(50)
-        ()
-    """
+    """A warning where figures come from too few rows, else nothing."""
     if rows >= FEWEST_ROWS:
         return ()
     measured = "1 row was" if rows == 1 else f"{rows} rows were"
-    return (f"only {measured} measured: with fewer than {FEWEST_ROWS}, intervals are too narrow and p-values rough; measure more rows",)
+    return (
+        (
+            f"only {measured} measured: with fewer than {FEWEST_ROWS}, intervals are too narrow and"
+            " p-values rough; measure more rows"
+        ),
+    )
 
 
 # The figures that every table of results shows, as functions of means of columns, so that each
 # gets an interval.
 
 
+# Figures by name: a column, or a function of the means of the columns of :func:`figure_columns`.
 FIGURES: Mapping[str, str | Callable[[Means], NDArray[np.float64]]] = {
     "deferral_loss": "cost",
     "regret": lambda mean: mean["cost"] - mean["oracle"],
@@ -88,10 +89,11 @@ FIGURES: Mapping[str, str | Callable[[Means], NDArray[np.float64]]] = {
     "difference": lambda mean: mean["cost"] - mean["base"],
     "score": "score",
 }
-"""Figures by name: a column, or a function of the means of the columns of :func:`figure_columns`."""
 
 
-def figure_columns(costs: Matrix, choice: Choice, base: int, scores: Matrix, dollars: Matrix | None = None) -> dict[str, NDArray[Any]]:
+def figure_columns(
+    costs: Matrix, choice: Choice, base: int, scores: Matrix, dollars: Matrix | None = None
+) -> dict[str, NDArray[Any]]:
     """What the figures are means of, per row.
 
     Args:
@@ -102,25 +104,25 @@ def figure_columns(costs: Matrix, choice: Choice, base: int, scores: Matrix, dol
         dollars: Dollars, shape (n, p), or none.
 
     Returns:
-        Columns of shape (n,): cost, base, oracle, score, and dollars of 1,000 such queries where known.
-
-    Example:
-        >>> sorted(figure_columns(np.zeros((1, 2)), np.array([0]), 1, np.ones((1, 2))))
-        ['base', 'cost', 'oracle', 'score']
+        Columns of shape (n,): cost, base, oracle, score, and dollars of 1,000 such queries where
+            known.
     """
     rows = np.arange(len(costs))
-    columns = {"cost": costs[rows, choice], "base": costs[:, base], "oracle": costs.min(axis=1), "score": scores[rows, choice]}
+    columns = {
+        "cost": costs[rows, choice],
+        "base": costs[:, base],
+        "oracle": costs.min(axis=1),
+        "score": scores[rows, choice],
+    }
     if dollars is not None:
         columns["dollars"] = 1000 * dollars[rows, choice]
     return columns
 
 
 def gap_of_means(mean: Means) -> NDArray[np.float64]:
-    """Share of the way from the best single expert to the oracle; NaN where there is no way to go.
+    """Share of the way from the best single expert to the oracle.
 
-    Example:
-        >>> gap_of_means({"base": np.array([0.5]), "oracle": np.array([0.1]), "cost": np.array([0.3])})
-        array([0.5])
+    NaN where there is no way to go.
     """
     way = mean["base"] - mean["oracle"]
     return np.where(way > 0, (mean["base"] - mean["cost"]) / np.where(way > 0, way, 1.0), np.nan)
@@ -147,7 +149,10 @@ class ExpertRow:
 
 @dataclass(frozen=True)
 class GroupRow:
-    """One group of queries: the router beside the best single expert of the whole table and the oracle, in costs."""
+    """One group of queries.
+
+    The router beside the best single expert of the whole table and the oracle, in costs.
+    """
 
     name: str
     rows: int
@@ -196,7 +201,8 @@ class Evaluation:
         lost: The rows of largest regret, the largest first; rows without regret are not listed.
 
     Example:
-        >>> found = evaluate_choices([0, 1, 0], [[0, 1], [1, 0], [1, 0]], scores=[[1, 0], [0, 1], [0, 1]])
+        >>> costs, scores = [[0, 1], [1, 0], [1, 0]], [[1, 0], [0, 1], [0, 1]]
+        >>> found = evaluate_choices([0, 1, 0], costs, scores=scores)
         >>> round(found.deferral_loss.value, 3), round(found.gap_closed.value, 3), found.lost[0].row
         (0.333, 0.0, 2)
     """
@@ -224,7 +230,7 @@ class Evaluation:
 
     def as_dict(self) -> dict[str, Any]:
         """The evaluation as plain values for JSON; what has no value is None."""
-        plain: dict[str, Any] = as_plain(self)
+        plain: dict[str, Any] = to_jsonable(self)
         return plain
 
 
@@ -264,8 +270,10 @@ def evaluate_choices(
         posterior: Posterior over experts, shape (n, p), or none.
         groups: Group of each row, shape (n,), or none; each gets a row of its own.
         experts: Names of the experts.
-        reference: The best single expert as chosen on training rows; by default the best in hindsight, which is a little too good.
-        clustered: Resample whole groups, so that the intervals are about further groups; else rows, about further queries of these groups.
+        reference: The best single expert as chosen on training rows; by default the best in
+            hindsight, which is a little too good.
+        clustered: Resample whole groups, so that the intervals are about further groups; else rows,
+            about further queries of these groups.
         confidence: Of each interval.
         seed: Seed of the bootstrap.
 
@@ -273,7 +281,8 @@ def evaluate_choices(
         The evaluation.
 
     Example:
-        >>> found = evaluate_choices([0, 1], [[0, 1], [1, 0]], [[1, 0], [0, 1]], dollars=[[0.001, 0.002]] * 2)
+        >>> costs, scores, dollars = [[0, 1], [1, 0]], [[1, 0], [0, 1]], [[0.001, 0.002]] * 2
+        >>> found = evaluate_choices([0, 1], costs, scores, dollars=dollars)
         >>> found.score.value, found.dollars_per_1000.value, found.gap_closed.value
         (1.0, 1.5, 1.0)
     """
@@ -292,7 +301,9 @@ def evaluate_choices(
         gap_closed=drawn.interval(gap_of_means, confidence),
         dollars_per_1000=None if case.dollars is None else drawn.interval("dollars", confidence),
         worst_recall=drawn.interval(lambda mean: _worst(mean, count), confidence),
-        exactly_one_right_recall=drawn.interval(lambda mean: mean["alone found"] / mean["alone"], confidence),
+        exactly_one_right_recall=drawn.interval(
+            lambda mean: mean["alone found"] / mean["alone"], confidence
+        ),
         effective_experts=drawn.interval(lambda mean: _effective(mean, count), confidence),
         oracle_effective_experts=effective_experts(oracle_shares(case.costs)),
         calibration_error=None if posterior is None else calibration_error(posterior, case.costs),
@@ -303,29 +314,49 @@ def evaluate_choices(
     )
 
 
-def _checked(choice: Any, costs: Any, scores: Any, dollars: Any, experts: Sequence[str] | None, reference: int | None) -> _Case:
+def _checked(
+    choice: Any,
+    costs: Any,
+    scores: Any,
+    dollars: Any,
+    experts: Sequence[str] | None,
+    reference: int | None,
+) -> _Case:
     matrix = as_matrix(costs)
     shape = (matrix.shape[0], matrix.shape[1])
     names = names_of(experts, shape[1])
     if reference is not None and not 0 <= reference < shape[1]:
-        raise ArgumentError(f"reference must be the index of an expert, from 0 to {shape[1] - 1}, got {reference}.")
+        raise ArgumentError(
+            f"reference must be the index of an expert, from 0 to {shape[1] - 1}, got {reference}."
+        )
     money = None if dollars is None else as_matrix(dollars, "dollars", shape)
     base = best_single(matrix, money) if reference is None else reference
-    return _Case(as_choice(choice, *shape), matrix, as_matrix(scores, "scores", shape), money, names, base)
+    return _Case(
+        as_choice(choice, *shape), matrix, as_matrix(scores, "scores", shape), money, names, base
+    )
 
 
-def _expert_columns(case: _Case, won: NDArray[np.bool_], found: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
+def _expert_columns(
+    case: _Case, won: NDArray[np.bool_], found: NDArray[np.bool_]
+) -> dict[str, NDArray[Any]]:
     right = case.scores >= 0.5
     alone = right.sum(axis=1) == 1
-    columns: dict[str, NDArray[Any]] = {"alone": alone, "alone found": alone & right[np.arange(len(right)), case.choice]}
+    columns: dict[str, NDArray[Any]] = {
+        "alone": alone,
+        "alone found": alone & right[np.arange(len(right)), case.choice],
+    }
     for index in range(won.shape[1]):
         columns[f"won {index}"], columns[f"found {index}"] = won[:, index], found[:, index]
         columns[f"chosen {index}"] = case.choice == index
     return columns
 
 
+def _recall(index: int, mean: Means) -> NDArray[np.float64]:
+    return np.asarray(mean[f"found {index}"] / mean[f"won {index}"])
+
+
 def _worst(mean: Means, experts: int) -> NDArray[np.float64]:
-    recalls = np.stack([mean[f"found {index}"] / mean[f"won {index}"] for index in range(experts)])
+    recalls = np.stack([_recall(index, mean) for index in range(experts)])
     known = np.isfinite(recalls)
     return np.where(known.any(axis=0), np.where(known, recalls, np.inf).min(axis=0), np.nan)
 
@@ -339,32 +370,42 @@ def _expert_rows(case: _Case, drawn: BootstrapSamples, confidence: float) -> tup
     shares, best = expert_shares(case.choice, len(case.names)), oracle_shares(case.costs)
     rows = []
     for index, name in enumerate(case.names):
-        won, found = f"won {index}", f"found {index}"
-        recall = drawn.interval(lambda mean, won=won, found=found: mean[found] / mean[won], confidence)  # type: ignore[misc]
+        recall = drawn.interval(partial(_recall, index), confidence)
         cost, score = float(case.costs[:, index].mean()), float(case.scores[:, index].mean())
         bill = None if case.dollars is None else float(1000 * case.dollars[:, index].mean())
-        rows.append(ExpertRow(name, float(shares[index]), float(best[index]), recall, cost, score, bill))
+        rows.append(
+            ExpertRow(name, float(shares[index]), float(best[index]), recall, cost, score, bill)
+        )
     return tuple(rows)
 
 
 def _group_rows(case: _Case, groups: Any, confidence: float, seed: int) -> tuple[GroupRow, ...]:
     codes = group_codes(groups, len(case.costs))
     first = np.unique(codes, return_index=True)[1]
-    found = [_group_row(case, str(groups[start]), np.flatnonzero(codes == code), confidence, seed) for code, start in enumerate(first)]
+    found = [
+        _group_row(case, str(groups[start]), np.flatnonzero(codes == code), confidence, seed)
+        for code, start in enumerate(first)
+    ]
     return tuple(sorted(found, key=lambda row: row.name))
 
 
-def _group_row(case: _Case, name: str, rows: NDArray[np.intp], confidence: float, seed: int) -> GroupRow:
+def _group_row(
+    case: _Case, name: str, rows: NDArray[np.intp], confidence: float, seed: int
+) -> GroupRow:
     choice, costs = case.choice[rows], case.costs[rows]
     every = np.arange(len(rows))
     return GroupRow(
         name=name,
         rows=len(rows),
-        deferral_loss=bootstrap_means({"cost": costs[every, choice]}, seed=seed).interval("cost", confidence),
+        deferral_loss=bootstrap_means({"cost": costs[every, choice]}, seed=seed).interval(
+            "cost", confidence
+        ),
         best_single_loss=float(costs[:, case.base].mean()),
         oracle_loss=float(costs.min(axis=1).mean()),
         score=float(case.scores[rows, choice].mean()),
-        dollars_per_1000=None if case.dollars is None else float(1000 * case.dollars[rows, choice].mean()),
+        dollars_per_1000=(
+            None if case.dollars is None else float(1000 * case.dollars[rows, choice].mean())
+        ),
         most_chosen=case.names[int(np.bincount(choice).argmax())],
     )
 
@@ -373,4 +414,8 @@ def _lost_rows(case: _Case) -> tuple[LostRow, ...]:
     lost = regret(case.costs, case.choice)
     best = oracle(case.costs, case.dollars)
     worst = np.argsort(-lost, kind="stable")[:_LOST_ROWS]
-    return tuple(LostRow(int(row), case.names[case.choice[row]], case.names[best[row]], float(lost[row])) for row in worst if lost[row] > 0)
+    return tuple(
+        LostRow(int(row), case.names[case.choice[row]], case.names[best[row]], float(lost[row]))
+        for row in worst
+        if lost[row] > 0
+    )

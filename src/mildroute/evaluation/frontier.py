@@ -11,7 +11,15 @@ from numpy.typing import NDArray
 
 from mildroute._format import names_of
 from mildroute.evaluation.intervals import BootstrapSamples, Interval, bootstrap_means
-from mildroute.evaluation.metrics import Choice, Matrix, as_choice, as_matrix, dollars_per_1000, mean_score, oracle
+from mildroute.evaluation.metrics import (
+    Choice,
+    Matrix,
+    as_choice,
+    as_matrix,
+    dollars_per_1000,
+    mean_score,
+    oracle,
+)
 from mildroute.exceptions import ArgumentError, ShapeError
 from mildroute.routers.operating_point import convex_hull_indices
 
@@ -65,17 +73,21 @@ def convex_hull(points: Iterable[Point]) -> tuple[Point, ...]:
         points: Any points, at least one.
 
     Returns:
-        Points by ascending dollars, from the cheapest to the one of highest score; scores rise, ever more slowly.
+        Points by ascending dollars, from the cheapest to the one of highest score; scores rise,
+        ever more slowly.
 
     Example:
-        >>> points = [Point("a", 1, 0.5), Point("b", 2, 0.6), Point("c", 3, 0.9), Point("d", 4, 0.8)]
+        >>> points = [Point("a", 1, 0.5), Point("b", 2, 0.6),
+        ...           Point("c", 3, 0.9), Point("d", 4, 0.8)]
         >>> [point.name for point in convex_hull(points)]
         ['a', 'c']
     """
     candidates = list(points)
     if not candidates:
         raise ArgumentError("a hull needs at least one point, got none.")
-    kept = convex_hull_indices([point.dollars_per_1000 for point in candidates], [point.score for point in candidates])
+    kept = convex_hull_indices(
+        [point.dollars_per_1000 for point in candidates], [point.score for point in candidates]
+    )
     return tuple(candidates[index] for index in kept)
 
 
@@ -87,7 +99,8 @@ def interpolate(hull: Sequence[Point], dollars_per_1000: Any) -> NDArray[np.floa
         dollars_per_1000: One bill or several, any shape.
 
     Returns:
-        Scores of the same shape; NaN below the cheapest point, the best score above the most expensive.
+        Scores of the same shape; NaN below the cheapest point, the best score above the most
+        expensive.
 
     Example:
         >>> interpolate([Point("a", 1, 0.5), Point("c", 3, 0.9)], [0.5, 1.5, 9]).round(3)
@@ -104,16 +117,23 @@ def aiq(
     highest: float | None = None,
     normalize: Literal["range", "maximum"] = "range",
 ) -> float:
-    """Average improvement in quality (RouterBench, Hu et al., 2024): mean height of the hull over a range of bills.
+    """Average improvement in quality (RouterBench, Hu et al., 2024).
 
-    Figures compare only over the same range: pass the same ``lowest`` and ``highest`` for all routers of a report.
+    Mean height of the hull over a range of bills.
+
+    Figures compare only over the same range: pass the same ``lowest`` and ``highest`` for all
+    routers of a report.
 
     Args:
         points: Points of one router.
-        lowest: Where the range begins; by default at the cheapest point. It must not be below it, where no mix exists.
-        highest: Where the range ends; by default at the most expensive point. Beyond the hull the best score goes on.
-        normalize: ``"range"`` divides the area by the length of the range, as the paper defines it; ``"maximum"`` divides it by
-            ``highest``, as RouterBench's program does, which counts everything below ``lowest`` as 0.
+        lowest: Where the range begins; by default at the cheapest point. It must not be below it,
+            where no mix exists.
+        highest: Where the range ends; by default at the most expensive point. Beyond the hull the
+            best score goes on.
+        normalize: ``"range"`` divides the area by the length of the range, as the paper defines it;
+            ``"maximum"`` divides it by
+            ``highest``, as RouterBench's program does, which counts everything below ``lowest`` as
+            0.
 
     Returns:
         A score. Of a single bill it is the score there.
@@ -129,7 +149,8 @@ def aiq(
     end = max(point.dollars_per_1000 for point in every) if highest is None else highest
     if start < hull[0].dollars_per_1000 or end < start:
         raise ArgumentError(
-            f"the range must begin at {hull[0].dollars_per_1000:g} dollars or above and not end before it begins, got {start:g} to {end:g}."
+            f"the range must begin at {hull[0].dollars_per_1000:g} dollars or above and not end"
+            f" before it begins, got {start:g} to {end:g}."
         )
     if normalize not in ("range", "maximum"):
         raise ArgumentError(f"normalize must be 'range' or 'maximum', got {normalize!r}.")
@@ -145,8 +166,8 @@ def aiq(
 # mixes and the oracle.
 
 
+# Bills at which the band is drawn.
 _GRID = 50
-"""Bills at which the band is drawn."""
 
 
 @dataclass(frozen=True)
@@ -169,10 +190,12 @@ class Frontier:
         singles: One per expert, with intervals.
         oracle: The best expert of each row by score, the cheapest of equals.
         band: Hull of the points, or the path that is operated on, with its interval.
-        path: What is operated on, where it was named: points and single experts by ascending dollars; a coin decides between neighbors.
+        path: What is operated on, where it was named: points and single experts by ascending
+            dollars; a coin decides between neighbors.
 
     Example:
-        >>> scores, dollars = np.array([[0.0, 1.0], [1.0, 1.0]]), np.array([[0.001, 0.01], [0.001, 0.01]])
+        >>> scores = np.array([[0.0, 1.0], [1.0, 1.0]])
+        >>> dollars = np.array([[0.001, 0.01], [0.001, 0.01]])
         >>> frontier = measure_frontier([[1, 1], [1, 0], [0, 0]], scores, dollars)
         >>> [(round(point.dollars_per_1000, 3), point.score) for point in frontier.hull]
         [(1.0, 0.5), (5.5, 1.0)]
@@ -188,19 +211,30 @@ class Frontier:
 
     @property
     def hull(self) -> tuple[Point, ...]:
-        """The points that no mix of others beats; chosen on the rows they are measured on, so a little too good."""
+        """The points that no mix of others beats.
+
+        Chosen on the rows they are measured on, so a little too good.
+        """
         return convex_hull(self.points)
 
     def random_mixture(self, dollars: float) -> Point:
-        """What the best mix of single experts, drawn without a look at the query, scores for the same bill."""
+        """Return what the best mix of single experts scores for the same bill.
+
+        The experts are drawn without a look at the query.
+        """
         return random_mixture(self.singles, dollars)
 
     def aiq(self) -> tuple[float, float]:
-        """AIQ of the router and of random mixes, both over the range of bills of the single experts that the two share."""
+        """Return the AIQ of the router and of random mixes.
+
+        Both are over the range of bills of the single experts that the two share.
+        """
         bills = [point.dollars_per_1000 for point in self.singles]
         lowest = max(self.hull[0].dollars_per_1000, min(bills))
         highest = max(max(bills), lowest)
-        ours, mixes = (aiq(points, lowest=lowest, highest=highest) for points in (self.points, self.singles))
+        ours, mixes = (
+            aiq(points, lowest=lowest, highest=highest) for points in (self.points, self.singles)
+        )
         return ours, mixes
 
 
@@ -226,7 +260,8 @@ def measure_frontier(
         groups: Group of each row, shape (n,), or none; whole groups are resampled.
         price_weights: The weights, shape (W,), to be kept with the points.
         experts: Names of the experts.
-        path: What is operated on, as chosen on other rows: indices of rows of ``choices`` or, from W on, of single experts; or none.
+        path: What is operated on, as chosen on other rows: indices of rows of ``choices`` or, from
+            W on, of single experts; or none.
         resamples: Number of bootstrap resamples.
         confidence: Of each interval and of the band at each bill.
         seed: Seed of the draws.
@@ -235,8 +270,9 @@ def measure_frontier(
         The frontier.
 
     Example:
-        >>> frontier = measure_frontier([[0, 1]], [[1, 0], [0, 1]], [[0.001, 0.002]] * 2, price_weights=[10])
-        >>> frontier.points[0].price_weight, round(frontier.points[0].dollars_per_1000, 3), frontier.points[0].score
+        >>> scores, dollars = [[1, 0], [0, 1]], [[0.001, 0.002]] * 2
+        >>> (point,) = measure_frontier([[0, 1]], scores, dollars, price_weights=[10]).points
+        >>> point.price_weight, round(point.dollars_per_1000, 3), point.score
         (10.0, 1.5, 1.0)
     """
     quality = as_matrix(scores, "scores")
@@ -245,18 +281,36 @@ def measure_frontier(
     labels = _labels(price_weights, len(chosen))
     columns = _columns(chosen, quality, money)
     found = bootstrap_means(columns, groups, resamples, seed)
-    points = tuple(_point(found, f"{index}", name, weight, confidence) for index, (name, weight) in enumerate(labels))
+    points = tuple(
+        _point(found, f"{index}", name, weight, confidence)
+        for index, (name, weight) in enumerate(labels)
+    )
     names = names_of(experts, quality.shape[1])
-    singles = tuple(_point(found, f"single{index}", name, None, confidence) for index, name in enumerate(names))
+    singles = tuple(
+        _point(found, f"single{index}", name, None, confidence) for index, name in enumerate(names)
+    )
     if path is None:
-        return Frontier(points, singles, oracle_point(quality, money), _band(found, points, confidence))
-    every = [*((point, f"{index}") for index, point in enumerate(points)), *((s, f"single{k}") for k, s in enumerate(singles))]
+        return Frontier(
+            points, singles, oracle_point(quality, money), _band(found, points, confidence)
+        )
+    every = [
+        *((point, f"{index}") for index, point in enumerate(points)),
+        *((s, f"single{k}") for k, s in enumerate(singles)),
+    ]
     along = sorted((every[place] for place in path), key=lambda entry: entry[0].dollars_per_1000)
     taken, keys = tuple(point for point, _ in along), [key for _, key in along]
-    return Frontier(points, singles, oracle_point(quality, money), _path_band(found, taken, keys, confidence), taken)
+    return Frontier(
+        points,
+        singles,
+        oracle_point(quality, money),
+        _path_band(found, taken, keys, confidence),
+        taken,
+    )
 
 
-def single_points(scores: Any, dollars: Any, experts: Sequence[str] | None = None) -> tuple[Point, ...]:
+def single_points(
+    scores: Any, dollars: Any, experts: Sequence[str] | None = None
+) -> tuple[Point, ...]:
     """One point per expert: what it costs and scores when it answers everything.
 
     Args:
@@ -268,19 +322,29 @@ def single_points(scores: Any, dollars: Any, experts: Sequence[str] | None = Non
         p points.
 
     Example:
-        >>> [(point.name, point.score) for point in single_points([[1, 0]], [[0.1, 0.2]], ["large", "small"])]
+        >>> points = single_points([[1, 0]], [[0.1, 0.2]], ["large", "small"])
+        >>> [(point.name, point.score) for point in points]
         [('large', 1.0), ('small', 0.0)]
     """
-    quality, money = as_matrix(scores, "scores").mean(axis=0), 1000 * as_matrix(dollars, "dollars").mean(axis=0)
-    return tuple(Point(name, float(money[k]), float(quality[k])) for k, name in enumerate(names_of(experts, len(quality))))
+    quality, money = (
+        as_matrix(scores, "scores").mean(axis=0),
+        1000 * as_matrix(dollars, "dollars").mean(axis=0),
+    )
+    return tuple(
+        Point(name, float(money[k]), float(quality[k]))
+        for k, name in enumerate(names_of(experts, len(quality)))
+    )
 
 
 def oracle_point(scores: Any, dollars: Any) -> Point:
-    """The expert of highest score on each row, the cheapest of equals: as good as can be, for as little as that can cost.
+    """The expert of highest score on each row, the cheapest of equals.
+
+    As good as can be, for as little as that can cost.
 
     Example:
         >>> oracle_point([[1, 1], [0, 1]], [[0.001, 0.003], [0.001, 0.003]])
-        Point(name='oracle', dollars_per_1000=2.0, score=1.0, dollars_interval=None, score_interval=None, price_weight=None)
+        Point(name='oracle', dollars_per_1000=2.0, score=1.0,
+              dollars_interval=None, score_interval=None, price_weight=None)
     """
     quality, money = as_matrix(scores, "scores"), as_matrix(dollars, "dollars")
     choice = oracle(-quality, money)
@@ -292,19 +356,19 @@ def mix_shares(singles: Sequence[Point], dollars: float) -> NDArray[np.float64]:
 
     Args:
         singles: One point per expert, p of them.
-        dollars: Bill of 1,000 queries; below the cheapest expert's there is no mix, above the best expert's it alone is taken.
+        dollars: Bill of 1,000 queries; below the cheapest expert's there is no mix, above the best
+            expert's it alone is taken.
 
     Returns:
         Shape (p,); at most two experts have a share.
-
-    Example:
-        >>> mix_shares([Point("a", 1, 0.5), Point("b", 2, 0.4), Point("c", 3, 0.9)], 1.5)
-        array([0.75, 0.  , 0.25])
     """
     x = [point.dollars_per_1000 for point in singles]
     kept = convex_hull_indices(x, [point.score for point in singles])
     if dollars < x[kept[0]]:
-        raise ArgumentError(f"no mix costs less than the cheapest expert, {x[kept[0]]:g} dollars per 1,000 queries, got {dollars:g}.")
+        raise ArgumentError(
+            f"no mix costs less than the cheapest expert, {x[kept[0]]:g} dollars per 1,000 queries,"
+            f" got {dollars:g}."
+        )
     shares = np.zeros(len(x))
     place = np.interp(dollars, [x[k] for k in kept], np.arange(len(kept)))
     low = int(place)
@@ -322,14 +386,19 @@ def random_mixture(singles: Sequence[Point], dollars: float) -> Point:
         0.6
     """
     shares = mix_shares(singles, dollars)
-    bill, score = (float(shares @ values) for values in zip(*((s.dollars_per_1000, s.score) for s in singles), strict=True))
+    bill, score = (
+        float(shares @ values)
+        for values in zip(*((s.dollars_per_1000, s.score) for s in singles), strict=True)
+    )
     return Point("random mix", bill, score)
 
 
 def _as_choices(choices: Any, shape: tuple[int, ...]) -> list[Choice]:
     chosen = np.asarray(choices)
     if chosen.ndim != 2 or not len(chosen):
-        raise ShapeError(f"choices must be (W, n), one row per price weight, got shape {chosen.shape}.")
+        raise ShapeError(
+            f"choices must be (W, n), one row per price weight, got shape {chosen.shape}."
+        )
     return [as_choice(choice, shape[0], shape[1]) for choice in chosen]
 
 
@@ -337,34 +406,56 @@ def _labels(price_weights: Sequence[float] | None, count: int) -> list[tuple[str
     if price_weights is None:
         return [(f"point {index}", None) for index in range(count)]
     if len(price_weights) != count:
-        raise ShapeError(f"price_weights must be ({count},), one per row of choices, got {len(price_weights)}.")
+        raise ShapeError(
+            f"price_weights must be ({count},), one per row of choices, got {len(price_weights)}."
+        )
     return [(f"price weight {weight:g}", float(weight)) for weight in price_weights]
 
 
-def _columns(chosen: Sequence[Choice], scores: Matrix, dollars: Matrix) -> dict[str, NDArray[np.float64]]:
+def _columns(
+    chosen: Sequence[Choice], scores: Matrix, dollars: Matrix
+) -> dict[str, NDArray[np.float64]]:
     rows = np.arange(len(scores))
     columns = {}
     for index, choice in enumerate(chosen):
-        columns[f"dollars {index}"], columns[f"score {index}"] = 1000 * dollars[rows, choice], scores[rows, choice]
+        columns[f"dollars {index}"], columns[f"score {index}"] = (
+            1000 * dollars[rows, choice],
+            scores[rows, choice],
+        )
     for index in range(scores.shape[1]):
-        columns[f"dollars single{index}"], columns[f"score single{index}"] = 1000 * dollars[:, index], scores[:, index]
+        columns[f"dollars single{index}"], columns[f"score single{index}"] = (
+            1000 * dollars[:, index],
+            scores[:, index],
+        )
     return columns
 
 
-def _point(found: BootstrapSamples, key: str, name: str, price_weight: float | None, confidence: float) -> Point:
-    bill, score = found.interval(f"dollars {key}", confidence), found.interval(f"score {key}", confidence)
+def _point(
+    found: BootstrapSamples, key: str, name: str, price_weight: float | None, confidence: float
+) -> Point:
+    bill, score = (
+        found.interval(f"dollars {key}", confidence),
+        found.interval(f"score {key}", confidence),
+    )
     return Point(name, bill.value, score.value, bill, score, price_weight)
 
 
 def _band(found: BootstrapSamples, points: Sequence[Point], confidence: float) -> Band:
     """Hull of the points, and quantiles of the hulls that the same points have in the resamples.
 
-    The points on the hull are settled by all rows: choosing them again in each resample would only add luck.
+    The points on the hull are settled by all rows: choosing them again in each resample would only
+    add luck.
     """
-    kept = convex_hull_indices([point.dollars_per_1000 for point in points], [point.score for point in points])
+    kept = convex_hull_indices(
+        [point.dollars_per_1000 for point in points], [point.score for point in points]
+    )
     hull = [points[index] for index in kept]
-    grid = np.linspace(hull[0].dollars_per_1000, hull[-1].dollars_per_1000, _GRID if len(hull) > 1 else 1)
-    bills, scores = ([found.names.index(f"{kind} {index}") for index in kept] for kind in ("dollars", "score"))
+    grid = np.linspace(
+        hull[0].dollars_per_1000, hull[-1].dollars_per_1000, _GRID if len(hull) > 1 else 1
+    )
+    bills, scores = (
+        [found.names.index(f"{kind} {index}") for index in kept] for kind in ("dollars", "score")
+    )
     heights = np.empty((len(found.replicates), len(grid)))
     for index, means in enumerate(found.replicates):
         x, y = means[bills], means[scores]
@@ -373,23 +464,51 @@ def _band(found: BootstrapSamples, points: Sequence[Point], confidence: float) -
     return _around(grid, interpolate(hull, grid), heights, found.tail(confidence), confidence)
 
 
-def _path_band(found: BootstrapSamples, path: Sequence[Point], keys: Sequence[str], confidence: float) -> Band:
-    """The lines between neighbors of a path that was chosen on other rows, and quantiles of the same lines in the resamples."""
-    grid = np.linspace(path[0].dollars_per_1000, path[-1].dollars_per_1000, _GRID if len(path) > 1 else 1)
-    # The vertices themselves, so that the line that is drawn has its corners where it is operated; more points for a logarithmic axis.
+def _path_band(
+    found: BootstrapSamples, path: Sequence[Point], keys: Sequence[str], confidence: float
+) -> Band:
+    """Return the lines between neighbors of a path, and quantiles of them in the resamples.
+
+    The path was chosen on other rows.
+    """
+    grid = np.linspace(
+        path[0].dollars_per_1000, path[-1].dollars_per_1000, _GRID if len(path) > 1 else 1
+    )
+    # The vertices themselves, so that the line that is drawn has its corners where it is operated;
+    # more points for a logarithmic axis.
     even = np.geomspace(grid[0], grid[-1], len(grid)) if grid[0] > 0 else grid
-    inside = np.clip(np.concatenate([grid, even, [point.dollars_per_1000 for point in path]]), grid[0], grid[-1])
+    inside = np.clip(
+        np.concatenate([grid, even, [point.dollars_per_1000 for point in path]]), grid[0], grid[-1]
+    )
     grid = np.unique(inside)
-    bills, scores = (found.replicates[:, [found.names.index(f"{kind} {key}") for key in keys]] for kind in ("dollars", "score"))
+    bills, scores = (
+        found.replicates[:, [found.names.index(f"{kind} {key}") for key in keys]]
+        for kind in ("dollars", "score")
+    )
     order = np.argsort(bills, axis=1)
-    bills, scores = np.take_along_axis(bills, order, axis=1), np.take_along_axis(scores, order, axis=1)
+    bills, scores = (
+        np.take_along_axis(bills, order, axis=1),
+        np.take_along_axis(scores, order, axis=1),
+    )
     heights = np.stack([np.interp(grid, x, y) for x, y in zip(bills, scores, strict=True)])
     return _around(grid, interpolate(path, grid), heights, found.tail(confidence), confidence)
 
 
-def _around(grid: NDArray[np.float64], middle: NDArray[np.float64], heights: NDArray[np.float64], tail: float, confidence: float) -> Band:
+def _around(
+    grid: NDArray[np.float64],
+    middle: NDArray[np.float64],
+    heights: NDArray[np.float64],
+    tail: float,
+    confidence: float,
+) -> Band:
     low, high = np.quantile(heights, [tail, 1 - tail], axis=0)
-    return Band(_plain(grid), _plain(middle), _plain(np.minimum(low, middle)), _plain(np.maximum(high, middle)), confidence)
+    return Band(
+        _plain(grid),
+        _plain(middle),
+        _plain(np.minimum(low, middle)),
+        _plain(np.maximum(high, middle)),
+        confidence,
+    )
 
 
 def _plain(values: NDArray[np.float64]) -> tuple[float, ...]:

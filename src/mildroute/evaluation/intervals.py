@@ -31,11 +31,11 @@ __all__ = [
 # interval.
 
 
+# Draws made at once: few enough to stay in the cache, many enough to leave the loop to NumPy.
 _BLOCK = 2**21
-"""Draws made at once: few enough to stay in the cache, many enough to leave the loop to NumPy."""
 
+# Means by the name of their column: of all rows, shape (1,), or of each resample, shape (B,).
 Means = Mapping[str, NDArray[np.float64]]
-"""Means by the name of their column: of all rows, shape (1,), or of each resample, shape (B,)."""
 
 
 @dataclass(frozen=True)
@@ -87,15 +87,20 @@ class BootstrapSamples:
     replicates: NDArray[np.float64]
     units: int
 
-    def interval(self, statistic: str | Callable[[Means], NDArray[np.float64]], confidence: float = 0.95) -> Interval:
+    def interval(
+        self, statistic: str | Callable[[Means], NDArray[np.float64]], confidence: float = 0.95
+    ) -> Interval:
         """Interval of a column's mean, or of a function of the means.
 
-        Percentiles of the replicates, widened for small samples so that a mean gets the width of Student's interval (Hesterberg,
-        2015, the expanded percentile interval), and never without the value itself. Resamples without a value (a share of no rows)
+        Percentiles of the replicates, widened for small samples so that a mean gets the width of
+        Student's interval (Hesterberg,
+        2015, the expanded percentile interval), and never without the value itself. Resamples
+        without a value (a share of no rows)
         are left out.
 
         Args:
-            statistic: Name of a column, or a function of the means by name, which must work on arrays of any length.
+            statistic: Name of a column, or a function of the means by name, which must work on
+                arrays of any length.
             confidence: Between 0 and 1.
 
         Returns:
@@ -111,26 +116,36 @@ class BootstrapSamples:
         return Interval(value, min(float(low), value), max(float(high), value), confidence)
 
     def tail(self, confidence: float) -> float:
-        """Quantile of the replicates at which a two-sided interval begins, already widened for few rows or groups."""
+        """Return the quantile of the replicates at which a two-sided interval begins.
+
+        It is already widened for few rows or groups.
+        """
         check_confidence(confidence)
         if self.units < 2:
             return 0.0
         width = np.sqrt(self.units / (self.units - 1)) * t.ppf((1 + confidence) / 2, self.units - 1)
         return float(norm.sf(width))
 
-    def _of(self, statistic: str | Callable[[Means], NDArray[np.float64]], table: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _of(
+        self, statistic: str | Callable[[Means], NDArray[np.float64]], table: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
         if isinstance(statistic, str):
             return table[:, self.names.index(statistic)]
         with np.errstate(divide="ignore", invalid="ignore"):
-            return np.asarray(statistic(dict(zip(self.names, table.T, strict=True))), dtype=np.float64)
+            return np.asarray(
+                statistic(dict(zip(self.names, table.T, strict=True))), dtype=np.float64
+            )
 
 
-def bootstrap_means(columns: Mapping[str, Any], groups: Any = None, resamples: int = 2000, seed: int = 0) -> BootstrapSamples:
+def bootstrap_means(
+    columns: Mapping[str, Any], groups: Any = None, resamples: int = 2000, seed: int = 0
+) -> BootstrapSamples:
     """Draw the rows with replacement many times and take the means of the columns.
 
     Args:
         columns: Values per row, each of shape (n,), by name.
-        groups: Group of each row, shape (n,), or none. Whole groups are drawn then, since rows of one group resemble each other; a
+        groups: Group of each row, shape (n,), or none. Whole groups are drawn then, since rows of
+            one group resemble each other; a
             table with a single group is resampled by rows.
         resamples: Number of resamples, B.
         seed: Seed of the draws.
@@ -144,10 +159,17 @@ def bootstrap_means(columns: Mapping[str, Any], groups: Any = None, resamples: i
     """
     table = _table(columns)
     if resamples < 1:
-        raise ArgumentError(f"resamples must be at least 1, got {resamples}; 2000 is a usual value.")
+        raise ArgumentError(
+            f"resamples must be at least 1, got {resamples}; 2000 is a usual value."
+        )
     equal = np.ptp(table, axis=0) == 0
     sums, sizes = _by_group(table, groups)
-    drawn = np.vstack([(counts @ sums) / (counts @ sizes)[:, None] for counts in _counts(len(sums), resamples, seed)])
+    drawn = np.vstack(
+        [
+            (counts @ sums) / (counts @ sizes)[:, None]
+            for counts in _counts(len(sums), resamples, seed)
+        ]
+    )
     # a column of equal values has its value as every mean, without rounding noise
     means = np.where(equal, table[0], table.mean(axis=0))
     return BootstrapSamples(tuple(columns), means, np.where(equal, table[0], drawn), len(sums))
@@ -162,10 +184,6 @@ def group_codes(groups: Any, rows: int) -> NDArray[np.intp]:
 
     Returns:
         Shape (n,), from 0 on.
-
-    Example:
-        >>> group_codes(["law", "art", "law"], rows=3)
-        array([0, 1, 0])
     """
     keys: list[Hashable] = groups.tolist() if isinstance(groups, np.ndarray) else list(groups)
     if len(keys) != rows:
@@ -178,20 +196,29 @@ def _table(columns: Mapping[str, Any]) -> NDArray[np.float64]:
     arrays = [np.asarray(values, dtype=np.float64) for values in columns.values()]
     shapes = {array.shape for array in arrays}
     if len(shapes) != 1 or len(arrays[0].shape) != 1 or not len(arrays[0]):
-        raise ShapeError(f"columns must be (n,) each, of one length above 0, got shapes {sorted(shapes)}.")
+        raise ShapeError(
+            f"columns must be (n,) each, of one length above 0, got shapes {sorted(shapes)}."
+        )
     table = np.stack(arrays, axis=1)
     if not np.isfinite(table).all():
-        raise ArgumentError("columns must be finite, got NaN or infinity; for a share of some rows resample its two counts.")
+        raise ArgumentError(
+            "columns must be finite, got NaN or infinity; for a share of some rows resample its two"
+            " counts."
+        )
     return table
 
 
-def _by_group(table: NDArray[np.float64], groups: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _by_group(
+    table: NDArray[np.float64], groups: Any
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Sums of the columns and number of rows, per group or per row."""
     if groups is not None:
         codes = group_codes(groups, len(table))
         count = int(codes.max()) + 1
         if count > 1:
-            sums = np.stack([np.bincount(codes, column, minlength=count) for column in table.T], axis=1)
+            sums = np.stack(
+                [np.bincount(codes, column, minlength=count) for column in table.T], axis=1
+            )
             return sums.astype(np.float64), np.bincount(codes, minlength=count).astype(np.float64)
     return table, np.ones(len(table))
 
@@ -204,15 +231,19 @@ def _counts(units: int, resamples: int, seed: int) -> Iterator[NDArray[np.float6
         size = min(block, resamples - start)
         drawn = rng.integers(0, units, size=(size, units))
         drawn += np.arange(size)[:, None] * units
-        yield np.bincount(drawn.ravel(), minlength=size * units).reshape(size, units).astype(np.float64)
+        yield (
+            np.bincount(drawn.ravel(), minlength=size * units)
+            .reshape(size, units)
+            .astype(np.float64)
+        )
 
 
 # Intervals of figures by the bootstrap over queries, paired differences, and Holm's correction
 # for many of them.
 
 
+# Standard errors below this share of the mean are rounding noise.
 _ROUNDING = 1e-12
-"""Standard errors below this share of the mean are rounding noise."""
 
 
 @dataclass(frozen=True)
@@ -240,7 +271,8 @@ def bootstrap(
 
     Args:
         values: Values per row, shape (n,), or several columns by name.
-        statistic: Function of the means by name, or the name of one column; by default the mean of the only column.
+        statistic: Function of the means by name, or the name of one column; by default the mean of
+            the only column.
         groups: Group of each row, shape (n,), or none; whole groups are resampled.
         resamples: Number of resamples.
         confidence: Of the interval.
@@ -252,25 +284,36 @@ def bootstrap(
     Example:
         >>> bootstrap([0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 0.0, 1.0])
         Interval(value=0.625, low=0.25, high=1.0, confidence=0.95)
-        >>> costs, oracle = [1.0, 0.5, 0.5, 1.0], [0.5, 0.5, 0.0, 0.5]
-        >>> bootstrap({"cost": costs, "oracle": oracle}, lambda mean: mean["oracle"] / mean["cost"]).value
+        >>> columns = {"cost": [1.0, 0.5, 0.5, 1.0], "oracle": [0.5, 0.5, 0.0, 0.5]}
+        >>> bootstrap(columns, lambda mean: mean["oracle"] / mean["cost"]).value
         0.5
     """
     columns = values if isinstance(values, Mapping) else {"value": values}
     if statistic is None:
         if len(columns) != 1:
-            raise ArgumentError(f"statistic must say what is wanted of {len(columns)} columns; name one or pass a function of the means.")
+            raise ArgumentError(
+                f"statistic must say what is wanted of {len(columns)} columns; name one or pass a"
+                " function of the means."
+            )
         statistic = next(iter(columns))
     return bootstrap_means(columns, groups, resamples, seed).interval(statistic, confidence)
 
 
 def paired_difference(
-    ours: Any, theirs: Any, groups: Any = None, *, resamples: int = 2000, confidence: float = 0.95, seed: int = 0
+    ours: Any,
+    theirs: Any,
+    groups: Any = None,
+    *,
+    resamples: int = 2000,
+    confidence: float = 0.95,
+    seed: int = 0,
 ) -> Difference:
     """Mean of ours minus theirs over the same queries.
 
-    The interval is the bootstrap's; the p-value is that of Student's t with the standard error of the mean (robust to groups when
-    these are given), so that near the limit the two may disagree. Where all rows differ by the same amount it is that of flipping signs,
+    The interval is the bootstrap's; the p-value is that of Student's t with the standard error of
+    the mean (robust to groups when
+    these are given), so that near the limit the two may disagree. Where all rows differ by the same
+    amount it is that of flipping signs,
     2 ** (1 - n).
 
     Args:
@@ -290,14 +333,19 @@ def paired_difference(
     """
     first, second = (np.asarray(side, dtype=np.float64) for side in (ours, theirs))
     if first.shape != second.shape or first.ndim != 1:
-        raise ShapeError(f"both sides must be (n,) over the same rows, got shapes {first.shape} and {second.shape}.")
+        raise ShapeError(
+            f"both sides must be (n,) over the same rows, got shapes {first.shape} and"
+            f" {second.shape}."
+        )
     gaps = first - second
     found = bootstrap(gaps, None, groups, resamples=resamples, confidence=confidence, seed=seed)
     return Difference(found.value, found.low, found.high, confidence, _p_value(gaps, groups))
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:
-    """P-values corrected for their number by Holm's step-down procedure: reject those below the level.
+    """P-values corrected for their number by Holm's step-down procedure.
+
+    Reject those below the level.
 
     Args:
         p_values: P-values by name.
@@ -330,7 +378,9 @@ def _p_value(gaps: NDArray[np.float64], groups: Any) -> float:
         return 1.0
     error = np.sqrt(units / (units - 1) * (rest**2).sum()) / len(gaps)
     if error <= _ROUNDING * abs(mean):
-        return float(2.0 ** (1 - units))  # both ways of the sign of every row: the only test that needs no variance
+        return float(
+            2.0 ** (1 - units)
+        )  # both ways of the sign of every row: the only test that needs no variance
     return float(2 * t.sf(abs(mean) / error, units - 1))
 
 
@@ -340,30 +390,31 @@ def _p_value(gaps: NDArray[np.float64], groups: Any) -> float:
 _DRAWS = 4000
 
 
-def bounded_mean_lower(values: Any, worst: float, groups: Any = None, *, confidence: float = 0.95, seed: int = 0) -> float:
+def bounded_mean_lower(
+    values: Any, worst: float, groups: Any = None, *, confidence: float = 0.95, seed: int = 0
+) -> float:
     """Lower end of a two-sided interval of a mean whose values are never below the worst one.
 
-    Resampling shows no loss where no row has one. Here one more row, of the worst value, is added, and all rows get random weights of
-    sum 1 (Gaffke, 2005): of losses that are 0 or 1 this gives Clopper and Pearson's exact limit, and with none in n rows the rule of three.
+    Resampling shows no loss where no row has one. Here one more row, of the worst value, is added,
+    and all rows get random weights of
+    sum 1 (Gaffke, 2005): of losses that are 0 or 1 this gives Clopper and Pearson's exact limit,
+    and with none in n rows the rule of three.
 
     Args:
         values: Values per row, shape (n,).
         worst: The lowest value that a row can have.
-        groups: Group of each row, shape (n,), or none; whole groups get a weight then, and the added group has their mean size.
+        groups: Group of each row, shape (n,), or none; whole groups get a weight then, and the
+            added group has their mean size.
         confidence: Of the two-sided interval.
         seed: Seed of the weights.
-
-    Returns:
-        The lower end.
-
-    Example:
-        >>> round(bounded_mean_lower(np.zeros(100), worst=-1.0), 2)  # 1 - 0.025 ** (1 / 100) is .036
-        -0.04
     """
     check_confidence(confidence)
     rows = np.asarray(values, dtype=np.float64)
     sums, sizes, times = _units(rows, groups)
-    sums, sizes = np.append(sums, worst * sizes @ times / times.sum()), np.append(sizes, sizes @ times / times.sum())
+    sums, sizes = (
+        np.append(sums, worst * sizes @ times / times.sum()),
+        np.append(sizes, sizes @ times / times.sum()),
+    )
     shapes = np.append(times, 1.0)
     rng = np.random.default_rng(seed)
     block = max(1, _BLOCK // len(shapes))
@@ -374,12 +425,17 @@ def bounded_mean_lower(values: Any, worst: float, groups: Any = None, *, confide
     return float(np.quantile(np.concatenate(means), (1 - confidence) / 2))
 
 
-def _units(rows: NDArray[np.float64], groups: Any) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+def _units(
+    rows: NDArray[np.float64], groups: Any
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Sum, number of rows, and how often they occur, of each group or of each different value."""
     if groups is not None:
         codes = group_codes(groups, len(rows))
         if codes.max() > 0:
-            sums, sizes = (np.asarray(np.bincount(codes, each), dtype=np.float64) for each in (rows, np.ones(len(rows))))
+            sums, sizes = (
+                np.asarray(np.bincount(codes, each), dtype=np.float64)
+                for each in (rows, np.ones(len(rows)))
+            )
             return sums, sizes, np.ones(len(sums))
     values, times = np.unique(rows, return_counts=True)
     return values, np.ones(len(values)), times.astype(np.float64)

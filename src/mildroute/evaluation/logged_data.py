@@ -1,4 +1,7 @@
-"""Decisions that were made at random with known chances, one answer seen for each: what off-policy estimates are made from."""
+"""Decisions that were made at random with known chances, one answer seen for each.
+
+What off-policy estimates are made from.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +25,18 @@ _CHANCE, _THOUGHT = "propensity:", "posterior:"
 
 @dataclass(frozen=True)
 class LoggedDecisions:
-    """Decisions, the chance that each expert had in them, and the cost of the one answer that was seen.
+    """Decisions, the chance of each expert in them, and the cost of the one answer seen.
 
     Args:
         experts: Names of the p experts.
         chosen: Whom the lot fell on, shape (n,); -1 where it was none of these experts.
-        costs: Cost of the chosen one's answer, shape (n,); NaN where it gave none, so that another one had to answer.
-        chances: Probability with which each could have been chosen, shape (n, p); all above 0, and at most 1 together.
+        costs: Cost of the chosen one's answer, shape (n,); NaN where it gave none, so that another
+            one had to answer.
+        chances: Probability with which each could have been chosen, shape (n, p); all above 0, and
+            at most 1 together.
         groups: What rows belong together, such as conversations, shape (n,), or none.
-        features: What is known of each request before it is answered, shape (n, d), or none; doubly robust estimates learn from it.
+        features: What is known of each request before it is answered, shape (n, d), or none; doubly
+            robust estimates learn from it.
         query_ids: Of the rows, or none.
         inputs: Texts of the rows, or none.
         notes: What was left out, in sentences.
@@ -54,15 +60,21 @@ class LoggedDecisions:
         """Check shapes and chances once."""
         chances = as_matrix(self.chances, "chances")
         if chances.shape[1] != len(self.experts):
-            raise ShapeError(f"chances must have one column for each of {len(self.experts)} experts, got {chances.shape[1]}.")
+            raise ShapeError(
+                f"chances must have one column for each of {len(self.experts)} experts, got"
+                f" {chances.shape[1]}."
+            )
         if chances.min() <= 0 or chances.sum(axis=1).max() > 1 + _ROUNDING:
             raise ArgumentError(
-                f"chances must be above 0 and at most 1 together, got {chances.min():g} and a sum of {chances.sum(axis=1).max():g}; "
-                "leave out rows on which an expert could not be chosen: nothing can be said of it there."
+                f"chances must be above 0 and at most 1 together, got {chances.min():g} and a sum"
+                f" of {chances.sum(axis=1).max():g}; leave out rows on which an expert could not be"
+                " chosen: nothing can be said of it there."
             )
         costs = np.asarray(self.costs, dtype=np.float64)
         if costs.shape != (len(chances),) or np.isinf(costs).any():
-            raise ShapeError(f"costs must be ({len(chances)},), finite or NaN, got shape {costs.shape}.")
+            raise ShapeError(
+                f"costs must be ({len(chances)},), finite or NaN, got shape {costs.shape}."
+            )
         object.__setattr__(self, "chances", chances)
         chosen = np.asarray(self.chosen)
         as_choice(np.where(chosen == -1, 0, chosen), *chances.shape)
@@ -70,7 +82,11 @@ class LoggedDecisions:
         object.__setattr__(self, "costs", np.where(chosen == -1, np.nan, costs))
         if self.features is not None:
             features = np.asarray(self.features, dtype=np.float64)
-            object.__setattr__(self, "features", as_matrix(features, "features", (len(chances), *features.shape[1:])))
+            object.__setattr__(
+                self,
+                "features",
+                as_matrix(features, "features", (len(chances), *features.shape[1:])),
+            )
 
     @property
     def rows(self) -> int:
@@ -88,7 +104,10 @@ class LoggedDecisions:
         return np.isnan(self.costs) & (self.chosen >= 0)
 
     def weights(self, target: Matrix) -> NDArray[np.float64]:
-        """Probability of the chosen expert under a router of probabilities (n, p), over the chance that it had, shape (n,)."""
+        """Return the chosen expert's probability under a router, over the chance that it had.
+
+        The router has probabilities (n, p), the result has shape (n,).
+        """
         rows, place = np.arange(self.rows), np.maximum(self.chosen, 0)
         return np.where(self.chosen >= 0, target[rows, place] / self.chances[rows, place], 0.0)
 
@@ -96,7 +115,14 @@ class LoggedDecisions:
         """Some of the decisions, by a mask of n truths or by number."""
         chosen = np.asarray(rows)
         parts = {item.name: getattr(self, item.name) for item in fields(self)}
-        return replace(self, **{name: part[chosen] for name, part in parts.items() if isinstance(part, np.ndarray)})
+        return replace(
+            self,
+            **{name: part[chosen] for name, part in parts.items() if isinstance(part, np.ndarray)},
+        )
+
+
+def _expert_names(table: Any) -> list[str]:
+    return [name.removeprefix(_CHANCE) for name in table.column_names if name.startswith(_CHANCE)]
 
 
 def read_logged_decisions(
@@ -109,8 +135,10 @@ def read_logged_decisions(
 ) -> LoggedDecisions:
     """Read decisions from a table that ``mildroute costs from-log`` has written.
 
-    Rows on which one of the experts had no chance are left out for all of them: conversations that keep their expert, inputs far from the
-    training data, experts that were down. So all experts are estimated on the same requests. An expert that never had a chance is left out
+    Rows on which one of the experts had no chance are left out for all of them: conversations that
+    keep their expert, inputs far from the
+    training data, experts that were down. So all experts are estimated on the same requests. An
+    expert that never had a chance is left out
     itself.
 
     Args:
@@ -125,34 +153,52 @@ def read_logged_decisions(
 
     Example:
         >>> import pyarrow as pa
-        >>> table = pa.table({"query_id": ["q", "r"], "chosen": ["a", "b"], "score:a": [0.5, None], "score:b": [None, 1.0],
+        >>> table = pa.table({"query_id": ["q", "r"], "selected": ["a", "b"],
+        ...                   "score:a": [0.5, None], "score:b": [None, 1.0],
         ...                   "propensity:a": [0.9, 0.9], "propensity:b": [0.1, 0.1]})
         >>> read_logged_decisions(table).costs
         array([0.5, 0. ])
     """
     table = _table(source)
-    names = [name.removeprefix(_CHANCE) for name in table.column_names if name.startswith(_CHANCE)] if experts is None else list(experts)
-    if len(names) < 2 or "chosen" not in table.column_names:
+    names = _expert_names(table) if experts is None else list(experts)
+    if len(names) < 2 or "selected" not in table.column_names:
         raise TableError(
-            "off-policy estimates need the columns 'chosen' and 'propensity:<expert>' of at least two experts; "
-            "make the table with 'mildroute costs from-log'."
+            "off-policy estimates need the columns 'selected' and 'propensity:<expert>' of at least"
+            " two experts; make the table with 'mildroute costs from-log'."
         )
     names, notes = _with_chance(names, np.nan_to_num(_matrix(table, _CHANCE, names)))
     chances = np.nan_to_num(_matrix(table, _CHANCE, names))
     rows = np.asarray((chances > 0).all(axis=1))
     if not rows.any():
         raise TableError(
-            "no decision gave every expert a chance, so that nothing can be estimated; let the gateway explore (policy: explore: 0.05), "
-            "or name fewer experts."
+            "no decision gave every expert a chance, so that nothing can be estimated; let the"
+            " gateway explore (routing: exploration_rate: 0.05), or name fewer experts."
         )
     if not rows.all():
-        notes += (f"{(~rows).sum():,} of {len(rows):,} decisions are left out, for not every expert had a chance in them",)
+        notes += (
+            (
+                f"{(~rows).sum():,} of {len(rows):,} decisions are left out, for not every expert"
+                " had a chance in them"
+            ),
+        )
     places = {name: place for place, name in enumerate(names)}
-    chosen = np.array([places.get(name, -1) for name in table.column("chosen").to_pylist()], dtype=np.intp)
+    chosen = np.array(
+        [places.get(name, -1) for name in table.column("selected").to_pylist()], dtype=np.intp
+    )
     costs = _costs(table, names, chosen, (error_weight, price_weight, latency_weight))
     group, query_id, text = (_texts(table, name, rows) for name in ("group", "query_id", "input"))
     features = _features(table, names, rows)
-    return LoggedDecisions(tuple(names), chosen[rows], costs[rows], chances[rows], group, features, query_id, text, notes)
+    return LoggedDecisions(
+        tuple(names),
+        chosen[rows],
+        costs[rows],
+        chances[rows],
+        group,
+        features,
+        query_id,
+        text,
+        notes,
+    )
 
 
 def _table(source: Any) -> Any:
@@ -165,25 +211,41 @@ def _table(source: Any) -> Any:
     try:
         return pq.read_table(Path(source))
     except (OSError, pa.ArrowException) as error:
-        raise TableError(f"{str(source)!r} cannot be read as Parquet: {' '.join(str(error).split())[:200]}; check the path.") from error
+        raise TableError(
+            f"{str(source)!r} cannot be read as Parquet: {' '.join(str(error).split())[:200]};"
+            " check the path."
+        ) from error
 
 
 def _matrix(table: Any, prefix: str, names: Sequence[str]) -> Matrix:
     missing = [name for name in names if prefix + name not in table.column_names]
     if missing:
-        raise TableError(f"the table has no column {prefix + missing[0]!r}; make it with 'mildroute costs from-log'.")
-    return np.column_stack([table.column(prefix + name).cast("float64").to_numpy() for name in names])
+        raise TableError(
+            f"the table has no column {prefix + missing[0]!r}; make it with 'mildroute costs"
+            " from-log'."
+        )
+    return np.column_stack(
+        [table.column(prefix + name).cast("float64").to_numpy() for name in names]
+    )
 
 
 def _with_chance(names: Sequence[str], chances: Matrix) -> tuple[list[str], tuple[str, ...]]:
     ever = [bool((column > 0).any()) for column in chances.T]
     never = [name for name, had in zip(names, ever, strict=True) if not had]
-    notes = (f"nothing can be said of {', '.join(map(repr, never))}, which never had a chance",) if never else ()
+    notes = (
+        (f"nothing can be said of {', '.join(map(repr, never))}, which never had a chance",)
+        if never
+        else ()
+    )
     return [name for name, had in zip(names, ever, strict=True) if had], notes
 
 
-def _costs(table: Any, names: Sequence[str], chosen: Choice, weights: tuple[float, float, float]) -> NDArray[np.float64]:
-    for name, weight in zip(("error_weight", "price_weight", "latency_weight"), weights, strict=True):
+def _costs(
+    table: Any, names: Sequence[str], chosen: Choice, weights: tuple[float, float, float]
+) -> NDArray[np.float64]:
+    for name, weight in zip(
+        ("error_weight", "price_weight", "latency_weight"), weights, strict=True
+    ):
         if not np.isfinite(weight) or weight < 0:
             raise ArgumentError(f"{name} must be finite and not negative, got {weight}.")
     rows, column = np.arange(len(chosen)), np.maximum(chosen, 0)
@@ -195,7 +257,11 @@ def _costs(table: Any, names: Sequence[str], chosen: Choice, weights: tuple[floa
 
 
 def _texts(table: Any, name: str, rows: NDArray[np.bool_]) -> NDArray[np.object_] | None:
-    return np.array(table.column(name).to_pylist(), dtype=object)[rows] if name in table.column_names else None
+    return (
+        np.array(table.column(name).to_pylist(), dtype=object)[rows]
+        if name in table.column_names
+        else None
+    )
 
 
 def _features(table: Any, names: Sequence[str], rows: NDArray[np.bool_]) -> Matrix | None:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mildroute.exceptions import ArgumentError, ShapeError
+from mildroute.routers import _decision
 
 __all__ = [
     "Choice",
@@ -39,11 +40,11 @@ __all__ = [
 # it.
 
 
+# A two-dimensional array of numbers, one column per expert.
 Matrix = NDArray[np.float64]
-"""A two-dimensional array of numbers, one column per expert."""
 
+# Index of the chosen expert on each row.
 Choice = NDArray[np.intp]
-"""Index of the chosen expert on each row."""
 
 
 def as_matrix(values: Any, name: str = "costs", shape: tuple[int, ...] | None = None) -> Matrix:
@@ -56,49 +57,50 @@ def as_matrix(values: Any, name: str = "costs", shape: tuple[int, ...] | None = 
 
     Returns:
         Shape (n, p), float64.
-
-    Example:
-        >>> as_matrix([[1, 0]])
-        array([[1., 0.]])
     """
     matrix = np.asarray(values, dtype=np.float64)
     if matrix.ndim != 2 or 0 in matrix.shape:
-        raise ShapeError(f"{name} must be (n, p), one row per query and one column per expert, got shape {matrix.shape}.")
+        raise ShapeError(
+            f"{name} must be (n, p), one row per query and one column per expert, got shape"
+            f" {matrix.shape}."
+        )
     if shape is not None and matrix.shape != shape:
-        raise ShapeError(f"{name} must be {shape} as the other matrices are, got shape {matrix.shape}; pass the same rows and experts.")
+        raise ShapeError(
+            f"{name} must be {shape} as the other matrices are, got shape {matrix.shape}; pass the"
+            " same rows and experts."
+        )
     bad = int((~np.isfinite(matrix)).sum())
     if bad:
-        raise ArgumentError(f"{name} must be finite, got {bad} values that are not; drop those rows or impute them first.")
+        raise ArgumentError(
+            f"{name} must be finite, got {bad} values that are not; drop those rows or impute them"
+            " first."
+        )
     return matrix
 
 
 def as_choice(choice: Any, rows: int, experts: int) -> Choice:
-    """Expert indices of shape (n,), each from 0 to p - 1.
-
-    Example:
-        >>> as_choice([0, 2], rows=2, experts=3)
-        array([0, 2])
-    """
+    """Expert indices of shape (n,), each from 0 to p - 1."""
     chosen = np.asarray(choice)
     if chosen.shape != (rows,):
         raise ShapeError(f"choice must be ({rows},), one expert per row, got shape {chosen.shape}.")
     if not np.issubdtype(chosen.dtype, np.integer):
-        raise ArgumentError(f"choice must hold indices of experts, got {chosen.dtype}; take the index of each name first.")
+        raise ArgumentError(
+            f"choice must hold indices of experts, got {chosen.dtype}; take the index of each name"
+            " first."
+        )
     if rows and not (chosen.min() >= 0 and chosen.max() < experts):
-        raise ArgumentError(f"choice must lie between 0 and {experts - 1}, got {chosen.min()} to {chosen.max()}.")
+        raise ArgumentError(
+            f"choice must lie between 0 and {experts - 1}, got {chosen.min()} to {chosen.max()}."
+        )
     return chosen.astype(np.intp, copy=False)
 
 
 def check_confidence(confidence: float) -> None:
-    """Refuse a confidence that is not between 0 and 1.
-
-    Example:
-        >>> check_confidence(95)
-        Traceback (most recent call last):
-        mildroute.exceptions.ArgumentError: confidence must lie between 0 and 1, got 95; 0.95 is a usual value.
-    """
+    """Refuse a confidence that is not between 0 and 1."""
     if not 0 < confidence < 1:
-        raise ArgumentError(f"confidence must lie between 0 and 1, got {confidence}; 0.95 is a usual value.")
+        raise ArgumentError(
+            f"confidence must lie between 0 and 1, got {confidence}; 0.95 is a usual value."
+        )
 
 
 # What a choice of experts costs, row by row and on average, beside the best single expert and the
@@ -112,8 +114,8 @@ def check_confidence(confidence: float) -> None:
 # so that no figure depends on the order of the columns as long as dollars differ.
 
 
+# Means closer than this are equal.
 _ROUNDING = 1e-12
-"""Means closer than this are equal."""
 
 
 def chosen_costs(costs: Any, choice: Any) -> NDArray[np.float64]:
@@ -131,8 +133,7 @@ def chosen_costs(costs: Any, choice: Any) -> NDArray[np.float64]:
         array([0.1, 0.2])
     """
     matrix = as_matrix(costs)
-    chosen = as_choice(choice, *matrix.shape)
-    return np.asarray(matrix[np.arange(len(matrix)), chosen])
+    return _decision.chosen_costs(matrix, as_choice(choice, *matrix.shape))
 
 
 def deferral_loss(costs: Any, choice: Any) -> float:
@@ -186,7 +187,8 @@ def regret(costs: Any, choice: Any) -> NDArray[np.float64]:
 def best_single(costs: Any, dollars: Any = None) -> int:
     """The expert with the lowest mean cost; of equals the one of fewest dollars, then the first.
 
-    On the rows of a report this is the best single expert in hindsight, a reference that is a little too good; one that could have
+    On the rows of a report this is the best single expert in hindsight, a reference that is a
+    little too good; one that could have
     been chosen comes from the training rows.
 
     Args:
@@ -208,7 +210,9 @@ def best_single(costs: Any, dollars: Any = None) -> int:
 
 
 def oracle(costs: Any, dollars: Any = None) -> Choice:
-    """The expert of lowest cost of each row; of equals the one of fewest dollars, then the first. No router can do better.
+    """The expert of lowest cost of each row; of equals the one of fewest dollars, then the first.
+
+    No router can do better.
 
     Args:
         costs: Cost of each expert on each row, shape (n, p).
@@ -224,12 +228,18 @@ def oracle(costs: Any, dollars: Any = None) -> Choice:
         array([1])
     """
     matrix = as_matrix(costs)
-    bills = np.zeros(matrix.shape) if dollars is None else as_matrix(dollars, "dollars", matrix.shape)
-    return np.asarray(np.where(matrix == matrix.min(axis=1, keepdims=True), bills, np.inf).argmin(axis=1))
+    bills = (
+        np.zeros(matrix.shape) if dollars is None else as_matrix(dollars, "dollars", matrix.shape)
+    )
+    return np.asarray(
+        np.where(matrix == matrix.min(axis=1, keepdims=True), bills, np.inf).argmin(axis=1)
+    )
 
 
 def gap_closed(costs: Any, choice: Any, reference: int | None = None) -> float:
-    """Share of the way from the best single expert to the oracle: 0 at the former, 1 at the latter, negative below both.
+    """Share of the way from the best single expert to the oracle.
+
+    0 at the former, 1 at the latter, negative below both.
 
     Args:
         costs: Cost of each expert on each row, shape (n, p).
@@ -256,8 +266,9 @@ def gap_closed(costs: Any, choice: Any, reference: int | None = None) -> float:
 # have no winner worth finding and are left out of every recall.
 
 
+# What a tied row counts: right if sent to any of its winners, or nothing, so that only rows won
+# alone are looked at.
 Ties = Literal["any", "alone"]
-"""What a tied row counts: right if sent to any of its winners, or nothing, so that only rows won alone are looked at."""
 
 
 def winners(costs: Any) -> NDArray[np.bool_]:
@@ -277,8 +288,12 @@ def winners(costs: Any) -> NDArray[np.bool_]:
     return np.asarray(matrix == matrix.min(axis=1, keepdims=True))
 
 
-def recall_counts(costs: Any, choice: Any, ties: Ties = "any") -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """For each expert, the rows that it wins and those among them that are sent to a winner; recall is the ratio of their sums.
+def recall_counts(
+    costs: Any, choice: Any, ties: Ties = "any"
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """For each expert, the rows that it wins and those among them that are sent to a winner.
+
+    Recall is the ratio of their sums.
 
     Args:
         costs: Cost of each expert on each row, shape (n, p).
@@ -287,11 +302,6 @@ def recall_counts(costs: Any, choice: Any, ties: Ties = "any") -> tuple[NDArray[
 
     Returns:
         Rows won and rows found, both of shape (n, p).
-
-    Example:
-        >>> won, found = recall_counts([[0, 1], [1, 0]], [0, 0])
-        >>> won.sum(axis=0), found.sum(axis=0)
-        (array([1, 1]), array([1, 0]))
     """
     if ties not in ("any", "alone"):
         raise ArgumentError(f"ties must be 'any' or 'alone', got {ties!r}.")
@@ -309,7 +319,8 @@ def expert_recall(costs: Any, choice: Any, ties: Ties = "any") -> NDArray[np.flo
     Args:
         costs: Cost of each expert on each row, shape (n, p).
         choice: Chosen experts, shape (n,).
-        ties: ``"any"``: a tied row is right when sent to any of its winners; ``"alone"``: only rows with one winner count.
+        ties: ``"any"``: a tied row is right when sent to any of its winners; ``"alone"``: only rows
+            with one winner count.
 
     Returns:
         Shape (p,); NaN for an expert that wins no counted row.
@@ -352,7 +363,9 @@ def exactly_one_right_recall(scores: Any, choice: Any, threshold: float = 0.5) -
     right = as_matrix(scores, "scores") >= threshold
     chosen = as_choice(choice, *right.shape)
     alone = right.sum(axis=1) == 1
-    return float(right[np.flatnonzero(alone), chosen[alone]].mean()) if alone.any() else float("nan")
+    return (
+        float(right[np.flatnonzero(alone), chosen[alone]].mean()) if alone.any() else float("nan")
+    )
 
 
 # Who answers: shares of the experts, those of the oracle, and how many experts that amounts to.
@@ -374,12 +387,16 @@ def expert_shares(choice: Any, experts: int) -> NDArray[np.float64]:
     """
     chosen = as_choice(choice, len(choice), experts)
     if not len(chosen):
-        raise ArgumentError("shares need at least one row, got none; pass the choices of a table that is not empty.")
+        raise ArgumentError(
+            "shares need at least one row, got none; pass the choices of a table that is not empty."
+        )
     return np.bincount(chosen, minlength=experts) / len(chosen)
 
 
 def oracle_shares(costs: Any) -> NDArray[np.float64]:
-    """Share of the rows on which each expert is the cheapest; experts that tie share the row equally.
+    """Share of the rows on which each expert is the cheapest.
+
+    Experts that tie share the row equally.
 
     Args:
         costs: Cost of each expert on each row, shape (n, p).
@@ -396,7 +413,9 @@ def oracle_shares(costs: Any) -> NDArray[np.float64]:
 
 
 def effective_experts(shares: Any) -> float:
-    """Effective number of experts: the exponential of the entropy of the shares, 1 on collapse and p at equal shares.
+    """Effective number of experts.
+
+    The exponential of the entropy of the shares, 1 on collapse and p at equal shares.
 
     Args:
         shares: Shares of the experts, shape (p,); they sum to 1.
@@ -410,6 +429,9 @@ def effective_experts(shares: Any) -> float:
     """
     used = np.asarray(shares, dtype=np.float64)
     if used.ndim != 1 or (used < 0).any() or not np.isclose(used.sum(), 1):
-        raise ArgumentError(f"shares must be (p,), not negative, and sum to 1, got {used.tolist()}; see expert_shares.")
+        raise ArgumentError(
+            f"shares must be (p,), not negative, and sum to 1, got {used.tolist()}; see"
+            " expert_shares."
+        )
     used = used[used > 0]
     return float(np.exp(-(used * np.log(used)).sum()))

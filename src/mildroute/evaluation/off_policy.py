@@ -38,9 +38,11 @@ _STRENGTH = 3.0
 
 
 def fit_outcome_model(logged: LoggedDecisions) -> Matrix:
-    """Expected cost of every expert on every decision, by ridge regression on what was known of the request.
+    """Return the expected cost of every expert on every decision.
 
-    No row is forecast by a regression that has seen it or a row of its group: with forecasts that have, the intervals would be too narrow.
+    It is from ridge regression on what was known of the request. No row is forecast by a regression
+    that has seen it or a row of its group: with forecasts that have, the intervals would be too
+    narrow.
 
     Args:
         logged: Decisions; without features, their chances are what is known.
@@ -50,19 +52,25 @@ def fit_outcome_model(logged: LoggedDecisions) -> Matrix:
 
     Example:
         >>> rng = np.random.default_rng(0)
-        >>> seen = LoggedDecisions(("a", "b"), np.arange(400) % 2, np.where(np.arange(400) % 2, 0.8, 0.2), np.full((400, 2), 0.5))
+        >>> chosen = np.arange(400) % 2
+        >>> costs, chances = np.where(chosen, 0.8, 0.2), np.full((400, 2), 0.5)
+        >>> seen = LoggedDecisions(("a", "b"), chosen, costs, chances)
         >>> fit_outcome_model(seen).mean(axis=0).round(2)
         array([0.2, 0.8])
     """
     known = _standardized(logged.chances if logged.features is None else logged.features)
-    codes = np.arange(logged.rows) if logged.groups is None else group_codes(logged.groups, logged.rows)
+    codes = (
+        np.arange(logged.rows) if logged.groups is None else group_codes(logged.groups, logged.rows)
+    )
     fold = codes % _FOLDS
     forecasts = np.empty(logged.chances.shape)
     for expert in range(len(logged.experts)):
         own = logged.has_answer & (logged.chosen == expert)
         for part in range(_FOLDS):
             learn, told = own & (fold != part), fold == part
-            forecasts[told, expert] = known[told] @ _fitted(known[learn], logged.costs[learn], 1 / logged.chances[learn, expert], logged)
+            forecasts[told, expert] = known[told] @ _fitted(
+                known[learn], logged.costs[learn], 1 / logged.chances[learn, expert], logged
+            )
     return np.clip(forecasts, np.nanmin(logged.costs), np.nanmax(logged.costs))
 
 
@@ -73,8 +81,13 @@ def _standardized(values: Matrix) -> Matrix:
     return np.column_stack([np.ones(len(values)), scaled])
 
 
-def _fitted(known: Matrix, costs: NDArray[np.float64], weights: NDArray[np.float64], logged: LoggedDecisions) -> NDArray[np.float64]:
-    """Weighted by the inverse chances, so that the rows stand for all requests; of a few rows the mean alone."""
+def _fitted(
+    known: Matrix, costs: NDArray[np.float64], weights: NDArray[np.float64], logged: LoggedDecisions
+) -> NDArray[np.float64]:
+    """Weighted by the inverse chances, so that the rows stand for all requests.
+
+    Of a few rows the mean alone.
+    """
     coefficients = np.zeros(known.shape[1])
     if len(costs) < _FEWEST:
         coefficients[0] = costs.mean() if len(costs) else np.nanmean(logged.costs)
@@ -82,7 +95,9 @@ def _fitted(known: Matrix, costs: NDArray[np.float64], weights: NDArray[np.float
     weights = weights / weights.mean()
     penalty = np.diag([1e-6, *[_STRENGTH] * (known.shape[1] - 1)])
     weighted = known * weights[:, None]
-    return np.asarray(np.linalg.solve(weighted.T @ known + penalty, weighted.T @ costs), dtype=np.float64)
+    return np.asarray(
+        np.linalg.solve(weighted.T @ known + penalty, weighted.T @ costs), dtype=np.float64
+    )
 
 
 # Intervals of means in which few rows of great weight decide.
@@ -95,8 +110,8 @@ def _fitted(known: Matrix, costs: NDArray[np.float64], weights: NDArray[np.float
 # that goes with these rows.
 
 
+# Standard deviations of all costs within which a further cost is likely.
 _LIKELY = 3.0
-"""Standard deviations of all costs within which a further cost is likely."""
 
 Vector = NDArray[np.float64]
 
@@ -106,10 +121,8 @@ class WeightedEstimate:
     """An estimate and what each row does to it.
 
     Attributes:
-        value: The estimate.
         terms: One for each row, shape (n,), whose mean is the estimate, up to terms of lower order.
         weights: Of each row's cost, shape (n,).
-        total: What the weights are divided by.
     """
 
     value: float
@@ -119,19 +132,19 @@ class WeightedEstimate:
 
 
 def effective_rows(weights: Any) -> float:
-    """How many rows of equal weight would say as much.
-
-    Example:
-        >>> effective_rows([1.0, 1.0, 0.0]), effective_rows([0.0])
-        (2.0, 0.0)
-    """
+    """How many rows of equal weight would say as much."""
     values = np.abs(np.asarray(weights, dtype=np.float64))
     squares = float((values**2).sum())
     return float(values.sum() ** 2 / squares) if squares else 0.0
 
 
 def weighted_interval(
-    found: WeightedEstimate, costs: Any, groups: Any = None, confidence: float = 0.95, *, is_difference: bool = False
+    found: WeightedEstimate,
+    costs: Any,
+    groups: Any = None,
+    confidence: float = 0.95,
+    *,
+    is_difference: bool = False,
 ) -> Interval:
     """The interval of an estimate.
 
@@ -144,18 +157,15 @@ def weighted_interval(
 
     Returns:
         Value and limits; NaN for all where nothing was seen.
-
-    Example:
-        >>> costs = np.array([0.0, 1.0, 1.0, 0.0] * 10)
-        >>> print(weighted_interval(WeightedEstimate(0.5, costs, np.ones(40), 40.0), costs))
-        0.5 [0.3455, 0.6545]
     """
     check_confidence(confidence)
     squares = float((found.weights**2).sum())
     if not np.isfinite(found.value) or not squares:
         still = 0.0 if is_difference and np.isfinite(found.value) else float("nan")
         return Interval(still, still, still, confidence)
-    below, above = _likely(found.value, np.asarray(costs, dtype=np.float64), is_difference=is_difference)
+    below, above = _likely(
+        found.value, np.asarray(costs, dtype=np.float64), is_difference=is_difference
+    )
     great = float((np.abs(found.weights) ** 3).sum()) / squares
     more = float(norm.ppf((1 + confidence) / 2)) ** 2
     total = found.total + more * great
@@ -165,7 +175,12 @@ def weighted_interval(
     freedom = max(1.0, min(squares**2 / float((found.weights**4).sum()), units) - 1)
     half = float(t.ppf((1 + confidence) / 2, freedom)) * error
     low, high = min(center - half, found.value), max(center + half, found.value)
-    return Interval(found.value, float(low if is_difference else max(low, min(0.0, float(np.min(costs))))), float(high), confidence)
+    return Interval(
+        found.value,
+        float(low if is_difference else max(low, min(0.0, float(np.min(costs))))),
+        float(high),
+        confidence,
+    )
 
 
 def _likely(value: float, costs: Vector, *, is_difference: bool) -> tuple[float, float]:
@@ -174,11 +189,16 @@ def _likely(value: float, costs: Vector, *, is_difference: bool) -> tuple[float,
     if is_difference:
         reach = min(reach, float(np.ptp(costs)) / 2)
         return reach, reach
-    return min(reach, max(0.0, value - float(costs.min()))), min(reach, max(0.0, float(costs.max()) - value))
+    return min(reach, max(0.0, value - float(costs.min()))), min(
+        reach, max(0.0, float(costs.max()) - value)
+    )
 
 
 def _squares(found: WeightedEstimate, groups: Any) -> tuple[float, int]:
-    """Sum of squares of the terms, in units of weight times cost, and the number of rows or groups that they come from."""
+    """Return the sum of squares of the terms, and the number of rows or groups behind it.
+
+    The terms are in units of weight times cost.
+    """
     rest = (found.terms - found.terms.mean()) * found.total / len(found.terms)
     if groups is not None:
         codes = group_codes(groups, len(rest))
@@ -196,17 +216,19 @@ def _squares(found: WeightedEstimate, groups: Any) -> tuple[float, int]:
 # from the simplest to the sharpest:
 #
 # - ``"ips"``, inverse propensity score: mean of weight times cost. Unbiased, and the widest.
-# - ``"snips"``, self-normalized: divided by the sum of the weights. Keeps within the range of costs, and does not mind if an expert fails
+# - ``"snips"``, self-normalized: divided by the sum of the weights. Keeps within the range of
+# costs, and does not mind if an expert fails
 # now#   and then, or gets feedback more rarely, as long as that has nothing to do with the request.
-# - ``"dr"``, doubly robust: a forecast of all costs, corrected by the weighted errors of the forecast.
+# - ``"dr"``, doubly robust: a forecast of all costs, corrected by the weighted errors of the
+# forecast.
 #
 # Where the chosen expert gave no answer and another one did, the answer counts for nobody: the
 # chance with which the other one came to answer is not known. The row still counts as a request,
 # and the expert's other answers stand for those that it failed to give.
 
 
+# How costs are estimated.
 Method = Literal["ips", "snips", "dr"]
-"""How costs are estimated."""
 
 _FEWEST_EFFECTIVE = 30.0
 _ODD = 4.0
@@ -232,7 +254,11 @@ class Estimate(Interval):
 
 
 def estimate_expert_costs(
-    logged: LoggedDecisions, *, method: Method = "snips", confidence: float = 0.95, forecasts: Any = None
+    logged: LoggedDecisions,
+    *,
+    method: Method = "snips",
+    confidence: float = 0.95,
+    forecasts: Any = None,
 ) -> dict[str, Estimate]:
     """Mean cost of each expert if it answered all requests.
 
@@ -240,18 +266,21 @@ def estimate_expert_costs(
         logged: Decisions and their chances.
         method: ``"ips"``, ``"snips"`` or ``"dr"``.
         confidence: Of the intervals.
-        forecasts: For ``"dr"``: expected costs, shape (n, p), from rows other than these; by default from ``fit_outcome_model``.
+        forecasts: For ``"dr"``: expected costs, shape (n, p), from rows other than these; by
+            default from ``fit_outcome_model``.
 
     Returns:
         Estimates by name.
 
     Example:
         >>> rng = np.random.default_rng(0)
-        >>> hard = rng.random(4000) < 0.5                      # b is asked for hard requests, on which everyone errs more often
+        >>> # b is asked for hard requests, on which everyone errs more often
+        >>> hard = rng.random(4000) < 0.5
         >>> chances = np.where(hard[:, None], [0.1, 0.9], [0.9, 0.1])
         >>> chosen = (rng.random(4000) > chances[:, 0]).astype(int)
         >>> costs = (rng.random(4000) < np.where(hard, 0.6, 0.2)).astype(float)
-        >>> {name: str(found) for name, found in estimate_expert_costs(LoggedDecisions(("a", "b"), chosen, costs, chances)).items()}
+        >>> logged = LoggedDecisions(("a", "b"), chosen, costs, chances)
+        >>> {name: str(found) for name, found in estimate_expert_costs(logged).items()}
         {'a': '0.4148 [0.3773, 0.4538]', 'b': '0.3888 [0.357, 0.4225]'}
         >>> [round(float(costs[chosen == expert].mean()), 2) for expert in (0, 1)]
         [0.24, 0.55]
@@ -266,7 +295,12 @@ def estimate_expert_costs(
 
 
 def estimate_policy_cost(
-    logged: LoggedDecisions, choice: Any, *, method: Method = "snips", confidence: float = 0.95, forecasts: Any = None
+    logged: LoggedDecisions,
+    choice: Any,
+    *,
+    method: Method = "snips",
+    confidence: float = 0.95,
+    forecasts: Any = None,
 ) -> Estimate:
     """Mean cost of a router that had chosen so.
 
@@ -282,16 +316,28 @@ def estimate_policy_cost(
 
     Example:
         >>> seen = LoggedDecisions(("a", "b"), [0, 1] * 50, [0.0, 1.0] * 50, np.full((100, 2), 0.5))
-        >>> estimate_policy_cost(seen, ["a"] * 100).value, estimate_policy_cost(seen, np.full((100, 2), 0.5)).value
-        (0.0, 0.5)
+        >>> estimate_policy_cost(seen, ["a"] * 100).value
+        0.0
+        >>> estimate_policy_cost(seen, np.full((100, 2), 0.5)).value
+        0.5
     """
-    return _estimate(logged, _target(logged, choice), method, confidence, _forecasts(logged, method, forecasts))
+    return _estimate(
+        logged, _target(logged, choice), method, confidence, _forecasts(logged, method, forecasts)
+    )
 
 
 def estimate_cost_difference(
-    logged: LoggedDecisions, choice: Any, against: Any, *, method: Method = "snips", confidence: float = 0.95, forecasts: Any = None
+    logged: LoggedDecisions,
+    choice: Any,
+    against: Any,
+    *,
+    method: Method = "snips",
+    confidence: float = 0.95,
+    forecasts: Any = None,
 ) -> Estimate:
-    """Mean cost of one router minus that of another, over the same requests: below 0 the first one is cheaper.
+    """Mean cost of one router minus that of another, over the same requests.
+
+    Below 0 the first one is cheaper.
 
     Args:
         logged: Decisions and their chances.
@@ -302,7 +348,8 @@ def estimate_cost_difference(
         forecasts: As for ``estimate_expert_costs``.
 
     Returns:
-        The estimate; narrower than two intervals side by side, where both routers often choose alike.
+        The estimate; narrower than two intervals side by side, where both routers often choose
+        alike.
 
     Example:
         >>> seen = LoggedDecisions(("a", "b"), [0, 1] * 50, [0.0, 1.0] * 50, np.full((100, 2), 0.5))
@@ -310,35 +357,73 @@ def estimate_cost_difference(
         -1.0
     """
     forecasts = _forecasts(logged, method, forecasts)
-    one, other = (_influence(logged, _target(logged, side), method, forecasts) for side in (choice, against))
+    one, other = (
+        _influence(logged, _target(logged, side), method, forecasts) for side in (choice, against)
+    )
     weights = one.weights - other.weights
-    both = WeightedEstimate(one.value - other.value, one.terms - other.terms, weights, (one.total + other.total) / 2)
+    both = WeightedEstimate(
+        one.value - other.value, one.terms - other.terms, weights, (one.total + other.total) / 2
+    )
     found = weighted_interval(both, _seen(logged), logged.groups, confidence, is_difference=True)
     size = effective_rows(weights)
-    return Estimate(found.value, found.low, found.high, confidence, int((weights != 0).sum()), size, _few(size) if weights.any() else ())
+    return Estimate(
+        found.value,
+        found.low,
+        found.high,
+        confidence,
+        int((weights != 0).sum()),
+        size,
+        _few(size) if weights.any() else (),
+    )
 
 
-def _estimate(logged: LoggedDecisions, target: Matrix, method: Method, confidence: float, forecasts: Matrix | None) -> Estimate:
+def _estimate(
+    logged: LoggedDecisions,
+    target: Matrix,
+    method: Method,
+    confidence: float,
+    forecasts: Matrix | None,
+) -> Estimate:
     influence = _influence(logged, target, method, forecasts)
     found = weighted_interval(influence, _seen(logged), logged.groups, confidence)
     size = effective_rows(influence.weights)
     warnings = (*_few(size), *_odd_weights(logged, target), *_unanswered(logged, target))
-    return Estimate(found.value, found.low, found.high, confidence, int((influence.weights > 0).sum()), size, warnings)
+    return Estimate(
+        found.value,
+        found.low,
+        found.high,
+        confidence,
+        int((influence.weights > 0).sum()),
+        size,
+        warnings,
+    )
 
 
-def _influence(logged: LoggedDecisions, target: Matrix, method: Method, forecasts: Matrix | None) -> WeightedEstimate:
+def _influence(
+    logged: LoggedDecisions, target: Matrix, method: Method, forecasts: Matrix | None
+) -> WeightedEstimate:
     answered = logged.has_answer
-    # An expert's answers stand for those that it failed to give: the chance of an answer is that of the lot times the share of answers.
+    # An expert's answers stand for those that it failed to give: the chance of an answer is that of
+    # the lot times the share of answers.
     weights = np.where(answered, logged.weights(target) / _answer_rates(logged)[logged.chosen], 0.0)
     costs = np.where(answered, logged.costs, 0.0)
     if method == "snips":
         total = float(weights.sum())
         value = float(weights @ costs / total) if total else float("nan")
-        return WeightedEstimate(value, weights * (costs - value) * (logged.rows / total if total else 0.0), weights, total)
+        return WeightedEstimate(
+            value,
+            weights * (costs - value) * (logged.rows / total if total else 0.0),
+            weights,
+            total,
+        )
     base = np.zeros(logged.rows) if forecasts is None else (target * forecasts).sum(axis=1)
-    errors = costs if forecasts is None else costs - forecasts[np.arange(logged.rows), logged.chosen]
+    errors = (
+        costs if forecasts is None else costs - forecasts[np.arange(logged.rows), logged.chosen]
+    )
     terms = base + weights * errors
-    return WeightedEstimate(float(terms.mean()) if weights.any() else float("nan"), terms, weights, float(logged.rows))
+    return WeightedEstimate(
+        float(terms.mean()) if weights.any() else float("nan"), terms, weights, float(logged.rows)
+    )
 
 
 def _answer_rates(logged: LoggedDecisions) -> NDArray[np.float64]:
@@ -355,7 +440,10 @@ def _target(logged: LoggedDecisions, choice: Any) -> Matrix:
     if given.ndim == 2:
         matrix = as_matrix(given, "choice", logged.chances.shape)
         if matrix.min() < 0 or np.abs(matrix.sum(axis=1) - 1).max() > 1e-6:
-            raise ArgumentError("probabilities of a choice must not be negative and add up to 1 on each row; divide them by their sum.")
+            raise ArgumentError(
+                "probabilities of a choice must not be negative and add up to 1 on each row; divide"
+                " them by their sum."
+            )
         return matrix
     places = _places(logged, given.tolist()) if given.dtype.kind in "OUS" else given
     return np.eye(len(logged.experts))[as_choice(places, logged.rows, len(logged.experts))]
@@ -365,7 +453,10 @@ def _places(logged: LoggedDecisions, names: Sequence[Any]) -> NDArray[np.intp]:
     known = {name: place for place, name in enumerate(logged.experts)}
     for name in names:
         if name not in known:
-            raise ArgumentError(f"choice must name one of {', '.join(logged.experts)}, got {name!r:.60}; leave out such rows with take().")
+            raise ArgumentError(
+                f"choice must name one of {', '.join(logged.experts)}, got {name!r:.60}; leave out"
+                " such rows with take()."
+            )
     return np.array([known[name] for name in names], dtype=np.intp)
 
 
@@ -373,10 +464,16 @@ def _forecasts(logged: LoggedDecisions, method: str, forecasts: Any) -> Matrix |
     if method not in get_args(Method):
         raise ArgumentError(f"method must be 'ips', 'snips' or 'dr', got {method!r}.")
     if not logged.has_answer.any():
-        raise ShapeError("at least one chosen expert must have answered, got no cost at all; check the log.")
+        raise ShapeError(
+            "at least one chosen expert must have answered, got no cost at all; check the log."
+        )
     if method != "dr":
         return None
-    return fit_outcome_model(logged) if forecasts is None else as_matrix(forecasts, "forecasts", logged.chances.shape)
+    return (
+        fit_outcome_model(logged)
+        if forecasts is None
+        else as_matrix(forecasts, "forecasts", logged.chances.shape)
+    )
 
 
 def _seen(logged: LoggedDecisions) -> NDArray[np.float64]:
@@ -387,19 +484,30 @@ def _few(size: float) -> tuple[str, ...]:
     if size >= _FEWEST_EFFECTIVE:
         return ()
     return (
-        f"only {size:.0f} effective answers: with fewer than {_FEWEST_EFFECTIVE:.0f} the interval is rough; explore more or log longer",
+        (
+            f"only {size:.0f} effective answers: with fewer than {_FEWEST_EFFECTIVE:.0f} the"
+            " interval is rough; explore more or log longer"
+        ),
     )
 
 
 def _odd_weights(logged: LoggedDecisions, target: Matrix) -> tuple[str, ...]:
-    """Weights have the mean 1 whatever the costs: if theirs is another one, the log is not what its chances say."""
-    error = float(np.sqrt(((target**2 / logged.chances).sum(axis=1) - 1).clip(min=0).sum())) / logged.rows
+    """Weights have the mean 1 whatever the costs.
+
+    If theirs is another one, the log is not what its chances say.
+    """
+    error = (
+        float(np.sqrt(((target**2 / logged.chances).sum(axis=1) - 1).clip(min=0).sum()))
+        / logged.rows
+    )
     mean = float(logged.weights(target).mean())
     if abs(mean - 1) <= _ODD * error + 1e-9:
         return ()
     return (
-        f"the weights have a mean of {mean:.2f} where 1 is expected: chances are not what was logged, or whether an answer gets a score "
-        "depends on who gave it",
+        (
+            f"the weights have a mean of {mean:.2f} where 1 is expected: chances are not what was"
+            " logged, or whether an answer gets a score depends on who gave it"
+        ),
     )
 
 

@@ -1,4 +1,7 @@
-"""What routing could save on a table, before anything is fitted for good: at most, by a quick router, and by a coin."""
+"""What routing could save on a table, before anything is fitted for good.
+
+At most, by a quick router, and by a coin.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,12 @@ from mildroute.evaluation.intervals import Interval
 from mildroute.exceptions import MildrouteError
 from mildroute.pipeline import TextRouter
 from mildroute.routers.frontier import FrontierRouter
-from mildroute.routers.operating_point import CostQualityCurve, OperatingPoint, convex_hull_indices, measure_curve
+from mildroute.routers.operating_point import (
+    CostQualityCurve,
+    OperatingPoint,
+    convex_hull_indices,
+    measure_curve,
+)
 from mildroute.routers.regression import RegressionRouter
 
 if TYPE_CHECKING:
@@ -25,8 +33,9 @@ __all__ = ["Potential", "SavingLevel", "potential_of"]
 
 
 _LEVELS = (1.0, 0.99, 0.95, 0.9)
+# Rows that are looked at: on 1,000 questions of MMLU the quick router takes 4 s of one core, most
+# of it for encoders of the folds.
 _ROWS = 1000
-"""Rows that are looked at: on 1,000 questions of MMLU the quick router takes 4 s of one core, most of it for encoders of the folds."""
 _FEWEST_ROWS = 50
 _CONFIDENCE, _QUERIES = 0.95, 1000
 _ROUNDING = 1e-9
@@ -37,10 +46,9 @@ class SavingLevel:
     """What can be saved if a share of the best single expert's score is kept.
 
     Attributes:
-        kept: That share.
         perfect: Share of its bill that is saved at most, by who knows all outcomes.
-        router: The same expected of a quick router that keeps the share with 95% confidence, with its interval; or none.
-        coin: The same for a coin between two experts.
+        router: The same expected of a quick router that keeps the share with 95% confidence, with
+            its interval; or none.
     """
 
     kept: float
@@ -54,10 +62,6 @@ class Potential:
     """What routing could save of the bill of the best single expert by score.
 
     Attributes:
-        best: Its name.
-        best_score: Its score on these rows.
-        best_dollars_per_1000: Its bill.
-        rows: Rows that were looked at.
         levels: Savings by share of the score that is kept.
     """
 
@@ -68,7 +72,9 @@ class Potential:
     levels: tuple[SavingLevel, ...]
 
 
-def potential_of(table: CostTable, *, seed: int = 0, progress: Callable[[int, int, str], None] | None = None) -> Potential | None:
+def potential_of(
+    table: CostTable, *, seed: int = 0, progress: Callable[[int, int, str], None] | None = None
+) -> Potential | None:
     """Look at what routing could save, on at most 1,000 rows.
 
     Args:
@@ -78,23 +84,19 @@ def potential_of(table: CostTable, *, seed: int = 0, progress: Callable[[int, in
 
     Returns:
         The potential; none without dollars or if the best single expert is free.
-
-    Example:
-        >>> from mildroute.costs.table import CostTable
-        >>> table = CostTable.of({"score:small": [1, 0] * 20, "score:large": [1, 1] * 20, "cost:small": [0.001] * 40,
-        ...                       "cost:large": [0.01] * 40, "query_id": [str(i) for i in range(40)]})
-        >>> level = potential_of(table).levels[0]
-        >>> round(level.perfect, 3), level.router, level.coin.value  # the small one can take half of the rows
-        (0.45, None, 0.0)
     """
     if len(table) > _ROWS:
-        table = table.take(np.sort(np.random.default_rng(seed).choice(len(table), _ROWS, replace=False)))
+        table = table.take(
+            np.sort(np.random.default_rng(seed).choice(len(table), _ROWS, replace=False))
+        )
     dollars, scores = table.dollars, table.scores
     if dollars is None:
         return None
     quick = _quick_curve(table, dollars, seed, progress)
     singles = (
-        measure_curve(np.zeros(0), np.empty((0, len(table)), dtype=np.intp), 1 - scores, dollars) if quick is None else coin_curve(quick)
+        measure_curve(np.zeros(0), np.empty((0, len(table)), dtype=np.intp), 1 - scores, dollars)
+        if quick is None
+        else coin_curve(quick)
     )
     bill = float(singles.dollars[singles.best])
     if bill <= 0:
@@ -108,21 +110,32 @@ def potential_of(table: CostTable, *, seed: int = 0, progress: Callable[[int, in
         )
         for share in _LEVELS
     )
-    return Potential(table.experts[singles.best], 1 - singles.best_error, 1000 * bill, len(table), levels)
+    return Potential(
+        table.experts[singles.best], 1 - singles.best_error, 1000 * bill, len(table), levels
+    )
 
 
 def _quick_curve(
-    table: CostTable, dollars: NDArray[np.float64], seed: int, progress: Callable[[int, int, str], None] | None
+    table: CostTable,
+    dollars: NDArray[np.float64],
+    seed: int,
+    progress: Callable[[int, int, str], None] | None,
 ) -> CostQualityCurve | None:
     """Held-out points of a ridge regression, or none if there is too little to learn from."""
     if table.inputs is None or len(table) < _FEWEST_ROWS:
         return None
     quick = RegressionRouter(contrasts=True, random_state=seed)
-    router = TextRouter(router=FrontierRouter(router=quick, price_weights=default_price_weights(dollars), random_state=seed))
+    router = TextRouter(
+        router=FrontierRouter(
+            router=quick, price_weights=default_price_weights(dollars), random_state=seed
+        )
+    )
     if progress is not None:
         progress(0, 1, f"a quick router on {len(table):,} queries")
     try:
-        router.fit(table.inputs, 1 - table.scores, groups=table.groups, prices=dollars, progress=progress)
+        router.fit(
+            table.inputs, 1 - table.scores, groups=table.groups, prices=dollars, progress=progress
+        )
     except MildrouteError:
         return None  # inputs that the default encoder cannot read: the table may still be fine
     curve: CostQualityCurve = router.router_.curve
@@ -134,17 +147,23 @@ def _saved(curve: CostQualityCurve, share: float) -> Interval:
     return Interval(point.saved, *point.saved_interval)
 
 
-def _least_dollars(scores: NDArray[np.float64], dollars: NDArray[np.float64], wanted: float) -> float:
-    """Lowest mean dollars of any choice, rows split where need be, whose mean score is at least the one wanted.
+def _least_dollars(
+    scores: NDArray[np.float64], dollars: NDArray[np.float64], wanted: float
+) -> float:
+    """Return the lowest mean dollars of any choice whose mean score is at least the one wanted.
 
-    Every row begins with its cheapest expert; then the steps along the rows' hulls that buy most score for a dollar are taken.
+    Rows are split where need be. Every row begins with its cheapest expert; then the steps along
+    the rows' hulls that buy most score for a dollar are taken.
     """
     rows = len(scores)
     spent, reached, steps = 0.0, 0.0, []
     for score, bill in zip(scores.tolist(), dollars.tolist(), strict=True):
         kept = convex_hull_indices(bill, score)
         spent, reached = spent + bill[kept[0]], reached + score[kept[0]]
-        steps += [(bill[after] - bill[before], score[after] - score[before]) for before, after in pairwise(kept)]
+        steps += [
+            (bill[after] - bill[before], score[after] - score[before])
+            for before, after in pairwise(kept)
+        ]
     for extra, gained in sorted(steps, key=lambda step: step[0] / step[1]):
         missing = wanted * rows - reached
         if missing <= _ROUNDING * rows:

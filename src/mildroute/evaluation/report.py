@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import importlib.util
 import io
 import platform
 import re
@@ -19,19 +20,33 @@ from mildroute.evaluation.cost_savings import shown_interval, shown_limits
 from mildroute.evaluation.frontier import Frontier, Point, convex_hull
 from mildroute.evaluation.intervals import Interval
 from mildroute.evaluation.router_evaluation import RouterEvaluation
+from mildroute.exceptions import MissingExtraError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["frontier_svg", "report_html"]
+__all__ = ["check_report_extra", "frontier_svg", "report_html"]
+
+
+def check_report_extra() -> None:
+    """Raise if a package that the page needs is missing; call it before a long evaluation."""
+    for package in ("jinja2", "matplotlib"):
+        if importlib.util.find_spec(package) is None:
+            raise MissingExtraError.for_package(package, extra="report", user="the HTML report")
 
 
 # Money against quality as a picture: SVG whose colours follow the page it stands on.
 
 
 _INK, _MUTED, _ACCENT, _OTHER, _GOLD = "#010203", "#010204", "#010205", "#010206", "#010207"
-_VARIABLES = {_INK: "--ink", _MUTED: "--muted", _ACCENT: "--accent", _OTHER: "--other", _GOLD: "--gold"}
-"""Colours that stand for variables of the page's style sheet; no drawing would use them by chance."""
+# Colours that stand for variables of the page's style sheet; no drawing would use them by chance.
+_VARIABLES = {
+    _INK: "--ink",
+    _MUTED: "--muted",
+    _ACCENT: "--accent",
+    _OTHER: "--other",
+    _GOLD: "--gold",
+}
 
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -47,31 +62,33 @@ _STYLE: dict[Any, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
+# Share of the picture's width that two experts with long names lie apart, so that the names do not
+# overlap.
 _APART = 0.25
-"""Share of the picture's width that two experts with long names lie apart, so that the names do not overlap."""
+# Shares of the width: between a name and the next point, and of a letter.
 _MARGIN, _LETTER = 0.03, 0.0095
-"""Shares of the width: between a name and the next point, and of a letter."""
+# Share of the height that lets one name stand above another; names that are written at most.
 _ABOVE, _NAMES = 0.08, 12
-"""Share of the height that lets one name stand above another; names that are written at most."""
 
 
-def frontier_svg(frontier: Frontier, chosen: Point | None = None, *, size: tuple[float, float] = (7.4, 4.4)) -> str:
-    """The frontier of a router with its band, the single experts, the oracle and the chosen operating point.
+def frontier_svg(
+    frontier: Frontier, chosen: Point | None = None, *, size: tuple[float, float] = (7.4, 4.4)
+) -> str:
+    """Draw the frontier of a router with its band.
+
+    Beside it stand the single experts, the oracle and the chosen operating point.
 
     Args:
         frontier: What to draw.
         chosen: The operating point in use, or none.
-        size: Width and height in inches; text stays the same size, so a small picture is not a shrunken one.
+        size: Width and height in inches; text stays the same size, so a small picture is not a
+            shrunken one.
 
     Returns:
-        An ``<svg>`` element whose colours are the variables ``--ink``, ``--muted``, ``--accent``, ``--other`` and ``--gold``.
-
-    Example:
-        >>> from mildroute.evaluation.frontier import measure_frontier
-        >>> frontier = measure_frontier([[1, 1], [0, 0]], [[0, 1], [1, 1]], [[0.001, 0.01], [0.001, 0.01]])
-        >>> frontier_svg(frontier)[:4], "var(--accent)" in frontier_svg(frontier)
-        ('<svg', True)
+        An ``<svg>`` element whose colours are the variables ``--ink``, ``--muted``, ``--accent``,
+        ``--other`` and ``--gold``.
     """
+    check_report_extra()
     import matplotlib as mpl
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
@@ -80,9 +97,17 @@ def frontier_svg(frontier: Frontier, chosen: Point | None = None, *, size: tuple
         figure = Figure(figsize=size, layout="constrained")
         figure.patch.set_alpha(0)
         _draw(figure.subplots(), frontier, chosen, narrow=size[0] < 5)
-        figure.legend(loc="outside upper left", ncols=2 if size[0] < 5 else 5, frameon=False, fontsize=8, columnspacing=1.2)
+        figure.legend(
+            loc="outside upper left",
+            ncols=2 if size[0] < 5 else 5,
+            frameon=False,
+            fontsize=8,
+            columnspacing=1.2,
+        )
         buffer = io.StringIO()
-        warnings.filterwarnings("ignore", "Glyph", UserWarning)  # the browser draws the text, with fonts of its own
+        warnings.filterwarnings(
+            "ignore", "Glyph", UserWarning
+        )  # the browser draws the text, with fonts of its own
         FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None})  # type: ignore[no-untyped-call]
     return _themed(buffer.getvalue())
 
@@ -92,15 +117,39 @@ def _draw(axes: Axes, frontier: Frontier, chosen: Point | None, *, narrow: bool)
 
     axes.patch.set_alpha(0)
     band = frontier.band
-    axes.fill_between(band.dollars_per_1000, band.low, band.high, color=_ACCENT, alpha=0.18, linewidth=0)
+    axes.fill_between(
+        band.dollars_per_1000, band.low, band.high, color=_ACCENT, alpha=0.18, linewidth=0
+    )
     label = "can be operated" if frontier.path else "router, any price"
     axes.plot(band.dollars_per_1000, band.score, color=_ACCENT, linewidth=2, label=label)
-    axes.plot([p.dollars_per_1000 for p in frontier.path], [p.score for p in frontier.path], ".", color=_ACCENT, markersize=6)
+    axes.plot(
+        [p.dollars_per_1000 for p in frontier.path],
+        [p.score for p in frontier.path],
+        ".",
+        color=_ACCENT,
+        markersize=6,
+    )
     _draw_singles(axes, frontier, narrow=narrow)
-    axes.plot(frontier.oracle.dollars_per_1000, frontier.oracle.score, "*", color=_GOLD, markersize=12, label="oracle")
+    axes.plot(
+        frontier.oracle.dollars_per_1000,
+        frontier.oracle.score,
+        "*",
+        color=_GOLD,
+        markersize=12,
+        label="oracle",
+    )
     if chosen is not None:
-        axes.errorbar(chosen.dollars_per_1000, chosen.score, **_bars(chosen), color=_ACCENT, linewidth=1.4)
-        axes.plot(chosen.dollars_per_1000, chosen.score, "D", color=_ACCENT, markersize=9, label="chosen point")
+        axes.errorbar(
+            chosen.dollars_per_1000, chosen.score, **_bars(chosen), color=_ACCENT, linewidth=1.4
+        )
+        axes.plot(
+            chosen.dollars_per_1000,
+            chosen.score,
+            "D",
+            color=_ACCENT,
+            markersize=9,
+            label="chosen point",
+        )
     if _spread(frontier) > 30:
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _place: f"{value:g}"))
@@ -111,9 +160,20 @@ def _draw(axes: Axes, frontier: Frontier, chosen: Point | None, *, narrow: bool)
 def _draw_singles(axes: Axes, frontier: Frontier, *, narrow: bool) -> None:
     bills = [point.dollars_per_1000 for point in frontier.singles]
     # Many points: on a logarithmic axis a mix of two experts is no straight line.
-    grid = np.geomspace(min(bills), max(bills), 100) if min(bills) > 0 else np.linspace(min(bills), max(bills), 100)
+    grid = (
+        np.geomspace(min(bills), max(bills), 100)
+        if min(bills) > 0
+        else np.linspace(min(bills), max(bills), 100)
+    )
     mixes = [frontier.random_mixture(max(min(bills), bill)) for bill in grid]
-    axes.plot([m.dollars_per_1000 for m in mixes], [m.score for m in mixes], ":", color=_OTHER, linewidth=1.2, label="random mix")
+    axes.plot(
+        [m.dollars_per_1000 for m in mixes],
+        [m.score for m in mixes],
+        ":",
+        color=_OTHER,
+        linewidth=1.2,
+        label="random mix",
+    )
     x, y = [p.dollars_per_1000 for p in frontier.singles], [p.score for p in frontier.singles]
     axes.plot(x, y, "o", color=_OTHER, markersize=6, label="single experts")
     for point in _apart(frontier.singles):
@@ -129,7 +189,10 @@ def _draw_singles(axes: Axes, frontier: Frontier, *, narrow: bool) -> None:
 
 
 def _apart(singles: Sequence[Point]) -> list[Point]:
-    """Those whose names have room: first the experts that a mix would use, from the best one down, then the others."""
+    """Those whose names have room.
+
+    First the experts that a mix would use, from the best one down, then the others.
+    """
     hull = convex_hull(singles)[::-1]
     rest = sorted((point for point in singles if point not in hull), key=lambda point: -point.score)
     width = max(float(np.ptp([_place(point) for point in singles])), 1e-12)
@@ -145,7 +208,10 @@ def _have_room(one: Point, other: Point, width: float, height: float) -> bool:
     """Whether two names do not overlap; a name stands to the right of its point."""
     left, right = sorted((one, other), key=_place)
     letters = min(_APART, _MARGIN + _LETTER * len(_name(left)))
-    return _place(right) - _place(left) > letters * width or abs(one.score - other.score) > _ABOVE * height
+    return (
+        _place(right) - _place(left) > letters * width
+        or abs(one.score - other.score) > _ABOVE * height
+    )
 
 
 def _place(point: Point) -> float:
@@ -176,10 +242,18 @@ def _shortened_label(name: str, longest: int) -> str:
 
 
 def _themed(svg: str) -> str:
-    """The bare element, without XML declaration and fixed size, its stand-in colours replaced by variables."""
+    """Return the bare element, its stand-in colors replaced by variables.
+
+    It has neither an XML declaration nor a fixed size.
+    """
     element = svg[svg.index("<svg") :]
     element = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", element, count=1)
-    element = re.sub(r'(<svg[^>]*?) width="[^"]*"', r'\1 role="img" aria-label="money against quality"', element, count=1)
+    element = re.sub(
+        r'(<svg[^>]*?) width="[^"]*"',
+        r'\1 role="img" aria-label="money against quality"',
+        element,
+        count=1,
+    )
     for colour, variable in _VARIABLES.items():
         element = element.replace(colour, f"var({variable})")
     return element
@@ -192,13 +266,19 @@ _GROUPS_SHOWN = 60
 _LONGEST_TEXT = 400
 
 
-def report_html(assessment: RouterEvaluation, *, title: str = "Routing report", provenance: Mapping[str, str] | None = None) -> str:
+def report_html(
+    assessment: RouterEvaluation,
+    *,
+    title: str = "Routing report",
+    provenance: Mapping[str, str] | None = None,
+) -> str:
     """The report of an assessment.
 
     Args:
         assessment: What :func:`~mildroute.evaluation.router_evaluation.evaluate_router` found.
         title: Heading of the page.
-        provenance: Where router and table come from, by name; hash of the table, versions and date are added.
+        provenance: Where router and table come from, by name; hash of the table, versions and date
+            are added.
 
     Returns:
         HTML that needs no network.
@@ -207,21 +287,32 @@ def report_html(assessment: RouterEvaluation, *, title: str = "Routing report", 
         >>> from mildroute.costs.table import CostTable
         >>> from mildroute.evaluation.router_evaluation import evaluate_router
         >>> from mildroute._fit import fit
-        >>> table = CostTable.of({"input": ["add 1 1", "sing a song"] * 40, "score:small": [1, 0] * 40, "score:large": [1, 1] * 40})
+        >>> table = CostTable.from_data({"input": ["add 1 1", "sing a song"] * 40,
+        ...                       "score:small": [1, 0] * 40, "score:large": [1, 1] * 40})
         >>> page = report_html(evaluate_router(fit(table).router, table), title="Sums and songs")
         >>> "<h1>Sums and songs</h1>" in page, "http" in page.replace("http://www.w3.org", "")
         (True, False)
     """
+    check_report_extra()
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
-    template = files("mildroute.evaluation").joinpath("templates/report.html").read_text(encoding="utf-8")
-    page = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True).from_string(template)
-    pictures = {"wide_picture": None, "narrow_picture": None}
+    template = (
+        files("mildroute.evaluation").joinpath("templates/report.html").read_text(encoding="utf-8")
+    )
+    page = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True).from_string(
+        template
+    )
+    pictures: dict[str, Markup | None] = {"wide_picture": None, "narrow_picture": None}
     if assessment.frontier is not None:
         sizes = {"wide_picture": (7.4, 4.4), "narrow_picture": (3.7, 3.9)}
         # Drawn by us from numbers and escaped names: the only markup that the page does not escape.
-        pictures = {name: Markup(frontier_svg(assessment.frontier, assessment.chosen, size=size)) for name, size in sizes.items()}  # type: ignore[misc]  # noqa: S704
+        pictures = {
+            name: Markup(  # noqa: S704  # nosec B704
+                frontier_svg(assessment.frontier, assessment.chosen, size=size)
+            )
+            for name, size in sizes.items()
+        }
     return page.render(
         title=title,
         version=version("mildroute"),
@@ -242,7 +333,10 @@ def report_html(assessment: RouterEvaluation, *, title: str = "Routing report", 
 def _scope(assessment: RouterEvaluation) -> str:
     table = assessment.table
     groups = "" if table.groups is None else f"{len(set(table.groups)):,} groups, "
-    return f"{groups}{len(table.experts)} experts; intervals are 95%, over further queries of the same kind"
+    return (
+        f"{groups}{len(table.experts)} experts; intervals are 95%, over further queries of the same"
+        " kind"
+    )
 
 
 def _cards(assessment: RouterEvaluation) -> list[dict[str, str]]:
@@ -257,23 +351,40 @@ def _cards(assessment: RouterEvaluation) -> list[dict[str, str]]:
         cards.append(_card("dollars per 1,000 queries", found.dollars_per_1000, "{:.4g}"))
     cards.append(_card("score", found.score, "{:.3f}"))
     if promise is not None:
-        cards.append({"name": "target", "value": promise.verdict, "note": f"{promise.target}; measured {promise.words}"})
-    cards.append(_card("way from the best single expert at this price to the oracle", found.gap_closed, "{:.1%}"))
+        cards.append(
+            {
+                "name": "target",
+                "value": promise.verdict,
+                "note": f"{promise.target}; measured {promise.words}",
+            }
+        )
+    cards.append(
+        _card(
+            "way from the best single expert at this price to the oracle",
+            found.gap_closed,
+            "{:.1%}",
+        )
+    )
     cards.append(_card("worst expert's recall", found.worst_recall, "{:.2f}"))
     return cards
 
 
 def _card(name: str, interval: Interval, form: str) -> dict[str, str]:
-    return {"name": name, "value": format_number(interval.value, form), "note": shown_limits(interval, form)}
+    return {
+        "name": name,
+        "value": format_number(interval.value, form),
+        "note": shown_limits(interval, form),
+    }
 
 
 def _caption(assessment: RouterEvaluation) -> str:
     chosen = "" if assessment.decision is None else f"The chosen point {assessment.decision}. "
     return (
-        f"{chosen}The router can be operated anywhere on the solid line: between two dots, requests are split at random. "
-        "Its dots were chosen when the router was fitted and are measured on these rows; the band is 95% at each bill. "
-        "The dotted line mixes single experts at random. "
-        f"Costs below count a dollar as {assessment.price_weight_used:.4g} errors, the price weight of the chosen point."
+        f"{chosen}The router can be operated anywhere on the solid line: between two dots, requests"
+        " are split at random. Its dots were chosen when the router was fitted and are measured on"
+        " these rows; the band is 95% at each bill. The dotted line mixes single experts at"
+        f" random. Costs below count a dollar as {assessment.price_weight_used:.4g} errors, the"
+        " price weight of the chosen point."
     )
 
 
@@ -293,15 +404,27 @@ def _experts(assessment: RouterEvaluation) -> dict[str, Any]:
         for row in sorted(found.per_expert, key=lambda row: -row.share)
     ]
     head = ["expert", "router sends", "oracle sends", "recall", "score alone"]
-    calibration = f" Calibration error {found.calibration_error:.3f}." if found.calibration_error is not None else ""
+    calibration = (
+        f" Calibration error {found.calibration_error:.3f}."
+        if found.calibration_error is not None
+        else ""
+    )
     note = (
-        "Recall: share of the queries that an expert wins (or shares) that went to a winner. Effective number of experts "
-        f"{found.effective_experts.value:.2f}, the oracle's {found.oracle_effective_experts:.2f}.{calibration}"
+        "Recall: share of the queries that an expert wins (or shares) that went to a winner."
+        f" Effective number of experts {found.effective_experts.value:.2f}, the oracle's"
+        f" {found.oracle_effective_experts:.2f}.{calibration}"
     )
     if assessment.far_rows:
         are = "row is" if assessment.far_rows == 1 else "rows are"
-        note += f" {assessment.far_rows:,} {are} unlike the training data: the best single expert at this price answers there."
-    return {"head": head if found.dollars_per_1000 is None else [*head, "per 1,000 alone"], "rows": rows, "note": note}
+        note += (
+            f" {assessment.far_rows:,} {are} unlike the training data: the best single expert at"
+            " this price answers there."
+        )
+    return {
+        "head": head if found.dollars_per_1000 is None else [*head, "per 1,000 alone"],
+        "rows": rows,
+        "note": note,
+    }
 
 
 def _groups(assessment: RouterEvaluation) -> dict[str, Any] | None:
@@ -322,7 +445,9 @@ def _groups(assessment: RouterEvaluation) -> dict[str, Any] | None:
         for row in largest
     ]
     note = "Cost is the error plus the price weight times dollars." + (
-        f" The {_GROUPS_SHOWN} largest of {len(found)} groups." if len(found) > _GROUPS_SHOWN else ""
+        f" The {_GROUPS_SHOWN} largest of {len(found)} groups."
+        if len(found) > _GROUPS_SHOWN
+        else ""
     )
     head = [
         "group",
@@ -352,8 +477,18 @@ def _losses(assessment: RouterEvaluation) -> list[dict[str, str]]:
 
 def _provenance(assessment: RouterEvaluation, given: Mapping[str, str]) -> dict[str, str]:
     prices = assessment.table.prices
-    listed = {} if prices is None else {"prices": ", ".join(filter(None, (prices.source, prices.date))) or "given without source"}
-    packages = ", ".join(f"{name} {version(name)}" for name in ("mildroute", "numpy", "scikit-learn"))
+    listed = (
+        {}
+        if prices is None
+        else {
+            "prices": (
+                ", ".join(filter(None, (prices.source, prices.date))) or "given without source"
+            )
+        }
+    )
+    packages = ", ".join(
+        f"{name} {version(name)}" for name in ("mildroute", "numpy", "scikit-learn")
+    )
     return {
         **given,
         **assessment.about,

@@ -1,4 +1,7 @@
-"""A stored router on a table that it has not seen: all that ``mildroute evaluate`` and the report tell."""
+"""A stored router on a table that it has not seen.
+
+All that ``mildroute evaluate`` and the report tell.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mildroute._fit import Target, describe_router, point_of, split_words
-from mildroute._format import as_plain, format_number
+from mildroute._format import pluralize, to_jsonable
 from mildroute._hashing import text_fingerprints
 from mildroute.costs.table import CostTable
 from mildroute.evaluation.comparison import request_keys
@@ -35,10 +38,11 @@ class TargetCheck:
     """What an operating point was chosen for, and what came of it.
 
     Attributes:
-        target: In words.
-        promised: The value that was to be met: dollars per 1,000 queries, or a share of the score of the best single expert by score.
+        promised: The value that was to be met: dollars per 1,000 queries, or a share of the score
+            of the best single expert by score.
         measured: The same on these rows; both scores of a share are resampled together.
-        verdict: ``"met"`` or ``"missed"`` where the whole interval says so, else ``"not decided"``; so with too few rows for an interval.
+        verdict: ``"met"`` or ``"missed"`` where the whole interval says so, else ``"not decided"``;
+            so with too few rows for an interval.
     """
 
     target: str
@@ -59,13 +63,16 @@ class RouterEvaluation:
     Attributes:
         table: The rows, with the router's experts in its order.
         evaluation: Figures of the operating point in use, with intervals.
-        price_weight: Errors that a dollar is worth there, for costs; 0 where the router knows no prices.
+        price_weight: Errors that a dollar is worth there, for costs; 0 where the router knows no
+            prices.
         frontier: Money against quality as the router can be operated, or none without dollars.
         savings: What is saved against the best single expert by score, or none without dollars.
         promise: What the operating point was chosen for, or none.
         warnings: What a reader of the figures must know, in sentences.
-        about: What the router is: its method, its encoder and, where it knows, the judge of the scores that it has learned from.
-        point: The operating point in use, as measured when the router was fitted; none where the router knows no prices.
+        about: What the router is: its method, its encoder and, where it knows, the judge of the
+            scores that it has learned from.
+        point: The operating point in use, as measured when the router was fitted; none where the
+            router knows no prices.
         far_rows: Rows unlike the training data, which the best single expert at this price answers.
 
     Example:
@@ -86,7 +93,10 @@ class RouterEvaluation:
 
     @property
     def price_weight_used(self) -> float:
-        """The price weight in the costs measured: 0 where the table has no dollars, whatever the router weighs."""
+        """The price weight in the costs measured.
+
+        0 where the table has no dollars, whatever the router weighs.
+        """
         return 0.0 if self.table.dollars is None else self.price_weight
 
     @property
@@ -94,10 +104,20 @@ class RouterEvaluation:
         """What the router does on these rows, in money and quality."""
         found = self.savings
         if found is None:
-            return f"{len(self.table):,} queries, error alone"
-        kept, is_more = format_number(found.kept.value, "{:.1%}"), found.saved.value < 0
-        bill = "costs more" if np.isinf(found.saved.value) else f"{abs(found.saved.value):.0%} {'more expensive' if is_more else 'cheaper'}"
-        return f"{len(self.table):,} queries: keeps {kept} of the score of {found.reference}; {bill}"
+            return f"{pluralize(len(self.table), 'query')}, error alone"
+        is_more = found.saved.value < 0
+        bill = (
+            "costs more"
+            if np.isinf(found.saved.value)
+            else f"{abs(found.saved.value):.0%} {'more expensive' if is_more else 'cheaper'}"
+        )
+        # Of a score of 0 no share can be kept.
+        kept = (
+            f"{found.reference} scores 0"
+            if np.isnan(found.kept.value)
+            else f"keeps {found.kept.value:.1%} of the score of {found.reference}"
+        )
+        return f"{pluralize(len(self.table), 'query')}: {kept}; {bill}"
 
     @property
     def decision(self) -> str | None:
@@ -108,22 +128,34 @@ class RouterEvaluation:
     def chosen(self) -> Point | None:
         """The operating point in use as a point of the picture."""
         bill, score = self.evaluation.dollars_per_1000, self.evaluation.score
-        return None if bill is None else Point("chosen", bill.value, score.value, bill, score, self.price_weight)
+        return (
+            None
+            if bill is None
+            else Point("chosen", bill.value, score.value, bill, score, self.price_weight)
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        saved = None if self.savings is None else as_plain(self.savings) | {"sentence": self.savings.sentence}
+        saved = (
+            None
+            if self.savings is None
+            else to_jsonable(self.savings) | {"sentence": self.savings.sentence}
+        )
         return {
             "about": dict(self.about),
             "title": self.title,
-            "operating_point": None if self.point is None else as_plain(self.point) | {"words": self.decision},
+            "operating_point": (
+                None if self.point is None else to_jsonable(self.point) | {"words": self.decision}
+            ),
             "price_weight": self.price_weight,
             "price_weight_used": self.price_weight_used,
             "evaluation": self.evaluation.as_dict(),
-            "frontier": None if self.frontier is None else as_plain(self.frontier.points),
-            "operating_frontier": None if self.frontier is None else as_plain(self.frontier.path),
+            "frontier": None if self.frontier is None else to_jsonable(self.frontier.points),
+            "operating_frontier": None
+            if self.frontier is None
+            else to_jsonable(self.frontier.path),
             "savings": saved,
-            "promise": as_plain(self.promise) if self.promise else None,
+            "promise": to_jsonable(self.promise) if self.promise else None,
             "far_rows": self.far_rows,
             "warnings": list(self.warnings),
             "content_hash": self.table.content_hash,
@@ -131,14 +163,20 @@ class RouterEvaluation:
 
 
 def evaluate_router(
-    router: TextRouter, table: CostTable, *, target: Target | None = None, price_weight: float | None = None, seed: int = 0
+    router: TextRouter,
+    table: CostTable,
+    *,
+    target: Target | None = None,
+    price_weight: float | None = None,
+    seed: int = 0,
 ) -> RouterEvaluation:
     """Measure a router on a table, deciding as the gateway does.
 
     Args:
         router: A fitted router over inputs.
         table: Rows that it has not learned from, with inputs and its experts.
-        target: A budget, quality or price weight to decide by instead of the stored operating point; nothing is fitted again.
+        target: A budget, quality or price weight to decide by instead of the stored operating
+            point; nothing is fitted again.
         price_weight: Short for a target that is a price weight.
         seed: Seed of the bootstrap.
 
@@ -146,18 +184,14 @@ def evaluate_router(
         The assessment; intervals are about further queries of these groups.
 
     Example:
-        >>> table = CostTable.of({"input": ["add 1 1", "sing a song"] * 40, "score:small": [1, 0] * 40, "score:large": [1, 1] * 40,
+        >>> table = CostTable.from_data({"input": ["add 1 1", "sing a song"] * 40,
+        ...                       "score:small": [1, 0] * 40, "score:large": [1, 1] * 40,
         ...                       "query_id": [str(i) for i in range(80)]})
         >>> from mildroute._fit import fit
         >>> evaluate_router(fit(table).router, table).evaluation.score.value
         1.0
     """
-    if not isinstance(router, TextRouter):
-        raise ArgumentError(
-            f"only a router over inputs can be asked with a table, got {type(router).__name__}; fit one with mildroute fit."
-        )
-    if table.inputs is None:
-        raise TableError("the table needs the column 'input' (or 'text'), got none; the router reads it.")
+    _check_inputs(router, table)
     if price_weight is not None:
         if target is not None:
             raise ArgumentError("give a target or a price_weight, not both.")
@@ -179,7 +213,11 @@ def evaluate_router(
         clustered=False,
         seed=seed,
     )
-    saved = None if aligned.dollars is None else savings(choice, aligned.scores, aligned.dollars, experts=aligned.experts, seed=seed)
+    saved = (
+        None
+        if aligned.dollars is None
+        else savings(choice, aligned.scores, aligned.dollars, experts=aligned.experts, seed=seed)
+    )
     frontier = None
     if isinstance(router.router_, FrontierRouter) and aligned.dollars is not None:
         frontier = _frontier(router.router_, aligned, vectors, seed)
@@ -193,8 +231,20 @@ def evaluate_router(
         warnings=(*_warnings(aligned, weight), *_seen_rows(router, aligned)),
         about=describe_router(router),
         point=point,
-        far_rows=sum(each.is_far for each in decided),
+        far_rows=sum(each.is_out_of_distribution for each in decided),
     )
+
+
+def _check_inputs(router: Any, table: CostTable) -> None:
+    if not isinstance(router, TextRouter):
+        raise ArgumentError(
+            f"only a router over inputs can be asked with a table, got {type(router).__name__}; fit"
+            " one with mildroute fit."
+        )
+    if table.inputs is None:
+        raise TableError(
+            "the table needs the column 'input' (or 'text'), got none; the router reads it."
+        )
 
 
 def _promised(router: TextRouter, target: Target | None) -> Target | None:
@@ -208,7 +258,10 @@ def _promised(router: TextRouter, target: Target | None) -> Target | None:
 def _aligned(table: CostTable, experts: list[str]) -> CostTable:
     absent = [name for name in experts if name not in table.experts]
     if absent:
-        raise TableError(f"the table must have the router's experts, but {', '.join(map(repr, absent))} is missing; add its scores.")
+        raise TableError(
+            f"the table must have the router's experts, but {', '.join(map(repr, absent))} is"
+            " missing; add its scores."
+        )
     return table if list(table.experts) == experts else table.select(experts)
 
 
@@ -217,45 +270,78 @@ def _costs(table: CostTable, weight: float) -> NDArray[np.float64]:
 
 
 def _frontier(router: FrontierRouter, table: CostTable, vectors: Any, seed: int) -> Frontier:
-    """What can be operated: the vertices of the stored frontier, measured on these rows, and other price weights beside them."""
+    """What can be operated.
+
+    The vertices of the stored frontier, measured on these rows, and other price weights beside
+    them.
+    """
     curve = router.curve
-    drawn = np.linspace(0, len(curve.weights) - 1, min(len(curve.weights), _WEIGHTS_DRAWN)).round().astype(int)
+    drawn = (
+        np.linspace(0, len(curve.weights) - 1, min(len(curve.weights), _WEIGHTS_DRAWN))
+        .round()
+        .astype(int)
+    )
     places = np.unique(np.concatenate([drawn, curve.hull[curve.hull < len(curve.weights)]]))
     weights = curve.weights[places]
     choices = np.stack([router.predict(vectors, price_weight=weight) for weight in weights])
     # Vertices of single experts come behind those of the router.
     after = len(places) - len(curve.weights)
-    path = [int(np.searchsorted(places, at)) if at < len(curve.weights) else int(at) + after for at in curve.hull]
+    path = [
+        int(np.searchsorted(places, at)) if at < len(curve.weights) else int(at) + after
+        for at in curve.hull
+    ]
     return measure_frontier(
-        choices, table.scores, table.dollars, price_weights=weights.tolist(), experts=table.experts, path=path, seed=seed
+        choices,
+        table.scores,
+        table.dollars,
+        price_weights=weights.tolist(),
+        experts=table.experts,
+        path=path,
+        seed=seed,
     )
 
 
-def _promise(target: Target | None, table: CostTable, choice: NDArray[np.intp], seed: int) -> TargetCheck | None:
+def _promise(
+    target: Target | None, table: CostTable, choice: NDArray[np.intp], seed: int
+) -> TargetCheck | None:
     if target is None:
         return None
     promised = target.value
     if target.kind == "budget" and table.dollars is not None:
-        bill = bootstrap_means({"dollars": 1000 * chosen_costs(table.dollars, choice)}, seed=seed).interval("dollars")
+        bill = bootstrap_means(
+            {"dollars": 1000 * chosen_costs(table.dollars, choice)}, seed=seed
+        ).interval("dollars")
         words = f"at most {promised:g} dollars per 1,000 queries"
-        return TargetCheck(words, promised, bill, _decided(table, bill.high <= promised, bill.low > promised))
+        return TargetCheck(
+            words, promised, bill, _decided(table, bill.high <= promised, bill.low > promised)
+        )
     if target.kind == "quality":
         best = best_single(-table.scores, table.dollars)
-        drawn = bootstrap_means({"score": chosen_costs(table.scores, choice), "best": table.scores[:, best]}, seed=seed)
+        drawn = bootstrap_means(
+            {"score": chosen_costs(table.scores, choice), "best": table.scores[:, best]}, seed=seed
+        )
         share = drawn.interval(lambda mean: mean["score"] / mean["best"])
         words = f"at least {promised:.1%} of the score of {table.experts[best]}, the best by score"
-        return TargetCheck(words, promised, share, _decided(table, share.low >= promised, share.high < promised))
+        return TargetCheck(
+            words, promised, share, _decided(table, share.low >= promised, share.high < promised)
+        )
     return None
 
 
-def _decided(table: CostTable, inside: bool, outside: bool) -> Literal["met", "not decided", "missed"]:
+def _decided(
+    table: CostTable, inside: bool, outside: bool
+) -> Literal["met", "not decided", "missed"]:
     if too_few(len(table)):
         return "not decided"
     return "met" if inside else "missed" if outside else "not decided"
 
 
 def _warnings(table: CostTable, weight: float) -> tuple[str, ...]:
-    unpriced = ("no dollars in this table: figures are error alone",) if weight and table.dollars is None else ()
+    unpriced = (
+        ("no dollars in this table: figures are error alone",)
+        if weight and table.dollars is None
+        else ()
+    )
     return (*unpriced, *few_rows(len(table)))
 
 
@@ -267,4 +353,9 @@ def _seen_rows(router: TextRouter, table: CostTable) -> tuple[str, ...]:
     seen = int(np.isin(text_fingerprints(table), known).sum())
     if not seen:
         return ()
-    return (f"{seen:,} of {len(table):,} rows have inputs that the router has learned from: figures on them are too good",)
+    return (
+        (
+            f"the router has learned from the inputs of {seen:,} of {pluralize(len(table), 'row')}:"
+            " figures on them are too good"
+        ),
+    )

@@ -1,4 +1,4 @@
-"""What an expert is: the protocol, queries, answers, cost estimates, and the clock that tests replace."""
+"""Interface of an expert: queries, answers, cost estimates, and the clock that tests replace."""
 
 from __future__ import annotations
 
@@ -9,23 +9,21 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from mildroute.costs.prices import Price
+from mildroute.costs.prices import CHARACTERS_PER_TOKEN, Price
 
 __all__ = ["Answer", "Clock", "CostEstimate", "Expert", "Query"]
 
 
-# What a query is, what an answer is, and what an expert must be able to do.
-
-
 @dataclass(frozen=True)
 class Query:
-    """One input that experts are asked.
+    """One input for experts.
 
     Args:
         query_id: Its name in the table.
-        input: The text that is asked.
+        input: The text that experts get.
         reference: What a judge compares the answer with, or none.
-        fields: Further columns of the row, for prompt templates and judges (choices, tests, a group).
+        fields: Further columns of the row, for prompt templates and judges (choices, tests, a
+            group).
 
     Example:
         >>> Query("q1", "2 + 2?", reference="4").fields
@@ -40,18 +38,20 @@ class Query:
 
 @dataclass(frozen=True)
 class Answer:
-    """What an expert said and what it took; an answer with an error has no text and is never judged.
+    """An expert's answer, with its tokens, cost and latency.
+
+    An answer with an error has no text and is never judged.
 
     Args:
         text: The answer, or a label written out; none after an error.
-        tokens_in: Tokens that went in, or none if nobody counted.
+        tokens_in: Tokens that went in, or none if they were not counted.
         tokens_out: Tokens that came out, or none.
         dollars: What the call cost; calls that fail may cost, too.
-        latency: Seconds from asking to the end of the answer, of the last attempt.
+        latency: Seconds from the request to the end of the answer, of the last attempt.
         error: Why there is no answer, in words without secrets; empty if there is one.
         attempts: Calls that were made for it.
-        doubtful_dollars: At most what attempts without an answer may have cost besides, such as those that timed out; a budget counts
-            them, a table of prices does not.
+        unconfirmed_cost: Upper bound of what attempts without an answer may have cost in
+            addition, such as those that timed out; a budget counts it, a cost table does not.
 
     Example:
         >>> Answer("4", dollars=0.001).error, Answer(None, error="timeout after 30 s").text
@@ -65,14 +65,14 @@ class Answer:
     latency: float = 0.0
     error: str = ""
     attempts: int = 1
-    doubtful_dollars: float = 0.0
+    unconfirmed_cost: float = 0.0
 
 
 class CostEstimate(NamedTuple):
-    """What asking a query takes, as far as it can be told beforehand; an expert may tell it by a method ``outlay(query)``.
+    """Estimate of what one query costs, before the call.
 
     Args:
-        tokens_in: Tokens of the whole prompt.
+        tokens_in: Tokens of the complete prompt.
         dollars: Of one call.
         at_most: Dollars with all the attempts that may be charged.
 
@@ -88,60 +88,72 @@ class CostEstimate(NamedTuple):
 
 @runtime_checkable
 class Expert(Protocol):
-    """Someone who answers.
+    """Anything that answers queries.
+
+    Subclass it: everything but ``name``, ``version`` and ``answer`` has a default.
 
     Attributes:
         name: Its name in tables; unique in a pool.
-        version: Changes with all that changes answers or their price (model, prompt template, sampling, price), and with nothing else.
-        price: Dollars per million tokens, or none for experts that are paid otherwise or not at all.
-        batch_size: Queries that it likes to be asked at once.
+        version: Changes with all that changes answers or their price (model, prompt template,
+            sampling, price), and with nothing else.
+        price: Dollars per million tokens, or none for experts that are free or paid per answer.
+        batch_size: Number of queries in one call of ``answer``.
         concurrency: Batches that it can work on at the same time.
 
     Example:
-        >>> class Parrot:
-        ...     name, version, price, batch_size, concurrency = "parrot", "1", None, 1, 1
+        >>> class Parrot(Expert):
+        ...     name, version = "parrot", "1"
         ...     async def answer(self, batch):
         ...         return [Answer(query.input) for query in batch]
-        ...     async def close(self):
-        ...         pass
-        >>> isinstance(Parrot(), Expert)
-        True
+        >>> Parrot().max_cost(Query("q1", "2 + 2?"))
+        0.0
     """
 
     name: str
     version: str
-    price: Price | None
-    batch_size: int
-    concurrency: int
+    price: Price | None = None
+    batch_size: int = 1
+    concurrency: int = 1
 
     async def answer(self, batch: Sequence[Query]) -> list[Answer]:
-        """One answer for each query, in their order; failures are answers with an error, not exceptions."""
+        """One answer for each query, in their order.
+
+        Failures are answers with an error, not exceptions.
+        """
         ...
+
+    def max_cost(self, query: Query) -> float:  # noqa: ARG002 - free by default
+        """Upper bound in dollars of answering a query, all attempts included.
+
+        A budget reserves it before the call, so an expert that costs money must override it.
+        """
+        return 0.0
+
+    def estimate_cost(self, query: Query) -> CostEstimate:
+        """Estimate what a query costs; from the characters of its input and ``max_cost``."""
+        bound = self.max_cost(query)
+        return CostEstimate(len(query.input) / CHARACTERS_PER_TOKEN, bound, bound)
 
     async def close(self) -> None:
-        """Let go of connections and processes."""
-        ...
+        """Release connections and processes."""
+        await asyncio.sleep(0)  # type checkers take a method without a body for abstract
 
 
-# Clock, sleep and chance, in one place so that tests of waiting need not wait.
+# Clock, sleep and random numbers, in one place so that tests of waiting need not wait.
 
 
 @dataclass(frozen=True)
 class Clock:
-    """Where time and chance come from.
+    """Source of time and randomness.
 
     Args:
-        clock: Seconds that only grow.
+        monotonic: Seconds for durations.
         sleep: Waits for so many seconds.
-        chance: A number from 0 to 1, evenly spread.
-        now: Seconds since 1970, for dates that servers send.
-
-    Example:
-        >>> Clock(clock=lambda: 7.0).clock()
-        7.0
+        random: A number from 0 to 1, evenly spread.
+        time: Seconds since 1970, for dates that servers send.
     """
 
-    clock: Callable[[], float] = time.monotonic
+    monotonic: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-    chance: Callable[[], float] = random.random
-    now: Callable[[], float] = time.time
+    random: Callable[[], float] = random.random
+    time: Callable[[], float] = time.time

@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 
 from mildroute._fingerprint import fingerprint
-from mildroute._yaml import checked_amount, checked_count
-from mildroute.costs.prices import Price
+from mildroute._yaml import validate_amount, validate_count
 from mildroute.exceptions import ArgumentError
-from mildroute.experts.base import Answer, Query
+from mildroute.experts.base import Answer, Expert, Query
 
-__all__ = ["Classifier", "checked_import_path", "imported", "label_text"]
+__all__ = ["ClassifierExpert", "imported", "label_text", "validate_import_path"]
 
 
 # Objects that a user names by where Python finds them, as ``package.module:name``.
@@ -26,32 +25,27 @@ __all__ = ["Classifier", "checked_import_path", "imported", "label_text"]
 _PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
-def checked_import_path(path: str) -> str:
-    """The path itself, if it is written as it must be; nothing is imported.
-
-    Example:
-        >>> checked_import_path("shop.models:intent")
-        'shop.models:intent'
-    """
+def validate_import_path(path: str) -> str:
+    """The path itself, if it is written as it must be; nothing is imported."""
     if not isinstance(path, str) or not _PATH.fullmatch(path):
-        raise ArgumentError(f"an import path must be written as package.module:name, got {path!r:.80}.")
+        raise ArgumentError(
+            f"an import path must be written as package.module:name, got {path!r:.80}."
+        )
     return path
 
 
 def imported(path: str) -> Any:
-    """What the path names; its module is imported, which runs its code.
-
-    Example:
-        >>> imported("math:pi")
-        3.141592653589793
-    """
-    module, _, name = checked_import_path(path).partition(":")
+    """What the path names; its module is imported, which runs its code."""
+    module, _, name = validate_import_path(path).partition(":")
     try:
         found: Any = importlib.import_module(module)
         for part in name.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
-        raise ArgumentError(f"{path!r} cannot be imported: {error}; install its package or put its folder on PYTHONPATH.") from error
+        raise ArgumentError(
+            f"{path!r} cannot be imported: {error}; install its package or put its folder on"
+            " PYTHONPATH."
+        ) from error
     return found
 
 
@@ -66,11 +60,6 @@ def label_text(label: Any) -> str | None:
 
     Returns:
         The text, or none for what is no single label. Whole numbers are written without a point.
-
-    Example:
-        >>> import numpy as np
-        >>> label_text(np.int64(3)), label_text(3.0), label_text("cat"), label_text(["cat"])
-        ('3', '3', 'cat', None)
     """
     plain = label.item() if hasattr(label, "item") and getattr(label, "ndim", 0) == 0 else label
     if isinstance(plain, float):
@@ -84,22 +73,34 @@ def label_text(label: Any) -> str | None:
 
 
 # What the code of others raises when an input does not suit it.
-_FAILURES = (ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError)
+_FAILURES = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 
 
-class Classifier:
-    """A scikit-learn classifier or pipeline, or a function ``texts -> labels``; its answer is the label.
+class ClassifierExpert(Expert):
+    """A scikit-learn classifier or pipeline, or a function ``texts -> labels``.
 
-    It runs in a thread, one batch at a time unless ``concurrency`` says that it may run in several. Latency is the time of the batch
-    divided by its queries. If a batch fails, its queries are asked one by one, so that one bad input spoils no other's answer.
+    Its answer is the label.
+
+    It runs in a thread, one batch at a time unless ``concurrency`` says that it may run in several.
+    Latency is the time of the batch divided by its queries. If a batch fails, its queries are run
+    one by one, so that one bad input spoils no other's answer.
 
     Args:
         name: Its name in tables.
         model: An object with ``predict``, or a function.
         version: Text that you change whenever the model changes.
-        field: Field of the query that holds a vector; without one the model gets the query's ``input``.
+        field: Field of the query that holds a vector; without one the model gets the query's
+            ``input``.
         dollars: What an answer costs; an error costs nothing.
-        batch_size: Queries that are asked at once.
+        batch_size: Queries in one batch.
         concurrency: Batches at the same time.
 
     Example:
@@ -108,8 +109,9 @@ class Classifier:
         >>> from sklearn.feature_extraction.text import CountVectorizer
         >>> from sklearn.naive_bayes import MultinomialNB
         >>> from sklearn.pipeline import make_pipeline
-        >>> model = make_pipeline(CountVectorizer(), MultinomialNB()).fit(["good film", "bad film"], ["up", "down"])
-        >>> expert = Classifier("bayes", model, version="2026-11")
+        >>> model = make_pipeline(CountVectorizer(), MultinomialNB())
+        >>> model = model.fit(["good film", "bad film"], ["up", "down"])
+        >>> expert = ClassifierExpert("bayes", model, version="2026-11")
         >>> [answer.text for answer in asyncio.run(expert.answer([Query("q1", "a good one")]))]
         ['up']
 
@@ -117,12 +119,11 @@ class Classifier:
         (``pipeline = transformers.pipeline("text-classification")``):
 
         >>> pipeline = lambda texts: [{"label": "POSITIVE", "score": 0.9} for _ in texts]
-        >>> expert = Classifier("bert", lambda texts: [found["label"] for found in pipeline(texts)], version="sst2")
+        >>> label = lambda texts: [found["label"] for found in pipeline(texts)]
+        >>> expert = ClassifierExpert("bert", label, version="sst2")
         >>> asyncio.run(expert.answer([Query("q1", "a good one")]))[0].text
         'POSITIVE'
     """
-
-    price: Price | None = None
 
     def __init__(
         self,
@@ -137,16 +138,34 @@ class Classifier:
     ) -> None:
         predict: Callable[[Any], Any] = getattr(model, "predict", model)
         if not callable(predict):
-            raise ArgumentError(f"a classifier must have predict or be a function, got {type(model).__name__}; fit a model first.")
+            raise ArgumentError(
+                f"a classifier must have predict or be a function, got {type(model).__name__}; fit"
+                " a model first."
+            )
         self.name, self.version = name, version
-        self.batch_size, self.concurrency = checked_count("batch_size", batch_size), checked_count("concurrency", concurrency)
-        self._predict, self._field, self._dollars = predict, field, checked_amount("dollars of an answer", dollars)
+        self.batch_size, self.concurrency = (
+            validate_count("batch_size", batch_size),
+            validate_count("concurrency", concurrency),
+        )
+        self._predict, self._field, self._dollars = (
+            predict,
+            field,
+            validate_amount("dollars of an answer", dollars),
+        )
 
     @classmethod
     def from_path(
-        cls, name: str, path: str, *, arguments: Mapping[str, Any] | None = None, version: str = "", **settings: Any
-    ) -> Classifier:
-        """A classifier that a function of yours makes, named as ``package.module:function``; its module is imported.
+        cls,
+        name: str,
+        path: str,
+        *,
+        arguments: Mapping[str, Any] | None = None,
+        version: str = "",
+        **settings: Any,
+    ) -> ClassifierExpert:
+        """A classifier that a function of yours makes, named as ``package.module:function``.
+
+        Its module is imported.
 
         Args:
             name: Its name in tables.
@@ -156,33 +175,41 @@ class Classifier:
             settings: As the constructor takes them.
 
         Example:
-            >>> Classifier.from_path("none", "sklearn.dummy:DummyClassifier", arguments={"strategy": "uniform"}).name
+            >>> path, arguments = "sklearn.dummy:DummyClassifier", {"strategy": "uniform"}
+            >>> ClassifierExpert.from_path("none", path, arguments=arguments).name
             'none'
         """
         dollars, field = settings.get("dollars", 0.0), settings.get("field")
         parts = {"import": path, "arguments": arguments or {}, "field": field, "dollars": dollars}
         model = imported(path)(**(arguments or {}))
-        return cls(name, model, version=fingerprint("classifier", parts, version=version), **settings)
+        return cls(
+            name, model, version=fingerprint("classifier", parts, version=version), **settings
+        )
 
     def max_cost(self, query: Query) -> float:  # noqa: ARG002 - every query costs the same
-        """What asking this query costs."""
+        """Price of an answer."""
         return self._dollars
 
     async def answer(self, batch: Sequence[Query]) -> list[Answer]:
         """One answer for each query, in their order; failures are answers with an error."""
         return await asyncio.to_thread(self._answer, batch)
 
-    async def close(self) -> None:
-        """Nothing to let go of."""
-
     def _answer(self, batch: Sequence[Query]) -> list[Answer]:
-        answers: list[Answer] = [Answer(None, error=f"the query has no vector in its field {self._field!r}", attempts=0)] * len(batch)
-        inputs = {place: value for place, query in enumerate(batch) if (value := self._input(query)) is not None}
+        answers: list[Answer] = [
+            Answer(None, error=f"the query has no vector in its field {self._field!r}", attempts=0)
+        ] * len(batch)
+        inputs = {
+            place: value
+            for place, query in enumerate(batch)
+            if (value := self._input(query)) is not None
+        }
         started = time.perf_counter()
         labels = self._labels(list(inputs.values()))
         seconds = (time.perf_counter() - started) / max(len(labels), 1)
         for place, (text, error) in zip(inputs, labels, strict=True):
-            answers[place] = Answer(text, dollars=0.0 if error else self._dollars, latency=seconds, error=error)
+            answers[place] = Answer(
+                text, dollars=0.0 if error else self._dollars, latency=seconds, error=error
+            )
         return answers
 
     def _input(self, query: Query) -> Any:
@@ -207,5 +234,16 @@ class Classifier:
         except _FAILURES as error:
             if len(inputs) > 1:
                 return [pair for value in inputs for pair in self._labels([value])]
-            return [(None, f"the classifier failed: {type(error).__name__}: {' '.join(str(error).split())[:200]}")]
-        return [(text, "" if text is not None else "the classifier gave no single label") for text in texts]
+            return [
+                (
+                    None,
+                    (
+                        f"the classifier failed: {type(error).__name__}:"
+                        f" {' '.join(str(error).split())[:200]}"
+                    ),
+                )
+            ]
+        return [
+            (text, "" if text is not None else "the classifier gave no single label")
+            for text in texts
+        ]

@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mildroute._yaml import Check, Shape, YamlDocument, check_shape, checked_amount, checked_count, listed, nearest, read_document, text
+from mildroute._optional import load_plugin, plugin_names
+from mildroute._yaml import (
+    Check,
+    Shape,
+    YamlDocument,
+    boolean,
+    check_shape,
+    listed,
+    nearest,
+    read_document,
+    text,
+    validate_amount,
+    validate_count,
+)
 from mildroute.costs.prices import Price, PriceList
 from mildroute.exceptions import ArgumentError, TableError
 from mildroute.experts.base import Expert
-from mildroute.experts.classifier import checked_import_path
+from mildroute.experts.classifier import validate_import_path
 from mildroute.experts.prompts import FieldTemplate, PromptTemplate
 from mildroute.experts.retry import Backoff
-from mildroute.experts.secrets import Secret, checked_variable, refuse_literal_secrets
-from mildroute.experts.settings import CallSettings, ModelSettings, Timeouts, checked_base_url, checked_request
+from mildroute.experts.secrets import Secret, refuse_literal_secrets, validate_variable
+from mildroute.experts.settings import (
+    CallSettings,
+    ModelSettings,
+    Timeouts,
+    validate_base_url,
+    validate_request,
+)
 
 __all__ = [
     "CAPABILITIES",
@@ -27,7 +45,7 @@ __all__ = [
     "ExpertSpec",
     "ExpertType",
     "build_expert",
-    "known_kinds",
+    "expert_kinds",
     "per_answer_in",
     "price_in",
     "read_experts",
@@ -49,7 +67,8 @@ class ExpertSpec:
         path: The file; paths in the settings are relative to its folder.
 
     Example:
-        >>> ExpertSpec("crowd", "people", {"field": "label", "price": {"per_answer": 0.08}}).per_answer
+        >>> settings = {"field": "label", "price": {"per_answer": 0.08}}
+        >>> ExpertSpec("crowd", "people", settings).per_answer
         0.08
     """
 
@@ -76,33 +95,22 @@ class ExpertSpec:
 
 
 def price_in(written: Any) -> Price | None:
-    """A price per million tokens: one number, or a mapping with input and output.
-
-    Example:
-        >>> price_in({"input": 0.05, "output": 0.1}), price_in({"per_answer": 1})
-        (Price(input=0.05, output=0.1), None)
-    """
+    """A price per million tokens: one number, or a mapping with input and output."""
     if written is None or (isinstance(written, Mapping) and "per_answer" in written):
         return None
     if not isinstance(written, Mapping):
-        value = checked_amount("a price in dollars per million tokens", written)
+        value = validate_amount("a price in dollars per million tokens", written)
         return Price(value, value)
     _check_keys(written, ("input", "output"))
-    price: Price = PriceList.of({"it": {name: checked_amount(f"the {name} price", written[name]) for name in written}}).prices["it"]
-    return price
+    return Price(**{name: validate_amount(f"the {name} price", written[name]) for name in written})
 
 
 def per_answer_in(written: Any) -> float | None:
-    """A price per answer: a mapping with per_answer and nothing else.
-
-    Example:
-        >>> per_answer_in({"per_answer": 1}), per_answer_in(0.2)
-        (1.0, None)
-    """
+    """A price per answer: a mapping with per_answer and nothing else."""
     if not isinstance(written, Mapping) or "per_answer" not in written:
         return None
     _check_keys(written, ("per_answer",))
-    return checked_amount("the price per answer", written["per_answer"])
+    return validate_amount("the price per answer", written["per_answer"])
 
 
 def _check_keys(written: Mapping[str, Any], keys: tuple[str, ...]) -> None:
@@ -117,25 +125,17 @@ def _check_keys(written: Mapping[str, Any], keys: tuple[str, ...]) -> None:
 # The kinds of experts that a file may name: which keys each has, and how it is built.
 
 
+# Entry-point group of kinds that other packages bring: callables from settings, with the expert's
+# name among them, to an expert.
 GROUP = "mildroute.experts"
-"""Entry-point group of kinds that other packages bring: callables from settings, with the expert's name among them, to an expert."""
 
+# What a model may be able to do besides answering texts; a gateway checks it.
 CAPABILITIES = ("json", "tools", "vision")
-"""What a model may be able to do besides answering texts; a gateway asks for it."""
 
 
 @dataclass(frozen=True)
 class ExpertType:
-    """One kind of expert.
-
-    Args:
-        shape: The keys of its settings.
-        build: Makes an expert.
-
-    Example:
-        >>> EXPERT_TYPES["people"].shape.required
-        ('field',)
-    """
+    """One kind of expert."""
 
     shape: Shape
     build: Callable[[ExpertSpec], Expert]
@@ -157,33 +157,28 @@ def build_expert(spec: ExpertSpec) -> Expert:
         'crowd'
     """
     try:
-        expert = EXPERT_TYPES[spec.kind].build(spec) if spec.kind in EXPERT_TYPES else _of_entry_point(spec)
+        expert = (
+            EXPERT_TYPES[spec.kind].build(spec)
+            if spec.kind in EXPERT_TYPES
+            else _of_entry_point(spec)
+        )
     except (ArgumentError, TableError) as error:
         raise ArgumentError(f"{spec.where}: expert {spec.name!r}: {error}") from error
     if not isinstance(expert, Expert) or expert.name != spec.name:
-        raise ArgumentError(f"{spec.where}: the kind {spec.kind!r} must give an Expert called {spec.name!r}, got {expert!r:.80}.")
+        raise ArgumentError(
+            f"{spec.where}: the kind {spec.kind!r} must give an Expert called {spec.name!r}, got"
+            f" {expert!r:.80}."
+        )
     return expert
 
 
-def known_kinds() -> list[str]:
-    """Ours and those of installed packages.
-
-    Example:
-        >>> "people" in known_kinds()
-        True
-    """
-    return sorted({*EXPERT_TYPES, *(point.name for point in importlib.metadata.entry_points(group=GROUP))})
+def expert_kinds() -> list[str]:
+    """Ours and those of installed packages."""
+    return sorted({*EXPERT_TYPES, *plugin_names(GROUP)})
 
 
 def _of_entry_point(spec: ExpertSpec) -> Expert:
-    points = tuple(importlib.metadata.entry_points(group=GROUP, name=spec.kind))
-    if len(points) != 1:
-        advice = nearest(spec.kind, known_kinds()) if not points else "uninstall all but one of the packages that bring it."
-        raise ArgumentError(f"a kind must be known once, got {spec.kind!r:.60}; {advice}")
-    try:
-        maker = points[0].load()
-    except (ImportError, AttributeError) as error:
-        raise ArgumentError(f"the kind {spec.kind!r} cannot be loaded from {points[0].value!r}: {error}.") from error
+    maker = load_plugin(GROUP, spec.kind, thing="kind of expert", known=EXPERT_TYPES)
     expert: Expert = maker({**spec.settings, "name": spec.name})
     return expert
 
@@ -192,7 +187,12 @@ def _endpoint(spec: ExpertSpec) -> Expert:
     from mildroute.experts.openai import OpenAIExpert
 
     variable = spec.settings.get("api_key_env")
-    return OpenAIExpert(spec.name, _model(spec.settings), _calls(spec.settings), None if variable is None else Secret(variable))
+    return OpenAIExpert(
+        spec.name,
+        _model(spec.settings),
+        _calls(spec.settings),
+        None if variable is None else Secret(variable),
+    )
 
 
 def _model(settings: Mapping[str, Any]) -> ModelSettings:
@@ -220,10 +220,10 @@ def _timeouts(written: Any) -> Timeouts:
 
 
 def _classifier(spec: ExpertSpec) -> Expert:
-    from mildroute.experts.classifier import Classifier
+    from mildroute.experts.classifier import ClassifierExpert
 
-    given = {name: spec.settings[name] for name in ("arguments", "version", "field", "batch_size", "concurrency") if name in spec.settings}
-    return Classifier.from_path(spec.name, spec.settings["import"], dollars=spec.per_answer or 0.0, **given)
+    given = _given(spec, "arguments", "version", "field", "batch_size", "concurrency")
+    return ClassifierExpert.from_path(spec.name, spec.settings["import"], **given)
 
 
 def _recorded(spec: ExpertSpec) -> Expert:
@@ -236,16 +236,21 @@ def _recorded(spec: ExpertSpec) -> Expert:
 def _people(spec: ExpertSpec) -> Expert:
     from mildroute.experts.annotators import AnnotatorExpert
 
-    given = {name: spec.settings[name] for name in ("votes", "seed", "version") if name in spec.settings}
-    return AnnotatorExpert(spec.name, spec.settings["field"], dollars=spec.per_answer or 0.0, **given)
+    return AnnotatorExpert(spec.name, **_given(spec, "field", "votes", "seed", "version"))
+
+
+def _given(spec: ExpertSpec, *names: str) -> dict[str, Any]:
+    """The settings of these names that the file has, and the price of an answer."""
+    written = {name: spec.settings[name] for name in names if name in spec.settings}
+    return {"dollars": spec.per_answer or 0.0, **written}
 
 
 def _count(name: str, least: int = 1) -> Check:
-    return lambda value: checked_count(name, value, least=least)
+    return lambda value: validate_count(name, value, least=least)
 
 
 def _seconds(value: Any) -> float:
-    return checked_amount("seconds of a timeout", value, positive=True)
+    return validate_amount("seconds of a timeout", value, positive=True)
 
 
 def _one_of(names: tuple[str, ...]) -> Check:
@@ -258,7 +263,10 @@ def _one_of(names: tuple[str, ...]) -> Check:
 
 def _price_of_tokens(value: Any) -> None:
     if per_answer_in(value) is not None or price_in(value) is None:
-        raise ArgumentError("this kind is paid by the token; write {input: ..., output: ...} in dollars per million tokens, or one number.")
+        raise ArgumentError(
+            "this kind is paid by the token; write {input: ..., output: ...} in dollars per million"
+            " tokens, or one number."
+        )
 
 
 def _price_of_answers(value: Any) -> None:
@@ -268,30 +276,35 @@ def _price_of_answers(value: Any) -> None:
 
 def _mapping(value: Any) -> None:
     if not isinstance(value, Mapping):
-        raise ArgumentError(f"it must be a mapping, got {value!r:.60}; write its keys below it, indented.")
+        raise ArgumentError(
+            f"it must be a mapping, got {value!r:.60}; write its keys below it, indented."
+        )
 
 
 _VERSION: Mapping[str, Check] = {"version": text}
 _PROMPT = Shape(
-    {"system": text, "user": FieldTemplate, "examples": listed(_mapping), "raw": FieldTemplate}, whole=lambda value: PromptTemplate(**value)
+    {"system": text, "user": FieldTemplate, "examples": listed(_mapping), "raw": FieldTemplate},
+    whole=lambda value: PromptTemplate(**value),
 )
 _TIMEOUT = (_seconds, Shape(dict.fromkeys(("total", "connect", "read"), _seconds)))
 
+# Kinds of our own, by name.
 EXPERT_TYPES: Mapping[str, ExpertType] = {
     "openai": ExpertType(
         Shape(
             {
-                "base_url": checked_base_url,
+                "base_url": validate_base_url,
                 "model": text,
-                "api_key_env": checked_variable,
+                "api_key_env": validate_variable,
                 "price": _price_of_tokens,
                 "concurrency": _count("concurrency"),
                 "timeout": _TIMEOUT,
                 "retries": _count("retries", 0),
                 "context": _count("context"),
                 "capabilities": listed(_one_of(CAPABILITIES)),
+                "include_usage": boolean,
                 "prompt": _PROMPT,
-                "request": checked_request,
+                "request": validate_request,
                 **_VERSION,
             },
             required=("base_url", "model"),
@@ -302,7 +315,7 @@ EXPERT_TYPES: Mapping[str, ExpertType] = {
     "classifier": ExpertType(
         Shape(
             {
-                "import": checked_import_path,
+                "import": validate_import_path,
                 "arguments": _mapping,
                 "field": text,
                 "price": _price_of_answers,
@@ -329,14 +342,16 @@ EXPERT_TYPES: Mapping[str, ExpertType] = {
         _people,
     ),
 }
-"""Kinds of our own, by name."""
 
 
-# experts.yaml: which experts there are, read and checked as a whole before anything is asked or
+# experts.yaml: which experts there are, read and checked as a whole before any call is made or
 # paid.
 
 
-_TOP = Shape({"prices_date": text, "experts": lambda value: value, "judges": lambda value: value}, required=("experts",))
+_TOP = Shape(
+    {"prices_date": text, "experts": lambda value: value, "judges": lambda value: value},
+    required=("experts",),
+)
 
 
 @dataclass(frozen=True)
@@ -347,10 +362,11 @@ class ExpertFile:
         path: The file.
         experts: In the order of the file.
         prices_date: Date of the prices, as it was written.
-        judges: Those who only judge answers of others: they are not asked themselves and never served.
+        judges: Experts that only judge answers: they get no queries and are never served.
 
     Example:
-        >>> ExpertFile(Path("experts.yaml"), (ExpertSpec("a", "openai", {"price": 2}),), "2026-11-01").prices.date
+        >>> experts = (ExpertSpec("a", "openai", {"price": 2}),)
+        >>> ExpertFile(Path("experts.yaml"), experts, "2026-11-01").prices.date
         '2026-11-01'
     """
 
@@ -361,7 +377,7 @@ class ExpertFile:
 
     @property
     def prices(self) -> PriceList | None:
-        """Prices per million tokens of those experts that have one; none if nobody has."""
+        """Prices per million tokens of those experts that have one; none if no expert has one."""
         prices = {spec.name: spec.price for spec in self.experts if spec.price is not None}
         return PriceList(prices, self.prices_date, self.path.name) if prices else None
 
@@ -376,13 +392,17 @@ class ExpertFile:
         for spec in self.experts:
             if spec.name == name:
                 return spec
-        raise ArgumentError(f"{self.path.name} has no expert {name!r:.60}; {nearest(name, [spec.name for spec in self.experts])}")
+        raise ArgumentError(
+            f"{self.path.name} has no expert {name!r:.60};"
+            f" {nearest(name, [spec.name for spec in self.experts])}"
+        )
 
 
 def read_experts(path: str | Path) -> ExpertFile:
-    r"""Read and check a file of experts; nothing is built, imported or asked.
+    r"""Read and check a file of experts; nothing is built, imported or called.
 
-    Every error names file and line. Environment variables are not put in: a key is named by ``api_key_env`` and never written down.
+    Every error names file and line. Environment variables are not put in: a key is named by
+    ``api_key_env`` and never written down.
 
     Args:
         path: The YAML file.
@@ -393,7 +413,8 @@ def read_experts(path: str | Path) -> ExpertFile:
     Example:
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp(), "experts.yaml")
-        >>> _ = path.write_text("experts:\n  crowd: {kind: people, field: label, price: {per_answer: 0.08}}\n")
+        >>> crowd = "{kind: people, field: label, price: {per_answer: 0.08}}"
+        >>> _ = path.write_text(f"experts:\n  crowd: {crowd}\n")
         >>> [(spec.name, spec.line) for spec in read_experts(path).experts]
         [('crowd', 2)]
     """
@@ -409,29 +430,45 @@ def read_experts(path: str | Path) -> ExpertFile:
 def _specs(document: YamlDocument, key: str, path: Path) -> tuple[ExpertSpec, ...]:
     named = document.value[key]
     if not isinstance(named, dict) or not named:
-        raise document.error((key,), f"{key!r} must name at least one expert; write 'name:' below it, indented, and its keys below that.")
+        raise document.error(
+            (key,),
+            f"{key!r} must name at least one expert; write 'name:' below it, indented, and its keys"
+            " below that.",
+        )
     return tuple(_spec(document, (key, name), value, path) for name, value in named.items())
 
 
 def _spec(document: YamlDocument, place: tuple[str, str], value: Any, path: Path) -> ExpertSpec:
     name = place[1]
-    if not name.strip() or name != name.strip() or any(unicodedata.category(letter) in {"Cc", "Cs", "Zl", "Zp"} for letter in name):
-        raise document.error(place, f"names of experts must not be empty nor hold line breaks or spaces at their ends, got {name!r:.60}.")
+    if (
+        not name.strip()
+        or name != name.strip()
+        or any(unicodedata.category(letter) in {"Cc", "Cs", "Zl", "Zp"} for letter in name)
+    ):
+        raise document.error(
+            place,
+            "names of experts must not be empty nor hold line breaks or spaces at their ends, got"
+            f" {name!r:.60}.",
+        )
     if not isinstance(value, dict) or "kind" not in value:
-        raise document.error(place, f"{name!r:.60} must be a mapping with the key 'kind': {', '.join(known_kinds())}.")
+        raise document.error(
+            place,
+            f"{name!r:.60} must be a mapping with the key 'kind': {', '.join(expert_kinds())}.",
+        )
     kind = value["kind"]
-    if not isinstance(kind, str) or (kind not in EXPERT_TYPES and kind not in known_kinds()):
-        raise document.error((*place, "kind"), f"unknown kind {kind!r:.60}; {nearest(str(kind), known_kinds())}")
+    if not isinstance(kind, str) or (kind not in EXPERT_TYPES and kind not in expert_kinds()):
+        raise document.error(
+            (*place, "kind"), f"unknown kind {kind!r:.60}; {nearest(str(kind), expert_kinds())}"
+        )
     settings = {key: inner for key, inner in value.items() if key != "kind"}
-    shape = EXPERT_TYPES[kind].shape if kind in EXPERT_TYPES else Shape(dict.fromkeys(settings, _anything) | {"price": _any_price})
+    shape = (
+        EXPERT_TYPES[kind].shape
+        if kind in EXPERT_TYPES
+        # Settings of a plug-in's kind are its own affair, except for the price.
+        else Shape(
+            dict.fromkeys(settings, lambda _: None)
+            | {"price": lambda price: per_answer_in(price) or price_in(price)}
+        )
+    )
     check_shape(document, place, settings, shape)
     return ExpertSpec(name, kind, settings, document.line(place), path)
-
-
-def _anything(value: Any) -> None:
-    """Settings of a kind that another package brings are its own affair."""
-
-
-def _any_price(value: Any) -> None:
-    if per_answer_in(value) is None:
-        price_in(value)

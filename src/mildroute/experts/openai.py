@@ -6,20 +6,19 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mildroute.costs.prices import Price
+from mildroute.costs.prices import CHARACTERS_PER_TOKEN
 from mildroute.exceptions import ArgumentError
-from mildroute.experts._http import AttemptOutcome, Completion, HTTPTransport, outcome_of
-from mildroute.experts.base import Answer, Clock, CostEstimate, Query
+from mildroute.experts._http import AttemptOutcome, Completion, HTTPTransport, classify_attempt
+from mildroute.experts.base import Answer, Clock, CostEstimate, Expert, Query
 from mildroute.experts.retry import AdaptiveRateLimiter
 from mildroute.experts.secrets import Secret
-from mildroute.experts.settings import CallSettings, ModelSettings, dollars_of
+from mildroute.experts.settings import CallSettings, ModelSettings
 
 __all__ = ["OpenAIExpert"]
 
 
-_CHARACTERS_PER_TOKEN = 4
 _DEFAULT_CALLS = CallSettings()
-_DEFAULT_TIMING = Clock()
+_DEFAULT_CLOCK = Clock()
 
 
 @dataclass
@@ -30,38 +29,39 @@ class _Course:
     failures: int = 0
     refusals: int = 0
     first_refusal: float = 0.0
-    doubtful_dollars: float = 0.0
+    unconfirmed_cost: float = 0.0
     seconds: float = 0.0
 
 
-class OpenAIExpert:
+class OpenAIExpert(Expert):
     """A language model behind an OpenAI-compatible address.
 
-    What fails and may go well later is tried again: lost connections, timeouts, 408, 409, 5xx and broken bodies up to ``retries`` times,
-    429 as long as ``patience`` lasts, at a pace that all callers share. Every other failure is an answer with an error at once.
+    What fails and may go well later is tried again: lost connections, timeouts, 408, 409, 5xx and
+    broken bodies up to ``retries`` times, 429 as long as ``patience`` lasts, at a pace that all
+    callers share. Every other failure is an answer with an error at once.
 
-    Dollars come from the tokens that the server counted; where it counted none, from the characters of request and answer, four to a
-    token, and ``tokens_in`` and ``tokens_out`` stay none. Attempts that may have been charged without an answer (timeouts, lost
-    connections, broken or oversized bodies) are no part of ``dollars`` but of ``doubtful_dollars``, at their upper bound.
+    Dollars come from the tokens that the server counted; where it counted none, from the characters
+    of request and answer, four to a token, and ``tokens_in`` and ``tokens_out`` stay none. Attempts
+    that may have been charged without an answer (timeouts, lost connections, broken or oversized
+    bodies) are no part of ``dollars`` but of ``unconfirmed_cost``, at their upper bound.
 
     An endpoint may be closed and used again, and used by one event loop after another.
 
     Args:
         name: Its name in tables.
-        model: What is asked of which model, and the price.
+        model: The model, its prompt and its price.
         calls: Concurrency, timeouts and retries.
         secret: The key, or none.
-        timing: Clock, sleep and chance.
+        clock: Clock, sleep and random.
 
     Example:
         >>> from mildroute.experts.prompts import PromptTemplate
-        >>> settings = ModelSettings("http://127.0.0.1:8080/v1", "smollm2", PromptTemplate("{topic}: {input}"), {"max_tokens": 64})
+        >>> url, prompt = "http://127.0.0.1:8080/v1", PromptTemplate("{topic}: {input}")
+        >>> settings = ModelSettings(url, "smollm2", prompt, {"max_tokens": 64})
         >>> small = OpenAIExpert("small", settings, CallSettings(concurrency=4))
         >>> asyncio.run(small.answer([Query("q1", "2 + 2?")]))[0].error
-        'the template asks for {topic}, which the query lacks; it has input.'
+        'the template needs {topic}, which the query lacks; it has input.'
     """
-
-    batch_size = 1
 
     def __init__(
         self,
@@ -69,44 +69,54 @@ class OpenAIExpert:
         model: ModelSettings,
         calls: CallSettings = _DEFAULT_CALLS,
         secret: Secret | None = None,
-        timing: Clock = _DEFAULT_TIMING,
+        clock: Clock = _DEFAULT_CLOCK,
     ) -> None:
         self.name = name
-        self.model, self.calls, self._secret, self._timing = model, calls, secret, timing
-        self.version: str = model.fingerprint
-        self.price: Price | None = model.price
-        self.concurrency: int = calls.concurrency
-        self._throttle = AdaptiveRateLimiter(timing)
-        self._wire: HTTPTransport | None = None
+        self.model, self.calls, self._secret, self._clock = model, calls, secret, clock
+        self.version = model.fingerprint
+        self.price = model.price
+        self.concurrency = calls.concurrency
+        self._rate_limiter = AdaptiveRateLimiter(clock)
+        self._transport: HTTPTransport | None = None
 
     def __repr__(self) -> str:
         """Name, model and address."""
-        return f"Endpoint({self.name!r}, model={self.model.model!r}, base_url={self.model.base_url!r})"
+        return (
+            f"Endpoint({self.name!r}, model={self.model.model!r}, base_url={self.model.base_url!r})"
+        )
 
     def max_cost(self, query: Query) -> float:
-        """At most what asking this query costs, with all the attempts that may be charged; infinite if nothing bounds the answer.
+        """Upper bound of what this query costs, with all the attempts that may be charged.
+
+        Infinite if nothing bounds the answer.
 
         Example:
             >>> free = OpenAIExpert("small", ModelSettings("http://127.0.0.1:8080/v1", "smollm2"))
             >>> free.max_cost(Query("q1", "Hi"))
             0.0
         """
-        return self.outlay(query).at_most
+        return self.estimate_cost(query).at_most
 
-    def outlay(self, query: Query) -> CostEstimate:
-        """What asking this query takes: tokens at four characters each, dollars of one call whose answer is as long as it may be.
+    def estimate_cost(self, query: Query) -> CostEstimate:
+        """Estimate what this query costs.
+
+        Tokens at four characters each, dollars of one call whose answer is as long as it may be.
 
         Example:
             >>> free = OpenAIExpert("small", ModelSettings("http://127.0.0.1:8080/v1", "smollm2"))
-            >>> free.outlay(Query("q1", "Hi")).dollars
+            >>> free.estimate_cost(Query("q1", "Hi")).dollars
             0.0
         """
         try:
             body = self.model.body(query)
         except ArgumentError:
             return CostEstimate(0.0, 0.0, 0.0)
-        tokens = len(body) / _CHARACTERS_PER_TOKEN
-        return CostEstimate(tokens, self.model.dollars_for(tokens), self.model.max_cost(body) * (1 + self.calls.backoff.retries))
+        tokens = len(body) / CHARACTERS_PER_TOKEN
+        return CostEstimate(
+            tokens,
+            self.model.dollars_for(tokens),
+            self.model.max_cost(body) * (1 + self.calls.backoff.retries),
+        )
 
     async def answer(self, batch: Sequence[Query]) -> list[Answer]:
         """One answer for each query, in their order; failures are answers with an error."""
@@ -116,10 +126,10 @@ class OpenAIExpert:
 
     async def close(self) -> None:
         """Let go of all connections; calls under way end with an error."""
-        if self._wire is not None and self._wire.loop is asyncio.get_running_loop():
-            await self._wire.close()
-        elif self._wire is not None:
-            self._wire.forget()
+        if self._transport is not None and self._transport.loop is asyncio.get_running_loop():
+            await self._transport.close()
+        elif self._transport is not None:
+            self._transport.forget()
 
     async def _ask(self, query: Query) -> Answer:
         try:
@@ -133,37 +143,44 @@ class OpenAIExpert:
             wait = self._wait_before_next(outcome, course)
             if wait is None:
                 return self._answer(outcome, body, course)
-            await self._timing.sleep(wait)
+            await self._clock.sleep(wait)
 
     async def _attempt(self, wire: HTTPTransport, body: bytes, course: _Course) -> AttemptOutcome:
         async with wire.slots:
-            started = await self._throttle.turn()
+            started = await self._rate_limiter.acquire()
             result = await wire.post(body)
-        course.seconds = self._timing.clock() - started
+        course.seconds = self._clock.monotonic() - started
         course.attempts += 1
-        outcome = outcome_of(result, str if self._secret is None else self._secret.scrub, now=self._timing.now())
+        outcome = classify_attempt(
+            result, str if self._secret is None else self._secret.scrub, now=self._clock.time()
+        )
         if outcome.completion is not None:
-            self._throttle.answered()
+            self._rate_limiter.record_success()
         elif outcome.again == "after refusal":
-            self._throttle.refused(started, min(outcome.wait or 0.0, self.calls.backoff.longest))
+            self._rate_limiter.record_rejection(
+                started, min(outcome.wait or 0.0, self.calls.backoff.longest)
+            )
         if outcome.doubtful:
-            course.doubtful_dollars += self.model.max_cost(body)
+            course.unconfirmed_cost += self.model.max_cost(body)
         return outcome
 
     def _wait_before_next(self, outcome: AttemptOutcome, course: _Course) -> float | None:
         """Seconds, or none if there is no next attempt."""
-        backoff, chance = self.calls.backoff, self._timing.chance()
+        backoff, jitter = self.calls.backoff, self._clock.random()
         if outcome.again == "after refusal" and self._patient(course):
             course.refusals += 1
-            # The throttle holds all callers back for as long as the server asked.
-            return 0.0 if outcome.wait else backoff.wait(course.refusals, chance=chance)
+            # The limiter holds all callers back for as long as the server demands.
+            return 0.0 if outcome.wait else backoff.wait(course.refusals, jitter=jitter)
         if outcome.again == "after failure" and course.failures < backoff.retries:
             course.failures += 1
-            return max(min(outcome.wait or 0.0, backoff.longest), backoff.wait(course.failures, chance=chance))
+            return max(
+                min(outcome.wait or 0.0, backoff.longest),
+                backoff.wait(course.failures, jitter=jitter),
+            )
         return None
 
     def _patient(self, course: _Course) -> bool:
-        now = self._timing.clock()
+        now = self._clock.monotonic()
         if not course.refusals:
             course.first_refusal = now
         return now - course.first_refusal < self.calls.backoff.patience
@@ -173,7 +190,11 @@ class OpenAIExpert:
         error = completion.problem
         if error and course.attempts > 1:
             error = f"{error} (the last of {course.attempts} attempts)"
-        text = completion.text if self._secret is None or completion.text is None else self._secret.scrub_answer(completion.text)
+        text = (
+            completion.text
+            if self._secret is None or completion.text is None
+            else self._secret.scrub_answer(completion.text)
+        )
         return Answer(
             text,
             completion.tokens_in,
@@ -182,24 +203,30 @@ class OpenAIExpert:
             latency=course.seconds,
             error=error,
             attempts=course.attempts,
-            doubtful_dollars=course.doubtful_dollars,
+            unconfirmed_cost=course.unconfirmed_cost,
         )
 
     def _dollars(self, completion: Completion, body: bytes) -> float:
+        if self.price is None:
+            return 0.0
         tokens_in, tokens_out = completion.tokens_in, completion.tokens_out
         if tokens_in is None:
             tokens_in = _estimate(len(body))
         if tokens_out is None:
             tokens_out = _estimate(len(completion.text or ""))
-        return dollars_of(self.price, tokens_in, tokens_out)
+        return float(self.price.cost(tokens_in, tokens_out))
 
     def _open(self) -> HTTPTransport:
-        if self._wire is None or self._wire.closed or self._wire.loop is not asyncio.get_running_loop():
-            if self._wire is not None:
-                self._wire.forget()
-            self._wire = HTTPTransport(self.model.url, self.calls, self._secret)
-        return self._wire
+        if (
+            self._transport is None
+            or self._transport.closed
+            or self._transport.loop is not asyncio.get_running_loop()
+        ):
+            if self._transport is not None:
+                self._transport.forget()
+            self._transport = HTTPTransport(self.model.url, self.calls, self._secret)
+        return self._transport
 
 
 def _estimate(characters: int) -> int:
-    return -(-characters // _CHARACTERS_PER_TOKEN)
+    return -(-characters // CHARACTERS_PER_TOKEN)

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from string import Formatter
 from typing import Any
 
 from mildroute.exceptions import ArgumentError
@@ -17,64 +18,59 @@ __all__ = ["ANSWER", "FieldTemplate", "PromptTemplate"]
 # Templates with {field} places; what is put into them is never read as a template itself.
 
 
-_TOKENS = re.compile(r"\{\{|\}\}|\{(?P<field>[^\W\d][\w .-]*)\}|[{}]")
+_FIELD = re.compile(r"[^\W\d][\w .-]*")
 
 
 class FieldTemplate:
     """A text with places such as ``{input}``; ``{{`` and ``}}`` stand for braces.
 
     A place holds the name of a field and nothing else: no attributes, no indices, no formats.
-
-    Args:
-        text: The template.
-
-    Example:
-        >>> FieldTemplate('Reply {{"label": ...}} to: {input}').fill({"input": "a {brace}"})
-        'Reply {"label": ...} to: a {brace}'
     """
 
     __slots__ = ("_parts", "fields", "text")
 
     def __init__(self, text: str) -> None:
         if not isinstance(text, str):
-            raise ArgumentError(f"a template must be text, got {type(text).__name__}; put it in quotes.")
+            raise ArgumentError(
+                f"a template must be text, got {type(text).__name__}; put it in quotes."
+            )
         self.text = text
         self._parts = _parts_of(text)
         self.fields = tuple(dict.fromkeys(field for _, field in self._parts if field is not None))
 
     def fill(self, values: Mapping[str, Any]) -> str:
-        """The text with every place filled; lists and mappings are written as JSON.
-
-        Example:
-            >>> FieldTemplate("{choices}").fill({"choices": ["yes", "no"]})
-            '["yes", "no"]'
-        """
+        """The text with every place filled; lists and mappings are written as JSON."""
         for name in self.fields:
             if values.get(name) is None:
                 raise ArgumentError(
-                    f"the template asks for {{{name}}}, which the query lacks; it has {', '.join(_known(values)) or 'no fields'}."
+                    f"the template needs {{{name}}}, which the query lacks; it has"
+                    f" {', '.join(_known(values)) or 'no fields'}."
                 )
-        return "".join([literal if name is None else literal + _written(values[name]) for literal, name in self._parts])
+        return "".join(
+            [
+                literal if name is None else literal + _written(values[name])
+                for literal, name in self._parts
+            ]
+        )
 
 
 def _parts_of(text: str) -> tuple[tuple[str, str | None], ...]:
     """Runs of plain text, each with the field that follows it, if any."""
-    parts: list[tuple[str, str | None]] = []
-    start, literal = 0, ""
-    for token in _TOKENS.finditer(text):
-        literal += text[start : token.start()]
-        start = token.end()
-        if field := token["field"]:
-            parts.append((literal, field))
-            literal = ""
-        elif len(token[0]) == 2:
-            literal += token[0][0]
-        else:
-            shown = text[max(0, token.start() - 15) : token.start() + 16]
-            raise ArgumentError(
-                f"braces in a template hold the name of a field, got {shown!r}; write {{{{ and }}}} for braces that stand for themselves."
-            )
-    return (*parts, (literal + text[start:], None))
+    try:
+        parsed = list(Formatter().parse(text))
+    except ValueError as broken:
+        raise _wrong_braces(str(broken)) from None
+    for _, name, form, conversion in parsed:
+        if name is not None and (form or conversion or not _FIELD.fullmatch(name)):
+            raise _wrong_braces(f"the name {name!r:.60}" + (", a format" if form else ""))
+    return tuple((literal, name) for literal, name, _, _ in parsed)
+
+
+def _wrong_braces(got: str) -> ArgumentError:
+    return ArgumentError(
+        f"braces in a template hold the name of a field, got: {got}; write {{{{ and }}}} for braces"
+        " that stand for themselves."
+    )
 
 
 def _known(values: Mapping[str, Any]) -> list[str]:
@@ -84,14 +80,18 @@ def _known(values: Mapping[str, Any]) -> list[str]:
 def _written(value: Any) -> str:
     if isinstance(value, str):
         return value
-    return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, (list, tuple, dict)) else str(value)
+    return (
+        json.dumps(value, ensure_ascii=False, default=str)
+        if isinstance(value, (list, tuple, dict))
+        else str(value)
+    )
 
 
 # From a query to what a language model reads: chat messages, or one raw text.
 
 
+# Key under which an example holds what should be answered to it.
 ANSWER = "answer"
-"""Key under which an example holds what should be answered to it."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,8 @@ class PromptTemplate:
         raw: Template of a whole prompt for /completions; no message is sent then.
 
     Example:
-        >>> PromptTemplate("{input} =", examples=[{"input": "1 + 1", "answer": "2"}]).payload(Query("q1", "2 + 2"))["messages"][1:]
+        >>> prompt = PromptTemplate("{input} =", examples=[{"input": "1 + 1", "answer": "2"}])
+        >>> prompt.payload(Query("q1", "2 + 2"))["messages"][1:]
         [{'role': 'assistant', 'content': '2'}, {'role': 'user', 'content': '2 + 2 ='}]
     """
 
@@ -120,10 +121,18 @@ class PromptTemplate:
 
     def __post_init__(self) -> None:
         """Read the templates once."""
-        if self.raw is not None and (self.system is not None or self.examples or self.user != "{input}"):
-            raise ArgumentError("a raw prompt is the whole prompt, got system, user or examples beside it; write them into raw.")
+        if self.raw is not None and (
+            self.system is not None or self.examples or self.user != "{input}"
+        ):
+            raise ArgumentError(
+                "a raw prompt is the whole prompt, got system, user or examples beside it; write"
+                " them into raw."
+            )
         if self.system is not None and not isinstance(self.system, str):
-            raise ArgumentError(f"a system message must be text, got {type(self.system).__name__}; put it in quotes.")
+            raise ArgumentError(
+                f"a system message must be text, got {type(self.system).__name__}; put it in"
+                " quotes."
+            )
         template = FieldTemplate(self.user if self.raw is None else self.raw)
         before = [] if self.system is None else [_message("system", self.system)]
         for number, example in enumerate(self.examples, start=1):
@@ -155,18 +164,28 @@ class PromptTemplate:
             >>> PromptTemplate().as_dict()["user"]
             '{input}'
         """
-        return {"user": self.user, "system": self.system, "examples": [dict(example) for example in self.examples], "raw": self.raw}
+        return {
+            "user": self.user,
+            "system": self.system,
+            "examples": [dict(example) for example in self.examples],
+            "raw": self.raw,
+        }
 
 
 def _message(role: str, content: str) -> dict[str, str]:
     return {"role": role, "content": content}
 
 
-def _solved(template: FieldTemplate, example: Mapping[str, Any], number: int) -> list[dict[str, str]]:
+def _solved(
+    template: FieldTemplate, example: Mapping[str, Any], number: int
+) -> list[dict[str, str]]:
     if not isinstance(example, Mapping) or not isinstance(example.get(ANSWER), str):
-        raise ArgumentError(f"example {number} of a prompt must be a mapping with a text {ANSWER!r}, got {example!r:.80}; write both.")
+        raise ArgumentError(
+            f"example {number} of a prompt must be a mapping with a text {ANSWER!r}, got"
+            f" {example!r:.80}; write both."
+        )
     try:
-        asked = template.fill({name: value for name, value in example.items() if name != ANSWER})
+        question = template.fill({name: value for name, value in example.items() if name != ANSWER})
     except ArgumentError as error:
         raise ArgumentError(f"example {number} of a prompt: {error}") from None
-    return [_message("user", asked), _message("assistant", example[ANSWER])]
+    return [_message("user", question), _message("assistant", example[ANSWER])]

@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 
-from mildroute._yaml import checked_amount, checked_count
+from mildroute._yaml import validate_amount, validate_count
 from mildroute.experts.base import Clock
 
 __all__ = ["AdaptiveRateLimiter", "Backoff", "retry_after"]
@@ -25,13 +25,15 @@ class Backoff:
     """How often and how late a call is repeated.
 
     Args:
-        retries: Further attempts after failures (lost connections, timeouts, 5xx, broken answers); such an attempt may cost money.
+        retries: Further attempts after failures (lost connections, timeouts, 5xx, broken answers);
+            such an attempt may cost money.
         first: Longest wait before the first of them, in seconds; each further one doubles it.
         longest: Longest wait of all, in seconds; also what a Retry-After is cut to.
-        patience: For how many seconds a call that is refused for its rate (429) is repeated; refusals cost nothing and are no failures.
+        patience: For how many seconds a call that is refused for its rate (429) is repeated;
+            refusals cost nothing and are no failures.
 
     Example:
-        >>> Backoff(first=1.0).wait(3, chance=0.5)
+        >>> Backoff(first=1.0).wait(3, jitter=0.5)
         2.0
     """
 
@@ -42,25 +44,26 @@ class Backoff:
 
     def __post_init__(self) -> None:
         """Check all four."""
-        checked_count("retries", self.retries, least=0)
+        validate_count("retries", self.retries, least=0)
         for name in ("first", "longest", "patience"):
-            checked_amount(f"seconds of {name}", getattr(self, name))
+            validate_amount(f"seconds of {name}", getattr(self, name))
 
-    def wait(self, failures: int, *, chance: float) -> float:
-        """Seconds before the next attempt: evenly spread between none and the longest, so that callers do not return together."""
-        return chance * min(self.longest, self.first * 2.0 ** min(failures - 1, _MOST_DOUBLINGS))
+    def wait(self, failures: int, *, jitter: float) -> float:
+        """Seconds before the next attempt.
+
+        Evenly spread between none and the longest, so that callers do not return together.
+        """
+        return jitter * min(self.longest, self.first * 2.0 ** min(failures - 1, _MOST_DOUBLINGS))
 
 
 def retry_after(header: str | None, now: float) -> float | None:
-    """Seconds that a Retry-After header asks for, given as seconds or as a date; none where it cannot be read.
+    """Seconds that a Retry-After header demands, given as seconds or as a date.
+
+    None if it cannot be read.
 
     Args:
         header: Its value.
         now: Seconds since 1970.
-
-    Example:
-        >>> retry_after("2.5", 0), retry_after("Thu, 01 Jan 1970 00:01:00 GMT", 20.0), retry_after("soon", 0)
-        (2.5, 40.0, None)
     """
     if header is None:
         return None
@@ -83,41 +86,34 @@ def _until(header: str, now: float) -> float:
 
 
 _CUT = 0.7
+# Seconds after which the rate is again what it was before a cut.
 _BACK = 5.0
-"""Seconds after which the rate is again what it was before a cut."""
 _FORGOTTEN = 60.0
 _SLOWEST = 0.5
 _LATELY, _JUST_NOW = 10.0, 2.0
+# Calls a second that an endpoint is taken to stand before it has answered any.
 _UNKNOWN = 4.0
-"""Calls a second that an endpoint is taken to stand before it has answered any."""
+# Of the last 20 outcomes since a cut, three refusals tell of a limit; of fewer than five, one does.
 _OUTCOMES, _TELLING, _FEW = 20, 3, 5
-"""Of the last 20 outcomes since a cut, three refusals tell of a limit; of fewer than five, one does."""
 
 
 class AdaptiveRateLimiter:
     """The rate at which calls may start.
 
-    There is no limit before the first refusals. An endpoint that refuses a call now and then, for whatever reason, is not slowed down
-    for it. One that refuses several of its last calls has a limit: the rate is cut to seven tenths of what it has lately answered, and
-    then follows a cubic, as in TCP CUBIC and the adaptive retries of AWS: back in five seconds, a while near the rate that was refused,
-    then faster and faster until the next cut, or until the limit is forgotten after a minute. Refusals of calls that had started before
-    the last cut are echoes of the same mistake and cut nothing. A rate also bounds the calls at the same time, so this serves endpoints
+    There is no limit before the first refusals. An endpoint that refuses a call now and then, for
+    whatever reason, is not slowed down for it. One that refuses several of its last calls has a
+    limit: the rate is cut to seven tenths of what it has lately answered, and then follows a cubic,
+    as in TCP CUBIC and the adaptive retries of AWS: back in five seconds, a while near the rate
+    that was refused, then faster and faster until the next cut, or until the limit is forgotten
+    after a minute. Refusals of calls that had started before the last cut are echoes of the same
+    mistake and cut nothing. A rate also bounds the calls at the same time, so this serves endpoints
     that refuse for either reason.
-
-    Args:
-        timing: Clock and sleep.
-
-    Example:
-        >>> throttle = AdaptiveRateLimiter(Clock(clock=lambda: 10.0))
-        >>> throttle.refused(started=9.0)
-        >>> throttle.rate()
-        2.8
     """
 
-    def __init__(self, timing: Clock) -> None:
-        self._timing = timing
-        self._answered: deque[float] = deque()
-        self._refused_lately: deque[bool] = deque(maxlen=_OUTCOMES)
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._successes: deque[float] = deque()
+        self._rejections: deque[bool] = deque(maxlen=_OUTCOMES)
         self._peak = math.inf
         self._cut = self._resume = self._next = -math.inf
         self._changes = 0
@@ -126,54 +122,60 @@ class AdaptiveRateLimiter:
         """Calls a second that may start now; infinite without a limit."""
         if self._peak == math.inf:
             return math.inf
-        age = max(self._timing.clock() - max(self._cut, self._resume), 0.0)
+        age = max(self._clock.monotonic() - max(self._cut, self._resume), 0.0)
         if age > _FORGOTTEN:
             self._peak = math.inf
             return math.inf
         return max(_SLOWEST, self._peak * (1 + (1 - _CUT) * (age / _BACK - 1) ** 3))
 
-    async def turn(self) -> float:
+    async def acquire(self) -> float:
         """Wait until a call may start; the moment at which it does."""
-        while self._peak < math.inf or self._resume > self._timing.clock():
-            changes, now = self._changes, self._timing.clock()
+        while self._peak < math.inf or self._resume > self._clock.monotonic():
+            changes, now = self._changes, self._clock.monotonic()
             begin = max(now, self._next)
             self._next = begin + 1.0 / self.rate()
             if begin > now:
-                await self._timing.sleep(begin - now)
-            # Who slept through a change had a turn of the old pace.
+                await self._clock.sleep(begin - now)
+            # After a change of the rate, a caller that slept got its slot at the old pace.
             if changes == self._changes:
                 break
-        return self._timing.clock()
+        return self._clock.monotonic()
 
-    def answered(self) -> None:
+    def record_success(self) -> None:
         """A call was answered now."""
-        self._answered.append(self._timing.clock())
-        self._refused_lately.append(False)
+        self._successes.append(self._clock.monotonic())
+        self._rejections.append(False)
         self._forget_old()
 
-    def refused(self, started: float, wait: float = 0.0) -> None:
-        """A call that started then was refused for its rate; nobody calls for as many seconds as the endpoint asks for."""
-        now = self._timing.clock()
-        self._refused_lately.append(True)
-        is_telling = sum(self._refused_lately) >= _TELLING or len(self._refused_lately) < _FEW
+    def record_rejection(self, started: float, wait: float = 0.0) -> None:
+        """A call that started then was refused for its rate.
+
+        No call starts for as many seconds as the endpoint demands.
+        """
+        now = self._clock.monotonic()
+        self._rejections.append(True)
+        is_telling = sum(self._rejections) >= _TELLING or len(self._rejections) < _FEW
         is_fresh = is_telling and (started > self._cut or self._peak == math.inf)
         if is_fresh:
             self._peak = max(_SLOWEST, min(self.rate(), self._lately(now)))
             self._cut = now
-            self._refused_lately.clear()
+            self._rejections.clear()
         if is_fresh or (wait > 0 and now + wait > self._resume):
             self._changes += 1
             self._resume = max(self._resume, now + wait)
             self._next = max(self._resume, now + 1.0 / self.rate() if is_fresh else self._next)
 
     def _lately(self, now: float) -> float:
-        """Answers a second, the last two seconds apart: a pace that has just been raised must not be taken for its mean."""
+        """Answers a second, the last two seconds apart.
+
+        A pace that has just been raised must not be taken for its mean.
+        """
         self._forget_old()
-        if not self._answered:
+        if not self._successes:
             return _UNKNOWN
-        just_now = sum(moment > now - _JUST_NOW for moment in self._answered)
-        return max(len(self._answered) / max(now - self._answered[0], 1.0), just_now / _JUST_NOW)
+        just_now = sum(moment > now - _JUST_NOW for moment in self._successes)
+        return max(len(self._successes) / max(now - self._successes[0], 1.0), just_now / _JUST_NOW)
 
     def _forget_old(self) -> None:
-        while self._answered and self._answered[0] < self._timing.clock() - _LATELY:
-            self._answered.popleft()
+        while self._successes and self._successes[0] < self._clock.monotonic() - _LATELY:
+            self._successes.popleft()

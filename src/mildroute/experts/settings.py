@@ -10,44 +10,53 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from mildroute._fingerprint import fingerprint
-from mildroute._yaml import checked_amount, checked_count
+from mildroute._yaml import validate_amount, validate_count
 from mildroute.costs.prices import Price
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.base import Query
 from mildroute.experts.prompts import PromptTemplate
 from mildroute.experts.retry import Backoff
 
-__all__ = ["CallSettings", "ModelSettings", "Timeouts", "checked_base_url", "checked_request", "dollars_of"]
+__all__ = [
+    "CallSettings",
+    "ModelSettings",
+    "Timeouts",
+    "validate_base_url",
+    "validate_request",
+]
 
 
 # The address of an endpoint: http or https, and no key in it.
 
 
-def checked_base_url(url: str) -> str:
+def validate_base_url(url: str) -> str:
     """The base URL without a slash at its end.
 
     Args:
         url: Such as ``https://api.example.com/v1``.
-
-    Returns:
-        The same address.
-
-    Example:
-        >>> checked_base_url("http://127.0.0.1:8080/v1/")
-        'http://127.0.0.1:8080/v1'
     """
-    if not isinstance(url, str) or any(letter.isspace() or not letter.isprintable() for letter in url):
+    if not isinstance(url, str) or any(
+        letter.isspace() or not letter.isprintable() for letter in url
+    ):
         raise ArgumentError("base_url must be text without spaces; write it as https://host/v1.")
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise ArgumentError(f"base_url must be a valid address: {error}; write it as https://host/v1.") from None
+        raise ArgumentError(
+            f"base_url must be a valid address: {error}; write it as https://host/v1."
+        ) from None
     # What stands before an @ or behind a ? may be a key, so such an address is not shown.
     if "@" in parts.netloc or parts.query or parts.fragment:
-        raise ArgumentError("base_url must hold no user, password, query or fragment; name the key's variable in api_key_env.")
+        raise ArgumentError(
+            "base_url must hold no user, password, query or fragment; name the key's variable in"
+            " api_key_env."
+        )
     if parts.scheme not in {"http", "https"} or not parts.hostname or port == 0:
-        raise ArgumentError(f"base_url must start with http:// or https:// and name a host, got {url!r:.80}; write it as https://host/v1.")
+        raise ArgumentError(
+            f"base_url must start with http:// or https:// and name a host, got {url!r:.80}; write"
+            " it as https://host/v1."
+        )
     return url.rstrip("/")
 
 
@@ -62,7 +71,8 @@ class Timeouts:
     Args:
         total: From sending to the last byte.
         connect: Until there is a connection.
-        read: Without a byte; as long as the total where it is not given, since models may think before they speak.
+        read: Without a byte; as long as the total where it is not given, since models may think
+            before they speak.
 
     Example:
         >>> Timeouts(30).connect
@@ -77,7 +87,7 @@ class Timeouts:
         """Check all of them."""
         for name in ("total", "connect", "read"):
             if name != "read" or self.read is not None:
-                checked_amount(f"seconds of a {name} timeout", getattr(self, name), positive=True)
+                validate_amount(f"seconds of a {name} timeout", getattr(self, name), positive=True)
 
 
 @dataclass(frozen=True)
@@ -88,7 +98,8 @@ class CallSettings:
         concurrency: Calls at the same time.
         timeouts: Of one attempt.
         backoff: When a failed attempt is repeated.
-        largest: Bytes of the longest answer that is read; a longer one is an error and never held whole.
+        largest: Bytes of the longest answer that is read; a longer one is an error and never held
+            whole.
 
     Example:
         >>> CallSettings(concurrency=2).timeouts.total
@@ -103,16 +114,15 @@ class CallSettings:
     def __post_init__(self) -> None:
         """Check the counts."""
         for name in ("concurrency", "largest"):
-            checked_count(name, getattr(self, name))
+            validate_count(name, getattr(self, name))
 
 
-# What is asked of which model, and what it costs: all that decides an endpoint's answers.
+# The model, its prompt, its sampling and its price: all that decides an endpoint's answers.
 
 
 _OURS = ("messages", "model", "prompt", "stream", "stream_options")
 _BOUNDS = ("max_tokens", "max_completion_tokens")
 _HIDDEN_PROMPT = 256
-_MILLION = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -120,8 +130,9 @@ class ModelSettings:
     """A model behind an address, with its prompt, its sampling and its price.
 
     Args:
-        base_url: Address to which ``/chat/completions`` is added. It is no part of the version: a server that moves gives the same answers.
-            Where another address means other answers, change ``version``.
+        base_url: Address to which ``/chat/completions`` is added. It is no part of the version: a
+            server that moves gives the same answers. Where another address means other answers,
+            change ``version``.
         model: Name of the model at that address.
         prompt: How a query is put to it.
         request: Further keys of the request (max_tokens, temperature, ...), sent as they are.
@@ -130,7 +141,8 @@ class ModelSettings:
         version: What you call this version, if anything.
 
     Example:
-        >>> settings = ModelSettings("http://127.0.0.1:8080/v1", "smollm2", request={"max_tokens": 64}, price=Price(1.0, 2.0))
+        >>> url, request = "http://127.0.0.1:8080/v1", {"max_tokens": 64}
+        >>> settings = ModelSettings(url, "smollm2", request=request, price=Price(1.0, 2.0))
         >>> settings.body(Query("q1", "Hi"))
         b'{"max_tokens": 64, "model": "smollm2", "messages": [{"role": "user", "content": "Hi"}]}'
         >>> settings.max_cost(b"x" * 744)
@@ -147,12 +159,14 @@ class ModelSettings:
 
     def __post_init__(self) -> None:
         """Check the parts that are no object of ours."""
-        object.__setattr__(self, "base_url", checked_base_url(self.base_url))
+        object.__setattr__(self, "base_url", validate_base_url(self.base_url))
         if not isinstance(self.model, str) or not self.model.strip():
-            raise ArgumentError(f"model must be the name of a model, got {self.model!r}; put it in quotes.")
-        checked_request(self.request)
+            raise ArgumentError(
+                f"model must be the name of a model, got {self.model!r}; put it in quotes."
+            )
+        validate_request(self.request)
         if self.context is not None:
-            checked_count("context", self.context)
+            validate_count("context", self.context)
 
     @property
     def url(self) -> str:
@@ -161,62 +175,73 @@ class ModelSettings:
 
     @property
     def fingerprint(self) -> str:
-        """The expert's version: changes with model, prompt, request, price and ``version``, and with nothing else."""
+        """The expert's version.
+
+        Changes with model, prompt, request, price and ``version``, and with nothing else.
+        """
         price = None if self.price is None else [self.price.input, self.price.output]
-        parts = {"model": self.model, "prompt": self.prompt.as_dict(), "request": self.request, "price": price}
+        parts = {
+            "model": self.model,
+            "prompt": self.prompt.as_dict(),
+            "request": self.request,
+            "price": price,
+        }
         return fingerprint("openai", parts, version=self.version)
 
     def body(self, query: Query) -> bytes:
         """The request as JSON; a field that the prompt needs and the query lacks is an error."""
-        return json.dumps({**self.request, "model": self.model, **self.prompt.payload(query)}).encode()
+        return json.dumps(
+            {**self.request, "model": self.model, **self.prompt.payload(query)}
+        ).encode()
 
     def max_cost(self, body: bytes) -> float:
         """At most what one attempt with this body costs; infinite where nothing bounds the answer.
 
-        No token is shorter than a byte, so the bytes of the request bound the tokens that go in, with some room for what a server adds
-        to a prompt. ``max_tokens``, ``max_completion_tokens`` or ``context`` bound those that come out.
+        No token is shorter than a byte, so the bytes of the request bound the tokens that go in,
+        with some room for what a server adds to a prompt. ``max_tokens``, ``max_completion_tokens``
+        or ``context`` bound those that come out.
         """
         return self.dollars_for(len(body) + _HIDDEN_PROMPT)
 
     def dollars_for(self, tokens_in: float) -> float:
-        """What one attempt costs whose answer is as long as it may be; infinite where nothing bounds the answer."""
+        """What one attempt costs whose answer is as long as it may be.
+
+        Infinite where nothing bounds the answer.
+        """
         if self.price is None:
             return 0.0
         bounds = [self.request[name] for name in _BOUNDS if self.request.get(name) is not None]
         longest = max(bounds) if bounds else (math.inf if self.context is None else self.context)
-        return dollars_of(self.price, tokens_in, longest if self.price.output else 0)
+        return float(self.price.cost(tokens_in, longest if self.price.output else 0))
 
 
-def dollars_of(price: Price | None, tokens_in: float, tokens_out: float) -> float:
-    """What a call with so many tokens costs. Discounts for cached tokens are ignored, so it is never too little.
-
-    Example:
-        >>> dollars_of(Price(0.5, 1.5), 1000, 1000)
-        0.002
-    """
-    return 0.0 if price is None else (price.input * tokens_in + price.output * tokens_out) / _MILLION
-
-
-def checked_request(request: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Further keys of a request, if they can be sent and leave alone what mildroute sets.
-
-    Example:
-        >>> checked_request({"max_tokens": 64})
-        {'max_tokens': 64}
-    """
+def validate_request(request: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Further keys of a request, if they can be sent and leave alone what mildroute sets."""
     if not isinstance(request, Mapping) or any(not isinstance(name, str) for name in request):
-        raise ArgumentError(f"request must be a mapping from texts to values, got {type(request).__name__}; write max_tokens: 64.")
+        raise ArgumentError(
+            f"request must be a mapping from texts to values, got {type(request).__name__}; write"
+            " max_tokens: 64."
+        )
     ours = sorted(set(_OURS) & request.keys())
     if ours:
-        raise ArgumentError(f"request must not hold {ours[0]!r}, which mildroute sets itself; give model and prompt beside request.")
+        raise ArgumentError(
+            f"request must not hold {ours[0]!r}, which mildroute sets itself; give model and prompt"
+            " beside request."
+        )
     for name in ("n", "best_of"):
         if request.get(name, 1) not in (None, 1):
-            raise ArgumentError(f"request must ask for one answer, got {name}={request[name]!r}; the others would be paid and thrown away.")
+            raise ArgumentError(
+                f"request must be for one answer, got {name}={request[name]!r}; the others would"
+                " be paid and thrown away."
+            )
     for name in _BOUNDS:
         if request.get(name) is not None:
-            checked_count(name, request[name])
+            validate_count(name, request[name])
     try:
         json.dumps(request, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise ArgumentError(f"request must be such as JSON can hold: {error}; use finite numbers, texts, lists and mappings.") from None
+        raise ArgumentError(
+            f"request must be such as JSON can hold: {error}; use finite numbers, texts, lists and"
+            " mappings."
+        ) from None
     return request

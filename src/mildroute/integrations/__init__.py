@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mildroute._optional import lazy_names
+from mildroute._optional import lazy_exports
 
 if TYPE_CHECKING:
-    from mildroute.integrations.litellm import MildroutePlugin
+    from mildroute.integrations.litellm import MildroutePlugin as MildroutePlugin
 
-__all__ = ["MildroutePlugin"]
-
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "litellm": ("MildroutePlugin",),
-    },
-)
+__all__, __getattr__, __dir__ = lazy_exports(__name__)

@@ -1,11 +1,15 @@
-"""A router inside LiteLLM: a routing plug-in that leaves of a group's models the one that should answer.
+"""A router inside LiteLLM.
 
-Give it to a Python router as ``Router(plugins=[plugin])``, with its asynchronous methods. For the proxy (1.94 or newer) make it in a
+A routing plug-in that leaves of a group's models the one that should answer.
+
+Give it to a Python router as ``Router(plugins=[plugin])``, with its asynchronous methods. For the
+proxy (1.94 or newer) make it in a
 module beside ``config.yaml`` and name it there; the group's models are the experts::
 
     # chooser.py
     from mildroute.integrations.litellm import MildroutePlugin
-    plugin = MildroutePlugin("router", models={"small": "openai/small-1", "large": "openai/large-1"}, default="large")
+    plugin = MildroutePlugin("router", models={"small": "openai/small-1", "large":
+    "openai/large-1"}, default="large")
 
     # config.yaml
     router_settings:
@@ -22,7 +26,7 @@ from typing import Any, Protocol
 from mildroute._fit import Target
 from mildroute.exceptions import ArgumentError
 from mildroute.serving.client import RouteClient
-from mildroute.serving.config import EncoderConfig, target_named
+from mildroute.serving.config import EncoderConfig, parse_target
 from mildroute.serving.http.prompt import prompt_of_messages
 from mildroute.serving.routing.predictor import Predictor
 
@@ -34,11 +38,9 @@ _SIGNALS = "routing_plugin_signals"
 
 
 class RoutingContext(Protocol):
-    """What LiteLLM hands to a plug-in, as far as it is used here; LiteLLM itself is never imported.
+    """What LiteLLM hands to a plug-in, as far as it is used here.
 
-    Example:
-        >>> sorted(RoutingContext.__annotations__)
-        ['candidate_models', 'metadata', 'signals', 'structured_messages']
+    LiteLLM itself is never imported.
     """
 
     structured_messages: list[dict[str, Any]]
@@ -48,10 +50,13 @@ class RoutingContext(Protocol):
 
 
 class _Tried(tuple[str, ...]):
-    """Models that a request has been sent to, kept in its metadata; of a class of its own, as clients write metadata but no classes."""
+    """Models that a request has been sent to, kept in its metadata.
 
+    Of a class of its own, as clients write metadata but no classes.
+    """
+
+    # Candidates that the last of them was chosen from; LiteLLM holds the same list.
     left: list[str]
-    """Candidates that the last of them was chosen from; LiteLLM holds the same list."""
 
 
 class _Judge(Protocol):
@@ -71,28 +76,33 @@ class _Local:
     async def ranking(self, text: str, target: Target | None) -> tuple[str, ...] | None:
         # The text stands for the request's id, so that a retry has the order of the first try.
         prediction = await self._predictor.predict(text, await self._predictor.point(target), text)
-        return None if prediction is None or prediction.is_far else prediction.ranking
+        return (
+            None if prediction is None or prediction.is_out_of_distribution else prediction.ranking
+        )
 
     async def close(self) -> None:
         self._predictor.close()
 
 
 class MildroutePlugin:
-    """Narrows the candidates to the model of the best expert, and at each retry to that of the next best.
+    """Narrows the candidates to the model of the best expert.
 
-    Groups with one model, or with none of the experts, are left as they are. Of several deployments of the chosen model LiteLLM takes
-    one as it is set up to.
+    At each retry they are narrowed to that of the next best. Groups with one model, or with none of
+    the experts, are left as they are. Of several deployments of the chosen model LiteLLM takes one
+    as it is set up to.
 
     Args:
-        router: Folder of a stored router, which then decides in this process, on a thread of its own; or the URL of a gateway, which is
-            then asked for each decision.
-        price_weight: How much error one dollar is worth; without this, a quality and a budget the router's own operating point counts.
+        router: Folder of a stored router, which then decides in this process, on a thread of its
+            own; or the URL of a gateway, which is then asked for each decision.
+        price_weight: How much error one dollar is worth; without this, a quality and a budget the
+            router's own operating point counts.
         quality: Share of the best single expert's score to keep, instead of a price weight.
         budget: Dollars for 1,000 requests, instead of a price weight.
-        models: For each expert the ``model`` under ``litellm_params``; where none is given, an expert's name is that model's, with or
-            without its provider.
-        default: Expert for requests that cannot be judged: in time, for want of a text, or because they are unlike the training data.
-            Where none is named it is the router's best single expert; with a gateway LiteLLM chooses then among all.
+        models: For each expert the ``model`` under ``litellm_params``; where none is given, an
+            expert's name is that model's, with or without its provider.
+        default: Expert for requests that cannot be judged: in time, for want of a text, or because
+            they are unlike the training data. Where none is named it is the router's best single
+            expert; with a gateway LiteLLM chooses then among all.
         seconds: Time for a decision.
         key_env: Environment variable of the client's key for a gateway, or none.
 
@@ -104,10 +114,13 @@ class MildroutePlugin:
         >>> from mildroute.persistence.artifact import save_router
         >>> router = TextRouter().fit(["add 1 1", "sing a song"] * 40, [[0, 1], [1, 0]] * 40)
         >>> folder = save_router(router, Path(tempfile.mkdtemp()) / "router")
-        >>> plugin = MildroutePlugin(folder, models={"expert_0": "openai/sums", "expert_1": "openai/songs"}, seconds=10.0)
-        >>> parsed = [{"role": "user", "content": "sing a song"}]
+        >>> models = {"expert_0": "openai/sums", "expert_1": "openai/songs"}
+        >>> plugin = MildroutePlugin(folder, models=models, seconds=10.0)
         >>> context = SimpleNamespace(
-        ...     structured_messages=parsed, candidate_models=["openai/sums", "openai/songs"], metadata={}, signals={}
+        ...     structured_messages=[{"role": "user", "content": "sing a song"}],
+        ...     candidate_models=["openai/sums", "openai/songs"],
+        ...     metadata={},
+        ...     signals={},
         ... )
         >>> asyncio.run(plugin.run(context)).candidate_models
         ['openai/songs']
@@ -132,7 +145,7 @@ class MildroutePlugin:
         if isinstance(router, str) and router.startswith(("http://", "https://")):
             self._judge = RouteClient(router, seconds=seconds, key_env=key_env)
         else:
-            predictor = Predictor.load(router, EncoderConfig(budget=seconds))
+            predictor = Predictor.load(router, EncoderConfig(timeout=seconds))
             if self._target is not None:
                 predictor.pin(self._target)
             _check_names(predictor.experts, models, default)
@@ -142,7 +155,8 @@ class MildroutePlugin:
         """Narrow the candidates of a request; called by LiteLLM before it chooses a deployment.
 
         Args:
-            context: LiteLLM's ``RoutingContext``; see :class:`RoutingContext` for what is read and changed.
+            context: LiteLLM's ``RoutingContext``; see :class:`RoutingContext` for what is read and
+                changed.
         """
         candidates: list[str] = context.candidate_models
         tried = _tried(context.metadata)
@@ -154,10 +168,17 @@ class MildroutePlugin:
         if ordered:
             first = next((model for model in ordered if model not in tried), ordered[0])
             context.candidate_models = [model for model in candidates if model == first]
-            reason = "default" if ranking is None else "router" if first == ordered[0] else "next"
-            context.signals[_SIGNAL] = {"model": first, "reason": reason, "tried": _noted(tried, first, context.candidate_models)}
+            reason = (
+                "default" if ranking is None else "router" if first == ordered[0] else "next_best"
+            )
+            context.signals[_SIGNAL] = {
+                "model": first,
+                "reason": reason,
+                "tried": _noted(tried, first, context.candidate_models),
+            }
         elif tried:
-            # A fallback to another group: LiteLLM would still allow only what was left of the group before it (seen in 1.106).
+            # A fallback to another group: LiteLLM would still allow only what was left of the group
+            # before it (seen in 1.106).
             tried.left[:] = candidates
         return context
 
@@ -166,7 +187,10 @@ class MildroutePlugin:
         await self._judge.close()
 
     def _in_order(self, ranking: Sequence[str] | None, candidates: Sequence[str]) -> list[str]:
-        """Models from best to worst, those that are no expert's last; none at all if no expert is among the candidates."""
+        """Models from best to worst, those that are no expert's last.
+
+        None at all if no expert is among the candidates.
+        """
         experts = ([] if self._default is None else [self._default]) if ranking is None else ranking
         models = (self._model(expert, candidates) for expert in experts)
         ordered = [model for model in models if model is not None]
@@ -176,11 +200,16 @@ class MildroutePlugin:
         if self._models is not None:
             model = self._models.get(expert)
             return model if model in candidates else None
-        return next((model for model in candidates if expert in (model, model.partition("/")[2])), None)
+        return next(
+            (model for model in candidates if expert in (model, model.partition("/")[2])), None
+        )
 
 
 def _tried(metadata: Mapping[str, Any]) -> _Tried:
-    """Where this request has been sent before; LiteLLM keeps the signals of the last run in its metadata."""
+    """Where this request has been sent before.
+
+    LiteLLM keeps the signals of the last run in its metadata.
+    """
     signals = metadata.get(_SIGNALS)
     own = signals.get(_SIGNAL) if isinstance(signals, Mapping) else None
     tried = own.get("tried") if isinstance(own, Mapping) else None
@@ -196,11 +225,18 @@ def _noted(tried: _Tried, model: str, left: list[str]) -> _Tried:
 def _target(**given: float | None) -> Target | None:
     named = {name: value for name, value in given.items() if value is not None}
     if len(named) > 1:
-        raise ArgumentError(f"give one of price_weight, quality and budget, got {' and '.join(named)}.")
-    return next((target_named(name, value) for name, value in named.items()), None)
+        raise ArgumentError(
+            f"give one of price_weight, quality and budget, got {' and '.join(named)}."
+        )
+    return next((parse_target(name, value) for name, value in named.items()), None)
 
 
-def _check_names(experts: Sequence[str], models: Mapping[str, str] | None, default: str | None) -> None:
+def _check_names(
+    experts: Sequence[str], models: Mapping[str, str] | None, default: str | None
+) -> None:
     for name in (*(models or ()), *(() if default is None else (default,))):
         if name not in experts:
-            raise ArgumentError(f"models and default must name experts of the router ({', '.join(experts)}), got {name!r}.")
+            raise ArgumentError(
+                f"models and default must name experts of the router ({', '.join(experts)}), got"
+                f" {name!r}."
+            )

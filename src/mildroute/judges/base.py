@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
-from mildroute.experts.base import Query
+from mildroute._fingerprint import version_of
+from mildroute.experts.base import Expert, Query
 
-__all__ = ["NO_REFERENCE", "Judge", "Verdict", "lack_of", "reference_of"]
+__all__ = [
+    "NO_REFERENCE",
+    "Judge",
+    "ReadingJudge",
+    "Verdict",
+    "VersionedJudge",
+    "read_aside",
+    "reference_of",
+]
+
+T = TypeVar("T")
+
+# Reading takes milliseconds; the slowest of 828 degenerate answers of 100,000 characters took 0.3 s
+# of computing (tests/judges/test_degenerate.py).
+_READ_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
@@ -16,7 +32,8 @@ class Verdict:
     """A judge's word on one answer.
 
     Args:
-        score: From 0, useless, to 1, perfect; none if the judge could not tell, which is a failure of the judge and no wrong answer.
+        score: From 0, useless, to 1, perfect; none if the judge could not tell, which is a failure
+            of the judge and no wrong answer.
         reason: Why, in a few words: what was read out of the answer, or what went wrong.
         dollars: What judging cost.
 
@@ -30,38 +47,28 @@ class Verdict:
     dollars: float = 0.0
 
 
+# What a query lacks for a judge that has nothing to compare with.
 NO_REFERENCE = "the query has no reference"
-"""What a query lacks for a judge that has nothing to compare with."""
 
 
 def reference_of(query: Query) -> str:
-    """The reference of a query as it stands; empty if there is none or nothing in it.
-
-    Example:
-        >>> reference_of(Query("q1", "2 + 2?", " 4")), reference_of(Query("q2", "Hi", " "))
-        (' 4', '')
-    """
+    """The reference of a query as it stands; empty if there is none or nothing in it."""
     return query.reference if query.reference is not None and query.reference.strip() else ""
 
 
 @runtime_checkable
 class Judge(Protocol):
-    """Someone who scores answers.
+    """Anything that scores answers.
 
-    A judge may also have a method ``lacks(query) -> str``: what a query lacks so that no answer to it can be scored, or an empty text. It
-    is asked before any expert is, so that nobody is paid for answers without a score.
-
-    Attributes:
-        name: Its name in tables.
-        version: Changes with all that changes verdicts, and with nothing else.
+    Subclass it: everything but ``name``, ``version`` and ``judge`` has a default.
 
     Example:
-        >>> class Generous:
+        >>> class Generous(Judge):
         ...     name, version = "generous", "1"
         ...     async def judge(self, query, text):
         ...         return Verdict(1.0)
-        >>> isinstance(Generous(), Judge)
-        True
+        >>> Generous().missing_fields(Query("q1", "2 + 2?"))
+        ''
     """
 
     # read-only for its users, so that a frozen dataclass is a judge
@@ -79,21 +86,61 @@ class Judge(Protocol):
         """Score the text that an expert gave to a query."""
         ...
 
+    def missing_fields(self, query: Query) -> str:  # noqa: ARG002 - nothing by default
+        """Say what a query lacks so that no answer to it can be scored; empty if nothing.
 
-def lack_of(judge: Judge, query: Query) -> str:
-    """What a query lacks so that the judge can score no answer to it; empty if nothing, or if the judge cannot say.
+        A collection checks it before it pays for any answer.
+        """
+        return ""
 
-    Args:
-        judge: Who scores.
-        query: What was or will be asked.
+    def max_cost(self, query: Query, text: str) -> float:  # noqa: ARG002 - free by default
+        """Upper bound in dollars of judging an answer; a budget reserves it before the call."""
+        return 0.0
+
+    def experts(self) -> Sequence[Expert]:
+        """Experts that the judge calls; a collection closes them."""
+        return ()
+
+
+class VersionedJudge(Judge):
+    """A judge that is a dataclass: its settings are its version.
+
+    Attributes:
+        reading: Number of the way in which answers are read; a new one for every change that may
+            change verdicts.
+    """
+
+    reading: ClassVar[int] = 1
+
+    @property
+    def version(self) -> str:
+        """Changes with all that changes verdicts."""
+        return version_of(self, self.reading)
+
+    def missing_fields(self, query: Query) -> str:
+        """What keeps it from scoring any answer to a query."""
+        return "" if reference_of(query) else NO_REFERENCE
+
+
+class ReadingJudge(VersionedJudge):
+    """A judge that reads the answer itself, aside from the event loop and with a clock."""
+
+    async def judge(self, query: Query, text: str) -> Verdict:
+        """Score the text that an expert gave to a query."""
+        return await read_aside(self.score, query, text)
+
+    def score(self, query: Query, text: str) -> Verdict:
+        """Score the text, here and now."""
+        raise NotImplementedError
+
+
+async def read_aside(read: Callable[..., T], *arguments: Any) -> T | Verdict:
+    """Call a function in a thread, so that one long answer does not stop the event loop.
 
     Returns:
-        A few words.
-
-    Example:
-        >>> from mildroute.judges.exact_match import ExactMatchJudge
-        >>> lack_of(ExactMatchJudge(), Query("q1", "2 + 2?")), lack_of(ExactMatchJudge(), Query("q1", "2 + 2?", "4"))
-        ('the query has no reference', '')
+        What it returns, or no score if it takes too long.
     """
-    lacks: Callable[[Query], str] | None = getattr(judge, "lacks", None)
-    return "" if lacks is None else lacks(query)
+    try:
+        return await asyncio.wait_for(asyncio.to_thread(read, *arguments), _READ_SECONDS)
+    except TimeoutError:
+        return Verdict(None, f"the answer could not be read within {_READ_SECONDS:g} s")

@@ -9,19 +9,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mildroute._fingerprint import version_of
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.base import Query
 from mildroute.judges._answer_extraction import ANSWER_WORDS, NO, WORD, Mention, stated_option
 from mildroute.judges._normalize import plain, unfolded, without_emphasis, without_thinking
-from mildroute.judges.base import NO_REFERENCE, Verdict, reference_of
+from mildroute.judges.base import NO_REFERENCE, ReadingJudge, Verdict, reference_of
 
 __all__ = ["LabelJudge", "label_meant", "labels_of", "read_label"]
 
 
 Labels = Mapping[str, Sequence[str]]
 
-_READING = 1
 _WORDS = (
     rf"{ANSWER_WORDS}|label|class(?:ification)?|category|sentiment|intent|topic|prediction|rating|verdict|emotion|relationship|relation"
     r"|tone|polarity|stance"
@@ -37,37 +35,41 @@ def labels_of(labels: Any) -> dict[str, tuple[str, ...]]:
 
     Args:
         labels: A list of names, a mapping from names to their synonyms, or either as JSON.
-
-    Example:
-        >>> labels_of(["ham", "spam"]), labels_of({"ham": ["not spam"], "spam": []})
-        ({'ham': (), 'spam': ()}, {'ham': ('not spam',), 'spam': ()})
     """
     if isinstance(labels, str):
         try:
             labels = json.loads(labels)
         except (ValueError, RecursionError) as broken:
-            raise ArgumentError(f"labels must be a list, a mapping or either as JSON, got {labels[:60]!r}; write them as JSON.") from broken
+            raise ArgumentError(
+                f"labels must be a list, a mapping or either as JSON, got {labels[:60]!r}; write"
+                " them as JSON."
+            ) from broken
     labels = labels.tolist() if hasattr(labels, "tolist") else labels
     if isinstance(labels, Mapping):
-        named = {str(name): (others,) if isinstance(others, str) else tuple(map(str, others)) for name, others in labels.items()}
+        named = {
+            str(name): (others,) if isinstance(others, str) else tuple(map(str, others))
+            for name, others in labels.items()
+        }
     elif isinstance(labels, (list, tuple)):
         named = {str(name): () for name in labels}
     else:
-        raise ArgumentError(f"labels must be a list of names or a mapping from names to synonyms, got {str(labels)[:60]!r}.")
+        raise ArgumentError(
+            "labels must be a list of names or a mapping from names to synonyms, got"
+            f" {str(labels)[:60]!r}."
+        )
     forms = [_squashed(form) for name, others in named.items() for form in {name, *others}]
     if not forms or not all(forms) or len(set(forms)) < len(forms) or len(named) < len(labels):
         raise ArgumentError(
-            f"labels and synonyms must be different words, one label or more, got {str(labels)[:60]!r}; drop blanks and repeats."
+            "labels and synonyms must be different words, one label or more, got"
+            f" {str(labels)[:60]!r}; drop blanks and repeats."
         )
     return named
 
 
 def label_meant(reference: str, labels: Labels) -> str | None:
-    """The label that a reference means: its name, a synonym, or its index from 0 where no label is a number.
+    """The label that a reference means.
 
-    Example:
-        >>> label_meant("1", {"ham": (), "spam": ()}), label_meant("Not Spam", {"ham": ("not spam",), "spam": ()})
-        ('spam', 'ham')
+    Its name, a synonym, or its index from 0 where no label is a number.
     """
     sought = _squashed(reference)
     for name, others in labels.items():
@@ -85,22 +87,31 @@ def read_label(text: str, labels: Labels) -> str | None:
         labels: Each label with its synonyms, as :func:`labels_of` gives them.
 
     Returns:
-        A label. The longest one counts ("very positive" is not "positive"), a denied one does not ("not positive"), and what a denial
+        A label. The longest one counts ("very positive" is not "positive"), a denied one does not
+        ("not positive"), and what a denial
         leaves over is not guessed. Indices count only where no label is named. ``4/5`` is no label.
 
     Example:
         >>> labels = {"negative": (), "positive": (), "very positive": ()}
-        >>> read_label("Sentiment: **Very Positive**", labels), read_label("It is not positive.", labels), read_label("1", labels)
+        >>> answers = ["Sentiment: **Very Positive**", "It is not positive.", "1"]
+        >>> tuple(read_label(answer, labels) for answer in answers)
         ('very positive', None, 'positive')
     """
     text = _SPACED.sub(" ", without_emphasis(unfolded(plain(without_thinking(text)))))
     pattern, owners = _pattern(tuple((name, tuple(others)) for name, others in labels.items()))
-    named = [Mention(found.start(), found.end(), *owners[(found.lastindex or 1) - 1]) for found in pattern.finditer(text)]
+    named = [
+        Mention(found.start(), found.end(), *owners[(found.lastindex or 1) - 1])
+        for found in pattern.finditer(text)
+    ]
     if named or not _has_ids(labels):
         return stated_option(text, named, _WORDS, short=_SHORT)
     names = list(labels)
     ids = [(found, int(found[0])) for found in _ID.finditer(text)]
-    numbers = [Mention(found.start(), found.end(), names[at], at, letter=True, bare=True) for found, at in ids if at < len(names)]
+    numbers = [
+        Mention(found.start(), found.end(), names[at], at, letter=True, bare=True)
+        for found, at in ids
+        if at < len(names)
+    ]
     return stated_option(text, numbers, _WORDS)
 
 
@@ -108,17 +119,19 @@ _SPACED = re.compile(r"(?<=\w)_|_(?=\w)")
 
 
 @dataclass(frozen=True)
-class LabelJudge:
+class LabelJudge(ReadingJudge):
     """Right if the answer gives the label that the reference means.
 
     Args:
-        labels: A list of names, or a mapping from names to synonyms; ``query.fields["labels"]`` comes first.
+        labels: A list of names, or a mapping from names to synonyms; ``query.fields["labels"]``
+            comes first.
         name: Its name in tables.
 
     Example:
         >>> import asyncio
         >>> judge = LabelJudge(["negative", "positive"])
-        >>> asyncio.run(judge.judge(Query("q1", "Great film!", reference="positive"), "The sentiment is positive.")).score
+        >>> query = Query("q1", "Great film!", reference="positive")
+        >>> asyncio.run(judge.judge(query, "The sentiment is positive.")).score
         1.0
     """
 
@@ -130,14 +143,9 @@ class LabelJudge:
         if self.labels:
             labels_of(self.labels)
 
-    @property
-    def version(self) -> str:
-        """Changes with all that changes verdicts."""
-        return version_of(self, _READING)
-
-    async def judge(self, query: Query, text: str) -> Verdict:
+    def score(self, query: Query, text: str) -> Verdict:
         """Compare the label that is read with the reference."""
-        if lack := self.lacks(query):
+        if lack := self.missing_fields(query):
             return Verdict(None, lack)
         labels = labels_of(query.fields.get("labels", self.labels))
         expected = label_meant(reference_of(query), labels)
@@ -146,7 +154,7 @@ class LabelJudge:
             return Verdict(0.0, f"no single label could be read, expected {expected!r}")
         return Verdict(float(read == expected), f"read {read!r}, expected {expected!r}")
 
-    def lacks(self, query: Query) -> str:
+    def missing_fields(self, query: Query) -> str:
         """What keeps it from scoring any answer to a query."""
         reference = reference_of(query)
         if not reference:
@@ -157,7 +165,11 @@ class LabelJudge:
             labels = labels_of(query.fields.get("labels", self.labels))
         except ArgumentError as broken:
             return str(broken)
-        return f"the reference {reference[:40]!r} is none of the labels" if label_meant(reference, labels) is None else ""
+        return (
+            f"the reference {reference[:40]!r} is none of the labels"
+            if label_meant(reference, labels) is None
+            else ""
+        )
 
 
 def _squashed(text: str) -> str:
@@ -165,21 +177,36 @@ def _squashed(text: str) -> str:
 
 
 def _has_ids(labels: Labels) -> bool:
-    return not any(_squashed(form).lstrip("+-").isdigit() for name, others in labels.items() for form in (name, *others))
+    return not any(
+        _squashed(form).lstrip("+-").isdigit()
+        for name, others in labels.items()
+        for form in (name, *others)
+    )
 
 
 @functools.lru_cache(maxsize=64)
-def _pattern(labels: tuple[tuple[str, tuple[str, ...]], ...]) -> tuple[re.Pattern[str], tuple[tuple[str, int], ...]]:
+def _pattern(
+    labels: tuple[tuple[str, tuple[str, ...]], ...],
+) -> tuple[re.Pattern[str], tuple[tuple[str, int], ...]]:
     """All names and synonyms, longest first, and the label and rank that each belongs to."""
-    forms = [(plain(form), name, rank) for rank, (name, others) in enumerate(labels) for form in (name, *others)]
+    forms = [
+        (plain(form), name, rank)
+        for rank, (name, others) in enumerate(labels)
+        for form in (name, *others)
+    ]
     forms.sort(key=lambda entry: -len(entry[0]))
     pattern = "|".join(f"({_spelled(form)})" for form, _, _ in forms)
     return re.compile(pattern, re.IGNORECASE), tuple((name, rank) for _, name, rank in forms)
 
 
 def _spelled(form: str) -> str:
-    """The form as a pattern: words with or without spaces, underscores, slashes or hyphens between them."""
-    words = [re.escape(word) for part in _SEPARATOR.split(form) for word in _CAMEL.split(part) if word]
+    """The form as a pattern.
+
+    Words with or without spaces, underscores, slashes or hyphens between them.
+    """
+    words = [
+        re.escape(word) for part in _SEPARATOR.split(form) for word in _CAMEL.split(part) if word
+    ]
     if form.casefold() == "no":
         return NO
     if re.fullmatch(r"[+-]?\d+", form):

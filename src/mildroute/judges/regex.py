@@ -1,43 +1,47 @@
-"""Regular expressions: an answer is right if a pattern matches it, or if what the pattern finds is right."""
+"""Regular expressions.
+
+An answer is right if a pattern matches it, or if what the pattern finds is right.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import json
+import collections
 import math
-import re
-import tempfile
 import unicodedata
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from mildroute._fingerprint import version_of
-from mildroute.exceptions import ArgumentError
+from mildroute.exceptions import ArgumentError, MissingExtraError
 from mildroute.experts.base import Query
-from mildroute.judges._sandbox import run_script
-from mildroute.judges.base import NO_REFERENCE, Judge, Verdict, lack_of, reference_of
+from mildroute.judges.base import (
+    NO_REFERENCE,
+    Judge,
+    Verdict,
+    VersionedJudge,
+    reference_of,
+)
 from mildroute.judges.exact_match import ExactMatchJudge
 
 __all__ = ["RegexJudge"]
 
 
-_READING = 1
-_SCRIPT = Path(__file__).with_name("_regex_child.py")
-
-
 @dataclass(frozen=True)
-class RegexJudge:
-    r"""Right if a pattern matches; with a group, right if another judge finds the group's text right.
+class RegexJudge(VersionedJudge):
+    r"""Right if a pattern matches.
 
-    A pattern that needs very long on some texts is common and hard to see, so each match runs in a process of its own, which takes some
-    tens of milliseconds and is killed when its time is up. Then there is no verdict: the pattern is at fault, not the answer.
+    With a group, right if another judge finds the group's text right.
+
+    A pattern that needs very long on some texts is common and hard to see, so each match has a
+    clock. When its time is up there is no verdict: the pattern is at fault, not the answer.
 
     Args:
-        pattern: In the syntax of :mod:`re`; ``query.fields["pattern"]`` comes first.
-        ignore_case: Whether case does not count; other flags are written as ``(?s)`` in the pattern.
-        whole: Whether the pattern must match all of the answer but for spaces around it, and not only a part.
+        pattern: In the syntax of the package ``regex``, which contains that of :mod:`re`;
+            ``query.fields["pattern"]`` comes first.
+        ignore_case: Whether case does not count; other flags are written as ``(?s)`` in the
+            pattern.
+        whole: Whether the pattern must match all of the answer but for spaces around it, and not
+            only a part.
         group: Number or name of a group; its text in the last match is compared with the reference.
         compare: The judge that compares it; exact match by default.
         seconds: After which a match is given up.
@@ -51,6 +55,7 @@ class RegexJudge:
         1.0
     """
 
+    reading: ClassVar[int] = 2
     pattern: str | None = None
     ignore_case: bool = False
     whole: bool = False
@@ -63,57 +68,100 @@ class RegexJudge:
     def __post_init__(self) -> None:
         """Check the settings."""
         if not 0 < self.seconds < math.inf or self.max_chars < 1:
-            raise ArgumentError(f"seconds and max_chars must be positive, got {self.seconds!r} and {self.max_chars!r}.")
+            raise ArgumentError(
+                f"seconds and max_chars must be positive, got {self.seconds!r} and"
+                f" {self.max_chars!r}."
+            )
         if not isinstance(self.compare, Judge):
-            raise ArgumentError(f"compare must be a judge, got {self.compare!r}; use get_judge('regex', compare='numeric') for a name.")
+            raise ArgumentError(
+                f"compare must be a judge, got {self.compare!r}; use get_judge('regex',"
+                " compare='numeric') for a name."
+            )
         if self.pattern is not None:
             _check(self.pattern, self.group)
 
-    @property
-    def version(self) -> str:
-        """Changes with all that changes verdicts."""
-        return version_of(self, _READING)
-
     async def judge(self, query: Query, text: str) -> Verdict:
         """Match the answer."""
-        if lack := self.lacks(query):
+        if lack := self.missing_fields(query):
             return Verdict(None, lack)
         pattern = str(query.fields.get("pattern", self.pattern))
         text = unicodedata.normalize("NFC", text).strip()
         if len(text) > self.max_chars:
-            return Verdict(None, f"the answer has {len(text):,} characters, more than max_chars, {self.max_chars:,}")
+            return Verdict(
+                None,
+                f"the answer has {len(text):,} characters, more than max_chars, {self.max_chars:,}",
+            )
         found = await asyncio.to_thread(self._match, unicodedata.normalize("NFC", pattern), text)
-        if "error" in found:
-            return Verdict(None, found["error"][:200])
-        if not found["matched"] or (self.group is not None and found["group"] is None):
+        if isinstance(found, Verdict):
+            return found
+        if found is None:
             return Verdict(0.0, "the pattern does not match")
-        return Verdict(1.0, "the pattern matches") if self.group is None else await self.compare.judge(query, found["group"])
+        return (
+            Verdict(1.0, "the pattern matches")
+            if self.group is None
+            else await self.compare.judge(query, found)
+        )
 
-    def lacks(self, query: Query) -> str:
+    def missing_fields(self, query: Query) -> str:
         """What keeps it from scoring any answer to a query."""
         pattern = query.fields.get("pattern", self.pattern)
         if not isinstance(pattern, str) or not pattern:
             return "there is no pattern; set it, or give the query a field 'pattern'"
-        return "" if self.group is None else (lack_of(self.compare, query) if reference_of(query) else NO_REFERENCE)
+        return (
+            ""
+            if self.group is None
+            else (self.compare.missing_fields(query) if reference_of(query) else NO_REFERENCE)
+        )
 
-    def _match(self, pattern: str, text: str) -> Mapping[str, Any]:
-        given = {"pattern": pattern, "text": text, "ignore_case": self.ignore_case, "whole": self.whole, "group": self.group}
-        with tempfile.TemporaryDirectory() as folder:
-            finished = run_script(_SCRIPT, {**given, "seconds": math.ceil(self.seconds)}, self.seconds, folder=folder, options=["-S"])
-        if finished.timed_out or finished.code != 0:
-            return {"error": f"the pattern {pattern[:40]!r} took more than {self.seconds:g} s or too much memory; make it simpler"}
-        # a text that is cut off after 64 KiB is no JSON
+    def _match(self, pattern: str, text: str) -> Verdict | str | None:
+        """The text of the group, or of the match; none without one; a verdict if it gave up."""
+        regex = _load_regex()
         try:
-            found: Mapping[str, Any] = json.loads(finished.output)
-        except ValueError:
-            return {"error": f"the pattern {pattern[:40]!r} finds a text that is too long to compare"}
-        return found
+            compiled = regex.compile(pattern, regex.IGNORECASE if self.ignore_case else 0)
+            # The interpreter's lock is free meanwhile, so the event loop goes on.
+            limits = {"timeout": self.seconds, "concurrent": True}
+            if self.whole or self.group is None:
+                find = compiled.fullmatch if self.whole else compiled.search
+                found = find(text, **limits)
+            else:
+                # the last match where its group matters
+                found = next(iter(collections.deque(compiled.finditer(text, **limits), 1)), None)
+            matched: str | None = None if found is None else found[self.group or 0]
+        except (TimeoutError, MemoryError):
+            return Verdict(
+                None,
+                f"the pattern {pattern[:40]!r} took more than {self.seconds:g} s or too much"
+                " memory; make it simpler",
+            )
+        except (regex.error, IndexError, RecursionError, OverflowError) as error:
+            return Verdict(None, f"{type(error).__name__}: {error}"[:200])
+        return matched
 
 
 def _check(pattern: str, group: int | str | None) -> None:
+    regex = _load_regex()
     try:
-        compiled = re.compile(pattern)
-    except (re.error, RecursionError, OverflowError) as error:
-        raise ArgumentError(f"pattern must be a regular expression, got {pattern[:60]!r}: {error}.") from error
-    if group is not None and group not in compiled.groupindex and group not in range(compiled.groups + 1):
-        raise ArgumentError(f"group must be a group of the pattern {pattern[:60]!r}, got {group!r}.")
+        compiled = regex.compile(pattern)
+    except (regex.error, RecursionError, OverflowError) as error:
+        raise ArgumentError(
+            f"pattern must be a regular expression, got {pattern[:60]!r}: {error}."
+        ) from error
+    if (
+        group is not None
+        and group not in compiled.groupindex
+        and group not in range(compiled.groups + 1)
+    ):
+        raise ArgumentError(
+            f"group must be a group of the pattern {pattern[:60]!r}, got {group!r}."
+        )
+
+
+def _load_regex() -> Any:
+    """The package regex: unlike :mod:`re` it can be stopped, and leaves the loop its turn."""
+    try:
+        import regex
+    except ModuleNotFoundError as missing:
+        raise MissingExtraError.for_package(
+            "regex", extra="collect", user="the judge 'regex'"
+        ) from missing
+    return regex

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from mildroute._optional import load_plugin, plugin_names
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.config import ExpertSpec, build_expert
 from mildroute.judges.base import Judge
@@ -18,8 +18,9 @@ __all__ = ["GROUP", "get_judge", "judge_from_config", "judge_names"]
 # Judges by name: ours, and those that other distributions register.
 
 
+# Entry-point group under which other distributions register judges: classes, or functions that make
+# one.
 GROUP = "mildroute.judges"
-"""Entry-point group under which other distributions register judges: classes, or functions that make one."""
 
 _BUILT_IN = {
     "exact": "exact_match:ExactMatchJudge",
@@ -41,7 +42,7 @@ def judge_names() -> list[str]:
         >>> "choice" in judge_names()
         True
     """
-    return sorted({*_BUILT_IN, *(point.name for point in importlib.metadata.entry_points(group=GROUP))})
+    return sorted({*_BUILT_IN, *plugin_names(GROUP)})
 
 
 def get_judge(name: str, /, **settings: Any) -> Judge:
@@ -49,7 +50,8 @@ def get_judge(name: str, /, **settings: Any) -> Judge:
 
     Args:
         name: One of :func:`judge_names`; our own come first.
-        **settings: Of the judge. Where it hands a part of the answer to another judge (``json``, ``regex``), ``compare`` may be the
+        **settings: Of the judge. Where it hands a part of the answer to another judge (``json``,
+            ``regex``), ``compare`` may be the
             name of that one, and settings that the first does not have go to the second.
 
     Returns:
@@ -60,30 +62,42 @@ def get_judge(name: str, /, **settings: Any) -> Judge:
         0.5
         >>> get_judge("vibes")
         Traceback (most recent call last):
-        mildroute.exceptions.ArgumentError: judge must be one of choice, exact, ..., got 'vibes'; ...
+        mildroute.exceptions.ArgumentError: judge must be one of choice, exact, ..., got 'vibes' ...
     """
     maker = _maker(name)
     known = _signature(name, maker).parameters
-    open_ended = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in known.values())
+    open_ended = any(
+        parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in known.values()
+    )
     own = {key: value for key, value in settings.items() if open_ended or key in known}
     rest = {key: value for key, value in settings.items() if key not in own}
-    if "compare" in known and isinstance(own.get("compare", "exact"), str) and ("compare" in own or rest):
+    if (
+        "compare" in known
+        and isinstance(own.get("compare", "exact"), str)
+        and ("compare" in own or rest)
+    ):
         own["compare"], rest = get_judge(own.get("compare", "exact"), **rest), {}
     _check(name, maker, own, rest)
     judge = maker(**own)
     if not isinstance(judge, Judge):
-        raise ArgumentError(f"judge {name!r} must have name, version and judge, got {type(judge).__name__}; correct the entry point.")
+        raise ArgumentError(
+            f"judge {name!r} must have name, version and judge, got {type(judge).__name__}; correct"
+            " the entry point."
+        )
     return judge
 
 
-def _check(name: str, maker: Callable[..., Any], settings: dict[str, Any], unknown: dict[str, Any]) -> None:
+def _check(
+    name: str, maker: Callable[..., Any], settings: dict[str, Any], unknown: dict[str, Any]
+) -> None:
     signature = _signature(name, maker)
     try:
         signature.bind(**settings, **unknown)
     except TypeError as wrong:
         known = ", ".join(signature.parameters)
         raise ArgumentError(
-            f"judge {name!r} takes the settings {known}, got {', '.join([*settings, *unknown]) or 'none'}: {wrong}."
+            f"judge {name!r} takes the settings {known}, got"
+            f" {', '.join([*settings, *unknown]) or 'none'}: {wrong}."
         ) from None
 
 
@@ -91,23 +105,21 @@ def _signature(name: str, maker: Callable[..., Any]) -> inspect.Signature:
     try:
         return inspect.signature(maker)
     except (TypeError, ValueError) as broken:
-        raise ArgumentError(f"judge {name!r} must have name, version and judge, got {maker!r}; correct the entry point.") from broken
+        raise ArgumentError(
+            f"judge {name!r} must have name, version and judge, got {maker!r}; correct the entry"
+            " point."
+        ) from broken
 
 
 def _maker(name: str) -> Callable[..., Any]:
     if name in _BUILT_IN:
         module, _, cls = _BUILT_IN[name].partition(":")
-        built_in: Callable[..., Any] = getattr(importlib.import_module(f"mildroute.judges.{module}"), cls)
+        built_in: Callable[..., Any] = getattr(
+            importlib.import_module(f"mildroute.judges.{module}"), cls
+        )
         return built_in
-    points = tuple(importlib.metadata.entry_points(group=GROUP, name=name))
-    if len(points) != 1:
-        way_out = "uninstall all but one distribution that registers it" if points else f"register it under the entry-point group {GROUP!r}"
-        raise ArgumentError(f"judge must be one of {', '.join(judge_names())}, got {name!r}; {way_out}.")
-    try:
-        loaded: Callable[..., Any] = points[0].load()
-    except (ImportError, AttributeError) as broken:
-        raise ArgumentError(f"judge {name!r} must be a class or a function, got {points[0].value!r}, which fails: {broken}.") from broken
-    return loaded
+    maker: Callable[..., Any] = load_plugin(GROUP, name, thing="judge", known=_BUILT_IN)
+    return maker
 
 
 # Judges as files and commands describe them: an expert that a judge asks is there by its name.
@@ -126,14 +138,6 @@ def judge_from_config(name: str, settings: Mapping[str, Any], specs: Sequence[Ex
 
     Returns:
         The judge; whoever uses it closes the expert.
-
-    Example:
-        >>> crowd = ExpertSpec("crowd", "people", {"field": "label"})
-        >>> judge_from_config("graded", {"expert": "crowd", "high": 5}, [crowd]).expert.name
-        'crowd'
-        >>> judge_from_config("graded", {"expert": "nobody"}, [crowd])
-        Traceback (most recent call last):
-        mildroute.exceptions.ArgumentError: judge 'graded' must ask an expert of experts.yaml, got 'nobody'; known: crowd.
     """
     asked = settings.get(_ASKED)
     if not isinstance(asked, str):
@@ -142,4 +146,6 @@ def judge_from_config(name: str, settings: Mapping[str, Any], specs: Sequence[Ex
         if spec.name == asked:
             return get_judge(name, **{**settings, _ASKED: build_expert(spec)})
     known = ", ".join(dict.fromkeys(spec.name for spec in specs)) or "none"
-    raise ArgumentError(f"judge {name!r} must ask an expert of experts.yaml, got {asked!r:.60}; known: {known}.")
+    raise ArgumentError(
+        f"judge {name!r} must ask an expert of experts.yaml, got {asked!r:.60}; known: {known}."
+    )

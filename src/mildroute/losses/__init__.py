@@ -1,16 +1,23 @@
-"""The mathematics of deferral: rewards, margins, losses, decisions and bounds. Needs torch and nothing else."""
+"""The mathematics of deferral: rewards, margins, losses, decisions and bounds.
+
+Needs torch and nothing else.
+"""
 
 from __future__ import annotations
 
-from mildroute.exceptions import MissingExtraError
+from mildroute._optional import needs_extra
 
-try:
+with needs_extra("torch", extra="torch", user=__name__):
     import torch  # noqa: F401
-except ModuleNotFoundError as missing:
-    raise MissingExtraError.for_package("torch", extra="torch", user=__name__) from missing
 
 from mildroute.losses._tensors import as_costs
-from mildroute.losses.bounds import MarginBound, deferral_margin_bound, empirical_margin_loss, margin_bound, rademacher_bound
+from mildroute.losses.bounds import (
+    MarginBound,
+    deferral_margin_bound,
+    empirical_margin_loss,
+    margin_bound,
+    rademacher_bound,
+)
 from mildroute.losses.cost_sensitive import (
     cost_sensitive_loss,
     cost_sensitive_margin_loss,
@@ -19,7 +26,7 @@ from mildroute.losses.cost_sensitive import (
     rho_margin_loss,
     upper_bound_scale,
 )
-from mildroute.losses.decision import choose, log_posterior, paid_costs, posterior, rank
+from mildroute.losses.decision import choose, chosen_costs, log_posterior, posterior, rank
 from mildroute.losses.functional import (
     LossModule,
     cross_entropy,
@@ -31,8 +38,6 @@ from mildroute.losses.functional import (
     weighted_cross_entropy,
 )
 from mildroute.losses.rewards import (
-    MARGIN_GRID,
-    MarginSpec,
     complement_rewards,
     complement_scale,
     gap_rewards,
@@ -45,12 +50,11 @@ from mildroute.losses.rewards import (
 )
 
 __all__ = [
-    "MARGIN_GRID",
     "LossModule",
     "MarginBound",
-    "MarginSpec",
     "as_costs",
     "choose",
+    "chosen_costs",
     "complement_rewards",
     "complement_scale",
     "cost_sensitive_loss",
@@ -66,7 +70,6 @@ __all__ = [
     "ldam_loss",
     "log_posterior",
     "margin_bound",
-    "paid_costs",
     "pairwise_loss",
     "posterior",
     "rademacher_bound",

@@ -24,8 +24,8 @@ from mildroute.losses._tensors import check_margins
 # the error of that family is below ``r ** (1 - M) / 2``.
 
 
+# Largest error of an interpolated logsumexp, near the rounding error of each dtype.
 _TOLERANCE = {torch.float32: 5e-6, torch.float64: 1e-13}
-"""Largest error of an interpolated logsumexp, near the rounding error of each dtype."""
 
 
 @dataclass(frozen=True)
@@ -42,24 +42,19 @@ class InterpolationNodes:
 
 
 def node_count(experts: int, ratio: float, tolerance: float) -> int:
-    """Nodes needed for ``experts`` margins whose largest is ``ratio`` times the smallest.
-
-    Example:
-        >>> node_count(100, ratio=10.0, tolerance=1e-5), node_count(1000, ratio=10.0, tolerance=1e-5)
-        (23, 31)
-    """
+    """Nodes needed for ``experts`` margins whose largest is ``ratio`` times the smallest."""
     angle = math.atan2(math.pi, math.log(max(experts - 1, 1)))
     height = angle / (math.log(ratio) / 2)
     return 1 + math.ceil(math.log(0.5 / tolerance) / math.asinh(height))
 
 
 @lru_cache(maxsize=64)
-def interpolation_nodes(margins: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> InterpolationNodes:
-    """The fewest nodes that serve these margins: the distinct ones themselves, or Chebyshev nodes where that is less.
+def interpolation_nodes(
+    margins: tuple[float, ...], dtype: torch.dtype, device: torch.device
+) -> InterpolationNodes:
+    """The fewest nodes that serve these margins.
 
-    Example:
-        >>> len(interpolation_nodes((2.0, 2.0, 2.0), torch.float32, torch.device("cpu")).inverse)
-        1
+    The distinct ones themselves, or Chebyshev nodes where that is less.
     """
     # What is cached must be fit for training, also if it is first asked for in inference.
     with torch.inference_mode(False), torch.no_grad():
@@ -89,33 +84,34 @@ def _chebyshev(margins: tuple[float, ...], count: int) -> tuple[Tensor, Tensor]:
     distance = ((2 * targets - low - high) / (high - low))[:, None] - points
     hit = distance.abs() < 1e-14
     terms = signs * angles.sin() / torch.where(hit, 1.0, distance)
-    weights = torch.where(hit.any(dim=1, keepdim=True), hit.to(terms.dtype), terms / terms.sum(dim=1, keepdim=True))
+    weights = torch.where(
+        hit.any(dim=1, keepdim=True), hit.to(terms.dtype), terms / terms.sum(dim=1, keepdim=True)
+    )
     return ((low + high) / 2 + (high - low) / 2 * points).exp(), weights
 
 
 # The surprise ``log sum_j exp((f_j - f_k) / rho_k)`` of each expert, and sums of it with its
 # gradient in one pass.
 #
-# Every logistic and comp-sum deferral loss is ``sum_k w_k * phi(surprise_k)``. :func:`log_margin_sum`
+# Every logistic and comp-sum deferral loss is ``sum_k w_k * phi(surprise_k)``.
+# :func:`log_margin_sum`
 # is the plain, differentiable form. :func:`row_losses` is the one that training calls: it goes
 # through the rows in blocks that fit a processor's cache, and one exponential a node serves both
 # the loss and its gradient.
 
 
+# Exponentials held at once: 1 MiB of float32, so memory does not grow with the batch.
 _BLOCK_ELEMENTS = 1 << 18
-"""Exponentials held at once: 1 MiB of float32, so memory does not grow with the batch."""
 
 
 def comp_sum(surprise: Tensor, tau: float) -> Tensor:
-    """The comp-sum transform ``((1 + u)^(1 - tau) - 1) / (1 - tau)`` of ``u = exp(surprise) - 1``; the identity at tau = 1.
+    """The comp-sum transform ``((1 + u)^(1 - tau) - 1) / (1 - tau)`` of ``u = exp(surprise) - 1``.
+
+    The identity at tau = 1.
 
     Args:
         surprise: Values of at least 0, any shape.
         tau: 1 is the logistic loss, 0 the exponential one, 2 the mean absolute error.
-
-    Example:
-        >>> comp_sum(torch.tensor([0.0, 2.0]).log1p(), 0.0)
-        tensor([0., 2.])
     """
     if tau == 1:
         return surprise
@@ -123,7 +119,9 @@ def comp_sum(surprise: Tensor, tau: float) -> Tensor:
 
 
 def log_margin_sum(scores: Tensor, margins: Tensor) -> Tensor:
-    """Surprise of each expert, ``log sum_j exp((f_j - f_k) / rho_k)``, differentiable in scores and margins.
+    """Return the surprise of each expert, differentiable in scores and margins.
+
+    It is ``log sum_j exp((f_j - f_k) / rho_k)``.
 
     Args:
         scores: Router outputs, shape (n, p).
@@ -131,28 +129,21 @@ def log_margin_sum(scores: Tensor, margins: Tensor) -> Tensor:
 
     Returns:
         Surprises, shape (n, p), not negative up to rounding.
-
-    Example:
-        >>> log_margin_sum(torch.zeros(1, 2), torch.ones(2))
-        tensor([[0.6931, 0.6931]])
     """
     below_best = scores - scores.detach().amax(dim=1, keepdim=True)
     inverse = 1 / margins
     values = () if torch.compiler.is_compiling() else tuple(check_margins(margins, scores.shape[1]))
     if margins.requires_grad or not values:
-        return torch.logsumexp(below_best[:, None, :] * inverse[:, None], dim=2) - below_best * inverse
+        return (
+            torch.logsumexp(below_best[:, None, :] * inverse[:, None], dim=2) - below_best * inverse
+        )
     nodes = interpolation_nodes(values, scores.dtype, scores.device)
     partition = torch.logsumexp(below_best[:, None, :] * nodes.inverse[:, None], dim=2)
     return partition @ nodes.weights.T - below_best * inverse
 
 
 def row_losses(scores: Tensor, rewards: Tensor, margins: Tensor, tau: float) -> Tensor:
-    """``sum_k rewards_k * comp_sum(surprise_k)`` of each row, shape (n,).
-
-    Example:
-        >>> row_losses(torch.zeros(1, 2), torch.ones(1, 2), torch.ones(2), 1.0)
-        tensor([1.3863])
-    """
+    """``sum_k rewards_k * comp_sum(surprise_k)`` of each row, shape (n,)."""
     if rewards.requires_grad or margins.requires_grad or torch.compiler.is_compiling():
         return (rewards * comp_sum(log_margin_sum(scores, margins), tau)).sum(dim=1)
     losses: Tensor = _RowLosses.apply(scores, rewards, margins, tau)  # type: ignore[no-untyped-call]
@@ -164,8 +155,12 @@ class _RowLosses(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, rewards: Tensor, margins: Tensor, tau: float) -> Tensor:
-        nodes = interpolation_nodes(tuple(check_margins(margins, scores.shape[1])), scores.dtype, scores.device)
-        losses, gradient = _losses_and_gradient(scores, rewards, 1 / margins, nodes, tau, ctx.needs_input_grad[0])
+        nodes = interpolation_nodes(
+            tuple(check_margins(margins, scores.shape[1])), scores.dtype, scores.device
+        )
+        losses, gradient = _losses_and_gradient(
+            scores, rewards, 1 / margins, nodes, tau, ctx.needs_input_grad[0]
+        )
         ctx.save_for_backward(gradient, scores, rewards, margins)
         ctx.tau = tau
         return losses
@@ -180,7 +175,12 @@ class _RowLosses(torch.autograd.Function):
 
 
 def _losses_and_gradient(
-    scores: Tensor, rewards: Tensor, inverse: Tensor, nodes: InterpolationNodes, tau: float, with_gradient: bool
+    scores: Tensor,
+    rewards: Tensor,
+    inverse: Tensor,
+    nodes: InterpolationNodes,
+    tau: float,
+    with_gradient: bool,
 ) -> tuple[Tensor, Tensor | None]:
     below_best = scores - scores.amax(dim=1, keepdim=True)
     rows, experts = scores.shape
@@ -203,10 +203,5 @@ def _losses_and_gradient(
 
 
 def comp_sum_at_zero(tau: float) -> float:
-    """Value of the comp-sum loss where two scores are equal, ``comp_sum(log 2)``.
-
-    Example:
-        >>> comp_sum_at_zero(0.0), round(comp_sum_at_zero(1.0), 4), comp_sum_at_zero(2.0)
-        (1.0, 0.6931, 0.5)
-    """
+    """Value of the comp-sum loss where two scores are equal, ``comp_sum(log 2)``."""
     return math.log(2) if tau == 1 else math.expm1((1 - tau) * math.log(2)) / (1 - tau)

@@ -32,111 +32,80 @@ def as_costs(values: object) -> Tensor:
 
 
 def check_costs(costs: Tensor) -> Tensor:
-    """Refuse costs that are not a finite (n, p) matrix with at least two experts; return them.
-
-    Example:
-        >>> check_costs(torch.tensor([[0.0, float("nan")]]))
-        Traceback (most recent call last):
-        mildroute.exceptions.CostError: costs must be finite, got 1 non-finite value; drop those rows or impute them first.
-    """
+    """Refuse costs that are not a finite (n, p) matrix with at least two experts; return them."""
     if costs.ndim != 2 or costs.shape[1] < 2:
-        raise ShapeError(f"costs must be (n, p) with at least 2 experts, got shape {tuple(costs.shape)}; one column per expert.")
+        raise ShapeError(
+            f"costs must be (n, p) with at least 2 experts, got shape {tuple(costs.shape)}; one"
+            " column per expert."
+        )
     bad = int((~torch.isfinite(costs)).sum())
     if bad:
-        raise CostError(f"costs must be finite, got {bad} non-finite value{'s' * (bad > 1)}; drop those rows or impute them first.")
+        raise CostError(
+            f"costs must be finite, got {bad} non-finite value{'s' * (bad > 1)}; drop those rows or"
+            " impute them first."
+        )
     return costs
 
 
 def check_scores(scores: Tensor, rewards: Tensor) -> None:
-    """Refuse scores and rewards that are not (n, p) matrices of one shape; looks at shapes only, so it is free.
+    """Refuse scores and rewards that are not (n, p) matrices of one shape.
 
-    Example:
-        >>> check_scores(torch.zeros(4, 3), torch.zeros(4, 3))
-        >>> check_scores(torch.zeros(4, 3), torch.zeros(4, 2))
-        Traceback (most recent call last):
-        mildroute.exceptions.ShapeError: scores and rewards must have one shape, got (4, 3) and (4, 2); one column per expert in both.
+    Looks at shapes only, so it is free.
     """
     if scores.ndim != 2:
-        raise ShapeError(f"scores must be (n, p), got shape {tuple(scores.shape)}; one row per input, one column per expert.")
+        raise ShapeError(
+            f"scores must be (n, p), got shape {tuple(scores.shape)}; one row per input, one column"
+            " per expert."
+        )
     if scores.shape != rewards.shape:
         raise ShapeError(
-            f"scores and rewards must have one shape, got {tuple(scores.shape)} and {tuple(rewards.shape)}; one column per expert in both."
+            f"scores and rewards must have one shape, got {tuple(scores.shape)} and"
+            f" {tuple(rewards.shape)}; one column per expert in both."
         )
 
 
 def check_margins(margins: Tensor, experts: int) -> Sequence[float]:
-    """Refuse margins that are not p positive, finite numbers; return them as plain floats.
-
-    Example:
-        >>> check_margins(torch.tensor([1.0, 2.0]), experts=2)
-        [1.0, 2.0]
-        >>> check_margins(torch.tensor([1.0, -2.0]), experts=2)
-        Traceback (most recent call last):
-        mildroute.exceptions.MarginError: margins must be positive and finite, got -2.0 for expert 1; raise the offset or the scale.
-    """
+    """Refuse margins that are not p positive, finite numbers; return them as plain floats."""
     if margins.shape != (experts,):
-        raise ShapeError(f"margins must be ({experts},), one per expert, got shape {tuple(margins.shape)}.")
+        raise ShapeError(
+            f"margins must be ({experts},), one per expert, got shape {tuple(margins.shape)}."
+        )
     values: list[float] = margins.tolist()
     for expert, value in enumerate(values):
         if not (value > 0 and math.isfinite(value)):
-            raise MarginError(f"margins must be positive and finite, got {value} for expert {expert}; raise the offset or the scale.")
+            raise MarginError(
+                f"margins must be positive and finite, got {value} for expert {expert}; raise the"
+                " offset or the scale."
+            )
     return values
 
 
 def check_weights(weights: Tensor, rows: int) -> None:
-    """Refuse row weights that are not a vector with one entry a row.
-
-    Example:
-        >>> check_weights(torch.ones(4), rows=4)
-    """
+    """Refuse row weights that are not a vector with one entry a row."""
     if weights.shape != (rows,):
-        raise ShapeError(f"weights must be ({rows},), one per row, got shape {tuple(weights.shape)}.")
+        raise ShapeError(
+            f"weights must be ({rows},), one per row, got shape {tuple(weights.shape)}."
+        )
 
 
 def check_tau(tau: float) -> None:
-    """Refuse a comp-sum parameter below zero.
-
-    Example:
-        >>> check_tau(-1.0)
-        Traceback (most recent call last):
-        mildroute.exceptions.ArgumentError: tau must be at least 0, got -1.0; 1 is the logistic loss, 0 the exponential one.
-    """
+    """Refuse a comp-sum parameter below zero."""
     if not tau >= 0:
-        raise ArgumentError(f"tau must be at least 0, got {tau}; 1 is the logistic loss, 0 the exponential one.")
+        raise ArgumentError(
+            f"tau must be at least 0, got {tau}; 1 is the logistic loss, 0 the exponential one."
+        )
 
 
 # Order of the experts of a row, with the paper's rule for ties: the highest index wins.
 
 
 def argmax_last(values: Tensor) -> Tensor:
-    """Column of the largest value of each row, the highest one of equals.
-
-    Args:
-        values: Shape (n, p).
-
-    Returns:
-        Shape (n,).
-
-    Example:
-        >>> argmax_last(torch.tensor([[1.0, 2.0, 2.0], [3.0, 0.0, 1.0]]))
-        tensor([2, 0])
-    """
+    """Column of the largest value of each row, the highest one of equals."""
     return values.shape[1] - 1 - values.flip(1).argmax(dim=1)
 
 
 def argsort_desc(values: Tensor) -> Tensor:
-    """Columns of each row from the largest value to the smallest, the highest one of equals first.
-
-    Args:
-        values: Shape (n, p).
-
-    Returns:
-        Shape (n, p).
-
-    Example:
-        >>> argsort_desc(torch.tensor([[1.0, 2.0, 2.0]]))
-        tensor([[2, 1, 0]])
-    """
+    """Columns of each row from the largest value to the smallest, the highest of equals first."""
     return values.shape[1] - 1 - values.flip(1).argsort(dim=1, descending=True, stable=True)
 
 
@@ -145,13 +114,6 @@ def runner_up_score(scores: Tensor) -> Tensor:
 
     Args:
         scores: Router outputs, shape (n, p), p at least 2.
-
-    Returns:
-        Shape (n, p).
-
-    Example:
-        >>> runner_up_score(torch.tensor([[1.0, 5.0, 3.0]]))
-        tensor([[5., 3., 5.]])
     """
     top = scores.topk(2, dim=1)
     best = torch.zeros_like(scores, dtype=torch.bool).scatter_(1, top.indices[:, :1], True)
@@ -163,23 +125,15 @@ def runner_up_score(scores: Tensor) -> Tensor:
 
 
 def full_precision(scores: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
-    """Bring scores to at least float32, and the others to the dtype and device of the scores.
-
-    Example:
-        >>> [x.dtype for x in full_precision(torch.zeros(1, dtype=torch.bfloat16), torch.zeros(1, dtype=torch.float64))]
-        [torch.float32, torch.float32]
-    """
+    """Bring scores to at least float32, and the others to the dtype and device of the scores."""
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     return (scores, *(other.to(scores.device, scores.dtype) for other in others))
 
 
 def no_autocast(scores: Tensor) -> AbstractContextManager[object]:
-    """A region in which autocast is off for the device of the scores; costs nothing where it is off already.
+    """A region in which autocast is off for the device of the scores.
 
-    Example:
-        >>> with torch.autocast("cpu", torch.bfloat16), no_autocast(torch.zeros(1)):
-        ...     (torch.ones(1, 1) @ torch.ones(1, 1)).dtype
-        torch.float32
+    Costs nothing where it is off already.
     """
     device = scores.device.type
     if torch.is_autocast_enabled(device):

@@ -1,7 +1,11 @@
-"""The paper's margin bounds as numbers: what a fitted linear router can cost on new inputs, at worst.
+"""The paper's margin bounds as numbers.
 
-Such bounds are loose; they serve to compare margins and norms, not to promise a figure. The paper's constant is larger than its
-own proof needs: ``f -> Phi_rho(f_k - f_j)`` touches two scores, so it is ``sqrt(2) / rho``-Lipschitz, not ``2 sqrt(p) / rho``. With
+What a fitted linear router can cost on new inputs, at worst.
+
+Such bounds are loose; they serve to compare margins and norms, not to promise a figure. The paper's
+constant is larger than its
+own proof needs: ``f -> Phi_rho(f_k - f_j)`` touches two scores, so it is ``sqrt(2) /
+rho``-Lipschitz, not ``2 sqrt(p) / rho``. With
 ``constant="sharp"`` the complexity term is smaller by ``sqrt(2 p)`` and the bound still holds.
 """
 
@@ -18,11 +22,18 @@ from mildroute.exceptions import ArgumentError, CostError, ShapeError
 from mildroute.losses._tensors import check_margins, check_scores, runner_up_score
 from mildroute.losses.cost_sensitive import cost_sensitive_margin_loss, rho_margin_loss
 
-__all__ = ["Constant", "MarginBound", "deferral_margin_bound", "empirical_margin_loss", "margin_bound", "rademacher_bound"]
+__all__ = [
+    "Constant",
+    "MarginBound",
+    "deferral_margin_bound",
+    "empirical_margin_loss",
+    "margin_bound",
+    "rademacher_bound",
+]
 
 
+# Lipschitz constant of the margin loss: the paper's, or the smaller one that its proof allows.
 Constant: TypeAlias = Literal["paper", "sharp"]
-"""Lipschitz constant of the margin loss: the paper's, or the smaller one that its proof allows."""
 
 
 @dataclass(frozen=True)
@@ -58,22 +69,30 @@ def empirical_margin_loss(scores: Tensor, rewards: Tensor, margins: Tensor) -> f
         margins: Confidence margins, shape (p,), positive.
 
     Example:
-        >>> empirical_margin_loss(torch.tensor([[3.0, 2.0]]), torch.tensor([[1.0, 0.5]]), torch.tensor([2.0, 1.0]))
+        >>> scores, rewards = torch.tensor([[3.0, 2.0]]), torch.tensor([[1.0, 0.5]])
+        >>> empirical_margin_loss(scores, rewards, torch.tensor([2.0, 1.0]))
         1.0
     """
     check_scores(scores, rewards)
     check_margins(margins, scores.shape[1])
-    return float((rewards * rho_margin_loss(scores - runner_up_score(scores), margins)).sum(dim=1).mean())
+    return float(
+        (rewards * rho_margin_loss(scores - runner_up_score(scores), margins)).sum(dim=1).mean()
+    )
 
 
-def rademacher_bound(counts: Tensor, margins: Tensor, *, weight_norm: float, feature_norms: float | Tensor = 1.0) -> float:
-    """Bound of the empirical class-sensitive Rademacher complexity: ``sqrt(p) F / m * sqrt(sum_j m_j X_j^2 / rho_j^2)``.
+def rademacher_bound(
+    counts: Tensor, margins: Tensor, *, weight_norm: float, feature_norms: float | Tensor = 1.0
+) -> float:
+    """Bound of the empirical class-sensitive Rademacher complexity.
+
+    ``sqrt(p) F / m * sqrt(sum_j m_j X_j^2 / rho_j^2)``.
 
     Args:
         counts: Rows labeled with each expert, shape (p,); they sum to m.
         margins: Confidence margins, shape (p,), positive.
         weight_norm: Norm F of the weights of the linear functions (Frobenius, with the intercept).
-        feature_norms: Largest feature norm X_j among the rows of each label, a number or shape (p,).
+        feature_norms: Largest feature norm X_j among the rows of each label, a number or shape
+            (p,).
 
     Example:
         >>> round(rademacher_bound(torch.tensor([50.0, 50.0]), torch.ones(2), weight_norm=1.0), 4)
@@ -95,9 +114,12 @@ def margin_bound(
     delta: float = 0.05,
     constant: Constant = "paper",
 ) -> MarginBound:
-    """Bound of the expected cost-sensitive zero-one loss: the paper's theorem with its corollary for norm-bounded functions.
+    """Bound of the expected cost-sensitive zero-one loss.
 
-    Holds with probability ``1 - delta`` over a sample of rows, for margins and norms that were fixed before seeing it.
+    The paper's theorem with its corollary for norm-bounded functions.
+
+    Holds with probability ``1 - delta`` over a sample of rows, for margins and norms that were
+    fixed before seeing it.
 
     Args:
         scores: Router outputs, shape (m, p).
@@ -110,19 +132,27 @@ def margin_bound(
         constant: ``"paper"`` or ``"sharp"``.
 
     Example:
-        >>> scores, labels = torch.tensor([[2.0, 0.0], [0.0, 2.0]] * 500), torch.tensor([0, 1] * 500)
-        >>> bound = margin_bound(scores, labels, torch.ones(1000, 2), torch.ones(2), weight_norm=2.0)
+        >>> scores = torch.tensor([[2.0, 0.0], [0.0, 2.0]] * 500)
+        >>> labels, costs = torch.tensor([0, 1] * 500), torch.ones(1000, 2)
+        >>> bound = margin_bound(scores, labels, costs, torch.ones(2), weight_norm=2.0)
         >>> bound.empirical, round(bound.complexity, 3), round(bound.confidence, 3)
         (0.0, 0.716, 0.129)
     """
     if costs.numel() and not (float(costs.min()) >= 0 and float(costs.max()) <= 1):
-        raise CostError(f"the bound needs costs in [0, 1], got {float(costs.min())} to {float(costs.max())}; scale them first.")
+        raise CostError(
+            f"the bound needs costs in [0, 1], got {float(costs.min())} to {float(costs.max())};"
+            " scale them first."
+        )
     empirical = float(cost_sensitive_margin_loss(scores, labels, costs, margins))
     rows, experts = scores.shape
     counts = torch.bincount(labels, minlength=experts).to(margins.dtype)
-    complexity = rademacher_bound(counts, margins, weight_norm=weight_norm, feature_norms=feature_norms)
+    complexity = rademacher_bound(
+        counts, margins, weight_norm=weight_norm, feature_norms=feature_norms
+    )
     lipschitz = _lipschitz(constant, experts)
-    return MarginBound(empirical, 2 * math.sqrt(2) * lipschitz * complexity, _confidence(delta, rows))
+    return MarginBound(
+        empirical, 2 * math.sqrt(2) * lipschitz * complexity, _confidence(delta, rows)
+    )
 
 
 def deferral_margin_bound(
@@ -137,8 +167,10 @@ def deferral_margin_bound(
 ) -> MarginBound:
     """The same bound for a sample with rewards instead of labels, as a fitted router has it.
 
-    Bounds the expectation of ``sum_k w_k * 1[choice != k]``, which is the deferral loss plus a constant that no router
-    changes. The proof is the paper's: the Lipschitz constants of a row's experts add up, weighted by its rewards. Where each row rewards
+    Bounds the expectation of ``sum_k w_k * 1[choice != k]``, which is the deferral loss plus a
+    constant that no router
+    changes. The proof is the paper's: the Lipschitz constants of a row's experts add up, weighted
+    by its rewards. Where each row rewards
     one expert with 1, this is :func:`margin_bound`.
 
     Args:
@@ -152,18 +184,26 @@ def deferral_margin_bound(
 
     Example:
         >>> rewards = torch.tensor([[1.0, 0.0], [0.0, 1.0]] * 500)
-        >>> bound = deferral_margin_bound(2 * rewards, rewards, torch.ones(2), weight_norm=2.0, row_norms=torch.ones(1000))
+        >>> bound = deferral_margin_bound(
+        ...     2 * rewards, rewards, torch.ones(2), weight_norm=2.0, row_norms=torch.ones(1000)
+        ... )
         >>> bound.empirical, round(bound.complexity, 3), round(bound.confidence, 3)
         (0.0, 0.716, 0.129)
     """
     empirical = empirical_margin_loss(scores, rewards, margins)
     rows, experts = scores.shape
     if row_norms.shape != (rows,):
-        raise ShapeError(f"row_norms must be ({rows},), one per row, got shape {tuple(row_norms.shape)}.")
+        raise ShapeError(
+            f"row_norms must be ({rows},), one per row, got shape {tuple(row_norms.shape)}."
+        )
     slopes = (rewards / margins).sum(dim=1) * row_norms
     complexity = math.sqrt(experts) * weight_norm / rows * float(slopes.norm())
     largest_loss = float(rewards.sum(dim=1).max())
-    return MarginBound(empirical, 2 * math.sqrt(2) * _lipschitz(constant, experts) * complexity, largest_loss * _confidence(delta, rows))
+    return MarginBound(
+        empirical,
+        2 * math.sqrt(2) * _lipschitz(constant, experts) * complexity,
+        largest_loss * _confidence(delta, rows),
+    )
 
 
 def _lipschitz(constant: Constant, experts: int) -> float:

@@ -1,10 +1,15 @@
-"""The paper's general algorithm: every confusion of label k with expert j has a cost c(x, k, j) of its own.
+"""The paper's general algorithm.
 
-A row has a label k, and its costs are the row ``c(x, k, .)`` of shape (p,): what each answer costs when k is right. The
+Every confusion of label k with expert j has a cost c(x, k, j) of its own.
+
+A row has a label k, and its costs are the row ``c(x, k, .)`` of shape (p,): what each answer costs
+when k is right. The
 label's own cost counts as 0. Deferral is the special case in which all other costs are equal.
 
-``Phi_rho(t) <= Psi(t / rho)`` holds for the hinge and the exponential loss as they stand. The paper states it for the whole comp-sum
-family, but at t = 0 the left side is 1 and the logistic loss log 2: multiply by :func:`upper_bound_scale` to have a bound.
+``Phi_rho(t) <= Psi(t / rho)`` holds for the hinge and the exponential loss as they stand. The paper
+states it for the whole comp-sum
+family, but at t = 0 the left side is 1 and the logistic loss log 2: multiply by
+:func:`upper_bound_scale` to have a bound.
 """
 
 from __future__ import annotations
@@ -17,7 +22,14 @@ from torch import Tensor
 
 from mildroute.exceptions import ArgumentError, ShapeError
 from mildroute.losses._logsumexp import comp_sum, comp_sum_at_zero
-from mildroute.losses._tensors import argmax_last, check_margins, check_scores, check_tau, full_precision, no_autocast
+from mildroute.losses._tensors import (
+    argmax_last,
+    check_margins,
+    check_scores,
+    check_tau,
+    full_precision,
+    no_autocast,
+)
 from mildroute.losses.functional import Reduction, reduce_rows
 
 __all__ = [
@@ -32,15 +44,17 @@ __all__ = [
 ]
 
 
+# The function of the margin: hinge, or comp-sum with its ``tau`` (1 is logistic).
 Psi: TypeAlias = Literal["hinge", "comp-sum"]
-"""The function of the margin: hinge, or comp-sum with its ``tau`` (1 is logistic)."""
 
+# The paper's maximum over experts, or the smooth bound of it in its derivation appendix.
 Form: TypeAlias = Literal["max", "smooth"]
-"""The paper's maximum over experts, or the smooth bound of it in its derivation appendix."""
 
 
 def upper_bound_scale(tau: float) -> float:
-    """Factor that makes a comp-sum loss an upper bound of the zero-one and rho-margin losses: 1 for tau = 0, 1 / log 2 for tau = 1.
+    """Factor that makes a comp-sum loss an upper bound of the zero-one and rho-margin losses.
+
+    1 for tau = 0, 1 / log 2 for tau = 1.
 
     Example:
         >>> upper_bound_scale(0.0), round(upper_bound_scale(1.0), 4)
@@ -51,7 +65,9 @@ def upper_bound_scale(tau: float) -> float:
 
 
 def rho_margin_loss(margin: Tensor, rho: float | Tensor) -> Tensor:
-    """``min(1, max(0, 1 - margin / rho))``: 1 for a wrong choice, 0 for one that is right by at least rho.
+    """``min(1, max(0, 1 - margin / rho))``.
+
+    1 for a wrong choice, 0 for one that is right by at least rho.
 
     Args:
         margin: Difference of scores, any shape.
@@ -86,9 +102,16 @@ def label_costs(costs: Tensor, labels: Tensor) -> Tensor:
 
 
 def cost_sensitive_zero_one_loss(
-    scores: Tensor, labels: Tensor, costs: Tensor, *, weights: Tensor | None = None, reduction: Reduction = "mean"
+    scores: Tensor,
+    labels: Tensor,
+    costs: Tensor,
+    *,
+    weights: Tensor | None = None,
+    reduction: Reduction = "mean",
 ) -> Tensor:
-    """Cost of the expert with the largest score, ties to the highest index: the target of this room.
+    """Cost of the expert with the largest score, ties to the highest index.
+
+    The target of this room.
 
     Args:
         scores: Router outputs, shape (n, p).
@@ -98,7 +121,8 @@ def cost_sensitive_zero_one_loss(
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
 
     Example:
-        >>> cost_sensitive_zero_one_loss(torch.tensor([[0.0, 1.0]]), torch.tensor([0]), torch.tensor([[0.0, 0.4]]))
+        >>> scores, costs = torch.tensor([[0.0, 1.0]]), torch.tensor([[0.0, 0.4]])
+        >>> cost_sensitive_zero_one_loss(scores, torch.tensor([0]), costs)
         tensor(0.4000)
     """
     _check_labels(scores, labels, costs)
@@ -107,9 +131,17 @@ def cost_sensitive_zero_one_loss(
 
 
 def cost_sensitive_margin_loss(
-    scores: Tensor, labels: Tensor, costs: Tensor, margins: Tensor, *, weights: Tensor | None = None, reduction: Reduction = "mean"
+    scores: Tensor,
+    labels: Tensor,
+    costs: Tensor,
+    margins: Tensor,
+    *,
+    weights: Tensor | None = None,
+    reduction: Reduction = "mean",
 ) -> Tensor:
-    """``max_{j != k} c(x, k, j) * Phi_{rho_k}(f_k - f_j)``: bounded by the largest cost, the loss of the margin bounds.
+    """``max_{j != k} c(x, k, j) * Phi_{rho_k}(f_k - f_j)``.
+
+    Bounded by the largest cost, the loss of the margin bounds.
 
     Args:
         scores: Router outputs, shape (n, p).
@@ -120,13 +152,14 @@ def cost_sensitive_margin_loss(
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
 
     Example:
-        >>> cost_sensitive_margin_loss(
-        ...     torch.tensor([[1.0, 0.0]]), torch.tensor([0]), torch.tensor([[0.0, 0.4]]), torch.tensor([2.0, 1.0])
-        ... )
+        >>> scores, costs = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 0.4]])
+        >>> cost_sensitive_margin_loss(scores, torch.tensor([0]), costs, torch.tensor([2.0, 1.0]))
         tensor(0.2000)
     """
     lead, others, costs = _leads(scores, labels, costs, margins)
-    return reduce_rows((costs * rho_margin_loss(lead, 1.0)).where(others, 0).amax(dim=1), weights, reduction)
+    return reduce_rows(
+        (costs * rho_margin_loss(lead, 1.0)).where(others, 0).amax(dim=1), weights, reduction
+    )
 
 
 def cost_sensitive_loss(
@@ -144,8 +177,10 @@ def cost_sensitive_loss(
     """The paper's general cost-sensitive surrogate.
 
     ``max`` form: ``max_{j != k} c_j * Psi((f_k - f_j) / rho_k)``. ``smooth`` form: for tau = 1,
-    ``log sum_{j != k} (1 + exp((f_j - f_k) / rho_k)) ** c_j``, otherwise the sum over j instead of the maximum. Both bound the
-    cost-sensitive margin loss once multiplied by :func:`upper_bound_scale`. (The smooth logistic form is at least log(p - 1).)
+    ``log sum_{j != k} (1 + exp((f_j - f_k) / rho_k)) ** c_j``, otherwise the sum over j instead of
+    the maximum. Both bound the
+    cost-sensitive margin loss once multiplied by :func:`upper_bound_scale`. (The smooth logistic
+    form is at least log(p - 1).)
 
     Args:
         scores: Router outputs, shape (n, p).
@@ -159,7 +194,8 @@ def cost_sensitive_loss(
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
 
     Example:
-        >>> cost_sensitive_loss(torch.zeros(1, 2), torch.tensor([0]), torch.tensor([[0.0, 0.5]]), torch.ones(2))
+        >>> scores, costs = torch.zeros(1, 2), torch.tensor([[0.0, 0.5]])
+        >>> cost_sensitive_loss(scores, torch.tensor([0]), costs, torch.ones(2))
         tensor(0.3466)
     """
     check_tau(tau)
@@ -171,7 +207,9 @@ def cost_sensitive_loss(
         if form != "smooth":
             raise ArgumentError(f"form must be max or smooth, got {form!r}.")
         if psi == "comp-sum" and tau == 1:
-            return reduce_rows(torch.logsumexp(terms.where(others, float("-inf")), dim=1), weights, reduction)
+            return reduce_rows(
+                torch.logsumexp(terms.where(others, float("-inf")), dim=1), weights, reduction
+            )
         return reduce_rows(terms.where(others, 0).sum(dim=1), weights, reduction)
 
 
@@ -183,8 +221,13 @@ def _psi(lead: Tensor, psi: Psi, tau: float) -> Tensor:
     raise ArgumentError(f"psi must be hinge or comp-sum, got {psi!r}.")
 
 
-def _leads(scores: Tensor, labels: Tensor, costs: Tensor, margins: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Lead of the label over each expert in units of its margin, the mask of the other experts, and costs in the same dtype."""
+def _leads(
+    scores: Tensor, labels: Tensor, costs: Tensor, margins: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return leads of the label, the mask of the other experts, and costs in the same dtype.
+
+    A lead is that over one expert, in units of its margin.
+    """
     _check_labels(scores, labels, costs)
     scores, costs, margins = full_precision(scores, costs, margins)
     if not torch.compiler.is_compiling():
@@ -197,4 +240,6 @@ def _leads(scores: Tensor, labels: Tensor, costs: Tensor, margins: Tensor) -> tu
 def _check_labels(scores: Tensor, labels: Tensor, costs: Tensor) -> None:
     check_scores(scores, costs)
     if labels.shape != scores.shape[:1]:
-        raise ShapeError(f"labels must be ({len(scores)},), one per row, got shape {tuple(labels.shape)}.")
+        raise ShapeError(
+            f"labels must be ({len(scores)},), one per row, got shape {tuple(labels.shape)}."
+        )

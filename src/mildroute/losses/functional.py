@@ -11,8 +11,16 @@ from torch import Tensor, nn
 
 from mildroute.exceptions import ArgumentError, ShapeError
 from mildroute.losses._logsumexp import comp_sum, log_margin_sum, row_losses
-from mildroute.losses._tensors import check_margins, check_scores, check_tau, check_weights, full_precision, no_autocast, runner_up_score
-from mildroute.losses.rewards import positive_counts, winner_targets
+from mildroute.losses._tensors import (
+    check_margins,
+    check_scores,
+    check_tau,
+    check_weights,
+    full_precision,
+    no_autocast,
+    runner_up_score,
+)
+from mildroute.losses.rewards import smoothed_win_counts, winner_targets
 
 __all__ = [
     "Loss",
@@ -32,12 +40,14 @@ __all__ = [
 # A loss as a module that remembers its arguments.
 
 
+# Any function of scores and rewards; a loss of your own needs nothing else.
 Loss: TypeAlias = Callable[..., Tensor]
-"""Any function of scores and rewards; a loss of your own needs nothing else."""
 
 
 class LossModule(nn.Module):
-    """A loss function with its arguments; tensors among them move with the module and are saved with it.
+    """A loss function with its arguments.
+
+    Tensors among them move with the module and are saved with it.
 
     Args:
         function: A loss of :mod:`mildroute.losses.functional`, or one of your own.
@@ -56,7 +66,9 @@ class LossModule(nn.Module):
     def __init__(self, function: Loss, **arguments: object) -> None:
         super().__init__()
         self.function = function
-        self.plain = {name: value for name, value in arguments.items() if not isinstance(value, Tensor)}
+        self.plain = {
+            name: value for name, value in arguments.items() if not isinstance(value, Tensor)
+        }
         for name, value in arguments.items():
             if isinstance(value, Tensor):
                 self.register_buffer(name, value)
@@ -74,8 +86,8 @@ class LossModule(nn.Module):
 # How a loss of each row becomes the number that is minimized.
 
 
+# ``"mean"`` is the weighted mean where row weights are given.
 Reduction: TypeAlias = Literal["mean", "sum", "none"]
-"""``"mean"`` is the weighted mean where row weights are given."""
 
 
 def reduce_rows(losses: Tensor, weights: Tensor | None, reduction: Reduction) -> Tensor:
@@ -84,18 +96,16 @@ def reduce_rows(losses: Tensor, weights: Tensor | None, reduction: Reduction) ->
     Args:
         losses: Loss of each row, shape (n,).
         weights: Weight of each row, shape (n,), or none for equal weights.
-        reduction: ``"mean"`` divides by the sum of the weights, ``"sum"`` adds up, ``"none"`` keeps the rows.
+        reduction: ``"mean"`` divides by the sum of the weights, ``"sum"`` adds up, ``"none"`` keeps
+            the rows.
 
     Returns:
         A scalar, or shape (n,) for ``"none"``.
-
-    Example:
-        >>> import torch
-        >>> reduce_rows(torch.tensor([1.0, 4.0]), torch.tensor([2.0, 1.0]), "mean")
-        tensor(2.)
     """
     if reduction not in get_args(Reduction):
-        raise ArgumentError(f"reduction must be one of {', '.join(get_args(Reduction))}, got {reduction!r}.")
+        raise ArgumentError(
+            f"reduction must be one of {', '.join(get_args(Reduction))}, got {reduction!r}."
+        )
     if weights is not None:
         check_weights(weights, len(losses))
         weights = weights.to(losses.dtype)
@@ -125,9 +135,12 @@ def deferral_loss(
 ) -> Tensor:
     """Surrogate of the cost paid by the chosen expert; the paper's MILD loss at tau = 1.
 
-    ``sum_k w_k * comp_sum(log sum_j exp((f_j - f_k) / rho_k))``. The sum over j stands inside the comp-sum function for every
-    tau, which is tighter than the paper's outer sum (:func:`pairwise_loss`) and equal to it for two experts. Differing margins move
-    the minimiser: decide with :func:`mildroute.losses.decision.posterior`, not with the largest score.
+    ``sum_k w_k * comp_sum(log sum_j exp((f_j - f_k) / rho_k))``. The sum over j stands inside the
+    comp-sum function for every
+    tau, which is tighter than the paper's outer sum (:func:`pairwise_loss`) and equal to it for two
+    experts. Differing margins move
+    the minimiser: decide with :func:`mildroute.losses.decision.posterior`, not with the largest
+    score.
 
     Args:
         scores: Router outputs, shape (n, p).
@@ -160,12 +173,15 @@ def pairwise_loss(
     weights: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """The paper's comp-sum loss with an outer sum: ``sum_k w_k sum_{j != k} comp_sum(log(1 + exp((f_j - f_k) / rho_k)))``.
+    """The paper's comp-sum loss with an outer sum.
+
+    ``sum_k w_k sum_{j != k} comp_sum(log(1 + exp((f_j - f_k) / rho_k)))``.
 
     Costs p^2 a row. Arguments as in :func:`deferral_loss`, to which it is equal for two experts.
 
     Example:
-        >>> pairwise_loss(torch.zeros(1, 3), torch.tensor([[1.0, 0.0, 0.0]]), torch.ones(3), tau=0.0)
+        >>> rewards = torch.tensor([[1.0, 0.0, 0.0]])
+        >>> pairwise_loss(torch.zeros(1, 3), rewards, torch.ones(3), tau=0.0)
         tensor(2.)
     """
     check_scores(scores, rewards)
@@ -173,16 +189,26 @@ def pairwise_loss(
     with no_autocast(scores):
         scores, rewards, margins = full_precision(scores, rewards, margins)
         _check_eager_margins(margins, scores.shape[1])
-        pairs = comp_sum(-F.logsigmoid((scores[:, :, None] - scores[:, None, :]) / margins[:, None]), tau)
+        pairs = comp_sum(
+            -F.logsigmoid((scores[:, :, None] - scores[:, None, :]) / margins[:, None]), tau
+        )
         own = torch.eye(scores.shape[1], dtype=torch.bool, device=scores.device)
         losses = (rewards * pairs.masked_fill(own, 0).sum(dim=2)).sum(dim=1)
         return reduce_rows(losses, weights, reduction)
 
 
-def hinge_loss(scores: Tensor, rewards: Tensor, margins: Tensor, *, weights: Tensor | None = None, reduction: Reduction = "mean") -> Tensor:
+def hinge_loss(
+    scores: Tensor,
+    rewards: Tensor,
+    margins: Tensor,
+    *,
+    weights: Tensor | None = None,
+    reduction: Reduction = "mean",
+) -> Tensor:
     """Hinge surrogate: ``sum_k w_k * max(0, 1 - (f_k - max_{j != k} f_j) / rho_k)``.
 
-    Arguments as in :func:`deferral_loss`. It bounds the deferral loss but, like every multi-class hinge, is not consistent.
+    Arguments as in :func:`deferral_loss`. It bounds the deferral loss but, like every multi-class
+    hinge, is not consistent.
 
     Example:
         >>> hinge_loss(torch.tensor([[3.0, 1.0]]), torch.ones(1, 2), torch.tensor([1.0, 2.0]))
@@ -196,8 +222,12 @@ def hinge_loss(scores: Tensor, rewards: Tensor, margins: Tensor, *, weights: Ten
         return reduce_rows((rewards * (1 - lead).clamp_min(0)).sum(dim=1), weights, reduction)
 
 
-def tdef_loss(scores: Tensor, rewards: Tensor, *, weights: Tensor | None = None, reduction: Reduction = "mean") -> Tensor:
-    """TDEF (Mao et al., 2023): the logistic deferral loss with all margins 1, meant for complement rewards.
+def tdef_loss(
+    scores: Tensor, rewards: Tensor, *, weights: Tensor | None = None, reduction: Reduction = "mean"
+) -> Tensor:
+    """TDEF (Mao et al., 2023).
+
+    The logistic deferral loss with all margins 1, meant for complement rewards.
 
     Arguments as in :func:`deferral_loss`.
 
@@ -205,10 +235,14 @@ def tdef_loss(scores: Tensor, rewards: Tensor, *, weights: Tensor | None = None,
         >>> tdef_loss(torch.zeros(1, 2), torch.tensor([[1.0, 0.5]]))
         tensor(1.0397)
     """
-    return deferral_loss(scores, rewards, scores.new_ones(scores.shape[-1]), weights=weights, reduction=reduction)
+    return deferral_loss(
+        scores, rewards, scores.new_ones(scores.shape[-1]), weights=weights, reduction=reduction
+    )
 
 
-def cross_entropy(scores: Tensor, rewards: Tensor, *, weights: Tensor | None = None, reduction: Reduction = "mean") -> Tensor:
+def cross_entropy(
+    scores: Tensor, rewards: Tensor, *, weights: Tensor | None = None, reduction: Reduction = "mean"
+) -> Tensor:
     """Cross-entropy on the winner of each row, ties split equally; forgets by how much it won.
 
     Arguments as in :func:`deferral_loss`.
@@ -222,19 +256,26 @@ def cross_entropy(scores: Tensor, rewards: Tensor, *, weights: Tensor | None = N
 
 
 def weighted_cross_entropy(
-    scores: Tensor, rewards: Tensor, counts: Tensor, *, weights: Tensor | None = None, reduction: Reduction = "mean"
+    scores: Tensor,
+    rewards: Tensor,
+    counts: Tensor,
+    *,
+    weights: Tensor | None = None,
+    reduction: Reduction = "mean",
 ) -> Tensor:
     """Cross-entropy on the winner, each expert weighted by ``sum(m) / (p * m_k)``.
 
     Args:
         scores: Router outputs, shape (n, p).
         rewards: Rewards, shape (n, p); the largest of a row wins.
-        counts: How often each expert wins on the training set, shape (p,); zeros count as half of the smallest positive one.
+        counts: How often each expert wins on the training set, shape (p,); zeros count as half of
+            the smallest positive one.
         weights: Weight of each row, shape (n,).
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
 
     Example:
-        >>> weighted_cross_entropy(torch.zeros(1, 2), torch.tensor([[0.0, 1.0]]), torch.tensor([9.0, 1.0]))
+        >>> rewards = torch.tensor([[0.0, 1.0]])
+        >>> weighted_cross_entropy(torch.zeros(1, 2), rewards, torch.tensor([9.0, 1.0]))
         tensor(3.4657)
     """
     check_scores(scores, rewards)
@@ -253,40 +294,55 @@ def ldam_loss(
     weights: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """LDAM (Cao et al., 2019) on the winner: cross-entropy of ``s * scores``, the winner's score lowered by its margin first.
+    """LDAM (Cao et al., 2019) on the winner.
+
+    Cross-entropy of ``s * scores``, the winner's score lowered by its margin first.
 
     Margins are ``counts ** -1/4``, scaled so that the largest is ``max_margin``.
 
     Args:
         scores: Router outputs, shape (n, p); LDAM's authors use cosines.
         rewards: Rewards, shape (n, p); the largest of a row wins, ties are split equally.
-        counts: How often each expert wins on the training set, shape (p,); zeros count as half of the smallest positive one.
+        counts: How often each expert wins on the training set, shape (p,); zeros count as half of
+            the smallest positive one.
         s: Scale of the scores.
         max_margin: Margin of the rarest expert.
         weights: Weight of each row, shape (n,).
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
 
     Example:
-        >>> ldam_loss(torch.zeros(1, 2), torch.tensor([[1.0, 0.0]]), torch.tensor([1.0, 1.0]), s=1.0, max_margin=1.0)
+        >>> rewards = torch.tensor([[1.0, 0.0]])
+        >>> ldam_loss(torch.zeros(1, 2), rewards, torch.tensor([1.0, 1.0]), s=1.0, max_margin=1.0)
         tensor(1.3133)
     """
     check_scores(scores, rewards)
     if not (s > 0 and max_margin >= 0):
-        raise ArgumentError(f"LDAM needs s > 0 and max_margin >= 0, got s={s} and max_margin={max_margin}.")
+        raise ArgumentError(
+            f"LDAM needs s > 0 and max_margin >= 0, got s={s} and max_margin={max_margin}."
+        )
     with no_autocast(scores):
         scores, rewards = full_precision(scores, rewards)
         rarity = _expert_counts(counts, scores) ** -0.25
         handicap = s * max_margin * rarity / rarity.max()
         surprise = log_margin_sum(s * scores, torch.ones_like(handicap)).clamp_min(0)
         # log(1 + (e^surprise - 1) e^handicap), in a form that neither overflows nor divides by zero
-        lowered = surprise + handicap + torch.log(-torch.expm1(-surprise) + torch.exp(-surprise - handicap))
+        lowered = (
+            surprise
+            + handicap
+            + torch.log(-torch.expm1(-surprise) + torch.exp(-surprise - handicap))
+        )
         return reduce_rows((winner_targets(rewards) * lowered).sum(dim=1), weights, reduction)
 
 
 def _expert_counts(counts: Tensor, scores: Tensor) -> Tensor:
     if counts.shape != scores.shape[1:]:
-        raise ShapeError(f"counts must be ({scores.shape[-1]},), one per expert, got shape {tuple(counts.shape)}.")
-    return positive_counts(counts.to(scores.device, torch.promote_types(scores.dtype, torch.float32)))
+        raise ShapeError(
+            f"counts must be ({scores.shape[-1]},), one per expert, got shape"
+            f" {tuple(counts.shape)}."
+        )
+    return smoothed_win_counts(
+        counts.to(scores.device, torch.promote_types(scores.dtype, torch.float32))
+    )
 
 
 def _check_eager_margins(margins: Tensor, experts: int) -> None:

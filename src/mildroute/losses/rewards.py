@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
 import torch
@@ -12,15 +11,13 @@ from mildroute.exceptions import ArgumentError, CostError, ShapeError
 from mildroute.losses._tensors import check_costs, check_margins
 
 __all__ = [
-    "MARGIN_GRID",
-    "MarginSpec",
     "Reward",
     "complement_rewards",
     "complement_scale",
     "gap_rewards",
-    "positive_counts",
     "reward_mass",
     "rewards_of",
+    "smoothed_win_counts",
     "sum_rewards",
     "theory_margins",
     "winner_counts",
@@ -35,8 +32,8 @@ __all__ = [
 # differ: see each function.
 
 
+# Name of a reward.
 Reward: TypeAlias = Literal["sum", "complement", "gap"]
-"""Name of a reward."""
 
 
 def sum_rewards(costs: Tensor) -> Tensor:
@@ -62,12 +59,15 @@ def sum_rewards(costs: Tensor) -> Tensor:
 def complement_scale(costs: Tensor) -> float:
     """The constant that brings costs below 1: the largest cost, and at least 1.
 
-    Fix it on the training set and keep it with the router, so that rewards mean the same on every row.
+    Fix it on the training set and keep it with the router, so that rewards mean the same on every
+    row.
 
     Example:
         >>> import torch
-        >>> complement_scale(torch.tensor([[0.0, 1.6], [0.1, 1.0]])), complement_scale(torch.tensor([[0.0, 0.5]]))
-        (1.600000023841858, 1.0)
+        >>> complement_scale(torch.tensor([[0.0, 1.6], [0.1, 1.0]]))
+        1.600000023841858
+        >>> complement_scale(torch.tensor([[0.0, 0.5]]))
+        1.0
     """
     return max(1.0, float(check_costs(costs).max())) if costs.numel() else 1.0
 
@@ -92,7 +92,8 @@ def complement_rewards(costs: Tensor, scale: float) -> Tensor:
         raise ArgumentError(f"scale must be positive, got {scale}; take complement_scale(costs).")
     if costs.numel() and float(costs.max()) > scale * (1 + 1e-6):
         raise CostError(
-            f"costs must not exceed the scale {scale}, got {float(costs.max())}; fix the scale on all training rows, or use the gap reward."
+            f"costs must not exceed the scale {scale}, got {float(costs.max())}; fix the scale on"
+            " all training rows, or use the gap reward."
         )
     return (1 - costs / scale).clamp_min(0)
 
@@ -136,7 +137,10 @@ def rewards_of(costs: Tensor, reward: Reward, *, scale: float | None = None) -> 
     """
     if reward == "complement":
         if scale is None:
-            raise ArgumentError("the complement reward needs its scale, got None; pass scale=complement_scale(training_costs).")
+            raise ArgumentError(
+                "the complement reward needs its scale, got None; pass"
+                " scale=complement_scale(training_costs)."
+            )
         return complement_rewards(costs, scale)
     if reward not in get_args(Reward):
         raise ArgumentError(f"reward must be one of {', '.join(get_args(Reward))}, got {reward!r}.")
@@ -164,36 +168,13 @@ def winner_targets(rewards: Tensor) -> Tensor:
 
 def _refuse_negative(costs: Tensor) -> None:
     if check_costs(costs).numel() and float(costs.min()) < 0:
-        raise CostError(f"the sum reward needs costs of at least 0, got {float(costs.min())}; add a constant, or use the gap reward.")
+        raise CostError(
+            f"the sum reward needs costs of at least 0, got {float(costs.min())}; add a constant,"
+            " or use the gap reward."
+        )
 
 
 # Confidence margins: how much each expert should win by, from how often it wins.
-
-
-@dataclass(frozen=True)
-class MarginSpec:
-    """One point of the margin search: ``scale * share(m_k ** exponent) + offset``.
-
-    Example:
-        >>> MarginSpec(exponent=1 / 3, scale=1.0, offset=2.0).offset
-        2.0
-    """
-
-    exponent: float
-    scale: float = 1.0
-    offset: float = 0.0
-
-
-MARGIN_GRID: tuple[MarginSpec, ...] = (
-    MarginSpec(exponent=0.0),
-    *(MarginSpec(exponent, offset=offset) for exponent in (1 / 6, 1 / 3) for offset in (0.0, 0.1, 0.3, 1.0, 2.0, 3.0, 4.0, 5.0)),
-)
-"""The search grid: equal margins once, then both exponents at offsets 0 to 5.
-
-The paper searches offsets -5 to 5 around shares that sum to 1; its negative ones give negative margins, so what is left of
-its grid is here. Between 0 and 1 lie the points where the ratio of margins changes most. Scaling all margins together only
-moves the penalty, so the scale stays 1.
-"""
 
 
 def winner_counts(costs: Tensor) -> Tensor:
@@ -228,14 +209,10 @@ def reward_mass(rewards: Tensor) -> Tensor:
     return rewards.sum(dim=0)
 
 
-def positive_counts(counts: Tensor) -> Tensor:
+def smoothed_win_counts(counts: Tensor) -> Tensor:
     """Counts in which an expert that never wins has half of the smallest positive count.
 
     So margins and class weights stay positive and finite; if no expert ever wins, all count 1.
-
-    Example:
-        >>> positive_counts(torch.tensor([8.0, 2.0, 0.0]))
-        tensor([8., 2., 1.])
     """
     wins = counts > 0
     if not bool(wins.any()):
@@ -244,11 +221,19 @@ def positive_counts(counts: Tensor) -> Tensor:
 
 
 def theory_margins(
-    counts: Tensor, *, exponent: float = 1 / 3, scale: float = 1.0, offset: float = 0.0, norms: Tensor | None = None
+    counts: Tensor,
+    *,
+    exponent: float = 1 / 3,
+    scale: float = 1.0,
+    offset: float = 0.0,
+    norms: Tensor | None = None,
 ) -> Tensor:
-    """Margins close to those that minimize the paper's bound: ``scale * share((m_k X_k^2) ** exponent) + offset``.
+    """Margins close to those that minimize the paper's bound.
 
-    Shares sum to 1. An exponent of 1/3, scale 1 and offset 0 are the paper's; an exponent of 0 makes all margins equal.
+    ``scale * share((m_k X_k^2) ** exponent) + offset``.
+
+    Shares sum to 1. An exponent of 1/3, scale 1 and offset 0 are the paper's; an exponent of 0
+    makes all margins equal.
 
     Args:
         counts: How often each expert wins, or its reward mass, shape (p,).
@@ -265,12 +250,22 @@ def theory_margins(
         tensor([0.5000, 0.3333, 0.1667])
     """
     if counts.ndim != 1:
-        raise ShapeError(f"counts must be (p,), got shape {tuple(counts.shape)}; take winner_counts(costs) or reward_mass(rewards).")
+        raise ShapeError(
+            f"counts must be (p,), got shape {tuple(counts.shape)}; take winner_counts(costs) or"
+            " reward_mass(rewards)."
+        )
     if not (bool(torch.isfinite(counts).all()) and bool((counts >= 0).all())):
-        raise ArgumentError(f"counts must be finite and not negative, got {counts.tolist()}; take winner_counts(costs).")
+        raise ArgumentError(
+            f"counts must be finite and not negative, got {counts.tolist()}; take"
+            " winner_counts(costs)."
+        )
     if norms is not None and norms.shape != counts.shape:
-        raise ShapeError(f"norms must be ({len(counts)},), one per expert, got shape {tuple(norms.shape)}.")
-    mass = positive_counts(counts.to(torch.get_default_dtype()) if not counts.is_floating_point() else counts)
+        raise ShapeError(
+            f"norms must be ({len(counts)},), one per expert, got shape {tuple(norms.shape)}."
+        )
+    mass = smoothed_win_counts(
+        counts.to(torch.get_default_dtype()) if not counts.is_floating_point() else counts
+    )
     powered = (mass / mass.max() * (1 if norms is None else norms.to(mass.dtype) ** 2)) ** exponent
     margins = scale * powered / powered.sum() + offset
     check_margins(margins, len(margins))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mildroute._optional import lazy_names
+from mildroute._optional import lazy_exports
 
 if TYPE_CHECKING:
-    from mildroute.persistence.artifact import load_router, read_manifest, save_router
+    from mildroute.persistence.artifact import (
+        load_router as load_router,
+        read_manifest as read_manifest,
+        save_router as save_router,
+    )
 
-__all__ = ["load_router", "read_manifest", "save_router"]
-
-__getattr__, __dir__ = lazy_names(__name__, {"artifact": ("load_router", "read_manifest", "save_router")})
+__all__, __getattr__, __dir__ = lazy_exports(__name__)

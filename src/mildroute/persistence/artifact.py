@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 import mildroute
 from mildroute._files import names_in, read_file, write_folder
 from mildroute._format import to_jsonable
-from mildroute.exceptions import ArtifactError
+from mildroute.exceptions import ArgumentError, ArtifactError
 from mildroute.persistence.arrays import describe, tensors_from_bytes, tensors_to_bytes
 from mildroute.persistence.model_card import render_model_card
 from mildroute.persistence.serialization import decode, encode
@@ -49,32 +49,33 @@ _LONGEST_INTEGER = 20
 
 
 def parse_document(data: bytes) -> dict[str, Any]:
-    """A JSON object from bytes that may hold anything.
-
-    Example:
-        >>> parse_document(b'{"schema": 1}')
-        {'schema': 1}
-        >>> parse_document(b'{"schema": 1, "schema": 2}')
-        Traceback (most recent call last):
-        mildroute.exceptions.ArtifactError: router.json may have each key once, got 'schema' twice; copy the artifact again.
-    """
+    """A JSON object from bytes that may hold anything."""
     try:
         text = data.decode("utf-8")
         _check_depth(text)
-        document = json.loads(text, object_pairs_hook=_object, parse_int=_integer, parse_float=_finite, parse_constant=_refuse_constant)
+        document = json.loads(
+            text,
+            object_pairs_hook=_object,
+            parse_int=_integer,
+            parse_float=_finite,
+            parse_constant=_refuse_constant,
+        )
     except ValueError as broken:
-        raise ArtifactError(f"router.json must be JSON in UTF-8, got: {broken}; copy the artifact again.") from broken
+        raise ArtifactError(
+            f"router.json must be JSON in UTF-8, got: {broken}; copy the artifact again."
+        ) from broken
     if not isinstance(document, dict):
-        raise ArtifactError(f"router.json must have an object at its top, got a {type(document).__name__}; copy the artifact again.")
+        raise ArtifactError(
+            f"router.json must have an object at its top, got a {type(document).__name__}; copy the"
+            " artifact again."
+        )
     return document
 
 
 def digest_of(document: dict[str, Any]) -> str:
-    """SHA-256 of a document's content, whatever its white space, without its own entry ``"sha256"``.
+    """SHA-256 of a document's content, whatever its white space.
 
-    Example:
-        >>> digest_of({"a": 1}) == digest_of({"a": 1, "sha256": "..."}) != digest_of({"a": 2})
-        True
+    Its own entry ``"sha256"`` does not count.
     """
     content = {key: value for key, value in document.items() if key != "sha256"}
     return hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()
@@ -84,17 +85,25 @@ def _check_depth(text: str) -> None:
     # Every second piece between unescaped quotes lies outside strings.
     outside = "".join(text.replace("\\\\", "").replace('\\"', "").split('"')[::2])
     codes = np.frombuffer(outside.encode(), dtype=np.uint8)
-    steps = np.isin(codes, list(b"[{")).astype(np.int8) - np.isin(codes, list(b"]}")).astype(np.int8)
+    steps = np.isin(codes, list(b"[{")).astype(np.int8) - np.isin(codes, list(b"]}")).astype(
+        np.int8
+    )
     depth = int(np.cumsum(steps, dtype=np.int64).max(initial=0))
     if depth > _DEEPEST:
-        raise ArtifactError(f"router.json may be nested {_DEEPEST} levels deep, got {depth}; the artifact is damaged.")
+        raise ArtifactError(
+            f"router.json may be nested {_DEEPEST} levels deep, got {depth}; the artifact is"
+            " damaged."
+        )
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise ArtifactError(f"router.json may have each key once, got {key!r:.80} twice; copy the artifact again.")
+            raise ArtifactError(
+                f"router.json may have each key once, got {key!r:.80} twice; copy the artifact"
+                " again."
+            )
         found[key] = value
     return found
 
@@ -102,33 +111,47 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _integer(text: str) -> int:
     # Longer ones would take quadratic time to convert.
     if len(text) > _LONGEST_INTEGER or not -(2**63) <= int(text) < 2**64:
-        raise ArtifactError(f"integers in router.json must fit in 64 bits, got {text:.40}; the artifact is damaged.")
+        raise ArtifactError(
+            f"integers in router.json must fit in 64 bits, got {text:.40}; the artifact is damaged."
+        )
     return int(text)
 
 
 def _finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise ArtifactError(f"numbers in router.json must be finite, got {text:.40}; the artifact is damaged.")
+        raise ArtifactError(
+            f"numbers in router.json must be finite, got {text:.40}; the artifact is damaged."
+        )
     return value
 
 
 def _refuse_constant(text: str) -> NoReturn:
-    raise ArtifactError(f"numbers in router.json must be finite, got {text}; the artifact is damaged.")
+    raise ArtifactError(
+        f"numbers in router.json must be finite, got {text}; the artifact is damaged."
+    )
 
 
 # The content of ``router.json``: what the router is, for people and for the loader.
 
 
-SCHEMA = 2
-"""Version of the layout of ``router.json`` that is written and read."""
+# Version of the layout of ``router.json`` that is written and read.
+SCHEMA = 3
 KIND = "mildroute-router"
 
-_SUMMARY = ("loss", "reward", "margins", "penalty", "decision", "features", "choice")
-_CARD_FIELDS: Mapping[str, type[Any]] = {"licence": str, "metrics": Mapping, "notes": str, "prices": Mapping, "rows": int}
+_SUMMARY = ("loss", "reward", "margins", "alpha", "decision", "features", "selection")
+_CARD_FIELDS: Mapping[str, type[Any]] = {
+    "licence": str,
+    "metrics": Mapping,
+    "notes": str,
+    "prices": Mapping,
+    "rows": int,
+}
 
 
-def build_manifest(router: Any, tree: dict[str, Any], weights: Mapping[str, Any], card: Mapping[str, object] | None) -> dict[str, Any]:
+def build_manifest(
+    router: Any, tree: dict[str, Any], weights: Mapping[str, Any], card: Mapping[str, object] | None
+) -> dict[str, Any]:
     """Everything that ``router.json`` says.
 
     Args:
@@ -136,16 +159,6 @@ def build_manifest(router: Any, tree: dict[str, Any], weights: Mapping[str, Any]
         tree: Its encoded state.
         weights: Digest and description of the weights file.
         card: What only the caller knows; see :func:`mildroute.persistence.artifact.save_router`.
-
-    Returns:
-        The manifest, sealed.
-
-    Example:
-        >>> from types import SimpleNamespace
-        >>> router = SimpleNamespace(experts_=np.array(["small", "large"]), n_features_in_=4, reward="gap")
-        >>> manifest = build_manifest(router, {}, {}, {"rows": 100})
-        >>> manifest["experts"], manifest["reward"], manifest["rows"]
-        (['small', 'large'], 'gap', 100)
     """
     manifest = {
         "schema": SCHEMA,
@@ -157,7 +170,9 @@ def build_manifest(router: Any, tree: dict[str, Any], weights: Mapping[str, Any]
         "data_hash": to_jsonable(getattr(router, "data_hash_", None), "data_hash_"),
         "rows": to_jsonable(getattr(router, "n_rows_", None), "n_rows_"),
         "prices": None,
-        "metrics": to_jsonable(getattr(getattr(router, "router_", router), "validation_", None), "validation_"),
+        "metrics": to_jsonable(
+            getattr(getattr(router, "router_", router), "validation_", None), "validation_"
+        ),
         **_checked_card(card or {}),
         "versions": _versions(),
         "weights": dict(weights),
@@ -167,68 +182,81 @@ def build_manifest(router: Any, tree: dict[str, Any], weights: Mapping[str, Any]
 
 
 def manifest_to_bytes(manifest: Mapping[str, Any], *, limit: int) -> bytes:
-    r"""The manifest as indented JSON of at most ``limit`` bytes.
-
-    Example:
-        >>> manifest_to_bytes({"schema": 1}, limit=100).decode()
-        '{\n  "schema": 1\n}\n'
-    """
+    r"""The manifest as indented JSON of at most ``limit`` bytes."""
     data = (json.dumps(manifest, indent=2, allow_nan=False) + "\n").encode()
     if len(data) > limit:
-        raise ArtifactError(f"router.json may have {limit} bytes, got {len(data)}; keep long lists of numbers as arrays.")
+        raise ArtifactError(
+            f"router.json may have {limit} bytes, got {len(data)}; keep long lists of numbers as"
+            " arrays."
+        )
     return data
 
 
 def check_manifest(manifest: Mapping[str, Any]) -> None:
-    """Refuse what is not a router of a known schema, or was changed since it was stored.
-
-    Example:
-        >>> check_manifest({"schema": 7, "kind": "mildroute-router"})
-        Traceback (most recent call last):
-        mildroute.exceptions.ArtifactError: router.json must have schema 2, got 7; upgrade mildroute to read it, or store the router again.
-    """
+    """Refuse what is not a router of a known schema, or was changed since it was stored."""
     kind, schema = manifest.get("kind"), manifest.get("schema")
     if kind != KIND:
-        raise ArtifactError(f"router.json must be of kind {KIND!r}, got {kind!r:.80}; this folder is no stored router.")
+        raise ArtifactError(
+            f"router.json must be of kind {KIND!r}, got {kind!r:.80}; this folder is no stored"
+            " router."
+        )
     if type(schema) is int and 0 < schema < SCHEMA:
         raise ArtifactError(
-            f"router.json must have schema {SCHEMA}, got {schema}, of an earlier version of mildroute; fit the router again."
+            f"router.json must have schema {SCHEMA}, got {schema}, of an earlier version of"
+            " mildroute; fit the router again."
         )
     if type(schema) is not int or schema != SCHEMA:
         raise ArtifactError(
-            f"router.json must have schema {SCHEMA}, got {schema!r:.80}; upgrade mildroute to read it, or store the router again."
+            f"router.json must have schema {SCHEMA}, got {schema!r:.80}; upgrade mildroute to read"
+            " it, or store the router again."
         )
     if manifest.get("sha256") != digest_of(dict(manifest)):
-        raise ArtifactError("router.json must have the content it was stored with, but its sha256 differs; copy the artifact again.")
+        raise ArtifactError(
+            "router.json must have the content it was stored with, but its sha256 differs; copy the"
+            " artifact again."
+        )
     weights = manifest.get("weights")
-    if not isinstance(weights, dict) or not isinstance(weights.get("tensors"), dict) or not isinstance(weights.get("sha256"), str):
-        raise ArtifactError(f"router.json must describe its weights, got {weights!r:.80}; store the router again.")
+    if (
+        not isinstance(weights, dict)
+        or not isinstance(weights.get("tensors"), dict)
+        or not isinstance(weights.get("sha256"), str)
+    ):
+        raise ArtifactError(
+            f"router.json must describe its weights, got {weights!r:.80}; store the router again."
+        )
     if not isinstance(manifest.get("router"), dict):
         raise ArtifactError("router.json must have a router, got none; store the router again.")
 
 
 def check_router(router: Any, manifest: Mapping[str, Any]) -> None:
-    """Refuse a rebuilt object that is no router or not the one that the manifest speaks of.
-
-    Example:
-        >>> check_router(object(), {"experts": []})
-        Traceback (most recent call last):
-        mildroute.exceptions.ArtifactError: an artifact must hold a fitted router, got object; store a router.
-    """
+    """Refuse a rebuilt object that is no router or not the one that the manifest speaks of."""
     experts = getattr(router, "experts_", None)
-    if not hasattr(router, "predict") or not isinstance(experts, np.ndarray) or experts.ndim != 1 or experts.dtype.kind not in "OU":
-        raise ArtifactError(f"an artifact must hold a fitted router, got {type(router).__name__}; store a router.")
+    if (
+        not hasattr(router, "predict")
+        or not isinstance(experts, np.ndarray)
+        or experts.ndim != 1
+        or experts.dtype.kind not in "OU"
+    ):
+        raise ArtifactError(
+            f"an artifact must hold a fitted router, got {type(router).__name__}; store a router."
+        )
     width = to_jsonable(getattr(router, "n_features_in_", None), "n_features_in_")
     if width is not None and type(width) is not int:
-        raise ArtifactError(f"n_features_in_ must be an integer, got {width!r:.80}; store the router again.")
+        raise ArtifactError(
+            f"n_features_in_ must be an integer, got {width!r:.80}; store the router again."
+        )
     if [experts.tolist(), width] != [manifest.get("experts"), manifest.get("n_features_in")]:
         raise ArtifactError(
-            "experts and n_features_in of router.json must be those of its router, but they differ; store the router again."
+            "experts and n_features_in of router.json must be those of its router, but they differ;"
+            " store the router again."
         )
 
 
 def _encoder(router: Any) -> dict[str, Any]:
-    """The encoder of a router over inputs, by name; its numbers are among the weights, under their digest."""
+    """The encoder of a router over inputs, by name.
+
+    Its numbers are among the weights, under their digest.
+    """
     encoder = getattr(router, "encoder_", None)
     return {} if encoder is None else {"encoder": to_jsonable(encoder, "encoder_")}
 
@@ -236,15 +264,24 @@ def _encoder(router: Any) -> dict[str, Any]:
 def _summary(router: Any) -> dict[str, Any]:
     """What the router settled on or, where it has nothing fitted by that name, was told."""
     found = {name: getattr(router, f"{name}_", getattr(router, name, None)) for name in _SUMMARY}
-    return {name: to_jsonable(value, name) for name, value in found.items() if value is not None and not callable(value)}
+    return {
+        name: to_jsonable(value, name)
+        for name, value in found.items()
+        if value is not None and not callable(value)
+    }
 
 
 def _checked_card(card: Mapping[str, object]) -> dict[str, Any]:
     for name, value in card.items():
         kind = _CARD_FIELDS.get(name)
         if kind is None or not isinstance(value, kind) or isinstance(value, bool):
-            rule = ", ".join(f"{known} ({wanted.__name__})" for known, wanted in _CARD_FIELDS.items())
-            raise ArtifactError(f"a card may have {rule}, got {name!r:.80} of type {type(value).__name__}; convert or drop it.")
+            rule = ", ".join(
+                f"{known} ({wanted.__name__})" for known, wanted in _CARD_FIELDS.items()
+            )
+            raise ArtifactError(
+                f"a card may have {rule}, got {name!r:.80} of type {type(value).__name__}; convert"
+                " or drop it."
+            )
     return {name: to_jsonable(value, f"card.{name}") for name, value in card.items()}
 
 
@@ -262,12 +299,9 @@ _LARGEST_MANIFEST = 64 << 20
 
 
 class Router(Protocol):
-    """What can be stored and comes back: a fitted scikit-learn estimator that chooses between experts.
+    """What can be stored and comes back.
 
-    Example:
-        >>> from mildroute.routers.base import RouterMixin
-        >>> all(hasattr(RouterMixin, name) for name in ("predict", "predict_proba", "rank"))
-        True
+    A fitted scikit-learn estimator that chooses between experts.
     """
 
     experts_: NDArray[Any]
@@ -289,17 +323,24 @@ class Router(Protocol):
         ...
 
 
-def save_router(router: Router, folder: str | os.PathLike[str], *, card: Mapping[str, object] | None = None) -> Path:
+def save_router(
+    router: Router, folder: str | os.PathLike[str], *, card: Mapping[str, object] | None = None
+) -> Path:
     """Store a fitted router in a folder, which appears as a whole or not at all.
 
-    Constructor parameters and fitted attributes are stored; private attributes must be listed in the class's tuple ``_scratch``,
-    which says that prediction does not need them. A folder that exists must be empty or hold a stored router and nothing else.
+    Constructor parameters and fitted attributes are stored; private attributes must be listed in
+    the class's tuple ``_transient``,
+    which says that prediction does not need them. A folder that exists must be empty or hold a
+    stored router and nothing else.
 
     Args:
-        router: A fitted router of :mod:`mildroute.routers`, or of a class registered under the entry-point group ``mildroute.routers``.
+        router: A fitted router of :mod:`mildroute.routers`, or of a class registered under the
+            entry-point group ``mildroute.routers``.
         folder: Where to; replaced if it holds a stored router.
-        card: What only you know, all of it optional: ``rows`` of the training table; ``prices``, with ``date``, ``source``, ``unit`` and
-            ``experts``, a price or a dict of prices for each; ``metrics``, for each a number or ``value``, ``low`` and ``high``;
+        card: What only you know, all of it optional: ``rows`` of the training table; ``prices``,
+            with ``date``, ``source``, ``unit`` and
+            ``experts``, a price or a dict of prices for each; ``metrics``, for each a number or
+            ``value``, ``low`` and ``high``;
             ``licence``; ``notes``.
 
     Returns:
@@ -316,8 +357,11 @@ def save_router(router: Router, folder: str | os.PathLike[str], *, card: Mapping
         ['CARD.md', 'router.json', 'weights.safetensors']
     """
     if getattr(router, "experts_", None) is None:
-        raise ArtifactError(f"only a fitted router can be stored, got a {type(router).__name__} without experts_; call fit first.")
-    target = Path(folder)
+        raise ArtifactError(
+            f"only a fitted router can be stored, got a {type(router).__name__} without experts_;"
+            " call fit first."
+        )
+    target = _as_path(folder)
     tensors: dict[str, NDArray[Any]] = {}
     check_replaceable(target)
     tree = encode(router, ("router",), tensors)
@@ -326,15 +370,24 @@ def save_router(router: Router, folder: str | os.PathLike[str], *, card: Mapping
     manifest = build_manifest(router, tree, entry, card)
     check_router(router, manifest)
     text = render_model_card(manifest).encode(errors="backslashreplace")
-    write_folder(target, {_MANIFEST: manifest_to_bytes(manifest, limit=_LARGEST_MANIFEST), _WEIGHTS: weights, _CARD: text})
+    write_folder(
+        target,
+        {
+            _MANIFEST: manifest_to_bytes(manifest, limit=_LARGEST_MANIFEST),
+            _WEIGHTS: weights,
+            _CARD: text,
+        },
+    )
     return target
 
 
 def load_router(folder: str | os.PathLike[str], *, weights_limit: int = 4 << 30) -> Router:
     """Rebuild a stored router, which then predicts bit for bit as before.
 
-    Nothing from the folder is executed, and no module that it names is imported: it may name only classes of
-    :mod:`mildroute.routers` and those that installed distributions registered. Digests guard against accidents; they are no
+    Nothing from the folder is executed, and no module that it names is imported: it may name only
+    classes of
+    :mod:`mildroute.routers` and those that installed distributions registered. Digests guard
+    against accidents; they are no
     signature, so trust the numbers as far as their source.
 
     Args:
@@ -350,47 +403,65 @@ def load_router(folder: str | os.PathLike[str], *, weights_limit: int = 4 << 30)
         >>> from mildroute.routers.regression import RegressionRouter
         >>> X, costs = np.array([[0.0], [1.0]] * 20), np.array([[0.0, 1.0], [1.0, 0.0]] * 20)
         >>> router = RegressionRouter().fit(X, costs)
-        >>> load_router(save_router(router, Path(tempfile.mkdtemp()) / "router")).predict([[0.0], [1.0]])
+        >>> folder = save_router(router, Path(tempfile.mkdtemp()) / "router")
+        >>> load_router(folder).predict([[0.0], [1.0]])
         array([0, 1])
     """
-    home = Path(folder)
+    home = _as_path(folder)
     manifest = read_manifest(home)
     weights = read_file(home, _WEIGHTS, limit=weights_limit)
     if hashlib.sha256(weights).hexdigest() != manifest["weights"]["sha256"]:
-        raise ArtifactError(f"{_WEIGHTS} in {home} must be the file that was stored, but its sha256 differs; copy the artifact again.")
+        raise ArtifactError(
+            f"{_WEIGHTS} in {home} must be the file that was stored, but its sha256 differs; copy"
+            " the artifact again."
+        )
     tensors = tensors_from_bytes(weights, manifest["weights"]["tensors"])
     router: Router = decode(manifest["router"], tensors)
     if tensors:
-        raise ArtifactError(f"every tensor must belong to the router, got {sorted(tensors)!r:.200} besides; store the router again.")
+        raise ArtifactError(
+            f"every tensor must belong to the router, got {sorted(tensors)!r:.200} besides; store"
+            " the router again."
+        )
     check_router(router, manifest)
     return router
 
 
 def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """What ``router.json`` says about a stored router, checked against its digest; the weights are not read.
+    """What ``router.json`` says about a stored router, checked against its digest.
+
+    The weights are not read.
 
     Example:
         >>> read_manifest("no such folder")
         Traceback (most recent call last):
-        mildroute.exceptions.ArtifactError: no such folder must be a folder with a readable router.json, got: No such file or directory.
+        mildroute.exceptions.ArtifactError: no such folder must be a folder with ...
     """
-    manifest = parse_document(read_file(Path(folder), _MANIFEST, limit=_LARGEST_MANIFEST))
+    manifest = parse_document(read_file(_as_path(folder), _MANIFEST, limit=_LARGEST_MANIFEST))
     check_manifest(manifest)
     return manifest
 
 
 def check_replaceable(folder: str | os.PathLike[str]) -> None:
-    """Refuse to write over anything but an empty folder, or a stored router of any schema without other files.
+    """Refuse to write over anything but an empty folder or a stored router.
 
-    Example:
-        >>> check_replaceable("a/new/folder")
+    The router may be of any schema, but other files must not lie beside it.
     """
     target = Path(folder)
     names = names_in(target)
     if names and (names - {_MANIFEST, _WEIGHTS, _CARD} or not _is_stored_router(target)):
         raise ArtifactError(
-            f"{target} must be new, empty or a stored router without other files, got {sorted(names)!r:.200}; choose another folder."
+            f"{target} must be new, empty or a stored router without other files, got"
+            f" {sorted(names)!r:.200}; choose another folder."
         )
+
+
+def _as_path(folder: Any) -> Path:
+    if isinstance(folder, str | os.PathLike):
+        return Path(folder)
+    raise ArgumentError(
+        f"folder must be a path, got {folder!r:.80} of type {type(folder).__name__}; give the"
+        " folder that save_router wrote."
+    )
 
 
 def _is_stored_router(folder: Path) -> bool:

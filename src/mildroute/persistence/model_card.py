@@ -1,4 +1,7 @@
-"""The model card of a stored router: plain Markdown from its manifest, safe against any name in it."""
+"""The model card of a stored router.
+
+Plain Markdown from its manifest, safe against any name in it.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+from mildroute._format import pluralize
 
 __all__ = ["escape", "render_model_card"]
 
@@ -17,32 +22,20 @@ _HOW = {
     "loss": "Loss",
     "reward": "Reward",
     "margins": "Margins",
-    "penalty": "Penalty",
+    "alpha": "Penalty",
     "decision": "Decision",
     "features": "Features",
-    "choice": "Why this one",
+    "selection": "Why this one",
 }
 _LIMITS = (
-    "It chooses between the experts above for inputs like those it was trained on. On other inputs, with other experts, or after "
-    "prices have moved, measure it again before you rely on it. Its digests find damage; they do not prove who made it."
+    "It chooses between the experts above for inputs like those it was trained on. On other inputs,"
+    " with other experts, or after prices have moved, measure it again before you rely on it. Its"
+    " digests find damage; they do not prove who made it."
 )
 
 
 def render_model_card(manifest: Mapping[str, Any]) -> str:
-    """The model card of a manifest.
-
-    Args:
-        manifest: What :func:`mildroute.persistence.artifact.read_manifest` returns.
-
-    Returns:
-        Markdown.
-
-    Example:
-        >>> print(render_model_card({"experts": ["small", "large"], "n_features_in": 4, "router": {"class": "MildRouter"}})[:50])
-        # MildRouter between 2 experts
-        <BLANKLINE>
-        A mildroute router
-    """
+    """The model card of a manifest."""
     sections = [
         _opening(manifest),
         _section("Experts", _experts(manifest)),
@@ -53,18 +46,15 @@ def render_model_card(manifest: Mapping[str, Any]) -> str:
         _section("Versions", _rows(manifest.get("versions") or {})),
         _section("Use", _use(manifest)),
         _section("Licence and limits", f"{_licence(manifest)} {_LIMITS}"),
-        _section("Notes", escape(manifest["notes"], longest=10_000) if manifest.get("notes") else ""),
+        _section(
+            "Notes", escape(manifest["notes"], longest=10_000) if manifest.get("notes") else ""
+        ),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
 def escape(value: object, *, longest: int = 300) -> str:
-    r"""Text on one line that Markdown shows as it is, in a table too.
-
-    Example:
-        >>> escape("a|b\n# **c**")
-        'a\\|b \\# \\*\\*c\\*\\*'
-    """
+    r"""Text on one line that Markdown shows as it is, in a table too."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     visible = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
     if len(visible) > longest:
@@ -75,20 +65,31 @@ def escape(value: object, *, longest: int = 300) -> str:
 def _opening(manifest: Mapping[str, Any]) -> str:
     name, experts = escape(manifest["router"].get("class", "Router")), len(manifest["experts"])
     kind = "as its encoder reads it" if "encoder" in manifest else "a vector"
-    return f"# {name} between {experts} experts\n\nA mildroute router: for each input, {kind}, it chooses the expert that should answer."
+    return (
+        f"# {name} between {pluralize(experts, 'expert')}\n\nA mildroute router: for each input,"
+        f" {kind}, it chooses the expert that should answer."
+    )
 
 
 def _experts(manifest: Mapping[str, Any]) -> str:
     experts, margins = manifest["experts"], manifest.get("margins")
     if not isinstance(margins, list) or len(margins) != len(experts):
-        return _table(["Index", "Expert"], [[str(place), escape(name)] for place, name in enumerate(experts)])
-    rows = [[str(place), escape(name), _number(margin)] for place, (name, margin) in enumerate(zip(experts, margins, strict=True))]
+        return _table(
+            ["Index", "Expert"], [[str(place), escape(name)] for place, name in enumerate(experts)]
+        )
+    rows = [
+        [str(place), escape(name), _number(margin)]
+        for place, (name, margin) in enumerate(zip(experts, margins, strict=True))
+    ]
     return _table(["Index", "Expert", "Margin"], rows)
 
 
 def _training(manifest: Mapping[str, Any]) -> str:
     rows, width = manifest.get("rows"), manifest.get("n_features_in")
-    facts = {"Rows": rows if rows is not None else "not recorded", "Data hash": manifest.get("data_hash") or "not recorded"}
+    facts = {
+        "Rows": rows if rows is not None else "not recorded",
+        "Data hash": manifest.get("data_hash") or "not recorded",
+    }
     return _rows(facts if "encoder" in manifest else facts | {"Numbers per input": width})
 
 
@@ -103,13 +104,29 @@ def _prices(prices: Mapping[str, Any] | None) -> str:
     if not prices:
         return "Not recorded: this router was stored without prices."
     experts = prices.get("experts")
-    listed = [[escape(name), _price(value)] for name, value in experts.items()] if isinstance(experts, dict) else []
-    about = {name.capitalize(): value for name, value in prices.items() if name != "experts" or not listed}
-    return "\n\n".join(part for part in (_rows(about), _table(["Expert", "Price"], listed) if listed else "") if part)
+    listed = (
+        [[escape(name), _price(value)] for name, value in experts.items()]
+        if isinstance(experts, dict)
+        else []
+    )
+    about = {
+        name.capitalize(): value
+        for name, value in prices.items()
+        if name != "experts" or not listed
+    }
+    return "\n\n".join(
+        part
+        for part in (_rows(about), _table(["Expert", "Price"], listed) if listed else "")
+        if part
+    )
 
 
 def _price(value: Any) -> str:
-    return ", ".join(f"{escape(name)} {_number(part)}" for name, part in value.items()) if isinstance(value, dict) else _number(value)
+    return (
+        ", ".join(f"{escape(name)} {_number(part)}" for name, part in value.items())
+        if isinstance(value, dict)
+        else _number(value)
+    )
 
 
 def _metrics(metrics: Mapping[str, Any] | None) -> str:
@@ -124,7 +141,9 @@ def _value_and_interval(metric: Any) -> tuple[str, str]:
         return _number(metric), "not recorded"
     ends = metric.get("interval", [metric.get("low"), metric.get("high")])
     known = isinstance(ends, list) and len(ends) == 2 and None not in ends
-    return _number(metric["value"]), f"{_number(ends[0])} to {_number(ends[1])}" if known else "not recorded"
+    return _number(metric["value"]), (
+        f"{_number(ends[0])} to {_number(ends[1])}" if known else "not recorded"
+    )
 
 
 def _use(manifest: Mapping[str, Any]) -> str:
@@ -143,7 +162,10 @@ names = router.experts_[choice]
 def _licence(manifest: Mapping[str, Any]) -> str:
     if manifest.get("licence"):
         return f"Licence: {escape(manifest['licence'])}."
-    return "No licence was recorded: ask who made it, and heed the licence of the training data; mildroute itself is Apache-2.0."
+    return (
+        "No licence was recorded: ask who made it, and heed the licence of the training data;"
+        " mildroute itself is Apache-2.0."
+    )
 
 
 def _number(value: Any) -> str:
@@ -155,7 +177,11 @@ def _section(title: str, body: str) -> str:
 
 
 def _rows(facts: Mapping[str, Any]) -> str:
-    return _table(["What", "Value"], [[escape(name), _number(value)] for name, value in facts.items()]) if facts else ""
+    return (
+        _table(["What", "Value"], [[escape(name), _number(value)] for name, value in facts.items()])
+        if facts
+        else ""
+    )
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -15,31 +15,37 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from mildroute._optional import load_plugin, plugin_names
 from mildroute.exceptions import ArgumentError, ArtifactError, MissingExtraError
 from mildroute.routers.base import RouterMixin
 from mildroute.routers.outcome import OutcomeModel
 from mildroute.routers.surrogate import CustomLossRouter, loss_names
 from mildroute.routers.topics import TopicFeatures
 
-__all__ = ["GROUP", "built_in_classes", "get_encoder", "get_router", "list_plugins", "resolve_class", "router_names", "storage_name"]
+__all__ = [
+    "GROUP",
+    "built_in_classes",
+    "get_encoder",
+    "get_router",
+    "list_plugins",
+    "resolve_class",
+    "router_names",
+    "storage_name",
+]
 
 
 # The classes that an artifact may name; nothing else is ever built from one.
 
 
+# Entry-point group under which other distributions register routers that may be stored.
 GROUP = "mildroute.routers"
-"""Entry-point group under which other distributions register routers that may be stored."""
 
 
 @functools.cache
 def built_in_classes() -> Mapping[str, type[Any]]:
-    """Every router, feature transformer and outlook defined in :mod:`mildroute.routers`, by short name.
+    """Every router, feature transformer and outlook of :mod:`mildroute.routers`, by short name.
 
     A module whose optional dependency is missing is left out.
-
-    Example:
-        >>> built_in_classes()["TopicFeatures"] is TopicFeatures
-        True
     """
     package = importlib.import_module("mildroute.routers")
     found: dict[str, type[Any]] = {}
@@ -50,47 +56,37 @@ def built_in_classes() -> Mapping[str, type[Any]]:
 
 
 def resolve_class(name: str) -> type[Any]:
-    """The class with a short name: one of ours, or one that an installed distribution registered under :data:`GROUP`.
+    """The class with a short name.
 
-    Example:
-        >>> resolve_class("os.system")
-        Traceback (most recent call last):
-        mildroute.exceptions.ArtifactError: an artifact may hold only known classes, got 'os.system'.
+    One of ours, or one that an installed distribution registered under :data:`GROUP`.
     """
     found = built_in_classes().get(name)
     if found is not None:
         return found
-    points = tuple(importlib.metadata.entry_points(group=GROUP, name=name))
-    if len(points) != 1:
-        advice = "install the distribution that registers it" if not points else "uninstall all but one distribution that registers it"
-        raise ArtifactError(f"an artifact may hold only known classes, got {name!r:.80}; {advice} under the entry-point group {GROUP!r}.")
-    return _loaded(points[0])
+    return _checked_plugin(name)
 
 
 def storage_name(cls: type[Any]) -> str | None:
-    """The short name under which a class is stored, or none where it may not be.
-
-    Example:
-        >>> storage_name(TopicFeatures), storage_name(dict)
-        ('TopicFeatures', None)
-    """
+    """The short name under which a class is stored, or none where it may not be."""
     if built_in_classes().get(cls.__name__) is cls:
         return cls.__name__
     points = tuple(importlib.metadata.entry_points(group=GROUP))
     times = Counter(point.name for point in points)
-    mine = (point.name for point in points if times[point.name] == 1 and point.name not in built_in_classes() and _leads_to(point, cls))
+    mine = (
+        point.name
+        for point in points
+        if times[point.name] == 1 and point.name not in built_in_classes() and _leads_to(point, cls)
+    )
     return min(mine, default=None)
 
 
 def list_plugins(method: str) -> dict[str, type[Any]]:
-    """Classes that other distributions registered and that have a method, by name; those that cannot be loaded are left out.
+    """Classes that other distributions registered and that have a method, by name.
+
+    Those that cannot be loaded are left out.
 
     Args:
         method: ``"predict"`` for routers, ``"transform"`` for encoders.
-
-    Example:
-        >>> "TfidfEncoder" in list_plugins("transform")  # it is ours
-        False
     """
     found: dict[str, type[Any]] = {}
     for point in importlib.metadata.entry_points(group=GROUP):
@@ -104,28 +100,34 @@ def _storable_classes(module: ModuleType) -> dict[str, type[Any]]:
     return {
         name: value
         for name, value in vars(module).items()
-        if inspect.isclass(value) and value.__module__ == module.__name__ and value is not RouterMixin
-        if issubclass(value, (OutcomeModel, RouterMixin, TopicFeatures)) and not inspect.isabstract(value)
+        if inspect.isclass(value)
+        and value.__module__ == module.__name__
+        and value is not RouterMixin
+        if issubclass(value, (OutcomeModel, RouterMixin, TopicFeatures))
+        and not inspect.isabstract(value)
     }
 
 
 def _leads_to(point: importlib.metadata.EntryPoint, cls: type[Any]) -> bool:
-    """Whether an entry point is of this class; those of other distributions are not imported to find out."""
+    """Whether an entry point is of this class.
+
+    Those of other distributions are not imported to find out.
+    """
     if point.module.partition(".")[0] != cls.__module__.partition(".")[0]:
         return False
     try:
-        return _loaded(point) is cls
+        return _checked_plugin(point.name) is cls
     except ArtifactError:
         return False
 
 
-def _loaded(point: importlib.metadata.EntryPoint) -> type[Any]:
-    try:
-        cls = point.load()
-    except (ImportError, AttributeError) as broken:
-        raise ArtifactError(f"entry point {point.name!r} must name a class, got {point.value!r}, which fails: {broken}.") from broken
+def _checked_plugin(name: str) -> type[Any]:
+    known = built_in_classes()
+    cls = load_plugin(GROUP, name, thing="class of an artifact", known=known, error=ArtifactError)
     if not inspect.isclass(cls) or not hasattr(cls, "get_params"):
-        raise ArtifactError(f"entry point {point.name!r} must name a scikit-learn estimator class, got {point.value!r}.")
+        raise ArtifactError(
+            f"entry point {name!r} must name a scikit-learn estimator class, got {cls!r:.80}."
+        )
     return cls
 
 
@@ -141,21 +143,22 @@ def get_encoder(name: str) -> Any:
 
     Args:
         name: ``"auto"`` (none: the default of :mod:`mildroute.pipeline`), ``"tfidf"`` and
-            ``"hashing"`` (both reduced to few columns), ``"tfidf-sparse"``, ``"numbers"``, ``"minilm"``, ``"minilm-int8"``, the name of a
-            plug-in, the folder or hub name of a sentence model, or several of them with ``+`` between.
+            ``"hashing"`` (both reduced to few columns), ``"tfidf-sparse"``, ``"numbers"``,
+            ``"minilm"``, ``"minilm-int8"``, the name of a
+            plug-in, the folder or hub name of a sentence model, or several of them with ``+``
+            between.
 
     Returns:
         The encoder, or none for the default.
-
-    Example:
-        >>> get_encoder("tfidf")
-        ReducedEncoder()
-        >>> get_encoder("word2vec")
-        Traceback (most recent call last):
-        mildroute.exceptions.ArgumentError: encoder must be auto, ... or several with + between, got 'word2vec'.
     """
     from mildroute.encoders.sentence import SentenceEncoder
-    from mildroute.encoders.text import HashingEncoder, NumberEncoder, ReducedEncoder, TfidfEncoder, UnionEncoder
+    from mildroute.encoders.text import (
+        HashingEncoder,
+        NumberEncoder,
+        ReducedEncoder,
+        TfidfEncoder,
+        UnionEncoder,
+    )
     from mildroute.pipeline import DEFAULT_ENCODER
 
     makers: dict[str, Any] = {
@@ -169,40 +172,50 @@ def get_encoder(name: str) -> Any:
     }
     if name in makers:
         return makers[name]()
-    if any(importlib.metadata.entry_points(group=GROUP, name=name)):
+    if name in plugin_names(GROUP):
         return _encoder_of_plug_in(name)
     if name and ((Path(name) / "config.json").is_file() or _HUB_NAME.fullmatch(name)):
         return SentenceEncoder(model=name, precision="int8")
     if "+" in name:
         return UnionEncoder([get_encoder(part) or DEFAULT_ENCODER() for part in name.split("+")])
     known = ", ".join((*_NAMES, *list_plugins("transform")))
-    raise ArgumentError(f"encoder must be {known}, a model's folder or hub name, or several with + between, got {name!r}.")
+    raise ArgumentError(
+        f"encoder must be {known}, a model's folder or hub name, or several with + between, got"
+        f" {name!r}."
+    )
 
 
 def _encoder_of_plug_in(name: str) -> Any:
     """An encoder that an artifact may hold, with its default settings."""
     cls = resolve_class(name)
     if not hasattr(cls, "transform"):
-        raise ArgumentError(f"encoder {name!r} must have transform, but {cls.__name__} has none; is it a router? Then give it as --router.")
+        raise ArgumentError(
+            f"encoder {name!r} must have transform, but {cls.__name__} has none; is it a router?"
+            " Then give it as --router."
+        )
     try:
         return cls()
     except TypeError as wrong:
-        raise ArgumentError(f"encoder {name!r} must be made without arguments, got: {wrong}; give its parameters defaults.") from wrong
+        raise ArgumentError(
+            f"encoder {name!r} must be made without arguments, got: {wrong}; give its parameters"
+            " defaults."
+        ) from wrong
 
 
 # Routers by the names that the command line uses: ours, those of other distributions, and losses.
 
 
-_NOT_BY_NAME = {"FrontierRouter": "it goes around another one by itself where there are dollars", "OracleRouter": "it must know the costs"}
+_NOT_BY_NAME = {
+    "FrontierRouter": "it goes around another one by itself where there are dollars",
+    "OracleRouter": "it must know the costs",
+}
 _NEEDED = ("fit", "predict", "predict_proba", "rank", "posterior_unchecked", "get_params")
 
 
 def router_names() -> list[str]:
-    """All names that :func:`get_router` knows: classes of :mod:`mildroute.routers`, plug-ins, and losses.
+    """All names that :func:`get_router` knows.
 
-    Example:
-        >>> {"KNNRouter", "MildRouter", "tdef"} <= set(router_names())
-        True
+    Classes of :mod:`mildroute.routers`, plug-ins, and losses.
     """
     return [*_ours(), *list_plugins("predict"), *loss_names()]
 
@@ -214,31 +227,33 @@ def get_router(name: str, *, random_state: int | None = None) -> Any:
         name: One of :func:`router_names`. The name of a loss stands for a
             :class:`~mildroute.routers.surrogate.CustomLossRouter` with that loss.
         random_state: Its seed, where it takes one.
-
-    Returns:
-        The router, with its default settings.
-
-    Example:
-        >>> get_router("tdef", random_state=0)
-        CustomLossRouter(loss='tdef', random_state=0)
-        >>> get_router("vibes")
-        Traceback (most recent call last):
-        mildroute.exceptions.ArgumentError: router must be one of BestSingleRouter, ..., got 'vibes'; ...
     """
     if name in _ours():
         router = built_in_classes()[name]()
-    elif any(importlib.metadata.entry_points(group=GROUP, name=name)):
+    elif name in plugin_names(GROUP):
         router = _of_plug_in(name)
     elif name in loss_names():
         router = CustomLossRouter(name)
     else:
-        why = _NOT_BY_NAME.get(name, f"a plug-in is registered under {GROUP!r}, a loss under 'mildroute.losses'")
-        raise ArgumentError(f"router must be one of {', '.join(router_names())}, got {name!r:.80}; {why}.")
-    return router.set_params(random_state=random_state) if "random_state" in router.get_params() else router
+        why = _NOT_BY_NAME.get(
+            name, f"a plug-in is registered under {GROUP!r}, a loss under 'mildroute.losses'"
+        )
+        raise ArgumentError(
+            f"router must be one of {', '.join(router_names())}, got {name!r:.80}; {why}."
+        )
+    return (
+        router.set_params(random_state=random_state)
+        if "random_state" in router.get_params()
+        else router
+    )
 
 
 def _ours() -> list[str]:
-    return sorted(name for name, cls in built_in_classes().items() if issubclass(cls, RouterMixin) and name not in _NOT_BY_NAME)
+    return sorted(
+        name
+        for name, cls in built_in_classes().items()
+        if issubclass(cls, RouterMixin) and name not in _NOT_BY_NAME
+    )
 
 
 def _of_plug_in(name: str) -> Any:
@@ -246,9 +261,13 @@ def _of_plug_in(name: str) -> Any:
     lacking = [method for method in _NEEDED if not hasattr(cls, method)]
     if lacking:
         raise ArgumentError(
-            f"router {name!r} must be one over vectors, but {cls.__name__} has no {', '.join(lacking)}; derive it from RouterMixin."
+            f"router {name!r} must be one over vectors, but {cls.__name__} has no"
+            f" {', '.join(lacking)}; derive it from RouterMixin."
         )
     try:
         return cls()
     except TypeError as wrong:
-        raise ArgumentError(f"router {name!r} must be made without arguments, got: {wrong}; give its parameters defaults.") from wrong
+        raise ArgumentError(
+            f"router {name!r} must be made without arguments, got: {wrong}; give its parameters"
+            " defaults."
+        ) from wrong

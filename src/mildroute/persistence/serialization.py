@@ -16,7 +16,14 @@ from mildroute.exceptions import ArtifactError
 from mildroute.persistence.arrays import array_from_node, array_to_node
 from mildroute.persistence.registry import GROUP, resolve_class, storage_name
 
-__all__ = ["check_attributes", "check_parameters", "decode", "encode", "local_parameters", "parameters_of"]
+__all__ = [
+    "check_attributes",
+    "check_parameters",
+    "decode",
+    "encode",
+    "local_parameters",
+    "parameters_of",
+]
 
 
 # Which names of a class an artifact may fill: constructor parameters and fitted attributes, never
@@ -27,13 +34,9 @@ _FITTED = re.compile(r"[a-zA-Z](?:[A-Za-z0-9_]*[A-Za-z0-9])?_")
 
 
 def parameters_of(cls: type[Any]) -> dict[str, Any]:
-    """Names of the constructor's parameters and their defaults; ``inspect.Parameter.empty`` where there is none.
+    """Names of the constructor's parameters and their defaults.
 
-    Example:
-        >>> class Router:
-        ...     def __init__(self, *, penalty=0.1): ...
-        >>> parameters_of(Router)
-        {'penalty': 0.1}
+    ``inspect.Parameter.empty`` where there is none.
     """
     constructor = cls.__init__
     if constructor is object.__init__:
@@ -44,60 +47,67 @@ def parameters_of(cls: type[Any]) -> dict[str, Any]:
 
 
 def local_parameters(cls: type[Any]) -> tuple[str, ...]:
-    """Parameters that speak of this machine, such as a folder for a cache: not stored, and never taken from an artifact.
+    """Parameters that speak of this machine, such as a folder for a cache.
 
-    A class names them in its tuple ``_local``; each has a default, which a rebuilt estimator gets.
+    Not stored, and never taken from an artifact.
 
-    Example:
-        >>> local_parameters(dict)
-        ()
+    A class names them in its tuple ``_machine_local``; a rebuilt estimator gets their defaults.
     """
-    return tuple(getattr(cls, "_local", ()))
+    return tuple(getattr(cls, "_machine_local", ()))
 
 
 def check_parameters(cls: type[Any], names: Iterable[str]) -> None:
-    """Refuse names that are not parameters of the constructor, and a lack of those that have no default.
+    """Refuse names that are no parameters of the constructor, and a lack of those it needs.
 
-    Example:
-        >>> check_parameters(dict, ["__class__"])
-        Traceback (most recent call last):
-        mildroute.exceptions.ArtifactError: dict has no parameter '__class__'; it was stored by another version or changed by hand.
+    It needs those that have no default.
     """
     known, given = parameters_of(cls), set(names)
     for name in sorted(given - set(known)):
-        raise ArtifactError(f"{cls.__name__} has no parameter {name!r:.80}; it was stored by another version or changed by hand.")
+        raise ArtifactError(
+            f"{cls.__name__} has no parameter {name!r:.80}; it was stored by another version or"
+            " changed by hand."
+        )
     for name in sorted(given & set(local_parameters(cls))):
-        raise ArtifactError(f"{name!r} of {cls.__name__} belongs to the machine that it runs on; an artifact may not set it.")
+        raise ArtifactError(
+            f"{name!r} of {cls.__name__} belongs to the machine that it runs on; an artifact may"
+            " not set it."
+        )
     for name, default in known.items():
         if name not in given and default is inspect.Parameter.empty:
-            raise ArtifactError(f"{cls.__name__} needs the parameter {name!r}, which is not stored; store the router again.")
+            raise ArtifactError(
+                f"{cls.__name__} needs the parameter {name!r}, which is not stored; store the"
+                " router again."
+            )
         _check_is_data(cls, name)
 
 
 def check_attributes(cls: type[Any], names: Iterable[str]) -> None:
-    """Refuse names that are not fitted attributes: they end with one underscore, start with a letter and are no part of the class.
+    """Refuse names that are not fitted attributes.
 
-    Example:
-        >>> check_attributes(dict, ["weights_"])
-        >>> check_attributes(dict, ["__dict__"])
-        Traceback (most recent call last):
-        mildroute.exceptions.ArtifactError: '__dict__' of dict is no fitted attribute.
+    They end with one underscore, start with a letter and are no part of the class.
     """
     for name in names:
         if not _FITTED.fullmatch(name):
             raise ArtifactError(
-                f"{name!r:.80} of {cls.__name__} is no fitted attribute: its name must start with a letter and end with one underscore; "
-                "rename it, or list private scratch in the class's tuple `_scratch` so that it is not stored."
+                f"{name!r:.80} of {cls.__name__} is no fitted attribute: its name must start with a"
+                " letter and end with one underscore; rename it, or list private scratch in the"
+                " class's tuple `_transient` so that it is not stored."
             )
         if name in parameters_of(cls):
-            raise ArtifactError(f"{name!r:.80} of {cls.__name__} is a parameter and cannot be an attribute too; rename one of them.")
+            raise ArtifactError(
+                f"{name!r:.80} of {cls.__name__} is a parameter and cannot be an attribute too;"
+                " rename one of them."
+            )
         _check_is_data(cls, name)
 
 
 def _check_is_data(cls: type[Any], name: str) -> None:
     found = inspect.getattr_static(cls, name, None)
     if callable(found) or hasattr(type(found), "__get__"):
-        raise ArtifactError(f"{name!r:.80} of {cls.__name__} is a method or property; an artifact may hold data only, so rename it.")
+        raise ArtifactError(
+            f"{name!r:.80} of {cls.__name__} is a method or property; an artifact may hold data"
+            " only, so rename it."
+        )
 
 
 # The way back from a tree and its tensors to a fitted estimator. It runs no constructor and
@@ -111,26 +121,27 @@ _UNUSUAL_FLOATS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf
 
 
 def decode(node: Any, tensors: Tensors) -> Any:
-    """The value that a node stands for; the tensors it refers to are taken out of ``tensors``.
-
-    Example:
-        >>> decode({"$": "tuple", "items": [1, {"$": "float", "value": "inf"}]}, {})
-        (1, inf)
-    """
+    """The value that a node stands for; the tensors it refers to are taken out of ``tensors``."""
     if isinstance(node, list):
         return [decode(item, tensors) for item in node]
     if not isinstance(node, dict):
         return node
     decoder = _DECODERS.get(_field(node, "$", str))
     if decoder is None:
-        raise ArtifactError(f"a node of router.json must be one of {', '.join(_DECODERS)}, got {node['$']!r:.80}; upgrade mildroute.")
+        raise ArtifactError(
+            f"a node of router.json must be one of {', '.join(_DECODERS)}, got {node['$']!r:.80};"
+            " upgrade mildroute."
+        )
     return decoder(node, tensors)
 
 
 def _field(node: Node, name: str, kind: type[Any]) -> Any:
     value = node.get(name)
     if type(value) is not kind:
-        raise ArtifactError(f"a node of router.json must have a {kind.__name__} {name!r}, got {value!r:.80}; the artifact is damaged.")
+        raise ArtifactError(
+            f"a node of router.json must have a {kind.__name__} {name!r}, got {value!r:.80}; the"
+            " artifact is damaged."
+        )
     return value
 
 
@@ -149,14 +160,19 @@ def _decode_items(items: Node, tensors: Tensors) -> dict[str, Any]:
 def _decode_float(node: Node, _tensors: Tensors) -> float:
     value = _field(node, "value", str)
     if value not in _UNUSUAL_FLOATS:
-        raise ArtifactError(f"an unusual float must be nan, inf or -inf, got {value!r:.80}; the artifact is damaged.")
+        raise ArtifactError(
+            f"an unusual float must be nan, inf or -inf, got {value!r:.80}; the artifact is"
+            " damaged."
+        )
     return _UNUSUAL_FLOATS[value]
 
 
 def _decode_scalar(node: Node, tensors: Tensors) -> Any:
     array = array_from_node(_field(node, "array", dict), tensors)
     if array.ndim:
-        raise ArtifactError(f"a scalar must have no axes, got shape {array.shape}; the artifact is damaged.")
+        raise ArtifactError(
+            f"a scalar must have no axes, got shape {array.shape}; the artifact is damaged."
+        )
     return array[()]
 
 
@@ -166,8 +182,15 @@ def _decode_estimator(node: Node, tensors: Tensors) -> Any:
     check_parameters(cls, params)
     check_attributes(cls, attributes)
     estimator = object.__new__(cls)
-    # Straight into the instance's dictionary: neither the constructor nor a setter of the class gets to see values from a file.
-    vars(estimator).update({**parameters_of(cls), **_decode_items(params, tensors), **_decode_items(attributes, tensors)})
+    # Straight into the instance's dictionary: neither the constructor nor a setter of the class
+    # gets to see values from a file.
+    vars(estimator).update(
+        {
+            **parameters_of(cls),
+            **_decode_items(params, tensors),
+            **_decode_items(attributes, tensors),
+        }
+    )
     return estimator
 
 
@@ -188,29 +211,26 @@ _DECODERS: dict[str, Callable[[Node, Tensors], Any]] = {
 Path: TypeAlias = tuple[str, ...]
 Encoder: TypeAlias = Callable[[Any, Path, Tensors], Any]
 
+# Levels of nesting; a structure that contains itself ends here.
 _DEEPEST = 24
-"""Levels of nesting; a structure that contains itself ends here."""
 
 
 def encode(value: Any, path: Path, tensors: Tensors) -> Any:
     """The node that stands for a value; numbers of arrays are put into ``tensors``.
 
-    Plain JSON values stand for themselves, everything else is an object whose ``"$"`` says what it is.
+    Plain JSON values stand for themselves, everything else is an object whose ``"$"`` says what it
+    is.
 
     Args:
-        value: None, a number, a string, an array, an estimator that may be stored, or a list, tuple or dict of those.
+        value: None, a number, a string, an array, an estimator that may be stored, or a list, tuple
+            or dict of those.
         path: Where the value lies, for messages and names of tensors.
         tensors: Filled with the arrays of numbers, by name.
-
-    Returns:
-        The node.
-
-    Example:
-        >>> encode((1, math.inf), ("router", "grid"), {})
-        {'$': 'tuple', 'items': [1, {'$': 'float', 'value': 'inf'}]}
     """
     if len(path) > _DEEPEST:
-        raise ArtifactError(f"{'.'.join(path)} lies deeper than {_DEEPEST} levels; does something contain itself?")
+        raise ArtifactError(
+            f"{'.'.join(path)} lies deeper than {_DEEPEST} levels; does something contain itself?"
+        )
     encoder: Encoder = _ENCODERS.get(type(value), _encode_other)
     return encoder(value, path, tensors)
 
@@ -221,7 +241,10 @@ def _encode_plain(value: Any, _path: Path, _tensors: Tensors) -> Any:
 
 def _encode_int(value: int, path: Path, _tensors: Tensors) -> int:
     if not -(2**63) <= value < 2**64:
-        raise ArtifactError(f"{'.'.join(path)} must fit in 64 bits, got an integer of {value.bit_length()}; take a smaller one.")
+        raise ArtifactError(
+            f"{'.'.join(path)} must fit in 64 bits, got an integer of {value.bit_length()}; take a"
+            " smaller one."
+        )
     return value
 
 
@@ -240,14 +263,21 @@ def _encode_tuple(value: tuple[Any, ...], path: Path, tensors: Tensors) -> dict[
 def _encode_dict(value: dict[Any, Any], path: Path, tensors: Tensors) -> dict[str, Any]:
     for key in value:
         if type(key) is not str:
-            raise ArtifactError(f"{'.'.join(path)} must have strings for keys, got {key!r:.80}; convert them with str().")
-    return {"$": "dict", "items": {key: encode(item, (*path, key), tensors) for key, item in value.items()}}
+            raise ArtifactError(
+                f"{'.'.join(path)} must have strings for keys, got {key!r:.80}; convert them with"
+                " str()."
+            )
+    return {
+        "$": "dict",
+        "items": {key: encode(item, (*path, key), tensors) for key, item in value.items()},
+    }
 
 
 def _refuse_function(value: FunctionType, path: Path, _tensors: Tensors) -> Any:
     raise ArtifactError(
-        f"{'.'.join(path)} must not be a function, got {value.__name__}: an artifact holds no code; register it as an entry point, such "
-        "as one of the group 'mildroute.losses', and give its name."
+        f"{'.'.join(path)} must not be a function, got {value.__name__}: an artifact holds no code;"
+        " register it as an entry point, such as one of the group 'mildroute.losses', and give its"
+        " name."
     )
 
 
@@ -259,24 +289,31 @@ def _encode_other(value: Any, path: Path, tensors: Tensors) -> dict[str, Any]:
         return _encode_estimator(value, name, path, tensors)
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     raise ArtifactError(
-        f"{'.'.join(path)} must be None, a number, a string, an array, a list, tuple or dict of those, or a class of mildroute.routers "
-        f"or of the entry-point group {GROUP!r}, got {kind}; keep its numbers instead, or list a private scratch attribute in `_scratch`."
+        f"{'.'.join(path)} must be None, a number, a string, an array, a list, tuple or dict of"
+        f" those, or a class of mildroute.routers or of the entry-point group {GROUP!r}, got"
+        f" {kind}; keep its numbers instead, or list a private scratch attribute in `_transient`."
     )
 
 
 def _encode_estimator(value: Any, name: str, path: Path, tensors: Tensors) -> dict[str, Any]:
     cls = type(value)
     known = value.get_params(deep=False)
-    scratch = getattr(cls, "_scratch", ())
+    scratch = getattr(cls, "_transient", ())
     params = {key: item for key, item in known.items() if key not in local_parameters(cls)}
-    attributes = {key: item for key, item in vars(value).items() if key not in known and key not in scratch}
+    attributes = {
+        key: item for key, item in vars(value).items() if key not in known and key not in scratch
+    }
     check_parameters(cls, params)
     check_attributes(cls, attributes)
     return {
         "$": "estimator",
         "class": name,
-        "params": {key: encode(item, (*path, key), tensors) for key, item in sorted(params.items())},
-        "attributes": {key: encode(item, (*path, key), tensors) for key, item in sorted(attributes.items())},
+        "params": {
+            key: encode(item, (*path, key), tensors) for key, item in sorted(params.items())
+        },
+        "attributes": {
+            key: encode(item, (*path, key), tensors) for key, item in sorted(attributes.items())
+        },
     }
 
 

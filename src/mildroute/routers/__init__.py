@@ -1,45 +1,42 @@
-"""Routers: scikit-learn estimators that learn from vectors and a matrix of costs which expert should answer."""
+"""Routers.
+
+Scikit-learn estimators that learn from vectors and a matrix of costs which expert should answer.
+"""
 
 from __future__ import annotations
 
-from mildroute.routers.base import RouterMixin, named_costs
-from mildroute.routers.baselines import BestSingleRouter, CheapestRouter, MostExpensiveRouter, OracleRouter, RandomRouter
-from mildroute.routers.frontier import FrontierRouter
-from mildroute.routers.knn import KNNRouter
-from mildroute.routers.matrix_factorization import MatrixFactorizationRouter
-from mildroute.routers.mild import MildRouter
-from mildroute.routers.operating_point import OperatingPoint
-from mildroute.routers.regression import MLPRegressionRouter, RegressionRouter
-from mildroute.routers.surrogate import (
-    CrossEntropyRouter,
-    CustomLossRouter,
-    LDAMRouter,
-    PaperMILDRouter,
-    TDEFRouter,
-    WeightedCrossEntropyRouter,
-)
-from mildroute.routers.topics import TopicFeatures
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "BestSingleRouter",
-    "CheapestRouter",
-    "CrossEntropyRouter",
-    "CustomLossRouter",
-    "FrontierRouter",
-    "KNNRouter",
-    "LDAMRouter",
-    "MLPRegressionRouter",
-    "MatrixFactorizationRouter",
-    "MildRouter",
-    "MostExpensiveRouter",
-    "OperatingPoint",
-    "OracleRouter",
-    "PaperMILDRouter",
-    "RandomRouter",
-    "RegressionRouter",
-    "RouterMixin",
-    "TDEFRouter",
-    "TopicFeatures",
-    "WeightedCrossEntropyRouter",
-    "named_costs",
-]
+from mildroute._optional import lazy_exports
+
+if TYPE_CHECKING:
+    from mildroute.routers.base import RouterMixin as RouterMixin, named_costs as named_costs
+    from mildroute.routers.baselines import (
+        BestSingleRouter as BestSingleRouter,
+        CheapestRouter as CheapestRouter,
+        MostExpensiveRouter as MostExpensiveRouter,
+        OracleRouter as OracleRouter,
+        RandomRouter as RandomRouter,
+    )
+    from mildroute.routers.frontier import FrontierRouter as FrontierRouter
+    from mildroute.routers.knn import KNNRouter as KNNRouter
+    from mildroute.routers.matrix_factorization import (
+        MatrixFactorizationRouter as MatrixFactorizationRouter,
+    )
+    from mildroute.routers.mild import MildRouter as MildRouter
+    from mildroute.routers.operating_point import OperatingPoint as OperatingPoint
+    from mildroute.routers.regression import (
+        MLPRegressionRouter as MLPRegressionRouter,
+        RegressionRouter as RegressionRouter,
+    )
+    from mildroute.routers.surrogate import (
+        CrossEntropyRouter as CrossEntropyRouter,
+        CustomLossRouter as CustomLossRouter,
+        LDAMRouter as LDAMRouter,
+        PaperMILDRouter as PaperMILDRouter,
+        TDEFRouter as TDEFRouter,
+        WeightedCrossEntropyRouter as WeightedCrossEntropyRouter,
+    )
+    from mildroute.routers.topics import TopicFeatures as TopicFeatures
+
+__all__, __getattr__, __dir__ = lazy_exports(__name__)

@@ -5,45 +5,78 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.model_selection import KFold
 
-from mildroute.routers._linear_model import ROUGH, RowLoss, WhitenedFeatures, minimize_linear, whiten
+from mildroute.exceptions import ArgumentError
+from mildroute.routers._linear_model import (
+    ROUGH,
+    RowLoss,
+    WhitenedFeatures,
+    minimize_linear,
+    whiten,
+)
 from mildroute.routers.base import Matrix
 
 # Cross-validation along a path of penalties, each solution the start of the next.
 
 
-PENALTIES: tuple[float, ...] = (3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5)
-"""Penalties tried, from strong to weak, in units of the features' variance."""
+# Penalties tried, from strong to weak, in units of the features' variance.
+ALPHAS: tuple[float, ...] = (3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5)
 
 
-def assign_folds(rows: int, folds: int, seed: int | None) -> NDArray[np.intp]:
+# Number of folds, or pairs of train and test rows as scikit-learn's splitters make them.
+CV: TypeAlias = int | Sequence[tuple[Any, Any]]
+
+
+def count_folds(cv: CV) -> int:
+    """Number of folds; refuses what is neither a number from 2 nor two pairs of rows or more."""
+    is_list = isinstance(cv, list | tuple) and all(len(pair) == 2 for pair in cv)
+    folds = len(cv) if is_list else cv  # type: ignore[arg-type]
+    if isinstance(folds, bool) or not isinstance(folds, int | np.integer) or folds < 2:
+        raise ArgumentError(
+            f"cv must be a number of folds, at least 2, or a list of train and test rows, got"
+            f" {cv!r:.80}; 5 is the default."
+        )
+    return int(folds)
+
+
+def assign_folds(
+    rows: int, cv: CV, seed: int | None, kept: NDArray[np.bool_] | None = None
+) -> NDArray[np.intp]:
     """The fold in which each row is held out, shape (n,); balanced, shuffled by the seed.
 
-    Example:
-        >>> np.bincount(assign_folds(10, 5, seed=0))
-        array([2, 2, 2, 2, 2])
+    Args:
+        rows: Number of rows n.
+        cv: Number of folds, or pairs of train and test rows, in which each row is tested once.
+        seed: Of the shuffling.
+        kept: Which of the rows that pairs speak of are these; all by default.
     """
-    assigned = np.zeros(rows, dtype=np.intp)
-    splitter = KFold(max(2, min(folds, rows)), shuffle=True, random_state=seed or 0)
-    for fold, (_, held_out) in enumerate(splitter.split(np.empty(rows))):
-        assigned[held_out] = fold
-    return assigned
+    if isinstance(cv, int | np.integer):
+        assigned = np.zeros(rows, dtype=np.intp)
+        splitter = KFold(max(2, min(cv, rows)), shuffle=True, random_state=seed or 0)
+        for fold, (_, held_out) in enumerate(splitter.split(np.empty(rows))):
+            assigned[held_out] = fold
+        return assigned
+    tested = np.concatenate([np.asarray(held_out, dtype=np.intp) for _, held_out in cv])
+    number = np.repeat(np.arange(len(cv)), [len(held_out) for _, held_out in cv])
+    total = rows if kept is None else len(kept)
+    if not np.array_equal(np.sort(tested), np.arange(total)):
+        raise ArgumentError(
+            f"cv must test each of {total} rows once, got {len(tested)} test rows; make the pairs"
+            " with KFold(...).split(X)."
+        )
+    assigned = number[np.argsort(tested)]
+    return assigned if kept is None else assigned[kept]
 
 
 @dataclass(frozen=True)
 class Fold:
-    """The rows on which one fold's router is trained, prepared once for all that is tried on them.
-
-    Example:
-        >>> prepare_folds(np.eye(4), np.array([0, 0, 1, 1]))[0].held_out
-        array([0, 1])
-    """
+    """The rows on which one fold's router is trained, prepared once for all tried on them."""
 
     seen: NDArray[np.intp]
     held_out: NDArray[np.intp]
@@ -51,13 +84,10 @@ class Fold:
     weight: NDArray[np.float64] | None
 
 
-def prepare_folds(features: Any, fold: NDArray[np.intp], sample_weight: NDArray[np.float64] | None = None) -> list[Fold]:
-    """Prepare the training rows of each fold.
-
-    Example:
-        >>> len(prepare_folds(np.eye(4), np.array([0, 0, 1, 1])))
-        2
-    """
+def prepare_folds(
+    features: Any, fold: NDArray[np.intp], sample_weight: NDArray[np.float64] | None = None
+) -> list[Fold]:
+    """Prepare the training rows of each fold."""
     folds = []
     for current in np.unique(fold):
         seen, held_out = np.flatnonzero(fold != current), np.flatnonzero(fold == current)
@@ -72,7 +102,7 @@ def held_out_scores(
     experts: int,
     fold: NDArray[np.intp],
     *,
-    penalties: Sequence[float] = PENALTIES,
+    alphas: Sequence[float] = ALPHAS,
     sample_weight: NDArray[np.float64] | None = None,
     paid_by: Callable[[NDArray[np.float32]], tuple[float, float]] | None = None,
     prepared: list[Fold] | None = None,
@@ -81,33 +111,36 @@ def held_out_scores(
 
     Args:
         features: Shape (n, d), dense or sparse.
-        loss_of: Gives the loss of the rows with these indices; see :data:`~mildroute.routers._linear_model.RowLoss`.
+        loss_of: Gives the loss of the rows with these indices; see
+            :data:`~mildroute.routers._linear_model.RowLoss`.
         experts: Number of experts p.
         fold: Fold of each row, shape (n,).
-        penalties: From strong to weak.
+        alphas: From strong to weak.
         sample_weight: Weight of each row, shape (n,).
-        paid_by: Mean cost and its standard error of scores of shape (n, p); the path ends where the cost has risen by more than that.
-        prepared: What :func:`prepare_folds` gives for these features, where several losses are tried on them.
+        paid_by: Mean cost and its standard error of scores of shape (n, p); the path ends where the
+            cost has risen by more than that.
+        prepared: What :func:`prepare_folds` gives for these features, where several losses are
+            tried on them.
 
     Returns:
-        Shape (penalties, n, p), fewer penalties where the path ended early; solved well enough to compare.
-
-    Example:
-        >>> from mildroute.routers._linear_model import deferral_row_loss
-        >>> X, rewards = np.array([[0.0], [1], [2], [3], [6], [7], [8], [9]]), np.eye(2).repeat(4, axis=0)
-        >>> loss_of = lambda rows: deferral_row_loss(rewards[rows], np.ones(2))
-        >>> held_out_scores(X, loss_of, 2, np.arange(8) % 2, penalties=[0.01])[0].argmax(axis=1)
-        array([0, 0, 0, 0, 1, 1, 1, 1])
+        Shape (penalties, n, p), fewer penalties where the path ended early; solved well enough to
+        compare.
     """
-    scores = np.empty((len(penalties), len(fold), experts), dtype=np.float32)
+    scores = np.empty((len(alphas), len(fold), experts), dtype=np.float32)
     folds = prepare_folds(features, fold, sample_weight) if prepared is None else prepared
     losses = [loss_of(part.seen) for part in folds]
     starts: list[NDArray[np.float64] | None] = [None] * len(folds)
     best = np.inf
-    for step, penalty in enumerate(penalties):
+    for step, alpha in enumerate(alphas):
         for number, (part, loss) in enumerate(zip(folds, losses, strict=True)):
             fit = minimize_linear(
-                part.design, loss, experts, penalty=penalty, sample_weight=part.weight, start=starts[number], tolerance=ROUGH
+                part.design,
+                loss,
+                experts,
+                alpha=alpha,
+                sample_weight=part.weight,
+                start=starts[number],
+                tolerance=ROUGH,
             )
             starts[number] = fit.solution
             scores[step, part.held_out] = fit.scores(features[part.held_out])
@@ -125,23 +158,34 @@ def held_out_scores(
 _FOLDS = 5
 
 
-def fit_with_metadata(router: Any, X: Any, costs: Matrix, sample_weight: NDArray[np.float64] | None = None, groups: Any = None) -> Any:
-    """Fit a router, with the weights and groups of the rows where there are any and its ``fit`` takes them.
-
-    Example:
-        >>> from mildroute.routers.knn import KNNRouter
-        >>> fit_with_metadata(KNNRouter(), np.array([[0.0], [1.0]]), np.eye(2), groups=["law", "code"]).predict([[0.0]])
-        array([1])
-    """
+def fit_with_metadata(
+    router: Any,
+    X: Any,
+    costs: Matrix,
+    sample_weight: NDArray[np.float64] | None = None,
+    groups: Any = None,
+) -> Any:
+    """Fit a router, with weights and groups where there are any and its ``fit`` takes them."""
     known = inspect.signature(router.fit).parameters
     given = {"sample_weight": sample_weight, "groups": groups}
-    return router.fit(X, costs, **{name: value for name, value in given.items() if value is not None and name in known})
+    return router.fit(
+        X,
+        costs,
+        **{name: value for name, value in given.items() if value is not None and name in known},
+    )
 
 
-def cross_val_posterior(router: Any, X: Any, costs: Matrix, sample_weight: NDArray[np.float64] | None = None, groups: Any = None) -> Matrix:
+def cross_val_posterior(
+    router: Any,
+    X: Any,
+    costs: Matrix,
+    sample_weight: NDArray[np.float64] | None = None,
+    groups: Any = None,
+) -> Matrix:
     """Posterior of each training row by a router that has not seen its fold.
 
-    A router that keeps them by itself is asked; of others, copies are fitted on all folds but one. A parameter ``"cv"`` is not searched for
+    A router that keeps them by itself is asked; of others, copies are fitted on all folds but one.
+    A parameter ``"cv"`` is not searched for
     again: the copies take what the router has found.
 
     Args:
@@ -150,16 +194,6 @@ def cross_val_posterior(router: Any, X: Any, costs: Matrix, sample_weight: NDArr
         costs: Their costs, shape (n, p).
         sample_weight: Their weights, shape (n,), or none.
         groups: Their groups, shape (n,), or none.
-
-    Returns:
-        Shape (n, p).
-
-    Example:
-        >>> from mildroute.routers.regression import RegressionRouter
-        >>> X, costs = np.array([[0.0], [1.0]] * 20), np.array([[0.0, 1.0], [1.0, 0.0]] * 20)
-        >>> cross_val_posterior(RegressionRouter().fit(X, costs), X, costs)[:2].round(1)
-        array([[1., 0.],
-               [0., 1.]])
     """
     if hasattr(router, "cross_val_posterior"):
         return np.asarray(router.cross_val_posterior())
@@ -170,21 +204,24 @@ def cross_val_posterior(router: Any, X: Any, costs: Matrix, sample_weight: NDArr
     for current in np.unique(fold):
         seen, unseen = fold != current, fold == current
         weight = None if sample_weight is None else sample_weight[seen]
-        copy = fit_with_metadata(settled(router), X[seen], costs[seen], weight, None if groups is None else np.asarray(groups)[seen])
+        copy = fit_with_metadata(
+            with_found_params(router),
+            X[seen],
+            costs[seen],
+            weight,
+            None if groups is None else np.asarray(groups)[seen],
+        )
         posterior[unseen] = copy.predict_proba(X[unseen])
     return posterior
 
 
-def settled(router: Any) -> Any:
-    """An unfitted copy whose searched parameters are those found.
-
-    Example:
-        >>> from mildroute.routers.surrogate import TDEFRouter
-        >>> X, costs = np.array([[0.0], [1.0]] * 20), np.array([[0.0, 1.0], [1.0, 0.0]] * 20)
-        >>> settled(TDEFRouter(reward="sum").fit(X, costs)).penalty != "cv"
-        True
-    """
-    found = {name: getattr(router, f"{name}_", value) for name, value in router.get_params(deep=False).items() if _is_searched(value)}
+def with_found_params(router: Any) -> Any:
+    """An unfitted copy whose searched parameters are those found."""
+    found = {
+        name: getattr(router, f"{name}_", value)
+        for name, value in router.get_params(deep=False).items()
+        if _is_searched(value)
+    }
     return clone(router).set_params(**found)
 
 

@@ -1,4 +1,7 @@
-"""Rewards, margins, posteriors and tie-breaking in NumPy; ``mildroute.losses`` is the same in torch."""
+"""Rewards, margins, posteriors and tie-breaking in NumPy.
+
+``mildroute.losses`` is the same in torch.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +14,18 @@ from numpy.typing import NDArray
 
 
 def argmax_last(values: NDArray[Any]) -> NDArray[np.intp]:
-    """Column of the largest value of each row, the highest one of equals.
-
-    Example:
-        >>> argmax_last(np.array([[1.0, 2.0, 2.0], [3.0, 0.0, 1.0]]))
-        array([2, 0])
-    """
+    """Column of the largest value of each row, the highest one of equals."""
     return values.shape[1] - 1 - np.argmax(values[:, ::-1], axis=1)
 
 
 def argsort_desc(values: NDArray[Any]) -> NDArray[np.intp]:
-    """Columns of each row from the largest value to the smallest, the highest one of equals first.
-
-    Example:
-        >>> argsort_desc(np.array([[1.0, 2.0, 2.0]]))
-        array([[2, 1, 0]])
-    """
+    """Columns of each row from the largest value to the smallest, the highest of equals first."""
     return values.shape[1] - 1 - np.argsort(-values[:, ::-1], axis=1, kind="stable")
+
+
+def chosen_costs(values: NDArray[Any], choice: NDArray[np.intp]) -> NDArray[Any]:
+    """Value of each row's chosen expert, shape (n,): what is paid, if the values are costs."""
+    return np.asarray(values[np.arange(len(values)), choice])
 
 
 # The consistent decision in NumPy, so that a fitted router answers without torch; the theory is
@@ -38,12 +36,7 @@ _BLOCK_ELEMENTS = 1 << 20
 
 
 def log_softmax(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Logarithm of the softmax of each row.
-
-    Example:
-        >>> log_softmax(np.zeros((1, 2))).round(4)
-        array([[-0.6931, -0.6931]])
-    """
+    """Logarithm of the softmax of each row."""
     below_best = values - values.max(axis=1, keepdims=True)
     return np.asarray(below_best - np.log(np.exp(below_best).sum(axis=1, keepdims=True)))
 
@@ -51,37 +44,25 @@ def log_softmax(values: NDArray[np.float64]) -> NDArray[np.float64]:
 def log_posterior(scores: NDArray[np.float64], margins: NDArray[np.float64]) -> NDArray[np.float64]:
     """Logarithm of the posterior that the scores of a router trained with these margins stand for.
 
-    Args:
-        scores: Shape (n, p).
-        margins: Shape (p,), positive.
-
     Returns:
         Shape (n, p); minus infinity where a probability is too small for a float.
-
-    Example:
-        >>> np.exp(log_posterior(np.array([[0.0, 0.36687]]), np.array([2.0, 1.0]))).round(4)
-        array([[0.6, 0.4]])
     """
     if np.ptp(margins) == 0:
         return log_softmax(scores / margins[0])
     block = max(1, _BLOCK_ELEMENTS // len(margins) ** 2)
-    parts = [log_softmax(_log_masses(scores[start : start + block], margins)) for start in range(0, len(scores), block)]
+    parts = [
+        log_softmax(_log_masses(scores[start : start + block], margins))
+        for start in range(0, len(scores), block)
+    ]
     return np.vstack(parts) if parts else np.empty_like(scores)
 
 
-def break_ties(log_posteriors: NDArray[np.float64], scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What to rank by: experts equal but for rounding tie, and those too improbable to tell apart go by their scores.
+def break_ties(
+    log_posteriors: NDArray[np.float64], scores: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """What to rank by.
 
-    Args:
-        log_posteriors: Shape (n, p).
-        scores: Shape (n, p).
-
-    Returns:
-        Shape (n, p), finite.
-
-    Example:
-        >>> break_ties(np.array([[0.0, -np.inf, -np.inf]]), np.array([[9.0, 1.0, 2.0]])).argsort(axis=1)
-        array([[1, 2, 0]])
+    Experts equal but for rounding tie, and those too improbable to tell apart go by their scores.
     """
     hopeless = -1e9 + scores - scores.max(axis=1, keepdims=True)
     return np.where(np.isneginf(log_posteriors), hopeless, log_posteriors.round(10))
@@ -123,24 +104,19 @@ class MarginRule(NamedTuple):
     offset: float = 0.0
 
 
+# The paper's margins: wins to the power of a third.
 THEORY = MarginRule(1 / 3)
-"""The paper's margins: wins to the power of a third."""
 
 
-def rewards_from_nonnegative(raised: NDArray[np.float64], name: str, largest: float) -> NDArray[np.float64]:
+def rewards_from_nonnegative(
+    raised: NDArray[np.float64], name: str, largest: float
+) -> NDArray[np.float64]:
     """Rewards by name, in no particular unit.
 
     Args:
         raised: Costs of some rows, none below 0, shape (n, p).
         name: ``"gap"``, ``"complement"`` or ``"sum"``, as in :mod:`mildroute.losses.rewards`.
         largest: Largest raised cost of all rows.
-
-    Returns:
-        Shape (n, p), not negative.
-
-    Example:
-        >>> rewards_from_nonnegative(np.array([[0.0, 1.0, 2.0]]), "sum", 2.0)
-        array([[3., 2., 1.]])
     """
     if name == "gap":
         return np.asarray(raised.max(axis=1, keepdims=True) - raised)
@@ -149,7 +125,9 @@ def rewards_from_nonnegative(raised: NDArray[np.float64], name: str, largest: fl
     return np.asarray(raised.sum(axis=1, keepdims=True) - raised)
 
 
-def scaled_rewards(costs: NDArray[np.float64], name: str, sample_weight: NDArray[np.float64] | None) -> NDArray[np.float64]:
+def scaled_rewards(
+    costs: NDArray[np.float64], name: str, sample_weight: NDArray[np.float64] | None
+) -> NDArray[np.float64]:
     """Rewards by name; their mean row sum is 1, so that the scale of the costs does not matter.
 
     Args:
@@ -159,10 +137,6 @@ def scaled_rewards(costs: NDArray[np.float64], name: str, sample_weight: NDArray
 
     Returns:
         Shape (n, p), not negative; equal where no row says anything.
-
-    Example:
-        >>> scaled_rewards(np.array([[0.0, 1.0, 1.0]]), "gap", None), scaled_rewards(np.array([[0.0, 1.0, 1.0]]), "sum", None)
-        (array([[1., 0., 0.]]), array([[0.5 , 0.25, 0.25]]))
     """
     raised = costs - min(costs.min(), 0.0)
     rewards = rewards_from_nonnegative(raised, name, float(raised.max()))
@@ -170,19 +144,18 @@ def scaled_rewards(costs: NDArray[np.float64], name: str, sample_weight: NDArray
     return np.asarray(rewards / mean) if mean > 0 else np.full(rewards.shape, 1 / rewards.shape[1])
 
 
-def winner_shares(rewards: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Share of each expert in winning a row: 1 for the single best one, ties split equally; shape (n, p).
+def winner_targets(rewards: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Share of each expert in winning a row: 1 for the single best one, ties split equally.
 
-    Example:
-        >>> winner_shares(np.array([[1.0, 0.0, 1.0], [0.0, 2.0, 1.0]]))
-        array([[0.5, 0. , 0.5],
-               [0. , 1. , 0. ]])
+    Shape (n, p).
     """
     best = (rewards == rewards.max(axis=1, keepdims=True)).astype(np.float64)
     return np.asarray(best / best.sum(axis=1, keepdims=True))
 
 
-def margins_by(rule: MarginRule, rewards: NDArray[np.float64], sample_weight: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+def margins_by(
+    rule: MarginRule, rewards: NDArray[np.float64], sample_weight: NDArray[np.float64] | None = None
+) -> NDArray[np.float64]:
     """Margins of a rule, divided by their mean; rows on which all experts are equal have no winner.
 
     Args:
@@ -191,35 +164,32 @@ def margins_by(rule: MarginRule, rewards: NDArray[np.float64], sample_weight: ND
         sample_weight: Weight of each row, shape (n,), or none.
 
     Returns:
-        Shape (p,), positive. An expert that never wins counts half as much as the one that wins most rarely.
-
-    Example:
-        >>> margins_by(MarginRule(1 / 3), np.repeat(np.eye(3), [27, 8, 1], axis=0)).round(3)
-        array([1.5, 1. , 0.5])
+        Shape (p,), positive. An expert that never wins counts half as much as the one that wins
+        most rarely.
     """
     decided = (np.ptp(rewards, axis=1) > 0).astype(np.float64)
-    wins = (decided if sample_weight is None else decided * sample_weight) @ winner_shares(rewards)
+    wins = (decided if sample_weight is None else decided * sample_weight) @ winner_targets(rewards)
     margins = margins_of_wins(rule, wins)
     return np.asarray(margins / margins.mean())
 
 
 def margins_of_wins(rule: MarginRule, wins: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Margins of a rule from how often each expert wins, shape (p,); their shares sum to 1 before the offset.
+    """Margins of a rule from how often each expert wins, shape (p,).
 
-    Example:
-        >>> margins_of_wins(MarginRule(1 / 3, offset=1.0), np.array([27.0, 8.0, 1.0])).round(3)
-        array([1.5  , 1.333, 1.167])
+    Their shares sum to 1 before the offset.
     """
-    mass = positive_wins(wins)
+    mass = smoothed_win_counts(wins)
     powered = (mass / mass.max()) ** rule.exponent
     return np.asarray(powered / powered.sum() + rule.offset)
 
 
-def positive_wins(wins: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Wins in which an expert that never wins has half of the smallest positive count; all 1 if nobody ever wins.
+def smoothed_win_counts(wins: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Wins in which an expert that never wins has half of the smallest positive count.
 
-    Example:
-        >>> positive_wins(np.array([8.0, 2.0, 0.0]))
-        array([8., 2., 1.])
+    All 1 if nobody ever wins.
     """
-    return np.where(wins > 0, wins, wins[wins > 0].min() / 2) if (wins > 0).any() else np.ones_like(wins)
+    return (
+        np.where(wins > 0, wins, wins[wins > 0].min() / 2)
+        if (wins > 0).any()
+        else np.ones_like(wins)
+    )

@@ -1,4 +1,7 @@
-"""The linear model: preconditioned L-BFGS for the convex problem, its loss with gradient, and calibration."""
+"""The linear model.
+
+Preconditioned L-BFGS for the convex problem, its loss with gradient, and calibration.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,8 @@ from scipy.optimize import minimize
 # well conditioned.
 
 
+# Up to this many columns an eigenbasis costs less than the iterations it saves.
 _LARGEST_ROTATION = 2048
-"""Up to this many columns an eigenbasis costs less than the iterations it saves."""
 
 
 @dataclass(frozen=True)
@@ -25,14 +28,11 @@ class WhitenedFeatures:
     """Features in their own eigenbasis.
 
     Attributes:
-        columns: Centered features times ``basis``, shape (n, r); sparse and wide ones stay as they are.
+        columns: Centered features times ``basis``, shape (n, r); sparse and wide ones stay as they
+            are.
         mean: Mean of the features, shape (d,).
         basis: Directions kept, shape (d, r), or none where features stay as they are.
         variances: Variance of each column, shape (r,); largest first where there is a basis.
-
-    Example:
-        >>> whiten(np.array([[0.0, 1.0], [2.0, 1.0]])).variances.round(3)
-        array([1.])
     """
 
     columns: Any
@@ -42,30 +42,42 @@ class WhitenedFeatures:
 
     @property
     def scale(self) -> float:
-        """Mean squared distance of a row from the mean; a penalty in units of it does not depend on the scale of the features."""
+        """Mean squared distance of a row from the mean.
+
+        A penalty in units of it does not depend on the scale of the features.
+        """
         return float(self.variances.sum()) or 1.0
 
     def leading(self, smallest: float) -> WhitenedFeatures:
-        """The directions whose variance is at least ``smallest``; features that stay as they are keep all columns."""
+        """The directions whose variance is at least ``smallest``.
+
+        Features that stay as they are keep all columns.
+        """
         if self.basis is None:
             return self
         rank = int((self.variances >= smallest).sum())
-        return WhitenedFeatures(self.columns[:, :rank], self.mean, self.basis[:, :rank], self.variances[:rank])
+        return WhitenedFeatures(
+            self.columns[:, :rank], self.mean, self.basis[:, :rank], self.variances[:rank]
+        )
 
     def weights_of(self, solution: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Weights of the original features, shape (d, p), from those of the columns, shape (r, p)."""
+        """Weights of the original features, shape (d, p), from those of the columns (r, p)."""
         return solution if self.basis is None else self.basis @ solution
 
 
-def whiten(features: Any, sample_weight: NDArray[np.float64] | None = None, dtype: type[np.floating[Any]] = np.float64) -> WhitenedFeatures:
-    """Prepare features of shape (n, d), dense or sparse; ``dtype`` is that of the columns, in which the problem is then solved.
+def whiten(
+    features: Any,
+    sample_weight: NDArray[np.float64] | None = None,
+    dtype: type[np.floating[Any]] = np.float64,
+) -> WhitenedFeatures:
+    """Prepare features of shape (n, d), dense or sparse.
 
-    Example:
-        >>> whiten(np.eye(3)).columns.shape
-        (3, 2)
+    ``dtype`` is that of the columns, in which the problem is then solved.
     """
     rows = features.shape[0]
-    weights = np.full(rows, 1 / rows) if sample_weight is None else sample_weight / sample_weight.sum()
+    weights = (
+        np.full(rows, 1 / rows) if sample_weight is None else sample_weight / sample_weight.sum()
+    )
     if sparse.issparse(features) or features.shape[1] > _LARGEST_ROTATION:
         columns = features.astype(dtype)
         mean = np.zeros(features.shape[1])
@@ -87,14 +99,16 @@ def whiten(features: Any, sample_weight: NDArray[np.float64] | None = None, dtyp
 # |weights|^2.
 
 
+# Scores of shape (n, p) to the loss of each row, shape (n,), and its gradient, shape (n, p); the
+# gradient may be written to.
 RowLoss: TypeAlias = Callable[[NDArray[Any]], tuple[NDArray[Any], NDArray[Any]]]
-"""Scores of shape (n, p) to the loss of each row, shape (n,), and its gradient, shape (n, p); the gradient may be written to."""
 
+# Largest entry of the gradient, in preconditioned units, of an optimum and of a solution good
+# enough to compare candidates.
 OPTIMAL, ROUGH = 1e-6, 1e-4
-"""Largest entry of the gradient, in preconditioned units, of an optimum and of a solution good enough to compare candidates."""
 
+# Rough solutions leave out directions that the penalty shrinks to less than this share.
 _NEGLIGIBLE = 0.05
-"""Rough solutions leave out directions that the penalty shrinks to less than this share."""
 
 
 @dataclass(frozen=True)
@@ -102,16 +116,7 @@ class LinearSolution:
     """An optimum of the penalised problem.
 
     Attributes:
-        weights: Shape (d, p).
-        intercept: Shape (p,).
         solution: The solver's own variables, to start a neighboring problem from.
-        objective: Penalised objective at the optimum.
-        gradient_norm: Largest entry of its gradient.
-        iterations: Steps taken.
-
-    Example:
-        >>> LinearSolution(np.ones((1, 2)), np.zeros(2), np.zeros((2, 2)), 0.5, 0.0, 3).scores(np.array([[2.0]]))
-        array([[2., 2.]])
     """
 
     weights: NDArray[np.float64]
@@ -131,7 +136,7 @@ def minimize_linear(
     loss: RowLoss,
     experts: int,
     *,
-    penalty: float,
+    alpha: float,
     sample_weight: NDArray[np.float64] | None = None,
     start: NDArray[np.float64] | None = None,
     tolerance: float = OPTIMAL,
@@ -143,38 +148,49 @@ def minimize_linear(
         design: Prepared features of n rows.
         loss: Loss of each row as a function of the scores; convex for a global optimum.
         experts: Number of experts p.
-        penalty: Weight of the squared norm of the weights, in units of the features' variance.
+        alpha: Weight of the squared norm of the weights, in units of the features' variance.
         sample_weight: Weight of each row, shape (n,).
         start: ``solution`` of a neighboring problem.
         tolerance: Largest entry of the gradient, in preconditioned units, at which it stops.
         max_iterations: Steps after which it gives up with a warning.
-
-    Example:
-        >>> from mildroute.routers._linear_model import whiten
-        >>> from mildroute.routers._linear_model import deferral_row_loss
-        >>> fit = minimize_linear(whiten(np.array([[-1.0], [1.0]])), deferral_row_loss(np.eye(2), np.ones(2)), 2, penalty=0.1)
-        >>> fit.weights.round(2), fit.gradient_norm < 1e-5
-        (array([[-0.82,  0.82]]), True)
     """
-    ridge = penalty * design.scale
+    ridge = alpha * design.scale
     if tolerance > OPTIMAL:
         design = design.leading(_NEGLIGIBLE * 2 * ridge * 4 * experts)
-    stretch = 1 / np.sqrt(design.variances / (4 * experts) + 2 * ridge + 1e-12 * design.scale)[:, None]
+    stretch = (
+        1 / np.sqrt(design.variances / (4 * experts) + 2 * ridge + 1e-12 * design.scale)[:, None]
+    )
     shape = (len(design.variances) + 1, experts)
     objective = _objective(design, loss, ridge * stretch**2, stretch, sample_weight, shape)
     first = np.zeros(shape)
     if start is not None:
         shared = min(len(start), len(first)) - 1
         first[:shared], first[-1] = start[:shared] / stretch[:shared], start[-1]
-    options = {"maxiter": max_iterations, "maxcor": 20, "gtol": tolerance, "ftol": 1e-13 if tolerance <= OPTIMAL else 1e-7}
+    options = {
+        "maxiter": max_iterations,
+        "maxcor": 20,
+        "gtol": tolerance,
+        "ftol": 1e-13 if tolerance <= OPTIMAL else 1e-7,
+    }
     result = minimize(objective, first.ravel(), jac=True, method="L-BFGS-B", options=options)
     if result.nit >= max_iterations and np.abs(result.jac).max() > ROUGH:
-        warnings.warn(f"the solver stopped after {result.nit} steps; raise the penalty or check the costs.", RuntimeWarning, stacklevel=2)
+        warnings.warn(
+            f"the solver stopped after {result.nit} steps; raise the penalty or check the costs.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
     found = result.x.reshape(shape)
     solution = np.vstack([found[:-1] * stretch, found[-1:]])
     weights = design.weights_of(solution[:-1])
     intercept = solution[-1] - design.mean @ weights
-    return LinearSolution(weights, intercept, solution, float(result.fun), float(np.abs(result.jac).max()), int(result.nit))
+    return LinearSolution(
+        weights,
+        intercept,
+        solution,
+        float(result.fun),
+        float(np.abs(result.jac).max()),
+        int(result.nit),
+    )
 
 
 def _objective(
@@ -186,7 +202,9 @@ def _objective(
     shape: tuple[int, int],
 ) -> Callable[[NDArray[np.float64]], tuple[float, NDArray[np.float64]]]:
     rows, kind = design.columns.shape[0], design.columns.dtype
-    share = np.full(rows, 1 / rows) if sample_weight is None else sample_weight / sample_weight.sum()
+    share = (
+        np.full(rows, 1 / rows) if sample_weight is None else sample_weight / sample_weight.sum()
+    )
     shares = share.astype(kind)
 
     def value_and_gradient(flat: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
@@ -196,7 +214,12 @@ def _objective(
         scores = np.asfortranarray((weights.T @ design.columns.T).T) + variables[-1].astype(kind)
         losses, steps = loss(scores)
         steps *= shares[:, None]
-        gradient = np.vstack([np.asarray(design.columns.T @ steps) * stretch + 2 * ridge * variables[:-1], steps.sum(axis=0)])
+        gradient = np.vstack(
+            [
+                np.asarray(design.columns.T @ steps) * stretch + 2 * ridge * variables[:-1],
+                steps.sum(axis=0),
+            ]
+        )
         return float(losses @ shares) + float((ridge * variables[:-1] ** 2).sum()), gradient.ravel()
 
     return value_and_gradient
@@ -205,18 +228,20 @@ def _objective(
 # The deferral loss in NumPy, with its gradient: all that a linear router needs to be fitted, so
 # that fitting needs no torch.
 #
-# The mathematics is that of :func:`mildroute.losses.functional.deferral_loss`, and tests hold the two
+# The mathematics is that of :func:`mildroute.losses.functional.deferral_loss`, and tests hold the
+# two
 # together.
 
 
+# Scores handled at once: what fits a processor's cache.
 _BLOCK_ELEMENTS = 1 << 17
-"""Scores handled at once: what fits a processor's cache."""
 
 
 def deferral_row_loss(rewards: NDArray[np.float64], margins: NDArray[np.float64]) -> RowLoss:
-    """Loss ``sum_k rewards_k log sum_j exp((f_j - f_k) / margins_k)`` of each row and its gradient, as a function of the scores f.
+    """Return the deferral loss of each row and its gradient, as a function of the scores.
 
-    One logsumexp serves all experts with the same margin, so equal margins cost no more than a softmax.
+    The loss is ``sum_k rewards_k log sum_j exp((f_j - f_k) / margins_k)`` for scores f. One
+    logsumexp serves all experts with the same margin, so equal margins cost no more than a softmax.
 
     Args:
         rewards: Weight of each expert on each row, shape (n, p), not negative.
@@ -224,11 +249,6 @@ def deferral_row_loss(rewards: NDArray[np.float64], margins: NDArray[np.float64]
 
     Returns:
         A function of scores of shape (n, p); it computes in their dtype.
-
-    Example:
-        >>> loss = deferral_row_loss(np.array([[1.0, 0.0]]), np.ones(2))
-        >>> loss(np.zeros((1, 2)))
-        (array([0.69314718]), array([[-0.5,  0.5]]))
     """
     distinct, owner = np.unique(margins, return_inverse=True)
     mass = np.zeros((len(rewards), len(distinct)), order="F")
@@ -239,20 +259,33 @@ def deferral_row_loss(rewards: NDArray[np.float64], margins: NDArray[np.float64]
     def loss(scores: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         kind = scores.dtype.name
         if kind not in known:
-            known[kind] = np.asarray(mass, dtype=kind, order="F"), np.asarray(rewards / margins, dtype=kind, order="F")
-        losses, gradient = np.empty(len(scores), dtype=kind), np.empty(scores.shape, dtype=kind, order="F")
+            known[kind] = (
+                np.asarray(mass, dtype=kind, order="F"),
+                np.asarray(rewards / margins, dtype=kind, order="F"),
+            )
+        losses, gradient = (
+            np.empty(len(scores), dtype=kind),
+            np.empty(scores.shape, dtype=kind, order="F"),
+        )
         block = max(1, _BLOCK_ELEMENTS // scores.shape[1])
         for start in range(0, len(scores), block):
             part = slice(start, start + block)
             shares, pulls = (array[part] for array in known[kind])
-            losses[part], gradient[part] = _block(scores[part], shares, pulls, (1 / distinct).tolist())
+            losses[part], gradient[part] = _block(
+                scores[part], shares, pulls, (1 / distinct).tolist()
+            )
         return losses, gradient
 
     return loss
 
 
-def _block(scores: NDArray[Any], mass: NDArray[Any], pulls: NDArray[Any], inverse: list[float]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Losses and gradient of some rows; ``mass`` holds the rewards of each distinct margin, ``pulls`` rewards over margins."""
+def _block(
+    scores: NDArray[Any], mass: NDArray[Any], pulls: NDArray[Any], inverse: list[float]
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Losses and gradient of some rows.
+
+    ``mass`` holds the rewards of each distinct margin, ``pulls`` rewards over margins.
+    """
     below_best = scores - scores.max(axis=1, keepdims=True)
     losses = -np.einsum("np,np->n", pulls, below_best)
     gradient = -pulls
@@ -273,18 +306,13 @@ def _block(scores: NDArray[Any], mass: NDArray[Any], pulls: NDArray[Any], invers
 # the decision and makes the posterior mean what it says.
 
 
+# Weight of the squared distance from no change at all: what few rows cannot tell stays as it is.
 _TOWARDS_IDENTITY = 1e-4
-"""Weight of the squared distance from no change at all: what few rows cannot tell stays as it is."""
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """A factor for all scores and a shift for each expert, shape (p,) or a number.
-
-    Example:
-        >>> Calibration(2.0, np.array([0.0, 1.0])).apply(np.ones((1, 2)))
-        array([[2., 3.]])
-    """
+    """A factor for all scores and a shift for each expert, shape (p,) or a number."""
 
     scale: float
     shift: Any
@@ -294,12 +322,15 @@ class Calibration:
         return np.asarray(self.scale * scores + self.shift)
 
 
+# No change.
 IDENTITY = Calibration(1.0, 0.0)
-"""No change."""
 
 
 def calibrate(
-    scores: NDArray[np.float32], rewards: NDArray[np.float64], rho: NDArray[np.float64], sample_weight: NDArray[np.float64] | None
+    scores: NDArray[np.float32],
+    rewards: NDArray[np.float64],
+    rho: NDArray[np.float64],
+    sample_weight: NDArray[np.float64] | None,
 ) -> Calibration:
     """The factor and shifts of lowest deferral loss on held-out scores.
 
@@ -308,22 +339,32 @@ def calibrate(
         rewards: Their rewards, shape (n, p), with a mean row sum of about 1.
         rho: Margins, shape (p,).
         sample_weight: Weight of each row, shape (n,), or none.
-
-    Example:
-        >>> scores = np.repeat(np.array([[1.0, 0.0], [0.0, 1.0]], dtype=np.float32), 50, axis=0)
-        >>> rewards = (scores > 0.5) * 0.9 + (scores < 0.5) * 0.1
-        >>> calibrate(scores, rewards, np.ones(2), None).scale > 1.5  # right in nine of ten cases, the scores were too timid
-        True
     """
-    held_out, loss = np.asarray(scores, dtype=np.float64, order="F"), deferral_row_loss(rewards, rho)
-    share = np.full(len(scores), 1 / len(scores)) if sample_weight is None else sample_weight / sample_weight.sum()
+    held_out, loss = (
+        np.asarray(scores, dtype=np.float64, order="F"),
+        deferral_row_loss(rewards, rho),
+    )
+    share = (
+        np.full(len(scores), 1 / len(scores))
+        if sample_weight is None
+        else sample_weight / sample_weight.sum()
+    )
 
     def value_and_gradient(unknown: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         stretched = np.exp(unknown[0]) * held_out
         losses, slopes = loss(stretched + unknown[1:])
         slopes *= share[:, None]
         gradient = np.array([(slopes * stretched).sum(), *slopes.sum(axis=0)])
-        return float(share @ losses + _TOWARDS_IDENTITY * unknown @ unknown), gradient + 2 * _TOWARDS_IDENTITY * unknown
+        return (
+            float(share @ losses + _TOWARDS_IDENTITY * unknown @ unknown),
+            gradient + 2 * _TOWARDS_IDENTITY * unknown,
+        )
 
-    found = minimize(value_and_gradient, np.zeros(scores.shape[1] + 1), jac=True, method="L-BFGS-B", options={"gtol": 1e-6}).x
+    found = minimize(
+        value_and_gradient,
+        np.zeros(scores.shape[1] + 1),
+        jac=True,
+        method="L-BFGS-B",
+        options={"gtol": 1e-6},
+    ).x
     return Calibration(float(np.exp(found[0])), found[1:])

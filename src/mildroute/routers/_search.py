@@ -9,9 +9,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mildroute.routers._cross_validation import PENALTIES, Fold, held_out_scores, prepare_folds
-from mildroute.routers._decision import THEORY, MarginRule, argmax_last, log_posterior, margins_by, scaled_rewards
-from mildroute.routers._linear_model import IDENTITY, Calibration, RowLoss, calibrate, deferral_row_loss
+from mildroute.routers._cross_validation import ALPHAS, Fold, held_out_scores, prepare_folds
+from mildroute.routers._decision import (
+    THEORY,
+    MarginRule,
+    argmax_last,
+    chosen_costs,
+    log_posterior,
+    margins_by,
+    scaled_rewards,
+)
+from mildroute.routers._linear_model import (
+    IDENTITY,
+    Calibration,
+    RowLoss,
+    calibrate,
+    deferral_row_loss,
+)
 from mildroute.routers._ridge import ridge_on
 from mildroute.routers.topics import FeatureSet
 
@@ -24,20 +38,15 @@ class SearchResult:
     """One point of the search with its cost on rows that it has not seen.
 
     Attributes:
-        view: Features.
-        reward: Name of the reward.
-        margins: Short name of the margins.
-        penalty: Penalty, infinite for the best single expert.
         paid: Cost of its choice on each held-out row, shape (n,).
         scores: Its calibrated scores on each held-out row, shape (n, p).
         rho: Its margins, shape (p,).
-        calibration: What has calibrated them.
     """
 
     view: FeatureSet
     reward: str
     margins: str
-    penalty: float
+    alpha: float
     paid: NDArray[np.float64]
     scores: NDArray[np.float32]
     rho: NDArray[np.float64]
@@ -45,7 +54,11 @@ class SearchResult:
 
     @property
     def rank(self) -> int:
-        """Simplicity: the best single expert, then a linear router on the vector itself, other features, differing margins."""
+        """Simplicity.
+
+        The best single expert, then a linear router on the vector itself, other features, differing
+        margins.
+        """
         if self.view == "none":
             return 0
         if self.margins != "uniform":
@@ -55,41 +68,31 @@ class SearchResult:
 
 @dataclass(frozen=True)
 class Selection:
-    """The candidate taken and why.
-
-    Example:
-        >>> flat = SearchResult("none", "gap", "uniform", np.inf, np.zeros(1), np.zeros((1, 2), np.float32), np.ones(2))
-        >>> Selection(flat, "it is the only one").reason
-        'it is the only one'
-    """
+    """The candidate taken and why."""
 
     taken: SearchResult
     reason: str
 
 
-def held_out_costs(scores: NDArray[np.float32], costs: NDArray[np.float64], rho: NDArray[np.float64], decision: str) -> NDArray[np.float64]:
-    """Cost of what each row's scores choose, shape (n,).
-
-    Example:
-        >>> held_out_costs(np.array([[1.0, 0.0]], dtype=np.float32), np.array([[0.2, 0.7]]), np.ones(2), "consistent")
-        array([0.2])
-    """
+def held_out_costs(
+    scores: NDArray[np.float32], costs: NDArray[np.float64], rho: NDArray[np.float64], decision: str
+) -> NDArray[np.float64]:
+    """Cost of what each row's scores choose, shape (n,)."""
     equal = np.ptp(rho) == 0 or decision == "argmax"
     utilities = scores if equal else log_posterior(scores.astype(np.float64), rho)
-    return np.asarray(costs[np.arange(len(costs)), argmax_last(utilities)])
+    return chosen_costs(costs, argmax_last(utilities))
 
 
-def select_one_se(candidates: list[SearchResult], sample_weight: NDArray[np.float64] | None = None) -> Selection:
+def select_one_se(
+    candidates: list[SearchResult], sample_weight: NDArray[np.float64] | None = None
+) -> Selection:
     """The one-standard-error rule on paired differences.
 
-    The candidate of the lowest held-out cost is taken, unless a simpler kind (the best single expert; a linear router on the
-    vector itself, as TDEF is; one on other features; all before differing margins) is within one standard error of it, measured
+    The candidate of the lowest held-out cost is taken, unless a simpler kind (the best single
+    expert; a linear router on the
+    vector itself, as TDEF is; one on other features; all before differing margins) is within one
+    standard error of it, measured
     on the differences row by row.
-
-    Example:
-        >>> flat = SearchResult("none", "gap", "uniform", np.inf, np.array([0.5, 0.5]), np.zeros((2, 2), np.float32), np.ones(2))
-        >>> select_one_se([flat]).reason
-        'the best single expert: nothing that was tried is better by more than one standard error'
     """
     means = np.array([mean_and_error(candidate.paid, sample_weight)[0] for candidate in candidates])
     lowest = candidates[int(means.argmin())]
@@ -104,16 +107,13 @@ def select_one_se(candidates: list[SearchResult], sample_weight: NDArray[np.floa
     return Selection(lowest, _reason(lowest, 0.0, 0.0))
 
 
-def to_cv_results(candidates: list[SearchResult], sample_weight: NDArray[np.float64] | None = None) -> dict[str, list[Any]]:
-    """What was tried, as columns.
-
-    Example:
-        >>> flat = SearchResult("none", "gap", "uniform", np.inf, np.array([0.5, 0.5]), np.zeros((2, 2), np.float32), np.ones(2))
-        >>> to_cv_results([flat])["mean_cost"]
-        [0.5]
-    """
+def to_cv_results(
+    candidates: list[SearchResult], sample_weight: NDArray[np.float64] | None = None
+) -> dict[str, list[Any]]:
+    """What was tried, as columns."""
     columns: dict[str, list[Any]] = {
-        name: [getattr(candidate, name) for candidate in candidates] for name in ("view", "reward", "margins", "penalty")
+        name: [getattr(candidate, name) for candidate in candidates]
+        for name in ("view", "reward", "margins", "alpha")
     }
     found = [mean_and_error(candidate.paid, sample_weight) for candidate in candidates]
     columns["mean_cost"] = [mean for mean, _ in found]
@@ -121,13 +121,10 @@ def to_cv_results(candidates: list[SearchResult], sample_weight: NDArray[np.floa
     return columns
 
 
-def mean_and_error(values: NDArray[np.float64], sample_weight: NDArray[np.float64] | None) -> tuple[float, float]:
-    """Weighted mean and its standard error.
-
-    Example:
-        >>> mean_and_error(np.array([0.0, 2.0, 0.0, 2.0]), None), mean_and_error(np.array([0.0, 2.0]), np.array([1.0, 0.0]))
-        ((1.0, 0.5), (0.0, 0.0))
-    """
+def mean_and_error(
+    values: NDArray[np.float64], sample_weight: NDArray[np.float64] | None
+) -> tuple[float, float]:
+    """Weighted mean and its standard error."""
     weight = np.ones_like(values) if sample_weight is None else sample_weight
     mean = np.average(values, weights=weight)
     variance = np.average((values - mean) ** 2, weights=weight)
@@ -137,13 +134,22 @@ def mean_and_error(values: NDArray[np.float64], sample_weight: NDArray[np.float6
 
 def _reason(taken: SearchResult, excess: float, error: float) -> str:
     if taken.view == "none":
-        return "the best single expert: nothing that was tried is better by more than one standard error"
-    name = f"{taken.view} features, {taken.reward} reward, {taken.margins} margins, penalty {taken.penalty:g}"
+        return (
+            "the best single expert: nothing that was tried is better by more than one standard"
+            " error"
+        )
+    name = (
+        f"{taken.view} features, {taken.reward} reward, {taken.margins} margins, penalty"
+        f" {taken.alpha:g}"
+    )
     if taken.reward == "regression":
         name = f"{taken.view} features, cost regression"
     if excess == 0:
         return f"{name}: lowest cost on held-out rows"
-    return f"{name}: simpler, and within one standard error of the lowest cost on held-out rows ({excess:.4g} above, error {error:.4g})"
+    return (
+        f"{name}: simpler, and within one standard error of the lowest cost on held-out rows"
+        f" ({excess:.4g} above, error {error:.4g})"
+    )
 
 
 # The search behind the default router: features, reward, margins and penalty by cross-validated
@@ -151,11 +157,11 @@ def _reason(taken: SearchResult, excess: float, error: float) -> str:
 
 
 UNIFORM = "uniform"
+# Stands for the reward of a candidate that regresses costs instead of minimizing a surrogate loss.
 REGRESSION = "regression"
-"""Stands for the reward of a candidate that regresses costs instead of minimizing a surrogate loss."""
 
+# Rows times experts squared beyond which differing margins are tried only where asked for.
 _LARGEST_MARGIN_SEARCH = 50_000_000
-"""Rows times experts squared beyond which differing margins are tried only where asked for."""
 
 
 @dataclass
@@ -164,20 +170,11 @@ class SearchSpace:
 
     Attributes:
         views: Features by name, each of shape (n, d).
-        costs: Shape (n, p).
         fold: Fold of each row, shape (n,).
-        decision: How scores become a choice.
         rewards: Names of the rewards to try, the first one first.
         margins: Rules of the margins to try by name; ``"uniform"`` maps to none.
         fixed_margins: Margins given by the user, shape (p,), or none.
-        penalties: From strong to weak.
         sample_weight: Shape (n,), or none.
-
-    Example:
-        >>> X, costs, fold = np.arange(8.0)[:, None], np.eye(2).repeat(4, axis=0), np.arange(8) % 2
-        >>> problem = SearchSpace({"raw": X}, costs, fold, "consistent", ["gap"], {"uniform": None}, penalties=[0.01])
-        >>> problem.experts, problem.rho("uniform", "gap")
-        (2, array([1., 1.]))
     """
 
     views: dict[FeatureSet, Any]
@@ -187,7 +184,7 @@ class SearchSpace:
     rewards: Sequence[str]
     margins: dict[str, MarginRule | None]
     fixed_margins: NDArray[np.float64] | None = None
-    penalties: Sequence[float] = PENALTIES
+    alphas: Sequence[float] = ALPHAS
     sample_weight: NDArray[np.float64] | None = None
     _rewards: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     _folds: dict[FeatureSet, list[Fold]] = field(default_factory=dict)
@@ -199,7 +196,10 @@ class SearchSpace:
 
     @property
     def cost_unit(self) -> float:
-        """Mean difference between the largest and the smallest cost of a row, which makes expected costs comparable with scores."""
+        """Mean difference between the largest and the smallest cost of a row.
+
+        It makes expected costs comparable with scores.
+        """
         return max(float(np.average(np.ptp(self.costs, axis=1), weights=self.sample_weight)), 1e-12)
 
     def reward(self, name: str) -> NDArray[np.float64]:
@@ -223,22 +223,27 @@ class SearchSpace:
             return np.ones(self.experts)
         return margins_by(spec, self.reward(reward), self.sample_weight)
 
-    def loss_of(self, reward: str, rho: NDArray[np.float64]) -> Callable[[NDArray[np.intp]], RowLoss]:
+    def loss_of(
+        self, reward: str, rho: NDArray[np.float64]
+    ) -> Callable[[NDArray[np.intp]], RowLoss]:
         """Deferral loss of chosen rows under a reward and margins."""
         return deferral_loss_of(self.reward(reward), rho)
 
 
-def deferral_loss_of(rewards: NDArray[np.float64], rho: NDArray[np.float64]) -> Callable[[NDArray[np.intp]], RowLoss]:
-    """The deferral loss of chosen rows, as :func:`~mildroute.routers._cross_validation.held_out_scores` wants it."""
+def deferral_loss_of(
+    rewards: NDArray[np.float64], rho: NDArray[np.float64]
+) -> Callable[[NDArray[np.intp]], RowLoss]:
+    """Return the deferral loss of chosen rows.
+
+    It is as :func:`~mildroute.routers._cross_validation.held_out_scores` wants it.
+    """
     return lambda rows: deferral_row_loss(rewards[rows], rho)
 
 
 def margin_specs(margins: str, shape: tuple[int, int]) -> dict[str, MarginRule | None]:
-    """Margins to try by name: equal ones first, and the theory's where their search is affordable.
+    """Margins to try by name.
 
-    Example:
-        >>> list(margin_specs("cv", (1000, 3)))[:2], list(margin_specs("cv", (1_000_000, 100)))
-        (['uniform', 'm^0.17+0'], ['uniform'])
+    Equal ones first, and the theory's where their search is affordable.
     """
     if margins == "uniform":
         return {"uniform": None}
@@ -247,23 +252,25 @@ def margin_specs(margins: str, shape: tuple[int, int]) -> dict[str, MarginRule |
     rows, experts = shape
     if rows * experts**2 > _LARGEST_MARGIN_SEARCH:
         return {"uniform": None}
-    # A negative power: margins that are wider for experts that win seldom have the lowest regret at 1:30, see docs/theory/margins.md.
-    tried = [MarginRule(1 / 6), MarginRule(-1 / 6), *(THEORY._replace(offset=offset) for offset in (0.0, 0.3, 1.0))]
+    # A negative power: margins that are wider for experts that win seldom have the lowest regret at
+    # 1:30, see docs/theory/margins.md.
+    tried = [
+        MarginRule(1 / 6),
+        MarginRule(-1 / 6),
+        *(THEORY._replace(offset=offset) for offset in (0.0, 0.3, 1.0)),
+    ]
     return {"uniform": None, **{f"m^{spec.exponent:.2g}+{spec.offset:g}": spec for spec in tried}}
 
 
 def search(problem: SearchSpace) -> list[SearchResult]:
     """Try candidates in stages that share their work; all of them come back.
 
-    Where rewards are to be chosen, cost regression on every view comes first: in closed form it costs little, tells which view is worth
-    the surrogate losses, and is a candidate itself. Then the first reward with equal margins along the path of penalties on that view, and
-    TDEF as its authors use it (complement reward on the raw vector); then, near the best penalty, the other rewards and margins.
-
-    Example:
-        >>> X, costs, fold = np.arange(8.0)[:, None], np.eye(2).repeat(4, axis=0), np.arange(8) % 2
-        >>> problem = SearchSpace({"raw": X}, costs, fold, "consistent", ["gap"], {"uniform": None}, penalties=[0.01])
-        >>> [candidate.view for candidate in search(problem)]
-        ['none', 'raw']
+    Where rewards are to be chosen, cost regression on every view comes first: in closed form it
+    costs little, tells which view is worth
+    the surrogate losses, and is a candidate itself. Then the first reward with equal margins along
+    the path of penalties on that view, and
+    TDEF as its authors use it (complement reward on the raw vector); then, near the best penalty,
+    the other rewards and margins.
     """
     found = [best_single(problem)]
     first_margins = next(iter(problem.margins))
@@ -274,23 +281,39 @@ def search(problem: SearchSpace) -> list[SearchResult]:
         alone = [candidate for candidate in regressions if candidate.view != "average"]
         views = [_cheapest(alone, problem).view] if alone else views
     for view in views:
-        found += _along_path(problem, view, problem.rewards[0], first_margins, problem.penalties)
+        found += _along_path(problem, view, problem.rewards[0], first_margins, problem.alphas)
     if "complement" in problem.rewards[1:] and "raw" in problem.views and first_margins == UNIFORM:
-        found += _along_path(problem, "raw", "complement", first_margins, problem.penalties)
-    best = _cheapest([candidate for candidate in found[1:] if candidate.reward != REGRESSION], problem)
-    near = _neighbors(problem.penalties, best.penalty)
+        found += _along_path(problem, "raw", "complement", first_margins, problem.alphas)
+    best = _cheapest(
+        [candidate for candidate in found[1:] if candidate.reward != REGRESSION], problem
+    )
+    near = _neighbors(problem.alphas, best.alpha)
     for reward, margins in _variations(problem, first_margins):
-        if not any((best.view, reward, margins) == (tried.view, tried.reward, tried.margins) for tried in found):
-            found += _along_path(problem, best.view, reward, margins, near if margins == first_margins else [best.penalty])
+        if not any(
+            (best.view, reward, margins) == (tried.view, tried.reward, tried.margins)
+            for tried in found
+        ):
+            found += _along_path(
+                problem,
+                best.view,
+                reward,
+                margins,
+                near if margins == first_margins else [best.alpha],
+            )
     return found
 
 
 def _cheapest(candidates: list[SearchResult], problem: SearchSpace) -> SearchResult:
-    return min(candidates, key=lambda candidate: np.average(candidate.paid, weights=problem.sample_weight))
+    return min(
+        candidates, key=lambda candidate: np.average(candidate.paid, weights=problem.sample_weight)
+    )
 
 
 def _regressions(problem: SearchSpace) -> list[SearchResult]:
-    """Cost regression on each view, and on raw vectors and topics averaged, with scores of rows that it has not seen."""
+    """Try cost regression on each view, and on raw vectors and topics averaged.
+
+    The scores are of rows that the regression has not seen.
+    """
     scores: dict[FeatureSet, NDArray[np.float32]] = {}
     for view in problem.views:
         folds = problem.folds(view)
@@ -299,71 +322,88 @@ def _regressions(problem: SearchSpace) -> list[SearchResult]:
         held_out = np.empty(problem.costs.shape, dtype=np.float32)
         for part in folds:
             fit = ridge_on(part.design, problem.costs[part.seen], part.weight, contrasts=True)
-            held_out[part.held_out] = (-fit.predict(problem.views[view][part.held_out]) / problem.cost_unit).astype(np.float32)
+            held_out[part.held_out] = (
+                -fit.predict(problem.views[view][part.held_out]) / problem.cost_unit
+            ).astype(np.float32)
         scores[view] = held_out
     if "raw" in scores and "topics" in scores:
         scores["average"] = np.asarray((scores["raw"] + scores["topics"]) / 2, dtype=np.float32)
     equal = np.ones(problem.experts)
     # No penalty of its own to tell: each contrast of each view has one.
     return [
-        _calibrated(problem, SearchResult(view, REGRESSION, UNIFORM, 0.0, np.empty(0), held_out, equal))
+        _calibrated(
+            problem, SearchResult(view, REGRESSION, UNIFORM, 0.0, np.empty(0), held_out, equal)
+        )
         for view, held_out in scores.items()
     ]
 
 
 def best_single(problem: SearchSpace) -> SearchResult:
-    """The candidate that ignores its input: on each fold, the expert with the lowest mean cost on the others.
+    """The candidate that ignores its input.
 
-    Example:
-        >>> X, costs, fold = np.arange(8.0)[:, None], np.tile([0.2, 0.5], (8, 1)), np.arange(8) % 2
-        >>> problem = SearchSpace({"raw": X}, costs, fold, "consistent", ["gap"], {"uniform": None}, penalties=[0.01])
-        >>> float(best_single(problem).paid.mean().round(3))
-        0.2
+    On each fold, the expert with the lowest mean cost on the others.
     """
     scores = np.empty(problem.costs.shape, dtype=np.float32)
     for fold in np.unique(problem.fold):
         seen = problem.fold != fold if problem.views else np.ones(len(problem.fold), dtype=bool)
         scores[problem.fold == fold] = constant_scores(problem, problem.rewards[0], seen)
     rho = np.ones(problem.experts)
-    return SearchResult("none", problem.rewards[0], UNIFORM, np.inf, held_out_costs(scores, problem.costs, rho, "argmax"), scores, rho)
+    return SearchResult(
+        "none",
+        problem.rewards[0],
+        UNIFORM,
+        np.inf,
+        held_out_costs(scores, problem.costs, rho, "argmax"),
+        scores,
+        rho,
+    )
 
 
-def constant_scores(problem: SearchSpace, reward: str, seen: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Scores of a router that sees nothing, shape (p,): logarithms of the mean rewards, the largest for the lowest mean cost.
+def constant_scores(
+    problem: SearchSpace, reward: str, seen: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """Scores of a router that sees nothing, shape (p,).
 
-    Example:
-        >>> X, costs, fold = np.arange(8.0)[:, None], np.eye(2).repeat(4, axis=0), np.arange(8) % 2
-        >>> problem = SearchSpace({"raw": X}, costs, fold, "consistent", ["gap"], {"uniform": None}, penalties=[0.01])
-        >>> int(constant_scores(problem, "gap", np.arange(8) < 4).argmax())
-        1
+    Logarithms of the mean rewards, the largest for the lowest mean cost.
     """
     if problem.experts == 1:
         return np.zeros(1)
-    weight = None if problem.sample_weight is None or not problem.sample_weight[seen].any() else problem.sample_weight[seen]
+    weight = (
+        None
+        if problem.sample_weight is None or not problem.sample_weight[seen].any()
+        else problem.sample_weight[seen]
+    )
     mean = np.average(problem.reward(reward)[seen], axis=0, weights=weight)
     return np.log(np.maximum(mean, 1e-12))
 
 
-def _along_path(problem: SearchSpace, view: FeatureSet, reward: str, margins: str, penalties: Sequence[float]) -> list[SearchResult]:
+def _along_path(
+    problem: SearchSpace, view: FeatureSet, reward: str, margins: str, alphas: Sequence[float]
+) -> list[SearchResult]:
     rho = problem.rho(margins, reward)
     scores = held_out_scores(
         problem.views[view],
         problem.loss_of(reward, rho),
         problem.experts,
         problem.fold,
-        penalties=penalties,
+        alphas=alphas,
         sample_weight=problem.sample_weight,
         prepared=problem.folds(view),
-        paid_by=lambda held_out: mean_and_error(held_out_costs(held_out, problem.costs, rho, problem.decision), problem.sample_weight),
+        paid_by=lambda held_out: mean_and_error(
+            held_out_costs(held_out, problem.costs, rho, problem.decision), problem.sample_weight
+        ),
     )
     return [
-        _calibrated(problem, SearchResult(view, reward, margins, penalty, np.empty(0), held_out, rho))
-        for penalty, held_out in zip(penalties, scores, strict=False)
+        _calibrated(problem, SearchResult(view, reward, margins, alpha, np.empty(0), held_out, rho))
+        for alpha, held_out in zip(alphas, scores, strict=False)
     ]
 
 
 def _calibrated(problem: SearchSpace, raw: SearchResult) -> SearchResult:
-    """The candidate with its calibration, and what it pays where each half of the rows is calibrated on the other."""
+    """Return the candidate with its calibration, and with what it pays.
+
+    For what it pays, each half of the rows is calibrated on the other.
+    """
     rewards = problem.reward(problem.rewards[0] if raw.reward == REGRESSION else raw.reward)
 
     def on(rows: NDArray[np.intp]) -> Calibration:
@@ -379,32 +419,35 @@ def _calibrated(problem: SearchSpace, raw: SearchResult) -> SearchResult:
 
 
 def evaluate_fixed(problem: SearchSpace, fixed: SearchResult) -> SearchResult:
-    """A candidate that was not searched for, with the scores of rows that it has not seen.
-
-    Example:
-        >>> X, costs, fold = np.arange(8.0)[:, None], np.eye(2).repeat(4, axis=0), np.arange(8) % 2
-        >>> problem = SearchSpace({"raw": X}, costs, fold, "consistent", ["gap"], {"uniform": None}, penalties=[0.01])
-        >>> fixed = SearchResult("raw", "gap", "uniform", 0.01, np.full(8, np.nan), np.zeros((8, 2), np.float32), np.ones(2))
-        >>> bool(evaluate_fixed(problem, fixed).paid.mean() < 0.2)
-        True
-    """
+    """A candidate that was not searched for, with the scores of rows that it has not seen."""
     if fixed.view == "none":
         return best_single(problem)
     loss_of = problem.loss_of(fixed.reward, fixed.rho)
     folds, view = problem.folds(fixed.view), problem.views[fixed.view]
-    (scores,) = held_out_scores(view, loss_of, problem.experts, problem.fold, penalties=[fixed.penalty], prepared=folds)
-    return replace(fixed, scores=scores, paid=held_out_costs(scores, problem.costs, fixed.rho, problem.decision))
+    (scores,) = held_out_scores(
+        view, loss_of, problem.experts, problem.fold, alphas=[fixed.alpha], prepared=folds
+    )
+    return replace(
+        fixed,
+        scores=scores,
+        paid=held_out_costs(scores, problem.costs, fixed.rho, problem.decision),
+    )
 
 
 def _variations(problem: SearchSpace, first_margins: str) -> Iterable[tuple[str, str]]:
-    """Other rewards with the first margins, then other margins with the first reward: a cross, not a box."""
+    """Other rewards with the first margins, then other margins with the first reward.
+
+    A cross, not a box.
+    """
     yield from ((reward, first_margins) for reward in problem.rewards[1:])
-    yield from ((problem.rewards[0], margins) for margins in problem.margins if margins != first_margins)
+    yield from (
+        (problem.rewards[0], margins) for margins in problem.margins if margins != first_margins
+    )
 
 
-def _neighbors(penalties: Sequence[float], best: float) -> Sequence[float]:
-    place = list(penalties).index(best)
-    return penalties[max(0, place - 1) : place + 2]
+def _neighbors(alphas: Sequence[float], best: float) -> Sequence[float]:
+    place = list(alphas).index(best)
+    return alphas[max(0, place - 1) : place + 2]
 
 
 # What a router's card says of its training: a hash of the data, and what was measured on held-out
@@ -415,9 +458,14 @@ _NORMAL_95 = 1.959964
 
 
 def held_out_metrics(
-    paid: NDArray[np.float64], single: NDArray[np.float64], costs: NDArray[np.float64], sample_weight: NDArray[np.float64] | None
+    paid: NDArray[np.float64],
+    single: NDArray[np.float64],
+    costs: NDArray[np.float64],
+    sample_weight: NDArray[np.float64] | None,
 ) -> dict[str, dict[str, float]]:
-    """Cost of a router on rows that it has not seen, beside the best single expert and the oracle, with 95% intervals.
+    """Return the cost of a router on rows that it has not seen, with 95% intervals.
+
+    Beside it stand the best single expert and the oracle.
 
     Args:
         paid: What the router paid on each held-out row, shape (n,).
@@ -427,11 +475,6 @@ def held_out_metrics(
 
     Returns:
         For each metric its value and the ends of its interval.
-
-    Example:
-        >>> found = held_out_metrics(np.array([0.0, 0.0]), np.array([0.0, 1.0]), np.eye(2), None)
-        >>> found["saved against the best single expert"]["value"]
-        0.5
     """
     columns = {
         "mean cost": paid,
@@ -442,6 +485,8 @@ def held_out_metrics(
     return {name: _with_interval(values, sample_weight) for name, values in columns.items()}
 
 
-def _with_interval(values: NDArray[np.float64], sample_weight: NDArray[np.float64] | None) -> dict[str, float]:
+def _with_interval(
+    values: NDArray[np.float64], sample_weight: NDArray[np.float64] | None
+) -> dict[str, float]:
     mean, error = mean_and_error(values, sample_weight)
     return {"value": mean, "low": mean - _NORMAL_95 * error, "high": mean + _NORMAL_95 * error}

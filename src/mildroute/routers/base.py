@@ -11,13 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.utils import Tags
-from sklearn.utils.validation import _check_sample_weight, check_array, check_consistent_length, check_is_fitted, validate_data
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_array,
+    check_consistent_length,
+    check_is_fitted,
+    validate_data,
+)
 from threadpoolctl import threadpool_limits
 
 from mildroute._hashing import hash_of_data
 from mildroute._optional import load_torch
 from mildroute.exceptions import CostError, ShapeError
-from mildroute.routers._decision import argmax_last, argsort_desc
+from mildroute.routers._decision import argmax_last, argsort_desc, chosen_costs
 
 __all__ = [
     "Matrix",
@@ -35,7 +41,9 @@ __all__ = [
 
 
 class NamedCosts(np.ndarray):
-    """A matrix with ``columns``, which routers read as names of the experts; make one with :func:`named_costs`.
+    """A matrix with ``columns``, which routers read as names of the experts.
+
+    Make one with :func:`named_costs`.
 
     What is computed from it is a plain array without names.
     """
@@ -64,7 +72,9 @@ def named_costs(costs: Any, experts: Sequence[str]) -> NDArray[np.float64]:
     """
     named = np.array(costs, dtype=np.float64).view(NamedCosts)
     if named.ndim != 2 or named.shape[1] != len(experts):
-        raise ShapeError(f"costs must be (n, {len(experts)}), one column per name, got shape {named.shape}.")
+        raise ShapeError(
+            f"costs must be (n, {len(experts)}), one column per name, got shape {named.shape}."
+        )
     named.columns = tuple(str(expert) for expert in experts)
     return named
 
@@ -85,10 +95,6 @@ def drop_zero_weight(
 
     Returns:
         The same three, of the rows with a positive weight.
-
-    Example:
-        >>> drop_zero_weight(np.eye(2), np.eye(2), np.array([0.0, 3.0]))
-        (array([[0., 1.]]), array([[0., 1.]]), array([3.]))
     """
     if sample_weight is None or bool((sample_weight > 0).all()):
         return X, costs, sample_weight
@@ -100,28 +106,26 @@ def drop_zero_weight(
 # one.
 
 
+# Multiplications of one product from which sharing it among threads pays.
 _WORTH_SHARING = 200_000_000
-"""Multiplications of one product from which sharing it among threads pays."""
 
 
 def fitting_threads(X: Any, experts: int) -> AbstractContextManager[object]:
-    """A region with one thread for linear algebra, unless the products of X, shape (n, d), with weights (d, p) are large.
+    """Return a region with one thread for linear algebra, unless products are large.
 
-    Example:
-        >>> import numpy as np
-        >>> with fitting_threads(np.ones((10, 3)), 2):
-        ...     np.ones((2, 2)) @ np.ones(2)
-        array([2., 2.])
+    The products are those of X, shape (n, d), with weights (d, p).
     """
     rows, columns = X.shape
-    return nullcontext() if rows * columns * experts > _WORTH_SHARING else threadpool_limits(limits=1)
+    return (
+        nullcontext() if rows * columns * experts > _WORTH_SHARING else threadpool_limits(limits=1)
+    )
 
 
 # What every router shares: the scikit-learn contract over vectors and a matrix of costs.
 
 
+# A two-dimensional array; where X is meant, a scipy.sparse matrix is welcome too.
 Matrix = NDArray[Any]
-"""A two-dimensional array; where X is meant, a scipy.sparse matrix is welcome too."""
 
 
 _are_checked: ContextVar[bool] = ContextVar("are_checked", default=False)
@@ -129,7 +133,10 @@ _are_checked: ContextVar[bool] = ContextVar("are_checked", default=False)
 
 @contextmanager
 def checked_rows() -> Iterator[None]:
-    """Fit routers inside another fit, on rows that it has checked and hashed: one fit of a frontier was 17 checks of the same costs."""
+    """Fit routers inside another fit, on rows that it has checked and hashed.
+
+    One fit of a frontier was 17 checks of the same costs.
+    """
     token = _are_checked.set(True)
     try:
         yield
@@ -140,8 +147,10 @@ def checked_rows() -> Iterator[None]:
 class RouterMixin:
     """Makes a scikit-learn estimator a router.
 
-    A router implements ``_fit(X, costs, sample_weight)``, which learns from a checked X of shape (n, d) and costs of shape (n, p), and
-    ``_scores(X)``, which returns a score for each expert, larger is better. The mixin checks input once, remembers the
+    A router implements ``_fit(X, costs, sample_weight)``, which learns from a checked X of shape
+    (n, d) and costs of shape (n, p), and
+    ``_scores(X)``, which returns a score for each expert, larger is better. The mixin checks input
+    once, remembers the
     names of the experts and derives everything else.
 
     Example:
@@ -155,6 +164,8 @@ class RouterMixin:
         array([0])
     """
 
+    # Whether ``predict`` and the others take a ``price_weight``, and ``fit`` takes ``prices``.
+    supports_price_weight = False
     _learns_with_torch = False
     experts_: NDArray[np.object_]
     n_features_in_: int
@@ -164,7 +175,8 @@ class RouterMixin:
 
         Args:
             X: Vectors, shape (n, d), dense or sparse.
-            y: Costs, shape (n, p), lower is better; column names of a data frame become the experts' names.
+            y: Costs, shape (n, p), lower is better; column names of a data frame become the
+                experts' names.
             sample_weight: Weight of each row, shape (n,), or none.
 
         Returns:
@@ -186,11 +198,17 @@ class RouterMixin:
         return self.posterior_unchecked(self._check_predict(X))
 
     def posterior_unchecked(self, X: Any) -> Matrix:
-        """As ``predict_proba``, for vectors known to be sound: on one row, checking takes ten times as long as deciding."""
+        """As ``predict_proba``, for vectors known to be sound.
+
+        On one row, checking takes ten times as long as deciding.
+        """
         return self._posterior(X)
 
     def predict(self, X: Any) -> NDArray[np.intp]:
-        """Index of the expert that should answer each row, shape (n,); ties go to the highest index."""
+        """Index of the expert that should answer each row, shape (n,).
+
+        Ties go to the highest index.
+        """
         return argmax_last(self._utilities(self._check_predict(X)))
 
     def rank(self, X: Any) -> NDArray[np.intp]:
@@ -203,9 +221,11 @@ class RouterMixin:
         choice = self.predict(X)
         check_consistent_length(choice, costs)
         if costs.shape[1] != len(self.experts_):
-            raise ShapeError(f"costs must be (n, {len(self.experts_)}), one column per expert of this router, got shape {costs.shape}.")
-        paid = costs[np.arange(len(costs)), choice]
-        return -float(np.average(paid, weights=sample_weight))
+            raise ShapeError(
+                f"costs must be (n, {len(self.experts_)}), one column per expert of this router,"
+                f" got shape {costs.shape}."
+            )
+        return -float(np.average(chosen_costs(costs, choice), weights=sample_weight))
 
     def _fit(self, X: Any, costs: Matrix, sample_weight: NDArray[np.float64] | None) -> None:
         raise NotImplementedError
@@ -220,7 +240,9 @@ class RouterMixin:
     def _posterior(self, X: Any) -> Matrix:
         return posterior_of_costs(-self._scores(X))
 
-    def _check_fit(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Matrix, NDArray[np.float64] | None]:
+    def _check_fit(
+        self, X: Any, y: Any, sample_weight: Any
+    ) -> tuple[Any, Matrix, NDArray[np.float64] | None]:
         if _are_checked.get():
             costs = np.asarray(y)
             self.experts_ = np.array([f"expert_{k}" for k in range(costs.shape[1])], dtype=object)
@@ -230,15 +252,21 @@ class RouterMixin:
         names = expert_names(y)
         costs = _check_costs(y)
         check_consistent_length(X, costs)
-        self.experts_ = np.array(names or [f"expert_{k}" for k in range(costs.shape[1])], dtype=object)
+        self.experts_ = np.array(
+            names or [f"expert_{k}" for k in range(costs.shape[1])], dtype=object
+        )
         if sample_weight is not None:
-            sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+            sample_weight = _check_sample_weight(
+                sample_weight, X, dtype=np.float64, ensure_non_negative=True
+            )
         self.n_rows_, self.data_hash_ = X.shape[0], hash_of_data(X, costs)
         return X, costs, sample_weight
 
     def _check_predict(self, X: Any) -> Any:
         check_is_fitted(self)
-        return validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
+        return validate_data(
+            self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False
+        )
 
     def __sklearn_tags__(self) -> Tags:
         """A router takes a matrix of costs and reads sparse vectors."""
@@ -252,29 +280,21 @@ class RouterMixin:
 
 
 def expert_names(y: Any) -> list[str] | None:
-    """Column names of a pandas or polars data frame, or none for plain arrays.
-
-    Example:
-        >>> expert_names([[0, 1]]) is None
-        True
-    """
+    """Column names of a pandas or polars data frame, or none for plain arrays."""
     columns = getattr(y, "columns", None)
     return None if columns is None else [str(name) for name in columns]
 
 
 def posterior_of_costs(costs: Matrix) -> Matrix:
-    """The posterior that expected costs imply: each expert in proportion to how far it is below the row's largest cost.
+    """The posterior that expected costs imply.
+
+    Each expert in proportion to how far it is below the row's largest cost.
 
     Args:
         costs: Expected costs, shape (n, p).
 
     Returns:
         Shape (n, p), rows sum to 1; uniform where all experts cost the same.
-
-    Example:
-        >>> posterior_of_costs(np.array([[0.0, 0.5, 1.0], [0.3, 0.3, 0.3]])).round(3)
-        array([[0.667, 0.333, 0.   ],
-               [0.333, 0.333, 0.333]])
     """
     gaps = costs.max(axis=1, keepdims=True) - costs
     total = gaps.sum(axis=1, keepdims=True)
@@ -283,17 +303,28 @@ def posterior_of_costs(costs: Matrix) -> Matrix:
 
 def _check_costs(y: Any) -> Matrix:
     if y is None:
-        raise CostError("a router requires y to be passed, but the target y is None; pass the (n, p) costs of the experts.")
+        raise CostError(
+            "a router requires y to be passed, but the target y is None; pass the (n, p) costs of"
+            " the experts."
+        )
     if sparse.issparse(y):
-        raise ShapeError("costs must be a dense (n, p) matrix, got a sparse one; call .toarray() on it.")
-    costs = check_array(y, ensure_2d=False, dtype=np.float64, ensure_all_finite=False, input_name="y")
+        raise ShapeError(
+            "costs must be a dense (n, p) matrix, got a sparse one; call .toarray() on it."
+        )
+    costs = check_array(
+        y, ensure_2d=False, dtype=np.float64, ensure_all_finite=False, input_name="y"
+    )
     if costs.ndim != 2:
-        raise ShapeError(f"costs must be (n, p), one column per expert, got shape {costs.shape}; a label is not enough to learn from.")
+        raise ShapeError(
+            f"costs must be (n, p), one column per expert, got shape {costs.shape}; a label is not"
+            " enough to learn from."
+        )
     bad = int((~np.isfinite(costs)).sum())
     if bad:
         column = int((~np.isfinite(costs)).any(axis=0).argmax())
         raise CostError(
-            f"costs must be finite, got NaN or infinity {bad} times, first in expert {column}; drop those rows or impute them first."
+            f"costs must be finite, got NaN or infinity {bad} times, first in expert {column}; drop"
+            " those rows or impute them first."
         )
     # torch, which learns from them, wants arrays that may be written to
     return costs if costs.flags.writeable else costs.copy()

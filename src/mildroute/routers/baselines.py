@@ -1,4 +1,7 @@
-"""Baselines: the best single expert, the cheapest, the most expensive, a random one, and the oracle."""
+"""Baselines.
+
+The best single expert, the cheapest, the most expensive, a random one, and the oracle.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +17,25 @@ from mildroute._hashing import hash_rows, mix
 from mildroute.exceptions import ArgumentError, ShapeError
 from mildroute.routers.base import Matrix, RouterMixin, drop_zero_weight
 
-__all__ = ["BestSingleRouter", "CheapestRouter", "MostExpensiveRouter", "OracleRouter", "RandomRouter"]
+__all__ = [
+    "BestSingleRouter",
+    "CheapestRouter",
+    "MostExpensiveRouter",
+    "OracleRouter",
+    "RandomRouter",
+]
 
 
 # The best that could have been done: a table of what was learned, for the far end of a report.
 
 
 class OracleRouter(RouterMixin, BaseEstimator):
-    """The cheapest expert of each row it was fitted on. Not a real router: fit it on the very rows of the report.
+    """The cheapest expert of each row it was fitted on.
 
-    It remembers costs by the content of the row; rows of equal content share the mean of their costs, since no router could tell
+    Not a real router: fit it on the very rows of the report.
+
+    It remembers costs by the content of the row; rows of equal content share the mean of their
+    costs, since no router could tell
     them apart. A row it has not seen goes to the best single expert.
 
     Attributes:
@@ -90,7 +102,8 @@ class CheapestRouter(_OneForAll):
     """Always the expert with the lowest price.
 
     Args:
-        prices: Price of each expert, shape (p,). Without it, an expert's price is the lowest cost it ever had: what it costs
+        prices: Price of each expert, shape (p,). Without it, an expert's price is the lowest cost
+            it ever had: what it costs
             even where it answers well. The highest index of equals is taken.
 
     Attributes:
@@ -134,10 +147,12 @@ class MostExpensiveRouter(_OneForAll):
 class RandomRouter(RouterMixin, BaseEstimator):
     """An expert drawn at random for each row.
 
-    The draw depends on the content of the row and the seed alone: the same row gets the same expert in any batch and order.
+    The draw depends on the content of the row and the seed alone: the same row gets the same expert
+    in any batch and order.
 
     Args:
-        shares: Probability of each expert, shape (p,), up to a factor; equal ones by default. A mix of two experts at the cost of
+        shares: Probability of each expert, shape (p,), up to a factor; equal ones by default. A mix
+            of two experts at the cost of
             a third shows what that cost buys without looking at the input.
         random_state: Seed of the draws; none is 0.
 
@@ -153,19 +168,32 @@ class RandomRouter(RouterMixin, BaseEstimator):
         True
     """
 
-    def __init__(self, *, shares: Sequence[float] | NDArray[Any] | None = None, random_state: int | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        shares: Sequence[float] | NDArray[Any] | None = None,
+        random_state: int | None = None,
+    ) -> None:
         self.shares = shares
         self.random_state = random_state
 
     def _fit(self, X: Any, costs: Matrix, sample_weight: NDArray[np.float64] | None) -> None:  # noqa: ARG002
-        shares = _of_each_expert("shares", np.ones(costs.shape[1]) if self.shares is None else self.shares, costs.shape[1])
+        shares = _of_each_expert(
+            "shares",
+            np.ones(costs.shape[1]) if self.shares is None else self.shares,
+            costs.shape[1],
+        )
         if bool((shares < 0).any()) or not shares.sum() > 0:
-            raise ArgumentError(f"shares must not be negative and not all zero, got {shares.tolist()}; give each expert a probability.")
+            raise ArgumentError(
+                f"shares must not be negative and not all zero, got {shares.tolist()}; give each"
+                " expert a probability."
+            )
         self.shares_ = shares / shares.sum()
         self.seed_ = int(self.random_state or 0)
 
     def _scores(self, X: Any) -> Matrix:
-        # the largest of u ** (1 / share), u uniform, is expert k with probability share_k (Efraimidis and Spirakis, 2006)
+        # the largest of u ** (1 / share), u uniform, is expert k with probability share_k
+        # (Efraimidis and Spirakis, 2006)
         steps = np.arange(1, len(self.shares_) + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         draws = mix(hash_rows(X, self.seed_)[:, None] + steps)
         uniform = ((draws >> np.uint64(11)) + 0.5) * 2.0**-53
@@ -179,7 +207,11 @@ class RandomRouter(RouterMixin, BaseEstimator):
 
 
 def _prices(prices: Any, costs: Matrix) -> NDArray[np.float64]:
-    return np.asarray(costs.min(axis=0)) if prices is None else _of_each_expert("prices", prices, costs.shape[1])
+    return (
+        np.asarray(costs.min(axis=0))
+        if prices is None
+        else _of_each_expert("prices", prices, costs.shape[1])
+    )
 
 
 def _of_each_expert(name: str, values: Any, experts: int) -> NDArray[np.float64]:
@@ -187,5 +219,7 @@ def _of_each_expert(name: str, values: Any, experts: int) -> NDArray[np.float64]
     if array.shape != (experts,):
         raise ShapeError(f"{name} must be ({experts},), one per expert, got shape {array.shape}.")
     if not bool(np.isfinite(array).all()):
-        raise ArgumentError(f"{name} must be finite, got {array.tolist()}; name a number for each expert.")
+        raise ArgumentError(
+            f"{name} must be finite, got {array.tolist()}; name a number for each expert."
+        )
     return array

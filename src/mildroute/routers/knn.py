@@ -21,11 +21,12 @@ __all__ = ["KNNRouter", "nearest_blocks"]
 # queries.
 
 
+# Distances held at once: 128 MiB of float64.
 _BLOCK_ELEMENTS = 1 << 24
-"""Distances held at once: 128 MiB of float64."""
 
+# Squared distances are rounded to this part of the rows' mean squared norm, so that neither the
+# batch nor its order moves a tie.
 _RESOLUTION = 1e-10
-"""Squared distances are rounded to this part of the rows' mean squared norm, so that neither the batch nor its order moves a tie."""
 
 
 def nearest_blocks(
@@ -41,13 +42,9 @@ def nearest_blocks(
         width: Numbers that the caller will hold for each neighbor; blocks shrink with it.
 
     Yields:
-        The block of queries, the indices of their neighbors and the squared Euclidean distances, both of shape (block, size);
+        The block of queries, the indices of their neighbors and the squared Euclidean distances,
+        both of shape (block, size);
         distances are positive, as no distance is below the resolution.
-
-    Example:
-        >>> [(_, near, squares)] = nearest_blocks(np.array([[0.9]]), np.array([[0.0], [1.0], [3.0]]), 2)
-        >>> near, squares.round(2)
-        (array([[1, 0]]), array([[0.01, 0.81]]))
     """
     lengths = _squared_lengths(rows)
     unit = _RESOLUTION * (float(lengths.mean()) or 1.0)
@@ -68,7 +65,11 @@ def nearest_blocks(
 
 def _smallest(values: NDArray[np.float64], size: int) -> NDArray[np.intp]:
     """Columns of the smallest values of each row, ascending."""
-    near = np.argpartition(values, size - 1, axis=1)[:, :size] if size < values.shape[1] else np.tile(np.arange(size), (len(values), 1))
+    near = (
+        np.argpartition(values, size - 1, axis=1)[:, :size]
+        if size < values.shape[1]
+        else np.tile(np.arange(size), (len(values), 1))
+    )
     near.sort(axis=1)
     order = np.argsort(np.take_along_axis(values, near, axis=1), axis=1, kind="stable")
     return np.take_along_axis(near, order, axis=1)
@@ -90,29 +91,33 @@ def _squared_lengths(rows: Any) -> NDArray[np.float64]:
 # Nearest neighbors: an expert will cost what it cost on the most similar training rows.
 
 
+# Numbers of neighbors tried, from smooth to rough; of equally good ones the first is taken.
 _SIZES = (160, 80, 40, 20, 10, 5)
-"""Numbers of neighbors tried, from smooth to rough; of equally good ones the first is taken."""
 
 _WEIGHTINGS = ("uniform", "distance")
 
+# Rows on which sizes and weightings are compared; a random sample of this size where there are
+# more.
 _LARGEST_TRIAL = 8192
-"""Rows on which sizes and weightings are compared; a random sample of this size where there are more."""
 
 
 class KNNRouter(RouterMixin, BaseEstimator):
     """Mean cost of the nearest training rows; the expert with the lowest one is chosen.
 
     Args:
-        k: Number of neighbors, or ``"cv"``: the one of 5, 10, 20, 40, 80 and 160 with the lowest leave-one-out deferral loss on the
-            training rows, or on 8,192 of them where there are more.
-        weighting: ``"uniform"``, ``"distance"`` (neighbors count in inverse proportion to their distance), or ``"cv"`` as above.
+        n_neighbors: Number of neighbors, or ``"cv"``: the one of 5, 10, 20, 40, 80 and 160 with the
+            lowest leave-one-out deferral loss on the training rows, or on 8,192 of them where there
+            are more.
+        weights: ``"uniform"``, ``"distance"`` (neighbors count in inverse proportion to their
+            distance), or ``"cv"`` as above.
         metric: ``"euclidean"`` or ``"cosine"`` (the Euclidean distance of rows scaled to length 1).
 
     Attributes:
-        k_: Number of neighbors taken, at most the number of training rows.
-        weighting_: The weighting taken.
-        rows_: Training rows, shape (n, d), centered or scaled; of sparse ones the data, indices and row pointers.
-        centre_: What is subtracted from a row, shape (d,).
+        n_neighbors_: Number of neighbors taken, at most the number of training rows.
+        weights_: The weighting taken.
+        rows_: Training rows, shape (n, d), centered or scaled; of sparse ones the data, indices and
+            row pointers.
+        center_: What is subtracted from a row, shape (d,).
         costs_: Costs of the training rows, shape (n, p).
         row_weights_: Their weights, shape (n,).
         experts_: Names of the experts, shape (p,).
@@ -120,46 +125,60 @@ class KNNRouter(RouterMixin, BaseEstimator):
     Example:
         >>> X = np.array([[0.0], [1.0], [10.0], [11.0]])
         >>> costs = np.array([[0, 1], [0, 1], [1, 0], [1, 0]])
-        >>> KNNRouter(k=2, weighting="uniform").fit(X, costs).predict([[0.6], [9.0]])
+        >>> KNNRouter(n_neighbors=2, weights="uniform").fit(X, costs).predict([[0.6], [9.0]])
         array([0, 1])
     """
 
     def __init__(
         self,
         *,
-        k: int | Literal["cv"] = "cv",
-        weighting: Literal["cv", "uniform", "distance"] = "cv",
+        n_neighbors: int | Literal["cv"] = "cv",
+        weights: Literal["cv", "uniform", "distance"] = "cv",
         metric: Literal["euclidean", "cosine"] = "euclidean",
     ) -> None:
-        self.k = k
-        self.weighting = weighting
+        self.n_neighbors = n_neighbors
+        self.weights = weights
         self.metric = metric
 
     def _fit(self, X: Any, costs: Matrix, sample_weight: NDArray[np.float64] | None) -> None:
         self._check_parameters()
         X, costs, sample_weight = drop_zero_weight(X, costs, sample_weight)
-        if costs.shape[1] == 1:  # nothing to choose between: one row with the mean cost stands for all
-            X, costs, sample_weight = X[:1], np.average(costs, axis=0, weights=sample_weight)[None], None
+        if (
+            costs.shape[1] == 1
+        ):  # nothing to choose between: one row with the mean cost stands for all
+            X, costs, sample_weight = (
+                X[:1],
+                np.average(costs, axis=0, weights=sample_weight)[None],
+                None,
+            )
         centered = self.metric == "euclidean" and not sparse.issparse(X)
-        self.centre_ = X.mean(axis=0, dtype=np.float64) if centered else np.zeros(X.shape[1])
+        self.center_ = X.mean(axis=0, dtype=np.float64) if centered else np.zeros(X.shape[1])
         rows = self._prepared(X)
         self.rows_ = [rows.data, rows.indices, rows.indptr] if sparse.issparse(rows) else rows
         self.costs_ = costs
         self.row_weights_ = np.ones(len(costs)) if sample_weight is None else sample_weight
-        self.k_, self.weighting_ = self._tuned()
+        self.n_neighbors_, self.weights_ = self._tuned()
 
     def _scores(self, X: Any) -> Matrix:
         scores = np.empty((X.shape[0], self.costs_.shape[1]))
         width = self.costs_.shape[1] + 3
-        for block, near, squares in nearest_blocks(self._prepared(X), self._rows(), self.k_, width=width):
-            weights = self._neighbor_weights(near, squares, self.weighting_)
-            scores[block] = -np.einsum("ij,ijk->ik", weights, self.costs_[near]) / weights.sum(axis=1, keepdims=True)
+        for block, near, squares in nearest_blocks(
+            self._prepared(X), self._rows(), self.n_neighbors_, width=width
+        ):
+            weights = self._neighbor_weights(near, squares, self.weights_)
+            scores[block] = -np.einsum("ij,ijk->ik", weights, self.costs_[near]) / weights.sum(
+                axis=1, keepdims=True
+            )
         return scores
 
     def _tuned(self) -> tuple[int, str]:
         rows = len(self.costs_)
-        sizes = [size for size in _SIZES if size < rows] or [max(1, rows - 1)] if self.k == "cv" else [min(int(self.k), rows)]
-        weightings = _WEIGHTINGS if self.weighting == "cv" else (self.weighting,)
+        sizes = (
+            [size for size in _SIZES if size < rows] or [max(1, rows - 1)]
+            if self.n_neighbors == "cv"
+            else [min(int(self.n_neighbors), rows)]
+        )
+        weightings = _WEIGHTINGS if self.weights == "cv" else (self.weights,)
         if len(sizes) * len(weightings) == 1 or rows == 1:
             return sizes[0], weightings[0]
         risks = self._risks([min(size, rows - 1) for size in sizes], weightings)
@@ -173,42 +192,56 @@ class KNNRouter(RouterMixin, BaseEstimator):
             trial = np.sort(np.random.default_rng(0).choice(trial, _LARGEST_TRIAL, replace=False))
         paid = np.zeros((len(weightings), len(sizes)))
         rows, width = self._rows(), 3 * (self.costs_.shape[1] + 1)
-        for block, near, squares in nearest_blocks(rows[trial], rows, max(sizes), own=trial, width=width):
+        for block, near, squares in nearest_blocks(
+            rows[trial], rows, max(sizes), own=trial, width=width
+        ):
             own = trial[block]
             for place, weighting in enumerate(weightings):
                 weights = self._neighbor_weights(near, squares, weighting)[:, :, None]
                 sums = np.cumsum(weights * self.costs_[near], axis=1) / np.cumsum(weights, axis=1)
                 for step, size in enumerate(sizes):
-                    paid[place, step] += self.row_weights_[own] @ self.costs_[own, argmax_last(-sums[:, size - 1])]
+                    paid[place, step] += (
+                        self.row_weights_[own] @ self.costs_[own, argmax_last(-sums[:, size - 1])]
+                    )
         return (paid / self.row_weights_[trial].sum()).round(12).ravel()
 
-    def _neighbor_weights(self, near: NDArray[np.intp], squares: NDArray[np.float64], weighting: str) -> NDArray[np.float64]:
+    def _neighbor_weights(
+        self, near: NDArray[np.intp], squares: NDArray[np.float64], weighting: str
+    ) -> NDArray[np.float64]:
         weights = self.row_weights_[near]
         return weights if weighting == "uniform" else weights / np.sqrt(squares)
 
     def _rows(self) -> Any:
         if not isinstance(self.rows_, list):
             return self.rows_
-        rows = sparse.csr_array(tuple(self.rows_), shape=(len(self.costs_), len(self.centre_)))
+        rows = sparse.csr_array(tuple(self.rows_), shape=(len(self.costs_), len(self.center_)))
         rows.check_format(full_check=True)  # the indices may come from a file
         return rows
 
     def _prepared(self, X: Any) -> Any:
         """Rows in which the squared Euclidean distance orders as the metric does."""
-        if sparse.issparse(X) and self.centre_.any():
+        if sparse.issparse(X) and self.center_.any():
             X = X.toarray()
         X = X.astype(np.float64)
         if self.metric == "euclidean":
-            return X if sparse.issparse(X) else X - self.centre_
+            return X if sparse.issparse(X) else X - self.center_
         squares = X.multiply(X) if sparse.issparse(X) else X**2
         lengths = np.sqrt(np.asarray(squares.sum(axis=1)).ravel())
         inverse = 1 / np.where(lengths > 0, lengths, 1)
-        return sparse.csr_array(X).multiply(inverse[:, None]).tocsr() if sparse.issparse(X) else X * inverse[:, None]
+        return (
+            sparse.csr_array(X).multiply(inverse[:, None]).tocsr()
+            if sparse.issparse(X)
+            else X * inverse[:, None]
+        )
 
     def _check_parameters(self) -> None:
-        if self.k != "cv" and int(self.k) < 1:
-            raise ArgumentError(f"k must be at least 1 or 'cv', got {self.k!r}.")
-        if self.weighting not in ("cv", *_WEIGHTINGS):
-            raise ArgumentError(f"weighting must be cv, {' or '.join(_WEIGHTINGS)}, got {self.weighting!r}.")
+        if self.n_neighbors != "cv" and int(self.n_neighbors) < 1:
+            raise ArgumentError(
+                f"n_neighbors must be at least 1 or 'cv', got {self.n_neighbors!r}."
+            )
+        if self.weights not in ("cv", *_WEIGHTINGS):
+            raise ArgumentError(
+                f"weights must be cv, {' or '.join(_WEIGHTINGS)}, got {self.weights!r}."
+            )
         if self.metric not in ("euclidean", "cosine"):
             raise ArgumentError(f"metric must be euclidean or cosine, got {self.metric!r}.")

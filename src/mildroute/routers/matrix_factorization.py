@@ -12,7 +12,15 @@ from sklearn.base import BaseEstimator
 
 from mildroute._optional import load_torch
 from mildroute.exceptions import ArgumentError
-from mildroute.routers._mlp import Arrays, StandardizedBatches, TrainingConfig, batches_of, holdout_split, mean_chosen_cost, train_adam
+from mildroute.routers._mlp import (
+    Arrays,
+    StandardizedBatches,
+    TrainingConfig,
+    batches_of,
+    holdout_split,
+    mean_chosen_cost,
+    train_adam,
+)
 from mildroute.routers.base import Matrix, RouterMixin, drop_zero_weight
 
 if TYPE_CHECKING:
@@ -22,31 +30,35 @@ __all__ = ["MatrixFactorizationRouter"]
 
 
 class MatrixFactorizationRouter(RouterMixin, BaseEstimator):
-    """Score of expert k: ``sum(mixing * embedding_k * (x @ projection + offset)) + bias_k`` (after Ong et al., 2024).
+    """Score of expert k.
 
-    Trained with Adam on which of two experts costs less: the logistic loss of the difference of their scores, weighted by the
-    difference of their costs, over all pairs. Stopped by the deferral loss on a tenth of the rows. Fitting needs torch,
+    ``sum(mixing * embedding_k * (x @ projection + offset)) + bias_k`` (after Ong et al., 2024).
+
+    Trained with Adam on which of two experts costs less: the logistic loss of the difference of
+    their scores, weighted by the
+    difference of their costs, over all pairs. Stopped by the deferral loss on a tenth of the rows.
+    Fitting needs torch,
     prediction does not.
 
     Args:
-        dimensions: Size of the space.
+        n_components: Size of the space.
         learning_rate: Step of Adam.
         weight_decay: Weight of the squared norm in the gradient.
         max_epochs: Passes over the rows at most.
         random_state: Seed of the start, the split and the order of rows; none is 0.
 
     Attributes:
-        projection_: Shape (d, dimensions).
-        offset_: Shape (dimensions,).
-        embeddings_: Embedding of each expert, shape (p, dimensions).
-        mixing_: Shape (dimensions,).
+        projection_: Shape (d, n_components).
+        offset_: Shape (n_components,).
+        embeddings_: Embedding of each expert, shape (p, n_components).
+        mixing_: Shape (n_components,).
         bias_: Shape (p,).
         experts_: Names of the experts, shape (p,).
 
     Example:
         >>> X = np.random.default_rng(0).normal(size=(400, 2))
         >>> costs = np.stack([X[:, 0] > 0, X[:, 0] <= 0], axis=1).astype(float)
-        >>> router = MatrixFactorizationRouter(dimensions=4, learning_rate=0.02).fit(X, costs)
+        >>> router = MatrixFactorizationRouter(n_components=4, learning_rate=0.02).fit(X, costs)
         >>> router.predict([[-1.0, 0.0], [1.0, 0.0]])
         array([0, 1])
     """
@@ -56,50 +68,69 @@ class MatrixFactorizationRouter(RouterMixin, BaseEstimator):
     def __init__(
         self,
         *,
-        dimensions: int = 64,
+        n_components: int = 64,
         learning_rate: float = 1e-3,
         weight_decay: float = 1e-5,
         max_epochs: int = 100,
         random_state: int | None = None,
     ) -> None:
-        self.dimensions = dimensions
+        self.n_components = n_components
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
         self.max_epochs = max_epochs
         self.random_state = random_state
 
     def _fit(self, X: Any, costs: Matrix, sample_weight: NDArray[np.float64] | None) -> None:
-        if self.dimensions < 1:
-            raise ArgumentError(f"dimensions must be at least 1, got {self.dimensions}; 64 is a usual value.")
-        schedule = TrainingConfig(self.learning_rate, self.weight_decay, self.max_epochs, int(self.random_state or 0))
+        if self.n_components < 1:
+            raise ArgumentError(
+                f"n_components must be at least 1, got {self.n_components}; 64 is a usual value."
+            )
+        schedule = TrainingConfig(
+            self.learning_rate, self.weight_decay, self.max_epochs, int(self.random_state or 0)
+        )
         X, costs, sample_weight = drop_zero_weight(X, costs, sample_weight)
-        weights = np.ones(len(costs)) if sample_weight is None else sample_weight / sample_weight.mean()
+        weights = (
+            np.ones(len(costs)) if sample_weight is None else sample_weight / sample_weight.mean()
+        )
         batches = batches_of(X)
-        found = _start(X.shape[1], self.dimensions, costs, weights, schedule.seed)
+        found = _start(X.shape[1], self.n_components, costs, weights, schedule.seed)
         if costs.shape[1] > 1:
             found = _train(batches, costs, weights, found, schedule)
         found[0], found[1] = batches.for_raw_rows(found[0], found[1])
         self.projection_, self.offset_, self.embeddings_, self.mixing_, self.bias_ = found
 
     def _scores(self, X: Any) -> Matrix:
-        return _forward([self.projection_, self.offset_, self.embeddings_, self.mixing_, self.bias_], X)
+        return _forward(
+            [self.projection_, self.offset_, self.embeddings_, self.mixing_, self.bias_], X
+        )
 
     def _posterior(self, X: Any) -> Matrix:
-        """Softmax of the scores: where one expert beats another with these odds, the chance of each to be preferred to all."""
+        """Softmax of the scores.
+
+        Where one expert beats another with these odds, the chance of each to be preferred to all.
+        """
         return np.asarray(softmax(self._scores(X), axis=1))
 
 
-def _start(columns: int, dimensions: int, costs: Matrix, weights: NDArray[np.float64], seed: int) -> Arrays:
+def _start(
+    columns: int, n_components: int, costs: Matrix, weights: NDArray[np.float64], seed: int
+) -> Arrays:
     """Factors that mix to nothing, and a bias that prefers the best single expert."""
     random = np.random.default_rng(seed)
-    projection = random.normal(size=(columns, dimensions)) / np.sqrt(columns)
-    embeddings = random.normal(size=(costs.shape[1], dimensions))
+    projection = random.normal(size=(columns, n_components)) / np.sqrt(columns)
+    embeddings = random.normal(size=(costs.shape[1], n_components))
     mean = np.average(costs, axis=0, weights=weights)
     bias = (mean.mean() - mean) / (float(costs.std()) or 1.0)
-    return [projection, np.zeros(dimensions), embeddings, np.zeros(dimensions), bias]
+    return [projection, np.zeros(n_components), embeddings, np.zeros(n_components), bias]
 
 
-def _train(batches: StandardizedBatches, costs: Matrix, weights: NDArray[np.float64], start: Arrays, schedule: TrainingConfig) -> Arrays:
+def _train(
+    batches: StandardizedBatches,
+    costs: Matrix,
+    weights: NDArray[np.float64],
+    start: Arrays,
+    schedule: TrainingConfig,
+) -> Arrays:
     torch = load_torch()
     seen, held_out = holdout_split(len(costs), schedule.seed)
     judged = batches.take(held_out)
@@ -127,7 +158,9 @@ def _advantages(costs: Matrix) -> NDArray[np.float64]:
 
 def _total_advantages(costs: Matrix) -> NDArray[np.float64]:
     """Sum of the advantages of each row, shape (n,), without forming the pairs."""
-    return np.asarray(np.sort(costs, axis=1) @ (2.0 * np.arange(costs.shape[1]) - costs.shape[1] + 1))
+    return np.asarray(
+        np.sort(costs, axis=1) @ (2.0 * np.arange(costs.shape[1]) - costs.shape[1] + 1)
+    )
 
 
 def _forward(factors: Sequence[NDArray[Any]], X: Any) -> Matrix:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator
 
 from mildroute._optional import load_torch
 from mildroute.exceptions import ArgumentError, MarginError, ShapeError
-from mildroute.routers._cross_validation import PENALTIES, assign_folds
+from mildroute.routers._cross_validation import ALPHAS, CV, assign_folds, count_folds
 from mildroute.routers._decision import break_ties, log_posterior
 from mildroute.routers._linear_model import minimize_linear, whiten
 from mildroute.routers._mlp import fit_network, forward
@@ -46,22 +46,31 @@ _CHOICES = {
 class MildRouter(RouterMixin, BaseEstimator):
     """Margin-based imbalanced learning to defer, with a default that can be trusted blindly.
 
-    Solves the paper's regularised convex problem to optimality on raw vectors or topic features. What is ``"cv"`` is chosen inside
-    ``fit`` by cross-validated deferral loss; the best single expert, cost regression and TDEF are among the candidates, and a simpler
-    candidate within one standard error is preferred, so the router is not worse than either on held-out rows. The same held-out
-    rows calibrate its scores: one factor and one shift per expert, which undoes what the penalty takes from rare specialists.
+    Solves the paper's regularised convex problem to optimality on raw vectors or topic features.
+    What is ``"cv"`` is chosen inside
+    ``fit`` by cross-validated deferral loss; the best single expert, cost regression and TDEF are
+    among the candidates, and a simpler
+    candidate within one standard error is preferred, so the router is not worse than either on
+    held-out rows. The same held-out
+    rows calibrate its scores: one factor and one shift per expert, which undoes what the penalty
+    takes from rare specialists.
 
     Args:
         reward: ``"gap"``, ``"complement"``, ``"sum"`` or ``"cv"``.
         margins: ``"uniform"``, ``"theory"`` (the paper's), an array of shape (p,), or ``"cv"``.
-        decision: ``"consistent"`` (largest posterior) or ``"argmax"`` (largest score, the paper's rule).
-        penalty: Weight of the squared norm, in units of the features' variance, or ``"cv"``.
-        features: ``"raw"`` vectors, ``"topics"``, ``"groups"`` (the topics of the training groups alone), ``"both"``, or ``"cv"``.
-        topics: The transformer of topic features; by default clusters of 10, 20, 40 and 80, and the groups given to ``fit``.
-        hidden: Units of each hidden layer of a network on the raw vector, or none for a linear router. A network is stopped early by
-            held-out deferral loss; it takes the gap reward and equal margins where those are ``"cv"``, and no penalty.
-        folds: Folds of the cross-validation.
-        random_state: Seed of the folds, clusterings and networks; the same seed gives the same router.
+        decision: ``"consistent"`` (largest posterior) or ``"argmax"`` (largest score, the paper's
+            rule).
+        alpha: Weight of the squared norm, in units of the features' variance, or ``"cv"``.
+        features: ``"raw"`` vectors, ``"topics"``, ``"groups"`` (the topics of the training groups
+            alone), ``"both"``, or ``"cv"``.
+        topics: The transformer of topic features; by default clusters of 10, 20, 40 and 80, and the
+            groups given to ``fit``.
+        hidden_layer_sizes: Units of each hidden layer of a network on the raw vector, or none for a
+            linear router. A network is stopped early by held-out deferral loss; it takes the gap
+            reward and equal margins where those are ``"cv"``, and no penalty.
+        cv: Number of folds, or pairs of train and test rows that test each row once.
+        random_state: Seed of the folds, clusterings and networks; the same seed gives the same
+            router.
 
     Attributes:
         experts_: Names of the experts, shape (p,).
@@ -70,13 +79,16 @@ class MildRouter(RouterMixin, BaseEstimator):
         intercept_: Shape (p,).
         layers_: Weights and biases of the network, in turn, or none.
         margins_: Shape (p,).
-        penalty_: The penalty taken; infinite for the best single expert, 0 for cost regression, which has one per contrast.
-        features_: The features taken; ``"none"`` for the best single expert, ``"average"`` for the mean of raw vectors and topics.
+        alpha_: The penalty taken; infinite for the best single expert, 0 for cost regression,
+            which has one per contrast.
+        features_: The features taken; ``"none"`` for the best single expert, ``"average"`` for the
+            mean of raw vectors and topics.
         reward_: The reward taken, or ``"regression"``.
         gradient_norm_: Largest entry of the gradient at the optimum.
         cv_results_: What was tried, as columns.
-        choice_: Why this candidate was taken, in words.
-        validation_: Its cost on held-out rows with 95% intervals, beside the best single expert's and the oracle's, or none.
+        selection_: Why this candidate was taken, in words.
+        validation_: Its cost on held-out rows with 95% intervals, beside the best single expert's
+            and the oracle's, or none.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -87,7 +99,7 @@ class MildRouter(RouterMixin, BaseEstimator):
         True
     """
 
-    _scratch = ("_held_out",)
+    _transient = ("_held_out",)
     _held_out: tuple[SearchSpace, SearchResult] | None
     weights_: NDArray[np.float64] | None
     topic_weights_: NDArray[np.float64] | None
@@ -100,21 +112,21 @@ class MildRouter(RouterMixin, BaseEstimator):
         reward: str = "cv",
         margins: str | Sequence[float] | NDArray[np.float64] = "cv",
         decision: Literal["consistent", "argmax"] = "consistent",
-        penalty: float | Literal["cv"] = "cv",
+        alpha: float | Literal["cv"] = "cv",
         features: str = "cv",
         topics: TopicFeatures | None = None,
-        hidden: Sequence[int] | None = None,
-        folds: int = 5,
+        hidden_layer_sizes: Sequence[int] | None = None,
+        cv: CV = 5,
         random_state: int | None = None,
     ) -> None:
         self.reward = reward
         self.margins = margins
         self.decision = decision
-        self.penalty = penalty
+        self.alpha = alpha
         self.features = features
         self.topics = topics
-        self.hidden = hidden
-        self.folds = folds
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.cv = cv
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> MildRouter:
@@ -122,48 +134,111 @@ class MildRouter(RouterMixin, BaseEstimator):
 
         Args:
             X: Vectors, shape (n, d), dense or sparse.
-            y: Costs, shape (n, p), lower is better; column names of a data frame become the experts' names.
+            y: Costs, shape (n, p), lower is better; column names of a data frame become the
+                experts' names.
             sample_weight: Weight of each row, shape (n,), or none.
-            groups: Group of each training row (task, subject, tenant), shape (n,), or none. Not needed to predict.
+            groups: Group of each training row (task, subject, tenant), shape (n,), or none. Not
+                needed to predict.
 
         Returns:
             The router itself.
         """
         self._check_parameters()
         X, costs, weights = self._check_fit(X, y, sample_weight)
+        kept = None if weights is None else weights > 0
         if weights is not None:
-            groups = None if groups is None else np.asarray(groups)[weights > 0]
+            groups = None if groups is None else np.asarray(groups)[kept]
             X, costs, weights = drop_zero_weight(X, costs, weights)
-        if self.hidden is not None:
+        if self.hidden_layer_sizes is not None:
             load_torch()  # before its threads are limited
         with fitting_threads(X, costs.shape[1]):
-            if self.hidden is not None and costs.shape[1] > 1:
+            if self.hidden_layer_sizes is not None and costs.shape[1] > 1:
                 self._fit_network(X, costs, weights)
             else:
-                self._fit_linear(X, costs, weights, groups)
+                self._fit_linear(X, costs, weights, groups, kept)
         return self
 
-    def _fit_linear(self, X: Any, costs: Matrix, weights: NDArray[np.float64] | None, groups: Any) -> None:
+    @classmethod
+    def from_coefficients(
+        cls,
+        *,
+        experts: Sequence[str],
+        margin_values: NDArray[np.float64],
+        rows: int,
+        selection: str,
+        weights: NDArray[np.float64] | None = None,
+        intercept: NDArray[np.float64] | None = None,
+        layers: list[NDArray[np.float64]] | None = None,
+        gradient_norm: float = float("nan"),
+        **parameters: Any,
+    ) -> MildRouter:
+        """A fitted router from numbers that were trained elsewhere.
+
+        Args:
+            experts: p names.
+            margin_values: Margins of its loss, shape (p,).
+            rows: Number of training rows.
+            selection: How it was trained, in words.
+            weights: Of a linear router, shape (d, p).
+            intercept: Of a linear router, shape (p,).
+            layers: Of a network instead: weights and biases in turn.
+            gradient_norm: Where the optimization ended.
+            **parameters: Of the constructor; ``reward`` and ``alpha`` must be given.
+        """
+        router = cls(**parameters)
+        first = weights if layers is None else layers[0]
+        router.experts_ = np.array(experts, dtype=object)
+        router.n_features_in_ = np.asarray(first).shape[0]
+        router.n_rows_, router.data_hash_ = rows, ""
+        router.weights_, router.layers_ = weights, layers
+        router.intercept_ = np.zeros(len(experts)) if intercept is None else intercept
+        router.topics_, router.topic_weights_ = None, None
+        router.margins_, router.reward_ = margin_values, router.reward
+        router.features_ = "raw" if layers is None else "network"
+        router.alpha_ = float(router.alpha) if layers is None else 0.0
+        router.gradient_norm_, router.selection_ = gradient_norm, selection
+        router.cv_results_, router.validation_, router._held_out = {}, None, None
+        return router
+
+    def _fit_linear(
+        self,
+        X: Any,
+        costs: Matrix,
+        weights: NDArray[np.float64] | None,
+        groups: Any,
+        kept: NDArray[np.bool_] | None,
+    ) -> None:
         views = self._views(X, groups, costs.shape[1])
-        problem = self._problem(views.features, costs, weights)
+        problem = self._problem(views.features, costs, weights, kept)
         candidates = self._candidates(problem)
         choice = select_one_se(candidates, weights)
-        self.cv_results_, self.choice_ = to_cv_results(candidates, weights), choice.reason
+        self.cv_results_, self.selection_ = to_cv_results(candidates, weights), choice.reason
         self.validation_ = self._validation(candidates[0], choice.taken, problem)
         self._held_out = (problem, choice.taken)
         self._finish(problem, choice.taken, views, X.shape[1])
 
-    def _validation(self, single: SearchResult, taken: SearchResult, problem: SearchSpace) -> dict[str, dict[str, float]] | None:
-        """Held-out metrics, where there was something to choose; the best single expert is the first candidate of a search."""
+    def _validation(
+        self, single: SearchResult, taken: SearchResult, problem: SearchSpace
+    ) -> dict[str, dict[str, float]] | None:
+        """Held-out metrics, where there was something to choose.
+
+        The best single expert is the first candidate of a search.
+        """
         if not problem.views or single.view != "none":
             return None
         return held_out_metrics(taken.paid, single.paid, problem.costs, problem.sample_weight)
 
     def cross_val_posterior(self) -> Matrix:
-        """Posterior of each training row by a router that has not seen its fold, shape (n, p); only after a search in this process."""
+        """Posterior of each training row by a router that has not seen its fold, shape (n, p).
+
+        Only after a search in this process.
+        """
         known = getattr(self, "_held_out", None)
         if known is None:
-            raise ArgumentError("held-out posteriors are known only to a linear router that was fitted in this process; fit it again.")
+            raise ArgumentError(
+                "held-out posteriors are known only to a linear router that was fitted in this"
+                " process; fit it again."
+            )
         problem, taken = known
         if np.isnan(taken.paid).any():
             taken = evaluate_fixed(problem, taken)
@@ -174,76 +249,137 @@ class MildRouter(RouterMixin, BaseEstimator):
             value = getattr(self, name)
             if isinstance(value, str) and value not in allowed:
                 raise ArgumentError(f"{name} must be one of {', '.join(allowed)}, got {value!r}.")
-        if self.penalty != "cv" and not (isinstance(self.penalty, int | float) and self.penalty > 0):
-            raise ArgumentError(f"penalty must be positive or 'cv', got {self.penalty!r}.")
-        if self.folds < 2:
-            raise ArgumentError(f"folds must be at least 2, got {self.folds}.")
+        if self.alpha != "cv" and not (isinstance(self.alpha, int | float) and self.alpha > 0):
+            raise ArgumentError(f"alpha must be positive or 'cv', got {self.alpha!r}.")
+        count_folds(self.cv)
 
     def _views(self, X: Any, groups: Any, experts: int) -> FeatureSets:
-        if experts == 1 or X.shape[0] < 2 * self.folds:
+        if experts == 1 or X.shape[0] < 2 * count_folds(self.cv):
             return FeatureSets({}, {})
-        wanted: tuple[FeatureSet, ...] = ("groups", "topics", "raw") if self.features == "cv" else (self.features,)  # type: ignore[assignment]
-        topics = TopicFeatures(random_state=self.random_state or 0) if self.topics is None else self.topics
+        wanted: tuple[FeatureSet, ...] = ("groups", "topics", "raw")
+        if self.features != "cv":
+            wanted = (cast("FeatureSet", self.features),)
+        topics = (
+            TopicFeatures(random_state=self.random_state or 0)
+            if self.topics is None
+            else self.topics
+        )
         return build_feature_sets(X, groups, wanted, topics)
 
-    def _problem(self, views: dict[FeatureSet, Any], costs: Matrix, weights: NDArray[np.float64] | None) -> SearchSpace:
+    def _problem(
+        self,
+        views: dict[FeatureSet, Any],
+        costs: Matrix,
+        weights: NDArray[np.float64] | None,
+        kept: NDArray[np.bool_] | None = None,
+    ) -> SearchSpace:
         fixed = None if isinstance(self.margins, str) else self._given_margins(costs.shape[1])
-        fold = assign_folds(len(costs), self.folds, self.random_state) if views else np.zeros(len(costs), dtype=np.intp)
+        fold = (
+            assign_folds(len(costs), self.cv, self.random_state, kept)
+            if views
+            else np.zeros(len(costs), dtype=np.intp)
+        )
         return SearchSpace(
             views=views,
             costs=costs,
             fold=fold,
             decision=self.decision,
             rewards=("gap", "complement", "sum") if self.reward == "cv" else (self.reward,),
-            margins={"given": None} if fixed is not None else margin_specs(str(self.margins), costs.shape),
+            margins=(
+                {"given": None}
+                if fixed is not None
+                else margin_specs(str(self.margins), costs.shape)
+            ),
             fixed_margins=fixed,
-            penalties=PENALTIES if self.penalty == "cv" else (float(self.penalty),),
+            alphas=ALPHAS if self.alpha == "cv" else (float(self.alpha),),
             sample_weight=weights,
         )
 
     def _given_margins(self, experts: int) -> NDArray[np.float64]:
         margins = np.asarray(self.margins, dtype=np.float64)
         if margins.shape != (experts,):
-            raise ShapeError(f"margins must be ({experts},), one per expert, got shape {margins.shape}.")
+            raise ShapeError(
+                f"margins must be ({experts},), one per expert, got shape {margins.shape}."
+            )
         if not (np.isfinite(margins).all() and (margins > 0).all()):
-            raise MarginError(f"margins must be positive and finite, got {margins.tolist()}; raise the offset or the scale.")
+            raise MarginError(
+                f"margins must be positive and finite, got {margins.tolist()}; raise the offset or"
+                " the scale."
+            )
         return margins
 
     def _candidates(self, problem: SearchSpace) -> list[SearchResult]:
         if not problem.views:
             return [best_single(problem)]
-        if len(problem.views) * len(problem.rewards) * len(problem.margins) * len(problem.penalties) > 1:
+        if (
+            len(problem.views) * len(problem.rewards) * len(problem.margins) * len(problem.alphas)
+            > 1
+        ):
             return search(problem)
         (view,), (reward,), (margins,) = problem.views, problem.rewards, problem.margins
         unknown = np.full(len(problem.costs), np.nan)
         empty = np.zeros(problem.costs.shape, dtype=np.float32)
-        return [SearchResult(view, reward, margins, problem.penalties[0], unknown, empty, problem.rho(margins, reward))]
+        return [
+            SearchResult(
+                view,
+                reward,
+                margins,
+                problem.alphas[0],
+                unknown,
+                empty,
+                problem.rho(margins, reward),
+            )
+        ]
 
     def _fit_network(self, X: Any, costs: Matrix, weights: NDArray[np.float64] | None) -> None:
         problem = self._problem({}, costs, weights)
         margins = next(iter(problem.margins))
-        self.features_, self.reward_, self.penalty_ = "network", problem.rewards[0], 0.0
+        self.features_, self.reward_, self.alpha_ = "network", problem.rewards[0], 0.0
         self.margins_ = problem.rho(margins, self.reward_)
-        self.weights_, self.topics_, self.topic_weights_, self.intercept_ = None, None, None, np.zeros(costs.shape[1])
+        self.weights_, self.topics_, self.topic_weights_, self.intercept_ = (
+            None,
+            None,
+            None,
+            np.zeros(costs.shape[1]),
+        )
         self.layers_ = fit_network(
             X,
             costs,
             problem.reward(self.reward_),
             self.margins_,
-            hidden=tuple(self.hidden or ()),
+            hidden_layer_sizes=tuple(self.hidden_layer_sizes or ()),
             decision=self.decision,
             weights=weights,
             seed=self.random_state or 0,
         )
-        self.cv_results_, self.gradient_norm_, self._held_out, self.validation_ = {}, float("nan"), None, None
-        self.choice_ = f"a network with hidden layers {tuple(self.hidden or ())}, {self.reward_} reward, {margins} margins: as asked"
+        self.cv_results_, self.gradient_norm_, self._held_out, self.validation_ = (
+            {},
+            float("nan"),
+            None,
+            None,
+        )
+        self.selection_ = (
+            f"a network with hidden layers {tuple(self.hidden_layer_sizes or ())},"
+            f" {self.reward_} reward, {margins} margins: as asked"
+        )
 
-    def _finish(self, problem: SearchSpace, taken: SearchResult, views: FeatureSets, width: int) -> None:
+    def _finish(
+        self, problem: SearchSpace, taken: SearchResult, views: FeatureSets, width: int
+    ) -> None:
         """Solve the chosen problem on all rows and keep what prediction needs."""
-        self.features_, self.reward_, self.penalty_ = taken.view, taken.reward, float(taken.penalty)
-        self.margins_, self.topics_, self.topic_weights_, self.weights_, self.layers_ = taken.rho, None, None, None, None
+        self.features_, self.reward_, self.alpha_ = taken.view, taken.reward, float(taken.alpha)
+        self.margins_, self.topics_, self.topic_weights_, self.weights_, self.layers_ = (
+            taken.rho,
+            None,
+            None,
+            None,
+            None,
+        )
         if taken.view == "none":
-            self.intercept_, self.gradient_norm_ = constant_scores(problem, taken.reward, np.ones(len(problem.costs), dtype=bool)), 0.0
+            self.intercept_, self.gradient_norm_ = (
+                constant_scores(problem, taken.reward, np.ones(len(problem.costs), dtype=bool)),
+                0.0,
+            )
             return
         if taken.reward == REGRESSION:
             self._finish_regression(problem, taken, views, width)
@@ -251,27 +387,47 @@ class MildRouter(RouterMixin, BaseEstimator):
         features = problem.views[taken.view]
         loss = problem.loss_of(taken.reward, taken.rho)(np.arange(len(problem.costs)))
         design = whiten(features, problem.sample_weight)
-        fit = minimize_linear(design, loss, problem.experts, penalty=taken.penalty, sample_weight=problem.sample_weight)
+        fit = minimize_linear(
+            design,
+            loss,
+            problem.experts,
+            alpha=taken.alpha,
+            sample_weight=problem.sample_weight,
+        )
         scale = taken.calibration.scale
-        self.intercept_, self.gradient_norm_ = scale * fit.intercept + taken.calibration.shift, fit.gradient_norm
+        self.intercept_, self.gradient_norm_ = (
+            scale * fit.intercept + taken.calibration.shift,
+            fit.gradient_norm,
+        )
         self.topics_ = views.topics.get(taken.view)
         raw = width if taken.view in ("raw", "both") else 0
         if raw:
-            self.weights_ = scale * fit.weights[:raw] * (views.vector_scale if taken.view == "both" else 1.0)
+            self.weights_ = (
+                scale * fit.weights[:raw] * (views.vector_scale if taken.view == "both" else 1.0)
+            )
         if self.topics_ is not None:
             self.topic_weights_ = scale * fit.weights[raw:]
 
-    def _finish_regression(self, problem: SearchSpace, taken: SearchResult, views: FeatureSets, width: int) -> None:
+    def _finish_regression(
+        self, problem: SearchSpace, taken: SearchResult, views: FeatureSets, width: int
+    ) -> None:
         """Regress costs on all rows; minus the expected costs, calibrated, are the scores."""
-        names: tuple[FeatureSet, ...] = ("raw", "topics") if taken.view == "average" else (taken.view,)
+        names: tuple[FeatureSet, ...] = (
+            ("raw", "topics") if taken.view == "average" else (taken.view,)
+        )
         factor = -taken.calibration.scale / problem.cost_unit / len(names)
-        self.intercept_, self.gradient_norm_ = taken.calibration.shift + np.zeros(problem.experts), 0.0
+        self.intercept_, self.gradient_norm_ = (
+            taken.calibration.shift + np.zeros(problem.experts),
+            0.0,
+        )
         for name in names:
             fit = ridge(problem.views[name], problem.costs, problem.sample_weight, contrasts=True)
             self.intercept_ = self.intercept_ + factor * fit.intercept
             raw = width if name in ("raw", "both") else 0
             if raw:
-                self.weights_ = factor * fit.weights[:raw] * (views.vector_scale if name == "both" else 1.0)
+                self.weights_ = (
+                    factor * fit.weights[:raw] * (views.vector_scale if name == "both" else 1.0)
+                )
             if name in views.topics:
                 self.topics_, self.topic_weights_ = views.topics[name], factor * fit.weights[raw:]
 

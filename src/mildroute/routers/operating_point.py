@@ -1,7 +1,11 @@
-"""The operating frontier: where a router may stand between money and quality, and how a target picks a point of it.
+"""The operating frontier.
 
-The frontier is the upper convex hull, on held-out rows, of the router's points along its price weights and of the single experts. A point
-between two vertices is served by a coin per request, so every point of the hull can be operated on, not its vertices alone.
+Where a router may stand between money and quality, and how a target picks a point of it.
+
+The frontier is the upper convex hull, on held-out rows, of the router's points along its price
+weights and of the single experts. A point
+between two vertices is served by a coin per request, so every point of the hull can be operated on,
+not its vertices alone.
 """
 
 from __future__ import annotations
@@ -32,25 +36,26 @@ __all__ = [
 
 _RESAMPLES = 1000
 _ROUNDING = 1e-9
+# Resamples whose hulls tell how much too good a hull looks on the rows that chose it.
 _HULLS = 100
-"""Resamples whose hulls tell how much too good a hull looks on the rows that chose it."""
+# Below this many rows resampling says too little, and only the best expert itself is promised to
+# keep its score: with 5 rows, three of four routers kept less than they promised.
 FEWEST_TO_PROMISE = 30
-"""Below this many rows resampling says too little, and only the best expert itself is promised to keep its score: with 5 rows, three of
-four routers kept less than they promised."""
+# Shares of the coin that are tried between two vertices.
 _STEPS = 64
-"""Shares of the coin that are tried between two vertices."""
+# Errors that a dollar may be worth: only money counts long before, and products with it stay far
+# from overflow.
 _HIGHEST_PRICE_WEIGHT = 1e15
-"""Errors that a dollar may be worth: only money counts long before, and products with it stay far from overflow."""
+# Share of the best single expert's score above which a quality is taken for a percentage.
 HIGHEST_QUALITY = 1.5
-"""Share of the best single expert's score above which a quality is taken for a percentage."""
 
 
-def convex_hull_indices(dollars: Sequence[float] | NDArray[Any], scores: Sequence[float] | NDArray[Any]) -> list[int]:
-    """Indices of the points on the upper convex hull, by ascending dollars; of equal points the first.
+def convex_hull_indices(
+    dollars: Sequence[float] | NDArray[Any], scores: Sequence[float] | NDArray[Any]
+) -> list[int]:
+    """Indices of the points on the upper convex hull, by ascending dollars.
 
-    Example:
-        >>> convex_hull_indices([1, 2, 3, 4], [0.5, 0.6, 0.9, 0.8])
-        [0, 2]
+    Of equal points the first.
     """
     # Plain numbers: a loop over a few points is several times faster without NumPy's scalars.
     x, y = [float(value) for value in dollars], [float(value) for value in scores]
@@ -66,7 +71,9 @@ def convex_hull_indices(dollars: Sequence[float] | NDArray[Any], scores: Sequenc
 
 def _below(left: int, middle: int, right: int, x: Sequence[float], y: Sequence[float]) -> bool:
     """Whether the middle point lies on or below the line between its neighbors."""
-    return (y[middle] - y[left]) * (x[right] - x[left]) <= (y[right] - y[left]) * (x[middle] - x[left])
+    return (y[middle] - y[left]) * (x[right] - x[left]) <= (y[right] - y[left]) * (
+        x[middle] - x[left]
+    )
 
 
 @dataclass(frozen=True)
@@ -74,9 +81,9 @@ class Vertex:
     """One end of the coin: the router at a price weight, or one expert for every request.
 
     Attributes:
-        price_weight: Weight at which the router decides, or for a single expert the weight that ranks the others behind it.
+        price_weight: Weight at which the router decides, or for a single expert the weight that
+            ranks the others behind it.
         expert: Index of the single expert, or none for the router.
-        probability: Probability that a request is decided here.
     """
 
     price_weight: float
@@ -86,14 +93,18 @@ class Vertex:
 
 @dataclass(frozen=True)
 class OperatingPoint:
-    """A point of the operating frontier and what it does on held-out rows; each interval has the stated confidence.
+    """A point of the operating frontier and what it does on held-out rows.
+
+    Each interval has the stated confidence.
 
     Attributes:
         vertices: One, or two between which a coin decides for each request.
-        dollars_per_1000: Expected bill of 1,000 queries; its interval is about a batch of the stated size and covers refitting.
+        dollars_per_1000: Expected bill of 1,000 queries; its interval is about a batch of the
+            stated size and covers refitting.
         score: Expected score, with its interval.
         shares: Share of queries that each expert answers, shape (p,).
-        saved: Share of the bill of the best single expert by score that is saved; its interval is about the mean of many queries: both
+        saved: Share of the bill of the best single expert by score that is saved; its interval is
+            about the mean of many queries: both
             bills are taken on the same rows, and refitting is covered.
         best: Index of that expert.
         best_score: Its score.
@@ -101,9 +112,13 @@ class OperatingPoint:
         confidence: Of each interval.
 
     Example:
-        >>> point = measure_curve([], np.empty((0, 2), int), np.eye(2), np.array([[0.001, 0.003]] * 2)).for_budget(2, 0.5, 10**9)
-        >>> [(vertex.expert, round(vertex.probability, 2)) for vertex in point.vertices], round(point.dollars_per_1000, 3)
-        ([(0, 1.0)], 1.0)
+        >>> dollars = np.array([[0.001, 0.003]] * 2)
+        >>> curve = measure_curve([], np.empty((0, 2), int), np.eye(2), dollars)
+        >>> point = curve.for_budget(2, 0.5, 10**9)
+        >>> [(vertex.expert, round(vertex.probability, 2)) for vertex in point.vertices]
+        [(0, 1.0)]
+        >>> round(point.dollars_per_1000, 3)
+        1.0
     """
 
     vertices: tuple[Vertex, ...]
@@ -139,19 +154,35 @@ class OperatingPoint:
         """The router at a price weight of which nothing was measured."""
         unknown = (float("nan"), float("nan"))
         shares = (float("nan"),) * experts
-        return cls((Vertex(price_weight, None, 1.0),), unknown[0], unknown, unknown[0], unknown, shares, 0.0, unknown, 0, 0.0, 0.0, 0.95)
+        return cls(
+            (Vertex(price_weight, None, 1.0),),
+            unknown[0],
+            unknown,
+            unknown[0],
+            unknown,
+            shares,
+            0.0,
+            unknown,
+            0,
+            0.0,
+            0.0,
+            0.95,
+        )
 
     @classmethod
     def of(cls, fields: dict[str, Any]) -> OperatingPoint:
         """The point that ``dataclasses.asdict`` has taken apart."""
-        return cls(**{**fields, "vertices": tuple(Vertex(**vertex) for vertex in fields["vertices"])})
+        return cls(
+            **{**fields, "vertices": tuple(Vertex(**vertex) for vertex in fields["vertices"])}
+        )
 
 
 @dataclass(frozen=True)
 class CostQualityCurve:
-    """Held-out dollars, errors and shares of the router's points and of the single experts, with bootstrap replicates.
+    """Held-out dollars, errors and shares of the router's points and of the single experts.
 
-    The first P points are the router's, the last p the single experts.
+    Bootstrap replicates of them are kept. The first P points are the router's, the last p the
+    single experts.
 
     Attributes:
         weights: Price weight of each of the router's points, ascending, shape (P,).
@@ -162,13 +193,8 @@ class CostQualityCurve:
         dollars_replicates: Bootstrap means, shape (B, P + p).
         error_replicates: Bootstrap means, shape (B, P + p).
         share_replicates: Bootstrap shares, shape (B, P + p, p).
-        refit_dollars: Mean dollars of each fold's router on all rows, shape (K, P + p): how much the bill moves when it is fitted again.
-        rows: Number of held-out rows.
-
-    Example:
-        >>> curve = measure_curve(np.array([0.0]), np.array([[1, 1]]), np.eye(2), np.array([[0.001, 0.002]] * 2))
-        >>> round(curve.for_budget(2.5, confidence=0.95, queries=1000).dollars_per_1000, 6)
-        1.0
+        refit_dollars: Mean dollars of each fold's router on all rows, shape (K, P + p): how much
+            the bill moves when it is fitted again.
     """
 
     weights: NDArray[np.float64]
@@ -205,31 +231,42 @@ class CostQualityCurve:
 
     @cached_property
     def best_error_replicates(self) -> NDArray[np.float64]:
-        """The same in each bootstrap resample, shape (B,): best again in each, because who is best is a matter of luck too."""
+        """The same in each bootstrap resample, shape (B,).
+
+        Best again in each, because who is best is a matter of luck too.
+        """
         return np.asarray(self.error_replicates[:, self.singles].min(axis=1))
 
     @cached_property
     def hull(self) -> NDArray[np.intp]:
         """Vertices of the operating frontier, by ascending dollars."""
-        # Of equal points the single expert: a router that picked it on every held-out row may pick another one on the next.
+        # Of equal points the single expert: a router that picked it on every held-out row may pick
+        # another one on the next.
         order = np.concatenate([self.singles, np.arange(len(self.weights))])
         return np.asarray(order[convex_hull_indices(self.dollars[order], 1 - self.errors[order])])
 
     @cached_property
     def coin_hull(self) -> NDArray[np.intp]:
         """Vertices of the frontier of single experts alone."""
-        return self.singles[convex_hull_indices(self.dollars[self.singles], 1 - self.errors[self.singles])]
+        return self.singles[
+            convex_hull_indices(self.dollars[self.singles], 1 - self.errors[self.singles])
+        ]
 
     @cached_property
     def optimism(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Bills, and by how much the hull's score there is too good: its vertices were chosen on the rows that measure them.
+        """Bills, and by how much the hull's score there is too good.
 
-        In each bootstrap resample the hull is found again, and what its mixes score there is compared with what they score on all rows.
+        Its vertices were chosen on the rows that measure them.
+
+        In each bootstrap resample the hull is found again, and what its mixes score there is
+        compared with what they score on all rows.
         """
         low, high = self.dollars[self.hull[[0, -1]]]
         bills = np.linspace(low, high, 30)
         excess = np.zeros((_HULLS, len(bills)))
-        for number, (dollars, errors) in enumerate(zip(self.dollars_replicates[:_HULLS], self.error_replicates[:_HULLS], strict=True)):
+        for number, (dollars, errors) in enumerate(
+            zip(self.dollars_replicates[:_HULLS], self.error_replicates[:_HULLS], strict=True)
+        ):
             found = np.array(convex_hull_indices(dollars, 1 - errors))
             place = np.interp(bills, dollars[found], np.arange(len(found)))
             gains = (self.errors - errors)[found]
@@ -238,38 +275,59 @@ class CostQualityCurve:
 
     @cached_property
     def gain(self) -> tuple[float, float]:
-        """Mean score of the hull above the best coin over the range of bills that both have, after optimism, and its standard error."""
+        """Mean score of the hull above the best coin, after optimism, and its standard error.
+
+        The mean is over the range of bills that both have.
+        """
         low, high = self.dollars[self.coin_hull[[0, -1]]]
         bills = np.linspace(low, high, 50)
         with_singles = np.arange(len(self.dollars))
-        found = self._area(self.dollars, self.errors, with_singles, bills) - self._area(self.dollars, self.errors, self.singles, bills)
+        found = self._area(self.dollars, self.errors, with_singles, bills) - self._area(
+            self.dollars, self.errors, self.singles, bills
+        )
         replicates = [
-            self._area(dollars, errors, with_singles, bills) - self._area(dollars, errors, self.singles, bills)
-            for dollars, errors in zip(self.dollars_replicates[:_HULLS], self.error_replicates[:_HULLS], strict=True)
+            self._area(dollars, errors, with_singles, bills)
+            - self._area(dollars, errors, self.singles, bills)
+            for dollars, errors in zip(
+                self.dollars_replicates[:_HULLS], self.error_replicates[:_HULLS], strict=True
+            )
         ]
         return float(found - self._optimism_at(bills).mean()), float(np.std(replicates))
 
-    def for_budget(self, dollars_per_1000: float, confidence: float, queries: int) -> OperatingPoint:
-        """Highest score whose bill for ``queries`` queries stays below the budget with this confidence."""
+    def for_budget(
+        self, dollars_per_1000: float, confidence: float, queries: int
+    ) -> OperatingPoint:
+        """Return the point of highest score whose bill stays below the budget.
+
+        The bill is that for ``queries`` queries, and stays below with this confidence.
+        """
         _check_target("a budget", dollars_per_1000)
         _check_promise(confidence, queries)
         found = []
         for path in self._paths():
-            allowed = 1000 * path.bill_quantile(confidence, queries) <= dollars_per_1000 * (1 + _ROUNDING)
+            allowed = 1000 * path.bill_quantile(confidence, queries) <= dollars_per_1000 * (
+                1 + _ROUNDING
+            )
             if allowed.any():
                 found.append(path.at(_lowest(allowed, path.errors, path.dollars)))
         if not found:
-            cheapest = min(float(1000 * path.bill_quantile(confidence, queries).min()) for path in self._paths())
+            cheapest = min(
+                float(1000 * path.bill_quantile(confidence, queries).min())
+                for path in self._paths()
+            )
             raise UnreachableTargetError(
-                f"no point keeps 1,000 queries below {dollars_per_1000:g} dollars with confidence {confidence:g}: the cheapest one may "
-                f"need {cheapest:.4g}; raise the budget."
+                f"no point keeps 1,000 queries below {dollars_per_1000:g} dollars with confidence"
+                f" {confidence:g}: the cheapest one may need {cheapest:.4g}; raise the budget."
             )
         return self._point(min(found, key=lambda mix: (mix.error, mix.bill)), confidence, queries)
 
-    def for_quality(self, fraction_of_best: float, confidence: float, queries: int) -> OperatingPoint:
-        """Cheapest point whose score is at least this fraction of the best single expert's with this confidence.
+    def for_quality(
+        self, fraction_of_best: float, confidence: float, queries: int
+    ) -> OperatingPoint:
+        """Return the cheapest point that keeps this fraction of the best single expert's score.
 
-        Both scores are taken on the same resamples: what is luck of the rows for both decides nothing.
+        Its score is at least that with this confidence. Both scores are taken on the same
+        resamples: what is luck of the rows for both decides nothing.
         """
         _check_target("a quality", fraction_of_best)
         check_quality(fraction_of_best)
@@ -277,9 +335,17 @@ class CostQualityCurve:
         best = fraction_of_best * (1 - self.best_error_replicates[:, None])
         found, surest = [], -np.inf
         for path in self._paths():
-            floor = np.quantile(1 - path.error_replicates - best, 1 - confidence, axis=0) - path.optimism
-            # The best expert itself keeps all of its score, however few the rows; the best of each resample may be another one.
-            floor = np.where((path.errors <= self.best_error) & (fraction_of_best <= 1) & path.is_best, np.maximum(floor, 0.0), floor)
+            floor = (
+                np.quantile(1 - path.error_replicates - best, 1 - confidence, axis=0)
+                - path.optimism
+            )
+            # The best expert itself keeps all of its score, however few the rows; the best of each
+            # resample may be another one.
+            floor = np.where(
+                (path.errors <= self.best_error) & (fraction_of_best <= 1) & path.is_best,
+                np.maximum(floor, 0.0),
+                floor,
+            )
             if self.rows < FEWEST_TO_PROMISE:
                 floor = np.where(path.is_best & (fraction_of_best <= 1), floor, -np.inf)
             surest = max(surest, float(floor.max()))
@@ -288,8 +354,9 @@ class CostQualityCurve:
         if not found:
             target = fraction_of_best * (1 - self.best_error)
             raise UnreachableTargetError(
-                f"no point reaches a score of {target:.4g}, {fraction_of_best:g} of the best single expert's, with confidence "
-                f"{confidence:g}: the best point is sure of {target + surest:.4g}; ask for less or collect more rows."
+                f"no point reaches a score of {target:.4g}, {fraction_of_best:g} of the best single"
+                f" expert's, with confidence {confidence:g}: the best point is sure of"
+                f" {target + surest:.4g}; ask for less or collect more rows."
             )
         return self._point(min(found, key=lambda mix: (mix.bill, mix.error)), confidence, queries)
 
@@ -298,11 +365,20 @@ class CostQualityCurve:
         _check_promise(confidence, queries)
         path = self._paths()[0]
         best = _lowest(np.ones(len(path.errors), dtype=bool), path.errors, path.dollars)
-        loss = np.quantile(path.error_replicates - path.error_replicates[:, [best]], (1 - confidence) / 2, axis=0)
-        return self._point(path.at(_lowest(loss <= _ROUNDING, path.dollars, path.errors)), confidence, queries)
+        loss = np.quantile(
+            path.error_replicates - path.error_replicates[:, [best]], (1 - confidence) / 2, axis=0
+        )
+        return self._point(
+            path.at(_lowest(loss <= _ROUNDING, path.dollars, path.errors)), confidence, queries
+        )
 
-    def for_share(self, expert: int, at_most: float, confidence: float, queries: int) -> OperatingPoint:
-        """Highest score among points that send at most this share of queries to an expert with this confidence."""
+    def for_share(
+        self, expert: int, at_most: float, confidence: float, queries: int
+    ) -> OperatingPoint:
+        """Return the point of highest score among those that limit the share of an expert.
+
+        They send at most this share of queries to it with this confidence.
+        """
         _check_target("a share", at_most)
         _check_promise(confidence, queries)
         found, lowest = [], np.inf
@@ -314,51 +390,74 @@ class CostQualityCurve:
                 found.append(path.at(_lowest(allowed, path.errors, path.dollars)))
         if not found:
             raise UnreachableTargetError(
-                f"no point sends at most {at_most:g} of the queries to that expert with confidence {confidence:g}: the lowest share is "
-                f"{lowest:.4g}; allow more or leave the expert out."
+                f"no point sends at most {at_most:g} of the queries to that expert with confidence"
+                f" {confidence:g}: the lowest share is {lowest:.4g}; allow more or leave the expert"
+                " out."
             )
         return self._point(min(found, key=lambda mix: (mix.error, mix.bill)), confidence, queries)
 
     def point(self, index: int, confidence: float, queries: int) -> OperatingPoint:
         """One of the router's points, or a single expert, with its two-sided intervals."""
         _check_promise(confidence, queries)
-        return self._point(_Mix(index, index, 0.0, float(self.errors[index]), float(self.dollars[index]), 0.0), confidence, queries)
+        return self._point(
+            _Mix(index, index, 0.0, float(self.errors[index]), float(self.dollars[index]), 0.0),
+            confidence,
+            queries,
+        )
 
     def _paths(self) -> list[_Path]:
-        """The operating frontier, and the one of single experts alone: with few rows the latter can promise more."""
+        """The operating frontier, and the one of single experts alone.
+
+        With few rows the latter can promise more.
+        """
         bills = self.dollars
-        return [_Path(self, self.hull, self._optimism_at(bills[self.hull])), _Path(self, self.coin_hull, np.zeros(len(self.coin_hull)))]
+        return [
+            _Path(self, self.hull, self._optimism_at(bills[self.hull])),
+            _Path(self, self.coin_hull, np.zeros(len(self.coin_hull))),
+        ]
 
     def _optimism_at(self, bills: NDArray[np.float64]) -> NDArray[np.float64]:
         known, excess = self.optimism
         return np.asarray(np.interp(bills, known, excess))
 
-    def _area(self, dollars: Any, errors: Any, places: NDArray[np.intp], bills: NDArray[np.float64]) -> float:
+    def _area(
+        self, dollars: Any, errors: Any, places: NDArray[np.intp], bills: NDArray[np.float64]
+    ) -> float:
         kept = places[convex_hull_indices(dollars[places], 1 - errors[places])]
         return float(np.interp(bills, dollars[kept], 1 - errors[kept]).mean())
 
     def _vertex(self, index: int, probability: float, beside: int) -> Vertex:
         if index < len(self.weights):
             return Vertex(float(self.weights[index]), None, probability)
-        ranking = float(self.weights[beside]) if beside < len(self.weights) else self._weight_near(index)
+        ranking = (
+            float(self.weights[beside]) if beside < len(self.weights) else self._weight_near(index)
+        )
         return Vertex(ranking, int(index - len(self.weights)), probability)
 
     def _weight_near(self, index: int) -> float:
         """The router's price weight whose bill is nearest to a single expert's."""
         if not len(self.weights):
             return 0.0
-        return float(self.weights[np.abs(self.dollars[: len(self.weights)] - self.dollars[index]).argmin()])
+        return float(
+            self.weights[np.abs(self.dollars[: len(self.weights)] - self.dollars[index]).argmin()]
+        )
 
     def _point(self, mix: _Mix, confidence: float, queries: int) -> OperatingPoint:
         tail = (1 - confidence) / 2
         pair, chances = np.array([mix.low, mix.high]), np.array([1 - mix.share, mix.share])
         path = _Path(self, pair, np.full(2, mix.optimism), shares=np.array([mix.share]))
-        low, high = (float(1000 * path.bill_quantile(level, queries)[0]) for level in (tail, 1 - tail))
+        low, high = (
+            float(1000 * path.bill_quantile(level, queries)[0]) for level in (tail, 1 - tail)
+        )
         best, worst = np.quantile(path.error_replicates[:, 0], [tail, 1 - tail]) + mix.optimism
         base = float(1000 * self.dollars[self.singles[self.best]])
         bill = float(1000 * self.dollars[pair] @ chances)
         saved = 1 - bill / base if base else 0.0
-        ends = np.quantile(path.saved_replicates(self.singles[self.best])[:, 0], [tail, 1 - tail]) if base else np.zeros(2)
+        ends = (
+            np.quantile(path.saved_replicates(self.singles[self.best])[:, 0], [tail, 1 - tail])
+            if base
+            else np.zeros(2)
+        )
         vertices = [
             self._vertex(index, float(chance), beside if chance < 1 else index)
             for index, chance, beside in zip(pair, chances, pair[::-1], strict=True)
@@ -369,7 +468,10 @@ class CostQualityCurve:
             dollars_per_1000=bill,
             dollars_interval=(min(max(low, 0.0), bill), max(high, bill)),
             score=float(1 - mix.error),
-            score_interval=(min(float(1 - worst), 1 - mix.error), max(float(1 - best), 1 - mix.error)),
+            score_interval=(
+                min(float(1 - worst), 1 - mix.error),
+                max(float(1 - best), 1 - mix.error),
+            ),
             shares=tuple((chances @ self.shares[pair]).tolist()),
             saved=saved,
             saved_interval=(min(float(ends[0]), saved), max(float(ends[1]), saved)),
@@ -382,7 +484,10 @@ class CostQualityCurve:
 
 @dataclass(frozen=True)
 class _Mix:
-    """A place on a path: two points, the share of the second, and what to expect there per query."""
+    """A place on a path.
+
+    Two points, the share of the second, and what to expect there per query.
+    """
 
     low: int
     high: int
@@ -396,7 +501,11 @@ class _Path:
     """The mixes of neighboring vertices, at a grid of shares, by ascending dollars."""
 
     def __init__(
-        self, curve: CostQualityCurve, vertices: NDArray[np.intp], optimism: NDArray[np.float64], shares: NDArray[np.float64] | None = None
+        self,
+        curve: CostQualityCurve,
+        vertices: NDArray[np.intp],
+        optimism: NDArray[np.float64],
+        shares: NDArray[np.float64] | None = None,
     ) -> None:
         self._curve, self._vertices = curve, vertices
         count = len(vertices)
@@ -407,7 +516,9 @@ class _Path:
         else:
             self._lower, self._share = np.zeros(len(shares), dtype=np.intp), shares
         self._upper = np.minimum(self._lower + 1, count - 1)
-        self.optimism = (1 - self._share) * optimism[self._lower] + self._share * optimism[self._upper]
+        self.optimism = (1 - self._share) * optimism[self._lower] + self._share * optimism[
+            self._upper
+        ]
         self.dollars, self.errors = self.of(curve.dollars), self.of(curve.errors) + self.optimism
 
     @cached_property
@@ -420,85 +531,106 @@ class _Path:
         """Whether a place is the best single expert alone."""
         best = self._curve.singles[self._curve.best]
         low, high = self._vertices[self._lower], self._vertices[self._upper]
-        return np.asarray(((low == best) & (self._share == 0)) | ((high == best) & (self._share == 1)))
+        return np.asarray(
+            ((low == best) & (self._share == 0)) | ((high == best) & (self._share == 1))
+        )
 
     def of(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Mix values of the points along their last axis."""
         known = values[..., self._vertices]
-        return np.asarray((1 - self._share) * known[..., self._lower] + self._share * known[..., self._upper])
+        return np.asarray(
+            (1 - self._share) * known[..., self._lower] + self._share * known[..., self._upper]
+        )
 
     def bill_quantile(self, level: float, queries: int) -> NDArray[np.float64]:
-        """Quantile of the mean dollars of a future batch: rows that were drawn, a router fitted again, and the luck of the batch."""
+        """Quantile of the mean dollars of a future batch.
+
+        Rows that were drawn, a router fitted again, and the luck of the batch.
+        """
         curve = self._curve
         means = self.of(curve.dollars)
         squares = self.of(curve.dollars_spread**2 + curve.dollars**2)
         luck = np.sqrt(np.maximum(squares - means**2, 0.0) / queries)
-        return np.asarray(np.quantile(self._noisy_bills(np.hypot(luck, self._refit_spread)), level, axis=0))
+        return np.asarray(
+            np.quantile(self._noisy_bills(np.hypot(luck, self._refit_spread)), level, axis=0)
+        )
 
     def saved_replicates(self, base: int) -> NDArray[np.float64]:
-        """Share saved of the bill of the point at ``base``, of the same resampled rows, by a router fitted again; shape (B, places)."""
+        """Return the share saved of the bill of the point at ``base``, shape (B, places).
+
+        It is that of the same resampled rows, by a router fitted again.
+        """
         bills = np.maximum(self._noisy_bills(self._refit_spread), 0.0)
         against = self._curve.dollars_replicates[:, [base]]
         return np.asarray(1 - bills / np.where(against > 0, against, np.inf))
 
     @property
     def _refit_spread(self) -> NDArray[np.float64]:
-        # The spread between the folds' routers. A jackknife would be 1.8 times as wide; even this covers 99.7% of bills, not 95%.
+        # The spread between the folds' routers. A jackknife would be 1.8 times as wide; even this
+        # covers 99.7% of bills, not 95%.
         refits = self.of(self._curve.refit_dollars)
-        return np.asarray(refits.std(axis=0, ddof=1)) if len(refits) > 1 else np.zeros(len(self._share))
+        return (
+            np.asarray(refits.std(axis=0, ddof=1))
+            if len(refits) > 1
+            else np.zeros(len(self._share))
+        )
 
     def _noisy_bills(self, spread: NDArray[np.float64]) -> NDArray[np.float64]:
         known = self.of(self._curve.dollars_replicates)
-        return np.asarray(known + np.random.default_rng(0).standard_normal((len(known), 1)) * spread)
+        return np.asarray(
+            known + np.random.default_rng(0).standard_normal((len(known), 1)) * spread
+        )
 
     def at(self, place: int) -> _Mix:
         """The mix at one place."""
         low, high = (int(self._vertices[index[place]]) for index in (self._lower, self._upper))
         share = float(self._share[place])
-        return _Mix(low, high, share, float(self.errors[place]), float(self.dollars[place]), float(self.optimism[place]))
+        return _Mix(
+            low,
+            high,
+            share,
+            float(self.errors[place]),
+            float(self.dollars[place]),
+            float(self.optimism[place]),
+        )
 
 
-def _lowest(allowed: NDArray[np.bool_], values: NDArray[np.float64], then: NDArray[np.float64]) -> int:
-    """Index of the lowest allowed value; of equals, but for rounding, the one that is lowest in another column."""
+def _lowest(
+    allowed: NDArray[np.bool_], values: NDArray[np.float64], then: NDArray[np.float64]
+) -> int:
+    """Index of the lowest allowed value.
+
+    Of equals, but for rounding, the one that is lowest in another column.
+    """
     lowest = values[allowed].min()
     equal = allowed & (values <= lowest + _ROUNDING * max(abs(lowest), 1e-300))
     return int(np.where(equal, then, np.inf).argmin())
 
 
 def check_quality(fraction_of_best: float) -> None:
-    """Refuse a share of a score that must be a percentage.
-
-    Example:
-        >>> check_quality(95)
-        Traceback (most recent call last):
-        mildroute.exceptions.ArgumentError: a quality must be at most 1.5, got 95; did you mean 0.95?
-    """
+    """Refuse a share of a score that must be a percentage."""
     if fraction_of_best > HIGHEST_QUALITY:
-        raise ArgumentError(f"a quality must be at most {HIGHEST_QUALITY:g}, got {fraction_of_best:g}; {quality_hint(fraction_of_best)}")
+        raise ArgumentError(
+            f"a quality must be at most {HIGHEST_QUALITY:g}, got {fraction_of_best:g};"
+            f" {quality_hint(fraction_of_best)}"
+        )
 
 
 def quality_hint(value: float) -> str:
-    """What was probably meant by a quality that is too large.
-
-    Example:
-        >>> quality_hint(95), quality_hint(2)
-        ('did you mean 0.95?', '0.95 is a usual value.')
-    """
+    """What was probably meant by a quality that is too large."""
     return f"did you mean {value / 100:g}?" if 10 <= value <= 100 else "0.95 is a usual value."
 
 
 def check_price_weight(price_weight: Any) -> None:
-    """Refuse price weights that are negative, not finite, or so large that costs would overflow.
-
-    Example:
-        >>> check_price_weight(1e308)
-        Traceback (most recent call last):
-        mildroute.exceptions.ArgumentError: price_weight must be from 0 to 1e+15, got 1e+308.
-    """
+    """Refuse price weights that are negative, not finite, or so large that costs would overflow."""
     wanted = np.asarray(price_weight, dtype=np.float64)
     if not ((wanted >= 0) & (wanted <= _HIGHEST_PRICE_WEIGHT)).all():
-        worst = wanted.ravel()[np.argmax(~((wanted >= 0) & (wanted <= _HIGHEST_PRICE_WEIGHT)).ravel())]
-        raise ArgumentError(f"price_weight must be from 0 to {_HIGHEST_PRICE_WEIGHT:g}, got {worst:g}.")
+        worst = wanted.ravel()[
+            np.argmax(~((wanted >= 0) & (wanted <= _HIGHEST_PRICE_WEIGHT)).ravel())
+        ]
+        raise ArgumentError(
+            f"price_weight must be from 0 to {_HIGHEST_PRICE_WEIGHT:g}, got {worst:g}."
+        )
 
 
 def _check_target(what: str, value: float) -> None:
@@ -508,9 +640,14 @@ def _check_target(what: str, value: float) -> None:
 
 def _check_promise(confidence: float, queries: int) -> None:
     if not 0 < confidence < 1:
-        raise ArgumentError(f"confidence must lie between 0 and 1, got {confidence}; 0.95 is a usual value.")
+        raise ArgumentError(
+            f"confidence must lie between 0 and 1, got {confidence}; 0.95 is a usual value."
+        )
     if not queries >= 1:
-        raise ArgumentError(f"queries must be at least 1, got {queries}; it is the size of the batch that the promise is about.")
+        raise ArgumentError(
+            f"queries must be at least 1, got {queries}; it is the size of the batch that the"
+            " promise is about."
+        )
 
 
 def measure_curve(
@@ -529,15 +666,8 @@ def measure_curve(
         errors: Error of each expert on each row, shape (n, p).
         dollars: Dollars of each expert on each row, shape (n, p).
         row_weights: Weight of each row, shape (n,), or none.
-        refit_dollars: Mean dollars of each fold's router at each price weight, shape (K, P), or none.
-
-    Returns:
-        The curve.
-
-    Example:
-        >>> curve = measure_curve(np.array([0.0]), np.array([[0, 1]]), np.eye(2), np.ones((2, 2)))
-        >>> curve.errors, curve.dollars
-        (array([1. , 0.5, 0.5]), array([1., 1., 1.]))
+        refit_dollars: Mean dollars of each fold's router at each price weight, shape (K, P), or
+            none.
     """
     rows, experts = errors.shape
     choices = np.vstack([choices, np.tile(np.arange(experts)[:, None], (1, rows))])

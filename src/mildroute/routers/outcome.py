@@ -1,4 +1,7 @@
-"""What to expect of each expert on an input, and whether the input is like any that were learned from."""
+"""What to expect of each expert on an input, and whether the input is a familiar one.
+
+A familiar input is like some that were learned from.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +27,17 @@ _BINS = 20
 
 
 class OutcomeModel(BaseEstimator):
-    """Expected score and dollars of each expert, and a bound beyond which an input is unlike the training data.
+    """Expected score and dollars of each expert, and a bound on what is usual.
 
-    A router says who should answer; this says what to expect of everyone, by ridge regression. Beside it lie some training rows as
-    landmarks. The distance of the other training rows to their nearest landmark bounds what is usual: of further inputs of the same
-    kind, at most a share ``surprise`` lies beyond (a conformal bound, whatever the distribution).
+    Beyond the bound, an input is unlike the training data. A router says who should answer; this
+    says what to expect of everyone, by ridge regression. Beside it lie some training rows as
+    landmarks. The distance of the other training rows to their nearest landmark bounds what is
+    usual: of further inputs of the same kind, at most a share ``ood_rate`` lies beyond (a conformal
+    bound, whatever the distribution).
 
     Args:
-        surprise: Share of usual inputs that may be taken for strange ones; with few rows it is one over their number.
-        random_state: Seed of the landmarks.
+        ood_rate: Share of usual inputs that may be taken for strange ones; with few rows it is one
+            over their number.
 
     Attributes:
         weights_: Of errors and, where there were prices, of dollars, shape (d, p) or (d, 2p).
@@ -40,28 +45,18 @@ class OutcomeModel(BaseEstimator):
         mean_errors_: Mean error of each expert, shape (p,).
         mean_dollars_: Mean dollars of each expert, shape (p,), or none.
         landmarks_: Training rows, shape (m, d).
-        bound_: Largest usual distance to the nearest landmark.
-        confidence_counts_: Held-out rows by their highest posterior, in equal bins from 0 to 1, or none.
+        confidence_counts_: Held-out rows by their highest posterior, in equal bins from 0 to 1, or
+            none.
         shares_: Share of held-out rows that went to each expert, shape (p,), or none.
-
-    Example:
-        >>> rng = np.random.default_rng(0)
-        >>> X = rng.normal(size=(400, 3))
-        >>> outlook = OutcomeModel().fit(X, np.stack([X[:, 0] > 0, np.full(400, 0.3)], axis=1), prices=[0.001, 0.01])
-        >>> scores, dollars = outlook.expected(np.array([[-2.0, 0.0, 0.0]]))
-        >>> bool(scores[0, 0] > scores[0, 1]), dollars.round(3).tolist()
-        (True, [[0.001, 0.01]])
-        >>> outlook.is_far(np.array([[0.0, 0.0, 0.0], [99.0, 0.0, 0.0]]))
-        array([False,  True])
     """
 
-    _scratch: ClassVar[tuple[str, ...]] = ("_squares",)
+    _transient: ClassVar[tuple[str, ...]] = ("_squares",)
     mean_dollars_: NDArray[np.float64] | None
     confidence_counts_: NDArray[np.float64] | None
     shares_: NDArray[np.float64] | None
 
-    def __init__(self, *, surprise: float = 0.001, random_state: int | None = None) -> None:
-        self.surprise = surprise
+    def __init__(self, *, ood_rate: float = 0.001, random_state: int | None = None) -> None:
+        self.ood_rate = ood_rate
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, prices: Any = None) -> OutcomeModel:
@@ -72,14 +67,17 @@ class OutcomeModel(BaseEstimator):
             y: Error of each expert on each row, shape (n, p).
             sample_weight: Weight of each row, shape (n,), or none.
             prices: Dollars of each expert, shape (p,), or on each row, shape (n, p), or none.
-
-        Returns:
-            The outlook itself.
         """
-        if not 0 < self.surprise < 1:
-            raise ArgumentError(f"surprise must lie between 0 and 1, got {self.surprise}; 0.001 is a usual value.")
+        if not 0 < self.ood_rate < 1:
+            raise ArgumentError(
+                f"ood_rate must lie between 0 and 1, got {self.ood_rate}; 0.001 is a usual value."
+            )
         X, errors = check_array(X, dtype=[np.float32, np.float64]), check_array(y, dtype=np.float64)
-        dollars = None if prices is None else np.broadcast_to(np.asarray(prices, dtype=np.float64), errors.shape)
+        dollars = (
+            None
+            if prices is None
+            else np.broadcast_to(np.asarray(prices, dtype=np.float64), errors.shape)
+        )
         targets = errors if dollars is None else np.hstack([errors, dollars])
         weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
         used = slice(None) if weights is None else weights > 0
@@ -100,7 +98,7 @@ class OutcomeModel(BaseEstimator):
         scores = np.clip(1 - found[:, :experts], 0.0, 1.0)
         return scores, None if self.mean_dollars_ is None else np.maximum(found[:, experts:], 0.0)
 
-    def is_far(self, X: Any) -> NDArray[np.bool_]:
+    def is_out_of_distribution(self, X: Any) -> NDArray[np.bool_]:
         """Whether each row lies farther from every landmark than usual rows do, shape (n,)."""
         check_is_fitted(self)
         rows = np.asarray(X, dtype=np.float32)
@@ -108,9 +106,16 @@ class OutcomeModel(BaseEstimator):
         far: NDArray[np.bool_] = nearest + (rows * rows).sum(axis=1) > self.bound_**2
         return far
 
-    def note_decisions(self, posterior: NDArray[np.float64], shares: Sequence[float] | None = None) -> None:
-        """Keep what held-out decisions look like: their posteriors, shape (n, p), and shares, shape (p,), if a coin has a part in them."""
-        self.confidence_counts_ = np.histogram(posterior.max(axis=1), bins=_BINS, range=(0.0, 1.0))[0].astype(np.float64)
+    def set_drift_reference(
+        self, posterior: NDArray[np.float64], shares: Sequence[float] | None = None
+    ) -> None:
+        """Keep what held-out decisions look like.
+
+        Their posteriors, shape (n, p), and shares, shape (p,), if a coin has a part in them.
+        """
+        self.confidence_counts_ = np.histogram(posterior.max(axis=1), bins=_BINS, range=(0.0, 1.0))[
+            0
+        ].astype(np.float64)
         chosen = np.bincount(argmax_last(posterior), minlength=posterior.shape[1]) / len(posterior)
         self.shares_ = chosen if shares is None else np.asarray(shares, dtype=np.float64)
 
@@ -131,7 +136,7 @@ class OutcomeModel(BaseEstimator):
             self.bound_ = math.inf
             return
         _, distances = pairwise_distances_argmin_min(others.astype(np.float32), self.landmarks_)
-        place = min(len(distances), math.ceil((len(distances) + 1) * (1 - self.surprise)))
+        place = min(len(distances), math.ceil((len(distances) + 1) * (1 - self.ood_rate)))
         # A hair wider: the same row computed in other batches differs in its last digits.
         self.bound_ = float(np.sort(distances)[place - 1] * (1 + 1e-4) + 1e-6)
 
@@ -142,4 +147,8 @@ class OutcomeModel(BaseEstimator):
 
     def __getstate__(self) -> dict[str, Any]:
         """What can be computed again is not kept."""
-        return {name: value for name, value in super().__getstate__().items() if name not in self._scratch}
+        return {
+            name: value
+            for name, value in super().__getstate__().items()
+            if name not in self._transient
+        }

@@ -1,4 +1,7 @@
-"""Cost regression: expected costs by ridge or by a multilayer perceptron, and the cheapest expert by them."""
+"""Cost regression.
+
+Expected costs by ridge or by a multilayer perceptron, and the cheapest expert by them.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,13 @@ from mildroute.routers._mlp import (
     train_layers,
 )
 from mildroute.routers._ridge import RidgeFit, ridge
-from mildroute.routers.base import Matrix, RouterMixin, drop_zero_weight, fitting_threads, posterior_of_costs
+from mildroute.routers.base import (
+    Matrix,
+    RouterMixin,
+    drop_zero_weight,
+    fitting_threads,
+    posterior_of_costs,
+)
 from mildroute.routers.topics import FeatureSet, TopicFeatures, build_feature_sets
 
 if TYPE_CHECKING:
@@ -37,19 +46,28 @@ __all__ = ["MLPRegressionRouter", "RegressionRouter"]
 # weight can change at any time.
 
 
-_FEATURES: dict[str, tuple[FeatureSet, ...]] = {"raw": ("raw",), "topics": ("topics",), "average": ("raw", "topics")}
+_FEATURES: dict[str, tuple[FeatureSet, ...]] = {
+    "raw": ("raw",),
+    "topics": ("topics",),
+    "average": ("raw", "topics"),
+}
 
 
 class RegressionRouter(RouterMixin, BaseEstimator):
     """Ridge regression of every expert's cost, the penalties chosen by leave-one-out squared error.
 
-    Where ``fit`` is given prices, ``y`` holds errors alone; both are regressed, and the cost of an expert is its expected error plus
-    ``price_weight`` times its expected price. So one fitted router serves every trade-off, as CARROT does (Somerstep et al., 2025).
+    Where ``fit`` is given prices, ``y`` holds errors alone; both are regressed, and the cost of an
+    expert is its expected error plus
+    ``price_weight`` times its expected price. So one fitted router serves every trade-off, as
+    CARROT does (Somerstep et al., 2025).
 
     Args:
-        price_weight: Weight of the prices, not negative; none is 1. Read at prediction: it may be set after ``fit``.
-        features: ``"raw"`` vectors, ``"topics"``, or ``"average"``: the mean of two regressions, one on each.
-        contrasts: Choose penalties for what experts have in common and for their differences apart, see
+        price_weight: Weight of the prices, not negative; none is 1. Read at prediction: it may be
+            set after ``fit``.
+        features: ``"raw"`` vectors, ``"topics"``, or ``"average"``: the mean of two regressions,
+            one on each.
+        contrasts: Choose penalties for what experts have in common and for their differences apart,
+            see
             :func:`~mildroute.routers._ridge.ridge`.
         random_state: Seed of the clusterings behind the topics.
 
@@ -61,11 +79,12 @@ class RegressionRouter(RouterMixin, BaseEstimator):
         price_weights_: Shape (d, p), of the prices, or none without prices.
         price_topic_weights_: Shape (K, p), of the prices, or none.
         price_intercept_: Shape (p,), of the prices, or none without prices.
-        penalties_: Penalties taken, one row for each kind of features.
+        alphas_: Penalties taken, one row for each kind of features.
         experts_: Names of the experts, shape (p,).
 
     Example:
-        >>> X, errors = np.arange(20.0)[:, None], np.stack([np.arange(20) / 20, np.full(20, 0.3)], axis=1)
+        >>> X = np.arange(20.0)[:, None]
+        >>> errors = np.stack([np.arange(20) / 20, np.full(20, 0.3)], axis=1)
         >>> router = RegressionRouter().fit(X, errors, prices=[0.01, 0.02])
         >>> router.predict([[2.0], [12.0]]), router.predict([[2.0], [12.0]], price_weight=100.0)
         (array([0, 1]), array([0, 0]))
@@ -75,15 +94,24 @@ class RegressionRouter(RouterMixin, BaseEstimator):
     topic_weights_: NDArray[np.float64] | None
     price_topic_weights_: NDArray[np.float64] | None
 
+    supports_price_weight = True
+
     def __init__(
-        self, *, price_weight: float | None = None, features: str = "raw", contrasts: bool = False, random_state: int | None = None
+        self,
+        *,
+        price_weight: float | None = None,
+        features: str = "raw",
+        contrasts: bool = False,
+        random_state: int | None = None,
     ) -> None:
         self.price_weight = price_weight
         self.features = features
         self.contrasts = contrasts
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, prices: Any = None, groups: Any = None) -> RegressionRouter:
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, *, prices: Any = None, groups: Any = None
+    ) -> RegressionRouter:
         """Learn from what each expert cost on each row.
 
         Args:
@@ -91,13 +119,16 @@ class RegressionRouter(RouterMixin, BaseEstimator):
             y: Costs, shape (n, p), lower is better; without the prices where those are given.
             sample_weight: Weight of each row, shape (n,), or none.
             prices: Price of each expert, shape (p,), or on each row, shape (n, p), or none.
-            groups: Group of each training row, shape (n,), or none; topics learn from them. Not needed to predict.
+            groups: Group of each training row, shape (n,), or none; topics learn from them. Not
+                needed to predict.
 
         Returns:
             The router itself.
         """
         if self.features not in _FEATURES:
-            raise ArgumentError(f"features must be one of {', '.join(_FEATURES)}, got {self.features!r}.")
+            raise ArgumentError(
+                f"features must be one of {', '.join(_FEATURES)}, got {self.features!r}."
+            )
         X, costs, weights = self._check_fit(X, y, sample_weight)
         dollars = None if prices is None else _check_prices(prices, costs)
         if weights is not None:
@@ -108,20 +139,40 @@ class RegressionRouter(RouterMixin, BaseEstimator):
             self._regress(X, costs, dollars, weights, groups)
         return self
 
-    def _regress(self, X: Any, costs: Matrix, dollars: Matrix | None, weights: NDArray[np.float64] | None, groups: Any) -> None:
+    def _regress(
+        self,
+        X: Any,
+        costs: Matrix,
+        dollars: Matrix | None,
+        weights: NDArray[np.float64] | None,
+        groups: Any,
+    ) -> None:
         names = _FEATURES[self.features]
-        views = build_feature_sets(X, groups, names, TopicFeatures(random_state=self.random_state or 0))
+        views = build_feature_sets(
+            X, groups, names, TopicFeatures(random_state=self.random_state or 0)
+        )
         self.topics_ = views.topics.get("topics")
-        fits = {name: _regression(views.features[name], costs, weights, self.contrasts) for name in names}
+        fits = {
+            name: _regression(views.features[name], costs, weights, self.contrasts)
+            for name in names
+        }
         self.weights_, self.topic_weights_, self.intercept_ = _mean_of(fits, X.shape[1])
-        self.penalties_ = np.stack([fits[name].penalties for name in names])
+        self.alphas_ = np.stack([fits[name].alphas for name in names])
         self.price_weights_, self.price_topic_weights_, self.price_intercept_ = None, None, None
         if dollars is not None:
-            prices = {name: _regression(views.features[name], dollars, weights, contrasts=False) for name in names}
-            self.price_weights_, self.price_topic_weights_, self.price_intercept_ = _mean_of(prices, X.shape[1])
+            prices = {
+                name: _regression(views.features[name], dollars, weights, contrasts=False)
+                for name in names
+            }
+            self.price_weights_, self.price_topic_weights_, self.price_intercept_ = _mean_of(
+                prices, X.shape[1]
+            )
 
     def predict(self, X: Any, price_weight: float | None = None) -> NDArray[np.intp]:
-        """Index of the expert that should answer each row, shape (n,), at this weight of the prices."""
+        """Return the expert that should answer each row at this weight of the prices.
+
+        It is an index, shape (n,).
+        """
         return argmax_last(self.decision_function(X, price_weight))
 
     def decision_function(self, X: Any, price_weight: float | None = None) -> Matrix:
@@ -129,12 +180,17 @@ class RegressionRouter(RouterMixin, BaseEstimator):
         return self._scores(self._check_predict(X), price_weight)
 
     def expected(self, X: Any) -> tuple[Matrix, Matrix | None]:
-        """Expected errors of rows known to be sound, shape (n, p), and expected prices, likewise, or none."""
+        """Return expected errors, and expected prices or none, of rows known to be sound.
+
+        Both have shape (n, p).
+        """
         memberships = None if self.topics_ is None else self.topics_.memberships(X)
         errors = _linear(X, memberships, self.weights_, self.topic_weights_, self.intercept_)
         if self.price_weights_ is None or self.price_intercept_ is None:
             return errors, None
-        return errors, _linear(X, memberships, self.price_weights_, self.price_topic_weights_, self.price_intercept_)
+        return errors, _linear(
+            X, memberships, self.price_weights_, self.price_topic_weights_, self.price_intercept_
+        )
 
     def posterior_unchecked(self, X: Any, price_weight: float | None = None) -> Matrix:
         """As ``predict_proba``, for vectors known to be sound and at this weight of the prices."""
@@ -143,27 +199,47 @@ class RegressionRouter(RouterMixin, BaseEstimator):
     def _scores(self, X: Any, price_weight: float | None = None) -> Matrix:
         weight = self.price_weight if price_weight is None else price_weight
         if weight is not None and not (weight >= 0 and np.isfinite(weight)):
-            raise ArgumentError(f"price_weight must be a number of at least 0, got {weight!r}; 0 leaves prices aside.")
+            raise ArgumentError(
+                f"price_weight must be a number of at least 0, got {weight!r}; 0 leaves prices"
+                " aside."
+            )
         if self.price_weights_ is None and price_weight is not None:
-            raise ArgumentError(f"price_weight is {price_weight!r}, but this router knows no prices; pass prices=... to fit.")
+            raise ArgumentError(
+                f"price_weight is {price_weight!r}, but this router knows no prices; pass"
+                " prices=... to fit."
+            )
         errors, prices = self.expected(X)
-        return -errors if prices is None else -(errors + (1.0 if weight is None else weight) * prices)
+        return (
+            -errors if prices is None else -(errors + (1.0 if weight is None else weight) * prices)
+        )
 
 
-def _linear(X: Any, memberships: Matrix | None, weights: Matrix, topic_weights: Matrix | None, intercept: Matrix) -> Matrix:
+def _linear(
+    X: Any,
+    memberships: Matrix | None,
+    weights: Matrix,
+    topic_weights: Matrix | None,
+    intercept: Matrix,
+) -> Matrix:
     found = np.asarray(X @ weights) + intercept
-    return found if memberships is None or topic_weights is None else found + memberships @ topic_weights
+    return (
+        found
+        if memberships is None or topic_weights is None
+        else found + memberships @ topic_weights
+    )
 
 
 def _mean_of(fits: dict[FeatureSet, RidgeFit], width: int) -> tuple[Matrix, Matrix | None, Matrix]:
-    """Weights of the vector and of the topics, and the intercept, of the mean of the regressions."""
+    """Weights of the vector and of the topics, and the intercept, of the regressions' mean."""
     share = 1 / len(fits)
     intercept = share * np.sum([fit.intercept for fit in fits.values()], axis=0)
     weights = share * fits["raw"].weights if "raw" in fits else np.zeros((width, len(intercept)))
     return weights, share * fits["topics"].weights if "topics" in fits else None, intercept
 
 
-def _regression(X: Any, targets: Matrix, sample_weight: NDArray[np.float64] | None, contrasts: bool) -> RidgeFit:
+def _regression(
+    X: Any, targets: Matrix, sample_weight: NDArray[np.float64] | None, contrasts: bool
+) -> RidgeFit:
     """Ridge, or the means alone where one expert leaves nothing to choose."""
     if targets.shape[1] > 1:
         return ridge(X, targets, sample_weight, contrasts=contrasts)
@@ -174,9 +250,15 @@ def _regression(X: Any, targets: Matrix, sample_weight: NDArray[np.float64] | No
 def _check_prices(prices: Any, costs: Matrix) -> Matrix:
     array = np.asarray(prices, dtype=np.float64)
     if array.shape not in (costs.shape, costs.shape[1:]):
-        raise ShapeError(f"prices must be {costs.shape[1:]} or {costs.shape}, as the costs are, got shape {array.shape}.")
+        raise ShapeError(
+            f"prices must be {costs.shape[1:]} or {costs.shape}, as the costs are, got shape"
+            f" {array.shape}."
+        )
     if not bool(np.isfinite(array).all()):
-        raise CostError(f"prices must be finite, got NaN or infinity {int((~np.isfinite(array)).sum())} times; impute them first.")
+        raise CostError(
+            f"prices must be finite, got NaN or infinity {int((~np.isfinite(array)).sum())} times;"
+            " impute them first."
+        )
     return np.broadcast_to(array, costs.shape)
 
 
@@ -184,13 +266,16 @@ def _check_prices(prices: Any, costs: Matrix) -> Matrix:
 
 
 class MLPRegressionRouter(RouterMixin, BaseEstimator):
-    """A multi-layer perceptron that regresses every expert's cost; the lowest expected cost is chosen.
+    """A multi-layer perceptron that regresses every expert's cost.
 
-    Trained with Adam on the squared error, stopped by the deferral loss on a tenth of the rows. It starts at the mean costs, so the
+    The lowest expected cost is chosen.
+
+    Trained with Adam on the squared error, stopped by the deferral loss on a tenth of the rows. It
+    starts at the mean costs, so the
     best single expert is what it falls back to. Fitting needs torch, prediction does not.
 
     Args:
-        hidden_sizes: Units of each hidden layer.
+        hidden_layer_sizes: Units of each hidden layer.
         learning_rate: Step of Adam.
         weight_decay: Weight of the squared norm in the gradient.
         max_epochs: Passes over the rows at most.
@@ -204,7 +289,7 @@ class MLPRegressionRouter(RouterMixin, BaseEstimator):
     Example:
         >>> X = np.random.default_rng(0).normal(size=(400, 2))
         >>> costs = np.stack([np.abs(X[:, 0]) > 0.7, np.abs(X[:, 0]) <= 0.7], axis=1).astype(float)
-        >>> router = MLPRegressionRouter(hidden_sizes=(16,), learning_rate=0.02).fit(X, costs)
+        >>> router = MLPRegressionRouter(hidden_layer_sizes=(16,), learning_rate=0.02).fit(X, costs)
         >>> router.predict([[0.0, 0.0], [2.0, 0.0], [-2.0, 0.0]])
         array([0, 1, 1])
     """
@@ -214,23 +299,27 @@ class MLPRegressionRouter(RouterMixin, BaseEstimator):
     def __init__(
         self,
         *,
-        hidden_sizes: Sequence[int] = (128,),
+        hidden_layer_sizes: Sequence[int] = (128,),
         learning_rate: float = 1e-3,
         weight_decay: float = 1e-4,
         max_epochs: int = 100,
         random_state: int | None = None,
     ) -> None:
-        self.hidden_sizes = hidden_sizes
+        self.hidden_layer_sizes = hidden_layer_sizes
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
         self.max_epochs = max_epochs
         self.random_state = random_state
 
     def _fit(self, X: Any, costs: Matrix, sample_weight: NDArray[np.float64] | None) -> None:
-        sizes = layer_sizes(self.hidden_sizes)
-        schedule = TrainingConfig(self.learning_rate, self.weight_decay, self.max_epochs, int(self.random_state or 0))
+        sizes = layer_sizes(self.hidden_layer_sizes)
+        schedule = TrainingConfig(
+            self.learning_rate, self.weight_decay, self.max_epochs, int(self.random_state or 0)
+        )
         X, costs, sample_weight = drop_zero_weight(X, costs, sample_weight)
-        weights = np.ones(len(costs)) if sample_weight is None else sample_weight / sample_weight.mean()
+        weights = (
+            np.ones(len(costs)) if sample_weight is None else sample_weight / sample_weight.mean()
+        )
         mean = np.average(costs, axis=0, weights=weights)
         if costs.shape[1] == 1:
             self.weights_, self.biases_ = [np.zeros((X.shape[1], 1))], [mean]
@@ -243,7 +332,9 @@ class MLPRegressionRouter(RouterMixin, BaseEstimator):
         self.weights_, self.biases_ = layers[::2], layers[1::2]
 
     def _scores(self, X: Any) -> Matrix:
-        return -forward([array for layer in zip(self.weights_, self.biases_, strict=True) for array in layer], X)
+        return -forward(
+            [array for layer in zip(self.weights_, self.biases_, strict=True) for array in layer], X
+        )
 
 
 def _train(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -14,10 +13,24 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 from sklearn.base import BaseEstimator
 
-from mildroute._optional import load_torch
+from mildroute._optional import load_plugin, load_torch, plugin_names
 from mildroute.exceptions import ArgumentError
-from mildroute.routers._cross_validation import PENALTIES, assign_folds, held_out_scores, prepare_folds
-from mildroute.routers._decision import THEORY, argmax_last, margins_of_wins, positive_wins, winner_shares
+from mildroute.routers._cross_validation import (
+    ALPHAS,
+    CV,
+    assign_folds,
+    count_folds,
+    held_out_scores,
+    prepare_folds,
+)
+from mildroute.routers._decision import (
+    THEORY,
+    argmax_last,
+    chosen_costs,
+    margins_of_wins,
+    smoothed_win_counts,
+    winner_targets,
+)
 from mildroute.routers._linear_model import RowLoss, deferral_row_loss, minimize_linear, whiten
 from mildroute.routers.base import Matrix, RouterMixin, drop_zero_weight
 
@@ -45,8 +58,8 @@ __all__ = [
 # A loss written in torch, differentiated for the solver.
 
 
+# Scores of shape (n, p) to the loss of each row, shape (n,).
 TorchLoss: TypeAlias = "Callable[[Tensor], Tensor]"
-"""Scores of shape (n, p) to the loss of each row, shape (n,)."""
 
 
 def with_autograd(loss: TorchLoss) -> RowLoss:
@@ -54,13 +67,6 @@ def with_autograd(loss: TorchLoss) -> RowLoss:
 
     Args:
         loss: Scores of shape (n, p), a tensor, to the loss of each row.
-
-    Returns:
-        What :func:`~mildroute.routers._linear_model.minimize_linear` takes.
-
-    Example:
-        >>> with_autograd(lambda scores: (scores**2).sum(dim=1))(np.array([[1.0, 2.0]]))
-        (array([5.]), array([[2., 4.]]))
     """
     torch = load_torch()
 
@@ -77,51 +83,49 @@ def with_autograd(loss: TorchLoss) -> RowLoss:
 # A linear router that minimizes one surrogate loss; what the surrogate baselines have in common.
 
 
+# Costs (n, p) and weights (n,) of training rows to the loss of their scores.
 LossOfRows: TypeAlias = Callable[[Matrix, NDArray[np.float64]], RowLoss]
-"""Costs (n, p) and weights (n,) of training rows to the loss of their scores."""
 
 
 class SurrogateRouter(RouterMixin, BaseEstimator, ABC):
-    """Scores ``X @ weights_ + intercept_`` that minimize a convex surrogate plus a squared norm; the largest score is chosen.
+    """Scores ``X @ weights_ + intercept_`` that minimize a convex surrogate plus a squared norm.
 
-    A subclass says which surrogate in ``_row_loss``: losses and gradient in NumPy, or a loss written in torch, differentiated.
+    The largest score is chosen.
+
+    A subclass says which surrogate in ``_row_loss``: losses and gradient in NumPy, or a loss
+    written in torch, differentiated.
 
     Args:
-        penalty: Weight of the squared norm, in units of the features' variance, or ``"cv"``: the one of seven with the lowest
-            held-out deferral loss.
-        folds: Folds of that cross-validation.
+        alpha: Weight of the squared norm, in units of the features' variance, or ``"cv"``: the one
+            of seven with the lowest held-out deferral loss.
+        cv: Number of folds, or pairs of train and test rows that test each row once.
         random_state: Seed of the folds.
 
     Attributes:
         weights_: Shape (d, p).
         intercept_: Shape (p,).
-        penalty_: The penalty taken.
-        gradient_norm_: Largest entry of the gradient at the optimum.
+        alpha_: The penalty taken.
+        gradient_norm_: Largest entry of the gradient where the solver stopped.
         experts_: Names of the experts, shape (p,).
-
-    Example:
-        >>> import torch
-        >>> from mildroute.losses.functional import hinge_loss
-        >>> from mildroute.routers.surrogate import with_autograd
-        >>> class HingeRouter(SurrogateRouter):
-        ...     def _row_loss(self, costs, weights):
-        ...         rewards = torch.from_numpy(1 - costs)
-        ...         return with_autograd(lambda scores: hinge_loss(scores, rewards.to(scores), torch.ones(2).to(scores), reduction="none"))
-        >>> HingeRouter(penalty=0.01).fit([[-1.0], [1.0]], [[0, 1], [1, 0]]).predict([[-3.0], [3.0]])
-        array([0, 1])
     """
 
     weights_: NDArray[np.float64]
     intercept_: NDArray[np.float64]
 
-    def __init__(self, *, penalty: float | Literal["cv"] = "cv", folds: int = 5, random_state: int | None = None) -> None:
-        self.penalty = penalty
-        self.folds = folds
+    def __init__(
+        self,
+        *,
+        alpha: float | Literal["cv"] = "cv",
+        cv: CV = 5,
+        random_state: int | None = None,
+    ) -> None:
+        self.alpha = alpha
+        self.cv = cv
         self.random_state = random_state
 
     @abstractmethod
     def _row_loss(self, costs: Matrix, weights: NDArray[np.float64]) -> RowLoss:
-        """Loss of the rows with these costs (n, p) and weights (n,), as a function of their scores."""
+        """Loss of the rows with these costs (n, p) and weights (n,), as a function of scores."""
 
     def _losses(self) -> Sequence[LossOfRows]:
         """The losses to choose from by cross-validation; one, for most routers."""
@@ -133,18 +137,29 @@ class SurrogateRouter(RouterMixin, BaseEstimator, ABC):
 
     def _fit(self, X: Any, costs: Matrix, sample_weight: NDArray[np.float64] | None) -> None:
         self._check_parameters()
+        kept = None if sample_weight is None else sample_weight > 0
         X, costs, sample_weight = drop_zero_weight(X, costs, sample_weight)
         weights = np.ones(len(costs)) if sample_weight is None else sample_weight
         if costs.shape[1] == 1:
-            self.weights_, self.intercept_, self.gradient_norm_ = np.zeros((X.shape[1], 1)), np.zeros(1), 0.0
-            self.penalty_ = np.inf if self.penalty == "cv" else float(self.penalty)
+            self.weights_, self.intercept_, self.gradient_norm_ = (
+                np.zeros((X.shape[1], 1)),
+                np.zeros(1),
+                0.0,
+            )
+            self.alpha_ = np.inf if self.alpha == "cv" else float(self.alpha)
             self._settle(0, costs, weights)
             return
-        choice, self.penalty_ = self._tuned(X, costs, weights)
+        choice, self.alpha_ = self._tuned(X, costs, weights, kept)
         loss = _loss_of(self._losses()[choice], costs, weights)(np.arange(len(costs)))
-        fit = minimize_linear(whiten(X, weights), loss, costs.shape[1], penalty=self.penalty_, sample_weight=weights)
+        fit = minimize_linear(
+            whiten(X, weights), loss, costs.shape[1], alpha=self.alpha_, sample_weight=weights
+        )
         unit = self._settle(choice, costs, weights)
-        self.weights_, self.intercept_, self.gradient_norm_ = unit * fit.weights, unit * fit.intercept, fit.gradient_norm
+        self.weights_, self.intercept_, self.gradient_norm_ = (
+            unit * fit.weights,
+            unit * fit.intercept,
+            fit.gradient_norm,
+        )
 
     def _scores(self, X: Any) -> Matrix:
         return np.asarray(X @ self.weights_) + self.intercept_
@@ -152,38 +167,58 @@ class SurrogateRouter(RouterMixin, BaseEstimator, ABC):
     def _posterior(self, X: Any) -> Matrix:
         return np.asarray(softmax(self._scores(X), axis=1))
 
-    def _tuned(self, X: Any, costs: Matrix, weights: NDArray[np.float64]) -> tuple[int, float]:
-        """Index of the loss, and the penalty, with the lowest held-out deferral loss; of equals the first and the strongest."""
-        penalties = PENALTIES if self.penalty == "cv" else (float(self.penalty),)
+    def _tuned(
+        self,
+        X: Any,
+        costs: Matrix,
+        weights: NDArray[np.float64],
+        kept: NDArray[np.bool_] | None,
+    ) -> tuple[int, float]:
+        """Index of the loss, and the penalty, with the lowest held-out deferral loss.
+
+        Of equals the first and the strongest.
+        """
+        alphas = ALPHAS if self.alpha == "cv" else (float(self.alpha),)
         losses = self._losses()
-        if len(penalties) * len(losses) == 1 or len(costs) == 1:
-            return 0, penalties[0]
-        fold = assign_folds(len(costs), self.folds, self.random_state)
-        risks = np.full((len(losses), len(penalties)), np.inf)
+        if len(alphas) * len(losses) == 1 or len(costs) == 1:
+            return 0, alphas[0]
+        fold = assign_folds(len(costs), self.cv, self.random_state, kept)
+        risks = np.full((len(losses), len(alphas)), np.inf)
         paid_by = partial(_paid_by, costs=costs, weights=weights)
         prepared = prepare_folds(X, fold, weights)
         for place, each in enumerate(losses):
             loss_of = _loss_of(each, costs, weights)
-            found = held_out_scores(X, loss_of, costs.shape[1], fold, penalties=penalties, paid_by=paid_by, prepared=prepared)
+            found = held_out_scores(
+                X,
+                loss_of,
+                costs.shape[1],
+                fold,
+                alphas=alphas,
+                paid_by=paid_by,
+                prepared=prepared,
+            )
             risks[place, : len(found)] = [paid_by(scores)[0] for scores in found]
         best = int(np.argmin(risks.round(12)))
-        return best // len(penalties), penalties[best % len(penalties)]
+        return best // len(alphas), alphas[best % len(alphas)]
 
     def _check_parameters(self) -> None:
-        if self.penalty != "cv" and not (isinstance(self.penalty, int | float) and self.penalty > 0):
-            raise ArgumentError(f"penalty must be a positive number or 'cv', got {self.penalty!r}.")
-        if self.folds < 2:
-            raise ArgumentError(f"folds must be at least 2, got {self.folds}.")
+        if self.alpha != "cv" and not (isinstance(self.alpha, int | float) and self.alpha > 0):
+            raise ArgumentError(f"alpha must be a positive number or 'cv', got {self.alpha!r}.")
+        count_folds(self.cv)
 
 
-def _loss_of(loss: LossOfRows, costs: Matrix, weights: NDArray[np.float64]) -> Callable[[NDArray[np.intp]], RowLoss]:
+def _loss_of(
+    loss: LossOfRows, costs: Matrix, weights: NDArray[np.float64]
+) -> Callable[[NDArray[np.intp]], RowLoss]:
     return lambda rows: loss(costs[rows], weights[rows])
 
 
-def _paid_by(scores: NDArray[np.float32], *, costs: Matrix, weights: NDArray[np.float64]) -> tuple[float, float]:
+def _paid_by(
+    scores: NDArray[np.float32], *, costs: Matrix, weights: NDArray[np.float64]
+) -> tuple[float, float]:
     """Mean cost of choosing the largest score, and its standard error."""
     share = weights / weights.sum()
-    paid = costs[np.arange(len(costs)), argmax_last(scores)]
+    paid = chosen_costs(costs, argmax_last(scores))
     mean = float(share @ paid)
     return mean, float(np.sqrt(share**2 @ (paid - mean) ** 2))
 
@@ -191,21 +226,17 @@ def _paid_by(scores: NDArray[np.float32], *, costs: Matrix, weights: NDArray[np.
 # Losses by name: some of ours, and those that other distributions register.
 
 
+# Entry-point group under which other distributions register losses.
 GROUP = "mildroute.losses"
-"""Entry-point group under which other distributions register losses."""
 
+# Scores and costs of the training rows, both of shape (n, p), to the loss of each row, shape (n,);
+# written in torch.
 LossOfCosts: TypeAlias = "Callable[[Tensor, Tensor], Tensor]"
-"""Scores and costs of the training rows, both of shape (n, p), to the loss of each row, shape (n,); written in torch."""
 
 
 def loss_names() -> list[str]:
-    """All names that :func:`get_loss` knows.
-
-    Example:
-        >>> {"cross-entropy", "gap", "tdef"} <= set(loss_names())
-        True
-    """
-    return sorted({*_BUILT_IN, *(point.name for point in importlib.metadata.entry_points(group=GROUP))})
+    """All names that :func:`get_loss` knows."""
+    return sorted({*_BUILT_IN, *plugin_names(GROUP)})
 
 
 def get_loss(name: str) -> LossOfCosts:
@@ -213,33 +244,19 @@ def get_loss(name: str) -> LossOfCosts:
 
     Args:
         name: One of :func:`loss_names`; our own come first.
-
-    Returns:
-        The function.
-
-    Example:
-        >>> import torch
-        >>> get_loss("gap")(torch.zeros(1, 2), torch.tensor([[0.0, 0.5]]))  # half of log 2
-        tensor([0.3466])
-        >>> get_loss("vibes")
-        Traceback (most recent call last):
-        mildroute.exceptions.ArgumentError: loss must be one of cross-entropy, gap, ..., got 'vibes'; ...
     """
     return _BUILT_IN[name] if name in _BUILT_IN else _of_plug_in(name)
 
 
-@functools.cache  # a router asks in each fold, and going through all that is installed takes longer than a small fit
+# Called in each fold; going through all that is installed takes longer than a small fit.
+@functools.cache
 def _of_plug_in(name: str) -> LossOfCosts:
-    points = tuple(importlib.metadata.entry_points(group=GROUP, name=name))
-    if len(points) != 1:
-        way_out = "uninstall all but one distribution that registers it" if points else f"register it under the entry-point group {GROUP!r}"
-        raise ArgumentError(f"loss must be one of {', '.join(loss_names())}, got {name!r:.80}; {way_out}.")
-    try:
-        loss: LossOfCosts = points[0].load()
-    except (ImportError, AttributeError) as broken:
-        raise ArgumentError(f"loss {name!r} must be a function, got {points[0].value!r}, which fails: {broken}.") from broken
+    loss: LossOfCosts = load_plugin(GROUP, name, thing="loss", known=_BUILT_IN)
     if not callable(loss):
-        raise ArgumentError(f"loss {name!r} must be a function of scores and costs, got {points[0].value!r}; correct the entry point.")
+        raise ArgumentError(
+            f"loss {name!r} must be a function of scores and costs, got {loss!r:.80}; correct the"
+            " entry point."
+        )
     return loss
 
 
@@ -274,31 +291,27 @@ _BUILT_IN: dict[str, LossOfCosts] = {"cross-entropy": _cross_entropy, "gap": _ga
 class CustomLossRouter(SurrogateRouter):
     """Linear scores that minimize any loss of scores and costs; the largest score is chosen.
 
-    The loss is scaled to a mean of log p where all scores are 0, as cross-entropy has it there, so that a penalty means the same whatever
-    unit the costs have. An artifact holds the name of the loss, never its code: a stored router predicts where neither torch nor the
+    The loss is scaled to a mean of log p where all scores are 0, as cross-entropy has it there, so
+    that a penalty means the same whatever
+    unit the costs have. An artifact holds the name of the loss, never its code: a stored router
+    predicts where neither torch nor the
     loss is installed.
 
     Args:
-        loss: Name of a loss: ``"gap"``, ``"tdef"``, ``"cross-entropy"``, or what an installed distribution registers under the entry-point
-            group ``mildroute.losses``; or a function written in torch that takes scores and costs of the training rows, both (n, p),
+        loss: Name of a loss: ``"gap"``, ``"tdef"``, ``"cross-entropy"``, or what an installed
+            distribution registers under the entry-point
+            group ``mildroute.losses``; or a function written in torch that takes scores and costs
+            of the training rows, both (n, p),
             and returns the loss of each row, shape (n,). A router with a function cannot be stored.
-        penalty: Weight of the squared norm, or ``"cv"``; see :class:`~mildroute.routers.surrogate.SurrogateRouter`.
-        folds: Folds of the cross-validation.
-        random_state: Seed of the folds.
 
-    Attributes:
-        weights_: Shape (d, p).
-        intercept_: Shape (p,).
-        penalty_: The penalty taken.
-        gradient_norm_: Largest entry of the gradient where the solver stopped.
-        experts_: Names of the experts, shape (p,).
+    Other parameters and fitted attributes are those of :class:`SurrogateRouter`.
 
     Example:
         >>> def expected_cost(scores, costs):
         ...     return (scores.softmax(dim=1) * costs).sum(dim=1)
         >>> X = np.arange(-5.0, 6.0)[:, None]
         >>> costs = np.hstack([X > 0, X <= 0]).astype(float)
-        >>> CustomLossRouter(expected_cost, penalty=0.001).fit(X, costs).predict([[-3.0], [3.0]])
+        >>> CustomLossRouter(expected_cost, alpha=0.001).fit(X, costs).predict([[-3.0], [3.0]])
         array([0, 1])
     """
 
@@ -308,17 +321,20 @@ class CustomLossRouter(SurrogateRouter):
         self,
         loss: str | LossOfCosts = "gap",
         *,
-        penalty: float | Literal["cv"] = "cv",
-        folds: int = 5,
+        alpha: float | Literal["cv"] = "cv",
+        cv: CV = 5,
         random_state: int | None = None,
     ) -> None:
-        super().__init__(penalty=penalty, folds=folds, random_state=random_state)
+        super().__init__(alpha=alpha, cv=cv, random_state=random_state)
         self.loss = loss
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
         if not isinstance(self.loss, str) and not callable(self.loss):
-            raise ArgumentError(f"loss must be a function of scores and costs, or one of {', '.join(loss_names())}, got {self.loss!r:.80}.")
+            raise ArgumentError(
+                f"loss must be a function of scores and costs, or one of {', '.join(loss_names())},"
+                f" got {self.loss!r:.80}."
+            )
 
     def _row_loss(self, costs: Matrix, weights: NDArray[np.float64]) -> RowLoss:
         torch = load_torch()
@@ -337,23 +353,32 @@ class CustomLossRouter(SurrogateRouter):
         shape, wanted = tuple(getattr(losses, "shape", ())), (scores.shape[0],)
         if shape != wanted or not losses.requires_grad:
             raise ArgumentError(
-                f"a loss must return a tensor of shape {wanted}, one number for each row, computed from the scores; {self._name} returns "
-                f"{type(losses).__name__} of shape {shape}{'' if shape != wanted else ' without the scores in it'}."
+                f"a loss must return a tensor of shape {wanted}, one number for each row, computed"
+                f" from the scores; {self._name} returns {type(losses).__name__} of shape"
+                f" {shape}{'' if shape != wanted else ' without the scores in it'}."
             )
         if not bool(losses.isfinite().all()):
             raise ArgumentError(
-                f"a loss must be finite, {self._name} is not for scores up to {float(scores.detach().abs().max()):.3g}; "
-                "take log_softmax for the logarithm of a softmax, and raise what is divided by above 0."
+                f"a loss must be finite, {self._name} is not for scores up to"
+                f" {float(scores.detach().abs().max()):.3g}; take log_softmax for the logarithm of"
+                " a softmax, and raise what is divided by above 0."
             )
         return losses
 
     @property
     def _name(self) -> str:
-        return repr(self.loss) if isinstance(self.loss, str) else getattr(self.loss, "__name__", type(self.loss).__name__)
+        return (
+            repr(self.loss)
+            if isinstance(self.loss, str)
+            else getattr(self.loss, "__name__", type(self.loss).__name__)
+        )
 
     @staticmethod
     def _unit(at_zero: Tensor, weights: NDArray[np.float64], experts: int) -> float:
-        """Mean loss of scores of 0 over that of cross-entropy; 1 for a loss that is not positive there."""
+        """Mean loss of scores of 0 over that of cross-entropy.
+
+        1 for a loss that is not positive there.
+        """
         mean = float(np.average(at_zero.detach().numpy(), weights=weights))
         return mean / np.log(experts) if mean > 0 else 1.0
 
@@ -361,30 +386,23 @@ class CustomLossRouter(SurrogateRouter):
 # The surrogates that the paper compares: linear routers that differ in their loss alone.
 
 
+# The paper's integer offsets around theory margins, as far as they give positive margins.
 _OFFSETS = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
-"""The paper's integer offsets around theory margins, as far as they give positive margins."""
 
 
 class TDEFRouter(SurrogateRouter):
     """Two-stage deferral with the logistic loss (TDEF; Mao et al., 2023).
 
     Args:
-        reward: ``"complement"`` (one minus the cost, the paper's baseline) or ``"sum"`` (the others' costs, later work of its school).
-        penalty: Weight of the squared norm, or ``"cv"``; see :class:`~mildroute.routers.surrogate.SurrogateRouter`.
-        folds: Folds of the cross-validation.
-        random_state: Seed of the folds.
+        reward: ``"complement"`` (one minus the cost, the paper's baseline) or ``"sum"`` (the
+            others' costs, later work of its school).
 
-    Attributes:
-        weights_: Shape (d, p).
-        intercept_: Shape (p,).
-        penalty_: The penalty taken.
-        gradient_norm_: Largest entry of the gradient at the optimum.
-        experts_: Names of the experts, shape (p,).
+    Other parameters and fitted attributes are those of :class:`SurrogateRouter`.
 
     Example:
         >>> X = np.arange(-5.0, 6.0)[:, None]
         >>> costs = np.hstack([X > 0, X <= 0]).astype(float)
-        >>> TDEFRouter(penalty=0.001).fit(X, costs).predict([[-3.0], [3.0]])
+        >>> TDEFRouter(alpha=0.001).fit(X, costs).predict([[-3.0], [3.0]])
         array([0, 1])
     """
 
@@ -392,101 +410,82 @@ class TDEFRouter(SurrogateRouter):
         self,
         *,
         reward: Literal["complement", "sum"] = "complement",
-        penalty: float | Literal["cv"] = "cv",
-        folds: int = 5,
+        alpha: float | Literal["cv"] = "cv",
+        cv: CV = 5,
         random_state: int | None = None,
     ) -> None:
-        super().__init__(penalty=penalty, folds=folds, random_state=random_state)
+        super().__init__(alpha=alpha, cv=cv, random_state=random_state)
         self.reward = reward
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
         if self.reward not in ("complement", "sum"):
-            raise ArgumentError(f"reward must be complement or sum, got {self.reward!r}; MildRouter knows the gap reward too.")
+            raise ArgumentError(
+                f"reward must be complement or sum, got {self.reward!r}; MildRouter knows the gap"
+                " reward too."
+            )
 
     def _row_loss(self, costs: Matrix, weights: NDArray[np.float64]) -> RowLoss:
-        rewards = _sum_rewards(costs) if self.reward == "sum" else 1 - costs / max(1.0, costs.max(initial=0.0))
+        rewards = (
+            _sum_rewards(costs)
+            if self.reward == "sum"
+            else 1 - costs / max(1.0, costs.max(initial=0.0))
+        )
         return deferral_row_loss(_to_one(rewards, weights), np.ones(costs.shape[1]))
 
 
 class CrossEntropyRouter(SurrogateRouter):
     """Cross-entropy on the winner of each row, ties split equally: forgets by how much it won.
 
-    Args:
-        penalty: Weight of the squared norm, or ``"cv"``; see :class:`~mildroute.routers.surrogate.SurrogateRouter`.
-        folds: Folds of the cross-validation.
-        random_state: Seed of the folds.
-
-    Attributes:
-        weights_: Shape (d, p).
-        intercept_: Shape (p,).
-        penalty_: The penalty taken.
-        gradient_norm_: Largest entry of the gradient at the optimum.
-        experts_: Names of the experts, shape (p,).
+    Other parameters and fitted attributes are those of :class:`SurrogateRouter`.
 
     Example:
         >>> X = np.arange(-5.0, 6.0)[:, None]
         >>> costs = np.hstack([X > 0, X <= 0]).astype(float)
-        >>> CrossEntropyRouter(penalty=0.001).fit(X, costs).predict([[-3.0], [3.0]])
+        >>> CrossEntropyRouter(alpha=0.001).fit(X, costs).predict([[-3.0], [3.0]])
         array([0, 1])
     """
 
     def _row_loss(self, costs: Matrix, weights: NDArray[np.float64]) -> RowLoss:  # noqa: ARG002
-        return deferral_row_loss(winner_shares(-costs), np.ones(costs.shape[1]))
+        return deferral_row_loss(winner_targets(-costs), np.ones(costs.shape[1]))
 
 
 class WeightedCrossEntropyRouter(SurrogateRouter):
     """Cross-entropy on the winner, each expert weighted by how rarely it wins.
 
-    Args:
-        penalty: Weight of the squared norm, or ``"cv"``; see :class:`~mildroute.routers.surrogate.SurrogateRouter`.
-        folds: Folds of the cross-validation.
-        random_state: Seed of the folds.
-
-    Attributes:
-        weights_: Shape (d, p).
-        intercept_: Shape (p,).
-        penalty_: The penalty taken.
-        gradient_norm_: Largest entry of the gradient at the optimum.
-        experts_: Names of the experts, shape (p,).
+    Other parameters and fitted attributes are those of :class:`SurrogateRouter`.
 
     Example:
         >>> X = np.arange(-5.0, 6.0)[:, None]
         >>> costs = np.hstack([X > 0, X <= 0]).astype(float)
-        >>> WeightedCrossEntropyRouter(penalty=0.001).fit(X, costs).predict([[-3.0], [3.0]])
+        >>> WeightedCrossEntropyRouter(alpha=0.001).fit(X, costs).predict([[-3.0], [3.0]])
         array([0, 1])
     """
 
     def _row_loss(self, costs: Matrix, weights: NDArray[np.float64]) -> RowLoss:
-        winners = winner_shares(-costs)
-        wins = positive_wins(weights @ winners)
+        winners = winner_targets(-costs)
+        wins = smoothed_win_counts(weights @ winners)
         return deferral_row_loss(winners * (wins.mean() / wins), np.ones(costs.shape[1]))
 
 
 class LDAMRouter(SurrogateRouter):
     """LDAM on the winner of each row (Cao et al., 2019): rare winners must win by more.
 
-    Its authors' scores are cosines, multiplied by s inside the loss. Linear scores have no bound, so there s would only rescale the
-    penalty: scores here are s times theirs, and s says what the margins are worth, ``s * max_margin`` for the rarest winner.
+    Its authors' scores are cosines, multiplied by s inside the loss. Linear scores have no bound,
+    so there s would only rescale the
+    alpha: scores here are s times theirs, and s says what the margins are worth, ``s *
+    max_margin`` for the rarest winner.
 
     Args:
         s: Scale of the margins, as in the authors' loss.
         max_margin: Margin of the expert that wins most rarely.
-        penalty: Weight of the squared norm, or ``"cv"``; see :class:`~mildroute.routers.surrogate.SurrogateRouter`.
-        folds: Folds of the cross-validation.
-        random_state: Seed of the folds.
 
-    Attributes:
-        weights_: Shape (d, p).
-        intercept_: Shape (p,).
-        penalty_: The penalty taken.
-        gradient_norm_: Largest entry of the gradient at the optimum.
-        experts_: Names of the experts, shape (p,).
+    Other parameters and fitted attributes are those of :class:`SurrogateRouter`.
 
     Example:
         >>> X = np.arange(-5.0, 6.0)[:, None]
         >>> costs = np.hstack([X > 0, X <= 0]).astype(float)
-        >>> LDAMRouter(penalty=0.001).fit(X, costs).predict([[-3.0], [3.0]])
+        >>> LDAMRouter(alpha=0.001).fit(X, costs).predict([[-3.0], [3.0]])
         array([0, 1])
     """
 
@@ -497,42 +496,55 @@ class LDAMRouter(SurrogateRouter):
         *,
         s: float = 10.0,
         max_margin: float = 0.5,
-        penalty: float | Literal["cv"] = "cv",
-        folds: int = 5,
+        alpha: float | Literal["cv"] = "cv",
+        cv: CV = 5,
         random_state: int | None = None,
     ) -> None:
-        super().__init__(penalty=penalty, folds=folds, random_state=random_state)
+        super().__init__(alpha=alpha, cv=cv, random_state=random_state)
         self.s = s
         self.max_margin = max_margin
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
         if not (self.s > 0 and self.max_margin >= 0):
-            raise ArgumentError(f"LDAM needs s > 0 and max_margin >= 0, got s={self.s} and max_margin={self.max_margin}.")
+            raise ArgumentError(
+                f"LDAM needs s > 0 and max_margin >= 0, got s={self.s} and"
+                f" max_margin={self.max_margin}."
+            )
 
     def _row_loss(self, costs: Matrix, weights: NDArray[np.float64]) -> RowLoss:
         torch = load_torch()
         from mildroute.losses.functional import ldam_loss
 
-        rewards, wins = torch.from_numpy(-costs), torch.from_numpy(weights @ winner_shares(-costs))
+        rewards, wins = torch.from_numpy(-costs), torch.from_numpy(weights @ winner_targets(-costs))
         margin = self.s * self.max_margin
         return with_autograd(
-            lambda scores: ldam_loss(scores, rewards.to(scores), wins.to(scores), s=1.0, max_margin=margin, reduction="none")
+            lambda scores: ldam_loss(
+                scores,
+                rewards.to(scores),
+                wins.to(scores),
+                s=1.0,
+                max_margin=margin,
+                reduction="none",
+            )
         )
 
 
 class PaperMILDRouter(SurrogateRouter):
     """MILD to the letter of the paper: sum reward, theory margins, the largest score chosen.
 
-    Kept to compare with: where margins differ, the largest score is not the best choice, even at the optimum.
+    Kept to compare with: where margins differ, the largest score is not the best choice, even at
+    the optimum.
     :class:`~mildroute.routers.mild.MildRouter` repairs that.
 
     Args:
-        offsets: None for the theory margins as printed, which sum to 1; ``"search"`` to add the integer of 0 to 5 with the lowest
+        offsets: None for the theory margins as printed, which sum to 1; ``"search"`` to add the
+            integer of 0 to 5 with the lowest
             held-out deferral loss, as the paper tunes them.
-        penalty: Weight of the squared norm of the scores in units of the mean margin, or ``"cv"``; see
+        alpha: Weight of the squared norm of the scores in units of the mean margin, or ``"cv"``;
+            see
             :class:`~mildroute.routers.surrogate.SurrogateRouter`.
-        folds: Folds of the cross-validation.
+        cv: Number of folds, or pairs of train and test rows that test each row once.
         random_state: Seed of the folds.
 
     Attributes:
@@ -540,14 +552,14 @@ class PaperMILDRouter(SurrogateRouter):
         offset_: The offset in them.
         weights_: Shape (d, p).
         intercept_: Shape (p,).
-        penalty_: The penalty taken.
+        alpha_: The penalty taken.
         gradient_norm_: Largest entry of the gradient at the optimum.
         experts_: Names of the experts, shape (p,).
 
     Example:
         >>> X = np.arange(-5.0, 6.0)[:, None]
         >>> costs = np.hstack([X > 2, X <= 2]).astype(float)
-        >>> router = PaperMILDRouter(penalty=0.001).fit(X, costs)
+        >>> router = PaperMILDRouter(alpha=0.001).fit(X, costs)
         >>> router.predict([[-3.0], [5.0]]), router.margins_.round(2)
         (array([0, 1]), array([0.58, 0.42]))
     """
@@ -556,17 +568,20 @@ class PaperMILDRouter(SurrogateRouter):
         self,
         *,
         offsets: Literal["search"] | None = None,
-        penalty: float | Literal["cv"] = "cv",
-        folds: int = 5,
+        alpha: float | Literal["cv"] = "cv",
+        cv: CV = 5,
         random_state: int | None = None,
     ) -> None:
-        super().__init__(penalty=penalty, folds=folds, random_state=random_state)
+        super().__init__(alpha=alpha, cv=cv, random_state=random_state)
         self.offsets = offsets
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
         if self.offsets not in (None, "search"):
-            raise ArgumentError(f"offsets must be None or 'search', got {self.offsets!r}; MildRouter takes margins of any kind.")
+            raise ArgumentError(
+                f"offsets must be None or 'search', got {self.offsets!r}; MildRouter takes margins"
+                " of any kind."
+            )
 
     def _losses(self) -> Sequence[LossOfRows]:
         return [partial(self._row_loss, offset=offset) for offset in self._offsets()]
@@ -574,8 +589,13 @@ class PaperMILDRouter(SurrogateRouter):
     def _offsets(self) -> tuple[float, ...]:
         return (0.0,) if self.offsets is None else _OFFSETS
 
-    def _row_loss(self, costs: Matrix, weights: NDArray[np.float64], *, offset: float = 0.0) -> RowLoss:
-        """Loss in units of the mean margin: the same problem, as well conditioned as with margins of 1."""
+    def _row_loss(
+        self, costs: Matrix, weights: NDArray[np.float64], *, offset: float = 0.0
+    ) -> RowLoss:
+        """Loss in units of the mean margin.
+
+        The same problem, as well conditioned as with margins of 1.
+        """
         margins = _theory_margins(costs, weights, offset)
         return deferral_row_loss(_to_one(_sum_rewards(costs), weights), margins / margins.mean())
 
@@ -587,7 +607,10 @@ class PaperMILDRouter(SurrogateRouter):
         return float(self.margins_.mean())
 
     def _posterior(self, X: Any) -> Matrix:
-        """What the paper's reading of the scores implies, softmax of scores over the mean margin; not calibrated."""
+        """What the paper's reading of the scores implies, softmax of scores over the mean margin.
+
+        Not calibrated.
+        """
         return np.asarray(softmax(self._scores(X) / self.margins_.mean(), axis=1))
 
 
@@ -603,5 +626,7 @@ def _sum_rewards(costs: Matrix) -> Matrix:
     return np.asarray(raised.sum(axis=1, keepdims=True) - raised)
 
 
-def _theory_margins(costs: Matrix, weights: NDArray[np.float64], offset: float) -> NDArray[np.float64]:
-    return margins_of_wins(THEORY._replace(offset=offset), weights @ winner_shares(-costs))
+def _theory_margins(
+    costs: Matrix, weights: NDArray[np.float64], offset: float
+) -> NDArray[np.float64]:
+    return margins_of_wins(THEORY._replace(offset=offset), weights @ winner_targets(-costs))

@@ -30,31 +30,21 @@ __all__ = ["FeatureSet", "FeatureSets", "TopicFeatures", "build_feature_sets", "
 # one on the raw vector.
 
 
+# Sparse vectors are brought to this many dense columns before topics are sought.
 _DENSE_COLUMNS = 256
-"""Sparse vectors are brought to this many dense columns before topics are sought."""
 
 
-def memberships(X: Any, weights: NDArray[np.float64], offsets: NDArray[np.float64]) -> NDArray[np.float64]:
-    """``softmax(X @ weights + offsets)`` of each row, shape (n, K).
-
-    Example:
-        >>> memberships(np.array([[1.0]]), np.array([[0.0, 0.0]]), np.zeros(2))
-        array([[0.5, 0.5]])
-    """
+def memberships(
+    X: Any, weights: NDArray[np.float64], offsets: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """``softmax(X @ weights + offsets)`` of each row, shape (n, K)."""
     logits = np.asarray(X @ weights) + offsets
     softmax_in_place(logits)
     return logits
 
 
 def softmax_in_place(logits: NDArray[np.float64]) -> None:
-    """Turn each row into its softmax.
-
-    Example:
-        >>> logits = np.zeros((1, 2))
-        >>> softmax_in_place(logits)
-        >>> logits
-        array([[0.5, 0.5]])
-    """
+    """Turn each row into its softmax."""
     logits -= logits.max(axis=1, keepdims=True)
     np.exp(logits, out=logits)
     logits /= logits.sum(axis=1, keepdims=True)
@@ -65,8 +55,9 @@ class TopicFeatures(TransformerMixin, BaseEstimator):
 
     Args:
         clusters: Sizes of the clusterings; none to use groups alone.
-        temperature: Softness of cluster memberships, in units of the mean squared distance of a row from its center.
-        folds: Folds in which the group posterior of training rows is predicted.
+        temperature: Softness of cluster memberships, in units of the mean squared distance of a row
+            from its center.
+        cv: Folds in which the group posterior of training rows is predicted.
         shrinkage: Shrinkage of the covariance behind the group posterior, 0 to 1.
         random_state: Seed of the clusterings and folds.
 
@@ -77,7 +68,8 @@ class TopicFeatures(TransformerMixin, BaseEstimator):
 
     Example:
         >>> X = np.random.default_rng(0).normal(size=(200, 4))
-        >>> TopicFeatures(clusters=(5,), random_state=0).fit(X, groups=X[:, 0] > 0).transform(X).shape
+        >>> features = TopicFeatures(clusters=(5,), random_state=0).fit(X, groups=X[:, 0] > 0)
+        >>> features.transform(X).shape
         (200, 7)
     """
 
@@ -86,43 +78,59 @@ class TopicFeatures(TransformerMixin, BaseEstimator):
         *,
         clusters: Sequence[int] = (10, 20, 40, 80),
         temperature: float = 0.15,
-        folds: int = 5,
+        cv: int = 5,
         shrinkage: float = 0.1,
         random_state: Any = None,
     ) -> None:
         self.clusters = clusters
         self.temperature = temperature
-        self.folds = folds
+        self.cv = cv
         self.shrinkage = shrinkage
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, groups: Any = None) -> TopicFeatures:  # noqa: ARG002
-        """Learn topics from vectors of shape (n, d) and, where given, the group of each row; ``y`` is ignored."""
+        """Learn topics from vectors of shape (n, d) and, where given, the group of each row.
+
+        ``y`` is ignored.
+        """
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32])
         random = check_random_state(self.random_state)
         dense, back = _dense(X, random)
-        layers = [_cluster_layer(dense, min(size, len(dense)), self.temperature, random) for size in self.clusters]
+        layers = [
+            _cluster_layer(dense, min(size, len(dense)), self.temperature, random)
+            for size in self.clusters
+        ]
         labels = self._labels(X, groups)
         if labels is not None:
             layers.append(_group_layer(dense, labels, self.shrinkage))
         if not layers:
-            raise ArgumentError("topic features need clusters or groups, got neither; name sizes of clusterings or pass groups.")
+            raise ArgumentError(
+                "topic features need clusters or groups, got neither; name sizes of clusterings or"
+                " pass groups."
+            )
         self.blocks_ = [len(offsets) for _, offsets in layers]
-        self.weights_ = np.hstack([weights if back is None else back @ weights for weights, _ in layers])
+        self.weights_ = np.hstack(
+            [weights if back is None else back @ weights for weights, _ in layers]
+        )
         self.offsets_ = np.concatenate([offsets for _, offsets in layers])
         return self
 
     def transform(self, X: Any) -> NDArray[np.float64]:
         """Memberships of new rows, shape (n, K); groups are not needed."""
         check_is_fitted(self)
-        return self.memberships(validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False))
+        return self.memberships(
+            validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
+        )
 
     def without_groups(self) -> TopicFeatures:
         """These clusters alone, as a fitted transformer of their own."""
         check_is_fitted(self)
         count = sum(self.blocks_[: len(self.clusters)])
         alone = clone(self)
-        alone.n_features_in_, alone.blocks_ = self.n_features_in_, self.blocks_[: len(self.clusters)]
+        alone.n_features_in_, alone.blocks_ = (
+            self.n_features_in_,
+            self.blocks_[: len(self.clusters)],
+        )
         alone.weights_, alone.offsets_ = self.weights_[:, :count], self.offsets_[:count]
         return alone
 
@@ -135,7 +143,10 @@ class TopicFeatures(TransformerMixin, BaseEstimator):
         return logits
 
     def fit_transform(self, X: Any, y: Any = None, groups: Any = None) -> NDArray[np.float64]:
-        """Fit, and give the training rows memberships that know neither their own group nor that of their fold."""
+        """Fit, and return memberships of the training rows.
+
+        They know neither a row's own group nor that of its fold.
+        """
         features = self.fit(X, y, groups).transform(X)
         labels = self._labels(X, groups)
         if labels is None:
@@ -143,7 +154,11 @@ class TopicFeatures(TransformerMixin, BaseEstimator):
         dense, _ = _dense(X, check_random_state(self.random_state))
         names = np.unique(labels)
         features[:, -len(names) :] = 0
-        folds = KFold(min(self.folds, len(labels)), shuffle=True, random_state=check_random_state(self.random_state).randint(2**31))
+        folds = KFold(
+            min(self.cv, len(labels)),
+            shuffle=True,
+            random_state=check_random_state(self.random_state).randint(2**31),
+        )
         for seen, held_out in folds.split(dense):
             known = np.unique(labels[seen])
             columns = features.shape[1] - len(names) + np.searchsorted(names, known)
@@ -165,7 +180,9 @@ class TopicFeatures(TransformerMixin, BaseEstimator):
         return tags
 
 
-def _dense(X: Any, random: np.random.RandomState) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+def _dense(
+    X: Any, random: np.random.RandomState
+) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
     """Rows as dense float64 columns, and the map (d, columns) that made them where X is sparse."""
     if not sparse.issparse(X):
         return np.asarray(X, dtype=np.float64), None
@@ -179,14 +196,21 @@ def _dense(X: Any, random: np.random.RandomState) -> tuple[NDArray[np.float64], 
 def _cluster_layer(
     X: NDArray[np.float64], size: int, temperature: float, random: np.random.RandomState
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    means = MiniBatchKMeans(size, n_init=1, batch_size=4096, max_iter=20, random_state=random.randint(2**31)).fit(X)
+    means = MiniBatchKMeans(
+        size, n_init=1, batch_size=4096, max_iter=20, random_state=random.randint(2**31)
+    ).fit(X)
     centers = means.cluster_centers_
     softness = temperature * max(means.inertia_ / len(X), 1e-12)
     return 2 * centers.T / softness, -(centers**2).sum(axis=1) / softness
 
 
-def _group_layer(X: NDArray[np.float64], labels: NDArray[Any], shrinkage: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Linear discriminant analysis with a shrunken covariance; unlike scikit-learn's it takes groups of one row in its stride."""
+def _group_layer(
+    X: NDArray[np.float64], labels: NDArray[Any], shrinkage: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Linear discriminant analysis with a shrunken covariance.
+
+    Unlike scikit-learn's it takes groups of one row in its stride.
+    """
     known, codes = np.unique(labels, return_inverse=True)
     if len(known) == 1:
         return np.zeros((X.shape[1], 1)), np.zeros(1)
@@ -202,9 +226,9 @@ def _group_layer(X: NDArray[np.float64], labels: NDArray[Any], shrinkage: float)
 # What a linear router may see of its input: topics, the vector itself, or both.
 
 
+# Nothing (so the router is the best single expert), topics of groups alone, all topics, the vector,
+# the vector with its clusters, or the mean of two routers, one on the vector and one on the topics.
 FeatureSet: TypeAlias = Literal["none", "groups", "topics", "raw", "both", "average"]
-"""Nothing (so the router is the best single expert), topics of groups alone, all topics, the vector, the vector with its clusters, or the
-mean of two routers, one on the vector and one on the topics."""
 
 
 @dataclass(frozen=True)
@@ -212,13 +236,7 @@ class FeatureSets:
     """Features of the training rows by view.
 
     Attributes:
-        features: Shape (n, d) of each view.
-        topics: The transformer behind a view that has topics.
         vector_scale: Factor of the vector in ``"both"``, which makes it vary as much as the topics.
-
-    Example:
-        >>> build_feature_sets(np.eye(12), None, {"raw"}, TopicFeatures()).features["raw"].shape
-        (12, 12)
     """
 
     features: dict[FeatureSet, Any]
@@ -226,22 +244,17 @@ class FeatureSets:
     vector_scale: float = 1.0
 
 
-def build_feature_sets(X: Any, groups: Any, wanted: Collection[FeatureSet], topics: TopicFeatures) -> FeatureSets:
+def build_feature_sets(
+    X: Any, groups: Any, wanted: Collection[FeatureSet], topics: TopicFeatures
+) -> FeatureSets:
     """Build the wanted views of training rows; topics of their groups are out of fold.
 
     Args:
         X: Vectors, shape (n, d), dense or sparse.
         groups: Group of each row, shape (n,), or none.
-        wanted: Names of views; ``"groups"`` is left out where there are no groups, unless it is the only one.
+        wanted: Names of views; ``"groups"`` is left out where there are no groups, unless it is the
+            only one.
         topics: A template; it stays as it is.
-
-    Returns:
-        The views.
-
-    Example:
-        >>> X = np.random.default_rng(0).normal(size=(60, 3))
-        >>> sorted(build_feature_sets(X, X[:, 0] > 0, {"groups", "topics"}, TopicFeatures(clusters=(4,), random_state=0)).features)
-        ['groups', 'topics']
     """
     features: dict[FeatureSet, Any] = {}
     transformers: dict[FeatureSet, TopicFeatures] = {}
@@ -255,18 +268,28 @@ def build_feature_sets(X: Any, groups: Any, wanted: Collection[FeatureSet], topi
         features["raw"] = X
     scale = 1.0
     if "both" in wanted:
-        # Without groups: beside the vector, an out-of-fold posterior would give away the group of its own row.
+        # Without groups: beside the vector, an out-of-fold posterior would give away the group of
+        # its own row.
         transformers["both"] = transformers["topics"].without_groups()
         clusters = features["topics"][:, : len(transformers["both"].offsets_)]
         scale = _ratio(_variance(clusters), _variance(X))
         features["both"] = _beside(X * scale, clusters)
     if set(wanted) == {"groups"} and not features:
-        raise ArgumentError("features='groups' needs groups with at least two values, got none; pass groups= to fit, or take 'topics'.")
-    return FeatureSets({view: columns for view, columns in features.items() if view in wanted}, transformers, scale)
+        raise ArgumentError(
+            "features='groups' needs groups with at least two values, got none; pass groups= to"
+            " fit, or take 'topics'."
+        )
+    return FeatureSets(
+        {view: columns for view, columns in features.items() if view in wanted}, transformers, scale
+    )
 
 
 def _beside(left: Any, right: NDArray[np.float64]) -> Any:
-    return sparse.hstack([left, right], format="csr") if sparse.issparse(left) else np.hstack([left, right])
+    return (
+        sparse.hstack([left, right], format="csr")
+        if sparse.issparse(left)
+        else np.hstack([left, right])
+    )
 
 
 def _ratio(wanted: float, found: float) -> float:
@@ -278,7 +301,10 @@ def _variance(columns: Any) -> float:
     """Mean squared distance of a row from the mean; zero where it is no more than rounding."""
     mean = np.asarray(columns.mean(axis=0, dtype=np.float64)).ravel()
     if sparse.issparse(columns):
-        variance, rounding = float(columns.multiply(columns).sum()) / columns.shape[0] - float(mean @ mean), 1e-12
+        variance, rounding = (
+            float(columns.multiply(columns).sum()) / columns.shape[0] - float(mean @ mean),
+            1e-12,
+        )
     else:
         variance, rounding = float(np.var(columns, axis=0, dtype=np.float64).sum()), 1e-24
     return variance if variance > rounding * float(mean @ mean) else 0.0

@@ -4,27 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mildroute._optional import lazy_names
+from mildroute._optional import lazy_exports
 
 if TYPE_CHECKING:
-    from mildroute.serving.app import Gateway, create_app
-    from mildroute.serving.config import GatewayConfig
-    from mildroute.serving.factory import load_gateway
-    from mildroute.serving.observability.export import costs_from_log
-    from mildroute.serving.services import GatewayServices
+    from mildroute.serving.app import (
+        Gateway as Gateway,
+        GatewayServices as GatewayServices,
+        create_app as create_app,
+    )
+    from mildroute.serving.config import GatewayConfig as GatewayConfig
+    from mildroute.serving.factory import load_gateway as load_gateway
+    from mildroute.serving.observability.export import costs_from_log as costs_from_log
 
-__all__ = ["Gateway", "GatewayConfig", "GatewayServices", "costs_from_log", "create_app", "load_gateway"]
-
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "app": (
-            "Gateway",
-            "create_app",
-        ),
-        "config": ("GatewayConfig",),
-        "factory": ("load_gateway",),
-        "observability.export": ("costs_from_log",),
-        "services": ("GatewayServices",),
-    },
-)
+__all__, __getattr__, __dir__ = lazy_exports(__name__)

@@ -4,55 +4,113 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator
+import random
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 
 from mildroute.exceptions import MissingExtraError
+from mildroute.experts.config import ExpertFile
 from mildroute.experts.secrets import Secret
 from mildroute.serving.api.completions import CompletionsEndpoint
 from mildroute.serving.api.management import AdminEndpoints, ManagementEndpoints
 from mildroute.serving.api.route import RouteEndpoint
-from mildroute.serving.auth.keys import AdminAuth
-from mildroute.serving.auth.limits import Authenticator
+from mildroute.serving.auth.keys import AdminAuth, KeyStore
+from mildroute.serving.auth.limits import Authenticator, UsageLimiter
+from mildroute.serving.config import GatewayConfig
 from mildroute.serving.context import RequestRecorder
-from mildroute.serving.http.endpoint import Endpoint, Handler, InFlightLimiter
 from mildroute.serving.http.errors import APIError
-from mildroute.serving.http.request import Receive, Request, Scope, Send
-from mildroute.serving.routing.affinity import SessionAffinity
-from mildroute.serving.routing.decider import Decider
-from mildroute.serving.routing.reload import Reloader
-from mildroute.serving.services import GatewayServices
+from mildroute.serving.http.request import (
+    Endpoint,
+    Handler,
+    InFlightLimiter,
+    Receive,
+    Request,
+    Scope,
+    Send,
+)
+from mildroute.serving.observability.decision_log import DecisionLog
+from mildroute.serving.observability.feedback import FeedbackLog
+from mildroute.serving.observability.metrics import GatewayMetrics
+from mildroute.serving.observability.tracing import Tracing
+from mildroute.serving.routing.decider import Decider, SessionAffinity
+from mildroute.serving.routing.reload import PredictorManager, Reloader
 from mildroute.serving.upstream.failover import Failover
-from mildroute.serving.upstream.forward import ResponseForwarder
 from mildroute.serving.upstream.pool import ExpertPool
 
-__all__ = ["Gateway", "create_app"]
+__all__ = ["Gateway", "GatewayServices", "create_app"]
 
 
 try:
     from starlette.routing import BaseRoute, Route, Router
 except ImportError:
-    raise MissingExtraError.for_package("starlette", extra="serve", user="mildroute.serving") from None
+    raise MissingExtraError.for_package(
+        "starlette", extra="serve", user="mildroute.serving"
+    ) from None
 
 
-_ANSWERED = ("chat/completions", "completions", "responses", "embeddings")
-_LOOK = 0.02
+_COMPLETION_PATHS = ("chat/completions", "completions", "responses", "embeddings")
+_POLL_INTERVAL = 0.02
+
+
+@dataclass(frozen=True)
+class GatewayServices:
+    """The services that a gateway is built from; the manager is closed by the one that made it.
+
+    Args:
+        config: Of the gateway.
+        experts: That can be called.
+        manager: Holds the router.
+        key_store: Clients that may call; by default every client may.
+        usage_limiter: Rate limits and budgets of clients.
+        log: The decision log, or none.
+        feedback: Log of scores, or none: then the gateway takes none.
+        metrics: Of this gateway.
+        tracing: Starts traces; by default only if the process has set a provider.
+        shadow: Holds a second router, whose choice is only logged, or none.
+        clock: Seconds that only grow.
+        now: Seconds since 1970.
+        random: A number from 0 to just below 1, evenly spread.
+
+    Example:
+        >>> from pathlib import Path
+        >>> experts = ExpertFile(Path("experts.yaml"), ())
+        >>> GatewayServices(GatewayConfig(), experts, manager=None).key_store
+        KeyStore(anyone)
+    """
+
+    config: GatewayConfig
+    experts: ExpertFile
+    manager: PredictorManager
+    key_store: KeyStore = field(default_factory=KeyStore)
+    usage_limiter: UsageLimiter = field(default_factory=UsageLimiter)
+    log: DecisionLog | None = None
+    feedback: FeedbackLog | None = None
+    metrics: GatewayMetrics = field(default_factory=GatewayMetrics)
+    tracing: Tracing = field(default_factory=Tracing)
+    shadow: PredictorManager | None = None
+    clock: Callable[[], float] = time.monotonic
+    now: Callable[[], float] = time.time
+    random: Callable[[], float] = random.random
 
 
 class Gateway:
-    """An ASGI application that chooses experts and passes on their answers.
+    """An ASGI application that routes requests to experts and forwards their responses.
 
-    A server should call :meth:`begin_drain` when it is told to stop, listen for ``failover.notice`` seconds more, so that load balancers
-    see it and look elsewhere, give requests under way ``failover.drain`` seconds, and end the lifespan; the end of the lifespan does all of
-    that itself where the server does not, but nobody can ask by then.
+    A server should call :meth:`begin_drain` when it is about to stop, listen for
+    ``failover.shutdown_delay`` seconds more, so that load balancers see it and look elsewhere, give
+    requests in flight ``failover.drain_timeout`` seconds, and end the lifespan. The end of the
+    lifespan does all of that itself if the server does not, but no load balancer can see it by
+    then.
 
     Args:
-        services: What it is put together from.
+        services: That it is built from.
 
     Attributes:
         pool: Its experts.
-        limiter: Its requests under way.
-        renewal: Reads its router and its keys again.
+        limiter: Its requests in flight.
+        reloader: Reloads its router and its keys.
 
     Example:
         >>> Gateway.__name__
@@ -60,83 +118,146 @@ class Gateway:
     """
 
     def __init__(self, services: GatewayServices) -> None:
+        config = services.config
         self._services = services
-        self.limiter = InFlightLimiter(services.settings.limits.connections)
-        self.pool = ExpertPool(services.experts, services.settings, services.clock)
-        self.renewal = Reloader(services.manager, services.key_store, services.settings.keys)
-        self._router = Router(self._routes(), redirect_slashes=False, default=self._elsewhere, lifespan=self._lifespan)
-        services.metrics.watch(in_flight=lambda: float(self.limiter.inside), circuits=self.pool.circuits)
+        self.limiter = InFlightLimiter(config.limits.max_in_flight)
+        self.pool = ExpertPool(services.experts, config, services.clock)
+        self.reloader = Reloader(services.manager, services.key_store, config.keys)
+        self._router = Router(
+            self._routes(), redirect_slashes=False, default=self._not_found, lifespan=self._lifespan
+        )
+        services.metrics.watch(
+            in_flight=lambda: float(self.limiter.in_flight), circuits=self.pool.circuits
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, or the lifespan."""
         await self._router(scope, receive, send)
 
     def begin_drain(self) -> None:
-        """Tell load balancers, by ``/readyz``, to send nothing more; what comes nevertheless is answered.
+        """Tell load balancers, by ``/readyz``, to send nothing more.
 
-        They can hear it for as long as the server listens: ``mildroute serve`` goes on for ``failover.notice`` seconds, 0 by default.
+        Requests that come nevertheless are served. Load balancers can see it for as long as the
+        server listens: ``mildroute serve`` goes on for ``failover.shutdown_delay`` seconds, 0 by
+        default.
         """
         self.limiter.is_draining = True
 
     async def drained(self) -> bool:
-        """Wait until no request is under way, at most ``failover.drain`` seconds; false if some are left."""
+        """Wait until no request is in flight, at most ``failover.drain_timeout`` seconds.
+
+        False if some are left.
+        """
         loop = asyncio.get_running_loop()
-        until = loop.time() + self._services.settings.failover.drain
-        while self.limiter.inside and loop.time() < until:
-            await asyncio.sleep(_LOOK)
-        return not self.limiter.inside
+        until = loop.time() + self._services.config.failover.drain_timeout
+        while self.limiter.in_flight and loop.time() < until:
+            await asyncio.sleep(_POLL_INTERVAL)
+        return not self.limiter.in_flight
 
     @asynccontextmanager
     async def _lifespan(self, _: object) -> AsyncIterator[None]:
+        services = self._services
         try:
             yield
         finally:
             self.begin_drain()
             await self.drained()
             self.pool.close()
-            self._services.log.close()
-            if self._services.feedback is not None:
-                self._services.feedback.close()
+            for log in (services.log, services.feedback):
+                if log is not None:
+                    log.close()
 
     def _routes(self) -> list[BaseRoute]:
         """The hot paths first: a router looks at one after the other."""
-        services, limiter = self._services, self.limiter
-        authenticator, recorder = Authenticator(services.key_store, services.usage_limiter), RequestRecorder(services, self.pool)
-        affinity = SessionAffinity(services.settings.policy, services.clock)
-        decider = Decider(services, self.pool, affinity)
-        attempts = Failover(self.pool, services.settings, services.metrics.fallback, services.clock, services.now)
-        answering = CompletionsEndpoint(
-            services, authenticator, decider, ResponseForwarder(attempts, services.settings, affinity), recorder
+        services, config = self._services, self._services.config
+        authenticator = Authenticator(services.key_store, services.usage_limiter)
+        management = ManagementEndpoints(
+            authenticator,
+            services.manager,
+            self.pool,
+            self.limiter,
+            services.metrics,
+            services.feedback,
+            config,
+            _admin_auth(config.metrics_key_env),
         )
-        settings, refused = services.settings, services.metrics.refused
-        small = ManagementEndpoints(services, self.pool, authenticator, limiter, _guard(settings.metrics_key_env))
-        posted: dict[str, Handler] = {f"/v1/{path}": functools.partial(answering.answer, path) for path in _ANSWERED}
-        posted |= {"/v1/route": RouteEndpoint(services, authenticator, decider, recorder).route, "/v1/feedback": small.feedback}
-        if (guard := _guard(settings.admin_key_env)) is not None:
-            posted["/admin/reload"] = AdminEndpoints(self.renewal, guard).reload
-        open_to_all = {"/healthz": small.health, "/readyz": small.readiness, "/metrics": small.metrics, "/openapi.json": small.openapi}
-        parsed: dict[str, Handler] = {"/v1/models": small.models, "/v1/models/{model:path}": small.model}
+        post = self._post_handlers(authenticator) | {"/v1/feedback": management.feedback}
+        admin_auth = _admin_auth(config.admin_key_env)
+        if admin_auth is not None:
+            post["/admin/reload"] = AdminEndpoints(self.reloader, admin_auth).reload
+        get: dict[str, Handler] = {
+            "/v1/models": management.models,
+            "/v1/models/{model:path}": management.model,
+        }
+        # These respond even if too many requests are in flight.
+        unlimited: dict[str, Handler] = {
+            "/healthz": management.health,
+            "/readyz": management.readiness,
+            "/metrics": management.metrics,
+            "/openapi.json": management.openapi,
+        }
+        groups = (
+            ("POST", post, self.limiter),
+            ("GET", get, self.limiter),
+            ("GET", unlimited, None),
+        )
         return [
-            *(Route(path, Endpoint({"POST": handler}, limiter, refused)) for path, handler in posted.items()),
-            *(Route(path, Endpoint({"GET": handler}, limiter, refused)) for path, handler in parsed.items()),
-            *(Route(path, Endpoint({"GET": handler}, refused=refused)) for path, handler in open_to_all.items()),
+            Route(path, Endpoint({method: handler}, limiter, services.metrics.record_rejection))
+            for method, handlers, limiter in groups
+            for path, handler in handlers.items()
         ]
 
-    async def _elsewhere(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Paths that are not there."""
+    def _post_handlers(self, authenticator: Authenticator) -> dict[str, Handler]:
+        """Endpoints that decide."""
+        services, config = self._services, self._services.config
+        recorder = RequestRecorder(
+            services.log,
+            services.metrics,
+            services.tracing,
+            baseline=self.pool.baseline,
+            log_prompts=config.log.log_prompts,
+            now=services.now,
+        )
+        decider = Decider(
+            services.manager,
+            self.pool,
+            SessionAffinity(config.routing, services.clock),
+            config.routing,
+            shadow=services.shadow,
+            random=services.random,
+        )
+        failover = Failover(
+            self.pool,
+            config.failover,
+            max_response_bytes=config.limits.max_response_bytes,
+            clock=services.clock,
+            now=services.now,
+        )
+        completions = CompletionsEndpoint(
+            authenticator, decider, self.pool, failover, recorder, config
+        )
+        handlers: dict[str, Handler] = {
+            f"/v1/{path}": functools.partial(completions.handle, path) for path in _COMPLETION_PATHS
+        }
+        handlers["/v1/route"] = RouteEndpoint(authenticator, decider, recorder, config).handle
+        return handlers
+
+    async def _not_found(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1000})
             return
-        error_response = APIError(404, "this path is not served; see /openapi.json for those that are.")
-        self._services.metrics.refused(error_response.status, error_response.code)
-        await Request(scope, receive, send).send_error(error_response)
+        error = APIError(404, "this path is not served; see /openapi.json for those that are.")
+        self._services.metrics.record_rejection(error.status, error.code)
+        await Request(scope, receive, send).send_error(error)
 
 
 def create_app(services: GatewayServices) -> Gateway:
-    """Put a gateway together; nothing is started, connected or read but the keys of experts from the environment.
+    """Build a gateway.
+
+    Nothing is started, connected or read, except for the keys of experts from the environment.
 
     Args:
-        services: What it is made of.
+        services: That it is built from.
 
     Returns:
         An ASGI application, for uvicorn and its like.
@@ -145,12 +266,13 @@ def create_app(services: GatewayServices) -> Gateway:
         >>> from pathlib import Path
         >>> from mildroute.experts.config import ExpertFile
         >>> from mildroute.serving.config import GatewayConfig
-        >>> app = create_app(GatewayServices(GatewayConfig(), ExpertFile(Path("experts.yaml"), ()), manager=None))
-        >>> app.limiter.inside
+        >>> experts = ExpertFile(Path("experts.yaml"), ())
+        >>> app = create_app(GatewayServices(GatewayConfig(), experts, manager=None))
+        >>> app.limiter.in_flight
         0
     """
     return Gateway(services)
 
 
-def _guard(variable: str | None) -> AdminAuth | None:
+def _admin_auth(variable: str | None) -> AdminAuth | None:
     return None if variable is None else AdminAuth(Secret(variable))

@@ -9,7 +9,7 @@ import httpx
 
 from mildroute._fit import Target
 from mildroute.experts.secrets import Secret
-from mildroute.experts.settings import checked_base_url
+from mildroute.experts.settings import validate_base_url
 
 __all__ = ["RouteClient"]
 
@@ -22,29 +22,30 @@ class RouteClient:
 
     Args:
         url: Of the gateway, such as ``http://127.0.0.1:8000``.
-        seconds: After which an answer comes too late.
         key_env: Environment variable of the client's key, or none.
         transport: Of the HTTP client, or none for the usual one.
-
-    Example:
-        >>> import asyncio
-        >>> answer = {"expert": "large", "order": ["large", "small"]}
-        >>> client = RouteClient("http://gateway", transport=httpx.MockTransport(lambda request: httpx.Response(200, json=answer)))
-        >>> asyncio.run(client.ranking("Prove it."))
-        ('large', 'small')
     """
 
     def __init__(
-        self, url: str, *, seconds: float = 0.25, key_env: str | None = None, transport: httpx.AsyncBaseTransport | None = None
+        self,
+        url: str,
+        *,
+        seconds: float = 0.25,
+        key_env: str | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        self._url = f"{checked_base_url(url).removesuffix('/v1')}/v1/route"
-        self._seconds, self._transport = seconds, transport
+        self._url = f"{validate_base_url(url).removesuffix('/v1')}/v1/route"
+        self._seconds = seconds
+        self._transport = transport
         self._secret = None if key_env is None else Secret(key_env)
         self._client: httpx.AsyncClient | None = None
         self._is_well = True
 
     async def ranking(self, text: str, target: Target | None = None) -> tuple[str, ...] | None:
-        """Experts in the order to ask them; none if the gateway cannot be reached, does not answer in time or refuses."""
+        """Experts in the order to ask them.
+
+        None if the gateway cannot be reached, does not answer in time or refuses.
+        """
         parsed: dict[str, Any] = {"input": text}
         if target is not None:
             parsed[target.kind.replace(" ", "_")] = target.value
@@ -66,9 +67,16 @@ class RouteClient:
             await self._client.aclose()
 
     def _note(self, trouble: str | None) -> None:
-        """Say once that there is trouble, and once that it is over: a busy proxy would fill its log with it."""
+        """Say once that there is trouble, and once that it is over.
+
+        A busy proxy would fill its log with it.
+        """
         if trouble is not None and self._is_well:
-            _LOG.warning("no decision from %s (%s); requests go to the default until it answers.", self._url, trouble)
+            _LOG.warning(
+                "no decision from %s (%s); requests go to the default until it answers.",
+                self._url,
+                trouble,
+            )
         if trouble is None and not self._is_well:
             _LOG.warning("decisions from %s again.", self._url)
         self._is_well = trouble is None

@@ -1,178 +1,275 @@
-"""The context of one request, from its arrival to its line in the decision log."""
+"""The context of one request, from its arrival to its record in the decision log."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import time
+from collections.abc import Callable
 from time import perf_counter
 
 from mildroute.serving.auth.keys import APIClient
+from mildroute.serving.config import describe_target
 from mildroute.serving.http.body import ParsedRequest
 from mildroute.serving.http.request import Header
-from mildroute.serving.observability.decision_log import DecisionRecord
-from mildroute.serving.observability.tracing import RequestSpan
+from mildroute.serving.observability.decision_log import DecisionLog, DecisionRecord
+from mildroute.serving.observability.metrics import GatewayMetrics
+from mildroute.serving.observability.tracing import RequestSpan, Tracing
+from mildroute.serving.routing.decider import RoutingResult
 from mildroute.serving.routing.policy import Decision
-from mildroute.serving.routing.predictor import Prediction
-from mildroute.serving.services import GatewayServices
-from mildroute.serving.upstream.pool import ExpertPool
+from mildroute.serving.upstream.failover import AttemptLog
+from mildroute.serving.upstream.pool import UpstreamExpert
 
 __all__ = ["RequestContext", "RequestRecorder"]
 
 
-# What is known of one request while it is under way, and what is written down of it.
-
-
-GONE = 499
+_CLIENT_CLOSED_REQUEST = 499
+_SHADOW_TIMEOUT = 1.0
 
 
 class RequestContext:
-    """One request from its decision to the end of its answer.
+    """One request that was parsed, and what became of it.
+
+    A request is received, authenticated, parsed, decided, attempted, responded and recorded, in
+    this order. The values of the first three are arguments; each later step adds its own.
 
     Args:
-        decision_id: Its name.
-        time: When it had arrived as a whole, in seconds since 1970.
+        decision_id: Its id, which no other request has.
+        time: When it had arrived, in seconds since 1970.
         arrived: The same moment on the clock of ``time.perf_counter``.
-        client: Who asks.
-        parsed: What is asked.
+        client: Whose key it has.
+        parsed: Its body.
+        request_id: The client's id of it, or empty.
 
     Attributes:
-        answered: Who answered, or empty.
-        attempts: Experts that were asked.
-        status: That the client saw; until it has seen one, 499.
-        tokens: Of the request and of the answer.
-        dollars: Of the answer.
-        first_byte: When the answer began, or 0.
-        waited: Seconds of waiting for experts until then.
-        request_id: The client's id of the request, or empty.
-        target: What the operating point was chosen by, in words; empty for the router's own.
-        first_choice: What the router alone would choose, or empty.
+        routing: Decided: experts to call, and why.
+        decided: When that was settled, or 0.
+        attempts: Attempted: calls and failures.
+        waited: Seconds that were spent on calls until the first byte of a response.
+        served_by: Responded: the expert whose response the client gets, or empty.
+        first_byte: When the response began, or 0.
+        status: That the client saw; 499 until it has seen one.
+        tokens: Of the request and the response.
+        reserved: Dollars that are held in the client's budget until it has ended.
+        span: Its trace, or none.
     """
 
     __slots__ = (
-        "answered",
         "arrived",
         "attempts",
         "client",
         "decided",
-        "decision",
         "decision_id",
-        "dollars",
-        "experts",
         "first_byte",
-        "first_choice",
-        "forwarded_headers",
         "parsed",
-        "prediction",
         "request_id",
-        "router",
-        "shadow",
+        "reserved",
+        "routing",
+        "served_by",
+        "span",
         "status",
-        "target",
         "time",
         "tokens",
-        "trace",
         "waited",
     )
 
-    def __init__(self, decision_id: str, time: float, arrived: float, client: APIClient, parsed: ParsedRequest) -> None:
-        self.decision_id, self.time, self.arrived, self.client, self.parsed = decision_id, time, arrived, client, parsed
-        self.prediction: Prediction | None = None
-        self.decision = Decision((), "")
-        self.experts: tuple[str, ...] = ()
-        self.router = ""
-        self.decided = self.first_byte = self.waited = 0.0
-        self.answered, self.attempts, self.status = "", 0, GONE
-        self.tokens, self.dollars = (parsed.tokens_in, 0), 0.0
-        self.shadow: asyncio.Task[str] | None = None
-        self.trace, self.forwarded_headers = RequestSpan(), b""
-        self.request_id = self.target = self.first_choice = ""
+    def __init__(
+        self,
+        decision_id: str,
+        time: float,
+        arrived: float,
+        client: APIClient,
+        parsed: ParsedRequest,
+        request_id: str = "",
+    ) -> None:
+        self.decision_id = decision_id
+        self.time = time
+        self.arrived = arrived
+        self.client = client
+        self.parsed = parsed
+        self.request_id = request_id
+        self.routing = RoutingResult(Decision((), ""))
+        self.decided = 0.0
+        self.attempts = AttemptLog()
+        self.waited = 0.0
+        self.served_by = ""
+        self.first_byte = 0.0
+        self.status = _CLIENT_CLOSED_REQUEST
+        self.tokens = (parsed.tokens_in, 0)
+        self.reserved = 0.0
+        self.span: RequestSpan | None = None
+
+    @property
+    def decision(self) -> Decision:
+        """Which experts to call."""
+        return self.routing.decision
+
+    @property
+    def cost_usd(self) -> float:
+        """Dollars of all calls."""
+        return sum([call.cost_usd for call in self.attempts.calls], 0.0)
 
     @property
     def coin_key(self) -> str:
-        """What seeds the coin between two vertices: without an id the text, as in the library and on the command line."""
+        """Seeds the coin between two vertices.
+
+        Without an id it is the text, as in the library and on the command line.
+        """
         return self.request_id or self.parsed.text
 
     def headers(self, expert: bytes | None = None) -> list[Header]:
-        """What the client is told of the decision, and of who answered."""
-        # The log keeps the reason of the choice; the client wants to know why it hears from someone else.
-        reason = "fallback" if self.answered and self.answered != self.decision.expert else self.decision.reason
-        told = [(b"x-mildroute-reason", reason.encode()), (b"x-mildroute-decision-id", self.decision_id.encode())]
-        return told if expert is None else [(b"x-mildroute-expert", expert), *told]
+        """Headers that tell the client of the decision and of the expert that served it."""
+        # The log keeps the reason of the choice; the client is told if another expert served.
+        decision = self.routing.decision
+        is_fallback = self.served_by and self.served_by != decision.expert
+        headers = [
+            (b"x-mildroute-reason", b"fallback" if is_fallback else decision.reason.encode()),
+            (b"x-mildroute-decision-id", self.decision_id.encode()),
+        ]
+        return headers if expert is None else [(b"x-mildroute-expert", expert), *headers]
 
     @property
     def added(self) -> float | None:
         """Seconds that the gateway itself took until the first byte, or none if there was none."""
         return max(0.0, self.first_byte - self.arrived - self.waited) if self.first_byte else None
 
-    def record(self, pool: ExpertPool, shadow: str, *, keep_text: bool = False) -> DecisionRecord:
-        """What is written down."""
-        prediction, decision, parsed = self.prediction, self.decision, self.parsed
-        ended, chosen = perf_counter(), decision.expert or ""
-        baseline = 0.0 if pool.baseline is None or not self.answered else pool.baseline.dollars(*self.tokens)
+    def record(
+        self, baseline: UpstreamExpert | None, shadow: str, *, log_prompts: bool = False
+    ) -> DecisionRecord:
+        """The record of a request that has ended."""
+        routing, parsed = self.routing, self.parsed
+        prediction, decision = routing.prediction, routing.decision
+        ended = perf_counter()
+        selected = decision.expert or ""
+        baseline_cost = (
+            0.0 if baseline is None or not self.served_by else baseline.cost(*self.tokens)
+        )
         return DecisionRecord(
             decision_id=self.decision_id,
             time=self.time,
             key=self.client.name,
             path=parsed.path,
             model=parsed.model,
-            router=self.router,
-            experts=self.experts,
+            router=routing.router,
+            experts=routing.experts,
             posterior=() if prediction is None else prediction.posterior,
             price_weight=None if prediction is None else prediction.price_weight,
             reason=decision.reason,
-            chosen=chosen,
-            propensity=decision.propensities.get(chosen, 0.0),
-            propensities=tuple(decision.propensities.get(name, 0.0) for name in self.experts),
-            answered=self.answered,
-            attempts=self.attempts,
+            selected=selected,
+            propensity=decision.propensities.get(selected, 0.0),
+            propensities=tuple(decision.propensities.get(name, 0.0) for name in routing.experts),
+            served_by=self.served_by,
+            attempts=tuple([call.entry() for call in self.attempts.calls]),
             status=self.status,
             tokens_in=self.tokens[0],
             tokens_out=self.tokens[1],
-            dollars=self.dollars,
-            baseline_dollars=baseline,
+            cost_usd=self.cost_usd,
+            baseline_cost_usd=baseline_cost,
             decision_seconds=self.decided - self.arrived,
             first_byte_seconds=(self.first_byte or ended) - self.arrived,
             seconds=ended - self.arrived,
             conversation=parsed.conversation or "",
             shadow=shadow,
-            text=parsed.text if keep_text else None,
+            text=parsed.text if log_prompts else None,
             request_id=self.request_id,
-            target=self.target,
-            first_choice=self.first_choice,
+            target="" if routing.target is None else describe_target(routing.target),
+            first_choice=routing.first_choice,
         )
 
 
-# The end of a request: its record, its bill, its figures; once each, whatever happened.
-
-
-_PATIENCE = 1.0
+def _new_id() -> str:
+    return os.urandom(16).hex()
 
 
 class RequestRecorder:
-    """Writes down what came of requests.
+    """Starts contexts, and tells log, metrics and traces of each step of a request.
+
+    It is the only place that does.
 
     Args:
-        services: Of the gateway.
-        pool: Who there is.
+        log: The decision log, or none.
+        baseline: Expert that savings are counted against, or none.
+        log_prompts: Whether texts are logged.
+        now: Seconds since 1970.
+        new_id: Makes an id that no other decision has.
     """
 
-    def __init__(self, services: GatewayServices, pool: ExpertPool) -> None:
-        self._services, self._pool = services, pool
+    def __init__(
+        self,
+        log: DecisionLog | None,
+        metrics: GatewayMetrics,
+        tracing: Tracing,
+        *,
+        baseline: UpstreamExpert | None = None,
+        log_prompts: bool = False,
+        now: Callable[[], float] = time.time,
+        new_id: Callable[[], str] = _new_id,
+    ) -> None:
+        self._log = log
+        self._metrics = metrics
+        self._tracing = tracing
+        self._baseline = baseline
+        self._log_prompts = log_prompts
+        self._now = now
+        self._new_id = new_id
 
-    def write(self, context: RequestContext, shadow: str = "") -> None:
-        """Write down a request that was decided; at once, so that nothing can come between."""
-        record = context.record(self._pool, shadow, keep_text=self._services.settings.log.keep_text)
-        self._services.log.write(record)
-        self._services.metrics.answered(record, context.added)
-        context.trace.end(record)
+    def start(
+        self, client: APIClient, parsed: ParsedRequest, arrived: float, request_id: str = ""
+    ) -> RequestContext:
+        """The context of a request that was parsed.
 
-    async def close(self, context: RequestContext) -> None:
-        """The same, but wait for the second router if it is still thinking; the answer is with its client already."""
+        It arrived when its body was complete, on the clock of ``time.perf_counter``.
+        """
+        return RequestContext(self._new_id(), self._now(), arrived, client, parsed, request_id)
+
+    def trace(self, context: RequestContext, headers: list[Header]) -> None:
+        """Start the trace of a request, with the headers of its client."""
+        if self._tracing.is_enabled:
+            context.span = self._tracing.start(
+                context.parsed.path,
+                {name.decode("latin-1"): value.decode("latin-1") for name, value in headers},
+            )
+
+    def decided(self, context: RequestContext, routing: RoutingResult) -> None:
+        """A request was decided."""
+        context.routing = routing
+        context.decided = perf_counter()
+        decision, prediction = routing.decision, routing.prediction
+        self._metrics.record_decision(
+            decision.expert, decision.reason, context.decided - context.arrived
+        )
+        if prediction is not None:
+            self._metrics.record_prediction(
+                prediction.router,
+                prediction.posterior,
+                None if prediction.point is None else prediction.point.vertices,
+                prediction.experts.index(prediction.ranking[0]),
+            )
+        if context.span is not None:
+            context.span.decided(decision.expert or "", decision.reason)
+
+    def attempted(self, context: RequestContext) -> None:
+        """The calls of a request have ended, with a response or without."""
+        for failure in context.attempts.failures:
+            self._metrics.record_fallback(failure.expert, failure.reason)
+
+    def record(self, context: RequestContext, shadow: str = "") -> None:
+        """Record a request that was decided; at once, so that nothing can come between."""
+        record = context.record(self._baseline, shadow, log_prompts=self._log_prompts)
+        if self._log is not None:
+            self._log.write(record)
+        self._metrics.record_request(record, context.added)
+        if context.span is not None:
+            context.span.end(record)
+
+    async def finish(self, context: RequestContext) -> None:
+        """The same, but wait for the shadow router; the client has its response already."""
         shadow = ""
         try:
-            if context.shadow is not None:
-                async with asyncio.timeout(_PATIENCE):
-                    shadow = await context.shadow
+            if context.routing.shadow is not None:
+                async with asyncio.timeout(_SHADOW_TIMEOUT):
+                    shadow = await context.routing.shadow
         except TimeoutError:
             pass
         finally:
-            self.write(context, shadow)
+            self.record(context, shadow)

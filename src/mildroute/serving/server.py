@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
+import logging
 import signal
+import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from mildroute.exceptions import MissingExtraError
-from mildroute.serving.app import Gateway, create_app
+from mildroute.serving.app import Gateway, GatewayServices, create_app
 from mildroute.serving.config import RequestLimits
-from mildroute.serving.services import GatewayServices
 
 __all__ = ["LimitedHttpProtocol", "protocol_with_limits", "serve"]
 
@@ -23,135 +25,193 @@ __all__ = ["LimitedHttpProtocol", "protocol_with_limits", "serve"]
 try:
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 except ImportError:
-    raise MissingExtraError.for_package("uvicorn", extra="serve", user="mildroute.serving") from None
+    raise MissingExtraError.for_package(
+        "uvicorn", extra="serve", user="mildroute.serving"
+    ) from None
 
 
-_ANSWER = b"HTTP/1.1 %s\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+_RESPONSE = b"HTTP/1.1 %s\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+# Seconds between two lines about requests that are no HTTP: each would write one, and a client
+# without a key can send any number of them.
+_WARNING_INTERVAL = 10.0
+_WARNINGS: dict[str, tuple[float, int]] = {}
 
 
 class LimitedHttpProtocol(HttpToolsProtocol):
     """One connection of a client.
 
-    Example:
-        >>> LimitedHttpProtocol.limits.head
-        65536
+    Attributes:
+        idle: Connections of the same class without a request under way, the longest idle first.
     """
 
     limits = RequestLimits()
+    idle: ClassVar[dict[LimitedHttpProtocol, None]] = {}
     _timer: asyncio.TimerHandle | None = None
-    _reading: asyncio.TimerHandle | None = None
-    _is_in_head = True
-    _is_between = False
-    _head = _unread = 0
+    _reader_timer: asyncio.TimerHandle | None = None
+    _in_headers = True
+    _between_requests = False
+    _header_bytes = 0
+    _unread = 0
 
     def connection_made(self, transport: Any) -> None:
         """A client is there; its request must follow."""
         super().connection_made(transport)
-        self._await_head()
+        if len(self.connections) > self.limits.max_connections and not self._close_idle():
+            self._reject(b"503 Service Unavailable")
+            return
+        self.idle[self] = None
+        self._expect_headers()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is gone."""
-        self._stop()
-        self._stop_reading()
+        self.idle.pop(self, None)
+        self._stop_timer()
+        self._stop_reader_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Some of a request."""
-        was_in_head = self._is_in_head
+        was_in_head = self._in_headers
+        left = self.limits.max_header_bytes - self._header_bytes
+        if was_in_head and len(data) > left:
+            # The parser takes headers of any length, also in one read.
+            super().data_received(data[:left])
+            if self._in_headers:
+                self._reject(b"431 Request Header Fields Too Large")
+            if self.transport.is_closing():
+                return
+            data = data[left:]
         super().data_received(data)
-        if was_in_head and self._is_in_head:
-            self._head += len(data)
-            if self._head > self.limits.head:
-                self._refuse(b"431 Request Header Fields Too Large")
-        elif not self._is_in_head and self._timer is None and (self.cycle is None or self.cycle.response_complete):
-            # Empty lines, or the rest of a body that nobody reads: at the first byte of it uvicorn has stopped its own clock.
-            self._is_between = True
-            self._timer = self.loop.call_later(self.limits.head_seconds, self._leave)
+        if was_in_head and self._in_headers:
+            self._header_bytes += len(data)
+        elif (
+            not self._in_headers
+            and self._timer is None
+            and (self.cycle is None or self.cycle.response_complete)
+        ):
+            # Empty lines, or the rest of a body that nobody reads: at the first byte of it uvicorn
+            # has stopped its own clock.
+            self._between_requests = True
+            self._timer = self.loop.call_later(self.limits.header_timeout, self._close)
 
     def on_message_begin(self) -> None:
         """A request has begun; where it is not the first, its time begins with it."""
-        self._is_in_head = True
-        if self._is_between:
-            self._stop()
+        self._in_headers = True
+        if self._between_requests:
+            self._stop_timer()
         if self._timer is None:
-            self._await_head()
+            self._expect_headers()
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         """The headers are there."""
-        self._is_in_head, self._head = False, 0
-        self._stop()
+        self._in_headers = False
+        self._header_bytes = 0
+        self.idle.pop(self, None)
+        self._stop_timer()
         super().on_headers_complete()
 
     def on_response_complete(self) -> None:
         """An answer has been written, which does not mean that it has been read."""
         super().on_response_complete()
-        if self._reading is None and self.transport.get_write_buffer_size():
-            self._await_reader()
+        if self.cycle.response_complete and not self.transport.is_closing():
+            self.idle[self] = None
+        if self._reader_timer is None and self.transport.get_write_buffer_size():
+            self._expect_reader()
 
     def pause_writing(self) -> None:
         """The client is slow to read."""
         super().pause_writing()
-        if self._reading is None:
-            self._await_reader()
+        if self._reader_timer is None:
+            self._expect_reader()
 
     def resume_writing(self) -> None:
         """The client reads."""
-        self._stop_reading()
+        self._stop_reader_timer()
         super().resume_writing()
 
-    def _await_head(self) -> None:
-        self._timer = self.loop.call_later(self.limits.head_seconds, self._refuse, b"408 Request Timeout")
+    def _close_idle(self) -> bool:
+        """Close the connection that has been idle for longest; false if there is none."""
+        for connection in self.idle:
+            del self.idle[connection]
+            connection.transport.abort()
+            return True
+        return False
 
-    def _stop(self) -> None:
-        self._is_between = False
+    def _expect_headers(self) -> None:
+        self._timer = self.loop.call_later(
+            self.limits.header_timeout, self._reject, b"408 Request Timeout"
+        )
+
+    def _stop_timer(self) -> None:
+        self._between_requests = False
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _leave(self) -> None:
+    def _close(self) -> None:
         if not self.transport.is_closing():
             self.transport.close()
 
-    def _await_reader(self) -> None:
+    def _expect_reader(self) -> None:
         self._unread = self.transport.get_write_buffer_size()
-        self._reading = self.loop.call_later(self.limits.body_seconds, self._look)
+        self._reader_timer = self.loop.call_later(self.limits.body_timeout, self._check_reader)
 
-    def _look(self) -> None:
-        """To close a connection is to wait until all has been read: who reads nothing would keep it, and its answer, for ever."""
-        left, self._reading = self.transport.get_write_buffer_size(), None
+    def _check_reader(self) -> None:
+        """To close a connection is to wait until all has been read.
+
+        Who reads nothing would keep it, and its answer, for ever.
+        """
+        left = self.transport.get_write_buffer_size()
+        self._reader_timer = None
         if left >= self._unread:
             self.transport.abort()
         elif left:
-            self._await_reader()
+            self._expect_reader()
 
-    def _stop_reading(self) -> None:
-        if self._reading is not None:
-            self._reading.cancel()
-            self._reading = None
+    def _stop_reader_timer(self) -> None:
+        if self._reader_timer is not None:
+            self._reader_timer.cancel()
+            self._reader_timer = None
 
-    def _refuse(self, status: bytes) -> None:
+    def _reject(self, status: bytes) -> None:
         if not self.transport.is_closing():
-            self.transport.write(_ANSWER % status)
+            self.transport.write(_RESPONSE % status)
             self.transport.close()
 
 
 def protocol_with_limits(limits: RequestLimits) -> type[LimitedHttpProtocol]:
-    """A protocol for uvicorn that ends connections whose headers are too long or too long in coming, or whose client reads nothing.
+    """A protocol for uvicorn that bounds connections and ends those that hang.
 
-    uvicorn bounds neither: a client that sends or reads a byte now and then would keep its connection for ever.
-
-    Args:
-        limits: What a client may send.
+    Those are connections whose headers are too long or too long in coming, or whose client reads
+    nothing. uvicorn bounds neither: a client that sends or reads a byte now and then would keep its
+    connection for ever. If there are more connections than allowed, the one that has been idle for
+    longest is closed; if all have requests under way, the new one is refused.
 
     Returns:
         A class for ``uvicorn.Config(http=...)``.
-
-    Example:
-        >>> protocol_with_limits(RequestLimits(head=1000)).limits.head
-        1000
     """
-    return type("Front", (LimitedHttpProtocol,), {"limits": limits})
+    return type("GatewayProtocol", (LimitedHttpProtocol,), {"limits": limits, "idle": {}})
+
+
+def limit_warnings(record: logging.LogRecord) -> bool:
+    """Filter for uvicorn's log: at most one line of each warning in ten seconds.
+
+    The next line tells how many were left out.
+    """
+    if record.levelno != logging.WARNING:
+        return True
+    message = record.getMessage()
+    now = time.monotonic()
+    last, left_out = _WARNINGS.get(message, (-_WARNING_INTERVAL, 0))
+    if now - last < _WARNING_INTERVAL:
+        _WARNINGS[message] = (last, left_out + 1)
+        return False
+    _WARNINGS[message] = (now, 0)
+    if left_out:
+        record.msg = f"{message} ({left_out:,} more like it)"
+        record.args = ()
+    return True
 
 
 # A gateway on a port, until it is told to stop.
@@ -160,7 +220,9 @@ def protocol_with_limits(limits: RequestLimits) -> type[LimitedHttpProtocol]:
 try:
     import uvicorn
 except ImportError:
-    raise MissingExtraError.for_package("uvicorn", extra="serve", user="mildroute.serving") from None
+    raise MissingExtraError.for_package(
+        "uvicorn", extra="serve", user="mildroute.serving"
+    ) from None
 
 try:
     import uvloop
@@ -168,13 +230,16 @@ except ImportError:  # it is faster, and not for every system
     uvloop = None  # type: ignore[assignment]
 
 
+# Seconds that an idle connection is kept; longer than most load balancers keep theirs, so that they
+# are the ones to end it.
 _KEEP_ALIVE = 75
-"""Seconds that an idle connection is kept; longer than most load balancers keep theirs, so that they are the ones to end it."""
-_LOOK = 0.02
+_POLL_INTERVAL = 0.02
 
 
 def serve(services: GatewayServices, host: str, port: int, announce: Callable[[str], None]) -> None:
-    """Serve until SIGINT or SIGTERM; then requests under way are given their time. SIGHUP reads the artifact and the keys again.
+    """Serve until SIGINT or SIGTERM; then requests under way are given their time.
+
+    SIGHUP reads the artifact and the keys again.
 
     Args:
         services: The gateway; its managers are closed in the end.
@@ -189,9 +254,18 @@ def serve(services: GatewayServices, host: str, port: int, announce: Callable[[s
 class _Server(uvicorn.Server):
     """Tells load balancers before it stops, and its address once it listens."""
 
-    def __init__(self, config: uvicorn.Config, gateway: Gateway, announce: Callable[[str], None], notice: float = 0.0) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        gateway: Gateway,
+        announce: Callable[[str], None],
+        shutdown_delay: float = 0.0,
+    ) -> None:
         super().__init__(config)
-        self._gateway, self._announce, self._notice, self._is_hurried = gateway, announce, notice, False
+        self._gateway = gateway
+        self._announce = announce
+        self._shutdown_delay = shutdown_delay
+        self._is_hurried = False
 
     async def startup(self, sockets: Any = None) -> None:
         await super().startup(sockets)
@@ -200,11 +274,14 @@ class _Server(uvicorn.Server):
             self._announce(f"http://{host}:{self.servers[0].sockets[0].getsockname()[1]}/v1")
 
     async def shutdown(self, sockets: Any = None) -> None:
-        """Go on listening for a while: whoever asks whether the gateway is ready must be able to hear that it is not."""
+        """Go on listening for a while.
+
+        Whoever asks whether the gateway is ready must be able to hear that it is not.
+        """
         loop = asyncio.get_running_loop()
-        until = loop.time() + self._notice
+        until = loop.time() + self._shutdown_delay
         while loop.time() < until and not self._is_hurried:
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_POLL_INTERVAL)
         await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: Any) -> None:
@@ -214,33 +291,64 @@ class _Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-async def _serve(services: GatewayServices, host: str, port: int, announce: Callable[[str], None]) -> None:
-    gateway, settings, loop = create_app(services), services.settings, asyncio.get_running_loop()
+def _within_descriptors(limits: RequestLimits) -> RequestLimits:
+    """The limits with no more connections than half of the descriptors of the process.
+
+    The other half is for experts, the log and the reader of metrics: a server that has no
+    descriptor left cannot even refuse a connection.
+    """
+    try:
+        import resource
+    except ImportError:  # Windows
+        return limits
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * limits.max_connections
+    if soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return dataclasses.replace(limits, max_connections=min(limits.max_connections, soft // 2))
+
+
+async def _serve(
+    services: GatewayServices, host: str, port: int, announce: Callable[[str], None]
+) -> None:
+    gateway = create_app(services)
+    options = services.config
+    loop = asyncio.get_running_loop()
     config = uvicorn.Config(
         gateway,
         host=host,
         port=port,
-        http=protocol_with_limits(settings.limits),
+        http=protocol_with_limits(_within_descriptors(options.limits)),
         ws="none",
         lifespan="on",
         access_log=False,
         server_header=False,
         log_level="warning",
         timeout_keep_alive=_KEEP_ALIVE,
-        timeout_graceful_shutdown=max(1, round(settings.failover.drain)),
+        timeout_graceful_shutdown=max(1, round(options.failover.drain_timeout)),
     )
-    reloads: set[asyncio.Task[None]] = set()  # a task that nobody holds may be collected before it ends
+    logging.getLogger("uvicorn.error").addFilter(limit_warnings)
+    reloads: set[asyncio.Task[None]] = (
+        set()
+    )  # a task that nobody holds may be collected before it ends
 
     def reload() -> None:
-        task = loop.create_task(gateway.renewal.try_both())
+        task = loop.create_task(gateway.reloader.try_reload())
         reloads.add(task)
         task.add_done_callback(reloads.discard)
 
-    with contextlib.suppress(NotImplementedError, AttributeError):  # not every system has the signal
+    with contextlib.suppress(
+        NotImplementedError, AttributeError
+    ):  # not every system has the signal
         loop.add_signal_handler(signal.SIGHUP, reload)
-    watching = None if settings.watch is None else loop.create_task(services.manager.watch(settings.watch))
+    watching = (
+        None
+        if options.reload_interval is None
+        else loop.create_task(services.manager.watch(options.reload_interval))
+    )
     try:
-        await _Server(config, gateway, announce, settings.failover.notice).serve()
+        await _Server(config, gateway, announce, options.failover.shutdown_delay).serve()
     finally:
         if watching is not None:
             watching.cancel()

@@ -1,4 +1,6 @@
-"""Experts behind a loopback server, described so that workers can make them, and what came of a run."""
+"""Experts behind a loopback server, described so that workers can make them, and what came of a
+run.
+"""
 
 from __future__ import annotations
 
@@ -25,20 +27,45 @@ def right(call: Call) -> Behavior:
 
 
 def specs(server: HostileServer, *names: str, **settings: Any) -> list[ExpertSpec]:
-    own = {"base_url": server.url, "concurrency": CONCURRENCY, "request": {"max_tokens": 10}, "retries": 0, **settings}
-    return [ExpertSpec(name, "openai", {"model": name, **own}) for name in names or ("first", "second")]
+    own = {
+        "base_url": server.url,
+        "concurrency": CONCURRENCY,
+        "request": {"max_tokens": 10},
+        "retries": 0,
+        **settings,
+    }
+    return [
+        ExpertSpec(name, "openai", {"model": name, **own}) for name in names or ("first", "second")
+    ]
 
 
 def job(folder: Path, experts: list[ExpertSpec], count: int = 40, **options: Any) -> CollectionJob:
     folder.mkdir(exist_ok=True)
     queries = open_queries(write_queries(folder, count))
-    return CollectionJob(queries, [build_expert(spec) for spec in experts], ExactMatchJudge(), folder / "costs", **options)
+    return CollectionJob(
+        queries,
+        [build_expert(spec) for spec in experts],
+        ExactMatchJudge(),
+        folder / "costs",
+        **options,
+    )
 
 
-def run(folder: Path, experts: list[ExpertSpec], count: int = 40, *, workers: int | None = 1, **options: Any) -> CollectionResult:
+def run(
+    folder: Path,
+    experts: list[ExpertSpec],
+    count: int = 40,
+    *,
+    workers: int | None = 1,
+    **options: Any,
+) -> CollectionResult:
     """On Ray, or here without workers."""
     todo = job(folder, experts, count, **options)
-    found = collect(todo) if workers is None else collect_on_ray(todo, Factories.of(experts, "exact"), workers=workers)
+    found = (
+        collect(todo)
+        if workers is None
+        else collect_on_ray(todo, Factories.of(experts, "exact"), workers=workers)
+    )
     assert found is not None
     return found
 
@@ -46,7 +73,9 @@ def run(folder: Path, experts: list[ExpertSpec], count: int = 40, *, workers: in
 def table_of(folder: Path) -> list[dict[str, object]]:
     """All but the seconds, which differ from run to run."""
     table = pq.read_table(folder / "costs" / "costs.parquet")
-    return table.drop_columns([name for name in table.column_names if name.startswith("latency")]).to_pylist()
+    return table.drop_columns(
+        [name for name in table.column_names if name.startswith("latency")]
+    ).to_pylist()
 
 
 def asked(server: HostileServer) -> Counter[tuple[str, str]]:

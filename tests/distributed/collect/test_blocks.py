@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mildroute.collection.queries import digest_of
+from mildroute.collection.queries import query_digest
 from mildroute.collection.runner import Task
 from mildroute.distributed.collect import team_size
 from mildroute.distributed.collect_worker import block_size, read_block, write_blocks
@@ -18,7 +18,7 @@ from mildroute.experts.base import Query
 
 def cell(place: int, text: str | None = None, **fields: object) -> Task:
     query = Query(f"q{place}", f"{place}?", None if place % 2 else str(place), fields)
-    return Task(query, digest_of(query), text)
+    return Task(query, query_digest(query), text)
 
 
 @pytest.mark.parametrize(
@@ -43,13 +43,13 @@ def test_cells_arrive_as_they_were_sent(tmp_path: Path, fields: dict[str, object
 
 def test_long_queries_make_small_blocks(tmp_path: Path) -> None:
     query = Query("q", "x" * (1 << 24))
-    assert len(write_blocks([Task(query, digest_of(query))] * 4, tmp_path, "000", 100)) == 2
+    assert len(write_blocks([Task(query, query_digest(query))] * 4, tmp_path, "000", 100)) == 2
 
 
 def test_half_a_character_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
     query = Query("q", "\ud800")
     with pytest.raises(TableError, match="texts must be Unicode"):
-        write_blocks([Task(query, digest_of(query))], tmp_path, "000", 8)
+        write_blocks([Task(query, query_digest(query))], tmp_path, "000", 8)
 
 
 def test_a_query_that_was_changed_on_its_way_is_refused(tmp_path: Path) -> None:
@@ -57,8 +57,13 @@ def test_a_query_that_was_changed_on_its_way_is_refused(tmp_path: Path) -> None:
         read_block(write_blocks([Task(cell(0).query, "another digest")], tmp_path, "000", 8)[0])
 
 
-@pytest.mark.parametrize(("cells", "workers", "at_once"), [(1, 1, 1), (60, 2, 2), (10**7, 64, 1), (10**6, 1, 512), (10**6, 1, 10**4)])
-def test_blocks_are_worth_their_message_and_not_too_large(cells: int, workers: int, at_once: int) -> None:
+@pytest.mark.parametrize(
+    ("cells", "workers", "at_once"),
+    [(1, 1, 1), (60, 2, 2), (10**7, 64, 1), (10**6, 1, 512), (10**6, 1, 10**4)],
+)
+def test_blocks_are_worth_their_message_and_not_too_large(
+    cells: int, workers: int, at_once: int
+) -> None:
     size = block_size(cells, workers, at_once)
     assert at_once <= size <= max(4096, at_once)
     assert size <= 64 * at_once
@@ -66,7 +71,9 @@ def test_blocks_are_worth_their_message_and_not_too_large(cells: int, workers: i
 
 @pytest.mark.parametrize("concurrency", range(1, 40))
 @pytest.mark.parametrize("workers", [1, 2, 3, 8, 64])
-def test_workers_together_never_ask_more_than_the_expert_can_serve_and_not_much_less(concurrency: int, workers: int) -> None:
+def test_workers_together_never_ask_more_than_the_expert_can_serve_and_not_much_less(
+    concurrency: int, workers: int
+) -> None:
     size, lanes = team_size(concurrency, workers)
     assert size <= workers
     assert 0.875 * concurrency <= size * lanes <= concurrency

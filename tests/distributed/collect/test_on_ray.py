@@ -1,4 +1,6 @@
-"""A run on Ray asks, counts, spends and writes as a local one does, and survives the death of a worker."""
+"""A run on Ray asks, counts, spends and writes as a local one does, and survives the death of a
+worker.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,18 @@ from tests.experts.hostile_server import Behavior, Call, HostileServer, says, st
 
 pytest.importorskip("ray")
 # Ray warns of settings of its own.
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"
+)
 
 EXPERTS = """
 experts:
-  first: {{kind: openai, base_url: "{url}", model: first, concurrency: 4, request: {{max_tokens: 10}}, retries: 0}}
-  second: {{kind: openai, base_url: "{url}", model: second, concurrency: 1, request: {{max_tokens: 10}}, retries: 0}}
+  first:
+    {{kind: openai, base_url: "{url}", model: first, concurrency: 4,
+     request: {{max_tokens: 10}}, retries: 0}}
+  second:
+    {{kind: openai, base_url: "{url}", model: second, concurrency: 1,
+     request: {{max_tokens: 10}}, retries: 0}}
 """
 
 
@@ -48,9 +56,22 @@ def test_ray_and_local_runs_go_on_where_the_other_stopped_and_end_with_the_same_
         write_queries(tmp_path / "both", 50)
         (tmp_path / "both" / "experts.yaml").write_text(EXPERTS.format(url=server.url))
         monkeypatch.chdir(tmp_path / "both")
-        options = ["--experts", "experts.yaml", "--judge", "exact", "--json", "--yes", "--ray", "--ray-workers", "1"]
+        options = [
+            "--experts",
+            "experts.yaml",
+            "--judge",
+            "exact",
+            "--json",
+            "--yes",
+            "--ray",
+            "--ray-workers",
+            "1",
+        ]
         command = CliRunner().invoke(app, ["collect", "queries.jsonl", *options])
-        counts = [(each["known"], each["done"], each["errors"], each["state"]) for each in json.loads(command.stdout)["experts"]]
+        counts = [
+            (each["known"], each["done"], each["errors"], each["state"])
+            for each in json.loads(command.stdout)["experts"]
+        ]
         assert counts == [(10, 40, 0, "done")] * 2
         last = run(tmp_path / "both", experts, 60, workers=None)
         assert [tally.known for tally in last.tallies] == [50, 50]
@@ -61,12 +82,21 @@ def test_ray_and_local_runs_go_on_where_the_other_stopped_and_end_with_the_same_
 
 
 def test_the_cap_holds_over_all_workers(tmp_path: Path) -> None:
-    # Nine tokens out at a dollar each; ten of them and some cents for the input are set aside for each call.
+    # Nine tokens out at a dollar each; ten of them and some cents for the input are set aside for
+    # each call.
     with HostileServer([says("2", tokens=(0, 9))]) as server:
-        found = run(tmp_path, specs(server, "dear", price={"input": 1.0, "output": 1e6}), 20, workers=2, max_dollars=50.0)
+        found = run(
+            tmp_path,
+            specs(server, "dear", price={"input": 1.0, "output": 1e6}),
+            20,
+            workers=2,
+            max_dollars=50.0,
+        )
         assert found.is_capped
         assert found.spent == 45.0
-        assert [(tally.done, tally.dollars, tally.state) for tally in found.tallies] == [(5, 45.0, "stopped by the cap")]
+        assert [(tally.done, tally.dollars, tally.state) for tally in found.tallies] == [
+            (5, 45.0, "stopped by the cap")
+        ]
         assert len(server.calls) == 5
 
 
@@ -78,17 +108,24 @@ def test_an_expert_that_gives_no_answers_is_left_alone(tmp_path: Path) -> None:
     assert tally.done == tally.errors < 60
 
 
-def test_an_error_of_a_worker_ends_the_run_at_once_with_its_own_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_a_worker_ends_the_run_at_once_with_its_own_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ONLY_HERE_KEY", "sk-only-here-0815")
     with (
         HostileServer(right) as server,
-        pytest.raises(ArgumentError, match=r"variable ONLY_HERE_KEY must hold the key.*before Ray is started on it.\)$"),
+        pytest.raises(
+            ArgumentError,
+            match=r"variable ONLY_HERE_KEY must hold the key.*before Ray is started on it.\)$",
+        ),
     ):
         run(tmp_path, specs(server, "first", api_key_env="ONLY_HERE_KEY"), 10)
     assert not server.calls
 
 
-def test_a_killed_worker_costs_only_the_calls_under_way_and_failures_are_counted_once(tmp_path: Path) -> None:
+def test_a_killed_worker_costs_only_the_calls_under_way_and_failures_are_counted_once(
+    tmp_path: Path,
+) -> None:
     def kill() -> None:
         while len(server.calls) < 10:
             time.sleep(0.01)
@@ -97,7 +134,11 @@ def test_a_killed_worker_costs_only_the_calls_under_way_and_failures_are_counted
         os.kill(int(newest.stem.split("-")[-2]), signal.SIGKILL)
 
     def behave(call: Call) -> Behavior:
-        return status(400, delay=0.05) if int(call.prompt.split()[0]) % 4 == 3 else says("5", delay=0.05)
+        return (
+            status(400, delay=0.05)
+            if int(call.prompt.split()[0]) % 4 == 3
+            else says("5", delay=0.05)
+        )
 
     with HostileServer(behave) as server:
         watcher = threading.Thread(target=kill, daemon=True)
@@ -118,7 +159,19 @@ def test_workers_without_ray_are_refused(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     (tmp_path / "experts.yaml").write_text(EXPERTS.format(url="http://127.0.0.1:9/v1"))
     write_queries(tmp_path)
-    refused = CliRunner().invoke(app, ["collect", "queries.jsonl", "--experts", "experts.yaml", "--judge", "exact", "--ray-workers", "2"])
+    refused = CliRunner().invoke(
+        app,
+        [
+            "collect",
+            "queries.jsonl",
+            "--experts",
+            "experts.yaml",
+            "--judge",
+            "exact",
+            "--ray-workers",
+            "2",
+        ],
+    )
     assert "got --ray-workers 2 without --ray" in " ".join(refused.output.split())
 
 
@@ -126,4 +179,6 @@ def test_a_run_with_nothing_to_do_starts_no_worker(tmp_path: Path) -> None:
     write_queries(tmp_path)
     with HostileServer(right) as server:
         run(tmp_path, specs(server), 5, workers=None)
-        assert [tally.state for tally in run(tmp_path, specs(server), 5, max_dollars=1.0).tallies] == ["done", "done"]
+        assert [
+            tally.state for tally in run(tmp_path, specs(server), 5, max_dollars=1.0).tallies
+        ] == ["done", "done"]

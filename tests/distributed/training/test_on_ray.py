@@ -1,11 +1,8 @@
-"""Two Ray workers end where one process ends, and a worker that is killed does not change the end."""
+"""Two Ray workers end where one process ends, and a killed worker does not change the end."""
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,10 +12,13 @@ from mildroute.distributed.cluster import connected
 from mildroute.distributed.config import LinearConfig, MLPConfig
 from mildroute.distributed.training import train
 from tests.distributed.training.problems import rows, write
+from tests.support.processes import kill_a_worker
 
 pytest.importorskip("ray")
 # Ray warns of settings of its own.
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"
+)
 PLAN = LinearConfig(sample=50, tolerance=1e-8)
 
 
@@ -28,30 +28,9 @@ def cluster() -> Iterator[None]:
         yield
 
 
-def children(parent: int) -> Iterator[int]:
-    """Processes below another."""
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rsplit(")", 1)[1].split()
-        except OSError:
-            continue
-        if int(fields[1]) == parent:
-            yield int(path.parent.name)
-            yield from children(int(path.parent.name))
-
-
-def kill_a_worker(storage: Path, killed: list[int]) -> None:
-    """Kill one training worker once there is a checkpoint."""
-    while not list(storage.rglob("progress.npz")):
-        time.sleep(0.02)
-    for pid in children(os.getpid()):
-        if b"RayTrainWorker" in Path(f"/proc/{pid}/cmdline").read_bytes():
-            os.kill(pid, signal.SIGKILL)
-            killed.append(pid)
-            return
-
-
-def test_two_workers_reach_the_optimum_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_workers_reach_the_optimum_of_one_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     alone = train(write(tmp_path / "shards", *rows()), PLAN)
     monkeypatch.chdir(tmp_path)
     found = train("shards", PLAN, workers=2, storage="runs", name="two")
@@ -63,9 +42,20 @@ def test_two_workers_reach_the_optimum_of_one_process(tmp_path: Path, monkeypatc
 @pytest.mark.slow
 def test_a_killed_worker_comes_back_from_the_checkpoint(tmp_path: Path) -> None:
     shards, killed = write(tmp_path / "shards", *rows()), []
-    watcher = threading.Thread(target=kill_a_worker, args=(tmp_path / "runs", killed), daemon=True)
+    watcher = threading.Thread(
+        target=kill_a_worker,
+        args=(tmp_path / "runs", "progress.npz", b"RayTrainWorker", killed),
+        daemon=True,
+    )
     watcher.start()
-    found = train(shards, LinearConfig(sample=5, tolerance=1e-5), workers=2, storage=str(tmp_path / "runs"), name="killed", patience=0)
+    found = train(
+        shards,
+        LinearConfig(sample=5, tolerance=1e-5),
+        workers=2,
+        storage=str(tmp_path / "runs"),
+        name="killed",
+        patience=0,
+    )
     watcher.join()
     assert len(killed) == 1
     assert found.objective == pytest.approx(train(shards, PLAN).objective, rel=1e-4)
@@ -74,6 +64,6 @@ def test_a_killed_worker_comes_back_from_the_checkpoint(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_network_is_trained_by_two_workers_on_unequal_shares(tmp_path: Path) -> None:
     shards = write(tmp_path / "shards", *rows(2000), files=3, group=1000)
-    plan = MLPConfig(hidden=(8,), epochs=3, batch_size=50, learning_rate=0.01)
+    plan = MLPConfig(hidden_layer_sizes=(8,), epochs=3, batch_size=50, learning_rate=0.01)
     found = train(shards, plan, workers=2, storage=str(tmp_path / "runs"), name="net")
     assert found.objective == pytest.approx(train(shards, plan).objective, abs=0.05)

@@ -37,11 +37,20 @@ not_a_class = 3
 
 @pytest.fixture
 def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """An installed distribution that inherits nothing of ours and registers entry points, some of them bad."""
-    install(tmp_path / "one", "favorite = toy_plugin:Plugin\nTopicFeatures = toy_plugin:Plugin\nbroken = toy_plugin:Missing\n")
+    """An installed distribution that inherits nothing of ours and registers entry points, some of
+    them bad.
+    """
+    install(
+        tmp_path / "one",
+        "favorite = toy_plugin:Plugin\nTopicFeatures = toy_plugin:Plugin\nbroken ="
+        " toy_plugin:Missing\n",
+    )
     (tmp_path / "one" / "toy_plugin.py").write_text(PLUGIN)
     with (tmp_path / "one" / "one-1.0.dist-info" / "entry_points.txt").open("a") as points:
-        points.write("absent = no_such_module:Router\nnumber = toy_plugin:not_a_class\nshared = toy_plugin:Plugin\n")
+        points.write(
+            "absent = no_such_module:Router\nnumber = toy_plugin:not_a_class\nshared ="
+            " toy_plugin:Plugin\n"
+        )
     install(tmp_path / "two", "shared = toy_plugin:Plugin\n")
     for name in ("one", "two"):
         monkeypatch.syspath_prepend(tmp_path / name)
@@ -65,7 +74,9 @@ def test_every_class_of_the_house_is_a_router_or_a_part_of_one_and_knows_its_nam
 
 
 def test_no_two_classes_of_the_house_share_a_name() -> None:
-    defined = [cls for cls in all_subclasses(RouterMixin) if cls.__module__.startswith("mildroute.")]
+    defined = [
+        cls for cls in all_subclasses(RouterMixin) if cls.__module__.startswith("mildroute.")
+    ]
     assert len({cls.__name__ for cls in defined}) == len(defined)
 
 
@@ -78,7 +89,9 @@ def test_a_class_from_elsewhere_has_no_name() -> None:
     assert storage_name(type("TopicFeatures", (TopicFeatures,), {})) is None
 
 
-def test_a_registered_router_comes_back_under_its_entry_points_name(plugin: dict[str, Any], tmp_path: Path) -> None:
+def test_a_registered_router_comes_back_under_its_entry_points_name(
+    plugin: dict[str, Any], tmp_path: Path
+) -> None:
     import toy_plugin  # type: ignore[import-not-found]
 
     router = toy_plugin.Plugin(favorite=1).fit(np.zeros((2, 1)), np.zeros((2, 3)))
@@ -98,12 +111,12 @@ def test_a_plug_in_is_imported_only_where_it_is_asked_for(plugin: dict[str, Any]
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("broken", "must name a class, got 'toy_plugin:Missing'"),
-        ("absent", "must name a class, got 'no_such_module:Router'"),
+        ("broken", "cannot be loaded from 'toy_plugin:Missing'"),
+        ("absent", "cannot be loaded from 'no_such_module:Router'"),
         ("number", "must name a scikit-learn estimator class"),
         ("shared", "uninstall all but one"),
-        ("toy_plugin:Plugin", "install the distribution"),
-        ("Plugin", "install the distribution"),
+        ("toy_plugin:Plugin", "install a distribution"),
+        ("Plugin", "install a distribution"),
     ],
 )
 def test_a_bad_entry_point_is_refused(plugin: dict[str, Any], name: str, message: str) -> None:

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as arrays_of
 
 from mildroute.exceptions import ArtifactError
@@ -35,8 +34,21 @@ words = arrays_of.arrays(
     shape=shapes,
     elements=st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=5),
 )
-leaves = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text() | scalars | numbers | words
-values = st.recursive(leaves, lambda inner: st.lists(inner) | st.lists(inner).map(tuple) | st.dictionaries(st.text(), inner), max_leaves=8)
+leaves = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats()
+    | st.text()
+    | scalars
+    | numbers
+    | words
+)
+values = st.recursive(
+    leaves,
+    lambda inner: st.lists(inner) | st.lists(inner).map(tuple) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
+)
 
 
 def there_and_back(value: Any) -> Any:
@@ -65,7 +77,9 @@ def assert_identical(found: Any, value: Any) -> None:
         assert list(found) == list(value)
         assert_identical(list(found.values()), list(value.values()))
     else:
-        assert np.asarray(found).tobytes() == np.asarray(value).tobytes() or (math.isnan(found) and math.isnan(value))
+        assert np.asarray(found).tobytes() == np.asarray(value).tobytes() or (
+            math.isnan(found) and math.isnan(value)
+        )
 
 
 @settings(max_examples=300)
@@ -75,7 +89,10 @@ def test_every_value_comes_back_identical(value: Any) -> None:
 
 
 @settings(max_examples=200)
-@given(st.data(), arrays_of.arrays(dtype=np.float64, shape=arrays_of.array_shapes(max_dims=3, max_side=6)))
+@given(
+    st.data(),
+    arrays_of.arrays(dtype=np.float64, shape=arrays_of.array_shapes(max_dims=3, max_side=6)),
+)
 def test_every_view_comes_back_with_its_layout(data: st.DataObject, array: Any) -> None:
     turned = array.transpose(data.draw(st.permutations(range(array.ndim))))
     view = turned[data.draw(arrays_of.basic_indices(turned.shape, allow_newaxis=True))]
@@ -105,9 +122,21 @@ def test_numbers_of_the_other_byte_order_come_back_in_this_machines() -> None:
 
 
 def test_keys_that_look_alike_do_not_share_a_tensor() -> None:
-    value = {"a.b": np.zeros(1), "a": {"b": np.ones(1)}, "a b": np.full(1, 2.0), "": np.full(1, 3.0), "a/b": np.full(1, 4.0)}
+    value = {
+        "a.b": np.zeros(1),
+        "a": {"b": np.ones(1)},
+        "a b": np.full(1, 2.0),
+        "": np.full(1, 3.0),
+        "a/b": np.full(1, 4.0),
+    }
     found = there_and_back(value)
-    assert [found["a.b"][0], found["a"]["b"][0], found["a b"][0], found[""][0], found["a/b"][0]] == [0, 1, 2, 3, 4]
+    assert [
+        found["a.b"][0],
+        found["a"]["b"][0],
+        found["a b"][0],
+        found[""][0],
+        found["a/b"][0],
+    ] == [0, 1, 2, 3, 4]
 
 
 def test_strides_that_are_not_whole_elements_are_refused() -> None:
@@ -125,7 +154,13 @@ def test_strides_never_reach_outside_their_own_memory() -> None:
 
 
 @pytest.mark.parametrize(
-    "array", [np.array(["a", None], dtype=object), np.array([b"a"]), np.zeros(1, dtype=np.longdouble), np.zeros(1, dtype="m8[s]")]
+    "array",
+    [
+        np.array(["a", None], dtype=object),
+        np.array([b"a"]),
+        np.zeros(1, dtype=np.longdouble),
+        np.zeros(1, dtype="m8[s]"),
+    ],
 )
 def test_arrays_of_other_things_are_refused(array: Any) -> None:
     with pytest.raises(ArtifactError, match="router must have"):

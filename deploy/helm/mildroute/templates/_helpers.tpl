@@ -13,3 +13,12 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
+
+{{- define "mildroute.serviceAccount" -}}
+{{- if .Values.serviceAccount.create }}{{ .Values.serviceAccount.name | default (include "mildroute.name" .) }}{{ else }}{{ .Values.serviceAccount.name | default "default" }}{{ end }}
+{{- end }}
+
+{{- /* Whether there is one pod, so that limits are what keys.yaml says. */}}
+{{- define "mildroute.isSingle" -}}
+{{- if and (not .Values.autoscaling.enabled) (le (int .Values.replicaCount) 1) }}true{{ end }}
+{{- end }}

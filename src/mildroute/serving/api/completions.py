@@ -1,126 +1,343 @@
-"""``POST /v1/chat/completions`` and its kin: read, decide, deliver, write down."""
+"""``POST /v1/chat/completions`` and its kin: parse, decide, call an expert, forward, record."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 from time import perf_counter
 
+from mildroute.costs.prices import CHARACTERS_PER_TOKEN
 from mildroute.serving.auth.limits import Authenticator
+from mildroute.serving.config import GatewayConfig
 from mildroute.serving.context import RequestContext, RequestRecorder
-from mildroute.serving.http.body import read_request
+from mildroute.serving.http.body import named_conversation, parse_request
 from mildroute.serving.http.errors import APIError
-from mildroute.serving.http.request import ClientDisconnectError, Request, forward_request_headers
-from mildroute.serving.routing.decider import Decider
-from mildroute.serving.routing.policy import request_id_of, target_headers, target_of
-from mildroute.serving.services import GatewayServices
-from mildroute.serving.upstream.forward import ResponseForwarder
+from mildroute.serving.http.request import (
+    ClientDisconnect,
+    Header,
+    Request,
+    forward_request_headers,
+)
+from mildroute.serving.routing.decider import Decider, RoutingResult
+from mildroute.serving.routing.policy import (
+    Decision,
+    get_request_id,
+    resolve_target,
+    target_headers,
+)
+from mildroute.serving.upstream._http1 import StreamError, UpstreamError, UpstreamTimeout
+from mildroute.serving.upstream.client import UpstreamRequest, UpstreamResponse
+from mildroute.serving.upstream.failover import (
+    FAILURE_REASONS,
+    Attempt,
+    AttemptRecord,
+    Failover,
+    error_from_failures,
+)
+from mildroute.serving.upstream.pool import ExpertPool
+from mildroute.serving.upstream.usage import UsageFilter
 
 __all__ = ["CompletionsEndpoint"]
 
 
-_UNEXPECTED, _STOPPED = 500, 503
-_TRACED = (b"traceparent", b"tracestate")
+_INTERNAL_ERROR = 500
+_SHUTTING_DOWN = 503
+_TRACE_HEADERS = (b"traceparent", b"tracestate")
+# Reasons of calls whose experts may have generated a response that did not arrive.
+_UNKNOWN = ("", "hedged")
+_EVENT_STREAM = b"text/event-stream"
+_find_response_id = re.compile(rb'"id"\s*:\s*"(resp[^"\\]{1,200})"').search
+_ID_WITHIN = 4096
 
 
 class CompletionsEndpoint:
-    """Answers requests with an expert's answer.
-
-    Args:
-        services: Of the gateway.
-        authenticator: Knows clients.
-        decider: Chooses experts.
-        forwarder: Brings their answers.
-        recorder: Writes down what came of it.
-    """
+    """Serves requests with the response of an expert."""
 
     def __init__(
         self,
-        services: GatewayServices,
         authenticator: Authenticator,
         decider: Decider,
-        forwarder: ResponseForwarder,
+        pool: ExpertPool,
+        failover: Failover,
         recorder: RequestRecorder,
+        config: GatewayConfig,
     ) -> None:
-        self._services, self._authenticator, self._decider, self._forwarder, self._recorder = (
-            services,
-            authenticator,
-            decider,
-            forwarder,
-            recorder,
-        )
-        self._limits = services.settings.limits
+        self._authenticator = authenticator
+        self._decider = decider
+        self._pool = pool
+        self._failover = failover
+        self._recorder = recorder
+        self._limits = config.limits
+        self._routing = config.routing
+        self._idle_timeout = config.failover.idle_timeout
 
-    async def answer(self, path: str, request: Request) -> None:
-        """Answer one request.
+    async def handle(self, path: str, request: Request) -> None:
+        """Serve one request.
 
         Args:
             path: ``"chat/completions"``, ``"completions"``, ``"responses"`` or ``"embeddings"``.
-            request: The client's side.
+            request: Of the client.
         """
-        client = self._authenticator.client_of(request)
+        client = self._authenticator.authenticate(request)
         self._authenticator.admit(client)
         context = None
         try:
-            body = await request.body(self._limits.body, self._limits.body_seconds)
-            arrived, now = perf_counter(), self._services.now()
-            context = RequestContext(self._services.new_id(), now, arrived, client, read_request(path, body, client.name))
+            body = await request.body(self._limits)
+            arrived = perf_counter()
+            parsed = parse_request(path, body, client.name)
+            context = self._recorder.start(client, parsed, arrived)
             await self._serve(context, request)
         finally:
-            self._authenticator.charge(client, 0.0 if context is None else context.dollars)
+            if context is not None:
+                self._authenticator.settle(client, context.cost_usd, context.reserved)
 
     async def _serve(self, context: RequestContext, request: Request) -> None:
-        request.watch()
+        request.watch_disconnect()
         try:
-            await self._decide(context, request)
-            await self._deliver(context, request)
+            self._recorder.trace(context, request.headers)
+            context.request_id = get_request_id(request.headers)
+            routing = await self._decide(context, request)
+            self._reserve(context, routing.decision)
+            self._recorder.decided(context, routing)
+            # A client that leaves now has caused a call that is paid for.
+            request.linger(self._limits.disconnect_timeout, context.attempts.abandon)
+            attempt = await self._call(context, request)
+            if attempt is None:
+                await self._send_failure(context, request)
+                return
+            try:
+                await self._forward(attempt, context, request)
+            finally:
+                attempt.close()
         except asyncio.CancelledError:
-            if not request.is_gone:
-                context.status = _STOPPED
+            if not request.is_disconnected:
+                context.status = _SHUTTING_DOWN
                 raise
             asyncio.current_task().uncancel()  # type: ignore[union-attr]
-        except ClientDisconnectError:
+            self._charge_unfinished(context)
+        except ClientDisconnect:
             pass
-        except APIError as error_response:
-            context.status = error_response.status
+        except APIError as error:
+            context.status = error.status
             raise
         except BaseException:
-            context.status = _UNEXPECTED
+            context.status = _INTERNAL_ERROR
             raise
         finally:
             request.unwatch()
             if context.decided:
-                request.is_counted = True
-                await self._recorder.close(context)
+                request.is_decided = True
+                await self._recorder.finish(context)
 
-    async def _decide(self, context: RequestContext, request: Request) -> None:
-        self._trace(context, request)
-        headers, parsed = request.scope["headers"], context.parsed
-        context.request_id = request_id_of(headers)
+    async def _decide(self, context: RequestContext, request: Request) -> RoutingResult:
+        parsed = context.parsed
         if not self._decider.is_route(parsed.model):
-            self._decider.pin_expert(context)
-        elif parsed.path == "embeddings":
-            message = "model must name an expert here: vectors of different experts cannot be compared, so the gateway does not choose."
+            return self._decider.pin_expert(parsed)
+        if parsed.path == "embeddings":
+            message = (
+                "model must name an expert here: vectors of different experts cannot be compared,"
+                " so the gateway does not choose."
+            )
             raise APIError(400, message, code="model_not_chosen", param="model")
-        else:
-            await self._decider.choose(context, target_of(target_headers(headers), parsed.model, self._services.settings.policy))
+        target = resolve_target(target_headers(request.headers), parsed.model, self._routing)
+        return await self._decider.decide(parsed, target, context.coin_key)
 
-    async def _deliver(self, context: RequestContext, request: Request) -> None:
-        if not context.decision.order:
-            error_response = _nobody(context)
-            context.status = error_response.status
-            await request.send_error(error_response, context.headers())
+    def _reserve(self, context: RequestContext, decision: Decision) -> None:
+        """Hold the most that a request can cost; an APIError if its key has not so much left."""
+        client, parsed = context.client, context.parsed
+        if client.dollars_per_day is not None:
+            dollars = self._pool.max_cost(parsed, decision.order)
+            is_bounded = parsed.tokens_out is not None or parsed.path == "embeddings"
+            self._authenticator.reserve(client, dollars, is_bounded=is_bounded)
+            context.reserved = dollars
+
+    async def _call(self, context: RequestContext, request: Request) -> Attempt | None:
+        decision = context.decision
+        if not decision.order:
+            return None
+        headers = request.headers
+        if context.span is not None:
+            headers = [header for header in headers if header[0] not in _TRACE_HEADERS]
+        started = perf_counter()
+        try:
+            return await self._failover.call(
+                UpstreamRequest(context.parsed, forward_request_headers(headers)),
+                decision.order,
+                decision.excluded,
+                context.attempts,
+                context.span,
+            )
+        finally:
+            context.waited = perf_counter() - started
+            self._charge_hedged(context)
+            self._recorder.attempted(context)
+
+    async def _send_failure(self, context: RequestContext, request: Request) -> None:
+        if request.is_disconnected:
             return
-        await self._forwarder.deliver(context, request)
+        if context.decision.order:
+            error = error_from_failures(context.attempts.failures)
+        else:
+            error = _no_eligible_expert(context)
+        context.status = error.status
+        await request.send_error(error, context.headers())
 
-    def _trace(self, context: RequestContext, request: Request) -> None:
-        headers, tracing = request.scope["headers"], self._services.tracing
-        if tracing.is_on:
-            context.trace = tracing.begin(context.parsed.path, {name.decode("latin-1"): value.decode("latin-1") for name, value in headers})
-            headers = [header for header in headers if header[0] not in _TRACED]
-        context.forwarded_headers = forward_request_headers(headers)
+    async def _forward(self, attempt: Attempt, context: RequestContext, request: Request) -> None:
+        response, expert = attempt.response, attempt.expert
+        context.served_by = expert.name
+        context.first_byte = perf_counter()
+        _served_call(context).status = response.status
+        headers = [*response.forwarded_headers(), *context.headers(expert.header)]
+        self._remember(attempt, context)
+        if not response.is_complete:
+            await self._stream(attempt, context, request, headers)
+            return
+        if response.status < 400:
+            _count_usage(attempt, context)
+        if not request.is_disconnected:
+            context.status = response.status
+            usage_filter = UsageFilter(is_active=_hides_usage(attempt, context))
+            body = usage_filter.feed(response.body, is_last=True)
+            await request.send_response(response.status, headers, body)
+
+    async def _stream(
+        self, attempt: Attempt, context: RequestContext, request: Request, headers: list[Header]
+    ) -> None:
+        response = attempt.response
+        if not request.is_disconnected:
+            await request.start_stream(response.status, headers)
+        chunk = response.body
+        usage_filter = UsageFilter(is_active=_hides_usage(attempt, context))
+        # Bytes that are still read for the bill of a client that has left.
+        unread = self._limits.disconnect_max_bytes
+        try:
+            while unread >= 0:
+                is_last = response.is_complete
+                if request.is_disconnected:
+                    unread -= len(chunk)
+                else:
+                    chunk = usage_filter.feed(chunk, is_last=is_last)
+                    await self._send_chunk(chunk, request, is_last=is_last)
+                if is_last:
+                    break
+                chunk = await response.read()
+            if not request.is_disconnected:
+                context.status = response.status
+        except UpstreamError as error:
+            attempt.record_failure()
+            _served_call(context).reason = error.reason
+            cause = FAILURE_REASONS.get(error.reason, "failed")
+            message = f"{attempt.expert.name} {cause} in the middle of its answer; ask again."
+            failure = APIError(504 if isinstance(error, UpstreamTimeout) else 502, message)
+            # An error that the expert reported itself has been passed on.
+            is_told = isinstance(error, StreamError)
+            await self._abort_stream(failure, attempt, context, request, is_told=is_told)
+        except asyncio.CancelledError:
+            failure = APIError(_SHUTTING_DOWN, "the gateway is shutting down; ask again.")
+            await self._abort_stream(failure, attempt, context, request)
+            raise
+        finally:
+            _count_usage(attempt, context)
+
+    async def _send_chunk(self, chunk: bytes, request: Request, *, is_last: bool) -> None:
+        try:
+            await request.send_chunk(chunk, self._idle_timeout, is_last=is_last)
+        except ClientDisconnect:
+            request.disconnect()
+
+    def _charge_hedged(self, context: RequestContext) -> None:
+        """Charge the requests that slower experts have read; what they generated is not known."""
+        tokens_in = context.parsed.tokens_in
+        for call in context.attempts.calls:
+            if call.reason == "hedged":
+                cost = self._pool.experts[call.expert].cost(tokens_in, 0)
+                call.charge((tokens_in, 0), cost)
+
+    def _charge_unfinished(self, context: RequestContext) -> None:
+        """Charge the most that calls can have cost which ended before they told."""
+        if not context.served_by:
+            for call in context.attempts.calls:
+                if call.reason in _UNKNOWN:
+                    call.cost_usd = self._pool.max_cost(context.parsed, (call.expert,))
+
+    async def _abort_stream(
+        self,
+        failure: APIError,
+        attempt: Attempt,
+        context: RequestContext,
+        request: Request,
+        *,
+        is_told: bool = False,
+    ) -> None:
+        """Tell the client in the middle of its response.
+
+        A response that is not made of events can only be cut off.
+        """
+        if request.is_disconnected:
+            return
+        context.status = failure.status
+        if not _has_events(attempt.response):
+            raise ClientDisconnect("an answer that broke off cannot be ended.")
+        event = b"" if is_told else failure.event(context.parsed.path)
+        await request.send_chunk(event, self._idle_timeout, is_last=True)
+
+    def _remember(self, attempt: Attempt, context: RequestContext) -> None:
+        parsed, response, name = context.parsed, attempt.response, attempt.expert.name
+        if response.status >= 300:
+            return
+        self._decider.remember(parsed.conversation, name)
+        if parsed.path == "responses" and (
+            found := _find_response_id(response.body, 0, _ID_WITHIN)
+        ):
+            # The next turn may name this response alone, and only its expert knows what it was.
+            response_id = found[1].decode("latin-1")
+            self._decider.remember(named_conversation(response_id, context.client.name), name)
 
 
-def _nobody(context: RequestContext) -> APIError:
-    """Why nobody can take a request: it is too long, or needs what no expert can do."""
-    said = "; ".join(f"{name}: {why}" for name, why in context.decision.excluded.items()) or "there is none that can be called"
-    return APIError(400, f"no expert can take this request ({said}); shorten it, or ask for less.", code="no_expert")
+def _hides_usage(attempt: Attempt, context: RequestContext) -> bool:
+    """Whether the gateway, and not the client, asked for the usage of a stream of events."""
+    client = attempt.expert.client
+    return (
+        context.parsed.usage_option is not None
+        and client is not None
+        and client.includes_usage
+        and _has_events(attempt.response)
+    )
+
+
+def _has_events(response: UpstreamResponse) -> bool:
+    headers = dict(response.headers)
+    return (
+        headers.get(b"content-type", b"").startswith(_EVENT_STREAM)
+        and headers.get(b"content-encoding", b"identity") == b"identity"
+    )
+
+
+def _count_usage(attempt: Attempt, context: RequestContext) -> None:
+    """Count the tokens of a response, or estimate them if it does not report any."""
+    parsed, response = context.parsed, attempt.response
+    tokens_in, tokens_out = response.usage
+    if tokens_out is None:
+        is_text = parsed.path != "embeddings"
+        tokens_out = len(response.body) // CHARACTERS_PER_TOKEN if is_text else 0
+    context.tokens = (parsed.tokens_in if tokens_in is None else tokens_in, tokens_out)
+    _served_call(context).charge(context.tokens, attempt.expert.cost(*context.tokens))
+
+
+def _served_call(context: RequestContext) -> AttemptRecord:
+    """The call whose response the client gets."""
+    calls = reversed(context.attempts.calls)
+    return next(call for call in calls if call.expert == context.served_by)
+
+
+def _no_eligible_expert(context: RequestContext) -> APIError:
+    """Why no expert can serve a request: it is too long, or needs what none can do."""
+    causes = (
+        "; ".join(f"{name}: {reason}" for name, reason in context.decision.excluded.items())
+        or "there is none that can be called"
+    )
+    return APIError(
+        400,
+        f"no expert can take this request ({causes}); shorten it, or ask for less.",
+        code="no_expert",
+    )

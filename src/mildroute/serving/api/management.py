@@ -5,137 +5,165 @@ from __future__ import annotations
 from mildroute.exceptions import ArgumentError, ArtifactError
 from mildroute.serving.auth.keys import AdminAuth
 from mildroute.serving.auth.limits import Authenticator
-from mildroute.serving.http.endpoint import InFlightLimiter
+from mildroute.serving.config import AUTO_MODEL, GatewayConfig
 from mildroute.serving.http.errors import APIError
-from mildroute.serving.http.request import Request, read_object, send_document
+from mildroute.serving.http.request import InFlightLimiter, Request
+from mildroute.serving.observability.feedback import FeedbackLog
+from mildroute.serving.observability.metrics import GatewayMetrics
 from mildroute.serving.openapi import openapi_schema
-from mildroute.serving.routing.reload import Reloader
-from mildroute.serving.services import GatewayServices
-from mildroute.serving.upstream.pool import AUTO_MODEL, ExpertPool
+from mildroute.serving.routing.reload import PredictorManager, Reloader
+from mildroute.serving.upstream.pool import ExpertPool
 
 __all__ = ["AdminEndpoints", "ManagementEndpoints"]
 
 
-# ``/admin``: what the operator alone may do, with a key of its own.
-
-
 class AdminEndpoints:
-    """Replaces the router and the keys of clients.
+    """``/admin``, for the operator, with a key of its own."""
 
-    Args:
-        renewal: Reads them again.
-        guard: Knows the operator.
-    """
-
-    def __init__(self, renewal: Reloader, guard: AdminAuth) -> None:
-        self._renewal, self._guard = renewal, guard
+    def __init__(self, reloader: Reloader, auth: AdminAuth) -> None:
+        self._reloader = reloader
+        self._auth = auth
 
     async def reload(self, request: Request) -> None:
-        """Read the keys and the router's folder again; what is bad is refused, and what was there stays."""
-        self._guard.check(request)
-        clients, refusal = None, ""
+        """Reload the keys and the router; what is invalid is rejected, and the old one stays."""
+        self._auth.check(request)
+        clients = None
+        rejected = ""
         try:
-            # First: who was shut out must be out, also where the router is bad.
-            clients = await self._renewal.keys()
+            # First: a client that was shut out must be out, even if the router is bad.
+            clients = await self._reloader.reload_keys()
         except ArgumentError as error:
-            refusal = f"{error}"
+            rejected = str(error)
         try:
-            digest = await self._renewal.router()
+            digest = await self._reloader.reload_router()
         except ArtifactError as error:
-            said = f"{error} The keys stay as they were: {refusal}" if refusal else f"{error}"
-            raise APIError(422, f"the router was not replaced: {said}", code="bad_artifact") from None
-        if refusal:
-            raise APIError(422, f"the router was replaced, but the keys stay as they were: {refusal}", code="bad_keys")
-        told = {} if clients is None else {"clients": clients}
-        await send_document(request, {"object": "mildroute.router", "router": digest, **told})
-
-
-# The small paths: what there is, how it is, and what clients think of it.
+            causes = f"{error} The keys stay as they were: {rejected}" if rejected else f"{error}"
+            raise APIError(
+                422, f"the router was not replaced: {causes}", code="bad_artifact"
+            ) from None
+        if rejected:
+            raise APIError(
+                422,
+                f"the router was replaced, but the keys stay as they were: {rejected}",
+                code="bad_keys",
+            )
+        counts = {} if clients is None else {"clients": clients}
+        await request.send_json({"object": "mildroute.router", "router": digest, **counts})
 
 
 class ManagementEndpoints:
-    """Answers that need no expert.
+    """Models, health, readiness, metrics, OpenAPI and feedback.
 
     Args:
-        services: Of the gateway.
-        pool: Who there is.
-        authenticator: Knows clients.
-        limiter: Knows whether the gateway is about to stop.
-        guard: Whom to let see the figures, or none for everyone.
+        feedback: Where scores are logged, or none: then the gateway takes none.
+        metrics_auth: Checks the key for ``/metrics``, or none: then it needs no key.
     """
 
     def __init__(
         self,
-        services: GatewayServices,
-        pool: ExpertPool,
         authenticator: Authenticator,
+        manager: PredictorManager,
+        pool: ExpertPool,
         limiter: InFlightLimiter,
-        guard: AdminAuth | None = None,
+        metrics: GatewayMetrics,
+        feedback: FeedbackLog | None,
+        config: GatewayConfig,
+        metrics_auth: AdminAuth | None = None,
     ) -> None:
-        self._services, self._pool, self._authenticator, self._limiter, self._guard = services, pool, authenticator, limiter, guard
-        has_admin = services.settings.admin_key_env is not None
-        self._description = openapi_schema(services.settings.policy.presets, with_admin=has_admin, guards_metrics=guard is not None)
-        owners = dict.fromkeys((AUTO_MODEL, *services.settings.policy.routes), "mildroute") | dict.fromkeys(pool.candidates, "expert")
-        self._models = {name: {"id": name, "object": "model", "created": 0, "owned_by": owner} for name, owner in owners.items()}
+        self._authenticator = authenticator
+        self._manager = manager
+        self._pool = pool
+        self._limiter = limiter
+        self._metrics = metrics
+        self._feedback = feedback
+        self._limits = config.limits
+        self._metrics_auth = metrics_auth
+        self._openapi = openapi_schema(
+            config.routing.presets,
+            with_admin=config.admin_key_env is not None,
+            with_metrics_key=metrics_auth is not None,
+        )
+        owners = dict.fromkeys((AUTO_MODEL, *config.routing.routes), "mildroute")
+        owners |= dict.fromkeys(pool.experts, "expert")
+        self._models = {
+            name: {"id": name, "object": "model", "created": 0, "owned_by": owner}
+            for name, owner in owners.items()
+        }
 
     async def models(self, request: Request) -> None:
         """Routes and experts."""
-        self._authenticator.client_of(request)
-        await send_document(request, {"object": "list", "data": [*self._models.values()]})
+        self._authenticator.authenticate(request)
+        await request.send_json({"object": "list", "data": [*self._models.values()]})
 
     async def model(self, request: Request) -> None:
         """One route or expert."""
-        self._authenticator.client_of(request)
+        self._authenticator.authenticate(request)
         found = self._models.get(request.scope["path_params"]["model"])
         if found is None:
-            raise APIError(404, "no route or expert of this gateway has that name; see /v1/models.", code="model_not_found")
-        await send_document(request, found)
+            raise APIError(
+                404,
+                "no route or expert of this gateway has that name; see /v1/models.",
+                code="model_not_found",
+            )
+        await request.send_json(found)
 
     async def health(self, request: Request) -> None:
         """Whether the process is alive."""
-        await send_document(request, {"status": "alive"})
+        await request.send_json({"status": "alive"})
 
     async def readiness(self, request: Request) -> None:
         """Whether it should get requests."""
-        why = self._exclusion_reason()
-        if why:
-            await send_document(request, {"status": "not ready", "why": why}, 503)
+        reason = self._unready_reason()
+        if reason:
+            await request.send_json({"status": "not ready", "reason": reason}, 503)
         else:
-            await send_document(request, {"status": "ready", "router": self._services.manager.predictor.digest})
+            await request.send_json({"status": "ready", "router": self._manager.predictor.digest})
 
-    def _exclusion_reason(self) -> str:
+    def _unready_reason(self) -> str:
         if self._limiter.is_draining:
             return "draining"
         try:
-            self._services.manager.predictor  # noqa: B018 - it raises where there is none
+            self._manager.predictor  # noqa: B018 - it raises if there is none
         except ArtifactError:
             return "no router"
         states = self._pool.circuits().values()
         return "every expert is down" if states and all(state == "open" for state in states) else ""
 
     async def metrics(self, request: Request) -> None:
-        """Figures for Prometheus."""
-        if self._guard is not None:
-            self._guard.check(request)
-        page, kind = self._services.metrics.render()
-        await request.answer(200, [(b"content-type", kind.encode())], page)
+        """Metrics for Prometheus."""
+        if self._metrics_auth is not None:
+            self._metrics_auth.check(request)
+        page, content_type = self._metrics.render()
+        await request.send_response(200, [(b"content-type", content_type.encode())], page)
 
     async def openapi(self, request: Request) -> None:
         """The description of all paths."""
-        await send_document(request, self._description)
+        await request.send_json(self._openapi)
 
     async def feedback(self, request: Request) -> None:
-        """How good the answer to a decision was."""
-        client = self._authenticator.client_of(request)
-        if self._services.feedback is None:
-            raise APIError(501, "this gateway keeps no log, so it takes no feedback; its operator can name a folder under log.")
-        # A key that has spent its day may still say how good the answers were.
+        """A score for the response to a decision."""
+        client = self._authenticator.authenticate(request)
+        if self._feedback is None:
+            raise APIError(
+                501,
+                "this gateway keeps no log, so it takes no feedback; its operator can name a folder"
+                " under log.",
+            )
+        # A key that has spent its budget may still send scores.
         self._authenticator.admit_free(client)
         try:
-            given = await read_object(request, self._services.settings.limits)
-            is_kept = self._services.feedback.write(given.get("decision_id"), given.get("score"), client.name, given.get("detail"))
+            given = await request.json(self._limits)
+            is_written = self._feedback.write(
+                given.get("decision_id"), given.get("score"), client.name, given.get("detail")
+            )
         except ArgumentError as error:
             raise APIError(400, str(error)) from None
-        if not is_kept:
-            raise APIError(503, "the feedback could not be written down; send it again later.", retry_after=10.0)
-        await send_document(request, {"object": "mildroute.feedback", "decision_id": given["decision_id"]})
+        if not is_written:
+            raise APIError(
+                503,
+                "the feedback could not be written down; send it again later.",
+                retry_after=10.0,
+            )
+        await request.send_json(
+            {"object": "mildroute.feedback", "decision_id": given["decision_id"]}
+        )

@@ -10,7 +10,12 @@ from mildroute.exceptions import MildrouteError
 __all__ = ["APIError"]
 
 
-_TYPES = {401: "authentication_error", 402: "insufficient_quota", 403: "permission_error", 429: "rate_limit_error"}
+_TYPES = {
+    401: "authentication_error",
+    402: "insufficient_quota",
+    403: "permission_error",
+    429: "rate_limit_error",
+}
 _CODES = {
     401: "invalid_api_key",
     402: "insufficient_quota",
@@ -31,28 +36,44 @@ class APIError(MildrouteError):
     """Why a request is not answered, in words that are meant for the client.
 
     Args:
-        status: Of the response.
-        message: The rule that was broken and the way out; never the text of an exception that is not ours.
+        message: The rule that was broken and the way out; never the text of an exception that is
+            not ours.
         code: A word that programs can compare, or none for the usual one of the status.
         param: The member of the request that is at fault, or none.
         retry_after: Seconds after which to come again, or none.
-
-    Example:
-        >>> APIError(404, "no such model", code="model_not_found", param="model").body()
-        b'{"error": {"message": "no such model", "type": "invalid_request_error", "param": "model", "code": "model_not_found"}}'
     """
 
     def __init__(
-        self, status: int, message: str, *, code: str | None = None, param: str | None = None, retry_after: float | None = None
+        self,
+        status: int,
+        message: str,
+        *,
+        code: str | None = None,
+        param: str | None = None,
+        retry_after: float | None = None,
     ) -> None:
         super().__init__(message)
-        self.status, self.message, self.param, self.retry_after = status, message, param, retry_after
+        self.status = status
+        self.message = message
+        self.param = param
+        self.retry_after = retry_after
         self.code = _CODES.get(status) if code is None else code
 
     def body(self) -> bytes:
         """The response's body."""
-        kind = _TYPES.get(self.status) or ("server_error" if self.status >= 500 else "invalid_request_error")
-        return json.dumps({"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}).encode()
+        kind = _TYPES.get(self.status) or (
+            "server_error" if self.status >= 500 else "invalid_request_error"
+        )
+        return json.dumps(
+            {
+                "error": {
+                    "message": self.message,
+                    "type": kind,
+                    "param": self.param,
+                    "code": self.code,
+                }
+            }
+        ).encode()
 
     def headers(self) -> list[tuple[bytes, bytes]]:
         """The response's headers, but for its length."""
@@ -71,14 +92,14 @@ class APIError(MildrouteError):
 
         Args:
             path: What was called: ``"responses"`` names its events, the others do not.
-
-        Example:
-            >>> APIError(502, "lost", code="x").event("chat/completions")[:28]
-            b'data: {"error": {"message": '
-            >>> APIError(502, "lost", code="x").event("responses")
-            b'event: error\ndata: {"type": "error", "code": "x", "message": "lost", "param": null, "sequence_number": 0}\n\n'
         """
         if path == "responses":
-            said = {"type": "error", "code": self.code, "message": self.message, "param": self.param, "sequence_number": 0}
+            said = {
+                "type": "error",
+                "code": self.code,
+                "message": self.message,
+                "param": self.param,
+                "sequence_number": 0,
+            }
             return b"event: error\ndata: " + json.dumps(said).encode() + b"\n\n"
         return b"data: " + self.body() + b"\n\n"

@@ -1,4 +1,7 @@
-"""What a request says, whatever its shape: the text that is routed, its size, and what it takes to understand it."""
+"""What a request says, whatever its shape.
+
+The text that is routed, its size, and what it takes to understand it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,9 @@ Json = dict[str, Any]
 
 _IMAGES = frozenset({"image_url", "input_image", "image", "computer_screenshot"})
 _OTHER_MEDIA = frozenset({"input_audio", "file", "input_file", "video_url"})
-_TOOL_ITEMS = frozenset({"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"})
+_TOOL_ITEMS = frozenset(
+    {"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"}
+)
 _TOKENS_OF_MEDIA = 1000
 _CHARACTERS_OF_TOKEN = 4
 
@@ -22,11 +27,11 @@ class RoutedPrompt:
 
     Args:
         text: What the router reads: the last thing that the user said.
-        characters: Of all texts.
-        tokens: Of all that is no text: 1,000 for each image, sound or file, however large; one for each token that came as a number.
+        tokens: Of all that is no text: 1,000 for each image, sound or file, however large; one for
+            each token that came as a number.
         needs: ``"vision"`` for images, ``"tools"`` for tools that were called before.
-        opening: What a conversation began with, up to and including the first word of the user; none if the user said nothing.
-        has_answer: Whether something was answered before.
+        opening: What a conversation began with, up to and including the first word of the user;
+            none if the user said nothing.
     """
 
     __slots__ = ("characters", "has_answer", "needs", "opening", "text", "tokens")
@@ -44,14 +49,7 @@ class RoutedPrompt:
 
 
 def prompt_of_messages(messages: Sequence[Json]) -> RoutedPrompt:
-    """Read the messages of a chat, or the items of a response's input.
-
-    Example:
-        >>> chat = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!"}, {"role": "user", "content": "Bye"}]
-        >>> prompt = prompt_of_messages(chat)
-        >>> prompt.text, prompt.opening, prompt.has_answer
-        ('Bye', ['user', 'Hi'], True)
-    """
+    """Read the messages of a chat, or the items of a response's input."""
     prompt = RoutedPrompt()
     for message in messages:
         _measure(message, prompt)
@@ -61,7 +59,10 @@ def prompt_of_messages(messages: Sequence[Json]) -> RoutedPrompt:
 
 
 def prompt_of_texts(value: Any) -> RoutedPrompt:
-    r"""Read the prompt of a completion or the input of an embedding: a string, many, a list of tokens, or many."""
+    r"""Read the prompt of a completion or the input of an embedding.
+
+    A string, many, a list of tokens, or many.
+    """
     prompt = RoutedPrompt()
     entries = value if type(value) is list else [value]
     texts = [entry for entry in entries if type(entry) is str]
@@ -76,12 +77,7 @@ def prompt_of_texts(value: Any) -> RoutedPrompt:
 
 
 def text_of(content: Any) -> str:
-    r"""The text of a message: a string, or the text parts of a list, a line each.
-
-    Example:
-        >>> text_of([{"type": "text", "text": "What is"}, {"type": "image_url"}, {"type": "text", "text": "this?"}])
-        'What is\nthis?'
-    """
+    r"""The text of a message: a string, or the text parts of a list, a line each."""
     if type(content) is str:
         return content
     return "\n".join(text for part in _parts_of(content) if (text := _text_of_part(part)))
@@ -159,7 +155,10 @@ def _opening(messages: Sequence[Json]) -> list[str] | None:
 
 
 def _addresses(content: Any) -> Iterator[str]:
-    """Images by their address or content: the same question about two pictures begins two conversations."""
+    """Images by their address or content.
+
+    The same question about two pictures begins two conversations.
+    """
     for part in _parts_of(content):
         image = part.get("image_url") if type(part) is dict else None
         address = image.get("url") if type(image) is dict else image

@@ -1,20 +1,21 @@
 """Finished files of a log as Parquet: a tenth of the size, and read by every warehouse.
 
-A job for the side, not for the process that answers requests. It may be killed at any moment and run again: a file is read, written beside,
+A job for the side, not for the process that answers requests. It may be killed at any moment and
+run again: a file is read, written beside,
 put in place as a whole, and only then is the old form removed.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mildroute._jsonl import LINES, TABLE, lock_of, read_file
+from mildroute._files import atomic_write, try_lock
+from mildroute._jsonl import LINES, TABLE, read_file
 from mildroute.exceptions import TableError
-from mildroute.serving.observability.decision_log import DECISIONS
+from mildroute.serving.observability.decision_log import DECISIONS, check_decision
 from mildroute.serving.observability.feedback import FEEDBACK
 
 if TYPE_CHECKING:
@@ -26,17 +27,44 @@ __all__ = ["CompactionResult", "compact_log"]
 _TEXT, _NUMBER, _COUNT = "string", "float64", "int64"
 _DECISIONS: Mapping[str, str] = {
     **dict.fromkeys(
-        ("decision_id", "key", "path", "model", "router", "reason", "chosen", "answered", "conversation", "shadow", "text"), _TEXT
+        (
+            "decision_id",
+            "key",
+            "path",
+            "model",
+            "router",
+            "reason",
+            "selected",
+            "served_by",
+            "conversation",
+            "shadow",
+            "text",
+        ),
+        _TEXT,
     ),
     **dict.fromkeys(("request_id", "target", "first_choice"), _TEXT),
-    **dict.fromkeys(("time", "price_weight", "propensity", "dollars", "baseline_dollars"), _NUMBER),
+    **dict.fromkeys(
+        ("time", "price_weight", "propensity", "cost_usd", "baseline_cost_usd"), _NUMBER
+    ),
     **dict.fromkeys(("decision_seconds", "first_byte_seconds", "seconds"), _NUMBER),
-    **dict.fromkeys(("attempts", "status", "tokens_in", "tokens_out"), _COUNT),
+    **dict.fromkeys(("status", "tokens_in", "tokens_out"), _COUNT),
+    "attempts": "attempts",
     "experts": "texts",
     "posterior": "numbers",
     "propensities": "numbers",
 }
-_FEEDBACK: Mapping[str, str] = {"decision_id": _TEXT, "score": _NUMBER, "time": _NUMBER, "key": _TEXT, "detail": _TEXT}
+_ATTEMPT: Mapping[str, str] = {
+    **dict.fromkeys(("expert", "reason"), _TEXT),
+    **dict.fromkeys(("status", "tokens_in", "tokens_out"), _COUNT),
+    **dict.fromkeys(("cost_usd", "seconds"), _NUMBER),
+}
+_FEEDBACK: Mapping[str, str] = {
+    "decision_id": _TEXT,
+    "score": _NUMBER,
+    "time": _NUMBER,
+    "key": _TEXT,
+    "detail": _TEXT,
+}
 
 
 @dataclass(frozen=True)
@@ -44,8 +72,6 @@ class CompactionResult:
     """What was done.
 
     Args:
-        files: Files that are Parquet now.
-        rows: Their rows.
         growing: Files that are still written, and were left alone.
     """
 
@@ -55,40 +81,26 @@ class CompactionResult:
 
 
 def compact_log(folder: str | Path) -> CompactionResult:
-    """Turn the finished files of a log, decisions and feedback, into Parquet.
-
-    Args:
-        folder: Of the log.
-
-    Returns:
-        What was done.
-
-    Example:
-        >>> import tempfile
-        >>> compact_log(tempfile.mkdtemp())
-        CompactionResult(files=0, rows=0, growing=0)
-    """
+    """Turn the finished files of a log, decisions and feedback, into Parquet."""
     if not Path(folder).is_dir():
         raise TableError(f"the log {str(folder)!r} is not a folder; check the path.")
     rows: list[int | None] = []
     for name, columns in ((DECISIONS, _DECISIONS), (FEEDBACK, _FEEDBACK)):
-        rows += [_tidied(path, columns) for path in sorted(Path(folder, name).glob(f"[0-9]*{LINES}"))]
+        rows += [
+            _tidied(path, columns) for path in sorted(Path(folder, name).glob(f"[0-9]*{LINES}"))
+        ]
     done = [count for count in rows if count is not None]
     return CompactionResult(len(done), sum(done), len(rows) - len(done))
 
 
 def _tidied(path: Path, columns: Mapping[str, str]) -> int | None:
     """Rows of the file; none while it is written. The lock keeps a second job off."""
-    lock = lock_of(path)
-    if lock is None:
-        return None
-    try:
-        target = path.with_suffix(TABLE)
-        count = _written(path, target, columns)
+    with try_lock(path) as is_locked:
+        if not is_locked:
+            return None
+        count = _written(path, path.with_suffix(TABLE), columns)
         path.unlink()
         return count
-    finally:
-        os.close(lock)
 
 
 def _written(path: Path, target: Path, columns: Mapping[str, str]) -> int:
@@ -97,13 +109,14 @@ def _written(path: Path, target: Path, columns: Mapping[str, str]) -> int:
 
     if target.exists():  # a job before this one came so far
         return int(pq.read_metadata(target).num_rows)
-    beside = target.with_name(f".{target.name}.partial")
-    table = pa.Table.from_pylist(list(read_file(path)), schema=_schema(columns))
-    with beside.open("wb") as file:
-        pq.write_table(table, file, compression="zstd", write_page_checksum=True)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(target)
+    rows = list(read_file(path))
+    if columns is _DECISIONS:
+        # A schema fills what is missing with nothing and drops what it does not know.
+        for row in rows:
+            check_decision(row)
+    table = pa.Table.from_pylist(rows, schema=_schema(columns))
+    with atomic_write(target) as beside:
+        pq.write_table(table, beside, compression="zstd", write_page_checksum=True)
     return int(table.num_rows)
 
 
@@ -117,4 +130,6 @@ def _schema(columns: Mapping[str, str]) -> pa.Schema:
         "texts": pa.list_(pa.string()),
         "numbers": pa.list_(pa.float64()),
     }
+    attempt = {name: kinds[kind] for name, kind in _ATTEMPT.items()}
+    kinds["attempts"] = pa.list_(pa.struct(attempt))
     return pa.schema({name: kinds[kind] for name, kind in columns.items()})

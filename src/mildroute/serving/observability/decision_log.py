@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import math
-from collections.abc import Iterator
+import os
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, dataclass, fields
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from mildroute._jsonl import JsonlWriter, read_rows
+from mildroute._jsonl import TABLE, JsonlWriter, log_files, read_file, read_rows
 from mildroute.exceptions import ArgumentError, TableError
 from mildroute.serving.config import DecisionLogConfig
 
-__all__ = ["DECISIONS", "DecisionLog", "DecisionRecord", "read_log", "spent_since"]
+__all__ = [
+    "DECISIONS",
+    "DailySpend",
+    "DecisionLog",
+    "DecisionRecord",
+    "check_decision",
+    "read_decisions",
+    "read_log",
+]
 
 
 # One line of the decision log.
@@ -22,38 +34,35 @@ __all__ = ["DECISIONS", "DecisionLog", "DecisionRecord", "read_log", "spent_sinc
 
 @dataclass(frozen=True)
 class DecisionRecord:
-    """What was decided for one request and what came of it; written once, when its answer has ended.
+    """What was decided for one request and what came of it.
+
+    Written once, when its answer has ended.
 
     Args:
         decision_id: Its name, which ``POST /v1/feedback`` refers to.
         time: Seconds since 1970, when the request had arrived.
         key: Name of the client's key, or empty.
         path: What was called, such as ``"chat/completions"``.
-        model: What the client asked for.
-        router: Digest of the artifact.
-        experts: Names, in the router's order.
-        posterior: The router's posterior over them.
         price_weight: At which it decided, or none; between two vertices that of the likelier one.
-        reason: Why the first choice is the first choice.
-        chosen: Whom the policy chose first.
         propensity: Probability with which it was chosen, before the coin and the lots.
         propensities: Of all experts, in the order of ``experts``; 0 where one was left out.
-        answered: Who answered, or empty.
-        attempts: Experts that were asked.
+        served_by: Who answered, or empty.
+        attempts: Every call to an expert: its name, the reason of its failure or empty, the status
+            of its response or 0, tokens, dollars and seconds.
         status: Status that the client saw; 499 if it went away.
         tokens_in: As the expert counted, or estimated.
-        tokens_out: Likewise.
-        dollars: Of the answer, at the prices of experts.yaml.
-        baseline_dollars: What the baseline expert would have charged for the same tokens.
-        decision_seconds: Time to decide, encoding included.
+        cost_usd: Dollars of all attempts.
+        baseline_cost_usd: What the baseline expert would have charged for the same tokens.
         first_byte_seconds: From the request's arrival to the first byte of the answer.
-        seconds: From the request's arrival to the last byte.
         conversation: Digest of the conversation, or empty.
         shadow: What the shadow router chose, or empty.
         text: What was routed, if that is switched on, else none.
-        request_id: The client's id of the request, which seeds the coin; empty where the text itself does.
-        target: What the operating point was chosen by, such as ``"quality 0.95"``; empty for the router's own.
-        first_choice: What the router alone would choose, before conversations, circuits and lots; empty without an opinion.
+        request_id: The client's id of the request, which seeds the coin; empty where the text
+            itself does.
+        target: What the operating point was chosen by, such as ``"quality 0.95"``; empty for the
+            router's own.
+        first_choice: What the router alone would choose, before conversations, circuits and lots;
+            empty without an opinion.
     """
 
     decision_id: str
@@ -66,16 +75,16 @@ class DecisionRecord:
     posterior: tuple[float, ...]
     price_weight: float | None
     reason: str
-    chosen: str
+    selected: str
     propensity: float
     propensities: tuple[float, ...]
-    answered: str
-    attempts: int
+    served_by: str
+    attempts: tuple[dict[str, Any], ...]
     status: int
     tokens_in: int
     tokens_out: int
-    dollars: float
-    baseline_dollars: float
+    cost_usd: float
+    baseline_cost_usd: float
     decision_seconds: float
     first_byte_seconds: float
     seconds: float
@@ -94,39 +103,152 @@ class DecisionRecord:
 # that is switched on.
 
 
+# Folder of the decisions within that of the log.
 DECISIONS = "decisions"
-"""Folder of the decisions within that of the log."""
+# The checkpoint of the day's dollars, in the folder of the log.
+CHECKPOINT = "spend.json"
+
+_DAY = 86_400.0
+_CHECKPOINT_SECONDS = 5.0
+_SPEND_COLUMNS = ("time", "seconds", "key", "cost_usd")
 
 _NAMES = tuple(field.name for field in fields(DecisionRecord))
 _REQUIRED = tuple(field.name for field in fields(DecisionRecord) if field.default is MISSING)
-_LISTS = ("experts", "posterior", "propensities")
+_LISTS = ("experts", "posterior", "propensities", "attempts")
 _values = attrgetter(*_NAMES)
-_encoded = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")).encode
+_encoded = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")
+).encode
+
+
+class DailySpend:
+    """Dollars of each key on a day of UTC, and up to where in the log they are counted.
+
+    A checkpoint of it lies beside the log: a gateway that starts again reads only the lines behind
+    it, and not those of the whole day. It is replaced as a whole, so that a kill leaves the last
+    one or the one before.
+
+    Args:
+        folder: Of the log.
+        day: Its midnight, in seconds since 1970.
+
+    Attributes:
+        dollars: By key.
+    """
+
+    def __init__(self, folder: str | Path, day: float) -> None:
+        self._path = Path(folder) / CHECKPOINT
+        self._day = day
+        # Bytes and lines of each file that are counted, by its name without its suffix.
+        self._counted: dict[str, tuple[int, int]] = {}
+        self._saved = time.monotonic()
+        self.dollars: dict[str, float] = {}
+
+    @classmethod
+    def resume(cls, folder: str | Path, day: float) -> DailySpend:
+        """Read the checkpoint and the lines behind it; all lines of the day if there is none."""
+        spend = cls(folder, day)
+        spend._read_checkpoint()
+        for path in log_files(Path(folder) / DECISIONS):
+            try:
+                spend._read_file(path)
+            except FileNotFoundError:  # it was tidied a moment ago
+                spend._read_file(path.with_suffix(TABLE))
+        return spend
+
+    def add(self, key: str, dollars: float, ended: float, stem: str, end: int) -> None:
+        """Count the next line of a file, which ends at this byte."""
+        day = ended // _DAY * _DAY
+        if day > self._day:
+            self._day = day
+            self.dollars = {}
+        if dollars and day == self._day:
+            self.dollars[key] = self.dollars.get(key, 0.0) + dollars
+        self._counted[stem] = (end, self._counted.get(stem, (0, 0))[1] + 1)
+
+    def save_if_due(self) -> None:
+        """Write the checkpoint if the last one is some seconds old."""
+        if time.monotonic() - self._saved >= _CHECKPOINT_SECONDS:
+            self.save()
+
+    def save(self) -> None:
+        """Write the checkpoint; if it cannot be written, the old one stays and is still true."""
+        self._saved = time.monotonic()
+        document = {"day": self._day, "dollars": self.dollars, "counted": self._counted}
+        beside = self._path.with_name(f".{CHECKPOINT}.{os.getpid()}")
+        # It is not synced, which would hold up requests: after a loss of power the whole day is
+        # read, as if there were none.
+        with contextlib.suppress(OSError):
+            beside.write_text(json.dumps(document), encoding="utf-8")
+            beside.replace(self._path)
+
+    def _read_file(self, path: Path) -> None:
+        if path.stat().st_mtime < self._day:
+            return
+        for row, end in _rows_behind(path, *self._counted.get(path.stem, (0, 0))):
+            check_decision(row, _SPEND_COLUMNS)
+            ended = row["time"] + (row["seconds"] or 0.0)
+            self.add(row["key"], row["cost_usd"] or 0.0, ended, path.stem, end)
+
+    def _read_checkpoint(self) -> None:
+        try:
+            document = json.loads(self._path.read_text(encoding="utf-8"))
+            if document["day"] == self._day:
+                self.dollars = {key: float(value) for key, value in document["dollars"].items()}
+                self._counted = {
+                    stem: (int(end), int(lines))
+                    for stem, (end, lines) in document["counted"].items()
+                }
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            self.dollars = {}
+            self._counted = {}
+
+
+def _rows_behind(path: Path, start: int, lines: int) -> Iterator[tuple[dict[str, Any], int]]:
+    """Rows of a file behind those that are counted, each with the byte at which it ends.
+
+    A file that was tidied meanwhile has the same rows in the same order.
+    """
+    if path.suffix == TABLE:
+        for row in itertools.islice(read_file(path, _SPEND_COLUMNS), lines, None):
+            yield row, start
+        return
+    with path.open("rb") as file:
+        file.seek(start)
+        for line in file:
+            start += len(line)
+            # The last line may be half written yet, or was cut off by the death of its writer.
+            if line.endswith(b"\n"):
+                yield _parse_line(path, line), start
+
+
+def _parse_line(path: Path, line: bytes) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except ValueError:
+        row = None
+    if not isinstance(row, dict):
+        raise TableError(
+            f"{path.name}: a line must be one JSON object, got something else; put the file aside."
+        )
+    return row
 
 
 class DecisionLog:
     """Writes records, each with one call of the system.
 
     Args:
-        rules: Where, how many lines a file has, and whether texts are kept. A gateway without a log has no object of this class.
+        config: Where, how many rows a file has, and whether texts are logged.
+        spend: Counts the dollars of what is written and keeps a checkpoint of them, or none.
 
     Attributes:
         lost: Lines that could not be written, since the disk was full or gone.
-
-    Example:
-        >>> import tempfile
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> log = DecisionLog(DecisionLogConfig(folder))
-        >>> log.write(DecisionRecord("d1", 0.0, "", "chat/completions", "mildroute", "", ("a", "b"), (0.7, 0.3), None, "router", "a", 0.95,
-        ...                  (0.95, 0.05), "a", 1, 200, 9, 3, 0.01, 0.02, 0.001, 0.2, 0.5, text="a secret"))
-        >>> log.close()
-        >>> [(record.decision_id, record.propensities, record.text) for record in read_log(folder)]
-        [('d1', (0.95, 0.05), None)]
     """
 
-    def __init__(self, rules: DecisionLogConfig) -> None:
-        self._files = JsonlWriter(_folder(rules) / DECISIONS, rules.rows)
-        self._keep_text = rules.keep_text
+    def __init__(self, config: DecisionLogConfig, spend: DailySpend | None = None) -> None:
+        self._spend = spend
+        self._files = JsonlWriter(_folder(config) / DECISIONS, config.rows_per_file)
+        self._log_prompts = config.log_prompts
 
     @property
     def lost(self) -> int:
@@ -136,75 +258,76 @@ class DecisionLog:
     def write(self, record: DecisionRecord) -> None:
         """Append one line; if it cannot be written, it is counted as lost and nothing is raised."""
         row = dict(zip(_NAMES, _values(record), strict=True))
-        if not self._keep_text:
+        if not self._log_prompts:
             row["text"] = None
         try:
             line = _encoded(row)
         except ValueError:
             line = _encoded({name: _finite(value) for name, value in row.items()})
         # Half of a surrogate pair, which JSON can bring, is no text; it becomes a question mark.
-        self._files.append(line.encode("utf-8", "replace"))
+        data = line.encode("utf-8", "replace")
+        stem, end = self._files.path.stem, self._files.size + len(data) + 1
+        if self._files.append(data) and self._spend is not None:
+            ended = record.time + record.seconds
+            self._spend.add(record.key, record.cost_usd, ended, stem, end)
+            self._spend.save_if_due()
 
     def close(self) -> None:
         """End the file."""
         self._files.close()
+        if self._spend is not None:
+            self._spend.save()
 
 
 def read_log(folder: str | Path) -> Iterator[DecisionRecord]:
-    """All decisions of a log, file by file; within a file in the order in which their answers ended.
+    """All decisions of a log, file by file.
 
-    Args:
-        folder: Of the log.
+    Within a file in the order in which their answers ended.
 
     Yields:
-        Records. Fields that a later version added have their defaults, and fields that this version does not know are left out.
-
-    Example:
-        >>> list(read_log("no/such/log"))
-        []
+        Records. Fields that a later version added have their defaults, and fields that this version
+        does not know are left out.
     """
-    for row in read_rows(Path(folder) / DECISIONS):
-        yield record_of(row)
+    for row in read_decisions(folder):
+        known = {name: row[name] for name in _NAMES if name in row}
+        yield DecisionRecord(**known | {name: tuple(known[name]) for name in _LISTS})
 
 
-def record_of(row: dict[str, Any]) -> DecisionRecord:
-    """A row as it was read."""
-    lacking = [name for name in _REQUIRED if name not in row]
-    if lacking:
-        raise TableError(f"a line of the decision log needs {lacking[0]!r}, got none; is this another kind of file?")
-    known = {name: row[name] for name in _NAMES if name in row}
-    return DecisionRecord(**known | {name: tuple(known[name]) for name in _LISTS})
+def read_decisions(
+    folder: str | Path, columns: Sequence[str] | None = None, *, since: float = 0.0
+) -> Iterator[dict[str, Any]]:
+    """Rows of a decision log, as :func:`~mildroute._jsonl.read_rows` reads them, but checked."""
+    for row in read_rows(Path(folder) / DECISIONS, columns, since=since):
+        yield check_decision(row, columns)
 
 
-def spent_since(folder: str | Path, time: float) -> dict[str, float]:
-    """Dollars of each client's key whose answers have ended since then: what a gateway must know of when it starts again.
+def check_decision(row: dict[str, Any], columns: Sequence[str] | None = None) -> dict[str, Any]:
+    """The row itself, if it has the fields of a decision.
 
-    Args:
-        folder: Of the log.
-        time: Seconds since 1970.
-
-    Returns:
-        Dollars by the name of the key.
-
-    Example:
-        >>> spent_since("no/such/log", 0.0)
-        {}
+    Rows of before November 2026, with ``answered``, ``chosen`` and ``dollars``, do not: to read
+    them as decisions that nobody served would be worse than to refuse them.
     """
-    spent: dict[str, float] = {}
-    for row in read_rows(Path(folder) / DECISIONS, ["time", "seconds", "key", "dollars"], since=time):
-        if row["time"] + (row["seconds"] or 0.0) >= time and row["dollars"]:
-            spent[row["key"]] = spent.get(row["key"], 0.0) + row["dollars"]
-    return spent
+    for name in _REQUIRED if columns is None else columns:
+        if name not in row:
+            raise TableError(
+                f"a row of the decision log needs {name!r}, got none; the file is of another kind,"
+                " or of an earlier version, whose logs cannot be read: put it aside."
+            )
+    return row
 
 
-def _folder(rules: DecisionLogConfig) -> Path:
-    if rules.folder is None:
-        raise ArgumentError("a decision log needs a folder, got none; name one under log, or keep no log.")
-    return rules.folder
+def _folder(config: DecisionLogConfig) -> Path:
+    if config.folder is None:
+        raise ArgumentError(
+            "a decision log needs a folder, got none; name one under log, or keep no log."
+        )
+    return config.folder
 
 
 def _finite(value: Any) -> Any:
     """Numbers that JSON does not know are none."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {name: _finite(item) for name, item in value.items()}
     return [_finite(item) for item in value] if isinstance(value, tuple) else value

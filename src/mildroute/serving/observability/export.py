@@ -1,17 +1,27 @@
-"""From the decision log and its feedback to a cost table: what the experts have cost on real requests.
+"""From the decision log and its feedback to a cost table.
 
-A row for each decision that has a score; it has the score, dollars and seconds of the expert that answered, and nothing for the others, as
-nobody knows what they would have said. Beside the columns of a cost table there are those that estimates need, which ``CostTable`` passes
-over: ``chosen``, ``shadow``, ``propensity:<expert>`` (the chance that each expert had), ``posterior:<expert>`` and ``propensity``, the
+What the experts have cost on real requests.
+
+A row for each decision that has a score; it has the score, dollars and seconds of the expert that
+answered, and nothing for the others, as
+nobody knows what they would have said. Beside the columns of a cost table there are those that
+estimates need, which ``CostTable`` passes
+over: ``selected``, ``shadow``, ``propensity:<expert>`` (the chance that each expert had),
+``posterior:<expert>`` and ``propensity``, the
 chance with which the cell of the row came to be filled. That one is empty
 
-- where the chosen expert failed, or was overtaken, and another one answered: the answer is true of the other one, but the chance with which
-  it came to answer is not known, and its seconds include those of the failure. Estimates count such a row as a request and its answer for
+- where the chosen expert failed, or was overtaken, and another one answered: the answer is true of
+  the other one, but the chance with which
+  it came to answer is not known, and its seconds include those of the failure. Estimates count such
+  a row as a request and its answer for
   nobody, else an expert would be judged by requests that came to it because others had failed;
-- where the client named the expert itself: then there was no lot at all, and the chances are empty, too.
+- where the client named the expert itself: then there was no lot at all, and the chances are empty,
+  too.
 
-Decisions of ``POST /v1/route`` were carried out by the client, and their feedback is that of the chosen expert, whose dollars and seconds
-the gateway does not know. A log of such decisions alone gives a table of scores; beside others they are left out.
+Decisions of ``POST /v1/route`` were carried out by the client, and their feedback is that of the
+chosen expert, whose dollars and seconds
+the gateway does not know. A log of such decisions alone gives a table of scores; beside others they
+are left out.
 """
 
 from __future__ import annotations
@@ -24,9 +34,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mildroute._jsonl import read_rows
 from mildroute.exceptions import TableError
-from mildroute.serving.observability.decision_log import DECISIONS
+from mildroute.serving.observability.decision_log import read_decisions
 from mildroute.serving.observability.feedback import read_feedback
 
 if TYPE_CHECKING:
@@ -36,10 +45,20 @@ __all__ = ["LoggedCostTable", "costs_from_log"]
 
 
 _COLUMNS = (
-    *("decision_id", "time", "experts", "posterior", "reason", "chosen", "propensity", "propensities", "answered"),
-    *("attempts", "status", "dollars", "seconds", "conversation", "shadow", "text"),
+    *(
+        "decision_id",
+        "time",
+        "experts",
+        "posterior",
+        "reason",
+        "selected",
+        "propensity",
+        "propensities",
+        "served_by",
+    ),
+    *("attempts", "status", "cost_usd", "seconds", "conversation", "shadow", "text"),
 )
-_KINDS = (("score:", "score"), ("cost:", "dollars"), ("latency:", "seconds"))
+_KINDS = (("score:", "score"), ("cost:", "cost_usd"), ("latency:", "seconds"))
 
 
 @dataclass(frozen=True)
@@ -47,10 +66,6 @@ class LoggedCostTable:
     """A cost table of one filled cell a row, and what became of the decisions that are not in it.
 
     Attributes:
-        arrow: The columns.
-        experts: Names of the experts.
-        decisions: Decisions of the log.
-        without_score: Of these, those without feedback.
         without_answer: Those that nobody answered, or someone whom no router knows.
         unknown: Scores for decisions that are not in the log.
         notes: What can and cannot be done with the table, in sentences.
@@ -69,7 +84,7 @@ class LoggedCostTable:
         """Decisions that have a score."""
         return int(self.arrow.num_rows)
 
-    def write(self, target: str | Path) -> Path | str:
+    def save(self, target: str | Path) -> Path | str:
         """Write it; the suffix says the format, and only Parquet can be read for estimates."""
         from mildroute.costs.files import write_table
 
@@ -79,8 +94,10 @@ class LoggedCostTable:
 def costs_from_log(folder: str | Path, *, only_with_text: bool = False) -> LoggedCostTable:
     """Join decisions and feedback.
 
-    Texts are part of the table only if every row has one. Without them, experts and routers whose choices are known, such as a shadow
-    router's, can be estimated; other routers cannot. No router is fitted on a log: ask every expert about its inputs instead.
+    Texts are part of the table only if every row has one. Without them, experts and routers whose
+    choices are known, such as a shadow
+    router's, can be estimated; other routers cannot. No router is fitted on a log: ask every expert
+    about its inputs instead.
 
     Args:
         folder: Of the log.
@@ -98,21 +115,25 @@ def costs_from_log(folder: str | Path, *, only_with_text: bool = False) -> Logge
         raise TableError(f"the log {str(folder)!r} is not a folder; check the path.")
     scores = read_feedback(folder)
     found = _Found()
-    for row in read_rows(Path(folder) / DECISIONS, _COLUMNS):
+    for row in read_decisions(folder, _COLUMNS):
         found.add(row, scores, only_with_text=only_with_text)
     found.finish()
     if not found.rows:
         raise TableError(
-            f"no decision of the log {str(folder)!r} has both an answer and a score, among {found.decisions:,} decisions and "
-            f"{len(scores):,} scores; send scores to POST /v1/feedback."
+            f"no decision of the log {str(folder)!r} has both an answer and a score, among"
+            f" {found.decisions:,} decisions and {len(scores):,} scores; send scores to POST"
+            " /v1/feedback."
         )
     if len(found.experts) < 2:
         raise TableError(
-            f"a table needs at least two experts, got {', '.join(map(repr, found.experts)) or 'none'}; log a router of several."
+            "a table needs at least two experts, got"
+            f" {', '.join(map(repr, found.experts)) or 'none'}; log a router of several."
         )
     unknown = len(scores.keys() - found.ids)
     counts = (found.decisions, found.without_score, found.without_answer, unknown)
-    return LoggedCostTable(_table(found.rows, found.experts, found.kinds), tuple(found.experts), *counts, found.notes())
+    return LoggedCostTable(
+        _table(found.rows, found.experts, found.kinds), tuple(found.experts), *counts, found.notes()
+    )
 
 
 @dataclass
@@ -128,7 +149,9 @@ class _Found:
     without_score: int = 0
     without_answer: int = 0
 
-    def add(self, row: dict[str, Any], scores: Mapping[str, float], *, only_with_text: bool) -> None:
+    def add(
+        self, row: dict[str, Any], scores: Mapping[str, float], *, only_with_text: bool
+    ) -> None:
         if row["decision_id"] in self.ids:
             return
         self.ids.add(row["decision_id"])
@@ -142,41 +165,59 @@ class _Found:
             self._keep({**row, "score": score})
 
     def _keep(self, row: dict[str, Any]) -> None:
-        if row["answered"]:
+        if row["served_by"]:
             self.rows.append(row)
-        elif row["chosen"] and not row["attempts"] and row["status"] == 200:
-            self.told.append({**row, "answered": row["chosen"]})
+        elif row["selected"] and not row["attempts"] and row["status"] == 200:
+            self.told.append({**row, "served_by": row["selected"]})
         else:
             self.without_answer += 1
 
     def finish(self) -> None:
-        """Leave out answers of experts that no router of the log knows: clients named them, or all others had failed."""
+        """Leave out answers of experts that no router of the log knows.
+
+        Clients named them, or all others had failed.
+        """
         if self.told and not self.rows:
             self.rows, self.told, self.kinds = self.told, [], _KINDS[:1]
-        known = [row for row in self.rows if row["answered"] in self.experts]
+        known = [row for row in self.rows if row["served_by"] in self.experts]
         self.without_answer += len(self.rows) - len(known)
         self.rows = known
 
     def notes(self) -> tuple[str, ...]:
         bare = sum(row.get("text") is None for row in self.rows)
-        fallbacks = sum(row["answered"] != row["chosen"] for row in self.rows)
+        fallbacks = sum(row["served_by"] != row["selected"] for row in self.rows)
         notes: tuple[str, ...] = ()
         if bare:
             notes += (
-                f"{bare:,} of {len(self.rows):,} rows have no text, so that the table has no input: experts can be estimated, but "
-                "no other router; switch on keep_text, or leave out those rows with only_with_text",
+                (
+                    f"{bare:,} of {len(self.rows):,} rows have no text, so that the table has no"
+                    " input: experts can be estimated, but no other router; switch on log_prompts,"
+                    " or leave out those rows with only_with_text"
+                ),
             )
         if self.told:
-            notes += (f"{len(self.told):,} decisions of /v1/route are left out, whose dollars and seconds nobody has told",)
+            notes += (
+                (
+                    f"{len(self.told):,} decisions of /v1/route are left out, whose dollars and"
+                    " seconds nobody has told"
+                ),
+            )
         if fallbacks:
-            notes += (f"{fallbacks:,} answers came from another expert than the one chosen; they count for nobody in estimates",)
+            notes += (
+                (
+                    f"{fallbacks:,} answers came from another expert than the one chosen; they"
+                    " count for nobody in estimates"
+                ),
+            )
         return notes
 
 
-def _table(rows: Sequence[dict[str, Any]], experts: Mapping[str, int], kinds: Sequence[tuple[str, str]]) -> pa.Table:
+def _table(
+    rows: Sequence[dict[str, Any]], experts: Mapping[str, int], kinds: Sequence[tuple[str, str]]
+) -> pa.Table:
     import pyarrow as pa
 
-    answered = np.array([experts[row["answered"]] for row in rows])
+    answered = np.array([experts[row["served_by"]] for row in rows])
     columns: dict[str, Any] = {"query_id": [row["decision_id"] for row in rows]}
     if all(row.get("text") is not None for row in rows):
         columns["input"] = [row["text"] for row in rows]
@@ -185,31 +226,46 @@ def _table(rows: Sequence[dict[str, Any]], experts: Mapping[str, int], kinds: Se
     columns["time"] = [row["time"] for row in rows]
     for prefix, name in kinds:
         columns |= _cells(prefix, [row[name] for row in rows], answered, experts)
-    columns |= {name: [row[name] for row in rows] for name in ("chosen", "shadow")}
-    columns["propensity"] = pa.array([row["propensity"] if _is_lot(row) and _is_own(row) else None for row in rows], pa.float64())
-    columns |= _columns("propensity:", ((row["experts"], row["propensities"] if _is_lot(row) else ()) for row in rows), experts)
+    columns |= {name: [row[name] for row in rows] for name in ("selected", "shadow")}
+    columns["propensity"] = pa.array(
+        [row["propensity"] if _is_lot(row) and _is_own(row) else None for row in rows], pa.float64()
+    )
+    columns |= _columns(
+        "propensity:",
+        ((row["experts"], row["propensities"] if _is_lot(row) else ()) for row in rows),
+        experts,
+    )
     columns |= _columns("posterior:", ((row["experts"], row["posterior"]) for row in rows), experts)
     return pa.table(columns)
 
 
 def _is_lot(row: Mapping[str, Any]) -> bool:
-    return bool(row["reason"] != "named")
+    return bool(row["reason"] != "pinned")
 
 
 def _is_own(row: Mapping[str, Any]) -> bool:
-    return bool(row["answered"] == row["chosen"])
+    return bool(row["served_by"] == row["selected"])
 
 
-def _cells(prefix: str, values: Sequence[Any], answered: NDArray[np.intp], experts: Mapping[str, int]) -> dict[str, Any]:
+def _cells(
+    prefix: str, values: Sequence[Any], answered: NDArray[np.intp], experts: Mapping[str, int]
+) -> dict[str, Any]:
     """A column for each expert, filled where it answered."""
     import pyarrow as pa
 
     numbers = np.array(values, dtype=np.float64)
-    return {prefix + name: pa.array(numbers, mask=answered != place) for name, place in experts.items()}
+    return {
+        prefix + name: pa.array(numbers, mask=answered != place) for name, place in experts.items()
+    }
 
 
-def _columns(prefix: str, rows: Iterable[tuple[Sequence[str], Sequence[float]]], experts: Mapping[str, int]) -> dict[str, Any]:
-    """A column for each expert: 0 where the router of the time did not know it, empty where nothing was written down."""
+def _columns(
+    prefix: str, rows: Iterable[tuple[Sequence[str], Sequence[float]]], experts: Mapping[str, int]
+) -> dict[str, Any]:
+    """A column for each expert.
+
+    0 where the router of the time did not know it, empty where nothing was written down.
+    """
     import pyarrow as pa
 
     filled = []
@@ -219,4 +275,7 @@ def _columns(prefix: str, rows: Iterable[tuple[Sequence[str], Sequence[float]]],
             line[experts[name]] = value
         filled.append(line)
     matrix = np.array(filled)
-    return {prefix + name: pa.array(matrix[:, place], mask=np.isnan(matrix[:, place])) for name, place in experts.items()}
+    return {
+        prefix + name: pa.array(matrix[:, place], mask=np.isnan(matrix[:, place]))
+        for name, place in experts.items()
+    }

@@ -1,6 +1,9 @@
-"""Feedback: how good the answer to a decision was, as the client says; one line each, in the folder ``feedback`` of the log's folder.
+"""Feedback: how good the answer to a decision was, as the client says.
 
-A decision may be in the log of another replica, so that ids are not looked up. Where one decision has several scores, the last one counts.
+One line each, in the folder ``feedback`` of the log's folder.
+
+A decision may be in the log of another replica, so that ids are not looked up. Where one decision
+has several scores, the last one counts.
 """
 
 from __future__ import annotations
@@ -18,8 +21,8 @@ from mildroute.serving.config import DecisionLogConfig
 __all__ = ["FEEDBACK", "FeedbackLog", "read_feedback"]
 
 
+# Folder of the feedback within that of the log.
 FEEDBACK = "feedback"
-"""Folder of the feedback within that of the log."""
 
 _LONGEST_ID, _LONGEST_DETAIL = 128, 2000
 _encoded = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
@@ -29,27 +32,16 @@ class FeedbackLog:
     """Writes scores of decisions.
 
     Args:
-        rules: Where, and how many lines a file has.
         clock: Seconds since 1970.
-
-    Attributes:
-        lost: Lines that could not be written.
-
-    Example:
-        >>> import tempfile
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> feedback = FeedbackLog(DecisionLogConfig(folder))
-        >>> feedback.write("d1", 0.5, "team-a"), feedback.write("d1", 1, "team-a", "right after all")
-        (True, True)
-        >>> feedback.close()
-        >>> read_feedback(folder)
-        {'d1': 1.0}
     """
 
-    def __init__(self, rules: DecisionLogConfig, clock: Callable[[], float] = time.time) -> None:
-        if rules.folder is None:
-            raise ArgumentError("feedback needs the folder of the log, got none; name one under log.")
-        self._files, self._clock = JsonlWriter(rules.folder / FEEDBACK, rules.rows), clock
+    def __init__(self, config: DecisionLogConfig, clock: Callable[[], float] = time.time) -> None:
+        if config.folder is None:
+            raise ArgumentError(
+                "feedback needs the folder of the log, got none; name one under log."
+            )
+        self._files = JsonlWriter(config.folder / FEEDBACK, config.rows_per_file)
+        self._clock = clock
 
     @property
     def lost(self) -> int:
@@ -68,8 +60,15 @@ class FeedbackLog:
         Returns:
             Whether it was written; false if the disk is full or gone.
         """
-        row = {"decision_id": _checked_id(decision_id), "score": _checked_score(score), "time": self._clock(), "key": client}
-        return self._files.append(_encoded(row | {"detail": _checked_detail(detail)}).encode("utf-8", "replace"))
+        row = {
+            "decision_id": _checked_id(decision_id),
+            "score": _checked_score(score),
+            "time": self._clock(),
+            "key": client,
+        }
+        return self._files.append(
+            _encoded(row | {"detail": _checked_detail(detail)}).encode("utf-8", "replace")
+        )
 
     def close(self) -> None:
         """End the file."""
@@ -77,18 +76,7 @@ class FeedbackLog:
 
 
 def read_feedback(folder: str | Path) -> dict[str, float]:
-    """The score of each decision that has one: the last that was given.
-
-    Args:
-        folder: Of the log.
-
-    Returns:
-        Scores by the id of the decision.
-
-    Example:
-        >>> read_feedback("no/such/log")
-        {}
-    """
+    """The score of each decision that has one: the last that was given."""
     last: dict[str, tuple[float, float]] = {}
     for row in read_rows(Path(folder) / FEEDBACK, ["decision_id", "score", "time"]):
         given = (row["time"], row["score"])
@@ -98,18 +86,30 @@ def read_feedback(folder: str | Path) -> dict[str, float]:
 
 
 def _checked_id(value: Any) -> str:
-    if not isinstance(value, str) or not 0 < len(value) <= _LONGEST_ID or not value.isascii() or not value.isprintable():
-        raise ArgumentError(f"decision_id must be the text of the header x-mildroute-decision-id, got {value!r:.60}.")
+    if (
+        not isinstance(value, str)
+        or not 0 < len(value) <= _LONGEST_ID
+        or not value.isascii()
+        or not value.isprintable()
+    ):
+        raise ArgumentError(
+            "decision_id must be the text of the header x-mildroute-decision-id, got"
+            f" {value!r:.60}."
+        )
     return value
 
 
 def _checked_score(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
-        raise ArgumentError(f"score must be a number from 0 to 1, got {value!r:.60}; divide by the largest score.")
+        raise ArgumentError(
+            f"score must be a number from 0 to 1, got {value!r:.60}; divide by the largest score."
+        )
     return float(value)
 
 
 def _checked_detail(value: Any) -> str | None:
     if value is not None and (not isinstance(value, str) or len(value) > _LONGEST_DETAIL):
-        raise ArgumentError(f"detail must be a text of at most {_LONGEST_DETAIL:,} characters; shorten it.")
+        raise ArgumentError(
+            f"detail must be a text of at most {_LONGEST_DETAIL:,} characters; shorten it."
+        )
     return value

@@ -1,7 +1,8 @@
-"""Traces of requests by OpenTelemetry: one span a request, with its decision and each attempt in it; never a word of what was asked.
+"""Traces of requests by OpenTelemetry.
 
-The trace goes on from the client's ``traceparent`` and on to the expert. Baggage is not passed on: it may hold what experts outside the
-house should not read.
+One span a request, with its decision and each attempt in it; never any text of a request. The trace
+goes on from the client's ``traceparent`` and on to the expert. Baggage is not forwarded: it may
+hold what experts outside the house should not read.
 """
 
 from __future__ import annotations
@@ -12,89 +13,46 @@ from typing import Any
 
 from mildroute.exceptions import MissingExtraError
 from mildroute.serving.observability.decision_log import DecisionRecord
-from mildroute.serving.routing.policy import Decision
 
 __all__ = ["AttemptSpan", "RequestSpan", "Tracing", "otlp_provider"]
 
 
-_NO_HEADERS: Mapping[str, str] = {}
-_FAILED = 500
-
-
-class AttemptSpan:
-    """One call of one expert; this one leaves no trace.
-
-    Attributes:
-        headers: What to send along, so that the expert's own spans join the trace.
-
-    Example:
-        >>> AttemptSpan().end(status=200)
-    """
-
-    __slots__ = ()
-    headers: Mapping[str, str] = _NO_HEADERS
-
-    def end(self, *, status: int | None = None, why: str | None = None) -> None:
-        """It is over: with a status, or for a reason in one word such as ``"timeout"``; texts of errors may quote what was asked."""
-
-
-class RequestSpan:
-    """One request; this one leaves no trace.
-
-    Example:
-        >>> trace = RequestSpan()
-        >>> trace.attempt("small").headers
-        {}
-    """
-
-    __slots__ = ()
-
-    def decided(self, decision: Decision) -> None:
-        """It is settled whom to ask; the span of the decision began with the request."""
-
-    def attempt(self, expert: str) -> AttemptSpan:  # noqa: ARG002
-        """An expert is being asked."""
-        return _NO_ATTEMPT
-
-    def end(self, record: DecisionRecord) -> None:
-        """The answer has ended."""
-
-
-_NO_ATTEMPT, _NO_TRACE = AttemptSpan(), RequestSpan()
+_SERVER_ERROR = 500
 
 
 class Tracing:
-    """Begins traces, if OpenTelemetry is installed and a provider is given or has been set; else it does nothing, at no cost.
+    """Starts spans, if OpenTelemetry is installed and a provider is given or has been set.
+
+    Otherwise it starts none, and costs nothing.
 
     Args:
         provider: A ``TracerProvider``, or none for the one that the process has set before.
         clock: Nanoseconds since 1970.
 
     Attributes:
-        is_on: Whether traces are kept. Where they are not, pass on the client's own ``traceparent`` as it is.
-
-    Example:
-        >>> tracing = Tracing()
-        >>> tracing.is_on
-        False
-        >>> tracing.begin("chat/completions", {}).decided(Decision(("small",), "router"))
+        is_enabled: Whether spans are recorded. If they are not, forward the client's own
+            ``traceparent`` as it is.
     """
 
-    __slots__ = ("_clock", "_provider", "_tools", "is_on")
+    __slots__ = ("_clock", "_library", "_provider", "is_enabled")
 
     def __init__(self, provider: Any = None, *, clock: Callable[[], int] = time_ns) -> None:
-        self._tools, self._provider = _tools(provider), provider
+        self._library = _load_library(provider)
+        self._provider = provider
         self._clock = clock
-        self.is_on = self._tools is not None
+        self.is_enabled = self._library is not None
 
-    def begin(self, path: str, headers: Mapping[str, str]) -> RequestSpan:
-        """A request has arrived.
+    def start(self, path: str, headers: Mapping[str, str]) -> RequestSpan | None:
+        """Start the span of a request, or none.
 
         Args:
             path: What was called, such as ``"chat/completions"``.
-            headers: Of the client, names in lower case; only ``traceparent`` and ``tracestate`` are read.
+            headers: Of the client, names in lower case; only ``traceparent`` and ``tracestate`` are
+                read.
         """
-        return _NO_TRACE if self._tools is None else _LiveTrace(self._tools, self._clock, path, headers)
+        if self._library is None:
+            return None
+        return RequestSpan(self._library, self._clock, path, headers)
 
     def close(self) -> None:
         """Send what is left, if a provider was given."""
@@ -103,38 +61,38 @@ class Tracing:
 
 
 def otlp_provider(service: str = "mildroute") -> Any:
-    """A provider that sends spans by OTLP over HTTP, set up by the standard variables such as ``OTEL_EXPORTER_OTLP_ENDPOINT``.
+    """A provider that sends spans by OTLP over HTTP.
 
-    Call its ``shutdown()`` at the end, which sends what is left.
-
-    Example:
-        >>> provider = otlp_provider("gateway")
-        >>> provider.resource.attributes["service.name"]
-        'gateway'
-        >>> provider.shutdown()
+    It is set up by the standard variables such as ``OTEL_EXPORTER_OTLP_ENDPOINT``. Call its
+    ``shutdown()`` at the end, which sends what is left.
     """
     try:
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+        from mildroute.serving.observability.otlp import OtlpExporter
     except ImportError as error:
-        raise MissingExtraError.for_package("opentelemetry", extra="otel", user="tracing") from error
+        raise MissingExtraError.for_package(
+            "opentelemetry", extra="otel", user="tracing"
+        ) from error
     provider = TracerProvider(resource=Resource.create({"service.name": service}))
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    provider.add_span_processor(BatchSpanProcessor(OtlpExporter()))
     return provider
 
 
-class _Tools:
-    """What a live trace needs of the library, looked up once."""
+class _Library:
+    """What spans need of OpenTelemetry, looked up once."""
 
     __slots__ = ("api", "propagator", "tracer")
 
     def __init__(self, api: Any, propagator: Any, tracer: Any) -> None:
-        self.api, self.propagator, self.tracer = api, propagator, tracer
+        self.api = api
+        self.propagator = propagator
+        self.tracer = tracer
 
 
-def _tools(provider: Any) -> _Tools | None:
+def _load_library(provider: Any) -> _Library | None:
     try:
         from opentelemetry import trace
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -143,70 +101,96 @@ def _tools(provider: Any) -> _Tools | None:
     used = trace.get_tracer_provider() if provider is None else provider
     if isinstance(used, (trace.ProxyTracerProvider, trace.NoOpTracerProvider)):
         return None
-    return _Tools(trace, TraceContextTextMapPropagator(), used.get_tracer("mildroute"))
+    return _Library(trace, TraceContextTextMapPropagator(), used.get_tracer("mildroute"))
 
 
-class _LiveTrace(RequestSpan):
-    __slots__ = ("_began", "_clock", "_inside", "_span", "_tools")
+class RequestSpan:
+    """The span of one request."""
 
-    def __init__(self, tools: _Tools, clock: Callable[[], int], path: str, headers: Mapping[str, str]) -> None:
-        self._tools, self._clock, self._began = tools, clock, clock()
+    __slots__ = ("_clock", "_context", "_library", "_span", "_started")
+
+    def __init__(
+        self, library: _Library, clock: Callable[[], int], path: str, headers: Mapping[str, str]
+    ) -> None:
+        self._library = library
+        self._clock = clock
+        self._started = clock()
         carrier = {name: headers[name] for name in ("traceparent", "tracestate") if name in headers}
-        self._span = tools.tracer.start_span(
+        self._span = library.tracer.start_span(
             f"mildroute {path}",
-            context=tools.propagator.extract(carrier) if carrier else None,
-            kind=tools.api.SpanKind.SERVER,
+            context=library.propagator.extract(carrier) if carrier else None,
+            kind=library.api.SpanKind.SERVER,
             attributes={"mildroute.path": path},
-            start_time=self._began,
+            start_time=self._started,
         )
-        self._inside = tools.api.set_span_in_context(self._span)
+        self._context = library.api.set_span_in_context(self._span)
 
-    def decided(self, decision: Decision) -> None:
-        attributes = {"mildroute.expert": decision.expert or "", "mildroute.reason": decision.reason}
-        span = self._tools.tracer.start_span("mildroute.decision", context=self._inside, attributes=attributes, start_time=self._began)
+    def decided(self, expert: str, reason: str) -> None:
+        """Record the span of the decision, which began with the request."""
+        span = self._library.tracer.start_span(
+            "mildroute.decision",
+            context=self._context,
+            attributes={"mildroute.expert": expert, "mildroute.reason": reason},
+            start_time=self._started,
+        )
         span.end(self._clock())
 
     def attempt(self, expert: str) -> AttemptSpan:
-        return _LiveAttempt(self._tools, self._clock, self._inside, expert)
+        """Start the span of a call of an expert."""
+        return AttemptSpan(self._library, self._clock, self._context, expert)
 
     def end(self, record: DecisionRecord) -> None:
+        """The response has ended."""
         span = self._span
         span.set_attributes(
             {
                 "mildroute.decision_id": record.decision_id,
-                "mildroute.expert": record.answered,
+                "mildroute.expert": record.served_by,
                 "mildroute.reason": record.reason,
-                "mildroute.attempts": record.attempts,
+                "mildroute.attempts": len(record.attempts),
                 "http.response.status_code": record.status,
                 "gen_ai.usage.input_tokens": record.tokens_in,
                 "gen_ai.usage.output_tokens": record.tokens_out,
             }
         )
-        if record.status >= _FAILED:
-            span.set_status(self._tools.api.StatusCode.ERROR)
+        if record.status >= _SERVER_ERROR:
+            span.set_status(self._library.api.StatusCode.ERROR)
         span.end(self._clock())
 
 
-class _LiveAttempt(AttemptSpan):
-    __slots__ = ("_clock", "_span", "_tools", "headers")
+class AttemptSpan:
+    """The span of one call of one expert.
 
-    def __init__(self, tools: _Tools, clock: Callable[[], int], inside: Any, expert: str) -> None:
-        self._tools, self._clock = tools, clock
-        self._span = tools.tracer.start_span(
+    Attributes:
+        headers: What to send along, so that the expert's own spans join the trace.
+    """
+
+    __slots__ = ("_clock", "_library", "_span", "headers")
+
+    def __init__(
+        self, library: _Library, clock: Callable[[], int], context: Any, expert: str
+    ) -> None:
+        self._library = library
+        self._clock = clock
+        self._span = library.tracer.start_span(
             "mildroute.attempt",
-            context=inside,
-            kind=tools.api.SpanKind.CLIENT,
+            context=context,
+            kind=library.api.SpanKind.CLIENT,
             attributes={"mildroute.expert": expert},
             start_time=clock(),
         )
         self.headers: dict[str, str] = {}
-        tools.propagator.inject(self.headers, tools.api.set_span_in_context(self._span))
+        library.propagator.inject(self.headers, library.api.set_span_in_context(self._span))
 
-    def end(self, *, status: int | None = None, why: str | None = None) -> None:
+    def end(self, *, status: int | None = None, reason: str | None = None) -> None:
+        """End it with a status, or with a reason such as ``"timeout"``.
+
+        Never with the text of an error, which may quote the request.
+        """
         if status is not None:
             self._span.set_attribute("http.response.status_code", status)
-        if why is not None:
-            self._span.set_attribute("error.type", why)
-        if why is not None or (status is not None and status >= _FAILED):
-            self._span.set_status(self._tools.api.StatusCode.ERROR)
+        if reason is not None:
+            self._span.set_attribute("error.type", reason)
+        if reason is not None or (status is not None and status >= _SERVER_ERROR):
+            self._span.set_status(self._library.api.StatusCode.ERROR)
         self._span.end(self._clock())

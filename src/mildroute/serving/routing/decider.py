@@ -1,136 +1,284 @@
-"""From a request to a decision."""
+"""From a parsed request to a decision: prediction, session affinity, policy, shadow router."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from time import perf_counter
+import random
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from mildroute._fit import Target
 from mildroute.exceptions import ArgumentError, ArtifactError
 from mildroute.routers.operating_point import OperatingPoint
-from mildroute.serving.config import TARGETS, words_of
-from mildroute.serving.context import RequestContext
+from mildroute.serving.config import AUTO_MODEL, TARGETS, RoutingConfig
+from mildroute.serving.http.body import ParsedRequest
 from mildroute.serving.http.errors import APIError
-from mildroute.serving.routing.affinity import SessionAffinity
-from mildroute.serving.routing.policy import Decision, decide, decide_named
-from mildroute.serving.routing.predictor import Prediction, TooManyTargetsError
-from mildroute.serving.services import GatewayServices, PredictorHolder, PredictorProtocol
-from mildroute.serving.upstream.pool import AUTO_MODEL, ExpertPool
+from mildroute.serving.routing.policy import Decision, decide, decide_pinned
+from mildroute.serving.routing.predictor import Prediction, Predictor, TooManyTargetsError
+from mildroute.serving.routing.reload import PredictorManager
+from mildroute.serving.upstream.pool import ExpertPool
 
-__all__ = ["Decider"]
+__all__ = ["Decider", "RoutingResult", "SessionAffinity"]
 
 
-_KEYS = {kind: name for name, kind in TARGETS.items()}
+_FIELD_OF_TARGET = {kind: name for name, kind in TARGETS.items()}
+
+
+class SessionAffinity:
+    """Which expert each conversation stays with.
+
+    The memory is bounded twice: by number, the conversation that was idle for longest goes first,
+    and by time.
+
+    Args:
+        config: How many conversations are remembered, and for how many idle seconds.
+    """
+
+    __slots__ = ("_clock", "_max_sessions", "_sessions", "_ttl")
+
+    def __init__(self, config: RoutingConfig, clock: Callable[[], float] = time.monotonic) -> None:
+        self._max_sessions = config.max_sessions
+        self._ttl = config.session_ttl
+        self._clock = clock
+        # Each entry moves to the end when it is renewed, so the order is that of their times and
+        # the oldest is always in front.
+        self._sessions: OrderedDict[str, tuple[str, float]] = OrderedDict()
+
+    def __len__(self) -> int:
+        """Conversations in memory; some may have expired already."""
+        return len(self._sessions)
+
+    def get(self, conversation: str | None) -> str | None:
+        """The expert of a conversation, or none."""
+        session = self._sessions.get(conversation) if conversation is not None else None
+        if session is None or self._is_expired(session):
+            return None
+        return session[0]
+
+    def remember(self, conversation: str | None, expert: str) -> None:
+        """Remember, or renew, the expert of a conversation; nothing happens if there is none."""
+        if conversation is None or self._max_sessions <= 0:
+            return
+        sessions = self._sessions
+        sessions[conversation] = (expert, self._clock())
+        sessions.move_to_end(conversation)
+        if len(sessions) > self._max_sessions:
+            sessions.popitem(last=False)
+        # To drop one for each that comes is enough for the old ones to run out, and costs the same
+        # every time.
+        oldest = next(iter(sessions))
+        if self._is_expired(sessions[oldest]):
+            del sessions[oldest]
+
+    def _is_expired(self, session: tuple[str, float]) -> bool:
+        return self._clock() - session[1] > self._ttl
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingResult:
+    """What was decided for a request.
+
+    Args:
+        decision: Which experts to call.
+        prediction: Of the router, or none if it was not asked or had no time.
+        experts: That the router knows.
+        router: Digest of the router; empty if the client named the expert.
+        target: What the operating point was chosen by, or none for the router's own.
+        first_choice: What the router alone would choose, or empty.
+        shadow: Gives the choice of the shadow router, or none.
+    """
+
+    decision: Decision
+    prediction: Prediction | None = None
+    experts: tuple[str, ...] = ()
+    router: str = ""
+    target: Target | None = None
+    first_choice: str = ""
+    shadow: asyncio.Task[str] | None = None
 
 
 class Decider:
-    """Whom to ask.
+    """Decides which experts serve a request.
 
     Args:
-        services: Of the gateway.
-        pool: Who there is.
-        affinity: Who is with whom.
+        manager: Holds the router.
+        shadow: Holds a second router whose choices are only logged, or none.
+        random: A number from 0 to just below 1, evenly spread.
     """
 
-    def __init__(self, services: GatewayServices, pool: ExpertPool, affinity: SessionAffinity) -> None:
-        self._services, self._pool, self._affinity = services, pool, affinity
-        self._routes = frozenset((AUTO_MODEL, *services.settings.policy.routes))
+    def __init__(
+        self,
+        manager: PredictorManager,
+        pool: ExpertPool,
+        affinity: SessionAffinity,
+        config: RoutingConfig,
+        *,
+        shadow: PredictorManager | None = None,
+        random: Callable[[], float] = random.random,
+    ) -> None:
+        self._manager = manager
+        self._pool = pool
+        self._affinity = affinity
+        self._config = config
+        self._shadow = shadow
+        self._random = random
+        self._routes = frozenset((AUTO_MODEL, *config.routes))
 
     def is_route(self, model: str) -> bool:
-        """Whether what stands under ``model`` means "choose"; a APIError if nobody has that name."""
+        """Whether a ``model`` leaves the choice to the gateway.
+
+        An APIError if neither a route nor an expert has that name.
+        """
         if model in self._routes:
             return True
-        if model not in self._pool.candidates:
-            known = ", ".join((*sorted(self._routes), *self._pool.candidates))
-            message = f"model must be a route or an expert of this gateway, which has: {known:.2000}."
+        if model not in self._pool.experts:
+            known = ", ".join((*sorted(self._routes), *self._pool.experts))
+            message = (
+                f"model must be a route or an expert of this gateway, which has: {known:.2000}."
+            )
             raise APIError(404, message, code="model_not_found", param="model")
         return False
 
-    async def choose(self, context: RequestContext, target: Target | None) -> None:
-        """Decide in time."""
-        predictor, parsed = self._predictor(), context.parsed
-        point = await _point(predictor, target)
-        context.target = words_of(target)
-        prediction = await predictor.predict(parsed.text, point, context.coin_key)
-        if self._services.shadow is not None:
-            context.shadow = asyncio.get_running_loop().create_task(self._silently(self._services.shadow, context, target))
-        statuses, owner = self._pool.statuses(), self._affinity.held(parsed.follows)
+    async def decide(
+        self, parsed: ParsedRequest, target: Target | None, coin_key: str
+    ) -> RoutingResult:
+        """Decide for one request, in time.
+
+        Args:
+            parsed: The request.
+            target: What the operating point is chosen by, or none for the router's own.
+            coin_key: Seeds the coin between two vertices.
+        """
+        predictor = self._predictor()
+        point = await _operating_point(predictor, target)
+        prediction = await predictor.predict(parsed.text, point, coin_key)
+        shadow = None
+        if self._shadow is not None:
+            shadow = asyncio.get_running_loop().create_task(
+                self._shadow_choice(self._shadow, parsed.text, target, coin_key)
+            )
+        statuses = self._pool.statuses()
+        owner = self._affinity.get(parsed.follows)
         if owner is None:
             default = self._default(predictor, prediction, point)
-            held = self._affinity.held(parsed.conversation)
-            decision = decide(prediction, parsed, statuses, self._services.settings.policy, default, held, self._services.draw)
+            session_expert = self._affinity.get(parsed.conversation)
+            decision = decide(
+                prediction, parsed, statuses, self._config, default, session_expert, self._random
+            )
         else:
-            # Nobody else knows the response that this one goes on from: an error is better than an answer that has lost its past.
-            decision = decide_named(owner, parsed, statuses, "kept")
-        self._settle(context, decision, prediction, predictor)
+            # No other expert knows the response that this one goes on from: an error is better than
+            # a response that has lost its past.
+            decision = decide_pinned(owner, parsed, statuses, "sticky")
+        return self._result(decision, prediction, predictor, target, shadow)
 
-    async def choose_all(self, contexts: Sequence[RequestContext], target: Target | None) -> None:
-        """Decide for many at once, however long it takes, and for experts that the gateway cannot call, too."""
-        predictor, statuses = self._predictor(), self._pool.standings_of_all()
-        point = await _point(predictor, target)
-        predictions = await predictor.predict_batch(
-            [context.parsed.text for context in contexts], point, [context.coin_key for context in contexts]
-        )
-        for context, prediction in zip(contexts, predictions, strict=True):
-            context.target = words_of(target)
-            held = self._affinity.held(context.parsed.conversation)
+    async def decide_batch(
+        self, requests: Sequence[ParsedRequest], target: Target | None, coin_keys: Sequence[str]
+    ) -> list[RoutingResult]:
+        """Decide for many requests at once, however long it takes.
+
+        Experts that the gateway cannot call may be chosen, too.
+        """
+        predictor = self._predictor()
+        statuses = self._pool.all_statuses()
+        point = await _operating_point(predictor, target)
+        texts = [parsed.text for parsed in requests]
+        predictions = await predictor.predict_batch(texts, point, coin_keys)
+        results = []
+        for parsed, prediction in zip(requests, predictions, strict=True):
             default = self._default(predictor, prediction, point)
-            decision = decide(prediction, context.parsed, statuses, self._services.settings.policy, default, held, self._services.draw)
-            self._settle(context, decision, prediction, predictor)
+            session_expert = self._affinity.get(parsed.conversation)
+            decision = decide(
+                prediction, parsed, statuses, self._config, default, session_expert, self._random
+            )
+            results.append(self._result(decision, prediction, predictor, target))
+        return results
 
-    def pin_expert(self, context: RequestContext) -> None:
-        """Decide for the expert that the client named; a APIError if it is none that can be called."""
-        name = context.parsed.model
+    def pin_expert(self, parsed: ParsedRequest) -> RoutingResult:
+        """Decide for the expert that the client named; an APIError if it cannot be called."""
+        name = parsed.model
         if name not in self._pool.callable:
-            message = f"{name} cannot be asked through the gateway, which only speaks to experts of the kind 'openai'; use /v1/route."
+            message = (
+                f"{name} cannot be asked through the gateway, which only speaks to experts of the"
+                " kind 'openai'; use /v1/route."
+            )
             raise APIError(400, message, code="expert_not_callable", param="model")
-        self._settle(context, decide_named(name, context.parsed, self._pool.statuses()), None, None)
+        return RoutingResult(decide_pinned(name, parsed, self._pool.statuses()))
 
-    def _predictor(self) -> PredictorProtocol:
+    def remember(self, conversation: str | None, expert: str) -> None:
+        """Let a conversation stay with the expert that served it."""
+        self._affinity.remember(conversation, expert)
+
+    def _predictor(self) -> Predictor:
         try:
-            return self._services.manager.predictor
+            return self._manager.predictor
         except ArtifactError:
-            raise APIError(503, "no router has been loaded yet; come again.", retry_after=1.0) from None
+            raise APIError(
+                503, "no router has been loaded yet; come again.", retry_after=1.0
+            ) from None
 
-    def _default(self, predictor: PredictorProtocol, prediction: Prediction | None, point: OperatingPoint | None) -> str:
-        """Who answers what the router cannot judge, at the price that the request asks for: also if its vector came too late."""
-        named = self._services.settings.policy.default or (prediction.default if prediction is not None else "")
+    def _default(
+        self, predictor: Predictor, prediction: Prediction | None, point: OperatingPoint | None
+    ) -> str:
+        """The expert for inputs that the router cannot judge, at the price of the request."""
+        named = self._config.default or (prediction.default if prediction is not None else "")
         return named or predictor.default_at(None if point is None else point.price_weight)
 
-    def _settle(
-        self, context: RequestContext, decision: Decision, prediction: Prediction | None, predictor: PredictorProtocol | None
-    ) -> None:
-        context.prediction, context.decision, context.decided = prediction, decision, perf_counter()
-        if prediction is not None:
-            context.first_choice = self._first_choice(prediction)
-        if predictor is not None:
-            context.experts, context.router = predictor.experts, predictor.digest
-        self._services.metrics.decided(decision, prediction, context.decided - context.arrived)
-        context.trace.decided(decision)
+    def _result(
+        self,
+        decision: Decision,
+        prediction: Prediction | None,
+        predictor: Predictor,
+        target: Target | None,
+        shadow: asyncio.Task[str] | None = None,
+    ) -> RoutingResult:
+        first_choice = "" if prediction is None else self._first_choice(prediction)
+        return RoutingResult(
+            decision,
+            prediction,
+            predictor.experts,
+            predictor.digest,
+            target,
+            first_choice,
+            shadow,
+        )
 
     def _first_choice(self, prediction: Prediction) -> str:
         """What a router alone would choose."""
-        default = self._services.settings.policy.default
-        return default if default is not None and prediction.is_far else prediction.expert
+        default = self._config.default
+        return (
+            default
+            if default is not None and prediction.is_out_of_distribution
+            else prediction.expert
+        )
 
-    async def _silently(self, shadow: PredictorHolder, context: RequestContext, target: Target | None) -> str:
-        """What the second router would choose; empty if it could not say."""
+    async def _shadow_choice(
+        self, shadow: PredictorManager, text: str, target: Target | None, coin_key: str
+    ) -> str:
+        """What the shadow router would choose; empty if it could not say."""
         try:
             predictor = shadow.predictor
             point = await predictor.point(target)
         except (ArtifactError, ArgumentError, TooManyTargetsError):
             return ""
-        prediction = await predictor.predict(context.parsed.text, point, context.coin_key)
+        prediction = await predictor.predict(text, point, coin_key)
         return "" if prediction is None else self._first_choice(prediction)
 
 
-async def _point(predictor: PredictorProtocol, target: Target | None) -> OperatingPoint | None:
-    """Where to decide; a APIError if the router cannot decide there."""
+async def _operating_point(predictor: Predictor, target: Target | None) -> OperatingPoint | None:
+    """Where to decide; an APIError if the router cannot decide there."""
     try:
         return await predictor.point(target)
     except ArgumentError as error:
-        raise APIError(400, str(error), param=_KEYS.get(target.kind) if target is not None else None) from None
+        raise APIError(
+            400,
+            str(error),
+            param=_FIELD_OF_TARGET.get(target.kind) if target is not None else None,
+        ) from None
     except TooManyTargetsError:
-        message = "too many qualities and budgets that are new to the gateway are being looked up; come again, or ask for a preset."
+        message = (
+            "too many qualities and budgets that are new to the gateway are being looked up; come"
+            " again, or ask for a preset."
+        )
         raise APIError(429, message, code="too_many_targets", retry_after=1.0) from None

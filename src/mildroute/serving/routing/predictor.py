@@ -21,9 +21,9 @@ from mildroute.pipeline import TextRouter
 from mildroute.routers.frontier import FrontierRouter
 from mildroute.routers.operating_point import OperatingPoint
 from mildroute.routers.topics import TopicFeatures
-from mildroute.serving.config import EncoderConfig, words_of
+from mildroute.serving.config import EncoderConfig, describe_target
+from mildroute.serving.observability.drift import DriftReference
 from mildroute.serving.routing.batching import EncoderQueue
-from mildroute.serving.routing.drift import DriftReference
 
 __all__ = ["Prediction", "Predictor", "TooManyTargetsError"]
 
@@ -35,28 +35,25 @@ __all__ = ["Prediction", "Predictor", "TooManyTargetsError"]
 class Prediction:
     """A router's view of one input, before anything else is heeded.
 
-    It says the same as :class:`~mildroute.pipeline.Prediction`, and the order of experts at each vertex of the operating
-    point besides: who can answer now may differ from vertex to vertex, and with it the chance of each expert to be asked first.
+    It says the same as :class:`~mildroute.pipeline.Prediction`, and the order of experts at each
+    vertex of the operating
+    point besides: who can answer now may differ from vertex to vertex, and with it the chance of
+    each expert to be asked first.
 
     Args:
-        experts: Names, in the router's order.
         posterior: Posterior over them; between two vertices the mean of theirs.
         price_weight: How much error one dollar was worth, or none where the router knows no prices.
         scores: Expected score of each, or none where the artifact cannot tell.
         dollars: Expected dollars of each, or none.
-        is_far: Whether the input is unlike all that the router was trained on.
-        router: Digest of the artifact.
-        vertices: Probability of each vertex of the operating point, and the experts from best to worst there; by default one vertex,
+        is_out_of_distribution: Whether the input is unlike all that the router was trained on.
+        vertices: Probability of each vertex of the operating point, and the experts from best to
+            worst there; by default one vertex,
             which ranks by the posterior.
-        coin: A number from 0 to just below 1 that the request's id stands for; it decides between the vertices.
-        default: Expert that stands in for inputs unlike the training data; empty if the artifact knows none.
+        coin: A number from 0 to just below 1 that the request's id stands for; it decides between
+            the vertices.
+        default: Expert that stands in for inputs unlike the training data; empty if the artifact
+            knows none.
         point: The operating point, or none where the router knows no prices.
-
-    Example:
-        >>> vertices = (0.7, ("small", "large")), (0.3, ("large", "small"))
-        >>> prediction = Prediction(("small", "large"), (0.6, 0.4), vertices=vertices, coin=0.8)
-        >>> prediction.ranking, prediction.probabilities
-        (('large', 'small'), (0.7, 0.3))
     """
 
     experts: tuple[str, ...]
@@ -64,7 +61,7 @@ class Prediction:
     price_weight: float | None = None
     scores: tuple[float, ...] | None = None
     dollars: tuple[float, ...] | None = None
-    is_far: bool = False
+    is_out_of_distribution: bool = False
     router: str = ""
     vertices: tuple[tuple[float, tuple[str, ...]], ...] = ()
     coin: float = 0.0
@@ -89,12 +86,12 @@ class Prediction:
     @property
     def expert(self) -> str:
         """Who should answer, as the library says it."""
-        return self.default if self.is_far and self.default else self.ranking[0]
+        return self.default if self.is_out_of_distribution and self.default else self.ranking[0]
 
     @property
     def probabilities(self) -> tuple[float, ...]:
         """Probability with which each is the one who should answer, before the coin."""
-        if self.is_far:
+        if self.is_out_of_distribution:
             return tuple(float(name == self.expert) for name in self.experts)
         found = dict.fromkeys(self.experts, 0.0)
         for chance, order in self.orders:
@@ -117,12 +114,13 @@ def _order(experts: tuple[str, ...], posterior: tuple[float, ...]) -> tuple[str,
 
 
 _PROBES = ("", "What is 2 + 2?", "\U0001f600 " * 50)
-_TARGETS_KEPT = 256
-"""Targets of clients whose points are remembered; the one that was not asked for longest goes first."""
-_TARGETS_WAITING = 8
-"""Targets that may wait for their points: each takes 10 to 40 ms of one thread, and a client can make up as many as it likes."""
-_ROWS_AT_ONCE = 32
-"""Rows of one request that are decided before other requests get a turn."""
+# Targets of clients whose points are remembered; the one that was not asked for longest goes first.
+_MAX_TARGETS = 256
+# Targets that may wait for their points: each takes 10 to 40 ms of one thread, and a client can
+# make up as many as it likes.
+_MAX_WAITING_TARGETS = 8
+# Rows of one request that are decided before other requests get a turn.
+_ROWS_PER_TURN = 32
 
 
 class TooManyTargetsError(MildrouteError):
@@ -133,96 +131,104 @@ class Predictor:
     """One artifact, loaded and tried.
 
     Args:
-        router: A fitted router over texts.
         digest: Name of the artifact: the beginning of its weights' sha256.
-        rules: How inputs become vectors.
 
     Attributes:
-        experts: Names, in the router's order.
-        default: For inputs that the router cannot judge: the best single expert of the training data, or the first expert where the
+        default: For inputs that the router cannot judge: the best single expert of the training
+            data, or the first expert where the
             artifact does not know it.
         has_prices: Whether it can decide at any price weight, quality or budget.
         own: The operating point of the artifact, or none where it knows no prices.
-        queue: Where inputs wait for their vectors.
-
-    Example:
-        >>> import asyncio
-        >>> router = TextRouter().fit(["add 1 1", "sing a song"] * 40, [[0, 1], [1, 0]] * 40)
-        >>> async def ask():
-        ...     predictor = Predictor(router, "ab12", EncoderConfig(budget=10.0))
-        ...     prediction = await predictor.predict("sing a hymn", await predictor.point(None), "request-1")
-        ...     predictor.close()
-        ...     return prediction.ranking[0]
-        >>> asyncio.run(ask())
-        'expert_1'
     """
 
-    def __init__(self, router: Any, digest: str, rules: EncoderConfig) -> None:
-        self._router, self.digest = router, digest
+    def __init__(self, router: Any, digest: str, config: EncoderConfig) -> None:
+        self._router = router
+        self.digest = digest
         self.experts: tuple[str, ...] = tuple(str(name) for name in router.experts_)
         self._inner = router.router_ if isinstance(router, TextRouter) else None
         self._frontier = self._inner if isinstance(self._inner, FrontierRouter) else None
-        self._outcome_model = getattr(router, "outlook_", None)
+        self._outcome_model = getattr(router, "outcome_model_", None)
         self._seed = int(getattr(self._inner, "random_state", None) or 0)
         self.has_prices = self._frontier is not None
         self.own = self._own_point()
         self._pinned: dict[Target, OperatingPoint] = {}
         # A point, or why there is none.
         self._points: OrderedDict[Target, OperatingPoint | str] = OrderedDict()
-        self._waiting: dict[Target, asyncio.Future[OperatingPoint | str]] = {}
+        self._pending: dict[Target, asyncio.Future[OperatingPoint | str]] = {}
         self._resolver = ThreadPoolExecutor(1, thread_name_prefix="mildroute-targets")
         self._defaults: dict[float | None, str] = {}
         self.default = self.default_at(None if self.own is None else self.own.price_weight)
-        self.queue = EncoderQueue(self._encoded, rules)
+        self.queue = EncoderQueue(self._encode, config)
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str], rules: EncoderConfig) -> Predictor:
-        """Read an artifact and try it on a few inputs; an ArtifactError says why it cannot serve."""
+    def load(cls, folder: str | os.PathLike[str], config: EncoderConfig) -> Predictor:
+        """Read an artifact and try it on a few inputs.
+
+        An ArtifactError says why it cannot serve.
+        """
         manifest = read_manifest(folder)
         router: Any = load_router(folder)
         if not isinstance(router, TextRouter) and getattr(router, "tokenizer_", None) is None:
-            raise ArtifactError(f"a gateway needs a router over texts, got a {type(router).__name__}; fit one with mildroute fit.")
+            raise ArtifactError(
+                f"a gateway needs a router over texts, got a {type(router).__name__}; fit one with"
+                " mildroute fit."
+            )
         _take_one_thread(router)
         _take_precision(router)
-        predictor = cls(router, str(manifest["weights"]["sha256"])[:16], rules)
+        predictor = cls(router, str(manifest["weights"]["sha256"])[:16], config)
         predictor.probe()
         return predictor
 
     def probe(self) -> None:
-        """Decide on a few inputs and refuse the artifact if that fails or gives no probabilities."""
+        """Decide on a few inputs; refuse the artifact if that fails or gives no probabilities."""
         try:
-            predictions = [self._predict_row(row, self.own, "") for row in self._encoded(list(_PROBES))]
+            predictions = [
+                self._predict_row(row, self.own, "") for row in self._encode(list(_PROBES))
+            ]
         except Exception as broken:
             self.close()
-            raise ArtifactError(f"an artifact must be able to decide, got: {broken}; fit it again.") from broken
+            raise ArtifactError(
+                f"an artifact must be able to decide, got: {broken}; fit it again."
+            ) from broken
         sums = [sum(prediction.posterior) for prediction in predictions]
         if not np.allclose(sums, 1.0, atol=1e-6):
             self.close()
             raise ArtifactError(f"posteriors must add up to 1, got {sums}; fit the router again.")
 
-    async def predict(self, text: str, point: OperatingPoint | None, request_id: str) -> Prediction | None:
-        """What the router thinks of an input at an operating point; none if it could not be had in time.
+    async def predict(
+        self, text: str, point: OperatingPoint | None, request_id: str
+    ) -> Prediction | None:
+        """What the router thinks of an input at an operating point.
+
+        None if it could not be had in time.
 
         Args:
             text: The input.
             point: From :meth:`point`.
-            request_id: Seeds the coin between two vertices: the client's id of the request, or the text itself.
+            request_id: Seeds the coin between two vertices: the client's id of the request, or the
+                text itself.
         """
-        row = await self.queue.row(text)
+        row = await self.queue.encode(text)
         return None if row is None else self._predict_row(row, point, request_id)
 
-    async def predict_batch(self, texts: Sequence[str], point: OperatingPoint | None, request_ids: Sequence[str]) -> list[Prediction]:
+    async def predict_batch(
+        self, texts: Sequence[str], point: OperatingPoint | None, request_ids: Sequence[str]
+    ) -> list[Prediction]:
         """Opinions on many inputs, however long it takes."""
-        rows = await self.queue.rows(texts)
+        rows = await self.queue.encode_batch(texts)
         found = []
         for place, (row, request_id) in enumerate(zip(rows, request_ids, strict=True), 1):
             found.append(self._predict_row(row, point, request_id))
-            if place % _ROWS_AT_ONCE == 0:
-                await asyncio.sleep(0)  # 1,000 rows in one go kept all other clients waiting for a quarter of a second
+            if place % _ROWS_PER_TURN == 0:
+                await asyncio.sleep(
+                    0
+                )  # 1,000 rows in one go kept all other clients waiting for a quarter of a second
         return found
 
     async def point(self, target: Target | None) -> OperatingPoint | None:
-        """The operating point that a target asks for, found once and remembered; none where the router knows no prices.
+        """The operating point that a target asks for, found once and remembered.
+
+        None where the router knows no prices.
 
         Raises:
             ArgumentError: The router knows no prices, or the target cannot be reached.
@@ -232,7 +238,7 @@ class Predictor:
             return self.own
         found: OperatingPoint | str | None = self._pinned.get(target) or self._points.get(target)
         if found is None:
-            found = await self._found(target)
+            found = await self._resolve_async(target)
         elif target in self._points:
             self._points.move_to_end(target)
         if isinstance(found, str):
@@ -240,8 +246,11 @@ class Predictor:
         return found
 
     def pin(self, target: Target) -> OperatingPoint:
-        """Find the point of a target and never forget it: for presets, which must not wait behind what clients make up."""
-        found = self._resolved(target)
+        """Find the point of a target and never forget it.
+
+        For presets, which must not wait behind what clients make up.
+        """
+        found = self._resolve(target)
         if isinstance(found, str):
             raise ArgumentError(found)
         self._pinned[target] = found
@@ -249,36 +258,47 @@ class Predictor:
 
     @property
     def reference(self) -> DriftReference | None:
-        """What held-out decisions looked like when the router was fitted, or none where the artifact does not know."""
+        """What held-out decisions looked like when the router was fitted.
+
+        It is none where the artifact does not know.
+        """
         found = self._outcome_model
         if found is None or found.shares_ is None or found.confidence_counts_ is None:
             return None
         counts = found.confidence_counts_
-        return DriftReference(found.shares_.tolist(), counts.tolist(), float(counts.sum()), None if self.own is None else self.own.vertices)
+        return DriftReference(
+            found.shares_.tolist(),
+            counts.tolist(),
+            float(counts.sum()),
+            None if self.own is None else self.own.vertices,
+        )
 
     def close(self) -> None:
         """Let the threads end."""
         self.queue.close()
         self._resolver.shutdown(wait=False, cancel_futures=True)
 
-    def _encoded(self, texts: list[str]) -> Any:
+    def _encode(self, texts: list[str]) -> Any:
         """A row for each text: its vector, or its posterior where a router reads texts itself."""
         if self._inner is None:
             return np.asarray(self._router.predict_proba(texts))
         return self._router.encoder_.transform(texts)
 
     def _predict_row(self, row: Any, point: OperatingPoint | None, request_id: str) -> Prediction:
-        """The same as ``TextRouter.explain_vectors`` at one row, and a quarter faster: no objects but this one, and plain numbers early."""
+        """The same as ``TextRouter.explain_vectors`` at one row, and a quarter faster.
+
+        No objects but this one, and plain numbers early.
+        """
         vector = row if row.ndim == 2 else row[None, :]
         ends = self._ends(vector, point)
         vertices = tuple([(chance, self._order(posterior)) for chance, posterior in ends])
         posterior = ends[0][1] if len(ends) == 1 else _mean(ends)
-        scores, dollars, is_far = None, None, False
+        scores, dollars, is_out_of_distribution = None, None, False
         if self._outcome_model is not None:
             expected, paid = self._outcome_model.expected(vector)
             scores = tuple(expected[0].tolist())
             dollars = None if paid is None else tuple(paid[0].tolist())
-            is_far = bool(self._outcome_model.is_far(vector)[0])
+            is_out_of_distribution = bool(self._outcome_model.is_out_of_distribution(vector)[0])
         coin = float(request_uniforms((request_id,), self._seed)[0]) if len(ends) > 1 else 0.0
         weight = None if point is None else point.price_weight
         return Prediction(
@@ -287,7 +307,7 @@ class Predictor:
             weight,
             scores,
             dollars,
-            is_far,
+            is_out_of_distribution,
             self.digest,
             vertices,
             coin,
@@ -301,13 +321,21 @@ class Predictor:
             return [(1.0, vector[0].tolist())]
         if self._frontier is None or point is None:
             return [(1.0, self._inner.posterior_unchecked(vector)[0].tolist())]
-        return [(chance, posterior[0].tolist()) for chance, posterior in self._frontier.vertex_posteriors(vector, point)]
+        return [
+            (chance, posterior[0].tolist())
+            for chance, posterior in self._frontier.vertex_posteriors(vector, point)
+        ]
 
     def _order(self, posterior: list[float]) -> tuple[str, ...]:
         """Names from best to worst; of equals the last, as everywhere in the library."""
         lowest = [-value for value in posterior]
         names = self.experts
-        return tuple([names[place] for place in sorted(range(len(lowest) - 1, -1, -1), key=lowest.__getitem__)])
+        return tuple(
+            [
+                names[place]
+                for place in sorted(range(len(lowest) - 1, -1, -1), key=lowest.__getitem__)
+            ]
+        )
 
     def _own_point(self) -> OperatingPoint | None:
         if self._frontier is None:
@@ -315,7 +343,10 @@ class Predictor:
         return self._frontier.operating_point or self._at(float(self._frontier.price_weight))
 
     def _at(self, price_weight: float) -> OperatingPoint:
-        """The point of a price weight without its intervals, which take milliseconds and nobody sees here."""
+        """The point of a price weight without its intervals.
+
+        Those take milliseconds, and nobody sees them here.
+        """
         curve = self._frontier.curve  # type: ignore[union-attr]
         nearest = int(np.abs(curve.weights - min(price_weight, curve.weights[-1])).argmin())
         return replace(
@@ -325,10 +356,13 @@ class Predictor:
             shares=tuple(curve.shares[nearest].tolist()),
         )
 
-    def _resolved(self, target: Target) -> OperatingPoint | str:
+    def _resolve(self, target: Target) -> OperatingPoint | str:
         """The point, or why there is none."""
         if self._frontier is None:
-            return f"this router knows no prices, so it takes no {target.kind}; fit it on a table with dollars."
+            return (
+                f"this router knows no prices, so it takes no {target.kind}; fit it on a table with"
+                " dollars."
+            )
         if target.kind == "price weight":
             return self._at(target.value)
         try:
@@ -336,32 +370,35 @@ class Predictor:
         except MildrouteError as error:
             return str(error)
 
-    async def _found(self, target: Target) -> OperatingPoint | str:
+    async def _resolve_async(self, target: Target) -> OperatingPoint | str:
         """The same, off the event loop and one at a time where it takes long."""
         if self._frontier is None or target.kind == "price weight":
-            # Not remembered: these cost microseconds, and would push out the qualities and budgets that cost milliseconds.
-            return self._resolved(target)
-        future = self._waiting.get(target)
+            # Not remembered: these cost microseconds, and would push out the qualities and budgets
+            # that cost milliseconds.
+            return self._resolve(target)
+        future = self._pending.get(target)
         if future is None:
-            if len(self._waiting) >= _TARGETS_WAITING:
+            if len(self._pending) >= _MAX_WAITING_TARGETS:
                 raise TooManyTargetsError(
-                    f"at most {_TARGETS_WAITING} new targets are looked up at a time, got {words_of(target)} besides; come again, or "
-                    "ask for a preset."
+                    f"at most {_MAX_WAITING_TARGETS} new targets are looked up at a time, got"
+                    f" {describe_target(target)} besides; come again, or ask for a preset."
                 )
-            future = asyncio.get_running_loop().run_in_executor(self._resolver, self._resolved, target)
-            self._waiting[target] = future
+            future = asyncio.get_running_loop().run_in_executor(
+                self._resolver, self._resolve, target
+            )
+            self._pending[target] = future
             future.add_done_callback(lambda done: self._deliver(target, done))
         # Whoever leaves must not take the point from the others who wait for it.
         return await asyncio.shield(future)
 
     def _deliver(self, target: Target, done: asyncio.Future[OperatingPoint | str]) -> None:
-        del self._waiting[target]
+        del self._pending[target]
         if not done.cancelled() and done.exception() is None:
-            self._kept(target, done.result())
+            self._remember(target, done.result())
 
-    def _kept(self, target: Target, found: OperatingPoint | str) -> OperatingPoint | str:
+    def _remember(self, target: Target, found: OperatingPoint | str) -> OperatingPoint | str:
         self._points[target] = found
-        if len(self._points) > _TARGETS_KEPT:
+        if len(self._points) > _MAX_TARGETS:
             self._points.popitem(last=False)
         return found
 
@@ -369,8 +406,14 @@ class Predictor:
         """The best single expert at a price weight."""
         found = self._defaults.get(price_weight)
         if found is None:
-            found = self.experts[0 if self._outcome_model is None else int(self._outcome_model.best_single(price_weight or 0.0))]
-            if len(self._defaults) < _TARGETS_KEPT:
+            found = self.experts[
+                (
+                    0
+                    if self._outcome_model is None
+                    else int(self._outcome_model.best_single(price_weight or 0.0))
+                )
+            ]
+            if len(self._defaults) < _MAX_TARGETS:
                 self._defaults[price_weight] = found
         return found
 
@@ -381,7 +424,10 @@ def _mean(ends: list[tuple[float, list[float]]]) -> list[float]:
 
 
 def _take_precision(router: Any) -> None:
-    """Topics in the precision of the vectors: they are converted for each call otherwise, 14 of 128 microseconds of a decision."""
+    """Topics in the precision of the vectors.
+
+    They are converted for each call otherwise, 14 of 128 microseconds of a decision.
+    """
     if not isinstance(router, TextRouter):
         return
     precision = getattr(router.encoder_.transform([""]), "dtype", None)

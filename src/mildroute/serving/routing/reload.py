@@ -10,103 +10,93 @@ from pathlib import Path
 from mildroute._fit import Target
 from mildroute.exceptions import ArgumentError, ArtifactError, MildrouteError
 from mildroute.serving.auth.keys import KeyStore
-from mildroute.serving.config import EncoderConfig, words_of
+from mildroute.serving.config import EncoderConfig, describe_target
 from mildroute.serving.routing.predictor import Predictor
-from mildroute.serving.services import PredictorHolder
 
 __all__ = ["PredictorManager", "Reloader"]
-
-
-# What is read again while a gateway runs: the router and the keys of clients, each by itself.
 
 
 _LOG = logging.getLogger(__name__)
 
 
 class Reloader:
-    """Takes the router and the keys again; a bad file is refused and what was there stays.
+    """Reloads the router and the client keys; an invalid file is rejected and the old one stays.
 
     Args:
-        manager: Has the router.
         key_store: All clients; it is the same object before and after.
-        file: Of their keys, or none where the gateway asks for no keys.
-
-    Example:
-        >>> import asyncio
-        >>> asyncio.run(Reloader(None, KeyStore(), None).keys()) is None
-        True
+        key_file: Of their keys, or none if the gateway needs no keys.
     """
 
-    def __init__(self, manager: PredictorHolder, key_store: KeyStore, file: Path | None) -> None:
-        self._manager, self._keyring, self._file = manager, key_store, file
-        self._turn = asyncio.Lock()
+    def __init__(
+        self, manager: PredictorManager, key_store: KeyStore, key_file: Path | None
+    ) -> None:
+        self._manager = manager
+        self._key_store = key_store
+        self._key_file = key_file
+        self._lock = asyncio.Lock()
 
-    async def router(self) -> str:
-        """Read the router's folder again; an ArtifactError if it is bad.
-
-        Returns:
-            Digest of the one now in use.
-        """
+    async def reload_router(self) -> str:
+        """Reload the router; an ArtifactError if it is invalid."""
         return await self._manager.reload(None)
 
-    async def keys(self) -> int | None:
-        """Read the keys again; an ArgumentError if their file is bad. What a client that stays has asked and spent is not forgotten.
+    async def reload_keys(self) -> int | None:
+        """Reload the keys; an ArgumentError if their file is invalid.
+
+        What a client that stays has requested and spent is not forgotten.
 
         Returns:
-            Clients that there are now, or none where the gateway asks for no keys.
+            Clients that there are now, or none if the gateway needs no keys.
         """
-        if self._file is None:
+        if self._key_file is None:
             return None
-        async with self._turn:  # else whoever read first could be the last to write
-            self._keyring.become(await asyncio.get_running_loop().run_in_executor(None, KeyStore.read, self._file))
-        return len(self._keyring.clients)
+        async with self._lock:  # else the first to read could be the last to write
+            loop = asyncio.get_running_loop()
+            self._key_store.replace(await loop.run_in_executor(None, KeyStore.read, self._key_file))
+        return len(self._key_store.clients)
 
-    async def try_both(self) -> None:
-        """Read both again, and say in the log what came of it."""
-        await self._try_keys()
-        await self._manager.try_reload()
-
-    async def _try_keys(self) -> None:
+    async def try_reload(self) -> None:
+        """Reload both, and log what came of it."""
         try:
-            clients = await self.keys()
+            clients = await self.reload_keys()
         except MildrouteError as error:
             _LOG.warning("the keys stay as they were: %s", error)
-            return
-        if clients is not None:
-            _LOG.info("the keys were read again; clients: %d", clients)
+        else:
+            if clients is not None:
+                _LOG.info("the keys were read again; clients: %d", clients)
+        await self._manager.try_reload()
 
 
-# The router in use, and its replacement while requests go on.
-
-
+# Seconds for which requests in flight may go on with the router that was replaced.
 _GRACE = 30.0
-"""Seconds that requests under way may go on with the router that was replaced."""
 
 
 class PredictorManager:
     """Holds one predictor; a request takes it once and keeps it to its end.
 
     Args:
-        folder: The artifact.
-        rules: How inputs become vectors.
-        experts: Names of those who can be asked; an artifact that knows none of them is refused. None allows any.
-        changed: Called with the new predictor after each change, or none.
-        targets: Targets by the name of their preset or route; an artifact that cannot reach one of them is refused.
+        experts: Names of those that can be called; an artifact that knows none of them is rejected.
+            None allows any.
+        on_change: Called with the new predictor after each change, or none.
+        targets: Targets by the name of their preset or route; an artifact that cannot reach one of
+            them is rejected.
     """
 
     def __init__(
         self,
         folder: str | Path,
-        rules: EncoderConfig,
+        config: EncoderConfig,
         experts: frozenset[str] | None = None,
-        changed: Callable[[Predictor], None] | None = None,
+        on_change: Callable[[Predictor], None] | None = None,
         targets: Mapping[str, Target] | None = None,
     ) -> None:
-        self.folder, self._rules, self._experts, self._changed = Path(folder), rules, experts, changed
+        self.folder = Path(folder)
+        self._config = config
+        self._experts = experts
+        self._on_change = on_change
         self._targets = targets or {}
         self._predictor: Predictor | None = None
-        self._old: set[Predictor] = set()
-        self._turn = asyncio.Lock()
+        self._replaced: set[Predictor] = set()
+        self._lock = asyncio.Lock()
 
     @property
     def predictor(self) -> Predictor:
@@ -117,35 +107,39 @@ class PredictorManager:
 
     def load(self) -> Predictor:
         """Load the artifact for the first time."""
-        self._predictor = self._checked(self.folder)
-        self._tell()
+        self._predictor = self._load(self.folder)
+        self._notify()
         return self._predictor
 
     async def reload(self, folder: str | Path | None = None) -> str:
-        """Take the artifact again, or another one; if it is bad the old one stays and an ArtifactError says why.
+        """Take the artifact again, or another one.
+
+        If it is bad the old one stays and an ArtifactError says why.
 
         Args:
             folder: Another artifact, or none for the same folder.
-
-        Returns:
-            Digest of the one now in use.
         """
-        async with self._turn:
+        async with self._lock:
             wanted = self.folder if folder is None else Path(folder)
-            new = await asyncio.get_running_loop().run_in_executor(None, self._checked, wanted)
-            old, self._predictor, self.folder = self._predictor, new, wanted
-            self._tell()
+            new = await asyncio.get_running_loop().run_in_executor(None, self._load, wanted)
+            old = self._predictor
+            self._predictor = new
+            self.folder = wanted
+            self._notify()
             if old is not None:
-                self._old.add(old)
-                asyncio.get_running_loop().call_later(_GRACE, self._end, old)
+                self._replaced.add(old)
+                asyncio.get_running_loop().call_later(_GRACE, self._close_replaced, old)
             return new.digest
 
     async def watch(self, seconds: float) -> None:
-        """Reload whenever the folder's router.json is another file; a bad one is reported once and otherwise ignored."""
-        seen = _mark(self.folder)
+        """Reload whenever the folder's router.json is another file.
+
+        A bad one is reported once and otherwise ignored.
+        """
+        seen = _file_state(self.folder)
         while True:
             await asyncio.sleep(seconds)
-            now = _mark(self.folder)
+            now = _file_state(self.folder)
             if now != seen and now is not None:
                 seen = now
                 await self.try_reload()
@@ -162,38 +156,44 @@ class PredictorManager:
 
     def close(self) -> None:
         """Let all threads end."""
-        for predictor in (*self._old, *([] if self._predictor is None else [self._predictor])):
+        for predictor in (*self._replaced, *([] if self._predictor is None else [self._predictor])):
             predictor.close()
-        self._old.clear()
+        self._replaced.clear()
 
-    def _checked(self, folder: Path) -> Predictor:
-        predictor = Predictor.load(folder, self._rules)
+    def _load(self, folder: Path) -> Predictor:
+        predictor = Predictor.load(folder, self._config)
         if self._experts is not None and not self._experts & set(predictor.experts):
             predictor.close()
             names = ", ".join(predictor.experts)
-            raise ArtifactError(f"a router must choose between experts of experts.yaml, got one for {names}; take the names of the table.")
+            raise ArtifactError(
+                f"a router must choose between experts of experts.yaml, got one for {names}; take"
+                " the names of the table."
+            )
         for name, target in self._targets.items():
-            _pin(predictor, name, target)
+            _pin_target(predictor, name, target)
         return predictor
 
-    def _tell(self) -> None:
-        if self._changed is not None and self._predictor is not None:
-            self._changed(self._predictor)
+    def _notify(self) -> None:
+        if self._on_change is not None and self._predictor is not None:
+            self._on_change(self._predictor)
 
-    def _end(self, predictor: Predictor) -> None:
-        self._old.discard(predictor)
+    def _close_replaced(self, predictor: Predictor) -> None:
+        self._replaced.discard(predictor)
         predictor.close()
 
 
-def _pin(predictor: Predictor, name: str, target: Target) -> None:
+def _pin_target(predictor: Predictor, name: str, target: Target) -> None:
     try:
         predictor.pin(target)
     except ArgumentError as error:
         predictor.close()
-        raise ArtifactError(f"the router must reach the target of {name!r} ({words_of(target)}), got: {error}") from None
+        raise ArtifactError(
+            f"the router must reach the target of {name!r} ({describe_target(target)}), got:"
+            f" {error}"
+        ) from None
 
 
-def _mark(folder: Path) -> tuple[int, int, int] | None:
+def _file_state(folder: Path) -> tuple[int, int, int] | None:
     """What changes when a file is replaced."""
     try:
         found = (folder / "router.json").stat()

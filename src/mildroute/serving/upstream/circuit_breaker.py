@@ -1,7 +1,11 @@
-"""Circuit breaker for one expert: opens after repeated failures, probes with one call after a cooldown."""
+"""Circuit breaker for one expert, and the budget of retries for all.
+
+A circuit opens after repeated failures and probes with one call after a cooldown.
+"""
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable
@@ -9,137 +13,211 @@ from typing import Literal
 
 from mildroute.serving.config import CircuitBreakerConfig
 
-__all__ = ["CircuitBreaker", "State"]
+__all__ = ["CircuitBreaker", "RetryBudget", "State"]
 
 
+# Calls go through; none does; one call, the probe, may go or is on its way.
 State = Literal["closed", "open", "half-open"]
-"""Calls go through; nobody calls; one call may find out, or is on its way to do so."""
 
-_PIECES = 10
+_PANES = 10
+# Finagle's figures: a fifth of the requests of the last ten seconds, and a few in any case.
+_RETRY_WINDOW = 10.0
+_RETRY_RATE = 0.2
+_MIN_RETRIES = 10
 
 
 class CircuitBreaker:
-    """Whether an expert may be called.
+    """Circuit breaker for one expert: opens after repeated failures, probes after a cooldown.
 
-    It opens after some failures in a row, or when too large a share of the calls of a sliding window failed. After a rest it lets one
-    call through, the probe: if that succeeds the circuit closes, if it fails the rest is doubled. A rest is shortened by up to a half
-    by chance, so that many gateways do not probe at the same moment.
+    It opens after some failures in a row, or when too large a fraction of the calls of a sliding
+    window failed. After a cooldown it lets one call through, the probe: if that succeeds the
+    circuit closes, if it fails the cooldown is doubled. A cooldown is shortened by up to a half at
+    random, so that many gateways do not probe at the same moment.
 
-    Every call that was let in must end in one of :meth:`succeed`, :meth:`fail` and :meth:`cancel`; say :meth:`succeed` when the expert's
-    first byte is there and not when a long answer has ended. A probe that nobody reports is given up after the longest rest. All three
-    take the moment at which the call started: what had started before the circuit opened tells nothing new, and is not counted.
-    For use in one thread.
+    Every call that was let through must end in one of :meth:`record_success`,
+    :meth:`record_failure` and :meth:`release`; record the success when the first byte of the
+    response is there and not when a long response has ended. A probe that is never reported is
+    given up after the longest cooldown. All three take the moment at which the call started: a call
+    that had started before the circuit opened tells nothing new, and is not counted. For use in one
+    thread.
 
     Args:
-        rules: When it opens and for how long.
+        config: When it opens, and for how long.
         clock: Seconds that only grow.
-        chance: A number from 0 to 1, evenly spread.
-
-    Example:
-        >>> breaker = CircuitBreaker(CircuitBreakerConfig(failures=1, rest=1.0), clock=lambda: 5.0)
-        >>> breaker.try_enter()
-        True
-        >>> breaker.fail()
-        >>> breaker.state, breaker.is_closed_for_call()
-        ('open', False)
+        random: A number from 0 to 1, evenly spread.
     """
 
-    __slots__ = ("_chance", "_clock", "_in_a_row", "_lost_at", "_opened_at", "_probe_at", "_rest", "_rules", "_state", "_window")
+    __slots__ = (
+        "_clock",
+        "_config",
+        "_consecutive_failures",
+        "_cooldown",
+        "_opened_at",
+        "_probe_at",
+        "_probe_expires_at",
+        "_random",
+        "_state",
+        "_window",
+    )
 
     def __init__(
-        self, rules: CircuitBreakerConfig, clock: Callable[[], float] = time.monotonic, chance: Callable[[], float] = random.random
+        self,
+        config: CircuitBreakerConfig,
+        clock: Callable[[], float] = time.monotonic,
+        random: Callable[[], float] = random.random,
     ) -> None:
-        self._rules, self._clock, self._chance = rules, clock, chance
+        self._config = config
+        self._clock = clock
+        self._random = random
         self._state: State = "closed"
-        self._in_a_row, self._rest = 0, rules.rest
-        self._opened_at = self._probe_at = self._lost_at = float("-inf")
-        self._window = _Window(rules.window)
+        self._consecutive_failures = 0
+        self._cooldown = config.cooldown
+        self._opened_at = -math.inf
+        self._probe_at = -math.inf
+        self._probe_expires_at = -math.inf
+        self._window = _Window(config.window)
 
     @property
     def state(self) -> State:
-        """``"closed"``, ``"open"`` or ``"half-open"``: what a call would meet now, also where nobody has called for long."""
-        return "half-open" if self._state == "open" and self._clock() >= self._probe_at else self._state
+        """``"closed"``, ``"open"`` or ``"half-open"``.
 
-    def is_closed_for_call(self) -> bool:
-        """Whether a call would be let in now; looks only."""
+        It is the state that a call would meet now, even if there was no call for long.
+        """
+        return (
+            "half-open"
+            if self._state == "open" and self._clock() >= self._probe_at
+            else self._state
+        )
+
+    @property
+    def retry_after(self) -> float:
+        """Seconds until a call may be let through: until the next probe, or for its result."""
+        if self._state == "closed":
+            return 0.0
+        return max(self._probe_at - self._clock(), 0.0) if self._state == "open" else 1.0
+
+    def allows_call(self) -> bool:
+        """Whether a call would be let through now; changes nothing."""
         if self._state == "closed":
             return True
         now = self._clock()
-        return now >= self._probe_at if self._state == "open" else now >= self._lost_at
+        return now >= self._probe_at if self._state == "open" else now >= self._probe_expires_at
 
-    def try_enter(self) -> bool:
-        """Let a call in, as the probe if it is time for one; false if it has to stay out."""
+    def try_acquire(self) -> bool:
+        """Let a call through, as the probe if it is time for one; false if the circuit is open."""
         if self._state == "closed":
             return True
-        if not self.is_closed_for_call():
+        if not self.allows_call():
             return False
-        self._state, self._lost_at = "half-open", self._clock() + self._rules.longest_rest
+        self._state = "half-open"
+        self._probe_expires_at = self._clock() + self._config.max_cooldown
         return True
 
-    def succeed(self, started: float | None = None) -> None:
-        """The expert answered; closes the circuit, also after a call that was made although it was open."""
-        if self._is_old_news(started):
+    def record_success(self, started: float | None = None) -> None:
+        """The expert responded.
+
+        Closes the circuit, also after a call that was made although it was open.
+        """
+        if self._is_stale(started):
             return
-        self._in_a_row = 0
+        self._consecutive_failures = 0
         if self._state == "closed":
             self._window.count(self._clock(), failures=0)
         else:
-            self._state, self._rest = "closed", self._rules.rest
-            self._window = _Window(self._rules.window)
+            self._state = "closed"
+            self._cooldown = self._config.cooldown
+            self._window = _Window(self._config.window)
 
-    def fail(self, started: float | None = None) -> None:
-        """The expert did not answer, or with an error of its own."""
-        if self._is_old_news(started) or self._state == "open":
+    def record_failure(self, started: float | None = None) -> None:
+        """The expert did not respond, or with an error of its own."""
+        config = self._config
+        if self._is_stale(started) or self._state == "open":
             return
         if self._state == "half-open":
-            self._open(min(self._rest * 2.0, self._rules.longest_rest))
+            self._open(min(self._cooldown * 2.0, config.max_cooldown))
             return
-        self._in_a_row += 1
+        self._consecutive_failures += 1
         self._window.count(self._clock(), failures=1)
-        if self._in_a_row >= self._rules.failures or self._window.fails(self._rules.share, self._rules.least):
-            self._open(min(self._rules.rest, self._rules.longest_rest))
+        if self._consecutive_failures >= config.consecutive_failures or self._window.exceeds(
+            config.failure_rate, config.min_calls
+        ):
+            self._open(min(config.cooldown, config.max_cooldown))
 
-    def cancel(self, started: float | None = None) -> None:
-        """The call was given up and tells nothing; another one may be the probe."""
-        if self._state == "half-open" and not self._is_old_news(started):
-            self._lost_at = self._clock()
+    def release(self, started: float | None = None) -> None:
+        """The call was cancelled and tells nothing; another one may be the probe."""
+        if self._state == "half-open" and not self._is_stale(started):
+            self._probe_expires_at = self._clock()
 
-    def _open(self, rest: float) -> None:
-        self._state, self._rest, self._in_a_row = "open", rest, 0
+    def _open(self, cooldown: float) -> None:
+        self._state = "open"
+        self._cooldown = cooldown
+        self._consecutive_failures = 0
         self._opened_at = self._clock()
-        self._probe_at = self._opened_at + rest * (1.0 - self._chance() / 2.0)
+        self._probe_at = self._opened_at + cooldown * (1.0 - self._random() / 2.0)
 
-    def _is_old_news(self, started: float | None) -> bool:
+    def _is_stale(self, started: float | None) -> bool:
         return started is not None and started < self._opened_at
 
 
+class RetryBudget:
+    """Bounds retries to a fraction of recent requests, as Finagle and Envoy do.
+
+    Without it retries would multiply the load of experts that fail under their load.
+    """
+
+    __slots__ = ("_clock", "_window")
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._window = _Window(_RETRY_WINDOW)
+
+    def count_request(self) -> None:
+        """Count a request, not its retries."""
+        self._window.count(self._clock(), failures=0)
+
+    def try_spend(self) -> bool:
+        """Take one retry; false if there were too many."""
+        window = self._window
+        requests = window.calls - window.failures
+        if window.failures >= max(_MIN_RETRIES, _RETRY_RATE * requests):
+            return False
+        window.count(self._clock(), failures=1)
+        return True
+
+
 class _Window:
-    """Calls and failures of the last seconds, in a ring of pieces: old ones leave a piece at a time."""
+    """Calls and failures of the last seconds, in a ring of panes.
+
+    Old ones leave a pane at a time.
+    """
 
     __slots__ = ("_calls", "_failures", "_newest", "_width", "calls", "failures")
 
     def __init__(self, seconds: float) -> None:
-        self._width = seconds / _PIECES
-        self._calls, self._failures = [0] * _PIECES, [0] * _PIECES
-        self._newest, self.calls, self.failures = 0, 0, 0
+        self._width = seconds / _PANES
+        self._calls = [0] * _PANES
+        self._failures = [0] * _PANES
+        self._newest = 0
+        self.calls = 0
+        self.failures = 0
 
     def count(self, now: float, failures: int) -> None:
-        piece = int(now / self._width)
-        if piece != self._newest:
-            self._turn(piece)
-        place = piece % _PIECES
+        pane = int(now / self._width)
+        if pane != self._newest:
+            self._advance(pane)
+        place = pane % _PANES
         self._calls[place] += 1
         self._failures[place] += failures
         self.calls += 1
         self.failures += failures
 
-    def fails(self, share: float, least: int) -> bool:
-        return self.calls >= least and self.failures >= share * self.calls
+    def exceeds(self, failure_rate: float, min_calls: int) -> bool:
+        return self.calls >= min_calls and self.failures >= failure_rate * self.calls
 
-    def _turn(self, piece: int) -> None:
-        for old in range(max(self._newest + 1, piece - _PIECES + 1), piece + 1):
-            place = old % _PIECES
+    def _advance(self, pane: int) -> None:
+        for old in range(max(self._newest + 1, pane - _PANES + 1), pane + 1):
+            place = old % _PANES
             self.calls -= self._calls[place]
             self.failures -= self._failures[place]
             self._calls[place] = self._failures[place] = 0
-        self._newest = piece
+        self._newest = pane

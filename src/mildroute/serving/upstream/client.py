@@ -1,10 +1,13 @@
-"""The endpoint of one expert: where it is, how it is spoken to, and the connections to it."""
+"""The client of one expert: its address and key, and the pool of connections to it."""
 
 from __future__ import annotations
 
 import asyncio
+import re
+import socket
 from collections import deque
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from mildroute import __version__
 from mildroute.exceptions import MissingExtraError
@@ -12,200 +15,360 @@ from mildroute.experts.config import ExpertSpec
 from mildroute.experts.secrets import Secret
 from mildroute.serving.http.body import ParsedRequest
 from mildroute.serving.http.request import Header, forward_response_headers
-from mildroute.serving.upstream._http1 import Connection, Deadlines, UpstreamError
+from mildroute.serving.upstream._http1 import (
+    Connection,
+    Deadlines,
+    IncompleteStream,
+    StaleConnection,
+    StreamError,
+    UpstreamConnectError,
+    UpstreamConnectionLost,
+    UpstreamError,
+    UpstreamOverloaded,
+    UpstreamTimeout,
+)
+from mildroute.serving.upstream.usage import StreamUsageParser, parse_usage
 
-__all__ = ["UpstreamClient"]
+__all__ = ["UpstreamClient", "UpstreamRequest", "UpstreamResponse"]
 
 
 try:
+    import aiohappyeyeballs
     import httpx
 except ImportError:
     raise MissingExtraError.for_package("httpx", extra="serve", user="mildroute.serving") from None
 
 
-_KEPT_ALIVE = 30.0
+_KEEP_ALIVE = 30.0
+# A connection that is always busy would stay with an address that the name no longer has.
+_MAX_AGE = 300.0
+# As RFC 8305 recommends: seconds until the next address is tried beside the first.
+_HAPPY_EYEBALLS_DELAY = 0.25
 _PORTS = {"http": 80, "https": 443}
+_EVENT_STREAM = b"text/event-stream"
+_MAX_FIRST_EVENT = 1 << 16
+_has_event = re.compile(rb"(?:^|[\r\n])data:[^\r\n]*[\r\n]").search
+
+
+class UpstreamRequest(NamedTuple):
+    """A request for an expert.
+
+    Args:
+        parsed: What the client sent; only its model is changed.
+        headers: Further lines of the headers.
+    """
+
+    parsed: ParsedRequest
+    headers: bytes
+
+
+class UpstreamResponse:
+    """The response of an expert: complete, or, of a stream, from its first bytes on.
+
+    ``read`` gives the further bytes of a stream. It is no asynchronous generator: one that is left
+    in the middle is closed by a task of its own, after the connection was released.
+
+    Attributes:
+        body: The bytes that have come so far, without our key if it is an error.
+        has_events: Whether it is a stream of events.
+    """
+
+    __slots__ = (
+        "_client",
+        "_connection",
+        "_is_stream",
+        "_usage",
+        "body",
+        "has_events",
+        "headers",
+        "status",
+    )
+
+    def __init__(self, client: UpstreamClient, connection: Connection, *, is_stream: bool) -> None:
+        self._client = client
+        self._connection = connection
+        self._is_stream = is_stream
+        self._usage: StreamUsageParser | None = None
+        self.status = connection.status
+        self.headers = connection.headers
+        self.has_events = is_stream and self.status == 200 and _are_events(connection.headers)
+        body = connection.read_available()
+        self.body = body if self.status < 400 else client.scrub(body)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all of it has been read, and a stream of events has ended as it should."""
+        return self._connection.is_read and self.flaw is None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the expert has sent all of it, be it read or not."""
+        return self._connection.is_complete
+
+    async def read(self) -> bytes:
+        """The next bytes of a stream; none at its end.
+
+        An UpstreamError if it breaks, or has ended with an error or without its last event.
+        """
+        usage = self._stream_usage()
+        if self._connection.is_read and (flaw := self.flaw) is not None:
+            raise flaw
+        data = await self._connection.read()
+        usage.feed(data)
+        return data
+
+    @property
+    def flaw(self) -> type[UpstreamError] | None:
+        """Why a stream of events is no answer, as far as it has been read; else none."""
+        if not self.has_events:
+            return None
+        usage = self._stream_usage()
+        if usage.error:
+            return StreamError
+        return IncompleteStream if self._connection.is_read and not usage.is_complete else None
+
+    async def read_first_event(self, deadline: float) -> None:
+        """Read on until a stream has its first event, which may be an error.
+
+        Comments that keep a connection alive come before it.
+        """
+        try:
+            while not (
+                _has_event(self.body)
+                or self._connection.is_read
+                or len(self.body) > _MAX_FIRST_EVENT
+            ):
+                async with asyncio.timeout_at(deadline):
+                    self.body += await self._connection.read()
+        except TimeoutError:
+            raise UpstreamTimeout from None
+
+    @property
+    def usage(self) -> tuple[int | None, int | None]:
+        """Tokens of the request and of the response, as far as it reports them.
+
+        Of a stream the second is counted by its events if it is not reported.
+        """
+        if self._is_stream:
+            return self._stream_usage().tokens()
+        return parse_usage(self.body) or (None, None)
+
+    def forwarded_headers(self) -> list[Header]:
+        """The headers that the client gets, without our key."""
+        return self._client.scrub_headers(forward_response_headers(self.headers))
+
+    def close(self) -> None:
+        """Be done with it; at any time, also in the middle."""
+        self._client.release(self._connection)
+
+    def _stream_usage(self) -> StreamUsageParser:
+        if self._usage is None:
+            self._usage = StreamUsageParser()
+            self._usage.feed(self.body)
+        return self._usage
 
 
 class UpstreamClient:
-    """Calls one expert of kind ``openai``; its address and key come from experts.yaml and from nowhere else.
+    """Calls one expert of kind ``openai``.
 
-    Connections are kept and used again, the latest first. One whose call was cancelled, cut off or answered with more than was asked for
-    is closed. Redirects are not followed and proxies of the environment are not used.
+    Its address and key come from experts.yaml and from nowhere else.
+
+    Connections are kept alive and used again, the latest first, for five minutes at most; each new
+    one resolves the name again and tries its addresses a quarter of a second apart. A connection
+    whose call was cancelled, cut off or answered with more than was requested is closed. Redirects
+    are not followed and proxies of the environment are not used.
+
+    A request is sent once. If a kept connection turns out to have been closed before the request
+    reached the expert's machine, :class:`StaleConnection` says so, and the caller may send it
+    again, on a new connection; it counts as another attempt.
 
     Args:
-        spec: The expert.
-        connect: Seconds until there is a connection.
-        most: Calls at the same time where the file sets no ``concurrency``; more wait for their turn.
-
-    Attributes:
-        name: Of the expert.
-        model: What it is called at its address.
-
-    Example:
-        >>> spec = ExpertSpec("small", "openai", {"base_url": "http://127.0.0.1:8080/v1", "model": "smollm2"})
-        >>> UpstreamClient(spec).model
-        'smollm2'
+        connect_timeout: Seconds to connect.
+        max_calls: Calls at the same time if the file sets no ``concurrency``; more wait.
     """
 
-    def __init__(self, spec: ExpertSpec, *, connect: float = 3.0, most: int = 1024) -> None:
-        address = httpx.URL(spec.settings["base_url"].rstrip("/"))
-        self.name, self.model = spec.name, str(spec.settings["model"])
-        self._host, self._port = address.raw_host.decode(), address.port or _PORTS[address.scheme]
-        # Whom to believe is the same as for collecting; making it takes a tenth of a second.
-        self._trust = httpx.create_ssl_context() if address.scheme == "https" else None
-        self._base = address.raw_path.rstrip(b"/")
+    def __init__(
+        self, spec: ExpertSpec, *, connect_timeout: float = 3.0, max_calls: int = 1024
+    ) -> None:
+        url = httpx.URL(spec.settings["base_url"].rstrip("/"))
+        self.name = spec.name
+        self.model = str(spec.settings["model"])
+        self.includes_usage = bool(spec.settings.get("include_usage", True))
+        self._host = url.raw_host.decode()
+        self._port = url.port or _PORTS[url.scheme]
+        # The same authorities as for collecting; to make it takes a tenth of a second.
+        self._ssl_context = httpx.create_ssl_context() if url.scheme == "https" else None
+        self._base_path = url.raw_path.rstrip(b"/")
         variable = spec.settings.get("api_key_env")
         self._secret = None if variable is None else Secret(variable)
-        self._common = _common(address.netloc)
-        self._connect, self._most = connect, int(spec.settings.get("concurrency", most))
-        self._busy = 0
-        self._free: deque[Connection] = deque()
+        self._common_headers = (
+            b"host: %b\r\naccept-encoding: identity\r\nuser-agent: mildroute/%b\r\n"
+            % (url.netloc, __version__.encode())
+        )
+        self._connect_timeout = connect_timeout
+        self._max_calls = int(spec.settings.get("concurrency", max_calls))
+        self._calls = 0
+        self._idle: deque[Connection] = deque()
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._is_closed = False
 
     @property
-    def has_room(self) -> bool:
+    def has_capacity(self) -> bool:
         """Whether a call would be made now or soon: no more calls wait than can be made at once."""
-        return len(self._waiting) < self._most
+        return len(self._waiting) < self._max_calls
 
     @property
     def connections(self) -> int:
-        """Connections that are kept or in use."""
-        return self._busy + sum(line.is_open for line in self._free)
+        """Connections that are idle or in use."""
+        return self._calls + sum(connection.is_open for connection in self._idle)
 
-    async def ask(self, parsed: ParsedRequest, forwarded_headers: bytes, patience: Deadlines) -> Connection:
-        """Send a request; a UpstreamError says why there is no answer.
-
-        Args:
-            parsed: The request; only its model is changed.
-            forwarded_headers: Further lines of the head.
-            patience: How long to wait.
+    async def send(self, request: UpstreamRequest, deadlines: Deadlines) -> UpstreamResponse:
+        """Send a request; an UpstreamError says why there is no response.
 
         Returns:
-            The answer, whole, or from its first bytes on where pieces are wanted. Give it to :meth:`release` in any case.
+            The response, complete, or from its first bytes on if the request wants a stream. Close
+            it in any case.
         """
-        await self._enter(patience)
-        line = None
+        await self._acquire(deadlines)
+        connection = None
         try:
-            line, is_fresh = await self._line()
-            request = self._request(parsed, forwarded_headers)
+            connection, is_new = await self._get_connection()
+            stream = request.parsed.is_stream
             try:
-                await line.exchange(request, patience, in_pieces=parsed.is_stream)
-            except UpstreamError as error:
-                if is_fresh or line.heard or error.why != "lost":
+                await connection.send(self._message(request), deadlines, stream=stream)
+            except UpstreamConnectionLost:
+                if is_new or not connection.was_unread:
                     raise
-                # The expert had closed the connection while nobody used it, so it cannot have read the request.
-                line.end()
-                line = await self._connected()
-                await line.exchange(request, patience, in_pieces=parsed.is_stream)
+                # The others were probably closed with it.
+                self._close_idle()
+                raise StaleConnection from None
+            return UpstreamResponse(self, connection, is_stream=stream)
         except BaseException as error:  # noqa: BLE001 - it is raised again
-            self.release(line)
-            raise _bare(error) from None
-        return line
+            self.release(connection)
+            raise _without_frames(error) from None
 
-    def release(self, line: Connection | None) -> None:
-        """Be done with an answer; at any time, also in the middle."""
-        if line is not None and line.end():
-            self._keep(line)
+    def release(self, connection: Connection | None) -> None:
+        """Keep a connection for the next call, if it can serve one, and let a waiting call go."""
+        if connection is not None and connection.release():
+            self._keep(connection)
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():
                 turn.set_result(None)
                 return
-        self._busy -= 1
+        self._calls -= 1
 
-    def scrubbed(self, error_response: bytes) -> bytes:
+    def scrub(self, body: bytes) -> bytes:
         """An error of this expert without our key, should it repeat it."""
         if self._secret is None:
-            return error_response
-        return self._secret.scrub(error_response.decode("latin-1")).encode("latin-1")
+            return body
+        return self._secret.scrub(body.decode("latin-1")).encode("latin-1")
 
-    def forward_response_headers(self, headers: list[Header]) -> list[Header]:
-        """What a client is told of an answer's headers, without our key."""
-        kept = forward_response_headers(headers)
+    def scrub_headers(self, headers: list[Header]) -> list[Header]:
+        """Headers of this expert without our key."""
         if self._secret is None:
-            return kept
-        return [(name, self._secret.scrub_answer(value.decode("latin-1")).encode("latin-1")) for name, value in kept]
+            return headers
+        scrub = self._secret.scrub_answer
+        return [(name, scrub(value.decode("latin-1")).encode("latin-1")) for name, value in headers]
 
     def close(self) -> None:
-        """End all connections that are not in use; those in use end with their answers."""
+        """Close all connections that are not in use; those in use end with their responses."""
         self._is_closed = True
-        while self._free:
-            self._free.pop().abort()
+        self._close_idle()
 
-    async def _enter(self, patience: Deadlines) -> None:
-        if self._busy < self._most:
-            self._busy += 1
+    def _close_idle(self) -> None:
+        while self._idle:
+            self._idle.pop().abort()
+
+    async def _acquire(self, deadlines: Deadlines) -> None:
+        if self._calls < self._max_calls:
+            self._calls += 1
             return
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[None] = loop.create_future()
         self._waiting.append(turn)
         try:
-            async with asyncio.timeout(min(patience.first_by, patience.end_by) - loop.time()):
+            until = min(deadlines.first_byte_at, deadlines.complete_at)
+            async with asyncio.timeout(until - loop.time()):
                 await turn
         except BaseException as error:
             if turn.done() and not turn.cancelled():
                 self.release(None)
             turn.cancel()
             if isinstance(error, TimeoutError):
-                raise UpstreamError("busy") from None
+                raise UpstreamOverloaded from None
             raise
 
-    async def _line(self) -> tuple[Connection, bool]:
+    async def _get_connection(self) -> tuple[Connection, bool]:
         """A connection, and whether it is a new one."""
-        oldest = asyncio.get_running_loop().time() - _KEPT_ALIVE
-        while self._free:
-            line = self._free.pop()
-            if line.is_open and line.idle_since > oldest:
-                return line, False
-            line.abort()
-        return await self._connected(), True
+        now = asyncio.get_running_loop().time()
+        while self._idle:
+            connection = self._idle.pop()
+            if (
+                connection.is_open
+                and connection.idle_since > now - _KEEP_ALIVE
+                and connection.opened_at > now - _MAX_AGE
+            ):
+                return connection, False
+            connection.abort()
+        return await self._connect(), True
 
-    async def _connected(self) -> Connection:
+    async def _connect(self) -> Connection:
         loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(self._connect):
-                host = None if self._trust is None else self._host
-                _, line = await loop.create_connection(
-                    lambda: Connection(loop), self._host, self._port, ssl=self._trust, server_hostname=host
+            async with asyncio.timeout(self._connect_timeout):
+                addresses = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+                # uvloop has no such parameter of its own, so it gets the socket.
+                _, connection = await loop.create_connection(
+                    lambda: Connection(loop),
+                    sock=await aiohappyeyeballs.start_connection(
+                        addresses, happy_eyeballs_delay=_HAPPY_EYEBALLS_DELAY, interleave=1
+                    ),
+                    ssl=self._ssl_context,
+                    server_hostname=None if self._ssl_context is None else self._host,
                 )
         except (OSError, UnicodeError):
-            raise UpstreamError("connect") from None
-        return line
+            raise UpstreamConnectError from None
+        return connection
 
-    def _request(self, parsed: ParsedRequest, forwarded_headers: bytes) -> Sequence[bytes]:
+    def _message(self, request: UpstreamRequest) -> Sequence[bytes]:
         """Pieces that are never joined here: the key stays in an object that does not show it."""
-        body = parsed.body_for(self.model)
+        parsed = request.parsed
+        body = parsed.body_for(self.model, include_usage=self.includes_usage)
         start = b"POST %b/%b HTTP/1.1\r\n%b%bcontent-length: %d\r\n" % (
-            self._base,
+            self._base_path,
             parsed.path.encode(),
-            self._common,
-            forwarded_headers,
+            self._common_headers,
+            request.headers,
             len(body),
         )
         if self._secret is None:
             return start, b"\r\n", body
         return start, b"authorization: ", self._secret.bearer(), b"\r\n\r\n", body
 
-    def _keep(self, line: Connection) -> None:
+    def _keep(self, connection: Connection) -> None:
         if self._is_closed:
-            line.abort()
+            connection.abort()
             return
-        self._free.append(line)
-        self._drop_old(line.idle_since - _KEPT_ALIVE)
-
-    def _drop_old(self, oldest: float) -> None:
-        """One a call is enough for a burst's connections to run out."""
-        if self._free[0].idle_since < oldest or not self._free[0].is_open:
-            self._free.popleft().abort()
+        self._idle.append(connection)
+        # To drop one a call is enough for the connections of a burst to run out.
+        oldest = self._idle[0]
+        if oldest.idle_since < connection.idle_since - _KEEP_ALIVE or not oldest.is_open:
+            self._idle.popleft().abort()
 
 
-def _common(host: bytes) -> bytes:
-    return b"host: %b\r\naccept-encoding: identity\r\nuser-agent: mildroute/%b\r\n" % (host, __version__.encode())
+def _are_events(headers: list[Header]) -> bool:
+    """Whether a body is a stream of events that can be read: not one that is encoded."""
+    is_stream = False
+    for name, value in headers:
+        if name == b"content-encoding" and value != b"identity":
+            return False
+        if name == b"content-type":
+            is_stream = value[:17].lower() == _EVENT_STREAM
+    return is_stream
 
 
-def _bare(error: BaseException) -> BaseException:
-    """Without the frames that it came through, whose variables hold the request."""
+def _without_frames(error: BaseException) -> BaseException:
+    """The error without the frames that it came through, whose variables hold the request."""
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)

@@ -1,287 +1,583 @@
-"""Failover: the next expert after a failure, hedged calls, and what counts as a failure."""
+"""Failover: the next expert after a failure, hedged calls, rounds, and what is a failure."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import random
+import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
 from mildroute.experts.retry import retry_after
-from mildroute.serving.config import GatewayConfig
-from mildroute.serving.context import RequestContext
+from mildroute.serving.config import FailoverConfig
+from mildroute.serving.http.errors import APIError
 from mildroute.serving.http.request import Header
-from mildroute.serving.observability.tracing import AttemptSpan
-from mildroute.serving.upstream._http1 import Connection, Deadlines, UpstreamError
-from mildroute.serving.upstream.client import UpstreamClient
+from mildroute.serving.observability.tracing import AttemptSpan, RequestSpan
+from mildroute.serving.upstream._http1 import (
+    TIMER_TOLERANCE,
+    Deadlines,
+    ResponseTooLarge,
+    StaleConnection,
+    UpstreamError,
+    UpstreamOverloaded,
+    UpstreamTimeout,
+)
+from mildroute.serving.upstream.circuit_breaker import RetryBudget
+from mildroute.serving.upstream.client import UpstreamRequest, UpstreamResponse
 from mildroute.serving.upstream.pool import ExpertPool, UpstreamExpert
 
-__all__ = ["REFUSED", "AttemptFailure", "Failover", "UpstreamResponse", "classify_response"]
+__all__ = [
+    "FAILURE_REASONS",
+    "Attempt",
+    "AttemptFailure",
+    "AttemptLog",
+    "AttemptRecord",
+    "Failover",
+    "classify_response",
+    "error_from_failures",
+]
 
 
-# What an expert's answer means for the request: pass it on, or ask the next expert.
-
-
-REFUSED = "rate"
-"""Said of an expert that is well but over its rate."""
-
-_OF_STATUS = {
+_RATE_LIMITED = "rate_limited"
+_REASON_OF_STATUS = {
     **dict.fromkeys((401, 402, 403, 404, 405, 407, 421), "misconfigured"),
     408: "timeout",
-    429: REFUSED,
+    429: _RATE_LIMITED,
 }
+# What each reason means, for the message of an error.
+FAILURE_REASONS = {
+    "overloaded": "had no room for another call",
+    "connect": "could not be reached",
+    "circuit_open": "is left alone after failures",
+    "connection_lost": "broke the connection",
+    "context_length": "takes less text than this",
+    "error_body": "sent an error as its answer",
+    "error_event": "reported an error",
+    "incomplete_stream": "broke off",
+    "invalid_response": "sent what is no answer",
+    "misconfigured": "refused the gateway's own key, address or model",
+    "response_too_large": "sent too much",
+    "rate_limited": "is over its rate",
+    "redirect": "sent the gateway elsewhere",
+    "stale_connection": "had closed the connection",
+    "timeout": "took too long",
+    "5xx": "had an error",
+}
+_STATUS_OF_REASON = {"timeout": 504, "circuit_open": 503, "overloaded": 503}
+# A client can provoke these by what it requests; they must not open a circuit for the others.
+_CAUSED_BY_REQUEST = (UpstreamOverloaded, ResponseTooLarge)
+_TOO_LONG = (400, 413)
+_PERHAPS_CAUSED_BY_REQUEST = (403, 404, 405)
+# Failures after which the same expert may be called again: it cannot have generated an answer that
+# is billed. After a lost connection or a timeout it can.
+_TRANSIENT = {"connect", _RATE_LIMITED, "5xx", "error_body", "stale_connection"}
+# Seconds between two rounds, and the longest that an expert may ask for.
+_PAUSES = (0.1, 0.5)
+_MAX_PAUSE = 2.0
+_JSON_LIKE = (b"", b"text/plain", b"application/octet-stream", b"text/event-stream")
+_MEMBERS_OF_ANSWERS = ("choices", "data", "output")
+# An error of null is a part of every answer of some APIs.
+_may_be_error = re.compile(rb'"error"\s*:\s*[^\sn]').search
+_is_too_long = re.compile(
+    rb"context_length_exceeded|context (?:length|window)|(?:prompt|input) is too long"
+    rb"|too many (?:input )?tokens|reduce the length",
+    re.IGNORECASE,
+).search
 
 
-def classify_response(status: int, headers: list[Header], body: bytes, *, is_whole: bool) -> str:
-    """Why an answer is not passed on; empty if it is.
+def classify_response(status: int, headers: list[Header], body: bytes, *, is_complete: bool) -> str:
+    """Reason why a response is not forwarded; empty if it is.
 
-    A 4xx is the client's own affair and is passed on, but for those that say that the gateway calls the expert wrongly: with a bad key,
-    without money, or at an address or for a model that is not there. Redirects are not followed.
-
-    Args:
-        status: Of the answer.
-        headers: Of the answer.
-        body: What is there of it.
-        is_whole: Whether that is all.
-
-    Returns:
-        One of few words.
-
-    Example:
-        >>> [classify_response(*answer, is_whole=True) for answer in ((401, [], b""), (422, [], b"{}"), (200, [], b""))]
-        ['misconfigured', '', 'malformed']
+    A 4xx is the client's own affair and is forwarded, except for those that say that the gateway
+    calls the expert wrongly: with a bad key, without money, or at an address or for a model that is
+    not there. Redirects are not followed. A 2xx must be JSON or a stream of events by its content
+    type and its look, and no error in the place of an answer.
     """
     if 200 <= status < 300:
-        return "malformed" if is_whole and _is_cut(headers, body) else ""
+        return _classify_success(headers, body, is_complete=is_complete)
     if 400 <= status < 500:
-        return _OF_STATUS.get(status, "")
-    return "5xx" if 500 <= status < 600 else "redirect" if 300 <= status < 400 else "malformed"
+        return _REASON_OF_STATUS.get(status, "")
+    if 500 <= status < 600:
+        return "5xx"
+    return "redirect" if 300 <= status < 400 else "invalid_response"
 
 
-def _is_cut(headers: list[Header], body: bytes) -> bool:
-    """Whether an answer has no body, or one that is called JSON and cannot be; a cheap look at both ends."""
-    kind = b""
+def _classify_success(headers: list[Header], body: bytes, *, is_complete: bool) -> str:
+    content_type = b""
+    is_encoded = False
     for name, value in headers:
-        if name == b"content-encoding" and value != b"identity":
-            return not body
-        if name == b"content-type":
-            kind = value
-    if not kind.startswith(b"application/json"):
-        return not body
-    ends = body.strip()
-    return ends[:1] + ends[-1:] not in (b"{}", b"[]")
+        if name == b"content-encoding":
+            is_encoded = value != b"identity"
+        elif name == b"content-type":
+            content_type = value.partition(b";")[0].strip().lower()
+    is_json = b"json" in content_type
+    if not is_json and content_type not in _JSON_LIKE:
+        return "invalid_response"
+    if not is_complete or (is_encoded and body):
+        return ""
+    # A cheap look at both ends.
+    stripped = body.strip()
+    is_object = stripped[:1] + stripped[-1:] in (b"{}", b"[]")
+    if not stripped or (is_json and not is_object):
+        return "invalid_response"
+    return "error_body" if is_object and _may_be_error(body) and _is_error(body) else ""
 
 
-# Experts are asked one after the other, or one besides the other, until one answers.
-
-
-_OF_THE_REQUEST = ("busy", "oversize")
-_PERHAPS_OF_THE_REQUEST = (403, 404, 405)
+def _is_error(body: bytes) -> bool:
+    """Whether a document has an error in the place of an answer, as OpenRouter's have."""
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    return (
+        type(document) is dict
+        and bool(document.get("error"))
+        and not any(document.get(name) for name in _MEMBERS_OF_ANSWERS)
+    )
 
 
 @dataclass(frozen=True)
 class AttemptFailure:
-    """An expert that did not answer.
+    """An expert that did not serve a request.
 
     Args:
         expert: Its name.
-        why: One of few words.
+        reason: One of :data:`FAILURE_REASONS`, or ``"hedged"`` if another expert was faster.
         status: Of its error, or none if there was none.
-        retry_after: Seconds for which it wants to be left alone, or none.
-
-    Example:
-        >>> AttemptFailure("small", "timeout").status is None
-        True
+        retry_after: Seconds for which it gets no call, or none.
     """
 
     expert: str
-    why: str
+    reason: str
     status: int | None = None
     retry_after: float | None = None
 
 
-class UpstreamResponse:
-    """An answer that is worth passing on; whole, or from its first bytes on.
-
-    Args:
-        upstream: From where it comes.
-        candidate: Who answers.
-        connection: Over which it comes; :meth:`release` it in any case.
-        started: When the expert was asked, on its circuit's clock.
+class AttemptRecord:
+    """One call to an expert, for the decision log.
 
     Attributes:
-        body: What is there of it, without our key if it is an error.
+        reason: Why it failed, or empty.
+        status: Of its response; 0 if there was none.
+        tokens: That it is charged for, in and out.
+        cost_usd: Dollars of them.
+        seconds: That it took; 0 while it goes on.
     """
 
-    __slots__ = ("_upstream", "body", "candidate", "connection", "started")
+    __slots__ = ("_started", "cost_usd", "expert", "reason", "seconds", "status", "tokens")
 
-    def __init__(self, upstream: UpstreamClient, candidate: UpstreamExpert, connection: Connection, started: float) -> None:
-        self._upstream, self.candidate, self.connection, self.started = upstream, candidate, connection, started
-        self.body = b""
+    def __init__(self, expert: str) -> None:
+        self._started = time.perf_counter()
+        self.expert = expert
+        self.reason = ""
+        self.status = 0
+        self.tokens = (0, 0)
+        self.cost_usd = 0.0
+        self.seconds = 0.0
 
-    def failure_reason(self) -> str:
-        """Take what is there of it, and say why it is not worth passing on; empty if it is."""
-        connection, body = self.connection, self.connection.take()
-        self.body = body if connection.status < 400 else self._upstream.scrubbed(body)
-        return classify_response(connection.status, connection.headers, body, is_whole=connection.is_whole)
+    def end(self, reason: str = "", status: int | None = None) -> None:
+        """It has ended."""
+        self.reason = reason or self.reason
+        self.status = status or self.status
+        self.seconds = time.perf_counter() - self._started
 
-    def headers(self) -> list[Header]:
-        """What the client is told of its headers."""
-        return self._upstream.forward_response_headers(self.connection.headers)
+    def charge(self, tokens: tuple[int, int], cost_usd: float) -> None:
+        """What its expert has taken for it."""
+        self.tokens = tokens
+        self.cost_usd = cost_usd
 
-    def release(self) -> None:
-        """Be done with it."""
-        self._upstream.release(self.connection)
+    def entry(self) -> dict[str, object]:
+        """As the decision log has it."""
+        if not self.seconds:
+            self.end()
+        return {
+            "expert": self.expert,
+            "reason": self.reason,
+            "status": self.status,
+            "tokens_in": self.tokens[0],
+            "tokens_out": self.tokens[1],
+            "cost_usd": self.cost_usd,
+            "seconds": self.seconds,
+        }
+
+
+class AttemptLog:
+    """What has been tried for a request so far; true also if the client leaves in the middle.
+
+    Attributes:
+        calls: Every call to an expert, in their order.
+        failures: Of those that were called or skipped, in their order.
+        is_abandoned: Whether the client has left: then no further expert is called.
+    """
+
+    __slots__ = ("calls", "failures", "is_abandoned")
+
+    def __init__(self) -> None:
+        self.calls: list[AttemptRecord] = []
+        self.failures: list[AttemptFailure] = []
+        self.is_abandoned = False
+
+    def abandon(self) -> None:
+        """The client has left."""
+        self.is_abandoned = True
+
+    def start(self, expert: str) -> None:
+        """An expert is called."""
+        self.calls.append(AttemptRecord(expert))
+
+    def fail(
+        self,
+        expert: str,
+        reason: str,
+        status: int | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        """Add a failure."""
+        for call in self.calls:
+            if call.expert == expert and not call.seconds:
+                call.end(reason, status)
+        self.failures.append(AttemptFailure(expert, reason, status, retry_after))
+
+
+class Attempt:
+    """A call that an expert answered with a response that is worth forwarding; close it.
+
+    Args:
+        expert: That responded.
+        response: Complete, or from its first bytes on.
+        started: When the call began, on the clock of the circuit.
+    """
+
+    __slots__ = ("_started", "expert", "response")
+
+    def __init__(self, expert: UpstreamExpert, response: UpstreamResponse, started: float) -> None:
+        self.expert = expert
+        self.response = response
+        self._started = started
+
+    def record_failure(self) -> None:
+        """The response broke off."""
+        self.expert.record_failure(self._started)
+
+    def close(self) -> None:
+        """Be done with the response."""
+        self.response.close()
 
 
 class Failover:
-    """Asks the experts of a decision.
+    """Calls the experts of a decision until one responds.
+
+    If all have failed, those whose failure may pass are called again after a short pause, in as
+    many rounds as the settings and the deadline allow and for at most a fifth of recent requests.
+    An expert whose circuit is open gets its probes and nothing else, unless another one has just
+    failed for the same request; if all circuits are open the request is rejected at once.
 
     Args:
-        pool: Who there is.
-        settings: How long and how often to try.
-        told: Called with the name of an expert that failed before its first byte, and why.
-        clock: That of the circuits.
+        clock: Of the circuits.
         now: Seconds since 1970, for dates in Retry-After.
-
-    Example:
-        >>> from pathlib import Path
-        >>> from mildroute.experts.config import ExpertFile
-        >>> Failover(ExpertPool(ExpertFile(Path("experts.yaml"), ()), GatewayConfig()), GatewayConfig()).deadline(100.0)
-        220.0
     """
 
     def __init__(
         self,
         pool: ExpertPool,
-        settings: GatewayConfig,
-        told: Callable[[str, str], None] = lambda *_: None,
+        config: FailoverConfig,
+        *,
+        max_response_bytes: int,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._pool, self._rules, self._limit = pool, settings.failover, settings.limits.answer
-        self._response_body, self._clock, self._now = told, clock, now
+        self._budget = RetryBudget(clock)
+        self._pool = pool
+        self._config = config
+        self._max_response_bytes = max_response_bytes
+        self._clock = clock
+        self._now = now
 
-    def deadline(self, now: float) -> float:
-        """When a request that has just arrived must be answered."""
-        return now + self._rules.deadline
-
-    async def call_first_available(self, context: RequestContext, deadline: float) -> UpstreamResponse | list[AttemptFailure]:
-        """Ask until one answers; the failures of all who were asked if none does.
+    async def call(
+        self,
+        request: UpstreamRequest,
+        order: Sequence[str],
+        excluded: Container[str],
+        log: AttemptLog,
+        span: RequestSpan | None = None,
+    ) -> Attempt | None:
+        """Call the experts in their order until one responds; none if none does.
 
         Args:
-            context: The request; its attempts are counted.
-            deadline: On the clock of the loop.
+            request: For the experts.
+            order: Their names, best first.
+            excluded: Experts that were unavailable when the order was made.
+            log: Gets the calls and failures.
+            span: Of the request, or none.
         """
-        names = context.decision.order[: self._rules.attempts]
-        if self._rules.hedge_after is not None and len(names) > 1:
-            return await self._besides(names, context, deadline)
-        failures: list[AttemptFailure] = []
-        for name in names:
-            if asyncio.get_running_loop().time() >= deadline:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._config.timeout
+        names = order[: self._config.max_attempts]
+        calls = _Calls(request, excluded, names, deadline, log, span)
+        self._budget.count_request()
+        attempt = await self._call_each(names, calls)
+        for _ in range(self._config.max_rounds - 1):
+            if attempt is not None:
                 break
-            found = await self._try(name, context, deadline, is_last=name == names[-1])
-            if isinstance(found, UpstreamResponse):
-                return found
-            failures.append(found)
-        return failures
+            names, pause = self._next_round(names, calls)
+            if not names:
+                break
+            await asyncio.sleep(pause)
+            calls.is_retry = True
+            attempt = await self._call_each(names, calls)
+        return attempt
 
-    async def _besides(self, names: Sequence[str], context: RequestContext, deadline: float) -> UpstreamResponse | list[AttemptFailure]:
-        """Ask the next one besides whenever nobody has answered for a while, or at once when all who were asked have failed."""
-        left, failures = list(names), []
-        running: dict[asyncio.Task[UpstreamResponse | AttemptFailure], str] = {}
+    async def _call_each(self, names: Sequence[str], calls: _Calls) -> Attempt | None:
+        if self._config.hedge_delay is not None and len(names) > 1:
+            return await self._hedged(names, calls)
+        loop = asyncio.get_running_loop()
+        for name in names:
+            if loop.time() >= calls.deadline:
+                break
+            attempt = await self._try(name, calls)
+            if attempt is not None:
+                return attempt
+        return None
+
+    def _next_round(self, names: Sequence[str], calls: _Calls) -> tuple[Sequence[str], float]:
+        """Experts to call again, and the seconds to wait before; none if there are none."""
+        last = {failure.expert: failure for failure in calls.log.failures}
+        pause = random.uniform(*_PAUSES)  # noqa: S311
+        left = calls.deadline - asyncio.get_running_loop().time()
+        pauses = {
+            name: max(pause, last[name].retry_after or 0.0)
+            for name in names
+            if name in last
+            and last[name].reason in _TRANSIENT
+            and self._pool.experts[name].breaker.allows_call()
+        }
+        pause = min(pauses.values(), default=left)
+        if pause >= min(left, _MAX_PAUSE):
+            return (), 0.0
+        return [name for name, seconds in pauses.items() if seconds <= pause], pause
+
+    async def _hedged(self, names: Sequence[str], calls: _Calls) -> Attempt | None:
+        """Call the next expert in parallel whenever none has responded for a while.
+
+        It is called at once when all that were called have failed.
+        """
+        waiting = list(names)
+        running: dict[asyncio.Task[Attempt | None], str] = {}
         loop = asyncio.get_running_loop()
         try:
-            while (left and loop.time() < deadline) or running:
-                if left and loop.time() < deadline:
-                    name = left.pop(0)
-                    running[loop.create_task(self._try(name, context, deadline, is_last=not left))] = name
+            while (waiting and loop.time() < calls.deadline) or running:
+                if waiting and loop.time() < calls.deadline:
+                    name = waiting.pop(0)
+                    running[loop.create_task(self._try(name, calls))] = name
                 done, _ = await asyncio.wait(
-                    running, timeout=self._rules.hedge_after if left else None, return_when=asyncio.FIRST_COMPLETED
+                    running,
+                    timeout=self._config.hedge_delay if waiting else None,
+                    return_when=asyncio.FIRST_COMPLETED,
                 )
                 for task in sorted(done, key=lambda task: names.index(running[task])):
-                    found = task.result()
-                    if isinstance(found, UpstreamResponse):
-                        del running[task]
-                        return found
-                    failures.append(found)
+                    attempt = task.result()
                     del running[task]
+                    if attempt is not None:
+                        return attempt
         finally:
-            self._call_off(running)
-        return failures
+            # Nothing is awaited here: a client that goes away meanwhile would take the response
+            # that was found with it.
+            for task, name in running.items():
+                calls.log.fail(name, "hedged")
+                task.cancel()
+                task.add_done_callback(_close_result)
+        return None
 
-    def _call_off(self, running: dict[asyncio.Task[UpstreamResponse | AttemptFailure], str]) -> None:
-        """Nothing is awaited here: a client that goes away meanwhile would take the answer that was found with it."""
-        for task, name in running.items():
-            self._response_body(name, "hedged")
-            task.cancel()
-            task.add_done_callback(_let_go)
+    async def _try(self, name: str, calls: _Calls) -> Attempt | None:
+        if calls.log.is_abandoned:
+            return None
+        expert = self._pool.experts[name]
+        if calls.context is not None and (expert.context or 0) <= calls.context:
+            return None
+        if calls.is_retry and not self._budget.try_spend():
+            return None
+        if not expert.breaker.try_acquire() and not self._is_last_resort(name, calls):
+            calls.log.fail(name, "circuit_open", retry_after=expert.breaker.retry_after)
+            return None
+        return await self._attempt(expert, calls)
 
-    async def _try(self, name: str, context: RequestContext, deadline: float, *, is_last: bool) -> UpstreamResponse | AttemptFailure:
-        candidate = self._pool.candidates[name]
-        # Who was down when it was chosen was chosen because nobody else is left.
-        if not candidate.breaker.try_enter() and not is_last and name not in context.decision.excluded:
-            return self._failure(name, "down")
-        context.attempts += 1
-        started, span = self._clock(), context.trace.attempt(name)
+    def _is_last_resort(self, name: str, calls: _Calls) -> bool:
+        """Whether to call an expert although its circuit is open: others have failed just now."""
+        return (
+            bool(calls.log.calls)
+            and (name == calls.names[-1] or name in calls.excluded)
+            and self._budget.try_spend()
+        )
+
+    async def _attempt(
+        self, expert: UpstreamExpert, calls: _Calls, *, is_resend: bool = False
+    ) -> Attempt | None:
+        calls.log.start(expert.name)
+        started = self._clock()
+        span = None if calls.span is None else calls.span.attempt(expert.name)
         try:
-            return await self._parsed(candidate, context, deadline, started, span)
+            return await self._send(expert, calls, started, span)
         except UpstreamError as error:
-            self._count(candidate, error.why, None, started)
-            span.end(why=error.why)
-            return self._failure(name, error.why)
+            if span is not None:
+                span.end(reason=error.reason)
+            calls.log.fail(expert.name, error.reason)
+            if isinstance(error, StaleConnection) and not is_resend:
+                return await self._attempt(expert, calls, is_resend=True)
+            if isinstance(error, _CAUSED_BY_REQUEST) or _is_long_answer(error, calls):
+                expert.release(started)
+            else:
+                expert.record_failure(started)
+            return None
         except BaseException:
-            candidate.given_up(started)
-            span.end(why="cancelled")
+            expert.release(started)
+            if span is not None:
+                span.end(reason="cancelled")
             raise
 
-    async def _parsed(
-        self, candidate: UpstreamExpert, context: RequestContext, deadline: float, started: float, span: AttemptSpan
-    ) -> UpstreamResponse | AttemptFailure:
-        upstream, rules = candidate.upstream, self._rules
-        if upstream is None:
-            return self._failure(candidate.name, "misconfigured")
-        first_by = min(asyncio.get_running_loop().time() + rules.first_byte, deadline)
-        forwarded_headers = context.forwarded_headers
-        if span.headers:
-            forwarded_headers += "".join(f"{name}: {value}\r\n" for name, value in span.headers.items()).encode("latin-1", "replace")
-        connection = await upstream.ask(context.parsed, forwarded_headers, Deadlines(first_by, rules.idle, deadline, self._limit))
-        answer = UpstreamResponse(upstream, candidate, connection, started)
+    async def _send(
+        self, expert: UpstreamExpert, calls: _Calls, started: float, span: AttemptSpan | None
+    ) -> Attempt | None:
+        if expert.client is None:
+            calls.log.fail(expert.name, "misconfigured")
+            return None
+        config = self._config
+        first_byte_at = asyncio.get_running_loop().time() + config.first_byte_timeout
+        response = await expert.client.send(
+            calls.request if span is None else _with_headers(calls.request, span),
+            Deadlines(
+                min(first_byte_at, calls.deadline),
+                config.idle_timeout,
+                calls.deadline,
+                self._max_response_bytes,
+            ),
+        )
         try:
-            failure_reason = answer.failure_reason()
-            span.end(status=connection.status, why=failure_reason or None)
-            if not failure_reason:
-                candidate.succeeded(started)
-                return answer
+            if response.has_events:
+                await response.read_first_event(calls.deadline)
+            reason = self._classify(expert, response, calls)
+            if span is not None:
+                span.end(status=response.status, reason=reason or None)
+            if not reason:
+                expert.record_success(started)
+                return Attempt(expert, response, started)
         except BaseException:
-            answer.release()
+            response.close()
             raise
-        answer.release()
-        return self._flawed(candidate, connection, failure_reason, started)
+        response.close()
+        self._record_response(expert, response, reason, started, calls.log)
+        return None
 
-    def _flawed(self, candidate: UpstreamExpert, connection: Connection, failure_reason: str, started: float) -> AttemptFailure:
-        if failure_reason != REFUSED:
-            self._count(candidate, failure_reason, connection.status, started)
-            return self._failure(candidate.name, failure_reason, connection.status)
-        wanted = next((value for name, value in connection.headers if name == b"retry-after"), None)
-        seconds = None if wanted is None else retry_after(wanted.decode("latin-1"), self._now())
-        return self._failure(candidate.name, failure_reason, connection.status, candidate.refused(started, seconds))
+    def _classify(self, expert: UpstreamExpert, response: UpstreamResponse, calls: _Calls) -> str:
+        """Reason why a response is not forwarded; empty if it is."""
+        flaw = response.flaw
+        if flaw is not None:
+            return flaw.reason
+        reason = classify_response(
+            response.status, response.headers, response.body, is_complete=response.has_ended
+        )
+        if response.status in _TOO_LONG and _is_too_long(response.body):
+            parsed = calls.request.parsed
+            context = expert.context or parsed.tokens_in + (parsed.tokens_out or 0)
+            if any((self._pool.experts[name].context or 0) > context for name in calls.names):
+                calls.context = max(context, calls.context or 0)
+                return "context_length"
+        return reason
 
-    def _count(self, candidate: UpstreamExpert, why: str, status: int | None, started: float) -> None:
-        """A failure that a client can bring about by what it asks must not close the expert to the others."""
-        if why in _OF_THE_REQUEST or status in _PERHAPS_OF_THE_REQUEST:
-            candidate.given_up(started)
+    def _record_response(
+        self,
+        expert: UpstreamExpert,
+        response: UpstreamResponse,
+        reason: str,
+        started: float,
+        log: AttemptLog,
+    ) -> None:
+        """Count a response that is not forwarded."""
+        value = dict(response.headers).get(b"retry-after")
+        seconds = None if value is None else retry_after(value.decode("latin-1"), self._now())
+        if reason == _RATE_LIMITED:
+            seconds = expert.record_rate_limit(started, seconds)
+        elif response.status in _PERHAPS_CAUSED_BY_REQUEST or reason == "context_length":
+            expert.release(started)
         else:
-            candidate.failed(started)
-
-    def _failure(self, expert: str, why: str, status: int | None = None, seconds: float | None = None) -> AttemptFailure:
-        self._response_body(expert, why)
-        return AttemptFailure(expert, why, status, seconds)
+            expert.record_failure(started)
+        log.fail(expert.name, reason, response.status, seconds)
 
 
-def _let_go(task: asyncio.Task[UpstreamResponse | AttemptFailure]) -> None:
-    """An answer may have come before the task could be cancelled."""
+@dataclass(slots=True)
+class _Calls:
+    """What all calls of one request share.
+
+    Attributes:
+        is_retry: Whether all of them have been called before.
+        context: Tokens that were too few for the request, or none.
+    """
+
+    request: UpstreamRequest
+    excluded: Container[str]
+    names: Sequence[str]
+    deadline: float
+    log: AttemptLog
+    span: RequestSpan | None
+    is_retry: bool = False
+    context: int | None = None
+
+
+def _is_long_answer(error: UpstreamError, calls: _Calls) -> bool:
+    """Whether a complete answer was not there at the deadline, which is no fault of the expert."""
+    return (
+        isinstance(error, UpstreamTimeout)
+        and not calls.request.parsed.is_stream
+        and asyncio.get_running_loop().time() >= calls.deadline - TIMER_TOLERANCE
+    )
+
+
+def _with_headers(request: UpstreamRequest, span: AttemptSpan) -> UpstreamRequest:
+    """The request with the headers that let the expert's own spans join the trace."""
+    lines = "".join(f"{name}: {value}\r\n" for name, value in span.headers.items())
+    return request._replace(headers=request.headers + lines.encode("latin-1", "replace"))
+
+
+def _close_result(task: asyncio.Task[Attempt | None]) -> None:
+    """A response may have come before the task could be cancelled."""
     if not task.cancelled() and task.exception() is None:
-        found = task.result()
-        if isinstance(found, UpstreamResponse):
-            found.release()
+        attempt = task.result()
+        if attempt is not None:
+            attempt.close()
+
+
+def error_from_failures(failures: Sequence[AttemptFailure]) -> APIError:
+    """The error for a client if no expert responded: which were called, and why each failed.
+
+    Args:
+        failures: In their order; none if there was no time to call one.
+    """
+    if not failures:
+        return APIError(
+            504,
+            "no expert answered: the time of the request was over before one could be asked; send"
+            " it again.",
+        )
+    # The last failure of each; that its circuit has opened meanwhile is none of its own.
+    last: dict[str, AttemptFailure] = {}
+    for failure in failures:
+        if failure.reason != "circuit_open" or failure.expert not in last:
+            last[failure.expert] = failure
+    causes = "; ".join(
+        f"{failure.expert} {FAILURE_REASONS.get(failure.reason, 'failed')}"
+        for failure in last.values()
+    )
+    waits = [failure.retry_after for failure in failures if failure.retry_after is not None]
+    return APIError(
+        _status_of([*last.values()][-1]),
+        f"no expert answered: {causes}.",
+        retry_after=min(waits, default=None),
+    )
+
+
+def _status_of(failure: AttemptFailure) -> int:
+    status = failure.status
+    if failure.reason == "misconfigured" or status is None or status < 400:
+        return _STATUS_OF_REASON.get(failure.reason, 502)
+    return status if status in (408, 429) or 500 <= status < 600 else 502

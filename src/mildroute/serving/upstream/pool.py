@@ -3,166 +3,208 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from urllib.parse import quote
 
 from mildroute._yaml import nearest
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.config import ExpertFile, ExpertSpec
-from mildroute.experts.settings import dollars_of
-from mildroute.serving.config import GatewayConfig
-from mildroute.serving.routing.policy import ExpertStatus
+from mildroute.serving.config import AUTO_MODEL, GatewayConfig
+from mildroute.serving.http.body import ParsedRequest
 from mildroute.serving.upstream.circuit_breaker import CircuitBreaker, State
 from mildroute.serving.upstream.client import UpstreamClient
 
-__all__ = ["AUTO_MODEL", "ExpertPool", "UpstreamExpert"]
+__all__ = ["ExpertPool", "ExpertStatus", "UpstreamExpert"]
 
 
-# One expert as the gateway sees it: its endpoint, its circuit, its price, and how it fares.
+_FIRST_COOLDOWN = 1.0
+_MAX_COOLDOWN = 60.0
+# Tokens that no expert takes.
+_MAX_CONTEXT = 1 << 32
+_SAFE_IN_HEADER = " !#$&'()*+,/:;<=>?@[]^`{|}"
 
 
-_FIRST_REST, _LONGEST_REST = 1.0, 60.0
-_QUOTED = " !#$&'()*+,/:;<=>?@[]^`{|}"
+@dataclass(frozen=True)
+class ExpertStatus:
+    """One expert at the moment of a decision.
+
+    Args:
+        is_available: Whether its circuit lets calls through.
+        has_capacity: Whether it would get a call soon, and is not rate limited.
+        context: Tokens that it can take, request and response together, or none if unknown.
+        capabilities: What it can do; none if its file does not say, which counts as everything.
+    """
+
+    is_available: bool = True
+    has_capacity: bool = True
+    context: int | None = None
+    capabilities: frozenset[str] | None = None
 
 
 class UpstreamExpert:
     """An expert of experts.yaml.
 
-    An expert that refuses a call (429) is asked for nothing until the time that it names is over, or for 1, 2, 4, ... up to 60 seconds
-    where it names none. A refusal is no failure: the expert is well, and opening its circuit besides would keep it away for longer than
-    it asks for.
-
-    Args:
-        spec: The expert.
-        settings: Of the gateway.
-        clock: Seconds that only grow.
+    An expert that is rate limited (429) gets no call until the time that it names is over, or for
+    1, 2, 4, ... up to 60 seconds if it names none. A 429 is no failure: the expert is well, and an
+    open circuit would keep it away for longer than it asks for.
 
     Attributes:
-        name: Its name.
-        header: Its name as a header can hold it.
-        upstream: Where it is called, or none for a kind that the gateway cannot call.
-        breaker: Its circuit.
-
-    Example:
-        >>> UpstreamExpert(ExpertSpec("crowd", "people", {"field": "label"}), GatewayConfig()).upstream is None
-        True
+        client: Calls it, or none for a kind that the gateway cannot call.
+        header: Its name as the value of a header.
+        context: Tokens that it can take, request and response together, or none if unknown.
     """
 
-    def __init__(self, spec: ExpertSpec, settings: GatewayConfig, clock: Callable[[], float] = time.monotonic) -> None:
-        self.name, self.header = spec.name, quote(spec.name, safe=_QUOTED).encode()
-        limits, failover = settings.limits, settings.failover
-        self.upstream = UpstreamClient(spec, connect=failover.connect, most=limits.connections) if spec.kind == "openai" else None
-        self.breaker = CircuitBreaker(settings.breaker, clock)
-        self._price, self._per_answer, self._clock = spec.price, spec.per_answer or 0.0, clock
-        self._aside_until, self._refusals = 0.0, 0
-        self._standings = _standings(spec)
+    def __init__(
+        self, spec: ExpertSpec, config: GatewayConfig, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.name = spec.name
+        self.header = quote(spec.name, safe=_SAFE_IN_HEADER).encode()
+        self.client: UpstreamClient | None = None
+        if spec.kind == "openai":
+            self.client = UpstreamClient(
+                spec,
+                connect_timeout=config.failover.connect_timeout,
+                max_calls=config.limits.max_in_flight,
+            )
+        self.breaker = CircuitBreaker(config.breaker, clock)
+        self.context: int | None = spec.settings.get("context")
+        self._price = spec.price
+        self._per_answer = spec.per_answer or 0.0
+        self._clock = clock
+        self._limited_until = 0.0
+        self._rate_limits = 0
+        self._statuses = _statuses(spec)
+        self._max_tokens = spec.settings.get("context") or _MAX_CONTEXT
 
-    def expert_status(self) -> ExpertStatus:
-        """How it stands now."""
-        has_room = self.upstream is None or (self.upstream.has_room and (not self._refusals or self._clock() >= self._aside_until))
-        return self._standings[self.breaker.is_closed_for_call(), has_room]
+    def status(self) -> ExpertStatus:
+        """Its status now."""
+        has_capacity = self.client is None or (
+            self.client.has_capacity
+            and (not self._rate_limits or self._clock() >= self._limited_until)
+        )
+        return self._statuses[self.breaker.allows_call(), has_capacity]
 
-    def dollars(self, tokens_in: int, tokens_out: int) -> float:
-        """What an answer costs."""
-        return dollars_of(self._price, tokens_in, tokens_out) + self._per_answer
+    def cost(self, tokens_in: int, tokens_out: int) -> float:
+        """Dollars of a response."""
+        tokens = 0.0 if self._price is None else float(self._price.cost(tokens_in, tokens_out))
+        return tokens + self._per_answer
+
+    def max_cost(self, parsed: ParsedRequest, max_output_tokens: int) -> float:
+        """The most dollars that a request can cost here.
+
+        Args:
+            parsed: The request.
+            max_output_tokens: Of a response if the request names no most.
+        """
+        if parsed.path == "embeddings":
+            return self.cost(parsed.tokens_in, 0)
+        tokens = max_output_tokens if parsed.tokens_out is None else parsed.tokens_out
+        return self.cost(parsed.tokens_in, min(tokens, self._max_tokens) * parsed.choices)
 
     @property
     def list_price(self) -> float:
         """Dollars of a million tokens in and out, to find the most expensive."""
-        return self.dollars(1_000_000, 1_000_000)
+        return self.cost(1_000_000, 1_000_000)
 
-    def succeeded(self, started: float) -> None:
-        """It answered a call that began then."""
-        self._refusals = 0
-        self.breaker.succeed(started)
+    def record_success(self, started: float) -> None:
+        """It responded to a call that began then."""
+        self._rate_limits = 0
+        self.breaker.record_success(started)
 
-    def failed(self, started: float) -> None:
-        """It did not answer, or with an error of its own."""
-        self.breaker.fail(started)
+    def record_failure(self, started: float) -> None:
+        """It did not respond, or with an error of its own."""
+        self.breaker.record_failure(started)
 
-    def given_up(self, started: float) -> None:
-        """Nobody waits for its answer any more."""
-        self.breaker.cancel(started)
+    def release(self, started: float) -> None:
+        """A call was cancelled, and tells nothing."""
+        self.breaker.release(started)
 
-    def refused(self, started: float, seconds: float | None) -> float:
-        """It is over its rate; gives the seconds for which it is left alone."""
-        self._refusals += 1
-        rest = min(_FIRST_REST * 2.0 ** min(self._refusals - 1, 10), _LONGEST_REST) if seconds is None else min(seconds, _LONGEST_REST)
-        self._aside_until = max(self._aside_until, self._clock() + rest)
-        self.breaker.cancel(started)
-        return rest
-
-
-def _standings(spec: ExpertSpec) -> dict[tuple[bool, bool], ExpertStatus]:
-    """All that it can be, made once."""
-    able = spec.settings.get("capabilities")
-    capabilities = None if able is None else frozenset(able)
-    pairs = [(is_up, has_room) for is_up in (True, False) for has_room in (True, False)]
-    return {pair: ExpertStatus(*pair, spec.settings.get("context"), capabilities) for pair in pairs}
+    def record_rate_limit(self, started: float, retry_after: float | None) -> float:
+        """It is rate limited; gives the seconds for which it gets no call."""
+        self._rate_limits += 1
+        cooldown = (
+            min(_FIRST_COOLDOWN * 2.0 ** min(self._rate_limits - 1, 10), _MAX_COOLDOWN)
+            if retry_after is None
+            else min(retry_after, _MAX_COOLDOWN)
+        )
+        self._limited_until = max(self._limited_until, self._clock() + cooldown)
+        self.breaker.release(started)
+        return cooldown
 
 
-# All experts of a gateway.
-
-
-AUTO_MODEL = "mildroute"
-"""What a client writes under ``model`` to leave the choice to the gateway."""
+def _statuses(spec: ExpertSpec) -> dict[tuple[bool, bool], ExpertStatus]:
+    """Every status that an expert can have, made once."""
+    known = spec.settings.get("capabilities")
+    capabilities = None if known is None else frozenset(known)
+    context = spec.settings.get("context")
+    pairs = [(available, capacity) for available in (True, False) for capacity in (True, False)]
+    return {pair: ExpertStatus(*pair, context, capabilities) for pair in pairs}
 
 
 class ExpertPool:
     """The experts of experts.yaml, in its order: the only ones that are ever called.
 
-    Args:
-        file: Who there is.
-        settings: Of the gateway.
-        clock: Seconds that only grow.
-
     Attributes:
-        candidates: By name.
-        callable: Those that can be called, by name.
-        baseline: Whose bill the savings are counted against.
-
-    Example:
-        >>> from pathlib import Path
-        >>> from mildroute.experts.config import ExpertSpec
-        >>> crowd = ExpertSpec("crowd", "people", {"field": "label"})
-        >>> ExpertPool(ExpertFile(Path("experts.yaml"), (crowd,)), GatewayConfig()).callable
-        {}
+        experts: All of them, by name.
+        callable: Those that the gateway can call.
+        baseline: The expert that savings are counted against, or none.
     """
 
-    def __init__(self, file: ExpertFile, settings: GatewayConfig, clock: Callable[[], float] = time.monotonic) -> None:
-        self.candidates = {spec.name: UpstreamExpert(spec, settings, clock) for spec in file.experts}
-        self.callable = {name: candidate for name, candidate in self.candidates.items() if candidate.upstream is not None}
-        _check_routes(settings, self.candidates)
-        wanted = settings.baseline
-        if wanted is not None and wanted not in self.candidates:
+    def __init__(
+        self, file: ExpertFile, config: GatewayConfig, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.experts = {spec.name: UpstreamExpert(spec, config, clock) for spec in file.experts}
+        self.callable = {
+            name: expert for name, expert in self.experts.items() if expert.client is not None
+        }
+        self._failover = config.failover
+        self._max_output_tokens = config.limits.max_output_tokens
+        _check_routes(config, self.experts)
+        baseline = config.baseline
+        if baseline is not None and baseline not in self.experts:
             raise ArgumentError(
-                f"baseline must be an expert of {file.path.name}, got {wanted!r:.60}; {nearest(wanted, [*self.candidates])}"
+                f"baseline must be an expert of {file.path.name}, got {baseline!r:.60};"
+                f" {nearest(baseline, [*self.experts])}"
             )
-        self.baseline = self.candidates.get(wanted or max(self.callable, key=self._list_price, default=""))
+        self.baseline = self.experts.get(
+            baseline or max(self.callable, key=self._list_price, default="")
+        )
+
+    def max_cost(self, parsed: ParsedRequest, order: Sequence[str]) -> float:
+        """The most dollars that a request can cost with the experts of a decision.
+
+        Hedged calls are paid for all of them; else the most expensive one that may be called.
+        """
+        names = order[: self._failover.max_attempts]
+        costs = [self.experts[name].max_cost(parsed, self._max_output_tokens) for name in names]
+        return sum(costs) if self._failover.hedge_delay is not None else max(costs, default=0.0)
 
     def statuses(self) -> dict[str, ExpertStatus]:
-        """How those that can be called stand now."""
-        return {name: candidate.expert_status() for name, candidate in self.callable.items()}
+        """Status now of each expert that can be called."""
+        return {name: expert.status() for name, expert in self.callable.items()}
 
-    def standings_of_all(self) -> dict[str, ExpertStatus]:
-        """How all stand now; those that the gateway cannot call are always up."""
-        return {name: candidate.expert_status() for name, candidate in self.candidates.items()}
+    def all_statuses(self) -> dict[str, ExpertStatus]:
+        """Status now of each expert; those that cannot be called are always available."""
+        return {name: expert.status() for name, expert in self.experts.items()}
 
     def circuits(self) -> dict[str, State]:
-        """State of each circuit now, by the name of its expert; of those that can be called alone."""
-        return {name: candidate.breaker.state for name, candidate in self.callable.items()}
+        """State of the circuit of each expert that can be called."""
+        return {name: expert.breaker.state for name, expert in self.callable.items()}
 
     def close(self) -> None:
-        """End all connections that nobody uses."""
-        for candidate in self.callable.values():
-            if candidate.upstream is not None:
-                candidate.upstream.close()
+        """Close all idle connections."""
+        for expert in self.callable.values():
+            if expert.client is not None:
+                expert.client.close()
 
     def _list_price(self, name: str) -> float:
         return self.callable[name].list_price
 
 
-def _check_routes(settings: GatewayConfig, candidates: dict[str, UpstreamExpert]) -> None:
-    for name in (AUTO_MODEL, *settings.policy.routes):
-        if name in candidates:
-            raise ArgumentError(f"{name!r} must not name an expert and a route; rename the expert or the route.")
+def _check_routes(config: GatewayConfig, experts: dict[str, UpstreamExpert]) -> None:
+    for name in (AUTO_MODEL, *config.routing.routes):
+        if name in experts:
+            raise ArgumentError(
+                f"{name!r} must not name an expert and a route; rename the expert or the route."
+            )

@@ -6,17 +6,25 @@ import json
 import re
 from typing import Any
 
+from mildroute.costs.prices import CHARACTERS_PER_TOKEN
 from mildroute.serving.http.body import LENIENT, split_members
 
-__all__ = ["StreamUsageParser", "parse_usage"]
+__all__ = ["StreamUsageParser", "UsageFilter", "parse_usage"]
 
 
 _KEY = b'"usage"'
-_LOOKS = 64
-_DEEPEST = 2
-_LONGEST_LINE = 1 << 16
+_MAX_LOOKS = 64
+_MAX_DEPTH = 2
+_MAX_LINE = 1 << 16
 _HEAD = 512
-_MOST_TOKENS = 1 << 40
+_MAX_TOKENS = 1 << 40
+# Texts that experts generate, in the deltas of chats and completions and of responses.
+_texts = re.compile(
+    rb'"(content|text|reasoning_content|reasoning|refusal|arguments|delta)" ?: ?"'
+    rb'((?:[^"\\]|\\.)*+)"',
+    re.DOTALL,
+).findall
+_border = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)").finditer
 _has_usage = re.compile(rb'"usage"[ \t]*:[ \t]*\{').search
 _is_done = re.compile(rb"^data: ?\[DONE\][ \t]*$", re.MULTILINE).search
 _has_end = re.compile(rb"response\.(?:completed|incomplete|failed)").search
@@ -25,37 +33,41 @@ _FAILURES = (b"response.failed", b"error")
 
 
 def parse_usage(body: bytes) -> tuple[int, int] | None:
-    """Tokens of the request and of the answer, as a whole answer states them.
+    """Tokens of the request and of the response, as a complete response reports them.
 
-    Only the end of the body is read, from its last ``usage`` on, because what stands before can be long: vectors, for one. Of fields of
-    the same name further inside, such as in the schema of a tool that the client sent and the expert sends back, none is taken.
+    Only the end of the body is read, from its last ``usage`` on, because what stands before can be
+    long: vectors, for one. Fields of the same name further inside, such as in the schema of a tool
+    that the client sent and the expert sends back, do not count.
 
     Args:
-        body: A chat completion, completion, response or list of embeddings, or the data of an event of one.
+        body: A chat completion, completion, response or list of embeddings, or the data of an event
+            of one.
 
     Returns:
         Both, or none where it does not state them.
-
-    Example:
-        >>> parse_usage(b'{"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11}}')
-        (9, 2)
     """
     at = len(body)
-    for _ in range(_LOOKS):
+    for _ in range(_MAX_LOOKS):
         at = body.rfind(_KEY, 0, at)
         if at < 0:
             break
         # Behind a backslash the quotation mark belongs to a text that ends with this word.
-        if body[at - 1 : at] != b"\\" and (found := _stated(body[at:].decode("utf-8", "replace"))) is not None:
+        if (
+            body[at - 1 : at] != b"\\"
+            and (found := _parse_tail(body[at:].decode("utf-8", "replace"))) is not None
+        ):
             return found
     return None
 
 
-def _stated(text: str) -> tuple[int, int] | None:
-    """Tokens, if the text is the rest of a document in which one object is open, or two, and begins with the usage of the innermost."""
+def _parse_tail(text: str) -> tuple[int, int] | None:
+    """Tokens, if the text begins with the usage of the innermost open object.
+
+    The text must be the rest of a document in which one object is open, or two.
+    """
     try:
         members, at = split_members(text, 0, LENIENT)
-        for _ in range(_DEEPEST):
+        for _ in range(_MAX_DEPTH):
             rest = text[at:].lstrip()
             if not rest:
                 return _tokens_of(members[0][1])
@@ -68,33 +80,35 @@ def _stated(text: str) -> tuple[int, int] | None:
 def _tokens_of(usage: Any) -> tuple[int, int] | None:
     if type(usage) is not dict:
         return None
-    parsed = usage.get("prompt_tokens", usage.get("input_tokens"))
-    # Embeddings have no answer to count.
-    answered = usage.get("completion_tokens", usage.get("output_tokens")) or 0
-    if type(parsed) is not int or type(answered) is not int or not (0 <= parsed < _MOST_TOKENS and 0 <= answered < _MOST_TOKENS):
+    tokens_in = usage.get("prompt_tokens", usage.get("input_tokens"))
+    # Embeddings have no response to count.
+    tokens_out = usage.get("completion_tokens", usage.get("output_tokens")) or 0
+    if (
+        type(tokens_in) is not int
+        or type(tokens_out) is not int
+        or not (0 <= tokens_in < _MAX_TOKENS and 0 <= tokens_out < _MAX_TOKENS)
+    ):
         return None
-    return parsed, answered
+    return tokens_in, tokens_out
 
 
 class StreamUsageParser:
-    r"""Watches an answer in pieces (server-sent events), for a few microseconds a piece: JSON is read only where it may tell the end.
+    r"""Watches a stream (server-sent events), for a few microseconds a chunk.
 
-    A line that has not ended is kept up to 64 KiB: of a longer one its head and its tail, where the usage stands.
-
-    Example:
-        >>> stream = StreamUsageParser()
-        >>> stream.feed(b'data: {"choices":[{"delta":{"content":"Hi"}}]}\n\nda')
-        >>> stream.feed(b'ta: {"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":1}}\n\ndata: [DONE]\n\n')
-        >>> stream.tokens(), stream.is_complete, stream.error
-        ((9, 1), True, False)
+    JSON is parsed only if it may tell the end. A line that has not ended is held up to 64 KiB: of a
+    longer one its beginning and its end, where the usage stands.
     """
 
-    __slots__ = ("_deltas", "_events", "_has_ended", "_has_failed", "_name", "_rest", "_usage")
+    __slots__ = ("_contents", "_deltas", "_has_ended", "_has_failed", "_name", "_rest", "_usage")
 
     def __init__(self) -> None:
-        self._name = self._rest = self._usage = b""
-        self._events = self._deltas = 0
-        self._has_ended = self._has_failed = False
+        self._name = b""
+        self._rest = b""
+        self._usage = b""
+        self._contents = 0
+        self._deltas = 0
+        self._has_ended = False
+        self._has_failed = False
 
     def feed(self, chunk: bytes) -> None:
         """Take the next bytes, cut anywhere."""
@@ -103,52 +117,134 @@ class StreamUsageParser:
             chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         end = chunk.rfind(b"\n") + 1
         if not end:
-            self._keep(self._rest + chunk)
+            self._hold(self._rest + chunk)
             return
         lines = self._rest + chunk[:end]
-        self._keep(chunk[end:])
-        # A text in JSON has no line feed of its own: one is always the border of a line.
-        self._events += lines.count(b"\ndata:") + lines.startswith(b"data:") - lines.count(b'"content":""') - lines.count(b'"delta":{}')
-        self._deltas += lines.count(b".delta\n")
+        self._hold(chunk[end:])
+        contents, deltas = _count_characters(lines)
+        self._contents += contents
+        self._deltas += deltas
         if self._name or b"error" in lines or (b"response." in lines and _has_end(lines)):
             for line in lines.split(b"\n"):
                 self._read(line)
         if b"[DONE]" in lines and _is_done(lines):
             self._has_ended = True
-            self._events -= 1
         # Some servers send a usage of null with every event.
-        if b'"usage"' in lines and lines.count(b'"usage"') != lines.count(b'"usage":null') and _has_usage(lines):
+        if (
+            b'"usage"' in lines
+            and lines.count(b'"usage"') != lines.count(b'"usage":null')
+            and _has_usage(lines)
+        ):
             self._usage = next(line for line in reversed(lines.split(b"\n")) if _has_usage(line))
 
     def tokens(self) -> tuple[int | None, int]:
-        """Tokens of the request, if stated, and of the answer, as stated or else one for each event that brings something."""
-        stated = parse_usage(self._rest) or parse_usage(self._usage)
-        return stated or (None, self._deltas or max(self._events, 0))
+        """Tokens of the request, if reported, and of the response.
+
+        Those of the response are as reported, or else counted by the characters of its deltas.
+        Events tell nothing: 1,000 tokens may come in 10 of them.
+        """
+        reported = parse_usage(self._rest) or parse_usage(self._usage)
+        if reported is not None:
+            return reported
+        contents, deltas = _count_characters(self._rest)
+        # A response repeats its texts under other names when they are complete.
+        characters = (self._deltas + deltas) or (self._contents + contents)
+        return None, -(-characters // CHARACTERS_PER_TOKEN)
 
     @property
     def is_complete(self) -> bool:
-        """Whether the answer has ended as it should, be it with an error, and was not cut off."""
-        return self._has_ended or _is_done(self._rest) is not None or (b"response." in self._rest and _event_type(self._rest) in _ENDS)
+        """Whether the stream has ended as it should, be it with an error, and was not cut off."""
+        return (
+            self._has_ended
+            or _is_done(self._rest) is not None
+            or (b"response." in self._rest and _event_type(self._rest) in _ENDS)
+        )
 
     @property
     def error(self) -> bool:
         """Whether an event told of an error."""
         return self._has_failed or (b"error" in self._rest and _event_type(self._rest) in _FAILURES)
 
-    def _keep(self, rest: bytes) -> None:
-        self._rest = rest if len(rest) <= _LONGEST_LINE else rest[:_HEAD] + rest[_HEAD - _LONGEST_LINE :]
+    def _hold(self, rest: bytes) -> None:
+        self._rest = rest if len(rest) <= _MAX_LINE else rest[:_HEAD] + rest[_HEAD - _MAX_LINE :]
 
     def _read(self, line: bytes) -> None:
         if line.startswith(b"event:"):
             name = line[6:].strip()
-            # The name of an event comes before its data, and the answer is whole only if they came, too.
+            # The name of an event comes before its data, and the stream is complete only if they
+            # came, too.
             self._name = name if name in _ENDS else b""
             self._has_failed |= name in _FAILURES
         elif line.startswith((b"data:", b"error:")):
-            tidings = self._name or _event_type(line)
+            event = self._name or _event_type(line)
             self._name = b""
-            self._has_ended |= tidings in _ENDS
-            self._has_failed |= tidings in _FAILURES
+            self._has_ended |= event in _ENDS
+            self._has_failed |= event in _FAILURES
+
+
+def _count_characters(lines: bytes) -> tuple[int, int]:
+    """Characters of the texts of chats and completions, and of the deltas of responses."""
+    counts = [0, 0]
+    for name, text in _texts(lines):
+        characters = len(text) if text.isascii() else len(text.decode("utf-8", "replace"))
+        counts[name == b"delta"] += characters - 5 * text.count(b"\\u")
+    return counts[0], counts[1]
+
+
+class UsageFilter:
+    """Takes the event of the usage out of a stream whose client did not ask for it.
+
+    All other bytes stay as they are. An event is held until it is complete, which no client can
+    read before; one longer than 64 KiB is let through in parts.
+    """
+
+    __slots__ = ("_held", "_is_active")
+
+    def __init__(self, *, is_active: bool = True) -> None:
+        self._held = b""
+        self._is_active = is_active
+
+    def feed(self, chunk: bytes, *, is_last: bool) -> bytes:
+        """The bytes to send after the next ones have come, cut anywhere."""
+        if not self._is_active:
+            return chunk
+        data = self._held + chunk
+        end = len(data) if is_last else _end_of_events(data)
+        self._held = data[end:]
+        if len(self._held) > _MAX_LINE:
+            end = len(data)
+            self._held = b""
+        events = data[:end]
+        if b'"usage"' not in events:
+            return events
+        ends = [found.end() for found in _border(events)]
+        starts = [0, *ends]
+        return b"".join(
+            event
+            for start, stop in zip(starts, [*ends, end], strict=True)
+            if not _is_usage_event(event := events[start:stop])
+        )
+
+
+def _end_of_events(data: bytes) -> int:
+    if b"\r" not in data:
+        return data.rfind(b"\n\n") + 2 if b"\n\n" in data else 0
+    return max((found.end() for found in _border(data)), default=0)
+
+
+def _is_usage_event(event: bytes) -> bool:
+    if b'"usage"' not in event:
+        return False
+    lines = [line[5:] for line in event.splitlines() if line.startswith(b"data:")]
+    try:
+        document = json.loads(b"\n".join(lines))
+    except (ValueError, RecursionError):
+        return False
+    return (
+        type(document) is dict
+        and document.get("choices") == []
+        and type(document.get("usage")) is dict
+    )
 
 
 def _event_type(line: bytes) -> bytes:
@@ -161,10 +257,10 @@ def _event_type(line: bytes) -> bytes:
         event = json.loads(line[5:])
     except (ValueError, RecursionError):
         return b""
-    return _tidings_of_event(event) if type(event) is dict else b""
+    return _type_of_event(event) if type(event) is dict else b""
 
 
-def _tidings_of_event(event: dict[str, Any]) -> bytes:
+def _type_of_event(event: dict[str, Any]) -> bytes:
     kind = event.get("type")
     if type(kind) is str and (end := kind.encode("utf-8", "replace")) in _ENDS:
         return end

@@ -1,10 +1,17 @@
-"""Whether the inputs of today still look like those of the training: population stability of scores and of shares.
+"""Whether the inputs of today still look like those of the training.
 
-The population stability index of two histograms p and q is the sum of (q - p) ln(q / p) over their bins. Its usual reading: below 0.1
-steady, up to 0.25 moved, above it shifted. It is never zero, not even where nothing has changed: with B bins, n decisions now and m rows
-behind the reference, it is (B - 1)(1/n + 1/m) on average and follows that factor times a chi-squared with B - 1 degrees of freedom. So the
-average is taken off before the reading, and nothing is read into a figure below the 99.9% quantile. Both hold for independent decisions;
-many turns of few conversations are fewer decisions than they seem, and the figure is noisier than said.
+Population stability of scores and of shares.
+
+The population stability index of two histograms p and q is the sum of (q - p) ln(q / p) over their
+bins. Its usual reading: below 0.1
+steady, up to 0.25 moved, above it shifted. It is never zero, not even where nothing has changed:
+with B bins, n decisions now and m rows
+behind the reference, it is (B - 1)(1/n + 1/m) on average and follows that factor times a
+chi-squared with B - 1 degrees of freedom. So the
+average is taken off before the reading, and nothing is read into a figure below the 99.9% quantile.
+Both hold for independent decisions;
+many turns of few conversations are fewer decisions than they seem, and the figure is noisier than
+said.
 """
 
 from __future__ import annotations
@@ -21,13 +28,13 @@ from mildroute.exceptions import ArgumentError
 __all__ = ["Drift", "DriftReference", "DriftReport", "StabilityIndex", "Window", "stability"]
 
 
+# The usual reading of the index, of what is left of it above noise.
 MOVED, SHIFTED = 0.1, 0.25
-"""The usual reading of the index, of what is left of it above noise."""
 
 _PANES = 8
 _BINS = 20
+# Added to each bin of both histograms, so that an empty one does not make the index infinite.
 _PSEUDO = 0.5
-"""Added to each bin of both histograms, so that an empty one does not make the index infinite."""
 _LEAST_PER_BIN = 5
 
 
@@ -39,7 +46,6 @@ class StabilityIndex:
         index: Population stability index; not a number while there is too little to compare.
         noise: What it is on average where nothing has changed.
         limit: What it stays below with probability 0.999 where nothing has changed.
-        decisions: Decisions that were compared.
     """
 
     index: float
@@ -49,7 +55,10 @@ class StabilityIndex:
 
     @property
     def corrected(self) -> float:
-        """The index without its noise, and not below zero; not a number while there is too little to compare."""
+        """The index without its noise, and not below zero.
+
+        Not a number while there is too little to compare.
+        """
         return self.index if self.index != self.index else max(0.0, self.index - self.noise)
 
     @property
@@ -62,7 +71,9 @@ class StabilityIndex:
         return "moved" if self.corrected < SHIFTED else "shifted"
 
 
-def stability(reference: Sequence[float], counts: Sequence[int], rows: float = inf) -> StabilityIndex:
+def stability(
+    reference: Sequence[float], counts: Sequence[int], rows: float = inf
+) -> StabilityIndex:
     """The population stability index of counts against a reference, and its noise.
 
     Args:
@@ -72,44 +83,39 @@ def stability(reference: Sequence[float], counts: Sequence[int], rows: float = i
 
     Returns:
         The index and what it is worth; too few decisions, fewer than five a bin, have none.
-
-    Example:
-        >>> found = stability([0.5, 0.5], [80_000, 20_000])  # by hand: 0.3 ln(1.6) + 0.3 ln(2.5)
-        >>> round(found.index, 2), found.reading
-        (0.42, 'shifted')
     """
-    # Bins that were empty and still are tell nothing: half of them are, as the largest of p probabilities is at least 1/p.
+    # Bins that were empty and still are tell nothing: half of them are, as the largest of p
+    # probabilities is at least 1/p.
     pairs = [(before, now) for before, now in zip(reference, counts, strict=True) if before or now]
     bins, n = len(pairs), sum(counts)
     if n < _LEAST_PER_BIN * bins or not n:
         return StabilityIndex(nan, nan, nan, n)
     part = n / sum(reference)
     smoothed = [(before * part + _PSEUDO, now + _PSEUDO) for before, now in pairs]
-    index = sum((now - before) * log(now / before) for before, now in smoothed) / (n + _PSEUDO * bins)
+    index = sum((now - before) * log(now / before) for before, now in smoothed) / (
+        n + _PSEUDO * bins
+    )
     scale = 1 / n + 1 / rows
-    return StabilityIndex(index, (bins - 1) * scale, float(chdtri(bins - 1, 0.001)) * scale if bins > 1 else 0.0, n)
+    return StabilityIndex(
+        index, (bins - 1) * scale, float(chdtri(bins - 1, 0.001)) * scale if bins > 1 else 0.0, n
+    )
 
 
 class Window:
-    """Counts of the latest decisions by bin: whole panes of them come and go, so memory does not grow with the window.
+    """Counts of the latest decisions by bin.
+
+    Whole panes of them come and go, so memory does not grow with the window.
 
     Args:
-        bins: Number of bins.
         decisions: Length of the window; it holds between seven eighths of it and all of it.
-
-    Example:
-        >>> window = Window(2, 80)
-        >>> for _ in range(1000):
-        ...     window.add(1)
-        >>> window.counts()
-        [0, 80]
     """
 
     __slots__ = ("_full", "_now", "_pane", "_room")
 
     def __init__(self, bins: int, decisions: int) -> None:
         self._pane = decisions // _PANES
-        self._room, self._now = self._pane, [0] * bins
+        self._room = self._pane
+        self._now = [0] * bins
         self._full: deque[list[int]] = deque(maxlen=_PANES - 1)
 
     def add(self, place: int) -> None:
@@ -127,13 +133,17 @@ class Window:
 
 @dataclass(frozen=True)
 class DriftReference:
-    """What decisions looked like when the router was fitted, on held-out rows: on rows it has learned from it is too sure of itself.
+    """What decisions looked like when the router was fitted, on held-out rows.
+
+    On rows it has learned from it is too sure of itself.
 
     Args:
-        shares: Share of rows on which each expert is the router's first choice, after the coin, in the order of the experts.
+        shares: Share of rows on which each expert is the router's first choice, after the coin, in
+            the order of the experts.
         histogram: Share or number of rows by their largest posterior, in equal bins from 0 to 1.
         rows: Rows behind both; infinite if unknown.
-        point: The operating point at which the choices were made, or none where prices do not matter; only compared.
+        point: The operating point at which the choices were made, or none where prices do not
+            matter; only compared.
     """
 
     shares: Sequence[float]
@@ -144,8 +154,15 @@ class DriftReference:
     def __post_init__(self) -> None:
         """Refuse what is no distribution."""
         for values in (self.shares, self.histogram):
-            if not all(0 <= value < inf for value in values) or not sum(values) > 0 or not self.rows > 0:
-                raise ArgumentError(f"a reference must have rows and no negative share, got {list(values)!r:.80}; store the router again.")
+            if (
+                not all(0 <= value < inf for value in values)
+                or not sum(values) > 0
+                or not self.rows > 0
+            ):
+                raise ArgumentError(
+                    f"a reference must have rows and no negative share, got {list(values)!r:.80};"
+                    " store the router again."
+                )
 
 
 @dataclass(frozen=True)
@@ -153,9 +170,8 @@ class DriftReport:
     """What has become of scores and shares.
 
     Args:
-        source: Where the reference comes from: ``"training"``, ``"first decisions"``, or ``"learning"`` while those are being gathered.
-        scores: Of the largest posterior.
-        shares: Of the router's first choices.
+        source: Where the reference comes from: ``"training"``, ``"first decisions"``, or
+            ``"learning"`` while those are being gathered.
     """
 
     source: str
@@ -167,39 +183,42 @@ class Drift:
     """Compares the router's latest opinions with those on its training data.
 
     Args:
-        experts: Names, in the router's order.
-        reference: From the artifact; without it the first ``window`` decisions are the reference, so that only later changes are seen.
-        window: Latest decisions that are compared.
-
-    Example:
-        >>> drift = Drift(["small", "large"], DriftReference((0.5, 0.5), (0, 0, 0.5, 0.5)))
-        >>> for _ in range(100):
-        ...     drift.add((0.9, 0.1))
-        >>> drift.report().shares.reading
-        'shifted'
+        reference: From the artifact; without it the first ``window`` decisions are the reference,
+            so that only later changes are seen.
     """
 
-    def __init__(self, experts: Sequence[str], reference: DriftReference | None = None, *, window: int = 2000) -> None:
+    def __init__(
+        self, experts: Sequence[str], reference: DriftReference | None = None, *, window: int = 2000
+    ) -> None:
         if reference is not None and len(reference.shares) != len(experts):
             raise ArgumentError(
-                f"a reference must have a share for each of {len(experts)} experts, got {len(reference.shares)}; take the same artifact's."
+                f"a reference must have a share for each of {len(experts)} experts, got"
+                f" {len(reference.shares)}; take the same artifact's."
             )
         if window < _PANES:
             raise ArgumentError(f"window must be at least {_PANES} decisions, got {window}.")
-        self._experts, self._reference, self._window = len(experts), reference, window
+        self._experts = len(experts)
+        self._reference = reference
+        self._window = window
         self._source = "learning" if reference is None else "training"
         self._point = None if reference is None else reference.point
         self._bins = _BINS if reference is None else len(reference.histogram)
         self._to_learn = 0 if reference is not None else window // _PANES * _PANES
         self._begin()
 
-    def add(self, posterior: Sequence[float], point: Hashable = None, chosen: int | None = None) -> None:
-        """Count a prediction; those at another operating point than the reference's are left out, as they choose otherwise by design.
+    def add(
+        self, posterior: Sequence[float], point: Hashable = None, chosen: int | None = None
+    ) -> None:
+        """Count a prediction.
+
+        Those at another operating point than the reference's are left out, as they choose otherwise
+        by design.
 
         Args:
             posterior: Of the experts.
             point: The operating point.
-            chosen: Index of the router's first choice, which a coin may have decided; by default that of the largest posterior.
+            chosen: Index of the router's first choice, which a coin may have decided; by default
+                that of the largest posterior.
         """
         if self._point is not None and point != self._point:
             return
@@ -226,7 +245,10 @@ class Drift:
         self._shares = Window(self._experts, self._window)
 
     def _learn(self, point: Hashable) -> None:
-        """The first prediction settles the operating point; once there are enough of them they become the reference."""
+        """The first prediction settles the operating point.
+
+        Once there are enough of them they become the reference.
+        """
         self._point, self._to_learn = point, self._to_learn - 1
         if not self._to_learn:
             shares = self._shares.counts()

@@ -1,0 +1,216 @@
+"""Prometheus, Helm, Kubernetes, hadolint and bandit accept what operators run.
+
+Each tool is asked itself, without a network. A tool that is not installed skips its tests: promtool
+comes with Debian's package prometheus, the others with the dependency group dev.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from mildroute.serving.config import read_config
+
+ROOT = Path(__file__).parents[1]
+DEPLOY = ROOT / "deploy"
+CHART = DEPLOY / "helm" / "mildroute"
+VALUES = sorted((CHART / "ci").glob("*-values.yaml"))
+KUBERNETES = "1.31"
+MOST_PACKAGES = 40
+LOCKS = {
+    "requirements.lock": ("serve", "otel"),
+    "requirements-onnx.lock": ("serve", "otel", "onnx"),
+}
+
+
+def run_tool(name: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a tool of this environment or of the machine, or skip the test."""
+    found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
+    if found is None:
+        pytest.skip(f"{name} is not installed")
+    return subprocess.run([found, *arguments], capture_output=True, text=True, check=False)
+
+
+def check_with(name: str, *arguments: str | Path) -> str:
+    """Return what a tool prints; its complaint is the failure."""
+    run = run_tool(name, *arguments)
+    assert run.returncode == 0, run.stdout + run.stderr
+    return run.stdout
+
+
+@cache
+def rendered(values: Path) -> str:
+    return check_with("helm", "template", "release", CHART, "--values", values)
+
+
+def resources(values: Path) -> dict[str, dict[str, Any]]:
+    return {each["kind"]: each for each in yaml.safe_load_all(rendered(values)) if each}
+
+
+def chart_values(name: str) -> Path:
+    return CHART / "ci" / f"{name}-values.yaml"
+
+
+@pytest.mark.parametrize(
+    ("command", "file"),
+    [
+        (("check", "rules"), "alerts.yaml"),
+        (("test", "rules"), "alerts-test.yaml"),
+        (("check", "config"), "prometheus.yaml"),
+    ],
+)
+def test_prometheus_takes_its_files_and_alerts_fire_when_they_should(
+    command: tuple[str, str], file: str
+) -> None:
+    check_with("promtool", *command, DEPLOY / "prometheus" / file)
+
+
+@pytest.mark.parametrize("values", VALUES, ids=lambda path: path.stem)
+def test_helm_finds_no_fault_with_the_chart(values: Path) -> None:
+    check_with("helm", "lint", "--strict", CHART, "--values", values)
+
+
+@pytest.mark.parametrize("values", VALUES, ids=lambda path: path.stem)
+def test_kubernetes_takes_what_the_chart_renders(values: Path, tmp_path: Path) -> None:
+    path = tmp_path / "rendered.yaml"
+    path.write_text(rendered(values))
+    told = check_with("kubernetes-validate", "--strict", "-k", KUBERNETES, path)
+    assert told.count(" passed for resource ") == len(resources(values)) > 5, told
+
+
+@pytest.mark.parametrize(
+    ("setting", "complaint"),
+    [
+        ("noKeys=true", "router.existingClaim or router.image"),
+        ("router.existingClaim=routers", "secrets.keys must name a secret"),
+        ("replicas=2", "Additional property replicas is not allowed"),
+        ("image.tag=latest", "image.tag"),
+        ("image.digest=abc", "image.digest"),
+        ("service.port=0", "service.port"),
+        ("autoscaling.isOn=true", "isOn is not allowed"),
+    ],
+)
+def test_values_that_cannot_work_are_refused_with_a_reason(setting: str, complaint: str) -> None:
+    run = run_tool("helm", "template", "release", CHART, "--set", setting)
+    assert run.returncode != 0
+    assert complaint in run.stderr
+
+
+def test_one_pod_finds_the_day_s_dollars_of_its_predecessor() -> None:
+    spec = resources(chart_values("one"))["Deployment"]["spec"]
+    (container,) = spec["template"]["spec"]["containers"]
+    (log,) = [mount for mount in container["volumeMounts"] if mount["name"] == "log"]
+    assert log["subPath"] == "gateway"
+    # Else the new pod would read the log while the old one still spends.
+    assert spec["strategy"] == {"type": "Recreate"}
+    assert spec["replicas"] == 1
+    assert container["image"].startswith("registry.example.com/mildroute@sha256:")
+    assert "HorizontalPodAutoscaler" not in resources(chart_values("one"))
+
+
+def test_several_pods_share_the_log_and_spread() -> None:
+    found = resources(chart_values("many"))
+    pod = found["Deployment"]["spec"]["template"]["spec"]
+    (log,) = [mount for mount in pod["containers"][0]["volumeMounts"] if mount["name"] == "log"]
+    # One folder for all: a pod that starts counts what every pod has spent today.
+    assert log["subPath"] == "gateway"
+    assert found["Deployment"]["spec"]["strategy"]["type"] == "RollingUpdate"
+    selector = found["Deployment"]["spec"]["selector"]
+    assert [each["topologyKey"] for each in pod["topologySpreadConstraints"]] == [
+        "topology.kubernetes.io/zone",
+        "kubernetes.io/hostname",
+    ]
+    assert all(each["labelSelector"] == selector for each in pod["topologySpreadConstraints"])
+    assert pod["serviceAccountName"] == "gateway"
+    assert "ServiceAccount" not in found
+    assert "HorizontalPodAutoscaler" in found
+
+
+def test_the_account_of_a_pod_is_its_own_and_has_no_token() -> None:
+    found = resources(chart_values("one"))
+    pod = found["Deployment"]["spec"]["template"]["spec"]
+    assert pod["serviceAccountName"] == found["ServiceAccount"]["metadata"]["name"]
+    assert pod["automountServiceAccountToken"] is False
+    assert found["ServiceAccount"]["automountServiceAccountToken"] is False
+
+
+def test_settings_in_the_chart_s_examples_are_settings(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.yaml"
+    path.write_text(yaml.safe_load(chart_values("one").read_text())["settings"])
+    assert read_config(path).failover.max_attempts == 2
+
+
+def test_hadolint_finds_no_fault_with_the_image() -> None:
+    check_with("hadolint", DEPLOY / "Dockerfile")
+
+
+def test_bandit_finds_nothing_of_medium_or_high_severity() -> None:
+    check_with("bandit", "-c", ROOT / "pyproject.toml", "-q", "-ll", "-r", ROOT / "src")
+
+
+def locked(file: str) -> dict[str, str]:
+    """Version of each package for Linux, by name."""
+    lines = re.findall(r"^([\w.-]+)==(\S+)( ; .*)? \\$", (DEPLOY / file).read_text(), re.MULTILINE)
+    return {name: version for name, version, marker in lines if "== 'win32'" not in marker}
+
+
+@pytest.mark.parametrize(("file", "extras"), LOCKS.items())
+def test_lock_files_fit_what_the_package_asks_for(file: str, extras: tuple[str, ...]) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"]]
+    wanted += [line for extra in extras for line in project["optional-dependencies"][extra]]
+    found = locked(file)
+    stale = [
+        line
+        for line in map(Requirement, wanted)
+        if found.get(canonicalize_name(line.name), "") not in line.specifier
+    ]
+    assert stale == [], f"run scripts/lock: {file} does not fit pyproject.toml"
+
+
+@pytest.mark.parametrize("file", LOCKS)
+def test_lock_files_have_hashes_and_name_no_index(file: str) -> None:
+    text = (DEPLOY / file).read_text()
+    assert "://" not in text
+    assert not re.search(r"^--|@", text, re.MULTILINE)
+    # Each pin goes on with a line that holds its first hash.
+    assert len(
+        re.findall(r"^\S+==.*\\\n    --hash=sha256:[0-9a-f]{64}", text, re.MULTILINE)
+    ) == len(re.findall(r"^\S+==", text, re.MULTILINE))
+
+
+def test_the_gateway_s_image_has_few_packages_and_nothing_of_training() -> None:
+    names = set(locked("requirements.lock"))
+    # And mildroute itself.
+    assert len(names) + 1 <= MOST_PACKAGES
+    assert not names & {"matplotlib", "pillow", "torch", "huggingface-hub", "requests", "protobuf"}
+
+
+def test_the_image_installs_by_hash_what_is_locked() -> None:
+    text = (DEPLOY / "Dockerfile").read_text()
+    installs = re.findall(r"pip install (.*)$", text, re.MULTILINE)
+    assert [re.search("--require-hashes|--no-deps", line) is not None for line in installs] == [
+        True,
+        True,
+    ]
+    assert set(re.findall(r"requirements\S*\.lock", text)) == set(LOCKS)
+    assert len(re.findall(r"^FROM .*\$\{BASE_DIGEST\}", text, re.MULTILINE)) == 2
+
+
+def test_no_image_is_named_by_a_tag_that_moves() -> None:
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    tags = {name: service["image"].rpartition(":")[2] for name, service in services.items()}
+    assert all(re.match(r"v?\d+\.\d+", tag) for tag in tags.values()), tags
+    version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
+    assert tags["gateway"] == version
