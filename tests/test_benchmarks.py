@@ -33,10 +33,12 @@ HEAVY = {
     "deep",
     "encoders",
     "engine",
+    "feedback",
     "gateway",
     "one_step",
     "paper-tables",
     "routers",
+    "soak",
     "tables",
 }
 SECONDS = 600
