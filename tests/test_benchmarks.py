@@ -28,6 +28,7 @@ OTHERS = {
 }
 # Quick runs that would take the gate past 20 minutes; they run with the slow tests.
 HEAVY = {
+    "chaos",
     "collect",
     "curves",
     "deep",

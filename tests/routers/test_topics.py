@@ -119,7 +119,7 @@ def test_a_group_of_one_row_is_no_reason_to_warn() -> None:
 @pytest.mark.filterwarnings("ignore:Only one sample")
 def test_a_fold_that_has_seen_one_group_is_sure_of_it() -> None:
     labels = np.array(["common", "common", "common", "rare"])
-    found = topics(clusters=(), folds=4).fit_transform(X[:4], groups=labels)
+    found = topics(clusters=(), cv=4).fit_transform(X[:4], groups=labels)
     np.testing.assert_array_equal(found[3], [1, 0])
 
 
