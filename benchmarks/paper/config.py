@@ -52,8 +52,7 @@ class Experts:
 
     Args:
         kind: ``"synthetic"`` (right on their own classes, a guess elsewhere), ``"real"`` (trained
-            on their classes and 1% of the rest) or
-            ``"table"`` (their answers are in the data).
+            on their classes and 1% of the rest) or ``"table"`` (their answers are in the data).
         coverage: Share of the classes of each, in order of the classes; empty for ``"table"``.
         names: Names in the table; empty for the others.
 

@@ -51,8 +51,7 @@ class TrainingObjective:
 
     Args:
         reward: ``"complement"``, ``"sum"`` or ``"gap"``; or a loss on the winner of each row alone:
-            ``"winner"``, ``"rare winner"``,
-            ``"ldam"``.
+            ``"winner"``, ``"rare winner"``, ``"ldam"``.
         margins: ``"equal"``, 1 for each, or ``"theory"``, the paper's, which sum to 1.
         offset: Added to theory margins.
         scale: Factor of equal margins.

@@ -249,8 +249,7 @@ def cells_of(
     Args:
         names: Names of tables.
         profile: ``"cpu"``, linear routers on frozen vectors and a small network; or ``"paper"``,
-            its own networks on raw inputs, which
-            has no tables of a small one.
+            its own networks on raw inputs, which has no tables of a small one.
         seeds: Seeds 0 to this one, exclusive.
 
     Returns:

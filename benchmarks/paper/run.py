@@ -122,9 +122,8 @@ class Store:
     """A folder of results.
 
     Each batch is one file that appears by renaming, as a whole or not at all, and is never changed;
-    what the store holds is the union of
-    its files. Where two writers computed the same cell, the one in the file that comes first by
-    name counts.
+    what the store holds is the union of its files. Where two writers computed the same cell, the
+    one in the file that comes first by name counts.
 
     Args:
         folder: Where the files lie; made at the first write.

@@ -112,10 +112,9 @@ def gap_between(ours: Mapping[int, Result], other: Mapping[int, Result]) -> Gap:
     """Difference of the mean loss over the seeds that both have, row by row.
 
     Where all seeds share their test rows (images), both the rows and the seeds are a sample: the
-    variances of the mean over rows and
-    over seeds add up, which is careful, since what is random in both counts twice. Where each seed
-    tests on a fold of its own (tables of
-    answers), the rows alone are.
+    variances of the mean over rows and over seeds add up, which is careful, since what is random in
+    both counts twice. Where each seed tests on a fold of its own (tables of answers), the rows
+    alone are.
 
     Args:
         ours: Results by seed.

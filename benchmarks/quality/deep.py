@@ -6,9 +6,8 @@ Run: MILDROUTE_DATA=... python benchmarks/quality/deep.py [--json] [--quick] [--
 [--epochs E] [--seeds N] [--store FOLDER]
      [--threads N]
 Task 4 is the mmlu57 trio, task 1 routerdc7. The network has the gap reward and margins of 1, one
-training; to choose them too takes three.
-Cells that are stored already are not computed again. A run that is not quick writes
-benchmarks/results/deep.*.
+training; to choose them too takes three. Cells that are stored already are not computed again. A
+run that is not quick writes benchmarks/results/deep.*.
 """
 
 from __future__ import annotations

@@ -4,9 +4,8 @@ Run: MILDROUTE_DATA=... python benchmarks/quality/encoders.py [--json] [--quick]
 [--rows N] [--seeds N]
      [--tasks 1,2,...] [--minutes M]
 Vectors and cells that are stored already are not computed again, so it may be stopped and started
-at will; ``--minutes`` stops by
-itself, and two processes may share a store if they are given different tasks. A complete run writes
-benchmarks/results/encoders.*.
+at will; ``--minutes`` stops by itself, and two processes may share a store if they are given
+different tasks. A complete run writes benchmarks/results/encoders.*.
 """
 
 from __future__ import annotations

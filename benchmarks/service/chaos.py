@@ -6,12 +6,10 @@ books must agree.
 Run: python benchmarks/service/chaos.py [--json] [--quick] [--minutes 5]
 
 All are processes on loopback. At each moment at least one of three experts is well. Clients stream
-and do not, with tools, over three keys,
-at a pace that does not wait for answers; they try again only if nobody listens or their connection
-ends without a byte of an answer,
-which may happen while the gateway is restarted, and is counted apart. A stream that its expert
-breaks off after the first byte cannot be
-saved: it must end with an error event, and is counted apart, too.
+and do not, with tools, over three keys, at a pace that does not wait for answers; they try again
+only if nobody listens or their connection ends without a byte of an answer, which may happen while
+the gateway is restarted, and is counted apart. A stream that its expert breaks off after the first
+byte cannot be saved: it must end with an error event, and is counted apart, too.
 """
 
 from __future__ import annotations

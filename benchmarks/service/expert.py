@@ -1,11 +1,9 @@
 """An expert in a process of its own that does what it is told, keeps books, and can be killed.
 
 Run by itself: python expert.py NAME BOOK [PORT] prints its port and serves until it is killed.
-``POST /control`` with
-``{"mode": "error", "share": 0.5}`` changes how it behaves. To a prompt with "#123" in it the answer
-is "NAME:123", and the tokens follow
-from the number, so that everyone who knows it can check the bill. The book has one line for each
-answer that was written to its end; it
+``POST /control`` with ``{"mode": "error", "share": 0.5}`` changes how it behaves. To a prompt with
+"#123" in it the answer is "NAME:123", and the tokens follow from the number, so that everyone who
+knows it can check the bill. The book has one line for each answer that was written to its end; it
 outlives the process.
 """
 

@@ -5,13 +5,11 @@ No 500, no hang, no secret told, no call of anybody outside the list.
 Run: python benchmarks/service/hostile.py [--json] [--quick]
 
 The gateway runs as ``mildroute serve`` with keys, a log and the operator's path. The keys of
-experts, operator and clients are known here,
-and looked for in every answer, in all that the gateway prints, in its log and on its page of
-metrics; so is a mark in prompts. A server
-that nobody may call listens at the address that is written wherever one can be written, the proxy
-variables of the gateway's environment
-included. Every connection must have ended in time, and while all this goes on the gateway must say
-that it is well.
+experts, operator and clients are known here, and looked for in every answer, in all that the
+gateway prints, in its log and on its page of metrics; so is a mark in prompts. A server that nobody
+may call listens at the address that is written wherever one can be written, the proxy variables of
+the gateway's environment included. Every connection must have ended in time, and while all this
+goes on the gateway must say that it is well.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve
 import fuzz
 from attack import ANY, BODY, Attack, Target, partial
 from attacks import all_attacks
-from judge import Canary, Judge, Pulse, drip, leave_early
+from judge import Canary, Judge, Pulse, drip, exchange, leave_early
 from loopback import ask
 from processes import House, house
 from rows import Row, at_least, at_most, main, reported
@@ -176,6 +174,18 @@ def moods(ours: House, judge: Judge, target: Target) -> None:
         expert.tell("ok")
     odd = '{"model":"odd \\"name%0d%0aX-Injected: 1 é","messages":[{"role":"user","content":"x"}]}'
     judge.try_one(Attack("an odd name", target.post(odd.encode()), failed))
+    wait_for_experts(ours, target)
+
+
+def wait_for_experts(ours: House, target: Target) -> None:
+    """Until the circuits that the moods have opened are closed again: later 5xx are faults."""
+    deadline = time.monotonic() + 60
+    for model in ours.experts:
+        body = BODY.replace(b'"mildroute"', b'"%b"' % model.encode())
+        while b" 200 " not in exchange(ours.port, target.post(body), LIMIT)[0][:20]:
+            if time.monotonic() > deadline:
+                raise SystemExit(f"{model} does not serve again after its faults")
+            time.sleep(0.1)
 
 
 def slow_ones(ours: House, judge: Judge, target: Target, count: int) -> float:

@@ -3,14 +3,12 @@
 Run: python benchmarks/service/soak.py [--json] [--quick] [--minutes 20]
 
 The peak is measured first, with the same mix of requests: streams and not, with tools, prompts that
-the gateway has met and new ones, three
-keys. Then requests arrive at 70% of it, whether answers come or not. What grows by design is small
-here, so that it is full before the
-measurement begins: 1,000 remembered vectors and 2,000 conversations (10,000 and 100,000 by
-default); the decision log grows on disk.
-Memory is the resident set of the gateway's process; its slope is a straight line through the
-samples after the first fifth of the time,
-with the standard error that independent samples would have.
+the gateway has met and new ones, three keys. Then requests arrive at 70% of it, whether answers
+come or not. What grows by design is small here, so that it is full before the measurement begins:
+1,000 remembered vectors and 2,000 conversations (10,000 and 100,000 by default); the decision log
+grows on disk. Memory is the resident set of the gateway's process; its slope is a straight line
+through the samples after the first fifth of the time, with the standard error that independent
+samples would have.
 """
 
 from __future__ import annotations

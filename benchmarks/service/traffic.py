@@ -6,10 +6,9 @@ Requests arrive at a pace that does not wait for answers.
     traffic.finish()
 
 Each request has a number that is in its prompt ("#123") and names its conversation, so that the
-gateway's log, the experts' books and the
-clients' records can be held against each other. A client tries again, as a load balancer would, if
-nobody listens or if its connection is
-closed before a single byte of an answer; that is counted apart.
+gateway's log, the experts' books and the clients' records can be held against each other. A client
+tries again, as a load balancer would, if nobody listens or if its connection is closed before a
+single byte of an answer; that is counted apart.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import httptools
+from expert import tokens_of
 
 KNOWN = [f"add the numbers of line {place} and sing about the sea" for place in range(50)]
 _CONTENT = re.compile(r'"(?:content|text)": ?"([^"]*)"')
@@ -275,6 +275,8 @@ def request_of(told: Told, job: Job) -> bytes:
         document["messages"] = [{"role": "user", "content": f"sing {name} of the songs"}]
     if told.kind == "stream":
         document["stream"] = True
+        if wants_usage(told):
+            document["stream_options"] = {"include_usage": True}
     if told.kind == "tools":
         document["tools"] = _TOOLS
     body = json.dumps(document).encode()
@@ -286,6 +288,11 @@ def request_of(told: Told, job: Job) -> bytes:
         f"{head}content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n".encode()
         + body
     )
+
+
+def wants_usage(told: Told) -> bool:
+    """Whether a client asks for the usage of its stream: every second one does."""
+    return told.number % 2 == 0
 
 
 def conversation_of(number: int) -> str:
@@ -317,6 +324,11 @@ def note(told: Told, status: int, headers: dict[bytes, bytes], body: str) -> Non
         for value in re.findall(r'"(?:prompt|input|completion|output)_tokens": ?(\d+)', body)
     ]
     told.tokens = (counts[0], counts[1]) if len(counts) == 2 else (0, 0)
+    if told.kind == "stream" and not wants_usage(told):
+        # The gateway asks its expert for the usage, bills by it, and keeps it from this client.
+        if counts:
+            told.error = told.error or "usage that the client did not ask for"
+        told.tokens = tokens_of(told.number)
 
 
 class Traffic:

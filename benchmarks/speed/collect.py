@@ -5,10 +5,9 @@ Memory while it lasts.
 Run: python benchmarks/speed/collect.py [--json] [--quick] [--cells 1000000] [--part local|ray|all]
 
 Every side is a process of its own, timed from its start to its end; on Ray, from its first answer
-to its last. The bare loops make a
-tenth of the calls, half of them before and half after ours, so that a busy machine slows both; what
-they do not do is journal each call,
-cap dollars, scrub keys and judge answers.
+to its last. The bare loops make a tenth of the calls, half of them before and half after ours, so
+that a busy machine slows both; what they do not do is journal each call, cap dollars, scrub keys
+and judge answers.
 """
 
 from __future__ import annotations

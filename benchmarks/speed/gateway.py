@@ -5,11 +5,10 @@ The gateway beside direct calls, a bare proxy, the bare encoder and the LiteLLM 
 Run: python benchmarks/speed/gateway.py [--json] [--quick]
 
 Every server is a process of its own on loopback: an upstream with canned answers, a bare
-pass-through proxy (Starlette and httpx on the
-same uvicorn and loop), the gateway (twice: with TF-IDF and with MiniLM int8), and LiteLLM where
-``scripts/litellm-env`` has been run.
-Rounds alternate between the sides, and a figure is the median of its rounds; all sides share two
-cores with the load.
+pass-through proxy (Starlette and httpx on the same uvicorn and loop), the gateway (twice: with
+TF-IDF and with MiniLM int8), and LiteLLM where ``scripts/litellm-env`` has been run. Rounds
+alternate between the sides, and a figure is the median of its rounds; all sides share two cores
+with the load.
 """
 
 from __future__ import annotations

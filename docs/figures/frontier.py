@@ -3,9 +3,8 @@
 Router, kNN, single models, random mixes, oracle.
 
 Drawn from benchmarks/results/frontier.parquet, which ``python benchmarks/quality/curves.py``
-writes. In addition to the picture (wide,
-and tall
-for a phone) it writes frontier.md: the picture with its caption, every figure of which is computed.
+writes. In addition to the picture (wide, and tall for a phone) it writes frontier.md: the picture
+with its caption, every figure of which is computed.
 
 Run: python docs/figures/frontier.py [FOLDER to write to]
 """

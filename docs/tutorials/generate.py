@@ -3,8 +3,7 @@
 Run: MILDROUTE_DATA=... python docs/tutorials/generate.py [FOLDER]
 
 With ``--replay`` no model is asked: the answers that the example keeps are used instead; the blocks
-of the server, of collect and of
-the second story stay as they are.
+of the server, of collect and of the second story stay as they are.
 """
 
 from __future__ import annotations

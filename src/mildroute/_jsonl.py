@@ -1,8 +1,8 @@
 """Append-only files of JSON lines, and Parquet files made from them.
 
-When ``append`` returns, a line survives the death of the process, though not the loss of power.
-The writer holds a lock on its file, which the system lifts when the process ends, however it ends:
-a file that is not locked is finished.
+When ``append`` returns, a line survives the death of the process, though not the loss of power. The
+writer holds a lock on its file, which the system lifts when the process ends, however it ends: a
+file that is not locked is finished.
 """
 
 from __future__ import annotations

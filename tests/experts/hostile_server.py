@@ -5,8 +5,7 @@
     server.calls[0].json, server.calls[0].headers["authorization"], server.most_at_once
 
 A script is a list of behaviors, of which the last one repeats, or a function from a call to a
-behavior. A behavior writes the answer to
-one call and says whether the connection stays open.
+behavior. A behavior writes the answer to one call and says whether the connection stays open.
 """
 
 from __future__ import annotations

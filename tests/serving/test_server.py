@@ -7,15 +7,17 @@ import json
 import signal
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import httpx
+import pytest
 import uvicorn
 
 from mildroute.serving.app import GatewayServices, create_app
 from mildroute.serving.config import FailoverConfig, GatewayConfig, RequestLimits
 from mildroute.serving.server import _Server, protocol_with_limits
-from tests.experts.hostile_server import HostileServer, says
+from tests.experts.hostile_server import HostileServer, hangs, says
 from tests.serving.fakes import FakeManager, FakePredictor, experts_at
 from tests.serving.running import TRUST, until
 from tests.serving.streams import endless, event
@@ -33,7 +35,7 @@ def serving(expert: str, notice: float) -> Iterator[tuple[_Server, httpx.Client]
         port=0,
         http=protocol_with_limits(RequestLimits()),
         lifespan="on",
-        log_level="critical",
+        log_level="error",
         timeout_graceful_shutdown=1,
     )
     addresses: list[str] = []
@@ -79,7 +81,9 @@ def test_without_a_notice_the_door_closes_at_once() -> None:
         until(lambda: not server.servers[0].is_serving(), seconds=1.0)
 
 
-def test_a_stream_that_is_longer_than_the_drain_ends_with_an_error_event() -> None:
+def test_a_stream_that_is_longer_than_the_drain_ends_with_an_error_event(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """Audit T9: 10 of 10 streams of 15 s were cut without a word after a drain of 8 s."""
     with (
         HostileServer([endless(event("a"))]) as expert,
@@ -98,5 +102,26 @@ def test_a_stream_that_is_longer_than_the_drain_ends_with_an_error_event() -> No
                 got += piece
     assert got.endswith(b"}}\n\n")
     last = json.loads(got[got.rindex(b"data: ") + 6 :])
-    assert last["error"]["message"] == "the gateway is shutting down; ask again."
+    assert last["error"]["message"] == "the gateway is shutting down; send the request again."
     assert last["error"]["code"] == "unavailable"
+    assert "Exception in ASGI application" not in capsys.readouterr().err
+
+
+def test_a_request_that_is_longer_than_the_drain_is_told_so(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It was a 500 and a traceback of uvicorn."""
+    with (
+        HostileServer([hangs()]) as expert,
+        serving(expert.url, notice=0.0) as (server, http),
+        ThreadPoolExecutor(1) as thread,
+    ):
+        body = {"model": "mildroute", "messages": [{"role": "user", "content": "x"}]}
+        sent = thread.submit(http.post, "/v1/chat/completions", json=body)
+        until(lambda: len(expert.calls) == 1)
+        server.handle_exit(signal.SIGTERM, None)
+        answer = sent.result()
+    assert answer.status_code == 503
+    assert answer.headers["retry-after"] == "1"
+    assert answer.json()["error"]["code"] == "unavailable"
+    assert "Exception in ASGI application" not in capsys.readouterr().err

@@ -143,9 +143,8 @@ def test_scores_of_a_loss_without_a_minimiser_are_not_decoded() -> None:
     f2 grows.
 
     With tau = 1.5 and the posterior (.97, .03) the lowest loss is that of d -> infinity, the right
-    choice; but such scores
-    would decode to (0, 1), the wrong one, because their gradient vanishes as that of the opposite
-    posterior does.
+    choice; but such scores would decode to (0, 1), the wrong one, because their gradient vanishes
+    as that of the opposite posterior does.
     """
     problem = Conditional(np.array([0.97, 0.03]), np.array([10.0, 1.0]), tau=1.5)
     values = [problem.value(np.array([-d])) for d in (-100.0, -10.0, 0.0, 10.0, 50.0, 100.0)]

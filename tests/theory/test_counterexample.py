@@ -1,11 +1,9 @@
 """Two experts on which the paper's consistency bound fails, worked by hand.
 
 Posterior (.6, .4), margins (2, 1). The conditional surrogate is ``.6 log(1 + e^(-d/2)) + .4 log(1 +
-e^d)`` with d = f1 - f2. Its
-slope at d = 0 is ``-.6 / 4 + .4 / 2 = +.05``, so the minimum lies at d < 0, where the largest score
-is the second expert's, although
-the first is the better one: target regret .2 at surrogate regret 0, where the bound ``sqrt(2 *
-surrogate regret)`` claims 0.
+e^d)`` with d = f1 - f2. Its slope at d = 0 is ``-.6 / 4 + .4 / 2 = +.05``, so the minimum lies at d
+< 0, where the largest score is the second expert's, although the first is the better one: target
+regret .2 at surrogate regret 0, where the bound ``sqrt(2 * surrogate regret)`` claims 0.
 """
 
 from __future__ import annotations

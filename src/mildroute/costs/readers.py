@@ -51,8 +51,7 @@ def to_arrow(data: Any) -> pa.Table:
 
     Args:
         data: An Arrow table, batch or reader, a pandas or polars frame, a Hugging Face dataset, a
-            mapping of columns, or anything
-            with the Arrow stream interface.
+            mapping of columns, or anything with the Arrow stream interface.
 
     Returns:
         The table; no values are copied where the library allows it.
@@ -212,9 +211,8 @@ def pivot_to_wide(table: pa.Table, log: RepairLog, *, parse: bool = False) -> pa
 
     Args:
         table: Columns ``query_id`` (or ``query``), ``expert`` (or ``model``), ``score``, optional
-            ``dollars`` (or ``cost``), ``latency``
-            and counts, and what belongs to the query: ``input`` (or ``text``), ``group``,
-            ``split``, ``time``.
+            ``dollars`` (or ``cost``), ``latency`` and counts, and what belongs to the query:
+            ``input`` (or ``text``), ``group``, ``split``, ``time``.
         log: Receives what was decided.
         parse: Whether numbers are still text, as in a CSV file.
 

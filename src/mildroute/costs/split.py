@@ -81,9 +81,8 @@ def split_rows(
     """Rows of the train side and of the test side, each in the order of the table.
 
     Rows of the same text always stay together. By group, so do rows of the same group. By time, the
-    latest rows are tested, and
-    a text that comes early and late counts as late. By column, a text that is labeled both train
-    and test is tested.
+    latest rows are tested, and a text that comes early and late counts as late. By column, a text
+    that is labeled both train and test is tested.
 
     Args:
         table: Canonical columns.

@@ -113,8 +113,7 @@ class WinCounts:
     """Sums over rows, from which all shares and means follow.
 
     An expert wins a row if its cost (1 - score) + price_weight dollars is the lowest; experts that
-    tie share the win equally. The oracle
-    takes a winner, the cheapest one where several tie.
+    tie share the win equally. The oracle takes a winner, the cheapest one where several tie.
 
     Attributes:
         scores: Sum of scores, shape (p,).

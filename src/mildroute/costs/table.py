@@ -46,9 +46,8 @@ class CostTable:
     """What every expert scored, cost and took on every query; immutable, checked when it is read.
 
     Build one with ``read`` (files), ``of`` (tables in memory) or ``from_long``. Columns of a
-    source: ``query_id``, ``input`` (or ``text``),
-    optional ``group``, ``split``, ``time``, and for each expert ``score:<expert>`` in [0, 1],
-    optional ``cost:<expert>`` in dollars,
+    source: ``query_id``, ``input`` (or ``text``), optional ``group``, ``split``, ``time``, and for
+    each expert ``score:<expert>`` in [0, 1], optional ``cost:<expert>`` in dollars,
     ``latency:<expert>`` in seconds, ``intokens:``, ``outtokens:``, ``inchars:`` and
     ``outchars:<expert>``.
 
@@ -141,8 +140,8 @@ class CostTable:
 
         Args:
             data: Columns ``query_id`` (or ``query``), ``expert`` (or ``model``), ``score``,
-                optional ``dollars`` (or ``cost``),
-                ``latency``, ``input`` (or ``text``), ``group``, ``split``, ``time``.
+                optional ``dollars`` (or ``cost``), ``latency``, ``input`` (or ``text``), ``group``,
+                ``split``, ``time``.
             experts: The experts to keep, in this order, or none for all.
             missing: As for ``read``; pairs of query and expert without a row are missing.
 
@@ -494,8 +493,7 @@ def dollars_of(
 
     Args:
         table: Canonical columns. What goes in: ``intokens:``, else ``inchars:``, else the length of
-            ``input``. What comes out:
-            ``outtokens:``, else ``outchars:``, else ``output_tokens``.
+            ``input``. What comes out: ``outtokens:``, else ``outchars:``, else ``output_tokens``.
         experts: Names of the experts.
         prices: Has all of them.
         output_tokens: Tokens of an answer where the table counts none; one number, or one for each

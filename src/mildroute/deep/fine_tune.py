@@ -54,9 +54,8 @@ class FineTuneConfig:
             falls at once; ``"constant"``: it stays.
         steps: End after so many steps; 0 for all epochs.
         keep: ``"cost"``: the state that decided best on held-out rows, and three looks without a
-            gain in cost or loss end the training; or
-            ``"loss"``: the state of lowest loss on them, which does not depend on the decision, and
-            the training goes on to its end.
+            gain in cost or loss end the training; or ``"loss"``: the state of lowest loss on them,
+            which does not depend on the decision, and the training goes on to its end.
         trainer: A trainer with a loss of its own, or none for
             :class:`~mildroute.deep.trainer.DeferralTrainer` itself.
     """

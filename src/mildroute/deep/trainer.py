@@ -30,10 +30,9 @@ class DeferralTrainer(need("transformers").Trainer):  # type: ignore[misc]
     """Fine-tunes any sequence or image classifier as a router; its labels are the experts.
 
     A data set has the inputs of the model and a column ``costs``, p floats a row; a column
-    ``weights`` weighs rows and is best given
-    a mean of 1. Evaluation gives ``eval_deferral_loss``, the mean cost of the experts chosen,
-    beside ``eval_best_single`` and
-    ``eval_oracle``. Margins, reward and decision are written into the config of the model.
+    ``weights`` weighs rows and is best given a mean of 1. Evaluation gives ``eval_deferral_loss``,
+    the mean cost of the experts chosen, beside ``eval_best_single`` and ``eval_oracle``. Margins,
+    reward and decision are written into the config of the model.
 
     Args:
         arguments: Those of ``transformers.Trainer``, as keywords: ``model``, ``args``,
@@ -139,8 +138,7 @@ def batch_loss(logits: Any, costs: Any, deferral: DeferralConfig, weights: Any =
         costs: Shape (n, p).
         deferral: Margins and reward.
         weights: Weight of each row, shape (n,), or none. The batch is divided by its rows, not by
-            their weights: a batch of light
-            rows must count less than one of heavy rows.
+            their weights: a batch of light rows must count less than one of heavy rows.
     """
     if logits.shape != costs.shape:
         raise ShapeError(

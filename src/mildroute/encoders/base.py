@@ -68,10 +68,9 @@ class Encoder(TransformerMixin, BaseEstimator):
     """Makes vectors of inputs.
 
     An encoder implements ``_fit(rows)`` and ``_encode(rows)``, which returns float32 vectors, dense
-    or as a CSR matrix, shape (n, d).
-    What ``_encode`` needs lies in plain fitted attributes, so that an artifact can carry it; what
-    it builds from those for speed is named
-    in ``_transient``, and is neither stored nor pickled.
+    or as a CSR matrix, shape (n, d). What ``_encode`` needs lies in plain fitted attributes, so
+    that an artifact can carry it; what it builds from those for speed is named in ``_transient``,
+    and is neither stored nor pickled.
 
     Example:
         >>> import numpy as np

@@ -139,8 +139,7 @@ class ImageEncoder(Encoder):
     """Vectors of images.
 
     Without a model: small pixels, a colour histogram and an edge histogram, nothing to download.
-    With one: unit vectors, the mean over the
-    places or tokens of the last layer. As with
+    With one: unit vectors, the mean over the places or tokens of the last layer. As with
     :class:`~mildroute.encoders.sentence.SentenceEncoder` the model is exported once and lies
     in the fitted attributes.
 

@@ -181,7 +181,11 @@ def quantized(onnx: bytes) -> bytes:
         try:
             # It advises on the root logger to run a step that this graph does not need.
             root.setLevel(logging.ERROR)
-            quantize_dynamic(source, target, per_channel=True, weight_type=QuantType.QInt8)
+            # Seven-bit weights: sums of eight-bit ones overflow on processors without VNNI, which
+            # costs a small model .045 of its cosine there and MiniLM nothing.
+            quantize_dynamic(
+                source, target, per_channel=True, reduce_range=True, weight_type=QuantType.QInt8
+            )
         finally:
             root.setLevel(before)
         return target.read_bytes()

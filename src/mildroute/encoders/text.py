@@ -99,8 +99,8 @@ class HashingEncoder(Encoder):
     """Unit vectors of n-gram counts, damped by a logarithm; the hash of an n-gram is its column.
 
     It learns nothing from data, so it suits streams and texts whose words must not be stored.
-    Without the weights of rare terms it is a
-    little less exact than :class:`~mildroute.encoders.text.TfidfEncoder`.
+    Without the weights of rare terms it is a little less exact than
+    :class:`~mildroute.encoders.text.TfidfEncoder`.
 
     Args:
         unit: N-grams of ``"word"`` or of ``"character"`` within words.

@@ -55,8 +55,7 @@ def calibration_error(posterior: Any, costs: Any, bins: int = 10) -> float:
     Mean distance between confidence in the top expert and how often it wins.
 
     A posterior that shares belief among experts that tie is not wrong, yet it is less sure than a
-    top expert is right: read the
-    figure together with the share of tied rows.
+    top expert is right: read the figure together with the share of tied rows.
 
     Args:
         posterior: Posterior over experts, shape (n, p).

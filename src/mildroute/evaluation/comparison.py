@@ -219,8 +219,8 @@ def choice_of(router: Any, sides: Split) -> tuple[Choice, float]:
     """Fit a copy of a router on the train side and ask it on the test side.
 
     A router is given the groups of the rows where its ``fit`` takes them. A router with a price
-    weight of its own learns from errors and
-    dollars apart and is asked at the weight of the comparison; one over texts is given the texts.
+    weight of its own learns from errors and dollars apart and is asked at the weight of the
+    comparison; one over texts is given the texts.
 
     Returns:
         Choice of shape (n,), and seconds to fit.
@@ -500,8 +500,8 @@ def compare(
         encoder: Transformer over inputs, fitted on the train side; or vectors of all rows, shape
             (n, d); or none for the default encoder.
         target: A budget or a quality: every router is fitted along all prices and compared at its
-            own operating point for the target.
-            Costs then count a dollar by the price weight of the first router's point.
+            own operating point for the target. Costs then count a dollar by the price weight of the
+            first router's point.
         price_weight: How much error a dollar is worth, if there is no target.
         latency_weight: How much error a second is worth.
         test: Share of the rows to test.

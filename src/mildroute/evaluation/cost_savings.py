@@ -250,12 +250,11 @@ class Savings:
 
     Attributes:
         verdict: ``"saved"``: cheaper, and the score is shown to be lower by no more than the
-            margin; ``"likely"``: cheaper, and the
-            scores are not significantly different; ``"gained"``: better and not more expensive;
-            ``"beyond mixing"``: better and
-            more expensive, or cheaper and worse, and better than the best random mix of two experts
-            for the same bill; ``"trade"``: the
-            same and not shown to be better than that; ``"nothing"``: none of these is shown.
+            margin; ``"likely"``: cheaper, and the scores are not significantly different;
+            ``"gained"``: better and not more expensive; ``"beyond mixing"``: better and more
+            expensive, or cheaper and worse, and better than the best random mix of two experts for
+            the same bill; ``"trade"``: the same and not shown to be better than that;
+            ``"nothing"``: none of these is shown.
         reference: Name of the expert compared with.
         saved: Share of the reference's bill that is saved.
         kept: Score of the router as a share of the reference's.
@@ -325,9 +324,8 @@ def savings(
     """State what a router saves at equal quality, or gains at equal cost.
 
     Among price weights, the first half of the rows picks the cheapest whose score is not below the
-    reference's by more than the
-    margin, with one standard error to spare; if there is none, the best one that costs no more than
-    the reference.
+    reference's by more than the margin, with one standard error to spare; if there is none, the
+    best one that costs no more than the reference.
 
     Args:
         choice: Chosen experts at a fixed operating point, shape (n,), or at many price weights,
@@ -338,9 +336,8 @@ def savings(
         groups: Group of each row, shape (n,), or none; whole groups are resampled and stay on one
             side of the halving.
         reference: The expert compared with; by default the one of highest score, the cheapest of
-            equals. For a fixed operating point it
-            is the best in hindsight, which favors the reference; name the one chosen on training
-            rows to be exact.
+            equals. For a fixed operating point it is the best in hindsight, which favors the
+            reference; name the one chosen on training rows to be exact.
         experts: Names of the experts.
         margin: Loss of score that still counts as equal quality: half a point of a hundred.
         confidence: Of each interval.

@@ -131,9 +131,8 @@ def aiq(
         highest: Where the range ends; by default at the most expensive point. Beyond the hull the
             best score goes on.
         normalize: ``"range"`` divides the area by the length of the range, as the paper defines it;
-            ``"maximum"`` divides it by
-            ``highest``, as RouterBench's program does, which counts everything below ``lowest`` as
-            0.
+            ``"maximum"`` divides it by ``highest``, as RouterBench's program does, which counts
+            everything below ``lowest`` as 0.
 
     Returns:
         A score. Of a single bill it is the score there.

@@ -93,10 +93,8 @@ class BootstrapSamples:
         """Interval of a column's mean, or of a function of the means.
 
         Percentiles of the replicates, widened for small samples so that a mean gets the width of
-        Student's interval (Hesterberg,
-        2015, the expanded percentile interval), and never without the value itself. Resamples
-        without a value (a share of no rows)
-        are left out.
+        Student's interval (Hesterberg, 2015, the expanded percentile interval), and never without
+        the value itself. Resamples without a value (a share of no rows) are left out.
 
         Args:
             statistic: Name of a column, or a function of the means by name, which must work on
@@ -145,8 +143,7 @@ def bootstrap_means(
     Args:
         columns: Values per row, each of shape (n,), by name.
         groups: Group of each row, shape (n,), or none. Whole groups are drawn then, since rows of
-            one group resemble each other; a
-            table with a single group is resampled by rows.
+            one group resemble each other; a table with a single group is resampled by rows.
         resamples: Number of resamples, B.
         seed: Seed of the draws.
 
@@ -311,10 +308,8 @@ def paired_difference(
     """Mean of ours minus theirs over the same queries.
 
     The interval is the bootstrap's; the p-value is that of Student's t with the standard error of
-    the mean (robust to groups when
-    these are given), so that near the limit the two may disagree. Where all rows differ by the same
-    amount it is that of flipping signs,
-    2 ** (1 - n).
+    the mean (robust to groups when these are given), so that near the limit the two may disagree.
+    Where all rows differ by the same amount it is that of flipping signs, 2 ** (1 - n).
 
     Args:
         ours: Values per row, shape (n,).
@@ -396,9 +391,8 @@ def bounded_mean_lower(
     """Lower end of a two-sided interval of a mean whose values are never below the worst one.
 
     Resampling shows no loss where no row has one. Here one more row, of the worst value, is added,
-    and all rows get random weights of
-    sum 1 (Gaffke, 2005): of losses that are 0 or 1 this gives Clopper and Pearson's exact limit,
-    and with none in n rows the rule of three.
+    and all rows get random weights of sum 1 (Gaffke, 2005): of losses that are 0 or 1 this gives
+    Clopper and Pearson's exact limit, and with none in n rows the rule of three.
 
     Args:
         values: Values per row, shape (n,).

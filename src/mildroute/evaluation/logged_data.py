@@ -136,10 +136,8 @@ def read_logged_decisions(
     """Read decisions from a table that ``mildroute costs from-log`` has written.
 
     Rows on which one of the experts had no chance are left out for all of them: conversations that
-    keep their expert, inputs far from the
-    training data, experts that were down. So all experts are estimated on the same requests. An
-    expert that never had a chance is left out
-    itself.
+    keep their expert, inputs far from the training data, experts that were down. So all experts are
+    estimated on the same requests. An expert that never had a chance is left out itself.
 
     Args:
         source: The Parquet file, or the Arrow table.

@@ -188,8 +188,7 @@ def best_single(costs: Any, dollars: Any = None) -> int:
     """The expert with the lowest mean cost; of equals the one of fewest dollars, then the first.
 
     On the rows of a report this is the best single expert in hindsight, a reference that is a
-    little too good; one that could have
-    been chosen comes from the training rows.
+    little too good; one that could have been chosen comes from the training rows.
 
     Args:
         costs: Cost of each expert on each row, shape (n, p).

@@ -3,8 +3,8 @@
 How much of the gap between them is recovered by how many calls to the strong one.
 
 The figures are RouteLLM's (Ong et al., 2024): the performance gap recovered, PGR = (score - weak) /
-(strong - weak); APGR, its mean
-over the share of calls to the strong expert; CPT(x), the least such share whose PGR is x.
+(strong - weak); APGR, its mean over the share of calls to the strong expert; CPT(x), the least such
+share whose PGR is x.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class PairCurve:
 
         Args:
             rule: ``"trapezium"``, the area under PGR, is what RouteLLM's program computes, and
-                random choice gets exactly one half;
-                ``"grid"`` is the mean over shares 1/points, 2/points, ..., 1, as its paper writes.
+                random choice gets exactly one half; ``"grid"`` is the mean over shares 1/points,
+                2/points, ..., 1, as its paper writes.
             points: Size of the grid.
 
         Returns:
@@ -98,8 +98,7 @@ def pgr_curve(preference: Any, scores: Any, weak: int = 0, strong: int = 1) -> P
 
     Args:
         preference: How much each row needs the strong expert, shape (n,): the posterior of the
-            strong expert, or a difference of
-            scores. Rows of equal preference switch together.
+            strong expert, or a difference of scores. Rows of equal preference switch together.
         scores: Score of each expert on each row, shape (n, p).
         weak: Index of the weak expert.
         strong: Index of the strong expert.

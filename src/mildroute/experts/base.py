@@ -50,8 +50,8 @@ class Answer:
         latency: Seconds from the request to the end of the answer, of the last attempt.
         error: Why there is no answer, in words without secrets; empty if there is one.
         attempts: Calls that were made for it.
-        unconfirmed_cost: Upper bound of what attempts without an answer may have cost in
-            addition, such as those that timed out; a budget counts it, a cost table does not.
+        unconfirmed_cost: Upper bound of what attempts without an answer may have cost in addition,
+            such as those that timed out; a budget counts it, a cost table does not.
 
     Example:
         >>> Answer("4", dollars=0.001).error, Answer(None, error="timeout after 30 s").text

@@ -115,8 +115,8 @@ class ClassifierExpert(Expert):
         >>> [answer.text for answer in asyncio.run(expert.answer([Query("q1", "a good one")]))]
         ['up']
 
-        A pipeline of Hugging Face needs one line, since it returns a label and a score
-        (``pipeline = transformers.pipeline("text-classification")``):
+        A pipeline of Hugging Face needs one line, since it returns a label and a score (``pipeline
+        = transformers.pipeline("text-classification")``):
 
         >>> pipeline = lambda texts: [{"label": "POSITIVE", "score": 0.9} for _ in texts]
         >>> label = lambda texts: [found["label"] for found in pipeline(texts)]

@@ -3,8 +3,8 @@
 A routing plug-in that leaves of a group's models the one that should answer.
 
 Give it to a Python router as ``Router(plugins=[plugin])``, with its asynchronous methods. For the
-proxy (1.94 or newer) make it in a
-module beside ``config.yaml`` and name it there; the group's models are the experts::
+proxy (1.94 or newer) make it in a module beside ``config.yaml`` and name it there; the group's
+models are the experts::
 
     # chooser.py
     from mildroute.integrations.litellm import MildroutePlugin

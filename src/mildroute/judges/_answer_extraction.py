@@ -342,9 +342,8 @@ def stated_option(
 
     Returns:
         Its name. Explicit statements ("the answer is B", a line that is only "B", "B is correct",
-        "so B") come before mere mentions.
-        Among statements the last one wins, except that where there is a box, a "final answer" or
-        ``####``, only announced answers count.
+        "so B") come before mere mentions. Among statements the last one wins, except that where
+        there is a box, a "final answer" or ``####``, only announced answers count.
     """
     mentions = at_ends(mentions)
     lists = list_items(text, mentions)

@@ -97,9 +97,8 @@ def find_numbers(text: str) -> list[Number]:
     """All numbers of a plain text, in order.
 
     Dates, times, ratios, version numbers, exponents, roots, multiples of pi and what is denied
-    ("not 41") are left out, and so
-    are numbers of more than 400 digits. A comma is a decimal comma only where it cannot part
-    thousands.
+    ("not 41") are left out, and so are numbers of more than 400 digits. A comma is a decimal comma
+    only where it cannot part thousands.
     """
     places = at_ends([match for match in _NUMBER.finditer(text) if match["other"] is None])
     found = (_number(text, match) for match in places)
@@ -249,14 +248,12 @@ def read_number(text: str) -> Number | None:
 
     Returns:
         The number after the last ``####``, in the last ``\boxed{}`` or after the last "final
-        answer"; else the number that follows the
-        last "answer is" or that stands alone on the first or last line; else the last number of the
-        text that is no operand, enumerator
-        or note; in its sentence, one in bold type or after "=" comes first, and one in brackets,
-        after "the" ("for the 16 glasses") or
-        of a year comes last. Of several numbers in a sentence that says no more, the last one
-        counts. A range ("5-10", "5 or 10") is no
-        number. Roots, powers and multiples of pi are not worked out.
+        answer"; else the number that follows the last "answer is" or that stands alone on the first
+        or last line; else the last number of the text that is no operand, enumerator or note; in
+        its sentence, one in bold type or after "=" comes first, and one in brackets, after "the"
+        ("for the 16 glasses") or of a year comes last. Of several numbers in a sentence that says
+        no more, the last one counts. A range ("5-10", "5 or 10") is no number. Roots, powers and
+        multiples of pi are not worked out.
 
     Example:
         >>> found = read_number("9 eggs at $2 each make $18.\nThe answer is $18.00 a day.")

@@ -2,8 +2,7 @@
 
 Only values cross, as JSON from which either end builds its own. So the tests compare what the code
 returned with what they expect in a process that the code cannot reach, and the code never sees what
-they expect.
-This file runs inside the sandbox and imports nothing but the standard library.
+they expect. This file runs inside the sandbox and imports nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -398,9 +397,9 @@ def _decide(peer: Peer, name: str, remote: Remote, value: Any) -> Any:
     """An operator between an object of the code and a plain value of the tests.
 
     A class whose objects equal everything, or for which ``a - expected`` is 0, would pass all
-    tests: the code must not decide here. An object of a class that the tests do not name is
-    unequal to every plain value. For one that they name there is no verdict, except that
-    ``Vector(1, 2) * 3`` may be another object, which is no number either.
+    tests: the code must not decide here. An object of a class that the tests do not name is unequal
+    to every plain value. For one that they name there is no verdict, except that ``Vector(1, 2) *
+    3`` may be another object, which is no number either.
     """
     numbers, overrides = peer.ask("operator", "__class__", remote, name)
     if not overrides or not any(number in numbers for number in peer.named):

@@ -54,8 +54,7 @@ def parts_of(text: str, part: AnswerPart = "whole") -> tuple[str, ...]:
     Args:
         text: What the expert wrote.
         part: ``"whole"``: all of it, without an opening such as "Answer:". ``"last"``: the line, or
-            the sentence, after the last such
-            words or in the last box, else the last line.
+            the sentence, after the last such words or in the last box, else the last line.
     """
     text = unfolded(plain(without_thinking(text))).strip()
     found = markers(text)

@@ -69,8 +69,7 @@ def value_at(value: Any, path: str) -> Any:
     Args:
         value: What was read from JSON.
         path: Keys and indices with dots between; a key that holds the whole path comes first. Empty
-            for the value itself. Where no key
-            fits, one that differs only in case does.
+            for the value itself. Where no key fits, one that differs only in case does.
     """
     if not path:
         return value

@@ -88,8 +88,8 @@ def read_label(text: str, labels: Labels) -> str | None:
 
     Returns:
         A label. The longest one counts ("very positive" is not "positive"), a denied one does not
-        ("not positive"), and what a denial
-        leaves over is not guessed. Indices count only where no label is named. ``4/5`` is no label.
+        ("not positive"), and what a denial leaves over is not guessed. Indices count only where no
+        label is named. ``4/5`` is no label.
 
     Example:
         >>> labels = {"negative": (), "positive": (), "very positive": ()}

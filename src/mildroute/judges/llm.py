@@ -180,16 +180,14 @@ class PairwiseJudge(VersionedJudge):
     1 if it does in both orders, 0 if it prefers the reference in both, else 0.5.
 
     Models favor the answer that they see first, so they are asked twice. An error of the expert, or
-    a reply without a verdict, gives no
-    verdict; its dollars count. Both answers go into the prompt between tags that they cannot
-    contain.
+    a reply without a verdict, gives no verdict; its dollars count. Both answers go into the prompt
+    between tags that they cannot contain.
 
     Args:
         expert: Who compares; any expert will do, and whoever made it closes it, or the run that it
             judges in.
         template: The prompt, with the fields ``{a}``, ``{b}`` and perhaps ``{question}``. It should
-            ask for a last line
-            "Verdict: A", "B" or "tie".
+            ask for a last line "Verdict: A", "B" or "tie".
         name: Its name in tables.
 
     Example:
@@ -330,16 +328,14 @@ class RubricJudge(VersionedJudge):
     r"""The grade that an expert gives the answer, as a share of the scale.
 
     The answer goes into the prompt between tags that it cannot contain, and the grade is read from
-    the expert's reply alone: a line of its
-    own, and only if all such lines agree. An error of the expert, or a reply without a grade, gives
-    no verdict; its dollars count.
+    the expert's reply alone: a line of its own, and only if all such lines agree. An error of the
+    expert, or a reply without a grade, gives no verdict; its dollars count.
 
     Args:
         expert: Who grades; any expert will do, and whoever made it closes it, or the run that it
             judges in.
         template: The prompt, with the fields ``{question}``, ``{answer}`` and perhaps
-            ``{reference}``, ``{low}`` and ``{high}``. It
-            should ask for a last line "Grade: N".
+            ``{reference}``, ``{low}`` and ``{high}``. It should ask for a last line "Grade: N".
         low: The lowest grade.
         high: The highest grade.
         require_reference: Whether queries without a reference get no verdict.

@@ -52,8 +52,7 @@ def options_of(choices: Any, letters: str) -> dict[str, str]:
 
     Args:
         choices: A list of texts, a mapping from letters to texts, a mapping with the lists ``text``
-            and ``label``, any of them as JSON,
-            or none, for letters without texts.
+            and ``label``, any of them as JSON, or none, for letters without texts.
         letters: The letters that may be answered where no choices are known, and that number a
             list.
     """
@@ -177,11 +176,10 @@ def read_choice(text: str, choices: Mapping[str, str]) -> str | None:
 
     Returns:
         One of the letters. A letter beats the text of another choice beside it ("B) Paris" is B),
-        because a letter was asked for.
-        A statement that is taken back without a new one ("the answer is A. No, wait.") still
-        counts, and so does the last one of a
-        text that goes on with questions of its own. Without texts of the choices, an initial ("E.
-        coli") looks like a letter.
+        because a letter was asked for. A statement that is taken back without a new one ("the
+        answer is A. No, wait.") still counts, and so does the last one of a text that goes on with
+        questions of its own. Without texts of the choices, an initial ("E. coli") looks like a
+        letter.
 
     Example:
         >>> choices = {"A": "Rome", "B": "Paris"}

@@ -34,8 +34,8 @@ def same_number(
         relative: Share of the expected value that they may differ by.
         absolute: Amount that they may differ by; the larger of both tolerances counts.
         percent: Where only one of them has a percent sign: whether 25% is 25 (``"unit"``), 0.25
-            (``"value"``) or both. Under
-            ``"either"`` an expected 0.25 without a sign is 25% and not 0.25%.
+            (``"value"``) or both. Under ``"either"`` an expected 0.25 without a sign is 25% and not
+            0.25%.
     """
     pairs = [(read.value, expected.value)]
     if read.percent != expected.percent:

@@ -51,8 +51,8 @@ def get_judge(name: str, /, **settings: Any) -> Judge:
     Args:
         name: One of :func:`judge_names`; our own come first.
         **settings: Of the judge. Where it hands a part of the answer to another judge (``json``,
-            ``regex``), ``compare`` may be the
-            name of that one, and settings that the first does not have go to the second.
+            ``regex``), ``compare`` may be the name of that one, and settings that the first does
+            not have go to the second.
 
     Returns:
         The judge.

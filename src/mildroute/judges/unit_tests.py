@@ -51,8 +51,8 @@ def python_in(text: str, names: Sequence[str] = ()) -> list[str]:
     Args:
         text: What the expert wrote.
         names: Names that the code should define. Of several blocks all count up to the last one
-            that defines any of them: later
-            definitions replace earlier ones, and what follows are examples of use.
+            that defines any of them: later definitions replace earlier ones, and what follows are
+            examples of use.
 
     Returns:
         Code; empty if there is none.

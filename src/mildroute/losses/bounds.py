@@ -3,10 +3,9 @@
 What a fitted linear router can cost on new inputs, at worst.
 
 Such bounds are loose; they serve to compare margins and norms, not to promise a figure. The paper's
-constant is larger than its
-own proof needs: ``f -> Phi_rho(f_k - f_j)`` touches two scores, so it is ``sqrt(2) /
-rho``-Lipschitz, not ``2 sqrt(p) / rho``. With
-``constant="sharp"`` the complexity term is smaller by ``sqrt(2 p)`` and the bound still holds.
+constant is larger than its own proof needs: ``f -> Phi_rho(f_k - f_j)`` touches two scores, so it
+is ``sqrt(2) / rho``-Lipschitz, not ``2 sqrt(p) / rho``. With ``constant="sharp"`` the complexity
+term is smaller by ``sqrt(2 p)`` and the bound still holds.
 """
 
 from __future__ import annotations
@@ -168,10 +167,9 @@ def deferral_margin_bound(
     """The same bound for a sample with rewards instead of labels, as a fitted router has it.
 
     Bounds the expectation of ``sum_k w_k * 1[choice != k]``, which is the deferral loss plus a
-    constant that no router
-    changes. The proof is the paper's: the Lipschitz constants of a row's experts add up, weighted
-    by its rewards. Where each row rewards
-    one expert with 1, this is :func:`margin_bound`.
+    constant that no router changes. The proof is the paper's: the Lipschitz constants of a row's
+    experts add up, weighted by its rewards. Where each row rewards one expert with 1, this is
+    :func:`margin_bound`.
 
     Args:
         scores: Router outputs, shape (m, p).

@@ -3,12 +3,12 @@
 Every confusion of label k with expert j has a cost c(x, k, j) of its own.
 
 A row has a label k, and its costs are the row ``c(x, k, .)`` of shape (p,): what each answer costs
-when k is right. The
-label's own cost counts as 0. Deferral is the special case in which all other costs are equal.
+when k is right. The label's own cost counts as 0. Deferral is the special case in which all other
+costs are equal.
 
 ``Phi_rho(t) <= Psi(t / rho)`` holds for the hinge and the exponential loss as they stand. The paper
-states it for the whole comp-sum
-family, but at t = 0 the left side is 1 and the logistic loss log 2: multiply by
+states it for the whole comp-sum family, but at t = 0 the left side is 1 and the logistic loss log
+2: multiply by
 :func:`upper_bound_scale` to have a bound.
 """
 
@@ -178,9 +178,8 @@ def cost_sensitive_loss(
 
     ``max`` form: ``max_{j != k} c_j * Psi((f_k - f_j) / rho_k)``. ``smooth`` form: for tau = 1,
     ``log sum_{j != k} (1 + exp((f_j - f_k) / rho_k)) ** c_j``, otherwise the sum over j instead of
-    the maximum. Both bound the
-    cost-sensitive margin loss once multiplied by :func:`upper_bound_scale`. (The smooth logistic
-    form is at least log(p - 1).)
+    the maximum. Both bound the cost-sensitive margin loss once multiplied by
+    :func:`upper_bound_scale`. (The smooth logistic form is at least log(p - 1).)
 
     Args:
         scores: Router outputs, shape (n, p).

@@ -1,11 +1,9 @@
 """From scores to a decision: the posterior over experts, the choice and the ranking.
 
 The paper chooses the largest score. With differing margins that is not the Bayes choice, not even
-at the minimiser of its loss.
-At the minimiser the gradients balance: with S[k, j] = softmax_j(scores / rho_k) and p the
-posterior, ``q_k = p_k / rho_k`` satisfies
-q S = q. So q is the stationary distribution of a Markov chain that the scores define, and the
-posterior follows from it
+at the minimiser of its loss. At the minimiser the gradients balance: with S[k, j] =
+softmax_j(scores / rho_k) and p the posterior, ``q_k = p_k / rho_k`` satisfies q S = q. So q is the
+stationary distribution of a Markov chain that the scores define, and the posterior follows from it
 exactly, for any margins. This is the ``"consistent"`` decision, the default; ``"argmax"`` is the
 paper's.
 """
@@ -215,11 +213,9 @@ def _log_masses(scores: Tensor, margins: Tensor, tau: float) -> Tensor:
     """Logarithm of the posterior up to a constant of each row.
 
     The chain S may stay in its best state for longer than a float can count, so what is solved is
-    its jump chain, which never
-    stays: from each state it goes to the best one with probability at least 1 / (p - 1), so the
-    system is well conditioned
-    for scores of any size. The time spent in a state, 1 / (1 - S[k, k]), comes in afterwards as a
-    logarithm.
+    its jump chain, which never stays: from each state it goes to the best one with probability at
+    least 1 / (p - 1), so the system is well conditioned for scores of any size. The time spent in a
+    state, 1 / (1 - S[k, k]), comes in afterwards as a logarithm.
     """
     inverse = 1 / margins
     best, home = scores.max(dim=1, keepdim=True)

@@ -136,11 +136,9 @@ def deferral_loss(
     """Surrogate of the cost paid by the chosen expert; the paper's MILD loss at tau = 1.
 
     ``sum_k w_k * comp_sum(log sum_j exp((f_j - f_k) / rho_k))``. The sum over j stands inside the
-    comp-sum function for every
-    tau, which is tighter than the paper's outer sum (:func:`pairwise_loss`) and equal to it for two
-    experts. Differing margins move
-    the minimiser: decide with :func:`mildroute.losses.decision.posterior`, not with the largest
-    score.
+    comp-sum function for every tau, which is tighter than the paper's outer sum
+    (:func:`pairwise_loss`) and equal to it for two experts. Differing margins move the minimiser:
+    decide with :func:`mildroute.losses.decision.posterior`, not with the largest score.
 
     Args:
         scores: Router outputs, shape (n, p).

@@ -329,19 +329,17 @@ def save_router(
     """Store a fitted router in a folder, which appears as a whole or not at all.
 
     Constructor parameters and fitted attributes are stored; private attributes must be listed in
-    the class's tuple ``_transient``,
-    which says that prediction does not need them. A folder that exists must be empty or hold a
-    stored router and nothing else.
+    the class's tuple ``_transient``, which says that prediction does not need them. A folder that
+    exists must be empty or hold a stored router and nothing else.
 
     Args:
         router: A fitted router of :mod:`mildroute.routers`, or of a class registered under the
             entry-point group ``mildroute.routers``.
         folder: Where to; replaced if it holds a stored router.
         card: What only you know, all of it optional: ``rows`` of the training table; ``prices``,
-            with ``date``, ``source``, ``unit`` and
-            ``experts``, a price or a dict of prices for each; ``metrics``, for each a number or
-            ``value``, ``low`` and ``high``;
-            ``licence``; ``notes``.
+            with ``date``, ``source``, ``unit`` and ``experts``, a price or a dict of prices for
+            each; ``metrics``, for each a number or ``value``, ``low`` and ``high``; ``licence``;
+            ``notes``.
 
     Returns:
         The folder.
@@ -387,8 +385,7 @@ def load_router(folder: str | os.PathLike[str], *, weights_limit: int = 4 << 30)
     Nothing from the folder is executed, and no module that it names is imported: it may name only
     classes of
     :mod:`mildroute.routers` and those that installed distributions registered. Digests guard
-    against accidents; they are no
-    signature, so trust the numbers as far as their source.
+    against accidents; they are no signature, so trust the numbers as far as their source.
 
     Args:
         folder: What :func:`save_router` wrote.

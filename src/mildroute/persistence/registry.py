@@ -144,9 +144,8 @@ def get_encoder(name: str) -> Any:
     Args:
         name: ``"auto"`` (none: the default of :mod:`mildroute.pipeline`), ``"tfidf"`` and
             ``"hashing"`` (both reduced to few columns), ``"tfidf-sparse"``, ``"numbers"``,
-            ``"minilm"``, ``"minilm-int8"``, the name of a
-            plug-in, the folder or hub name of a sentence model, or several of them with ``+``
-            between.
+            ``"minilm"``, ``"minilm-int8"``, the name of a plug-in, the folder or hub name of a
+            sentence model, or several of them with ``+`` between.
 
     Returns:
         The encoder, or none for the default.

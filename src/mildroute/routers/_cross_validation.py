@@ -185,8 +185,7 @@ def cross_val_posterior(
     """Posterior of each training row by a router that has not seen its fold.
 
     A router that keeps them by itself is asked; of others, copies are fitted on all folds but one.
-    A parameter ``"cv"`` is not searched for
-    again: the copies take what the router has found.
+    A parameter ``"cv"`` is not searched for again: the copies take what the router has found.
 
     Args:
         router: A fitted router.

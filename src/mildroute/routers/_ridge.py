@@ -65,18 +65,17 @@ def ridge(
     """Minimize ``mean (target - x w - b)^2 + penalty * variance of x * |w|^2`` for each target.
 
     Up to 2,048 dense columns all penalties are solved and judged in closed form. Sparse and wider
-    features are solved by conjugate
-    gradients, with one penalty for all targets, by squared error in three folds.
+    features are solved by conjugate gradients, with one penalty for all targets, by squared error
+    in three folds.
 
     Args:
         X: Vectors, shape (n, d), dense or sparse.
         targets: Shape (n, q).
         sample_weight: Weight of each row, shape (n,), positive.
         contrasts: Choose penalties for the principal components of the targets instead of the
-            targets themselves. What experts have
-            in common (how hard a query is) then no longer decides how much of their differences is
-            kept, and those are what a router
-            lives on: on four routing tasks it raises the area above the coin by a fifth to a third.
+            targets themselves. What experts have in common (how hard a query is) then no longer
+            decides how much of their differences is kept, and those are what a router lives on: on
+            four routing tasks it raises the area above the coin by a fifth to a third.
     """
     return ridge_on(whiten(X, sample_weight), targets, sample_weight, contrasts=contrasts)
 

@@ -89,10 +89,8 @@ def select_one_se(
     """The one-standard-error rule on paired differences.
 
     The candidate of the lowest held-out cost is taken, unless a simpler kind (the best single
-    expert; a linear router on the
-    vector itself, as TDEF is; one on other features; all before differing margins) is within one
-    standard error of it, measured
-    on the differences row by row.
+    expert; a linear router on the vector itself, as TDEF is; one on other features; all before
+    differing margins) is within one standard error of it, measured on the differences row by row.
     """
     means = np.array([mean_and_error(candidate.paid, sample_weight)[0] for candidate in candidates])
     lowest = candidates[int(means.argmin())]
@@ -266,11 +264,10 @@ def search(problem: SearchSpace) -> list[SearchResult]:
     """Try candidates in stages that share their work; all of them come back.
 
     Where rewards are to be chosen, cost regression on every view comes first: in closed form it
-    costs little, tells which view is worth
-    the surrogate losses, and is a candidate itself. Then the first reward with equal margins along
-    the path of penalties on that view, and
-    TDEF as its authors use it (complement reward on the raw vector); then, near the best penalty,
-    the other rewards and margins.
+    costs little, tells which view is worth the surrogate losses, and is a candidate itself. Then
+    the first reward with equal margins along the path of penalties on that view, and TDEF as its
+    authors use it (complement reward on the raw vector); then, near the best penalty, the other
+    rewards and margins.
     """
     found = [best_single(problem)]
     first_margins = next(iter(problem.margins))

@@ -148,10 +148,9 @@ class RouterMixin:
     """Makes a scikit-learn estimator a router.
 
     A router implements ``_fit(X, costs, sample_weight)``, which learns from a checked X of shape
-    (n, d) and costs of shape (n, p), and
-    ``_scores(X)``, which returns a score for each expert, larger is better. The mixin checks input
-    once, remembers the
-    names of the experts and derives everything else.
+    (n, d) and costs of shape (n, p), and ``_scores(X)``, which returns a score for each expert,
+    larger is better. The mixin checks input once, remembers the names of the experts and derives
+    everything else.
 
     Example:
         >>> from sklearn.base import BaseEstimator

@@ -35,8 +35,8 @@ class OracleRouter(RouterMixin, BaseEstimator):
     Not a real router: fit it on the very rows of the report.
 
     It remembers costs by the content of the row; rows of equal content share the mean of their
-    costs, since no router could tell
-    them apart. A row it has not seen goes to the best single expert.
+    costs, since no router could tell them apart. A row it has not seen goes to the best single
+    expert.
 
     Attributes:
         hashes_: Hash of each distinct row, ascending, shape (m,).
@@ -103,8 +103,8 @@ class CheapestRouter(_OneForAll):
 
     Args:
         prices: Price of each expert, shape (p,). Without it, an expert's price is the lowest cost
-            it ever had: what it costs
-            even where it answers well. The highest index of equals is taken.
+            it ever had: what it costs even where it answers well. The highest index of equals is
+            taken.
 
     Attributes:
         scores_: Minus the price of each expert, shape (p,).
@@ -152,8 +152,8 @@ class RandomRouter(RouterMixin, BaseEstimator):
 
     Args:
         shares: Probability of each expert, shape (p,), up to a factor; equal ones by default. A mix
-            of two experts at the cost of
-            a third shows what that cost buys without looking at the input.
+            of two experts at the cost of a third shows what that cost buys without looking at the
+            input.
         random_state: Seed of the draws; none is 0.
 
     Attributes:

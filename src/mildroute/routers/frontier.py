@@ -172,9 +172,8 @@ class FrontierRouter(RouterMixin, BaseEstimator):
             groups: Group of each training row, shape (n,), or none.
             progress: Called with steps done, steps in all and a word on the next one, or none.
             folds: Vectors of all rows by encoders that have not seen a fold, for each fold; by
-                default ``X`` itself is cut into folds. An
-                encoder that learns from its rows makes vectors of those rows that are unlike the
-                vectors of new rows.
+                default ``X`` itself is cut into folds. An encoder that learns from its rows makes
+                vectors of those rows that are unlike the vectors of new rows.
 
         Returns:
             The router itself.
@@ -240,8 +239,7 @@ class FrontierRouter(RouterMixin, BaseEstimator):
                 operating point.
             point: Decide at this operating point.
             request_ids: Id of each request: the coin between two vertices is the same for the same
-                id, seed and artifact. By default
-                the content of a row decides.
+                id, seed and artifact. By default the content of a row decides.
         """
         return argmax_last(self._decided(self._check_predict(X), price_weight, point, request_ids))
 

@@ -43,8 +43,7 @@ def nearest_blocks(
 
     Yields:
         The block of queries, the indices of their neighbors and the squared Euclidean distances,
-        both of shape (block, size);
-        distances are positive, as no distance is below the resolution.
+        both of shape (block, size); distances are positive, as no distance is below the resolution.
     """
     lengths = _squared_lengths(rows)
     unit = _RESOLUTION * (float(lengths.mean()) or 1.0)

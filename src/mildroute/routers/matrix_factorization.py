@@ -35,10 +35,8 @@ class MatrixFactorizationRouter(RouterMixin, BaseEstimator):
     ``sum(mixing * embedding_k * (x @ projection + offset)) + bias_k`` (after Ong et al., 2024).
 
     Trained with Adam on which of two experts costs less: the logistic loss of the difference of
-    their scores, weighted by the
-    difference of their costs, over all pairs. Stopped by the deferral loss on a tenth of the rows.
-    Fitting needs torch,
-    prediction does not.
+    their scores, weighted by the difference of their costs, over all pairs. Stopped by the deferral
+    loss on a tenth of the rows. Fitting needs torch, prediction does not.
 
     Args:
         n_components: Size of the space.

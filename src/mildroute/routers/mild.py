@@ -47,13 +47,11 @@ class MildRouter(RouterMixin, BaseEstimator):
     """Margin-based imbalanced learning to defer, with a default that can be trusted blindly.
 
     Solves the paper's regularised convex problem to optimality on raw vectors or topic features.
-    What is ``"cv"`` is chosen inside
-    ``fit`` by cross-validated deferral loss; the best single expert, cost regression and TDEF are
-    among the candidates, and a simpler
-    candidate within one standard error is preferred, so the router is not worse than either on
-    held-out rows. The same held-out
-    rows calibrate its scores: one factor and one shift per expert, which undoes what the penalty
-    takes from rare specialists.
+    What is ``"cv"`` is chosen inside ``fit`` by cross-validated deferral loss; the best single
+    expert, cost regression and TDEF are among the candidates, and a simpler candidate within one
+    standard error is preferred, so the router is not worse than either on held-out rows. The same
+    held-out rows calibrate its scores: one factor and one shift per expert, which undoes what the
+    penalty takes from rare specialists.
 
     Args:
         reward: ``"gap"``, ``"complement"``, ``"sum"`` or ``"cv"``.
@@ -79,8 +77,8 @@ class MildRouter(RouterMixin, BaseEstimator):
         intercept_: Shape (p,).
         layers_: Weights and biases of the network, in turn, or none.
         margins_: Shape (p,).
-        alpha_: The penalty taken; infinite for the best single expert, 0 for cost regression,
-            which has one per contrast.
+        alpha_: The penalty taken; infinite for the best single expert, 0 for cost regression, which
+            has one per contrast.
         features_: The features taken; ``"none"`` for the best single expert, ``"average"`` for the
             mean of raw vectors and topics.
         reward_: The reward taken, or ``"regression"``.

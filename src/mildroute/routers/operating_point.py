@@ -3,9 +3,8 @@
 Where a router may stand between money and quality, and how a target picks a point of it.
 
 The frontier is the upper convex hull, on held-out rows, of the router's points along its price
-weights and of the single experts. A point
-between two vertices is served by a coin per request, so every point of the hull can be operated on,
-not its vertices alone.
+weights and of the single experts. A point between two vertices is served by a coin per request, so
+every point of the hull can be operated on, not its vertices alone.
 """
 
 from __future__ import annotations
@@ -104,8 +103,8 @@ class OperatingPoint:
         score: Expected score, with its interval.
         shares: Share of queries that each expert answers, shape (p,).
         saved: Share of the bill of the best single expert by score that is saved; its interval is
-            about the mean of many queries: both
-            bills are taken on the same rows, and refitting is covered.
+            about the mean of many queries: both bills are taken on the same rows, and refitting is
+            covered.
         best: Index of that expert.
         best_score: Its score.
         best_dollars_per_1000: Its bill.

@@ -57,9 +57,8 @@ class RegressionRouter(RouterMixin, BaseEstimator):
     """Ridge regression of every expert's cost, the penalties chosen by leave-one-out squared error.
 
     Where ``fit`` is given prices, ``y`` holds errors alone; both are regressed, and the cost of an
-    expert is its expected error plus
-    ``price_weight`` times its expected price. So one fitted router serves every trade-off, as
-    CARROT does (Somerstep et al., 2025).
+    expert is its expected error plus ``price_weight`` times its expected price. So one fitted
+    router serves every trade-off, as CARROT does (Somerstep et al., 2025).
 
     Args:
         price_weight: Weight of the prices, not negative; none is 1. Read at prediction: it may be
@@ -271,8 +270,8 @@ class MLPRegressionRouter(RouterMixin, BaseEstimator):
     The lowest expected cost is chosen.
 
     Trained with Adam on the squared error, stopped by the deferral loss on a tenth of the rows. It
-    starts at the mean costs, so the
-    best single expert is what it falls back to. Fitting needs torch, prediction does not.
+    starts at the mean costs, so the best single expert is what it falls back to. Fitting needs
+    torch, prediction does not.
 
     Args:
         hidden_layer_sizes: Units of each hidden layer.

@@ -292,17 +292,14 @@ class CustomLossRouter(SurrogateRouter):
     """Linear scores that minimize any loss of scores and costs; the largest score is chosen.
 
     The loss is scaled to a mean of log p where all scores are 0, as cross-entropy has it there, so
-    that a penalty means the same whatever
-    unit the costs have. An artifact holds the name of the loss, never its code: a stored router
-    predicts where neither torch nor the
-    loss is installed.
+    that a penalty means the same whatever unit the costs have. An artifact holds the name of the
+    loss, never its code: a stored router predicts where neither torch nor the loss is installed.
 
     Args:
         loss: Name of a loss: ``"gap"``, ``"tdef"``, ``"cross-entropy"``, or what an installed
-            distribution registers under the entry-point
-            group ``mildroute.losses``; or a function written in torch that takes scores and costs
-            of the training rows, both (n, p),
-            and returns the loss of each row, shape (n,). A router with a function cannot be stored.
+            distribution registers under the entry-point group ``mildroute.losses``; or a function
+            written in torch that takes scores and costs of the training rows, both (n, p), and
+            returns the loss of each row, shape (n,). A router with a function cannot be stored.
 
     Other parameters and fitted attributes are those of :class:`SurrogateRouter`.
 
@@ -472,9 +469,8 @@ class LDAMRouter(SurrogateRouter):
     """LDAM on the winner of each row (Cao et al., 2019): rare winners must win by more.
 
     Its authors' scores are cosines, multiplied by s inside the loss. Linear scores have no bound,
-    so there s would only rescale the
-    alpha: scores here are s times theirs, and s says what the margins are worth, ``s *
-    max_margin`` for the rarest winner.
+    so there s would only rescale the alpha: scores here are s times theirs, and s says what the
+    margins are worth, ``s * max_margin`` for the rarest winner.
 
     Args:
         s: Scale of the margins, as in the authors' loss.
@@ -539,8 +535,7 @@ class PaperMILDRouter(SurrogateRouter):
 
     Args:
         offsets: None for the theory margins as printed, which sum to 1; ``"search"`` to add the
-            integer of 0 to 5 with the lowest
-            held-out deferral loss, as the paper tunes them.
+            integer of 0 to 5 with the lowest held-out deferral loss, as the paper tunes them.
         alpha: Weight of the squared norm of the scores in units of the mean margin, or ``"cv"``;
             see
             :class:`~mildroute.routers.surrogate.SurrogateRouter`.

@@ -17,6 +17,7 @@ from mildroute.serving.http.request import (
     Header,
     Request,
     forward_request_headers,
+    shutting_down,
 )
 from mildroute.serving.routing.decider import Decider, RoutingResult
 from mildroute.serving.routing.policy import (
@@ -41,7 +42,6 @@ __all__ = ["CompletionsEndpoint"]
 
 
 _INTERNAL_ERROR = 500
-_SHUTTING_DOWN = 503
 _TRACE_HEADERS = (b"traceparent", b"tracestate")
 # Reasons of calls whose experts may have generated a response that did not arrive.
 _UNKNOWN = ("", "hedged")
@@ -111,7 +111,7 @@ class CompletionsEndpoint:
                 attempt.close()
         except asyncio.CancelledError:
             if not request.is_disconnected:
-                context.status = _SHUTTING_DOWN
+                context.status = shutting_down().status
                 raise
             asyncio.current_task().uncancel()  # type: ignore[union-attr]
             self._charge_unfinished(context)
@@ -233,8 +233,7 @@ class CompletionsEndpoint:
             is_told = isinstance(error, StreamError)
             await self._abort_stream(failure, attempt, context, request, is_told=is_told)
         except asyncio.CancelledError:
-            failure = APIError(_SHUTTING_DOWN, "the gateway is shutting down; ask again.")
-            await self._abort_stream(failure, attempt, context, request)
+            await self._abort_stream(shutting_down(), attempt, context, request)
             raise
         finally:
             _count_usage(attempt, context)

@@ -26,9 +26,8 @@ class TokenBucket:
     """How much may be taken now.
 
     It is full at first. What is had is never more than ``burst`` plus what has flowed in since, up
-    to one microsecond of it, which
-    covers the rounding of clocks: whoever waits for :meth:`seconds_until` gets what was waited for.
-    For use in one thread.
+    to one microsecond of it, which covers the rounding of clocks: whoever waits for
+    :meth:`seconds_until` gets what was waited for. For use in one thread.
 
     Args:
         rate_per_second: What flows in; 0 for a bucket that is emptied once.
@@ -144,8 +143,8 @@ class UsageLimiter:
     Its memory grows with the number of clients of the key file alone.
 
     Args:
-        spent: Dollars that each client has spent today already, by name, as ``DailySpend``
-            reads them from the decision log.
+        spent: Dollars that each client has spent today already, by name, as ``DailySpend`` reads
+            them from the decision log.
         now: Seconds since 1970, for days.
     """
 
@@ -180,9 +179,9 @@ class UsageLimiter:
         Args:
             client: Whose request it is.
             dollars: The most that it can cost.
-            is_bounded: Whether the request itself names its most tokens: then it must fit into
-                what is left. Any other is let through if anything is left, because what it can
-                cost is a setting of the gateway and no choice of the client.
+            is_bounded: Whether the request itself names its most tokens: then it must fit into what
+                is left. Any other is let through if anything is left, because what it can cost is a
+                setting of the gateway and no choice of the client.
         """
         if client.dollars_per_day is None:
             return None

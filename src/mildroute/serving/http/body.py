@@ -124,8 +124,7 @@ class ParsedRequest:
         usage_option: Where ``stream_options`` that ask for the usage of a stream go in the body,
             and their bytes; none if the client asks for it itself, or there is none to ask for.
         is_first_turn: Whether nothing was answered yet: who began with the same words before had
-            another conversation, even if its
-            digest is the same.
+            another conversation, even if its digest is the same.
     """
 
     path: str
@@ -227,8 +226,8 @@ def parse_request(path: str, body: bytes, salt: str = "") -> ParsedRequest:
             conversation.
 
     Raises:
-        BadRequest: The body is not a JSON object with a ``model`` that can be replaced, or a
-            field that is read has a wrong type.
+        BadRequest: The body is not a JSON object with a ``model`` that can be replaced, or a field
+            that is read has a wrong type.
     """
     if path not in _PROMPT_FIELD:
         raise APIError(
@@ -508,8 +507,7 @@ def conversation_digest(parts: Iterable[str], salt: str = "") -> str:
 
     Args:
         parts: What it began with; where one part ends and the next begins counts. Of parts over
-            4,096 characters the length, the begin,
-            the middle and the end are taken.
+            4,096 characters the length, the begin, the middle and the end are taken.
         salt: Whose conversation it is, such as the name of the client's key: the same words of two
             clients are two conversations.
 

@@ -30,6 +30,7 @@ __all__ = [
     "forward_request_headers",
     "forward_response_headers",
     "parse_json",
+    "shutting_down",
 ]
 
 
@@ -256,6 +257,11 @@ class Request:
             raise ClientDisconnect("the client does not read its answer.") from None
 
 
+def shutting_down() -> APIError:
+    """What a client is told whose request outlasts the drain."""
+    return APIError(503, "the gateway is shutting down; send the request again.", retry_after=1.0)
+
+
 def _too_large(max_bytes: int) -> APIError:
     return APIError(413, f"a request must have at most {max_bytes:,} bytes; send a smaller one.")
 
@@ -346,6 +352,10 @@ class Endpoint:
             await self._reject(request, error)
         except ClientDisconnect:
             pass
+        except asyncio.CancelledError:
+            # uvicorn cancels what is left when the drain has ended, would print a traceback for
+            # each and send a status 500.
+            await self._reject(request, shutting_down())
         except Exception as error:  # noqa: BLE001 - the last line of defense: a client must not see what went wrong inside
             # Neither the text of the error nor its frames: they may quote the request.
             _LOG.error(

@@ -1,8 +1,8 @@
 """Finished files of a log as Parquet: a tenth of the size, and read by every warehouse.
 
 A job for the side, not for the process that answers requests. It may be killed at any moment and
-run again: a file is read, written beside,
-put in place as a whole, and only then is the old form removed.
+run again: a file is read, written beside, put in place as a whole, and only then is the old form
+removed.
 """
 
 from __future__ import annotations

@@ -3,15 +3,12 @@
 Population stability of scores and of shares.
 
 The population stability index of two histograms p and q is the sum of (q - p) ln(q / p) over their
-bins. Its usual reading: below 0.1
-steady, up to 0.25 moved, above it shifted. It is never zero, not even where nothing has changed:
-with B bins, n decisions now and m rows
-behind the reference, it is (B - 1)(1/n + 1/m) on average and follows that factor times a
-chi-squared with B - 1 degrees of freedom. So the
-average is taken off before the reading, and nothing is read into a figure below the 99.9% quantile.
-Both hold for independent decisions;
-many turns of few conversations are fewer decisions than they seem, and the figure is noisier than
-said.
+bins. Its usual reading: below 0.1 steady, up to 0.25 moved, above it shifted. It is never zero, not
+even where nothing has changed: with B bins, n decisions now and m rows behind the reference, it is
+(B - 1)(1/n + 1/m) on average and follows that factor times a chi-squared with B - 1 degrees of
+freedom. So the average is taken off before the reading, and nothing is read into a figure below the
+99.9% quantile. Both hold for independent decisions; many turns of few conversations are fewer
+decisions than they seem, and the figure is noisier than said.
 """
 
 from __future__ import annotations

@@ -3,12 +3,10 @@
 What the experts have cost on real requests.
 
 A row for each decision that has a score; it has the score, dollars and seconds of the expert that
-answered, and nothing for the others, as
-nobody knows what they would have said. Beside the columns of a cost table there are those that
-estimates need, which ``CostTable`` passes
-over: ``selected``, ``shadow``, ``propensity:<expert>`` (the chance that each expert had),
-``posterior:<expert>`` and ``propensity``, the
-chance with which the cell of the row came to be filled. That one is empty
+answered, and nothing for the others, as nobody knows what they would have said. Beside the columns
+of a cost table there are those that estimates need, which ``CostTable`` passes over: ``selected``,
+``shadow``, ``propensity:<expert>`` (the chance that each expert had), ``posterior:<expert>`` and
+``propensity``, the chance with which the cell of the row came to be filled. That one is empty
 
 - where the chosen expert failed, or was overtaken, and another one answered: the answer is true of
   the other one, but the chance with which
@@ -19,9 +17,8 @@ chance with which the cell of the row came to be filled. That one is empty
   too.
 
 Decisions of ``POST /v1/route`` were carried out by the client, and their feedback is that of the
-chosen expert, whose dollars and seconds
-the gateway does not know. A log of such decisions alone gives a table of scores; beside others they
-are left out.
+chosen expert, whose dollars and seconds the gateway does not know. A log of such decisions alone
+gives a table of scores; beside others they are left out.
 """
 
 from __future__ import annotations
@@ -95,9 +92,8 @@ def costs_from_log(folder: str | Path, *, only_with_text: bool = False) -> Logge
     """Join decisions and feedback.
 
     Texts are part of the table only if every row has one. Without them, experts and routers whose
-    choices are known, such as a shadow
-    router's, can be estimated; other routers cannot. No router is fitted on a log: ask every expert
-    about its inputs instead.
+    choices are known, such as a shadow router's, can be estimated; other routers cannot. No router
+    is fitted on a log: ask every expert about its inputs instead.
 
     Args:
         folder: Of the log.

@@ -376,8 +376,7 @@ class GatewayMetrics:
     """Metrics of one gateway; fed and read on its event loop alone.
 
     Money saved is the difference of two counters, ``mildroute_baseline_dollars_total`` less
-    ``mildroute_spend_dollars_total``: it may be
-    negative, and a counter must not fall.
+    ``mildroute_spend_dollars_total``: it may be negative, and a counter must not fall.
 
     Args:
         keys: Names of keys that are distinguished; further ones are counted together as ``other``.

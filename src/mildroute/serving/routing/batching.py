@@ -28,8 +28,7 @@ class EncoderQueue:
     """Encodes what many requests bring at the same time.
 
     While a batch is being computed, further inputs gather to the next one; so batches are as large
-    as the load makes them. The same
-    input is computed once, and remembered.
+    as the load makes them. The same input is computed once, and remembered.
 
     Args:
         encode: From texts to as many rows; called on threads of this queue alone.

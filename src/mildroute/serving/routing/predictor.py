@@ -36,9 +36,8 @@ class Prediction:
     """A router's view of one input, before anything else is heeded.
 
     It says the same as :class:`~mildroute.pipeline.Prediction`, and the order of experts at each
-    vertex of the operating
-    point besides: who can answer now may differ from vertex to vertex, and with it the chance of
-    each expert to be asked first.
+    vertex of the operating point besides: who can answer now may differ from vertex to vertex, and
+    with it the chance of each expert to be asked first.
 
     Args:
         posterior: Posterior over them; between two vertices the mean of theirs.
@@ -47,8 +46,7 @@ class Prediction:
         dollars: Expected dollars of each, or none.
         is_out_of_distribution: Whether the input is unlike all that the router was trained on.
         vertices: Probability of each vertex of the operating point, and the experts from best to
-            worst there; by default one vertex,
-            which ranks by the posterior.
+            worst there; by default one vertex, which ranks by the posterior.
         coin: A number from 0 to just below 1 that the request's id stands for; it decides between
             the vertices.
         default: Expert that stands in for inputs unlike the training data; empty if the artifact
@@ -135,8 +133,7 @@ class Predictor:
 
     Attributes:
         default: For inputs that the router cannot judge: the best single expert of the training
-            data, or the first expert where the
-            artifact does not know it.
+            data, or the first expert where the artifact does not know it.
         has_prices: Whether it can decide at any price weight, quality or budget.
         own: The operating point of the artifact, or none where it knows no prices.
     """
