@@ -9,6 +9,7 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -97,3 +98,23 @@ def test_public_methods_are_documented() -> None:
         and not inspect.getdoc(function)
     ]
     assert bare == []
+
+
+def test_every_public_name_is_on_one_page_and_each_class_has_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("sphinx", reason="the pages are written by an extension of Sphinx")
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "docs" / "_ext"))
+    api_pages = importlib.import_module("api_pages")
+    names = set()
+    for package in api_pages.packages():
+        pages = api_pages.pages_of(package)
+        short = package.removeprefix("mildroute.")
+        functions = pages[short].partition(":members:")[2].partition("\n")[0].split(", ")
+        for name in api_pages.described_in(package):
+            names.add(name)
+            if isinstance(getattr(importlib.import_module(package), name), type):
+                assert f".. autoclass:: {package}.{name}\n" in pages[f"{short}.{name}"]
+            else:
+                assert name in [each.strip() for each in functions]
+    assert {name for name in mildroute.__all__ if not name.startswith("__")} <= names

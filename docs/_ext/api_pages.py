@@ -1,4 +1,4 @@
-"""One page for each package: what it exports, from its docstrings.
+"""One page for each package and each class that it exports, from their docstrings.
 
 And references that find a name under whichever module defines it.
 """
@@ -36,43 +36,64 @@ def packages() -> list[str]:
     ]
 
 
-def page_of(name: str) -> str:
-    """The page of a package: a line on each name, then each in full."""
-    module = importlib.import_module(name)
-    exported = sorted(name for name in getattr(module, "__all__", ()) if not name.startswith("__"))
-    names = "\n".join(f"   ~{name}.{public}" for public in exported)
-    table = f".. autosummary::\n   :nosignatures:\n\n{names}\n" if exported else ""
-    members = ""
-    if name == _TOP:
-        # What a package below exports, too, is described there.
-        members = " " + ", ".join(
-            public
-            for public in exported
-            if getattr(module, public).__module__.startswith("mildroute._")
-        )
-        table = ""
-    return (
-        f"{name}\n{'=' * len(name)}\n\n{table}\n.. automodule:: {name}\n   :members:{members}\n  "
-        " :imported-members:\n"
+def described_in(package: str) -> list[str]:
+    """Names that the pages of a package describe.
+
+    What the top exports and a package below it, too, is described there.
+    """
+    module = importlib.import_module(package)
+    return sorted(
+        name
+        for name in getattr(module, "__all__", ())
+        if not name.startswith("__")
+        and (package != _TOP or getattr(module, name).__module__.startswith("mildroute._"))
     )
+
+
+def pages_of(package: str) -> dict[str, str]:
+    """Pages by path: the package with its functions, and one of each class."""
+    module = importlib.import_module(package)
+    short = package.removeprefix("mildroute.")
+    names = described_in(package)
+    classes = [name for name in names if isinstance(getattr(module, name), type)]
+    others = ", ".join(name for name in names if name not in classes)
+    # The docstring of a constant is that of its type.
+    table = "".join(
+        f"   ~{package}.{name}\n"
+        for name in sorted(getattr(module, "__all__", ()))
+        if callable(getattr(module, name))
+    )
+    entries = "".join(f"   {short}.{name}\n" for name in classes)
+    members = f"   :members: {others}\n   :imported-members:\n" if others else ""
+    page = (
+        f"{_title(package)}.. autosummary::\n   :nosignatures:\n\n{table}\n"
+        f".. automodule:: {package}\n{members}\n.. toctree::\n   :hidden:\n\n{entries}"
+    )
+    return {short: page} | {
+        f"{short}.{name}": f"{_title(name)}.. autoclass:: {package}.{name}\n   :members:\n"
+        for name in classes
+    }
+
+
+def _title(text: str) -> str:
+    return f"{text}\n{'=' * len(text)}\n\n"
 
 
 def write_pages(app: Any) -> None:
-    """Pages of all packages and their table of contents."""
+    """Pages of all packages and classes, and their table of contents."""
     folder = Path(app.srcdir) / "api"
     folder.mkdir(exist_ok=True)
-    lines = []
-    for name in packages():
-        short = name.removeprefix("mildroute.")
-        _write(folder / f"{short}.rst", page_of(name))
-        lines.append(f"   {short}")
-    head = (
-        "API reference\n=============\n\nEvery public name, by package. Each has an example that is"
-        " run with the tests.\n\n"
+    pages = {path: text for package in packages() for path, text in pages_of(package).items()}
+    entries = "".join(f"   {name.removeprefix('mildroute.')}\n" for name in packages())
+    pages["index"] = (
+        f"{_title('API reference')}Every public name, by package; a class has a page of its own.\n"
+        f"Examples are run with the tests.\n\n.. toctree::\n   :maxdepth: 1\n\n{entries}"
     )
-    _write(
-        folder / "index.rst", f"{head}.. toctree::\n   :maxdepth: 1\n\n" + "\n".join(lines) + "\n"
-    )
+    for page in folder.glob("*.rst"):
+        if page.stem not in pages:
+            page.unlink()
+    for path, text in pages.items():
+        _write(folder / f"{path}.rst", text)
 
 
 def _write(path: Path, text: str) -> None:
@@ -99,7 +120,8 @@ def find_elsewhere(
         return nodes.reference("", "", inner, internal=True, refuri=uri)
     if str(env.doc2path(node["refdoc"])).endswith(".md"):
         _LOGGER.warning("no public name %s", target, location=node)
-    return inner
+    # An annotation such as ``...`` has no name; Sphinx knows what to write for it.
+    return None if isinstance(inner, addnodes.pending_xref_condition) else inner
 
 
 def leave_out(app: Any, what: str, name: str, member: Any, skip: bool, options: Any) -> bool | None:  # noqa: ARG001

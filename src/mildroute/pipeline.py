@@ -95,7 +95,7 @@ class TextRouter(BaseEstimator):
         data_hash_: Hash of the training data.
         outcome_model_: What to expect of each expert, and which inputs are out of distribution; or
             none for sparse vectors.
-        judge_: Who gave the scores that it has learned from, or none where nobody said.
+        judge_: What gave the scores that it has learned from, or none where that is not known.
         seen_: Sorted 64-bit fingerprints of the training inputs, by which an evaluation notices
             rows that were learned from; or none.
 

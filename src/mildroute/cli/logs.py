@@ -102,7 +102,7 @@ def costs_from_log(
 def _estimates(found: LoggedCostTable, price_weight: float) -> tuple[dict[str, Any], list[str]]:
     """Estimates of the experts, of the log itself and of a shadow router.
 
-    None where nobody else had a chance.
+    None where no other expert had a chance.
     """
     from mildroute.evaluation.logged_data import read_logged_decisions
     from mildroute.evaluation.off_policy import estimate_expert_costs, estimate_policy_cost

@@ -45,7 +45,7 @@ _HIGHEST_WEIGHT = 1e15
 class CostTable:
     """What every expert scored, cost and took on every query; immutable, checked when it is read.
 
-    Build one with ``read`` (files), ``of`` (tables in memory) or ``from_long``. Columns of a
+    Build one with ``read`` (files), ``from_data`` (tables in memory) or ``from_long``. Columns of a
     source: ``query_id``, ``input`` (or ``text``), optional ``group``, ``split``, ``time``, and for
     each expert ``score:<expert>`` in [0, 1], optional ``cost:<expert>`` in dollars,
     ``latency:<expert>`` in seconds, ``intokens:``, ``outtokens:``, ``inchars:`` and
@@ -227,7 +227,7 @@ class CostTable:
 
     @cached_property
     def content_hash(self) -> str:
-        """Hash of the content in any format; see ``mildroute._hashing``."""
+        """SHA-256 of the content, the same for every file format."""
         return content_hash(self.arrow)
 
     def costs(
@@ -235,7 +235,7 @@ class CostTable:
     ) -> NDArray[np.float64]:
         """Cost of each expert on each query.
 
-        Error_weight (1 - score) + price_weight dollars + latency_weight seconds.
+        It is ``error_weight * (1 - score) + price_weight * dollars + latency_weight * seconds``.
 
         Args:
             price_weight: What a dollar is worth in errors.

@@ -99,7 +99,7 @@ def _are(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
-# Tables in which an empty score may mean that nobody asked that expert: it must never count as a
+# Tables in which an empty score may mean that the expert was not asked: it must never count as a
 # wrong answer.
 
 

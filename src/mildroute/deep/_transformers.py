@@ -53,7 +53,7 @@ def own_randomness(seed: int) -> Iterator[None]:
     caller.
 
     Args:
-        seed: Seed of torch inside; the other generators are seeded by whoever uses them.
+        seed: Seed of torch inside; the other generators are seeded where they are used.
     """
     torch = need("torch")
     python, numbers = random.getstate(), np.random.get_state()  # noqa: NPY002

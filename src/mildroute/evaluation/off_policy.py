@@ -222,7 +222,7 @@ def _squares(found: WeightedEstimate, groups: Any) -> tuple[float, int]:
 # - ``"dr"``, doubly robust: a forecast of all costs, corrected by the weighted errors of the
 # forecast.
 #
-# Where the chosen expert gave no answer and another one did, the answer counts for nobody: the
+# Where the chosen expert gave no answer and another one did, the answer counts for neither: the
 # chance with which the other one came to answer is not known. The row still counts as a request,
 # and the expert's other answers stand for those that it failed to give.
 

@@ -188,7 +188,7 @@ def _readable() -> list[str]:
     named = (os.environ.get(name, "") for name in _LIBRARY_PATHS)
     libraries = [path for paths in named for path in paths.split(os.pathsep) if path]
     found = dict.fromkeys((*_LIBRARIES, *python, *libraries))
-    # nobody installs Python into the root folder on purpose, and all would be readable
+    # Python in the root folder itself is a mistake, and would make all of it readable
     return [path for path in found if path != "/" and Path(path).exists()]
 
 

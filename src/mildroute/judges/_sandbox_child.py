@@ -161,10 +161,10 @@ def call_filter(pid: int) -> bytes:
 
 
 def _drop_user() -> None:
-    """Go on as nobody instead of root.
+    """Switch from root to the user ``nobody``.
 
-    Where nobody cannot reach Python itself, such as below ``/root``, one right stays: to read what
-    root can read. Landlock says what that is.
+    Where ``nobody`` cannot reach Python itself, such as below ``/root``, one right stays: to read
+    what root can read. Landlock says what that is.
     """
     if os.geteuid() != 0:
         return

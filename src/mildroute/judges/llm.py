@@ -184,8 +184,8 @@ class PairwiseJudge(VersionedJudge):
     between tags that they cannot contain.
 
     Args:
-        expert: Who compares; any expert will do, and whoever made it closes it, or the run that it
-            judges in.
+        expert: The expert that compares; any kind will do. Its creator closes it, or the run that
+            it judges in.
         template: The prompt, with the fields ``{a}``, ``{b}`` and perhaps ``{question}``. It should
             ask for a last line "Verdict: A", "B" or "tie".
         name: Its name in tables.
@@ -332,7 +332,7 @@ class RubricJudge(VersionedJudge):
     expert, or a reply without a grade, gives no verdict; its dollars count.
 
     Args:
-        expert: Who grades; any expert will do, and whoever made it closes it, or the run that it
+        expert: The expert that grades; any kind will do. Its creator closes it, or the run that it
             judges in.
         template: The prompt, with the fields ``{question}``, ``{answer}`` and perhaps
             ``{reference}``, ``{low}`` and ``{high}``. It should ask for a last line "Grade: N".

@@ -137,7 +137,7 @@ def judge_from_config(name: str, settings: Mapping[str, Any], specs: Sequence[Ex
         specs: Experts that it may ask; the first of that name is taken.
 
     Returns:
-        The judge; whoever uses it closes the expert.
+        The judge; the caller closes the expert.
     """
     asked = settings.get(_ASKED)
     if not isinstance(asked, str):

@@ -139,7 +139,7 @@ def _bare(text: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-# What a text of tests checks, so that tests which nobody calls are called, and tests that check
+# What a text of tests checks, so that tests that are never called are called, and tests that check
 # nothing are refused.
 
 

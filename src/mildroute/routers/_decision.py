@@ -186,7 +186,7 @@ def margins_of_wins(rule: MarginRule, wins: NDArray[np.float64]) -> NDArray[np.f
 def smoothed_win_counts(wins: NDArray[np.float64]) -> NDArray[np.float64]:
     """Wins in which an expert that never wins has half of the smallest positive count.
 
-    All 1 if nobody ever wins.
+    All 1 if no expert ever wins.
     """
     return (
         np.where(wins > 0, wins, wins[wins > 0].min() / 2)

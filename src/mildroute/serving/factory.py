@@ -102,7 +102,7 @@ def load_gateway(
 
 
 def _most_expensive(file: ExpertFile) -> str:
-    """Name of the expert of the highest list price, or empty if nobody has one."""
+    """Name of the expert of the highest list price, or empty if none has one."""
     prices = {
         spec.name: spec.price.input + spec.price.output
         for spec in file.experts

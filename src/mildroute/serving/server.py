@@ -89,7 +89,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             and self._timer is None
             and (self.cycle is None or self.cycle.response_complete)
         ):
-            # Empty lines, or the rest of a body that nobody reads: at the first byte of it uvicorn
+            # Empty lines, or the rest of a body that is not read: at the first byte of it uvicorn
             # has stopped its own clock.
             self._between_requests = True
             self._timer = self.loop.call_later(self.limits.header_timeout, self._close)
@@ -276,7 +276,7 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: Any = None) -> None:
         """Go on listening for a while.
 
-        Whoever asks whether the gateway is ready must be able to hear that it is not.
+        Readiness probes must be able to see that the gateway is not ready any more.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + self._shutdown_delay
@@ -331,7 +331,7 @@ async def _serve(
     logging.getLogger("uvicorn.error").addFilter(limit_warnings)
     reloads: set[asyncio.Task[None]] = (
         set()
-    )  # a task that nobody holds may be collected before it ends
+    )  # a task without a reference may be collected before it ends
 
     def reload() -> None:
         task = loop.create_task(gateway.reloader.try_reload())

@@ -404,7 +404,7 @@ def _prompt_of_list(under: str, messages: list[Any]) -> RoutedPrompt:
         content = message.get("content")
         size += len(content) if type(content) is list else 0
     if size > _MAX_MESSAGES:
-        # Each takes a microsecond during which nobody else is served, and a body has room for
+        # Each takes a microsecond during which no other request is served, and a body has room for
         # millions of empty ones.
         raise BadRequest(
             f"{under} must have at most {_MAX_MESSAGES:,} messages and parts, got {size:,}; send"

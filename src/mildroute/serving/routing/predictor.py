@@ -122,7 +122,7 @@ _ROWS_PER_TURN = 32
 
 
 class TooManyTargetsError(MildrouteError):
-    """Too many targets that nobody has asked for before came at the same time."""
+    """Too many new targets came at the same time."""
 
 
 class Predictor:
@@ -229,7 +229,7 @@ class Predictor:
 
         Raises:
             ArgumentError: The router knows no prices, or the target cannot be reached.
-            TooManyTargetsError: Too many targets that nobody has asked for before wait already.
+            TooManyTargetsError: Too many new targets wait already.
         """
         if target is None:
             return self.own
@@ -342,7 +342,7 @@ class Predictor:
     def _at(self, price_weight: float) -> OperatingPoint:
         """The point of a price weight without its intervals.
 
-        Those take milliseconds, and nobody sees them here.
+        Those take milliseconds, off the request path.
         """
         curve = self._frontier.curve  # type: ignore[union-attr]
         nearest = int(np.abs(curve.weights - min(price_weight, curve.weights[-1])).argmin())
@@ -385,7 +385,7 @@ class Predictor:
             )
             self._pending[target] = future
             future.add_done_callback(lambda done: self._deliver(target, done))
-        # Whoever leaves must not take the point from the others who wait for it.
+        # A request that is canceled must not take the point from others that wait for it.
         return await asyncio.shield(future)
 
     def _deliver(self, target: Target, done: asyncio.Future[OperatingPoint | str]) -> None:
