@@ -5,13 +5,27 @@ One thread, the same examples on every run, and slow tests only where they are a
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 from hypothesis import settings
 
 torch.set_num_threads(1)
+# Ray's own 15 starves its workers while other tests use both cores.
+os.environ.setdefault("RAY_worker_niceness", "0")
 settings.register_profile("suite", derandomize=True, deadline=None)
 settings.load_profile("suite")
+# Files that take minutes come first, so that no process waits at the end for another one's.
+LONGEST = (
+    "test_benchmarks.py",
+    "test_on_ray.py",
+    "test_tutorial_collecting.py",
+    "test_cluster.py",
+    "test_embedding.py",
+    "test_plugins.py",
+    "test_readme.py",
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -29,3 +43,4 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = [item for item in items if (item.get_closest_marker("slow") is not None) != wanted]
     items[:] = [item for item in items if item not in set(left_out)]
     config.hook.pytest_deselected(items=left_out)
+    items.sort(key=lambda item: item.path.name not in LONGEST)

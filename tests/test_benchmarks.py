@@ -84,13 +84,9 @@ def refuse(constant: str) -> None:
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in HEAVY)) for name in SCRIPTS]
 )
-def test_a_quick_run_is_recorded_and_holds_its_limits(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_quick_run_is_recorded_and_holds_its_limits(name: str, tmp_path: Path) -> None:
     if record.needs_data(SCRIPTS[name]) and "MILDROUTE_DATA" not in os.environ:
         pytest.skip("needs the benchmark data: set MILDROUTE_DATA to its folder")
-    # Ray's own 15 starves its workers while other tests use both cores.
-    monkeypatch.setenv("RAY_worker_niceness", "0")
     stored = record.record(name, ["--quick"], tmp_path, timeout=SECONDS)
     assert stored == tmp_path / f"{name}.json"
     run = json.loads(stored.read_text(), parse_constant=refuse)
