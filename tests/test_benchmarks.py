@@ -22,13 +22,13 @@ OTHERS = {
     "record.py",
     "paper/__main__.py",
     "service/expert.py",
+    "service/round_robin.py",
     "service/traffic.py",
     "speed/http_load.py",
     "speed/replay_server.py",
 }
 # Quick runs that would take the gate past 20 minutes; they run with the slow tests.
 HEAVY = {
-    "chaos",
     "collect",
     "curves",
     "deep",

@@ -3,13 +3,17 @@
 Experts die, hang, reset and err, artifacts come and go, the gateway itself is restarted; and the
 books must agree.
 
-Run: python benchmarks/service/chaos.py [--json] [--quick] [--minutes 5]
+Run: python benchmarks/service/chaos.py [--json] [--quick] [--minutes 5] [--requests 20000]
 
 All are processes on loopback. At each moment at least one of three experts is well. Clients stream
 and do not, with tools, over three keys, at a pace that does not wait for answers; they try again
 only if nobody listens or their connection ends without a byte of an answer, which may happen while
 the gateway is restarted, and is counted apart. A stream that its expert breaks off after the first
 byte cannot be saved: it must end with an error event, and is counted apart, too.
+
+Then two runs of so many requests through two gateways behind a TCP load balancer, where gateways
+and experts are killed with kill -9 and clients never try again (see crashes.py). In the first run
+three of five keys have small budgets, in the second one.
 """
 
 from __future__ import annotations
@@ -28,12 +32,14 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1])]
 from books import Audit, audit
+from crashes import Pauses, crash, crash_rows
 from processes import House, house
 from rows import Row, at_least, at_most, main, reported
 from storm import Reloads, Storm
 from traffic import Job, Told, Totals, Traffic
 
-MINUTES, DRAIN = 5.0, 10
+MINUTES, REQUESTS, DRAIN = 5.0, 20_000, 10
+BUDGETS = ({"team-0": 0.02, "team-1": 0.02, "team-2": 0.05}, {"team-0": 0.05})
 SETTINGS = f"""
 failover:
   first_byte_timeout: 1.0
@@ -253,14 +259,27 @@ def others(books: Audit) -> int:
     return sum(books.faults[name] for name in wrong(books))
 
 
-def measure(quick: bool, minutes: float) -> Iterator[Row]:
+def measure(quick: bool, minutes: float, requests: int) -> Iterator[Row]:
     plan = Plan(4.0, 20.0, beat=0.4, reload_every=0.5) if quick else Plan(minutes * 60, 60.0)
     folder = Path(tempfile.mkdtemp(prefix="mildroute-chaos-"))
+    pauses = Pauses((2.0, 3.0), (1.0, 2.0), (0.1, 0.3), (1.0, 2.0)) if quick else Pauses()
+    runs = BUDGETS[:1] if quick else BUDGETS
     try:
-        yield from rows_of(rage(folder, plan))
+        yield from rows_of(rage(folder / "storm", plan))
+        for place, budgets in enumerate(runs, start=1):
+            count = 600 if quick else requests
+            found = crash(folder / f"crashes-{place}", count, budgets, pauses)
+            yield from crash_rows(found, count, f"two gateways, run {place}")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":
-    main(__doc__ or "", measure, {"--minutes": {"type": float, "default": MINUTES}})
+    main(
+        __doc__ or "",
+        measure,
+        {
+            "--minutes": {"type": float, "default": MINUTES},
+            "--requests": {"type": int, "default": REQUESTS},
+        },
+    )

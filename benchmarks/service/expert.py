@@ -3,8 +3,8 @@
 Run by itself: python expert.py NAME BOOK [PORT] prints its port and serves until it is killed.
 ``POST /control`` with ``{"mode": "error", "share": 0.5}`` changes how it behaves. To a prompt with
 "#123" in it the answer is "NAME:123", and the tokens follow from the number, so that everyone who
-knows it can check the bill. The book has one line for each answer that was written to its end; it
-outlives the process.
+knows it can check the bill. The book has one line for each answer that was written to its end, and
+the file beside it, ``.calls``, one for each call; they outlive the process.
 """
 
 from __future__ import annotations
@@ -105,7 +105,15 @@ class Expert:
         self.name, self.mode, self.share, self.pause = name, "ok", 1.0, 0.002
         self.key = os.environ.get("EXPERT_KEY", "")
         self.calls = self.strange = self.lines = 0
-        self._book = os.open(book, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._book, self._called = (
+            os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            for path in (book, f"{book}.calls")
+        )
+
+    def call(self, number: int) -> None:
+        """A call has come."""
+        self.calls += 1
+        os.write(self._called, b"%d\n" % number)
 
     def note(self, number: int) -> None:
         """An answer was written to its end."""
@@ -161,11 +169,12 @@ class Line(asyncio.Protocol):
                 told = json.loads(request.partition(b"\r\n\r\n")[2] or b"{}")
                 self.send(200, self.expert.control(told))
                 continue
-            self.expert.calls += 1
             self.expert.strange += self.is_strange(request, path)
-            number = NUMBER.search(request)
+            found = NUMBER.search(request)
+            number = int(found[1]) if found else 0
+            self.expert.call(number)
             await _MOODS[self.expert.mood()](
-                Call(self, path.removeprefix(b"/v1/"), request, int(number[1]) if number else 0)
+                Call(self, path.removeprefix(b"/v1/"), request, number)
             )
 
     def is_strange(self, request: bytes, path: bytes) -> bool:
@@ -253,6 +262,24 @@ async def _hang(_call: Call) -> None:
     await asyncio.sleep(3600)
 
 
+async def _silence(call: Call) -> None:
+    """Longer than the gateway waits for a first byte in chaos."""
+    await asyncio.sleep(2.5)
+    await call.answer()
+
+
+async def _normal(call: Call) -> None:
+    await asyncio.sleep(random.uniform(0.002, 0.02))  # noqa: S311
+    await call.answer()
+
+
+async def _flaky(call: Call) -> None:
+    """Three calls in ten fail: 500, 429, a reset, a cut answer, silence."""
+    ways = (_error, _refuse, _reset, _cut, _silence)
+    fails = random.random() < 0.3  # noqa: S311
+    await (random.choice(ways) if fails else _normal)(call)  # noqa: S311
+
+
 async def _slow(call: Call) -> None:
     call.line.expert.pause = 0.08
     await call.answer()
@@ -314,6 +341,8 @@ _MOODS: dict[str, Mood] = {
     "ok": _ok,
     "error": _error,
     "hang": _hang,
+    "normal": _normal,
+    "flaky": _flaky,
     "slow": _slow,
     "reset": _reset,
     "cut": _cut,

@@ -72,7 +72,15 @@ class ExpertProcess:
 
     def answered(self) -> list[int]:
         """Numbers of the prompts that it has answered to the end."""
-        return [int(line) for line in self.book.read_text().split()] if self.book.exists() else []
+        return _numbers_in(self.book)
+
+    def called(self) -> list[int]:
+        """Numbers of the prompts that it was asked."""
+        return _numbers_in(self.book.with_name(f"{self.book.name}.calls"))
+
+
+def _numbers_in(book: Path) -> list[int]:
+    return [int(line) for line in book.read_text().split()] if book.exists() else []
 
 
 @dataclass
@@ -181,6 +189,7 @@ def house(
     settings: str = "",
     *,
     clients: int = 3,
+    budgets: Mapping[str, float] | None = None,
     environment: Mapping[str, str] | None = None,
     further: str = "",
     priced: bool = False,
@@ -191,6 +200,7 @@ def house(
         folder: Where all files go.
         settings: Of gateway.yaml, besides log and operator's key.
         clients: Number of keys.
+        budgets: Dollars a day of keys, by name.
         environment: Of the gateway and the experts, besides.
         further: Lines of experts.yaml for further experts.
         priced: Whether the router takes price weights, qualities and budgets.
@@ -223,8 +233,10 @@ def house(
             f"admin_key_env: ADMIN_KEY\nlog: {{folder: log}}\n{settings}"
         )
         keys = {
-            f"team-{number}": add_client(folder / "keys.yaml", APIClient(f"team-{number}"))
-            for number in range(clients)
+            name: add_client(
+                folder / "keys.yaml", APIClient(name, dollars_per_day=(budgets or {}).get(name))
+            )
+            for name in (f"team-{number}" for number in range(clients))
         }
         gateway = GatewayProcess(folder, router, given)
         gateway.start()

@@ -137,7 +137,7 @@ class Reloads(threading.Thread):
     def _offer(self, folder: Path) -> None:
         copy = self._work / "copy"
         shutil.rmtree(copy, ignore_errors=True)
-        shutil.copytree(folder, copy, copy_function=_copied)
+        shutil.copytree(folder, copy, copy_function=copied)
         put_in_place(copy, self._house.gateway.router)
 
     def _by_path(self, good: Path) -> None:
@@ -200,7 +200,7 @@ class Reloads(threading.Thread):
             self.faults.append(f"a bad artifact was not refused as it should be: {fault}")
 
 
-def _copied(source: str, target: str) -> object:
+def copied(source: str, target: str) -> object:
     """Pipes are made anew: to copy one is to wait for it."""
     import os
 

@@ -56,6 +56,10 @@ class Job:
     seed: int = 0
     # Whether requests that went well are written down, too; else they are only counted.
     keeps_good: bool = True
+    # Requests after which they stop, and requests on a connection; 0 for no limit.
+    count: int = 0
+    requests_per_connection: int = 0
+    retries: bool = True
 
 
 @dataclass
@@ -122,6 +126,7 @@ class Line(asyncio.Protocol):
     def __init__(self) -> None:
         self.done: asyncio.Future[None] | None = None
         self.is_open, self.spoilt = True, 0
+        self.requests = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -202,7 +207,7 @@ class Clients:
         until = loop.time() + self.job.seconds
 
         async def ask() -> None:
-            while loop.time() < until:
+            while loop.time() < until and (not self.job.count or self.place < self.job.count):
                 await self.one(self.next(), loop.time(), book)
 
         await asyncio.gather(*(ask() for _ in range(self.job.most_at_once)))
@@ -243,6 +248,9 @@ class Clients:
                         "cut off",
                     )
                     return
+                if not self.job.retries:
+                    told.error = "cut off before a byte"
+                    return
                 if asyncio.get_running_loop().time() > until:
                     told.error = "unreachable"
                     return
@@ -250,10 +258,17 @@ class Clients:
                 await asyncio.sleep(0.05)
                 continue
             self.totals.unasked += line.spoilt
-            if line.is_open:
-                self.free.append(line)
+            self.keep(line)
             note(told, status, headers, body.decode(errors="replace"))
             return
+
+    def keep(self, line: Line) -> None:
+        """For the next request, unless it has carried as many as it may."""
+        line.requests += 1
+        if line.is_open and line.requests == self.job.requests_per_connection:
+            line.transport.close()
+        elif line.is_open:
+            self.free.append(line)
 
 
 def request_of(told: Told, job: Job) -> bytes:
@@ -279,6 +294,9 @@ def request_of(told: Told, job: Job) -> bytes:
             document["stream_options"] = {"include_usage": True}
     if told.kind == "tools":
         document["tools"] = _TOOLS
+    if told.number % 4:
+        # Most clients bound what a request can cost; for the others the gateway's setting does.
+        document["max_output_tokens" if told.kind == "responses" else "max_tokens"] = 64
     body = json.dumps(document).encode()
     head = (
         f"POST /v1/{path} HTTP/1.1\r\nhost: 127.0.0.1:{job.port}\r\nauthorization: Bearer"

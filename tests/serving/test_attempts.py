@@ -393,6 +393,31 @@ class TestLoadShedding:
             assert gateway.chat(model="small").status_code == 200
             assert gateway.app.pool.circuits() == {"small": "closed"}
 
+    def test_a_request_waits_for_a_probe_that_is_near(self) -> None:
+        """An expert that restarts: 0.6% of chaos requests failed within its second."""
+        breaker = CircuitBreakerConfig(consecutive_failures=1, cooldown=0.5)
+        with (
+            HostileServer([status(500, {}, "{}"), says("4")]) as first,
+            running(rules(breaker, max_rounds=2), small=first.url) as gateway,
+        ):
+            assert gateway.chat(model="small").status_code == 200
+            assert [each["reason"] for each in gateway.records()[0].attempts] == ["5xx", ""]
+
+    def test_no_more_requests_wait_than_may_be_retried(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in ("_MIN_RETRIES", "_RETRY_RATE"):
+            monkeypatch.setattr(f"mildroute.serving.upstream.circuit_breaker.{name}", 0)
+        breaker = CircuitBreakerConfig(consecutive_failures=1, cooldown=1.5)
+        with (
+            HostileServer([status(500, {}, "{}")]) as first,
+            running(rules(breaker, max_rounds=2), small=first.url) as gateway,
+        ):
+            started = time.monotonic()
+            answers = [gateway.chat(model="small").status_code for _ in range(5)]
+            assert time.monotonic() - started < 1.0
+        assert answers == [500, 503, 503, 503, 503]
+
     def test_an_expert_with_an_open_circuit_is_called_if_another_has_just_failed(self) -> None:
         breaker = CircuitBreakerConfig(consecutive_failures=1, cooldown=60.0)
         with (

@@ -332,6 +332,41 @@ class TestStreams:
             assert record.tokens_out == 1000
 
 
+class TestCachedTokens:
+    def test_they_have_their_own_price_in_whole_answers_and_streams(self) -> None:
+        """900 of 1,000 tokens from the prompt cache, at a tenth of the price."""
+        counts = {
+            "prompt_tokens": 1000,
+            "completion_tokens": 100,
+            "prompt_tokens_details": {"cached_tokens": 900},
+        }
+        price = {"input": 10.0, "output": 20.0, "cached_input": 1.0}
+        last = b"data: " + json.dumps({"choices": [], "usage": counts}).encode() + b"\n\n"
+        with (
+            HostileServer([says("x", usage=counts), streams(event("x"), last, DONE)]) as expert,
+            running(small={"base_url": expert.url, "price": price}) as gateway,
+        ):
+            gateway.chat()
+            gateway.chat(stream=True)
+            records = gateway.records(2)
+        assert [record.cost_usd for record in records] == pytest.approx([0.0039, 0.0039])
+        assert [record.tokens_in for record in records] == [1000, 1000]
+        assert [record.attempts[0]["cached_tokens"] for record in records] == [900, 900]
+
+    def test_without_a_price_of_their_own_they_cost_as_others(self) -> None:
+        counts = {
+            "prompt_tokens": 1000,
+            "completion_tokens": 0,
+            "prompt_tokens_details": {"cached_tokens": 900},
+        }
+        with (
+            HostileServer([says("x", usage=counts)]) as expert,
+            running(small={"base_url": expert.url, "price": 10.0}) as gateway,
+        ):
+            gateway.chat()
+            assert gateway.records()[0].cost_usd == pytest.approx(0.01)
+
+
 class TestAttempts:
     def test_each_call_has_its_own_entry_and_the_bill_is_their_sum(self) -> None:
         """Before, the log had their number alone, and the bill of the last."""
@@ -348,7 +383,7 @@ class TestAttempts:
         first, second = (dict(entry) for entry in record.attempts)
         assert 0 < first.pop("seconds") < record.seconds
         assert 0 < second.pop("seconds") < record.seconds
-        nothing = {"tokens_in": 0, "tokens_out": 0, "cost_usd": 0.0}
+        nothing = {"tokens_in": 0, "tokens_out": 0, "cached_tokens": 0, "cost_usd": 0.0}
         assert first == {"expert": "small", "reason": "5xx", "status": 500, **nothing}
         assert second == {
             "expert": "large",
@@ -356,6 +391,7 @@ class TestAttempts:
             "status": 200,
             "tokens_in": 10,
             "tokens_out": 1000,
+            "cached_tokens": 0,
             "cost_usd": 0.01,
         }
         assert record.cost_usd == 0.01

@@ -55,7 +55,7 @@ def image(url: str) -> dict[str, Any]:
         ([], ""),
     ],
 )
-def test_the_router_reads_the_last_describe_target_the_user_or_else_the_last_words(
+def test_the_router_reads_the_last_words_of_the_user_or_else_the_last_words(
     messages: list[dict[str, Any]], text: str
 ) -> None:
     assert prompt_of_messages(messages).text == text

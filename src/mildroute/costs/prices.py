@@ -8,7 +8,7 @@ import io
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,12 @@ CHARACTERS_PER_TOKEN = 4
 class Price:
     """Dollars per million tokens that go in and that come out.
 
+    Args:
+        input: Of tokens that go in.
+        output: Of tokens that come out.
+        cached_input: Of tokens that go in and that the provider has in its prompt cache; none if
+            they cost as much as others.
+
     Example:
         >>> Price(0.5, 1.5).output
         1.5
@@ -38,10 +44,11 @@ class Price:
 
     input: float
     output: float
+    cached_input: float | None = None
 
     def __post_init__(self) -> None:
-        """Check both numbers."""
-        for value in (self.input, self.output):
+        """Check the numbers."""
+        for value in (self.input, self.output, self.cached_input or 0.0):
             if (
                 isinstance(value, bool)
                 or not isinstance(value, (int, float))
@@ -53,16 +60,23 @@ class Price:
                     " dollars per million tokens."
                 )
 
-    def cost(self, tokens_in: Any, tokens_out: Any) -> Any:
+    def cost(self, tokens_in: Any, tokens_out: Any, cached_tokens: Any = 0) -> Any:
         """Dollars of calls with these token counts, numbers or arrays.
 
-        Discounts for cached tokens are ignored, so it is never too little.
+        Args:
+            tokens_in: Tokens of requests.
+            tokens_out: Tokens of responses.
+            cached_tokens: Those of the requests' tokens that were read from the prompt cache.
 
         Example:
             >>> Price(1, 2).cost(1000, 500)
             0.002
+            >>> Price(1, 2, cached_input=0.1).cost(1000, 0, cached_tokens=1000)
+            0.0001
         """
-        return (self.input * tokens_in + self.output * tokens_out) / _MILLION
+        cached = self.input if self.cached_input is None else self.cached_input
+        full = self.input * (tokens_in - cached_tokens) + self.output * tokens_out
+        return (full + cached * cached_tokens) / _MILLION
 
 
 @dataclass(frozen=True)
@@ -94,7 +108,7 @@ class PriceList:
 
         Example:
             >>> PriceList.of({"a": (1, 2)}).prices["a"]
-            Price(input=1.0, output=2.0)
+            Price(input=1.0, output=2.0, cached_input=None)
         """
         if not isinstance(prices, Mapping) or not prices:
             raise TableError(
@@ -169,7 +183,7 @@ class PriceList:
             {'date': None, 'source': None, 'prices': {'a': {'input': 1.0, 'output': 1.0}}}
         """
         prices = {
-            name: {"input": price.input, "output": price.output}
+            name: {field: value for field, value in asdict(price).items() if value is not None}
             for name, price in self.prices.items()
         }
         return {"date": self.date, "source": self.source, "prices": prices}
@@ -214,16 +228,18 @@ def prices_in(metadata: Mapping[bytes, bytes]) -> PriceList | None:
 def _price(name: object, value: Any) -> Price:
     if isinstance(value, Price):
         return value
+    cached = None
     if isinstance(value, Mapping) and {"input", "output"} <= value.keys():
+        cached = value.get("cached_input") or None
         value = (value["input"], value["output"])
     pair = tuple(value) if isinstance(value, (list, tuple)) else (value, value)
     if len(pair) != 2:
         raise TableError(
             f"the price of {name!r} must be one number, (input, output) or a mapping with these"
-            f" keys, got {value!r}."
+            f" keys and perhaps cached_input, got {value!r}."
         )
     try:
-        return Price(float(pair[0]), float(pair[1]))
+        return Price(float(pair[0]), float(pair[1]), None if cached is None else float(cached))
     except (TypeError, ValueError) as error:
         if isinstance(error, TableError):
             raise TableError(f"the price of {name!r}: {error}") from None
@@ -233,9 +249,11 @@ def _price(name: object, value: Any) -> Price:
 
 
 def _of_tokens(entry: Mapping[str, Any]) -> Price:
+    cached = entry.get("cache_read_input_token_cost")
     return Price(
         entry["input_cost_per_token"] * _MILLION,
         (entry.get("output_cost_per_token") or 0.0) * _MILLION,
+        None if cached is None else cached * _MILLION,
     )
 
 
@@ -248,7 +266,10 @@ def _of_json(kept: Any) -> PriceList:
 
 
 def _of_csv(text: str) -> PriceList:
-    """Read columns expert, input, output and optional date and source, the same on every row."""
+    """Read columns expert, input, output and optional cached_input, date and source.
+
+    Date and source are the same on every row.
+    """
     rows = list(csv.DictReader(io.StringIO(text, newline="")))
     if not rows or not {"expert", "input", "output"} <= rows[0].keys():
         raise TableError(
@@ -259,7 +280,7 @@ def _of_csv(text: str) -> PriceList:
         raise TableError(
             "a CSV of prices has one row for each expert, got one of them twice; keep one."
         )
-    prices = {row["expert"]: (row["input"], row["output"]) for row in rows}
+    prices = {row["expert"]: row for row in rows}
     return PriceList.of(
         prices, date=rows[0].get("date") or None, source=rows[0].get("source") or None
     )

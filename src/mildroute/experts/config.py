@@ -95,13 +95,16 @@ class ExpertSpec:
 
 
 def price_in(written: Any) -> Price | None:
-    """A price per million tokens: one number, or a mapping with input and output."""
+    """A price per million tokens.
+
+    One number, or a mapping with input and output, and perhaps cached_input.
+    """
     if written is None or (isinstance(written, Mapping) and "per_answer" in written):
         return None
     if not isinstance(written, Mapping):
         value = validate_amount("a price in dollars per million tokens", written)
         return Price(value, value)
-    _check_keys(written, ("input", "output"))
+    _check_keys(written, ("input", "output"), ("cached_input",))
     return Price(**{name: validate_amount(f"the {name} price", written[name]) for name in written})
 
 
@@ -113,10 +116,13 @@ def per_answer_in(written: Any) -> float | None:
     return validate_amount("the price per answer", written["per_answer"])
 
 
-def _check_keys(written: Mapping[str, Any], keys: tuple[str, ...]) -> None:
+def _check_keys(
+    written: Mapping[str, Any], keys: tuple[str, ...], optional: tuple[str, ...] = ()
+) -> None:
     for name in written:
-        if name not in keys:
-            raise ArgumentError(f"unknown key {name!r:.60} of a price; {nearest(str(name), keys)}")
+        if name not in keys + optional:
+            hint = nearest(str(name), keys + optional)
+            raise ArgumentError(f"unknown key {name!r:.60} of a price; {hint}")
     for name in keys:
         if name not in written:
             raise ArgumentError(f"a price needs the key {name!r}; add it.")

@@ -179,6 +179,7 @@ class ModelSettings:
 
         Changes with model, prompt, request, price and ``version``, and with nothing else.
         """
+        # A table has list prices; a discount for cached tokens does not change it.
         price = None if self.price is None else [self.price.input, self.price.output]
         parts = {
             "model": self.model,

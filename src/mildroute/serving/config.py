@@ -96,7 +96,7 @@ class FailoverConfig:
         max_attempts: Experts that are called at most.
         max_rounds: How often they are called at most if all of them fail in a way that may pass: a
             refused connection, a 5xx, a 429, an error as an answer. Between two rounds lie 0.1 to
-            0.5 seconds, or what Retry-After says up to 2. 1 calls each once.
+            0.5 seconds, or what Retry-After or an open circuit says up to 2.5. 1 calls each once.
         connect_timeout: Seconds to connect to an expert.
         first_byte_timeout: Seconds until the first byte of a stream; then the next expert is
             called. A response that is not streamed has the whole ``timeout``.
@@ -110,7 +110,7 @@ class FailoverConfig:
 
     timeout: float = 120.0
     max_attempts: int = 3
-    max_rounds: int = 3
+    max_rounds: int = 5
     connect_timeout: float = 3.0
     first_byte_timeout: float = 60.0
     idle_timeout: float = 60.0

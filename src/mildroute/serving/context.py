@@ -50,6 +50,7 @@ class RequestContext:
         first_byte: When the response began, or 0.
         status: That the client saw; 499 until it has seen one.
         tokens: Of the request and the response.
+        cached_tokens: Those of the request that came from the expert's prompt cache.
         reserved: Dollars that are held in the client's budget until it has ended.
         span: Its trace, or none.
     """
@@ -57,6 +58,7 @@ class RequestContext:
     __slots__ = (
         "arrived",
         "attempts",
+        "cached_tokens",
         "client",
         "decided",
         "decision_id",
@@ -96,6 +98,7 @@ class RequestContext:
         self.first_byte = 0.0
         self.status = _CLIENT_CLOSED_REQUEST
         self.tokens = (parsed.tokens_in, 0)
+        self.cached_tokens = 0
         self.reserved = 0.0
         self.span: RequestSpan | None = None
 
@@ -142,7 +145,9 @@ class RequestContext:
         ended = perf_counter()
         selected = decision.expert or ""
         baseline_cost = (
-            0.0 if baseline is None or not self.served_by else baseline.cost(*self.tokens)
+            0.0
+            if baseline is None or not self.served_by
+            else baseline.cost(*self.tokens, self.cached_tokens)
         )
         return DecisionRecord(
             decision_id=self.decision_id,

@@ -315,12 +315,13 @@ def _has_events(response: UpstreamResponse) -> bool:
 def _count_usage(attempt: Attempt, context: RequestContext) -> None:
     """Count the tokens of a response, or estimate them if it does not report any."""
     parsed, response = context.parsed, attempt.response
-    tokens_in, tokens_out = response.usage
+    tokens_in, tokens_out, context.cached_tokens = response.usage
     if tokens_out is None:
         is_text = parsed.path != "embeddings"
         tokens_out = len(response.body) // CHARACTERS_PER_TOKEN if is_text else 0
     context.tokens = (parsed.tokens_in if tokens_in is None else tokens_in, tokens_out)
-    _served_call(context).charge(context.tokens, attempt.expert.cost(*context.tokens))
+    cost = attempt.expert.cost(*context.tokens, context.cached_tokens)
+    _served_call(context).charge(context.tokens, cost, context.cached_tokens)
 
 
 def _served_call(context: RequestContext) -> AttemptRecord:

@@ -55,7 +55,7 @@ _DECISIONS: Mapping[str, str] = {
 }
 _ATTEMPT: Mapping[str, str] = {
     **dict.fromkeys(("expert", "reason"), _TEXT),
-    **dict.fromkeys(("status", "tokens_in", "tokens_out"), _COUNT),
+    **dict.fromkeys(("status", "tokens_in", "tokens_out", "cached_tokens"), _COUNT),
     **dict.fromkeys(("cost_usd", "seconds"), _NUMBER),
 }
 _FEEDBACK: Mapping[str, str] = {

@@ -175,13 +175,17 @@ class RetryBudget:
         """Count a request, not its retries."""
         self._window.count(self._clock(), failures=0)
 
+    @property
+    def has_room(self) -> bool:
+        """Whether there is one retry left."""
+        requests = self._window.calls - self._window.failures
+        return self._window.failures < max(_MIN_RETRIES, _RETRY_RATE * requests)
+
     def try_spend(self) -> bool:
         """Take one retry; false if there were too many."""
-        window = self._window
-        requests = window.calls - window.failures
-        if window.failures >= max(_MIN_RETRIES, _RETRY_RATE * requests):
+        if not self.has_room:
             return False
-        window.count(self._clock(), failures=1)
+        self._window.count(self._clock(), failures=1)
         return True
 
 

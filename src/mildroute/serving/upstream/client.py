@@ -27,7 +27,7 @@ from mildroute.serving.upstream._http1 import (
     UpstreamOverloaded,
     UpstreamTimeout,
 )
-from mildroute.serving.upstream.usage import StreamUsageParser, parse_usage
+from mildroute.serving.upstream.usage import StreamUsageParser, TokenUsage, parse_usage
 
 __all__ = ["UpstreamClient", "UpstreamRequest", "UpstreamResponse"]
 
@@ -144,14 +144,14 @@ class UpstreamResponse:
             raise UpstreamTimeout from None
 
     @property
-    def usage(self) -> tuple[int | None, int | None]:
+    def usage(self) -> TokenUsage:
         """Tokens of the request and of the response, as far as it reports them.
 
         Of a stream the second is counted by its events if it is not reported.
         """
         if self._is_stream:
-            return self._stream_usage().tokens()
-        return parse_usage(self.body) or (None, None)
+            return self._stream_usage().usage()
+        return parse_usage(self.body) or TokenUsage()
 
     def forwarded_headers(self) -> list[Header]:
         """The headers that the client gets, without our key."""

@@ -85,10 +85,11 @@ class UpstreamExpert:
         )
         return self._statuses[self.breaker.allows_call(), has_capacity]
 
-    def cost(self, tokens_in: int, tokens_out: int) -> float:
+    def cost(self, tokens_in: int, tokens_out: int, cached_tokens: int = 0) -> float:
         """Dollars of a response."""
-        tokens = 0.0 if self._price is None else float(self._price.cost(tokens_in, tokens_out))
-        return tokens + self._per_answer
+        if self._price is None:
+            return self._per_answer
+        return float(self._price.cost(tokens_in, tokens_out, cached_tokens)) + self._per_answer
 
     def max_cost(self, parsed: ParsedRequest, max_output_tokens: int) -> float:
         """The most dollars that a request can cost here.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 from mildroute.costs.prices import CHARACTERS_PER_TOKEN
 from mildroute.serving.http.body import LENIENT, split_members
 
-__all__ = ["StreamUsageParser", "UsageFilter", "parse_usage"]
+__all__ = ["StreamUsageParser", "TokenUsage", "UsageFilter", "parse_usage"]
 
 
 _KEY = b'"usage"'
@@ -24,6 +24,7 @@ _texts = re.compile(
     rb'((?:[^"\\]|\\.)*+)"',
     re.DOTALL,
 ).findall
+_CUT = b"\r\n\r"
 _border = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)").finditer
 _has_usage = re.compile(rb'"usage"[ \t]*:[ \t]*\{').search
 _is_done = re.compile(rb"^data: ?\[DONE\][ \t]*$", re.MULTILINE).search
@@ -32,7 +33,21 @@ _ENDS = (b"response.completed", b"response.incomplete", b"response.failed")
 _FAILURES = (b"response.failed", b"error")
 
 
-def parse_usage(body: bytes) -> tuple[int, int] | None:
+class TokenUsage(NamedTuple):
+    """Tokens of a request and its response.
+
+    Attributes:
+        tokens_in: Of the request, or none if not reported.
+        tokens_out: Of the response, or none if not known.
+        cached_tokens: Those of the request that came from the provider's prompt cache.
+    """
+
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    cached_tokens: int = 0
+
+
+def parse_usage(body: bytes) -> TokenUsage | None:
     """Tokens of the request and of the response, as a complete response reports them.
 
     Only the end of the body is read, from its last ``usage`` on, because what stands before can be
@@ -44,7 +59,7 @@ def parse_usage(body: bytes) -> tuple[int, int] | None:
             of one.
 
     Returns:
-        Both, or none where it does not state them.
+        The usage, or none where it does not state it.
     """
     at = len(body)
     for _ in range(_MAX_LOOKS):
@@ -60,7 +75,7 @@ def parse_usage(body: bytes) -> tuple[int, int] | None:
     return None
 
 
-def _parse_tail(text: str) -> tuple[int, int] | None:
+def _parse_tail(text: str) -> TokenUsage | None:
     """Tokens, if the text begins with the usage of the innermost open object.
 
     The text must be the rest of a document in which one object is open, or two.
@@ -77,7 +92,7 @@ def _parse_tail(text: str) -> tuple[int, int] | None:
     return None
 
 
-def _tokens_of(usage: Any) -> tuple[int, int] | None:
+def _tokens_of(usage: Any) -> TokenUsage | None:
     if type(usage) is not dict:
         return None
     tokens_in = usage.get("prompt_tokens", usage.get("input_tokens"))
@@ -89,7 +104,12 @@ def _tokens_of(usage: Any) -> tuple[int, int] | None:
         or not (0 <= tokens_in < _MAX_TOKENS and 0 <= tokens_out < _MAX_TOKENS)
     ):
         return None
-    return tokens_in, tokens_out
+    details = usage.get("prompt_tokens_details", usage.get("input_tokens_details"))
+    cached = details.get("cached_tokens") if type(details) is dict else 0
+    # A count that cannot be right gives no discount.
+    if type(cached) is not int or not 0 <= cached <= tokens_in:
+        cached = 0
+    return TokenUsage(tokens_in, tokens_out, cached)
 
 
 class StreamUsageParser:
@@ -137,7 +157,7 @@ class StreamUsageParser:
         ):
             self._usage = next(line for line in reversed(lines.split(b"\n")) if _has_usage(line))
 
-    def tokens(self) -> tuple[int | None, int]:
+    def usage(self) -> TokenUsage:
         """Tokens of the request, if reported, and of the response.
 
         Those of the response are as reported, or else counted by the characters of its deltas.
@@ -149,7 +169,7 @@ class StreamUsageParser:
         contents, deltas = _count_characters(self._rest)
         # A response repeats its texts under other names when they are complete.
         characters = (self._deltas + deltas) or (self._contents + contents)
-        return None, -(-characters // CHARACTERS_PER_TOKEN)
+        return TokenUsage(None, -(-characters // CHARACTERS_PER_TOKEN))
 
     @property
     def is_complete(self) -> bool:
@@ -229,7 +249,9 @@ class UsageFilter:
 def _end_of_events(data: bytes) -> int:
     if b"\r" not in data:
         return data.rfind(b"\n\n") + 2 if b"\n\n" in data else 0
-    return max((found.end() for found in _border(data)), default=0)
+    # Of a border that is cut in two the line feed is still to come.
+    ends = (found.end() for found in _border(data) if found.end() < len(data) or found[0] != _CUT)
+    return max(ends, default=0)
 
 
 def _is_usage_event(event: bytes) -> bool:
