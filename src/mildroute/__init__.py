@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mildroute.collection.job import CollectionJob as CollectionJob, collect as collect
     from mildroute.costs.table import CostTable as CostTable
     from mildroute.evaluation.comparison import compare as compare
-    from mildroute.evaluation.router_evaluation import evaluate_router as evaluate_router
+    from mildroute.evaluation.router_evaluation import evaluate as evaluate
     from mildroute.persistence.artifact import (
         load_router as load_router,
         save_router as save_router,

@@ -43,7 +43,7 @@ def run_demo(
     from mildroute._fit import Target, fit
     from mildroute.datasets import digits_table
     from mildroute.encoders.text import NumberEncoder
-    from mildroute.evaluation.router_evaluation import evaluate_router
+    from mildroute.evaluation.router_evaluation import evaluate
     from mildroute.persistence.artifact import save_router
 
     _check_folder(out)
@@ -63,7 +63,7 @@ def run_demo(
             progress=tell,
         )
     save_router(fitted.router, out / "router", card={"notes": "Made by mildroute demo."})
-    measured = evaluate_router(fitted.router, held_out, seed=seed)
+    measured = evaluate(fitted.router, held_out, seed=seed)
     write_report(
         measured,
         out / "report.html",

@@ -22,7 +22,7 @@ from mildroute.cli._options import (
 from mildroute.cli._output import print_json, print_notes, print_table, progress_bar
 
 if TYPE_CHECKING:
-    from mildroute.evaluation.evaluate import Evaluation
+    from mildroute.evaluation.choice_evaluation import Evaluation
     from mildroute.evaluation.intervals import Interval
     from mildroute.evaluation.router_evaluation import RouterEvaluation
 
@@ -55,7 +55,7 @@ def evaluate_router(
     Example: mildroute evaluate router held_out.parquet --report report.html
     """
     from mildroute.cli._output import load_table
-    from mildroute.evaluation.router_evaluation import evaluate_router
+    from mildroute.evaluation.router_evaluation import evaluate
     from mildroute.persistence.artifact import load_router
 
     target = target_of(budget, quality, price_weight)
@@ -73,7 +73,7 @@ def evaluate_router(
     )
     with progress_bar("evaluate") as tell:
         tell(0, 1, f"{len(table):,} queries")
-        found = evaluate_router(router, table, target=target, seed=seed)  # type: ignore[arg-type]
+        found = evaluate(router, table, target=target, seed=seed)  # type: ignore[arg-type]
     if report is not None:
         write_report(found, report, {"router": str(folder), "table": source})
     if as_json:

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
         calibration_error as calibration_error,
         reliability as reliability,
     )
+    from mildroute.evaluation.choice_evaluation import (
+        Evaluation as Evaluation,
+        evaluate_choices as evaluate_choices,
+    )
     from mildroute.evaluation.comparison import (
         Comparison as Comparison,
         ComparisonRow as ComparisonRow,
@@ -22,10 +26,6 @@ if TYPE_CHECKING:
         default_routers as default_routers,
     )
     from mildroute.evaluation.cost_savings import Savings as Savings, savings as savings
-    from mildroute.evaluation.evaluate import (
-        Evaluation as Evaluation,
-        evaluate_choices as evaluate_choices,
-    )
     from mildroute.evaluation.frontier import (
         Frontier as Frontier,
         Point as Point,
@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from mildroute.evaluation.report import report_html as report_html
     from mildroute.evaluation.router_evaluation import (
         RouterEvaluation as RouterEvaluation,
-        evaluate_router as evaluate_router,
+        evaluate as evaluate,
     )
 
 __all__, __getattr__, __dir__ = lazy_exports(__name__)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from mildroute._format import to_jsonable
-from mildroute.evaluation.evaluate import few_rows, figure_columns, gap_of_means
+from mildroute.evaluation.choice_evaluation import few_rows, figure_columns, gap_of_means
 from mildroute.evaluation.frontier import mix_shares, single_points
 from mildroute.evaluation.intervals import (
     Difference,

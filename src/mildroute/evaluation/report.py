@@ -275,7 +275,7 @@ def report_html(
     """The report of an assessment.
 
     Args:
-        assessment: What :func:`~mildroute.evaluation.router_evaluation.evaluate_router` found.
+        assessment: What :func:`~mildroute.evaluation.router_evaluation.evaluate` found.
         title: Heading of the page.
         provenance: Where router and table come from, by name; hash of the table, versions and date
             are added.
@@ -285,11 +285,11 @@ def report_html(
 
     Example:
         >>> from mildroute.costs.table import CostTable
-        >>> from mildroute.evaluation.router_evaluation import evaluate_router
+        >>> from mildroute.evaluation.router_evaluation import evaluate
         >>> from mildroute._fit import fit
         >>> table = CostTable.from_data({"input": ["add 1 1", "sing a song"] * 40,
         ...                       "score:small": [1, 0] * 40, "score:large": [1, 1] * 40})
-        >>> page = report_html(evaluate_router(fit(table).router, table), title="Sums and songs")
+        >>> page = report_html(evaluate(fit(table).router, table), title="Sums and songs")
         >>> "<h1>Sums and songs</h1>" in page, "http" in page.replace("http://www.w3.org", "")
         (True, False)
     """

@@ -16,9 +16,9 @@ from mildroute._fit import Target, describe_router, point_of, split_words
 from mildroute._format import pluralize, to_jsonable
 from mildroute._hashing import text_fingerprints
 from mildroute.costs.table import CostTable
+from mildroute.evaluation.choice_evaluation import Evaluation, evaluate_choices, few_rows, too_few
 from mildroute.evaluation.comparison import request_keys
 from mildroute.evaluation.cost_savings import Savings, savings, shown_interval
-from mildroute.evaluation.evaluate import Evaluation, evaluate_choices, few_rows, too_few
 from mildroute.evaluation.frontier import Frontier, Point, measure_frontier
 from mildroute.evaluation.intervals import Interval, bootstrap_means
 from mildroute.evaluation.metrics import best_single, chosen_costs
@@ -27,7 +27,7 @@ from mildroute.pipeline import TextRouter
 from mildroute.routers.frontier import FrontierRouter
 from mildroute.routers.operating_point import OperatingPoint
 
-__all__ = ["RouterEvaluation", "TargetCheck", "evaluate_router"]
+__all__ = ["RouterEvaluation", "TargetCheck", "evaluate"]
 
 
 _WEIGHTS_DRAWN = 24
@@ -162,7 +162,7 @@ class RouterEvaluation:
         }
 
 
-def evaluate_router(
+def evaluate(
     router: TextRouter,
     table: CostTable,
     *,
@@ -188,7 +188,7 @@ def evaluate_router(
         ...                       "score:small": [1, 0] * 40, "score:large": [1, 1] * 40,
         ...                       "query_id": [str(i) for i in range(80)]})
         >>> from mildroute._fit import fit
-        >>> evaluate_router(fit(table).router, table).evaluation.score.value
+        >>> evaluate(fit(table).router, table).evaluation.score.value
         1.0
     """
     _check_inputs(router, table)

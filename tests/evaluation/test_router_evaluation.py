@@ -13,7 +13,7 @@ from cli.conftest import small_table
 from mildroute import FitResult, Target, fit
 from mildroute.costs.table import CostTable
 from mildroute.evaluation.report import report_html
-from mildroute.evaluation.router_evaluation import RouterEvaluation, evaluate_router
+from mildroute.evaluation.router_evaluation import RouterEvaluation, evaluate
 from mildroute.exceptions import ArgumentError, TableError
 from mildroute.persistence import load_router, save_router
 from mildroute.persistence.artifact import read_manifest
@@ -39,7 +39,7 @@ def fitted() -> FitResult:
 
 @pytest.fixture(scope="module")
 def found(fitted: FitResult) -> RouterEvaluation:
-    return evaluate_router(fitted.router, HELD_OUT)
+    return evaluate(fitted.router, HELD_OUT)
 
 
 def test_the_budget_is_checked_on_held_out_rows(found: RouterEvaluation) -> None:
@@ -50,7 +50,7 @@ def test_the_budget_is_checked_on_held_out_rows(found: RouterEvaluation) -> None
 
 
 def test_quality_is_measured_against_the_best_single_expert_of_these_rows() -> None:
-    found = evaluate_router(fit(TRAIN, target=Target("quality", 0.9)).router, HELD_OUT)
+    found = evaluate(fit(TRAIN, target=Target("quality", 0.9)).router, HELD_OUT)
     assert found.promise is not None
     assert found.promise.promised == 0.9
     assert found.promise.measured.value == pytest.approx(
@@ -73,7 +73,7 @@ def answered_by_large(dollars: bool, right: Any) -> RouterEvaluation:
         COLUMNS | {"score:small": np.ones(400), "score:large": right} | (BILLS if dollars else {})
     )
     assert set(names[router.predict(asked.inputs)]) == {"large"}
-    return evaluate_router(router, asked)
+    return evaluate(router, asked)
 
 
 @pytest.mark.parametrize(("wrong", "verdict"), [(4, "met"), (44, "not decided"), (100, "missed")])
@@ -98,14 +98,14 @@ def test_rows_that_are_luck_for_both_sides_do_not_make_a_promise_uncertain() -> 
     table = CostTable.from_data(
         COLUMNS | {"score:small": np.arange(400) % 2, "score:large": np.arange(400) % 2} | BILLS
     )
-    found = evaluate_router(fit(table, target=Target("quality", 0.99)).router, table)
+    found = evaluate(fit(table, target=Target("quality", 0.99)).router, table)
     assert found.promise is not None
     assert (found.promise.verdict, found.promise.measured.low) == ("met", 1.0)
 
 
 def test_a_table_without_dollars_is_measured_by_error_alone_and_says_so(fitted: FitResult) -> None:
     bare = CostTable.from_data(WITHOUT_DOLLARS)
-    found = evaluate_router(fitted.router, bare)
+    found = evaluate(fitted.router, bare)
     point = fitted.router.operating_point
     assert point is not None
     assert point.price_weight > 0
@@ -119,11 +119,11 @@ def test_a_table_without_dollars_is_measured_by_error_alone_and_says_so(fitted: 
 
 def test_few_rows_are_warned_of(fitted: FitResult, found: RouterEvaluation) -> None:
     assert found.warnings == ()
-    few = evaluate_router(fitted.router, HELD_OUT.take(range(20)))
+    few = evaluate(fitted.router, HELD_OUT.take(range(20)))
     assert len(few.warnings) == 1
     assert few.warnings[0].startswith("only 20 rows")
     assert few.as_dict()["warnings"] == list(few.warnings)
-    one = evaluate_router(fitted.router, HELD_OUT.take([0]))
+    one = evaluate(fitted.router, HELD_OUT.take([0]))
     assert one.warnings[0].startswith("only 1 row was measured")
     assert one.promise is not None
     assert one.promise.verdict == "not decided"
@@ -146,7 +146,7 @@ def test_rows_that_share_a_text_are_split_by_their_ids() -> None:
         | {"input": ["add 7"] * 400, "score:small": np.zeros(400), "score:large": np.ones(400)}
         | BILLS
     )
-    found = evaluate_router(router, same)
+    found = evaluate(router, same)
     large = router.operating_point.shares[1]
     assert found.evaluation.score.value == pytest.approx(
         large, abs=4 * np.sqrt(large * (1 - large) / 400)
@@ -160,19 +160,19 @@ def test_what_has_no_value_is_called_none(fitted: FitResult) -> None:
     table = CostTable.from_data(
         COLUMNS | {"score:small": np.ones(400), "score:large": np.ones(400)}
     )
-    page = report_html(evaluate_router(fitted.router, table))
+    page = report_html(evaluate(fitted.router, table))
     assert not re.search(r"\bnan", page)
     assert "<b>none</b>" in page
 
 
 def test_another_price_weight_promises_nothing(fitted: FitResult) -> None:
-    assert evaluate_router(fitted.router, HELD_OUT, price_weight=0.0).promise is None
+    assert evaluate(fitted.router, HELD_OUT, price_weight=0.0).promise is None
 
 
 def test_experts_in_another_order_are_brought_into_the_routers(
     fitted: FitResult, found: RouterEvaluation
 ) -> None:
-    turned = evaluate_router(fitted.router, HELD_OUT.select(["large", "small"]))
+    turned = evaluate(fitted.router, HELD_OUT.select(["large", "small"]))
     assert turned.evaluation.score == found.evaluation.score
     assert turned.table.experts == ("small", "large")
 
@@ -244,34 +244,34 @@ def test_choices_are_those_that_would_be_served(fitted: FitResult, found: Router
 
 
 def test_another_target_is_resolved_without_fitting_and_judged(fitted: FitResult) -> None:
-    cheap = evaluate_router(fitted.router, HELD_OUT, target=Target("budget", 2.0))
+    cheap = evaluate(fitted.router, HELD_OUT, target=Target("budget", 2.0))
     assert cheap.promise is not None
     assert cheap.promise.target == "at most 2 dollars per 1,000 queries"
     assert cheap.promise.measured == cheap.evaluation.dollars_per_1000
     assert cheap.point == fitted.router.router_.for_budget(2.0)
-    good = evaluate_router(fitted.router, HELD_OUT, target=Target("quality", 0.9))
+    good = evaluate(fitted.router, HELD_OUT, target=Target("quality", 0.9))
     assert good.promise is not None
     assert good.promise.target == "at least 90.0% of the score of large, the best by score"
     with pytest.raises(ArgumentError, match="not both"):
-        evaluate_router(fitted.router, HELD_OUT, target=Target("budget", 2.0), price_weight=1.0)
+        evaluate(fitted.router, HELD_OUT, target=Target("budget", 2.0), price_weight=1.0)
 
 
 def test_a_router_without_prices_has_no_money_to_tell_of() -> None:
     router = fit(small_table(dollars=False)).router
-    found = evaluate_router(router, small_table(dollars=False))
+    found = evaluate(router, small_table(dollars=False))
     assert (found.frontier, found.savings, found.promise, found.chosen) == (None, None, None, None)
     assert "Money against quality" not in report_html(found)
     with pytest.raises(ArgumentError, match="fitted without prices"):
-        evaluate_router(router, HELD_OUT, price_weight=1.0)
+        evaluate(router, HELD_OUT, price_weight=1.0)
 
 
 def test_what_is_no_router_over_inputs_or_no_table_with_inputs_is_refused(
     fitted: FitResult,
 ) -> None:
     with pytest.raises(ArgumentError, match="only a router over inputs"):
-        evaluate_router(BestSingleRouter().fit([[0.0]], [[0, 1]]), HELD_OUT)  # type: ignore[arg-type]
+        evaluate(BestSingleRouter().fit([[0.0]], [[0, 1]]), HELD_OUT)  # type: ignore[arg-type]
     with pytest.raises(TableError, match="needs the column 'input'"):
-        evaluate_router(
+        evaluate(
             fitted.router,
             CostTable.from_data({"query_id": ["q"], "score:small": [1], "score:large": [0]}),
         )
@@ -307,9 +307,7 @@ def test_nothing_in_a_table_becomes_markup() -> None:
             "cost:b": np.full(rows, 0.2),
         }
     )
-    page = report_html(
-        evaluate_router(fit(table).router, table), title=evil, provenance={evil: evil}
-    )
+    page = report_html(evaluate(fit(table).router, table), title=evil, provenance={evil: evil})
     assert "<script" not in page
     assert not re.search(r"<text[^>]*>[^<]*<script", page)
 
@@ -318,7 +316,7 @@ def test_rows_that_were_learned_from_are_noticed(
     fitted: FitResult, found: RouterEvaluation
 ) -> None:
     assert not any("learned from" in warning for warning in found.warnings)
-    warnings = evaluate_router(fitted.router, TRAIN.take(range(60))).warnings
+    warnings = evaluate(fitted.router, TRAIN.take(range(60))).warnings
     assert (
         "the router has learned from the inputs of 60 of 60 rows: figures on them are too good"
         in warnings
@@ -330,7 +328,7 @@ def test_a_stored_router_remembers_what_it_has_seen(fitted: FitResult, tmp_path:
     assert read_manifest(folder)["data_hash"] == TRAIN.content_hash
     assert read_manifest(folder)["rows"] == len(TRAIN)
     again = load_router(folder)
-    assert evaluate_router(again, TRAIN.take(range(60))).warnings  # type: ignore[arg-type]
+    assert evaluate(again, TRAIN.take(range(60))).warnings  # type: ignore[arg-type]
 
 
 def test_the_title_names_no_share_of_a_score_of_zero() -> None:
@@ -338,6 +336,6 @@ def test_the_title_names_no_share_of_a_score_of_zero() -> None:
     bills = {"cost:small": [0.001] * 80, "cost:large": [0.01] * 80}
     table = CostTable.from_data(columns | bills)
     router = fit(table, router="KNNRouter", encoder="tfidf-sparse").router
-    assert evaluate_router(router, table).title.startswith("80 queries: small scores 0; ")
+    assert evaluate(router, table).title.startswith("80 queries: small scores 0; ")
     alone = table.take([0])
-    assert evaluate_router(router, alone).title.startswith("1 query: small scores 0; ")
+    assert evaluate(router, alone).title.startswith("1 query: small scores 0; ")

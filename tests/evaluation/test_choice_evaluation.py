@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from mildroute.evaluation.calibration import brier_score
-from mildroute.evaluation.evaluate import evaluate_choices
+from mildroute.evaluation.choice_evaluation import evaluate_choices
 from mildroute.evaluation.metrics import (
     deferral_loss,
     effective_experts,
