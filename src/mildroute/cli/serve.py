@@ -6,10 +6,8 @@ import dataclasses
 import ipaddress
 import logging
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -21,6 +19,9 @@ if TYPE_CHECKING:
     from mildroute.serving.config import GatewayConfig
 
 __all__ = ["keys", "serve_router"]
+
+
+_LOG = logging.getLogger(__name__)
 
 
 # ``mildroute keys new``: a key for a client of the gateway, shown once.
@@ -86,6 +87,10 @@ def serve_router(
         Path | None,
         typer.Option(help="Folder of the decision log; without it nothing is written down."),
     ] = None,
+    log_format: Annotated[
+        Literal["text", "json"] | None,
+        typer.Option(help="Of the lines on stderr; text if no settings say otherwise."),
+    ] = None,
     exploration_rate: Annotated[
         float | None,
         typer.Option(help="Fraction of requests routed at random (exploration).", min=0, max=1),
@@ -105,23 +110,31 @@ def serve_router(
     Example: mildroute serve router --experts experts.yaml --log decisions
     """
     from mildroute.serving.factory import load_gateway
+    from mildroute.serving.observability.logs import log_event, log_to_stderr
     from mildroute.serving.server import serve
 
-    chosen = _settings(settings, keys, log, exploration_rate)
+    chosen = _settings(settings, keys, log, log_format, exploration_rate)
     _check_reach(host, chosen, open_to_all=no_keys)
     _check_port(host, port)
-    services = load_gateway(router, experts, chosen, traces=traces)
-    count = len(services.experts.experts)
+    with log_to_stderr(chosen.logging):
+        services = load_gateway(router, experts, chosen, traces=traces)
+        count = len(services.experts.experts)
 
-    def started(address: str) -> None:
-        typer.echo(f"serving {count} experts at {address}  (model: mildroute)")
+        def started(address: str) -> None:
+            if chosen.logging.format == "json":
+                log_event(_LOG, logging.INFO, "serving", url=address, experts=count)
+            else:
+                typer.echo(f"serving {count} experts at {address}  (model: mildroute)")
 
-    with _news_on_stderr():
         serve(services, host, port, started)
 
 
 def _settings(
-    path: Path | None, keys: Path | None, log: Path | None, exploration_rate: float | None
+    path: Path | None,
+    keys: Path | None,
+    log: Path | None,
+    log_format: Literal["text", "json"] | None,
+    exploration_rate: float | None,
 ) -> GatewayConfig:
     from mildroute.serving.config import GatewayConfig, read_config
 
@@ -130,6 +143,9 @@ def _settings(
         found = dataclasses.replace(found, keys=keys)
     if log is not None:
         found = dataclasses.replace(found, log=dataclasses.replace(found.log, folder=log))
+    if log_format is not None:
+        logs = dataclasses.replace(found.logging, format=log_format)
+        found = dataclasses.replace(found, logging=logs)
     if exploration_rate is not None:
         routing = dataclasses.replace(found.routing, exploration_rate=exploration_rate)
         found = dataclasses.replace(found, routing=routing)
@@ -163,18 +179,3 @@ def _check_port(host: str, port: int) -> None:
             f"the gateway must be able to listen on {host} at port {port}, got: {error.strerror};"
             " give --port or --host."
         ) from None
-
-
-@contextmanager
-def _news_on_stderr() -> Iterator[None]:
-    """Tell of routers that are loaded, or refused, while the gateway runs."""
-    news, handler = logging.getLogger("mildroute"), logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
-    level = news.level
-    news.addHandler(handler)
-    news.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        news.removeHandler(handler)
-        news.setLevel(level)

@@ -32,6 +32,7 @@ from mildroute.serving.http.request import (
 )
 from mildroute.serving.observability.decision_log import DecisionLog
 from mildroute.serving.observability.feedback import FeedbackLog
+from mildroute.serving.observability.logs import AccessLog
 from mildroute.serving.observability.metrics import GatewayMetrics
 from mildroute.serving.observability.tracing import Tracing
 from mildroute.serving.routing.decider import Decider, SessionAffinity
@@ -123,16 +124,17 @@ class Gateway:
         self.limiter = InFlightLimiter(config.limits.max_in_flight)
         self.pool = ExpertPool(services.experts, config, services.clock)
         self.reloader = Reloader(services.manager, services.key_store, config.keys)
-        self._router = Router(
+        router = Router(
             self._routes(), redirect_slashes=False, default=self._not_found, lifespan=self._lifespan
         )
+        self._app = AccessLog(router) if config.logging.access else router
         services.metrics.watch(
             in_flight=lambda: float(self.limiter.in_flight), circuits=self.pool.circuits
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, or the lifespan."""
-        await self._router(scope, receive, send)
+        await self._app(scope, receive, send)
 
     def begin_drain(self) -> None:
         """Tell load balancers, by ``/readyz``, to send nothing more.

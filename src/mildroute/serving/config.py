@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from mildroute._fit import Target, TargetKind
 from mildroute._yaml import Check, Shape, boolean, check_shape, read_document, text
@@ -23,6 +23,7 @@ __all__ = [
     "EncoderConfig",
     "FailoverConfig",
     "GatewayConfig",
+    "LoggingConfig",
     "RequestLimits",
     "RoutingConfig",
     "describe_target",
@@ -193,6 +194,22 @@ class DecisionLogConfig:
 
 
 @dataclass(frozen=True)
+class LoggingConfig:
+    """What is written to stderr.
+
+    Args:
+        format: ``text``, or ``json`` for one JSON object a line.
+        level: From which level on lines of the gateway are written; those of its libraries are
+            from ``warning`` on.
+        access: Whether there is one line for each request.
+    """
+
+    format: Literal["text", "json"] = "text"
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    access: bool = False
+
+
+@dataclass(frozen=True)
 class GatewayConfig:
     """The configuration of a gateway.
 
@@ -203,6 +220,7 @@ class GatewayConfig:
         encoder: How inputs become vectors.
         limits: What a client may send.
         log: The decision log.
+        logging: What is written to stderr.
         keys: File of hashed client keys, or none: then every client that can reach the gateway may
             use it. It is read again with the router.
         admin_key_env: Environment variable of the key for ``/admin``, or none: then there is no
@@ -225,6 +243,7 @@ class GatewayConfig:
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     limits: RequestLimits = field(default_factory=RequestLimits)
     log: DecisionLogConfig = field(default_factory=DecisionLogConfig)
+    logging: LoggingConfig = field(default_factory=LoggingConfig)
     keys: Path | None = None
     admin_key_env: str | None = None
     metrics_key_env: str | None = None
@@ -276,6 +295,8 @@ def _check_for(name: str, hint: Any) -> Check | Shape:
         return _shape_of(hint)  # type: ignore[arg-type]
     if name.endswith("_key_env"):
         return validate_variable
+    if get_origin(hint) is Literal:
+        return _one_of(get_args(hint))
     if "Mapping" in str(hint):
         return _targets if "None" in str(hint) else _some_targets
     if hint is bool:
@@ -283,6 +304,14 @@ def _check_for(name: str, hint: Any) -> Check | Shape:
     if "Path" in str(hint) or "str" in str(hint):
         return text
     return _number(name, whole="float" not in str(hint))
+
+
+def _one_of(words: tuple[str, ...]) -> Callable[[Any], None]:
+    def check(value: Any) -> None:
+        if value not in words:
+            raise ArgumentError(f"it must be one of {', '.join(words)}, got {value!r:.60}.")
+
+    return check
 
 
 def _number(name: str, *, whole: bool) -> Callable[[Any], None]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+import re
 import time
 from collections.abc import Callable
 from time import perf_counter
@@ -13,6 +15,7 @@ from mildroute.serving.config import describe_target
 from mildroute.serving.http.body import ParsedRequest
 from mildroute.serving.http.request import Header
 from mildroute.serving.observability.decision_log import DecisionLog, DecisionRecord
+from mildroute.serving.observability.logs import LogThrottle, log_event
 from mildroute.serving.observability.metrics import GatewayMetrics
 from mildroute.serving.observability.tracing import RequestSpan, Tracing
 from mildroute.serving.routing.decider import RoutingResult
@@ -23,8 +26,15 @@ from mildroute.serving.upstream.pool import UpstreamExpert
 __all__ = ["RequestContext", "RequestRecorder"]
 
 
+_LOG = logging.getLogger(__name__)
 _CLIENT_CLOSED_REQUEST = 499
+# Reasons for which an expert gave no answer and did not fail: another one was faster, or its
+# circuit was open, which has a line of its own.
+_NO_FAULT = ("hedged", "circuit_open")
+# Seconds between two lines on the same failure of the same expert.
+_FAILURE_INTERVAL = 60.0
 _SHADOW_TIMEOUT = 1.0
+_parse_traceparent = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}").match
 
 
 class RequestContext:
@@ -53,6 +63,7 @@ class RequestContext:
         cached_tokens: Those of the request that came from the expert's prompt cache.
         reserved: Dollars that are held in the client's budget until it has ended.
         span: Its trace, or none.
+        trace_id: Of its trace, or of its client's; empty without one.
     """
 
     __slots__ = (
@@ -72,6 +83,7 @@ class RequestContext:
         "status",
         "time",
         "tokens",
+        "trace_id",
         "waited",
     )
 
@@ -101,6 +113,7 @@ class RequestContext:
         self.cached_tokens = 0
         self.reserved = 0.0
         self.span: RequestSpan | None = None
+        self.trace_id = ""
 
     @property
     def decision(self) -> Decision:
@@ -179,6 +192,7 @@ class RequestContext:
             request_id=self.request_id,
             target="" if routing.target is None else describe_target(routing.target),
             first_choice=routing.first_choice,
+            trace_id=self.trace_id,
         )
 
 
@@ -217,6 +231,7 @@ class RequestRecorder:
         self._log_prompts = log_prompts
         self._now = now
         self._new_id = new_id
+        self._failures = LogThrottle(_FAILURE_INTERVAL)
 
     def start(
         self, client: APIClient, parsed: ParsedRequest, arrived: float, request_id: str = ""
@@ -234,6 +249,12 @@ class RequestRecorder:
                 context.parsed.path,
                 {name.decode("latin-1"): value.decode("latin-1") for name, value in headers},
             )
+        if context.span is not None:
+            context.trace_id = context.span.trace_id
+            return
+        for name, value in headers:
+            if name == b"traceparent" and (found := _parse_traceparent(value)):
+                context.trace_id = found[1].decode()
 
     def decided(self, context: RequestContext, routing: RoutingResult) -> None:
         """A request was decided."""
@@ -257,6 +278,26 @@ class RequestRecorder:
         """The calls of a request have ended, with a response or without."""
         for failure in context.attempts.failures:
             self._metrics.record_fallback(failure.expert, failure.reason)
+            if failure.reason not in _NO_FAULT:
+                self._log_failure(context, failure.expert, failure.reason, failure.status)
+
+    def _log_failure(
+        self, context: RequestContext, expert: str, reason: str, status: int | None
+    ) -> None:
+        suppressed = self._failures.admit((expert, reason))
+        if suppressed is not None:
+            log_event(
+                _LOG,
+                logging.WARNING,
+                "expert failed",
+                expert=expert,
+                error__type=reason,
+                http__response__status_code=status or None,
+                suppressed=suppressed or None,
+                request_id=context.request_id,
+                decision_id=context.decision_id,
+                trace_id=context.trace_id,
+            )
 
     def record(self, context: RequestContext, shadow: str = "") -> None:
         """Record a request that was decided; at once, so that nothing can come between."""

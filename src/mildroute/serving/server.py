@@ -7,13 +7,13 @@ import contextlib
 import dataclasses
 import logging
 import signal
-import time
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 from mildroute.exceptions import MissingExtraError
 from mildroute.serving.app import Gateway, GatewayServices, create_app
 from mildroute.serving.config import RequestLimits
+from mildroute.serving.observability.logs import LogThrottle
 
 __all__ = ["LimitedHttpProtocol", "protocol_with_limits", "serve"]
 
@@ -33,8 +33,7 @@ except ImportError:
 _RESPONSE = b"HTTP/1.1 %s\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 # Seconds between two lines about requests that are no HTTP: each would write one, and a client
 # without a key can send any number of them.
-_WARNING_INTERVAL = 10.0
-_WARNINGS: dict[str, tuple[float, int]] = {}
+_WARNINGS = LogThrottle(10.0)
 
 
 class LimitedHttpProtocol(HttpToolsProtocol):
@@ -201,17 +200,10 @@ def limit_warnings(record: logging.LogRecord) -> bool:
     """
     if record.levelno != logging.WARNING:
         return True
-    message = record.getMessage()
-    now = time.monotonic()
-    last, left_out = _WARNINGS.get(message, (-_WARNING_INTERVAL, 0))
-    if now - last < _WARNING_INTERVAL:
-        _WARNINGS[message] = (last, left_out + 1)
-        return False
-    _WARNINGS[message] = (now, 0)
-    if left_out:
-        record.msg = f"{message} ({left_out:,} more like it)"
-        record.args = ()
-    return True
+    suppressed = _WARNINGS.admit(record.getMessage())
+    if suppressed:
+        record.fields = {"suppressed": suppressed}
+    return suppressed is not None
 
 
 # A gateway on a port, until it is told to stop.
@@ -323,6 +315,7 @@ async def _serve(
         ws="none",
         lifespan="on",
         access_log=False,
+        log_config=None,
         server_header=False,
         log_level="warning",
         timeout_keep_alive=_KEEP_ALIVE,

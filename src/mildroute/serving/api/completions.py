@@ -95,6 +95,8 @@ class CompletionsEndpoint:
         request.watch_disconnect()
         try:
             self._recorder.trace(context, request.headers)
+            if context.trace_id:
+                request.scope["mildroute.trace_id"] = context.trace_id  # for the access log
             context.request_id = get_request_id(request.headers)
             routing = await self._decide(context, request)
             self._reserve(context, routing.decision)

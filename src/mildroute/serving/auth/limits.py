@@ -315,6 +315,7 @@ class Authenticator:
                 "a key of this gateway is needed, as 'Authorization: Bearer mr-...'; ask its"
                 " operator for one.",
             )
+        request.scope["mildroute.key"] = client.name  # for the access log
         return client
 
     def admit(self, client: APIClient) -> None:

@@ -63,6 +63,8 @@ class DecisionRecord:
             router's own.
         first_choice: What the router alone would choose, before conversations, circuits and lots;
             empty without an opinion.
+        trace_id: Of the trace that the request belongs to, in 32 hexadecimal digits; empty without
+            one.
     """
 
     decision_id: str
@@ -94,6 +96,7 @@ class DecisionRecord:
     request_id: str = ""
     target: str = ""
     first_choice: str = ""
+    trace_id: str = ""
 
 
 # The decision log: one line for each decision, written when its answer has ended.

@@ -125,6 +125,11 @@ class RequestSpan:
         )
         self._context = library.api.set_span_in_context(self._span)
 
+    @property
+    def trace_id(self) -> str:
+        """Of the trace, in 32 hexadecimal digits."""
+        return f"{self._span.get_span_context().trace_id:032x}"
+
     def decided(self, expert: str, reason: str) -> None:
         """Record the span of the decision, which began with the request."""
         span = self._library.tracer.start_span(

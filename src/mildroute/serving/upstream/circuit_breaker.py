@@ -45,6 +45,7 @@ class CircuitBreaker:
         config: When it opens, and for how long.
         clock: Seconds that only grow.
         random: A number from 0 to 1, evenly spread.
+        on_change: Called with the new state after each change, or none.
     """
 
     __slots__ = (
@@ -52,6 +53,7 @@ class CircuitBreaker:
         "_config",
         "_consecutive_failures",
         "_cooldown",
+        "_on_change",
         "_opened_at",
         "_probe_at",
         "_probe_expires_at",
@@ -65,8 +67,10 @@ class CircuitBreaker:
         config: CircuitBreakerConfig,
         clock: Callable[[], float] = time.monotonic,
         random: Callable[[], float] = random.random,
+        on_change: Callable[[State], None] | None = None,
     ) -> None:
         self._config = config
+        self._on_change = on_change
         self._clock = clock
         self._random = random
         self._state: State = "closed"
@@ -109,7 +113,7 @@ class CircuitBreaker:
             return True
         if not self.allows_call():
             return False
-        self._state = "half-open"
+        self._change("half-open")
         self._probe_expires_at = self._clock() + self._config.max_cooldown
         return True
 
@@ -124,9 +128,9 @@ class CircuitBreaker:
         if self._state == "closed":
             self._window.count(self._clock(), failures=0)
         else:
-            self._state = "closed"
             self._cooldown = self._config.cooldown
             self._window = _Window(self._config.window)
+            self._change("closed")
 
     def record_failure(self, started: float | None = None) -> None:
         """The expert did not respond, or with an error of its own."""
@@ -149,11 +153,17 @@ class CircuitBreaker:
             self._probe_expires_at = self._clock()
 
     def _open(self, cooldown: float) -> None:
-        self._state = "open"
         self._cooldown = cooldown
         self._consecutive_failures = 0
         self._opened_at = self._clock()
         self._probe_at = self._opened_at + cooldown * (1.0 - self._random() / 2.0)
+        self._change("open")
+
+    def _change(self, state: State) -> None:
+        is_new = state != self._state
+        self._state = state
+        if is_new and self._on_change is not None:
+            self._on_change(state)
 
     def _is_stale(self, started: float | None) -> bool:
         return started is not None and started < self._opened_at

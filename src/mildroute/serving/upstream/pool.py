@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,12 +13,19 @@ from mildroute.exceptions import ArgumentError
 from mildroute.experts.config import ExpertFile, ExpertSpec
 from mildroute.serving.config import AUTO_MODEL, GatewayConfig
 from mildroute.serving.http.body import ParsedRequest
+from mildroute.serving.observability.logs import log_event
 from mildroute.serving.upstream.circuit_breaker import CircuitBreaker, State
 from mildroute.serving.upstream.client import UpstreamClient
 
 __all__ = ["ExpertPool", "ExpertStatus", "UpstreamExpert"]
 
 
+_LOG = logging.getLogger(__name__)
+_CIRCUIT_EVENTS = {
+    "open": (logging.WARNING, "circuit opened"),
+    "half-open": (logging.INFO, "circuit half-open"),
+    "closed": (logging.INFO, "circuit closed"),
+}
 _FIRST_COOLDOWN = 1.0
 _MAX_COOLDOWN = 60.0
 # Tokens that no expert takes.
@@ -67,7 +75,7 @@ class UpstreamExpert:
                 connect_timeout=config.failover.connect_timeout,
                 max_calls=config.limits.max_in_flight,
             )
-        self.breaker = CircuitBreaker(config.breaker, clock)
+        self.breaker = CircuitBreaker(config.breaker, clock, on_change=self._log_circuit)
         self.context: int | None = spec.settings.get("context")
         self._price = spec.price
         self._per_answer = spec.per_answer or 0.0
@@ -102,6 +110,10 @@ class UpstreamExpert:
             return self.cost(parsed.tokens_in, 0)
         tokens = max_output_tokens if parsed.tokens_out is None else parsed.tokens_out
         return self.cost(parsed.tokens_in, min(tokens, self._max_tokens) * parsed.choices)
+
+    def _log_circuit(self, state: State) -> None:
+        seconds = self.breaker.retry_after if state == "open" else None
+        log_event(_LOG, *_CIRCUIT_EVENTS[state], expert=self.name, retry_after=seconds)
 
     @property
     def list_price(self) -> float:
