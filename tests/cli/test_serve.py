@@ -10,9 +10,11 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -64,11 +66,15 @@ def running(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str]
         text=True,
     )
     assert process.stdout is not None
+    assert process.stderr is not None
     try:
+        if "json" in options:
+            first = json.loads(process.stderr.readline())
+            assert (first["message"], first["experts"]) == ("serving", 2)
+            yield process, first["url"]
+            return
         first = process.stdout.readline()
-        assert " at http://127.0.0.1:" in first, first + (
-            process.stderr.read() if process.stderr else ""
-        )
+        assert " at http://127.0.0.1:" in first, first + process.stderr.read()
         yield process, first.split(" at ")[1].split()[0]
     finally:
         process.kill()
@@ -132,6 +138,69 @@ def test_it_routes_reloads_on_sighup_and_ends_in_order(tmp_path: Path) -> None:
         json.loads(line)["decision_id"] for line in lines
     }
     assert len(lines) == 3
+
+
+class Collector(ThreadingHTTPServer):
+    """A receiver of OTLP over HTTP that keeps the names of spans."""
+
+    def __init__(self) -> None:
+        names: list[str] = []
+
+        class Receiver(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                for resource in body["resourceSpans"]:
+                    for scope in resource["scopeSpans"]:
+                        names.extend(span["name"] for span in scope["spans"])
+                self.send_response(200)
+                self.send_header("content-length", "2")
+                self.end_headers()
+                self.wfile.write(b"{}")
+
+            def log_message(self, *_: Any) -> None: ...
+
+        super().__init__(("127.0.0.1", 0), Receiver)
+        self.names = names
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    with Collector() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def test_sigterm_sends_the_spans_of_the_last_seconds(
+    tmp_path: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """uvicorn raises the signal again once it has drained, and what came after was skipped."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{collector.server_port}")
+    # Nothing is sent before the end by itself.
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "600000")
+    fitted(tmp_path / "router")
+    (tmp_path / "gateway.yaml").write_text("logging: {access: true}")
+    with HostileServer([says("done")]) as server:
+        experts_file(tmp_path, server.url)
+        options = ("--settings", "gateway.yaml", "--traces", "--log-format", "json")
+        with running(tmp_path, *options) as (process, address):
+            _, headers = ask(address, "add 3 and 9")
+            assert collector.names == []
+            process.terminate()
+            assert process.wait(20) in (0, -signal.SIGTERM)
+            assert process.stderr is not None
+            lines = [json.loads(line) for line in process.stderr]
+    assert sorted(collector.names) == [
+        "POST /v1/chat/completions",
+        "chat small-1",
+        "mildroute.decision",
+    ]
+    (access,) = [line for line in lines if line["logger"] == "mildroute.access"]
+    assert access["expert"] == "small"
+    assert access["decision_id"] == headers["x-mildroute-decision-id"]
+    assert len(access["trace_id"]) == 32
 
 
 def test_an_address_that_others_can_reach_needs_keys(

@@ -12,7 +12,13 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from mildroute.exceptions import MissingExtraError
-from mildroute.serving.observability.tracing import RequestSpan, Tracing, otlp_provider
+from mildroute.serving.observability.tracing import (
+    AttemptSpan,
+    CallTarget,
+    RequestSpan,
+    Tracing,
+    otlp_provider,
+)
 from tests.serving.test_telemetry import RECORD
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -42,21 +48,40 @@ def named(exporter: InMemorySpanExporter) -> dict[str, ReadableSpan]:
     return {span.name: span for span in exporter.get_finished_spans()}
 
 
+TARGET = CallTarget("chat", "openai", "gpt-x", "api.openai.com", "443")
+CALL = {
+    "gen_ai.operation.name": "chat",
+    "gen_ai.provider.name": "openai",
+    "gen_ai.request.model": "gpt-x",
+    "server.address": "api.openai.com",
+    "server.port": 443,
+}
+WHOLE = (
+    b'{"id": "chatcmpl-1", "object": "chat.completion", "model": "gpt-x-2026", "choices": [{"index"'
+    b': 0, "message": {"tool_calls": [{"id": "call_7"}]}, "finish_reason": "stop"}], "usage": {}}'
+)
+
+
+def attempt(begun: RequestSpan, expert: str = "small", *, is_stream: bool = False) -> AttemptSpan:
+    return begun.attempt(expert, TARGET, is_stream=is_stream)
+
+
 def test_a_request_is_one_trace_with_its_decision_and_each_attempt(
     tracing: Tracing, exporter: InMemorySpanExporter
 ) -> None:
     begun = started(tracing, "chat/completions", {})
     begun.decided("small", "router")
-    failed = begun.attempt("small")
-    failed.end(reason="timeout")
-    begun.attempt("large").end(status=200)
+    attempt(begun, "small").end(error_type="timeout")
+    answered = attempt(begun, "large")
+    answered.read(WHOLE)
+    answered.end(status=200, tokens=(7, 3))
     begun.end(RECORD)
     decision, first, second, request = exporter.get_finished_spans()
     assert [span.name for span in (decision, first, second, request)] == [
         "mildroute.decision",
-        "mildroute.attempt",
-        "mildroute.attempt",
-        "mildroute chat/completions",
+        "chat gpt-x",
+        "chat gpt-x",
+        "POST /v1/chat/completions",
     ]
     assert {
         span.context.trace_id for span in (decision, first, second, request) if span.context
@@ -68,13 +93,52 @@ def test_a_request_is_one_trace_with_its_decision_and_each_attempt(
         "mildroute.expert": "small",
         "mildroute.reason": "router",
     }
-    assert dict(first.attributes or {}) == {"mildroute.expert": "small", "error.type": "timeout"}
+    assert dict(first.attributes or {}) == CALL | {
+        "mildroute.expert": "small",
+        "error.type": "timeout",
+    }
     assert first.status.status_code is StatusCode.ERROR
-    assert dict(second.attributes or {}) == {
+    assert dict(second.attributes or {}) == CALL | {
         "mildroute.expert": "large",
         "http.response.status_code": 200,
+        "gen_ai.response.id": "chatcmpl-1",
+        "gen_ai.response.model": "gpt-x-2026",
+        "gen_ai.response.finish_reasons": ("stop",),
+        "gen_ai.usage.input_tokens": 7,
+        "gen_ai.usage.output_tokens": 3,
     }
+    assert second.status.status_code is StatusCode.UNSET
     assert (request.kind, first.kind) == (SpanKind.SERVER, SpanKind.CLIENT)
+
+
+def test_a_stream_is_read_at_its_ends_alone(
+    tracing: Tracing, exporter: InMemorySpanExporter
+) -> None:
+    span = attempt(started(tracing, "chat/completions", {}), is_stream=True)
+    span.read(b'data: {"id":"c-1","model":"m-1","choices":[{"delta":{"content":"secret"}}]}\n\n')
+    for _ in range(1000):
+        span.read(b'data: {"choices":[{"delta":{"content":"word"},"finish_reason":null}]}\n\n')
+    assert len(span._head) + len(span._tail) < 2 * 4096
+    span.read(b'data: {"choices":[{"delta":{},"finish_re')
+    span.read(b'ason":"length"}]}\n\ndata: [DONE]\n\n')
+    span.end(status=200, first_chunk=0.25)
+    (found,) = exporter.get_finished_spans()
+    told = dict(found.attributes or {})
+    assert told["gen_ai.request.stream"] is True
+    assert told["gen_ai.response.time_to_first_chunk"] == 0.25
+    assert told["gen_ai.response.id"] == "c-1"
+    assert told["gen_ai.response.finish_reasons"] == ("length",)
+    assert "gen_ai.usage.input_tokens" not in told
+    assert "secret" not in found.to_json()
+
+
+def test_an_id_that_stands_behind_the_answer_is_not_taken_from_a_tool(
+    tracing: Tracing, exporter: InMemorySpanExporter
+) -> None:
+    span = attempt(started(tracing, "chat/completions", {}))
+    span.read(b'{"choices": [{"message": {"tool_calls": [{"id": "call_7"}]}}], "id": "c-1"}')
+    span.end(status=200)
+    assert "gen_ai.response.id" not in (exporter.get_finished_spans()[0].attributes or {})
 
 
 def test_the_decision_spans_the_time_since_the_request_arrived(
@@ -89,9 +153,14 @@ def test_the_decision_spans_the_time_since_the_request_arrived(
 def test_the_whole_request_says_who_answered_and_at_what_cost(
     tracing: Tracing, exporter: InMemorySpanExporter
 ) -> None:
-    started(tracing, "chat/completions", {}).end(RECORD)
-    assert dict(named(exporter)["mildroute chat/completions"].attributes or {}) == {
-        "mildroute.path": "chat/completions",
+    span = tracing.start("chat/completions", {}, "team-a")
+    assert span is not None
+    span.end(RECORD)
+    assert dict(named(exporter)["POST /v1/chat/completions"].attributes or {}) == {
+        "http.request.method": "POST",
+        "http.route": "/v1/chat/completions",
+        "url.path": "/v1/chat/completions",
+        "mildroute.key": "team-a",
         "mildroute.decision_id": "d1",
         "mildroute.expert": "small",
         "mildroute.reason": "router",
@@ -119,17 +188,18 @@ def test_the_clients_trace_goes_on_and_reaches_the_expert(
         "chat/completions",
         {"traceparent": PARENT, "tracestate": "vendor=1", "baggage": "user=alice"},
     )
-    attempt = begun.attempt("small")
-    attempt.end(status=200)
+    asked = attempt(begun)
+    asked.end(status=200)
     begun.end(RECORD)
     request, call = (
-        named(exporter)["mildroute chat/completions"],
-        named(exporter)["mildroute.attempt"],
+        named(exporter)["POST /v1/chat/completions"],
+        named(exporter)["chat gpt-x"],
     )
+    assert (begun.trace_id, begun.is_sampled) == ("0af7651916cd43dd8448eb211c80319c", True)
     assert request.parent is not None
     assert format(request.parent.span_id, "016x") == "b7ad6b7169203331"
     assert call.context is not None
-    assert attempt.headers == {
+    assert asked.headers == {
         "traceparent": f"00-0af7651916cd43dd8448eb211c80319c-{call.context.span_id:016x}-01",
         "tracestate": "vendor=1",
     }
@@ -139,7 +209,7 @@ def test_the_clients_trace_goes_on_and_reaches_the_expert(
     "wrong", ["", "nonsense", "00-0-0-01", PARENT.replace("0af7", "\u00e9"), PARENT * 100]
 )
 def test_a_malformed_traceparent_begins_a_new_trace(tracing: Tracing, wrong: str) -> None:
-    headers = started(tracing, "chat/completions", {"traceparent": wrong}).attempt("small").headers
+    headers = attempt(started(tracing, "chat/completions", {"traceparent": wrong})).headers
     assert headers["traceparent"].startswith("00-")
     assert "0af7651916cd43dd8448eb211c80319c" not in headers["traceparent"]
 

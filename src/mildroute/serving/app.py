@@ -33,7 +33,7 @@ from mildroute.serving.http.request import (
 from mildroute.serving.observability.decision_log import DecisionLog
 from mildroute.serving.observability.feedback import FeedbackLog
 from mildroute.serving.observability.logs import AccessLog
-from mildroute.serving.observability.metrics import GatewayMetrics
+from mildroute.serving.observability.metrics import GatewayMetrics, LoopLagMonitor
 from mildroute.serving.observability.tracing import Tracing
 from mildroute.serving.routing.decider import Decider, SessionAffinity
 from mildroute.serving.routing.reload import PredictorManager, Reloader
@@ -122,14 +122,18 @@ class Gateway:
         config = services.config
         self._services = services
         self.limiter = InFlightLimiter(config.limits.max_in_flight)
-        self.pool = ExpertPool(services.experts, config, services.clock)
-        self.reloader = Reloader(services.manager, services.key_store, config.keys)
+        metrics = services.metrics
+        self.pool = ExpertPool(services.experts, config, services.clock, metrics)
+        self.reloader = Reloader(services.manager, services.key_store, config.keys, metrics)
         router = Router(
             self._routes(), redirect_slashes=False, default=self._not_found, lifespan=self._lifespan
         )
         self._app = AccessLog(router) if config.logging.access else router
-        services.metrics.watch(
-            in_flight=lambda: float(self.limiter.in_flight), circuits=self.pool.circuits
+        metrics.watch(
+            in_flight=lambda: float(self.limiter.in_flight),
+            circuits=self.pool.circuits,
+            experts=self.pool.connections,
+            budgets=services.usage_limiter.budgets,
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -159,9 +163,12 @@ class Gateway:
     @asynccontextmanager
     async def _lifespan(self, _: object) -> AsyncIterator[None]:
         services = self._services
+        lag = LoopLagMonitor(services.metrics.record_lag)
+        lag.start()
         try:
             yield
         finally:
+            lag.stop()
             self.begin_drain()
             await self.drained()
             self.pool.close()

@@ -13,7 +13,7 @@ from time import perf_counter
 from mildroute.serving.auth.keys import APIClient
 from mildroute.serving.config import describe_target
 from mildroute.serving.http.body import ParsedRequest
-from mildroute.serving.http.request import Header
+from mildroute.serving.http.request import Header, Request
 from mildroute.serving.observability.decision_log import DecisionLog, DecisionRecord
 from mildroute.serving.observability.logs import LogThrottle, log_event
 from mildroute.serving.observability.metrics import GatewayMetrics
@@ -31,6 +31,8 @@ _CLIENT_CLOSED_REQUEST = 499
 # Reasons for which an expert gave no answer and did not fail: another one was faster, or its
 # circuit was open, which has a line of its own.
 _NO_FAULT = ("hedged", "circuit_open")
+# Why a stream ended early that its expert did not break off, by its status.
+_CUT_BY = {_CLIENT_CLOSED_REQUEST: "client_disconnect", 503: "shutdown"}
 # Seconds between two lines on the same failure of the same expert.
 _FAILURE_INTERVAL = 60.0
 _SHADOW_TIMEOUT = 1.0
@@ -64,11 +66,13 @@ class RequestContext:
         reserved: Dollars that are held in the client's budget until it has ended.
         span: Its trace, or none.
         trace_id: Of its trace, or of its client's; empty without one.
+        bytes_out: Of the body of the response, as far as it was sent.
     """
 
     __slots__ = (
         "arrived",
         "attempts",
+        "bytes_out",
         "cached_tokens",
         "client",
         "decided",
@@ -114,6 +118,7 @@ class RequestContext:
         self.reserved = 0.0
         self.span: RequestSpan | None = None
         self.trace_id = ""
+        self.bytes_out = 0
 
     @property
     def decision(self) -> Decision:
@@ -242,19 +247,21 @@ class RequestRecorder:
         """
         return RequestContext(self._new_id(), self._now(), arrived, client, parsed, request_id)
 
-    def trace(self, context: RequestContext, headers: list[Header]) -> None:
+    def trace(self, context: RequestContext, request: Request) -> None:
         """Start the trace of a request, with the headers of its client."""
+        headers = request.headers
         if self._tracing.is_enabled:
             context.span = self._tracing.start(
                 context.parsed.path,
                 {name.decode("latin-1"): value.decode("latin-1") for name, value in headers},
+                context.client.name,
             )
         if context.span is not None:
             context.trace_id = context.span.trace_id
-            return
-        for name, value in headers:
-            if name == b"traceparent" and (found := _parse_traceparent(value)):
-                context.trace_id = found[1].decode()
+        elif (sent := request.header(b"traceparent")) and (found := _parse_traceparent(sent)):
+            context.trace_id = found[1].decode()
+        if context.trace_id:
+            request.scope["mildroute.trace_id"] = context.trace_id  # for the access log
 
     def decided(self, context: RequestContext, routing: RoutingResult) -> None:
         """A request was decided."""
@@ -304,9 +311,33 @@ class RequestRecorder:
         record = context.record(self._baseline, shadow, log_prompts=self._log_prompts)
         if self._log is not None:
             self._log.write(record)
-        self._metrics.record_request(record, context.added)
-        if context.span is not None:
-            context.span.end(record)
+        span = context.span
+        exemplar = context.trace_id if span is not None and span.is_sampled else ""
+        self._metrics.record_request(record, context.added, exemplar)
+        self._metrics.record_bytes(record.path, len(context.parsed.body), context.bytes_out)
+        for call in context.attempts.calls:
+            self._metrics.record_call(
+                call.target,
+                call.seconds,
+                call.error_type,
+                tokens=call.tokens if call.is_reported else None,
+                first_chunk=call.first_chunk,
+                exemplar=exemplar,
+            )
+        if context.parsed.is_stream and context.first_byte:
+            self._record_cut(context)
+        if span is not None:
+            span.end(record)
+
+    def _record_cut(self, context: RequestContext) -> None:
+        """Count a stream that did not come to its end."""
+        calls = reversed(context.attempts.calls)
+        reason = next(call.reason for call in calls if call.expert == context.served_by)
+        if reason:
+            self._log_failure(context, context.served_by, reason, None)
+        cause = reason or _CUT_BY.get(context.status, "")
+        if cause:
+            self._metrics.record_cut(context.served_by, cause)
 
     async def finish(self, context: RequestContext) -> None:
         """The same, but wait for the shadow router; the client has its response already."""

@@ -73,7 +73,7 @@ def load_gateway(
             baseline=config.baseline or _most_expensive(file),
         )
 
-    manager = PredictorManager(router, config.encoder, names, on_change, _targets(config))
+    manager = PredictorManager(router, config.encoder, names, on_change, _targets(config), metrics)
     manager.load()
     shadow = None
     if config.shadow_router is not None:

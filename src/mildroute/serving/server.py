@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from mildroute.exceptions import MissingExtraError
 from mildroute.serving.app import Gateway, GatewayServices, create_app
-from mildroute.serving.config import RequestLimits
+from mildroute.serving.config import GatewayConfig, RequestLimits
 from mildroute.serving.observability.logs import LogThrottle
 
 __all__ = ["LimitedHttpProtocol", "protocol_with_limits", "serve"]
@@ -252,8 +252,10 @@ class _Server(uvicorn.Server):
         gateway: Gateway,
         announce: Callable[[str], None],
         shutdown_delay: float = 0.0,
+        on_stopped: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(config)
+        self._on_stopped = on_stopped
         self._gateway = gateway
         self._announce = announce
         self._shutdown_delay = shutdown_delay
@@ -275,6 +277,8 @@ class _Server(uvicorn.Server):
         while loop.time() < until and not self._is_hurried:
             await asyncio.sleep(_POLL_INTERVAL)
         await super().shutdown(sockets)
+        # uvicorn raises SIGTERM again at once when this has ended, and nothing runs after that.
+        self._on_stopped()
 
     def handle_exit(self, sig: int, frame: Any) -> None:
         # Who says it twice does not want to wait.
@@ -301,17 +305,12 @@ def _within_descriptors(limits: RequestLimits) -> RequestLimits:
     return dataclasses.replace(limits, max_connections=min(limits.max_connections, soft // 2))
 
 
-async def _serve(
-    services: GatewayServices, host: str, port: int, announce: Callable[[str], None]
-) -> None:
-    gateway = create_app(services)
-    options = services.config
-    loop = asyncio.get_running_loop()
-    config = uvicorn.Config(
+def _uvicorn_config(gateway: Gateway, config: GatewayConfig, host: str, port: int) -> Any:
+    return uvicorn.Config(
         gateway,
         host=host,
         port=port,
-        http=protocol_with_limits(_within_descriptors(options.limits)),
+        http=protocol_with_limits(_within_descriptors(config.limits)),
         ws="none",
         lifespan="on",
         access_log=False,
@@ -319,33 +318,56 @@ async def _serve(
         server_header=False,
         log_level="warning",
         timeout_keep_alive=_KEEP_ALIVE,
-        timeout_graceful_shutdown=max(1, round(options.failover.drain_timeout)),
+        timeout_graceful_shutdown=max(1, round(config.failover.drain_timeout)),
     )
-    logging.getLogger("uvicorn.error").addFilter(limit_warnings)
-    reloads: set[asyncio.Task[None]] = (
-        set()
-    )  # a task without a reference may be collected before it ends
+
+
+def _reload_on_hangup(gateway: Gateway, loop: asyncio.AbstractEventLoop) -> None:
+    # A task that is not held may be collected before it ends.
+    reloads: set[asyncio.Task[None]] = set()
 
     def reload() -> None:
         task = loop.create_task(gateway.reloader.try_reload())
         reloads.add(task)
         task.add_done_callback(reloads.discard)
 
-    with contextlib.suppress(
-        NotImplementedError, AttributeError
-    ):  # not every system has the signal
+    # Not every system has the signal.
+    with contextlib.suppress(NotImplementedError, AttributeError):
         loop.add_signal_handler(signal.SIGHUP, reload)
+
+
+async def _serve(
+    services: GatewayServices, host: str, port: int, announce: Callable[[str], None]
+) -> None:
+    gateway = create_app(services)
+    config = services.config
+    loop = asyncio.get_running_loop()
+    logging.getLogger("uvicorn.error").addFilter(limit_warnings)
+    _reload_on_hangup(gateway, loop)
     watching = (
         None
-        if options.reload_interval is None
-        else loop.create_task(services.manager.watch(options.reload_interval))
+        if config.reload_interval is None
+        else loop.create_task(services.manager.watch(config.reload_interval))
     )
-    try:
-        await _Server(config, gateway, announce, options.failover.shutdown_delay).serve()
-    finally:
+
+    def close() -> None:
         if watching is not None:
             watching.cancel()
+        services.tracing.close()
         for manager in (services.manager, services.shadow):
             if manager is not None:
                 manager.close()
-        services.tracing.close()
+
+    server = _Server(
+        _uvicorn_config(gateway, config, host, port),
+        gateway,
+        announce,
+        config.failover.shutdown_delay,
+        close,
+    )
+    connections = server.server_state.connections
+    services.metrics.watch(connections=lambda: len(connections))
+    try:
+        await server.serve()
+    finally:
+        close()

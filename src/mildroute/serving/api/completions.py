@@ -31,7 +31,6 @@ from mildroute.serving.upstream.client import UpstreamRequest, UpstreamResponse
 from mildroute.serving.upstream.failover import (
     FAILURE_REASONS,
     Attempt,
-    AttemptRecord,
     Failover,
     error_from_failures,
 )
@@ -94,9 +93,7 @@ class CompletionsEndpoint:
     async def _serve(self, context: RequestContext, request: Request) -> None:
         request.watch_disconnect()
         try:
-            self._recorder.trace(context, request.headers)
-            if context.trace_id:
-                request.scope["mildroute.trace_id"] = context.trace_id  # for the access log
+            self._recorder.trace(context, request)
             context.request_id = get_request_id(request.headers)
             routing = await self._decide(context, request)
             self._reserve(context, routing.decision)
@@ -188,7 +185,7 @@ class CompletionsEndpoint:
         response, expert = attempt.response, attempt.expert
         context.served_by = expert.name
         context.first_byte = perf_counter()
-        _served_call(context).status = response.status
+        attempt.call.status = response.status
         headers = [*response.forwarded_headers(), *context.headers(expert.header)]
         self._remember(attempt, context)
         if not response.is_complete:
@@ -200,6 +197,7 @@ class CompletionsEndpoint:
             context.status = response.status
             usage_filter = UsageFilter(is_active=_hides_usage(attempt, context))
             body = usage_filter.feed(response.body, is_last=True)
+            context.bytes_out = len(body)
             await request.send_response(response.status, headers, body)
 
     async def _stream(
@@ -219,15 +217,16 @@ class CompletionsEndpoint:
                     unread -= len(chunk)
                 else:
                     chunk = usage_filter.feed(chunk, is_last=is_last)
+                    context.bytes_out += len(chunk)
                     await self._send_chunk(chunk, request, is_last=is_last)
                 if is_last:
                     break
-                chunk = await response.read()
+                chunk = await attempt.read()
             if not request.is_disconnected:
                 context.status = response.status
         except UpstreamError as error:
             attempt.record_failure()
-            _served_call(context).reason = error.reason
+            attempt.call.reason = error.reason
             cause = FAILURE_REASONS.get(error.reason, "failed")
             message = f"{attempt.expert.name} {cause} in the middle of its answer; ask again."
             failure = APIError(504 if isinstance(error, UpstreamTimeout) else 502, message)
@@ -318,18 +317,15 @@ def _count_usage(attempt: Attempt, context: RequestContext) -> None:
     """Count the tokens of a response, or estimate them if it does not report any."""
     parsed, response = context.parsed, attempt.response
     tokens_in, tokens_out, context.cached_tokens = response.usage
+    is_reported = tokens_in is not None
     if tokens_out is None:
         is_text = parsed.path != "embeddings"
         tokens_out = len(response.body) // CHARACTERS_PER_TOKEN if is_text else 0
     context.tokens = (parsed.tokens_in if tokens_in is None else tokens_in, tokens_out)
     cost = attempt.expert.cost(*context.tokens, context.cached_tokens)
-    _served_call(context).charge(context.tokens, cost, context.cached_tokens)
-
-
-def _served_call(context: RequestContext) -> AttemptRecord:
-    """The call whose response the client gets."""
-    calls = reversed(context.attempts.calls)
-    return next(call for call in calls if call.expert == context.served_by)
+    call = attempt.call
+    call.charge(context.tokens, cost, context.cached_tokens, is_reported=is_reported)
+    call.end()
 
 
 def _no_eligible_expert(context: RequestContext) -> APIError:

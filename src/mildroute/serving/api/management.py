@@ -133,7 +133,8 @@ class ManagementEndpoints:
         """Metrics for Prometheus."""
         if self._metrics_auth is not None:
             self._metrics_auth.check(request)
-        page, content_type = self._metrics.render()
+        accept = request.header(b"accept") or b""
+        page, content_type = self._metrics.render(accept.decode("latin-1"))
         await request.send_response(200, [(b"content-type", content_type.encode())], page)
 
     async def openapi(self, request: Request) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from mildroute.exceptions import ArgumentError
@@ -212,6 +212,17 @@ class UsageLimiter:
         """Dollars of today; 0 for a client without limits, whose dollars are not counted."""
         account = self._accounts.get(client.name)
         return self._spent.get(client.name, 0.0) if account is None else account.today(self._now())
+
+    def budgets(self) -> Iterator[tuple[str, float, float]]:
+        """Name, dollars left today and dollars reserved of clients with a budget.
+
+        Of those that have sent a request to this process.
+        """
+        now = self._now()
+        for account in self._accounts.values():
+            limit = account.client.dollars_per_day
+            if limit is not None:
+                yield account.client.name, limit - account.today(now), account._reserved
 
     def _account(self, client: APIClient) -> ClientUsage:
         account = self._accounts.get(client.name)

@@ -37,9 +37,8 @@ _FIELD_OF_HEADER = {b"x-mildroute-decision-id": "decision_id", b"x-mildroute-exp
 def log_event(logger: logging.Logger, level: int, event: str, **fields: object) -> None:
     """Log an event with fields; those that are none or empty are left out.
 
-    Args:
-        event: Always the same words, without values.
-        **fields: By name; two underscores stand for a dot.
+    An event is always the same words, without values. Two underscores in the name of a field stand
+    for a dot.
     """
     if logger.isEnabledFor(level):
         named = {

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from bisect import bisect_left
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from itertools import accumulate
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, islice
 from math import nan
+from typing import Any
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import (
@@ -16,13 +18,15 @@ from prometheus_client.core import (
     Metric,
 )
 from prometheus_client.exposition import generate_latest
+from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.samples import Exemplar
 from prometheus_client.utils import floatToGoString
 
 from mildroute import __version__
 from mildroute.serving.observability.decision_log import DecisionRecord
 from mildroute.serving.observability.drift import Drift, DriftReport
 
-__all__ = ["GatewayMetrics", "Histogram", "LabeledCounter", "StateCollector"]
+__all__ = ["GatewayMetrics", "Histogram", "LabeledCounter", "LoopLagMonitor", "StateCollector"]
 
 
 # Counters and histograms for one event loop, without locks. Microseconds of processor time to count
@@ -85,7 +89,16 @@ class Histogram:
         most: Values of the labels that are distinguished; further ones are ``other``.
     """
 
-    __slots__ = ("_bounds", "_counts", "_labels", "_most", "_name", "_sums", "_words")
+    __slots__ = (
+        "_bounds",
+        "_counts",
+        "_exemplars",
+        "_labels",
+        "_most",
+        "_name",
+        "_sums",
+        "_words",
+    )
 
     def __init__(
         self,
@@ -102,26 +115,34 @@ class Histogram:
         self._most = most
         self._counts: dict[tuple[str, ...], list[int]] = {}
         self._sums: dict[tuple[str, ...], float] = {}
+        # The latest trace of each bucket, by label and place.
+        self._exemplars: dict[tuple[tuple[str, ...], int], Exemplar] = {}
         if not labels:
             self._begin(())
 
-    def add(self, label: tuple[str, ...], amount: float) -> None:
-        """Count an amount; one that cannot be true, negative or beyond all measure, is left out."""
+    def add(self, label: tuple[str, ...], amount: float, trace_id: str = "") -> None:
+        """Count an amount; one that cannot be true, negative or beyond all measure, is left out.
+
+        The trace becomes the exemplar of its bucket, if there is one.
+        """
         if not 0 <= amount < _MOST:
             return
         if label not in self._counts:
             label = self._begin(label)
-        self._counts[label][bisect_left(self._bounds, amount)] += 1
+        place = bisect_left(self._bounds, amount)
+        self._counts[label][place] += 1
         self._sums[label] += amount
+        if trace_id:
+            self._exemplars[label, place] = Exemplar({"trace_id": trace_id}, amount, time.time())
 
     def metric(self) -> Metric:
         """As Prometheus reads it."""
         family = HistogramMetricFamily(self._name, self._words, labels=self._labels)
         bounds = [*map(floatToGoString, self._bounds), "+Inf"]
         for label, counts in self._counts.items():
-            family.add_metric(
-                label, list(zip(bounds, accumulate(counts), strict=True)), self._sums[label]
-            )
+            exemplars = [self._exemplars.get((label, place)) for place in range(len(bounds))]
+            buckets = list(zip(bounds, accumulate(counts), exemplars, strict=True))
+            family.add_metric(label, buckets, self._sums[label])  # type: ignore[arg-type]
         return family
 
     def _begin(self, label: tuple[str, ...]) -> tuple[str, ...]:
@@ -141,33 +162,33 @@ LEVELS = {"unknown": nan, "steady": 0.0, "moved": 1.0, "shifted": 2.0}
 STATES = {"closed": 0.0, "half-open": 1.0, "open": 2.0}
 
 
-def _zero() -> float:
-    return 0.0
-
-
-def _none() -> Mapping[str, str]:
-    return {}
-
-
-def _nothing() -> Mapping[str, int]:
-    return {}
-
-
 class StateCollector:
     """A collector of figures that are at hand somewhere else.
 
     Attributes:
         drift: Compares decisions with training, or none.
-        lost: Tells the lines of each log that could not be written.
+        loaded_at: When the router was loaded, in seconds since 1970.
+        in_flight: Requests under way.
+        queue: Inputs that wait for the encoder.
+        connections: Of clients.
+        circuits: State of each expert's circuit: ``"closed"``, ``"half-open"`` or ``"open"``.
+        experts: Idle connections, calls in flight and calls that wait, of each expert.
+        budgets: Name, dollars left today and dollars reserved, of each key with a budget.
+        lost: Lines that could not be written, by the name of their log.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, keys: int) -> None:
+        self._keys = keys
         self.digest = self.baseline = ""
+        self.loaded_at = nan
         self.drift: Drift | None = None
-        self.in_flight: Callable[[], float] = _zero
-        self.queue: Callable[[], float] = _zero
-        self.circuits: Callable[[], Mapping[str, str]] = _none
-        self.lost: Callable[[], Mapping[str, int]] = _nothing
+        self.in_flight: Callable[[], float] = float
+        self.queue: Callable[[], float] = float
+        self.connections: Callable[[], float] = float
+        self.circuits: Callable[[], Mapping[str, str]] = dict
+        self.experts: Callable[[], Mapping[str, tuple[int, int, int]]] = dict
+        self.budgets: Callable[[], Iterable[tuple[str, float, float]]] = list
+        self.lost: Callable[[], Mapping[str, int]] = dict
 
     def collect(self) -> Iterator[Metric]:
         """All of them, now."""
@@ -180,7 +201,12 @@ class StateCollector:
             "Tasks of the event loop: they rise and fall with the requests under way.",
             float(_tasks()),
         )
+        yield _gauge(
+            "mildroute_client_connections", "Open connections of clients.", self.connections()
+        )
         yield _circuits(self.circuits())
+        yield from _experts(self.experts())
+        yield from _budgets(self.budgets(), self._keys)
         yield _lost(self.lost())
         yield _info("mildroute_build_info", "The version that runs.", version=__version__)
         yield _info(
@@ -188,6 +214,11 @@ class StateCollector:
             "The artifact that decides.",
             digest=self.digest,
             baseline=self.baseline,
+        )
+        yield _gauge(
+            "mildroute_router_loaded_timestamp_seconds",
+            "When the artifact was loaded, in seconds since 1970.",
+            self.loaded_at,
         )
         if self.drift is not None:
             yield from _drift(self.drift.report())
@@ -209,6 +240,43 @@ def _circuits(states: Mapping[str, str]) -> Metric:
     for expert, state in states.items():
         family.add_metric([expert], STATES[state])
     return family
+
+
+def _experts(load: Mapping[str, tuple[int, int, int]]) -> Iterator[Metric]:
+    connections = GaugeMetricFamily(
+        "mildroute_expert_connections",
+        "Connections to an expert: idle ones, and calls under way, each with one.",
+        labels=["expert", "state"],
+    )
+    waiting = GaugeMetricFamily(
+        "mildroute_expert_waiting",
+        "Calls that wait because `concurrency` of them are under way.",
+        labels=["expert"],
+    )
+    for expert, (idle, active, queued) in load.items():
+        connections.add_metric([expert, "idle"], idle)
+        connections.add_metric([expert, "active"], active)
+        waiting.add_metric([expert], queued)
+    yield connections
+    yield waiting
+
+
+def _budgets(budgets: Iterable[tuple[str, float, float]], keys: int) -> Iterator[Metric]:
+    """Keys beyond the bound have no series, but what is reserved for them counts."""
+    found = list(budgets)
+    left = GaugeMetricFamily(
+        "mildroute_key_budget_left_dollars",
+        "Dollars that a key may still spend today in this process, reservations not counted.",
+        labels=["key"],
+    )
+    for key, dollars, _ in islice(found, keys):
+        left.add_metric([key], dollars)
+    yield left
+    yield _gauge(
+        "mildroute_reserved_dollars",
+        "Dollars that are held for requests under way of keys with a budget.",
+        sum(reserved for _, _, reserved in found),
+    )
 
 
 def _lost(lines: Mapping[str, int]) -> Metric:
@@ -296,6 +364,17 @@ _SHORT = (
 _WAITS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _WHOLE = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 _BATCHES = (1, 2, 4, 8, 16, 32, 64)
+_LAGS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+# Buckets and labels that OpenTelemetry's conventions for generative AI recommend.
+_OPERATIONS = tuple(0.01 * 2**power for power in range(14))
+_TOKENS = tuple(float(4**power) for power in range(14))
+_TARGET = (
+    "gen_ai_operation_name",
+    "gen_ai_provider_name",
+    "gen_ai_request_model",
+    "server_address",
+    "server_port",
+)
 
 
 class _Series:
@@ -344,7 +423,26 @@ class _Series:
             "Decisions of a shadow router, by whether both agree.",
             ("agrees",),
         )
+        self.cut = LabeledCounter(
+            "mildroute_streams_cut",
+            "Streams that ended after their first byte and before their end, and why.",
+            ("expert", "reason"),
+        )
+        self.bytes = LabeledCounter(
+            "mildroute_body_bytes",
+            "Bytes of the bodies of requests and of responses to clients.",
+            ("path", "direction"),
+        )
+        self.reloads = LabeledCounter(
+            "mildroute_reloads",
+            "Reloads of the router and of the client keys.",
+            ("kind", "result"),
+        )
+        for kind in ("router", "keys"):
+            for result in ("loaded", "rejected"):
+                self.reloads.add((kind, result), 0.0)
         self._add_histograms()
+        self._add_operations()
 
     def _add_histograms(self) -> None:
         self.decision = Histogram(
@@ -370,6 +468,44 @@ class _Series:
         self.batches = Histogram(
             "mildroute_encoder_batch_size", "Inputs that were encoded together.", _BATCHES
         )
+        self.connect = Histogram(
+            "mildroute_expert_connect_seconds",
+            "Time to open a connection to an expert: name, TCP and TLS.",
+            _WAITS,
+            ("expert",),
+        )
+        self.wait = Histogram(
+            "mildroute_expert_wait_seconds",
+            "Time that calls waited for their turn, of those that had to.",
+            _WAITS,
+            ("expert",),
+        )
+        self.lag = Histogram(
+            "mildroute_loop_lag_seconds",
+            "How late the event loop woke, measured twice a second.",
+            _LAGS,
+        )
+
+    def _add_operations(self) -> None:
+        """Calls of experts, with OpenTelemetry's names."""
+        self.token_usage = Histogram(
+            "gen_ai_client_token_usage",
+            "Tokens of a call, if its response has reported them.",
+            _TOKENS,
+            (*_TARGET, "gen_ai_token_type"),
+        )
+        self.operation_duration = Histogram(
+            "gen_ai_client_operation_duration_seconds",
+            "From the start of a call to the last byte of its response.",
+            _OPERATIONS,
+            (*_TARGET, "error_type"),
+        )
+        self.first_chunk = Histogram(
+            "gen_ai_client_operation_time_to_first_chunk_seconds",
+            "From the start of a call to the first event of its stream.",
+            _OPERATIONS,
+            _TARGET,
+        )
 
 
 class GatewayMetrics:
@@ -384,7 +520,7 @@ class GatewayMetrics:
 
     def __init__(self, *, keys: int = 200) -> None:
         self.registry = CollectorRegistry()
-        self._gauges = StateCollector()
+        self._gauges = StateCollector(keys)
         self._series = _Series(keys)
         for collector in (self._gauges, self):
             self.registry.register(collector)
@@ -397,33 +533,21 @@ class GatewayMetrics:
         self._gauges.digest = digest
         self._gauges.drift = drift
         self._gauges.baseline = baseline
+        self._gauges.loaded_at = time.time()
         # Prometheus sees how much a counter has grown only if it has met it before: let the dollars
         # begin at zero.
         for expert in experts:
             self._series.spend.add((expert,), 0.0)
             self._series.baseline.add((expert,), 0.0)
 
-    def watch(
-        self,
-        *,
-        in_flight: Callable[[], float] | None = None,
-        queue: Callable[[], float] | None = None,
-        circuits: Callable[[], Mapping[str, str]] | None = None,
-        lost: Callable[[], Mapping[str, int]] | None = None,
-    ) -> None:
-        """Ask these whenever metrics are collected; those that are not given stay as they are.
+    def watch(self, **sources: Callable[[], Any]) -> None:
+        """Ask these whenever metrics are collected; others stay as they are.
 
         Args:
-            in_flight: Requests under way.
-            queue: Inputs that wait for the encoder.
-            circuits: State of each expert's circuit: ``"closed"``, ``"half-open"`` or ``"open"``.
-            lost: Lines that could not be written, by the name of their log.
+            **sources: By the attribute of :class:`StateCollector` that they become.
         """
-        gauges = self._gauges
-        gauges.in_flight = in_flight or gauges.in_flight
-        gauges.queue = queue or gauges.queue
-        gauges.circuits = circuits or gauges.circuits
-        gauges.lost = lost or gauges.lost
+        for name, source in sources.items():
+            setattr(self._gauges, name, source)
 
     def record_decision(self, expert: str | None, reason: str, seconds: float) -> None:
         """Count a decision for an expert, or for none."""
@@ -447,13 +571,16 @@ class GatewayMetrics:
         if gauges.drift is not None and router == gauges.digest:
             gauges.drift.add(posterior, point, best)
 
-    def record_request(self, record: DecisionRecord, added: float | None = None) -> None:
+    def record_request(
+        self, record: DecisionRecord, added: float | None = None, exemplar: str = ""
+    ) -> None:
         """Count a request that has ended.
 
         Args:
             record: What came of it.
             added: Seconds of the gateway itself until the first byte: the time to the first byte
                 without the wait for experts.
+            exemplar: Id of a trace that is recorded, or empty.
         """
         series = self._series
         series.requests.add((record.path, str(record.status)))
@@ -468,8 +595,8 @@ class GatewayMetrics:
         series.tokens.add((record.served_by, "out"), record.tokens_out)
         series.spend.add(expert, record.cost_usd)
         series.baseline.add(expert, record.baseline_cost_usd)
-        series.first_byte.add(expert, record.first_byte_seconds)
-        series.seconds.add(expert, record.seconds)
+        series.first_byte.add(expert, record.first_byte_seconds, exemplar)
+        series.seconds.add(expert, record.seconds, exemplar)
         if record.key:
             series.key_spend.add((record.key,), record.cost_usd)
 
@@ -487,12 +614,73 @@ class GatewayMetrics:
         """
         self._series.rejected.add((str(status), code or "none"))
 
+    def record_call(
+        self,
+        target: tuple[str, ...],
+        seconds: float,
+        error_type: str,
+        *,
+        tokens: tuple[int, int] | None,
+        first_chunk: float | None,
+        exemplar: str = "",
+    ) -> None:
+        """Count a call of an expert.
+
+        Args:
+            target: Operation, provider, model, address and port.
+            seconds: That it took.
+            error_type: What kind of error it ended with, or empty.
+            tokens: In and out, as its response reports them, or none.
+            first_chunk: Seconds until the first event of its stream, or none.
+            exemplar: Id of a trace that is recorded, or empty.
+        """
+        series = self._series
+        series.operation_duration.add((*target, error_type), seconds, exemplar)
+        if tokens is not None:
+            series.token_usage.add((*target, "input"), tokens[0], exemplar)
+            series.token_usage.add((*target, "output"), tokens[1], exemplar)
+        if first_chunk is not None:
+            series.first_chunk.add(target, first_chunk, exemplar)
+
+    def record_cut(self, expert: str, reason: str) -> None:
+        """Count a stream that began and did not come to its end."""
+        self._series.cut.add((expert, reason))
+
+    def record_bytes(self, path: str, received: int, sent: int) -> None:
+        """Count the bytes of the bodies of a request and its response."""
+        self._series.bytes.add((path, "in"), received)
+        self._series.bytes.add((path, "out"), sent)
+
+    def record_reload(self, kind: str, *, is_loaded: bool) -> None:
+        """Count a reload of the ``"router"`` or the ``"keys"``."""
+        self._series.reloads.add((kind, "loaded" if is_loaded else "rejected"))
+
+    def record_connect(self, expert: str, seconds: float) -> None:
+        """Count a connection that was opened."""
+        self._series.connect.add((expert,), seconds)
+
+    def record_wait(self, expert: str, seconds: float) -> None:
+        """Count a call that had to wait for its turn."""
+        self._series.wait.add((expert,), seconds)
+
+    def record_lag(self, seconds: float) -> None:
+        """Count how late the event loop woke."""
+        self._series.lag.add((), seconds)
+
     def record_batch(self, size: int) -> None:
         """Count a batch of the encoder."""
         self._series.batches.add((), size)
 
-    def render(self) -> tuple[bytes, str]:
-        """All metrics in Prometheus's text format, and the type of that content."""
+    def render(self, accept: str = "") -> tuple[bytes, str]:
+        """All metrics, and the type of that content.
+
+        Args:
+            accept: Header of the reader. If it names OpenMetrics it gets that, with exemplars, else
+                Prometheus's text format.
+        """
+        if "application/openmetrics-text" in accept:
+            page = openmetrics.generate_latest(self.registry)  # type: ignore[no-untyped-call]
+            return page, openmetrics.CONTENT_TYPE_LATEST
         return generate_latest(self.registry), _CONTENT_TYPE
 
     def collect(self) -> Iterator[Metric]:
@@ -507,3 +695,33 @@ def _first_choice(record: DecisionRecord) -> str:
     The shadow knows nothing of conversations, circuits and exploration.
     """
     return record.first_choice or record.selected
+
+
+class LoopLagMonitor:
+    """Measures twice a second how late the event loop wakes.
+
+    Args:
+        record: Gets the seconds.
+    """
+
+    _INTERVAL = 0.5
+
+    def __init__(self, record: Callable[[float], None]) -> None:
+        self._record = record
+        self._due = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Measure until :meth:`stop`."""
+        loop = asyncio.get_running_loop()
+        self._due = loop.time() + self._INTERVAL
+        self._timer = loop.call_at(self._due, self._measure)
+
+    def stop(self) -> None:
+        """Measure no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _measure(self) -> None:
+        self._record(max(0.0, asyncio.get_running_loop().time() - self._due))
+        self.start()

@@ -7,17 +7,52 @@ hold what experts outside the house should not read.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from time import time_ns
-from typing import Any
+from typing import Any, NamedTuple
 
 from mildroute.exceptions import MissingExtraError
 from mildroute.serving.observability.decision_log import DecisionRecord
 
-__all__ = ["AttemptSpan", "RequestSpan", "Tracing", "otlp_provider"]
+__all__ = ["OPERATIONS", "AttemptSpan", "CallTarget", "RequestSpan", "Tracing", "otlp_provider"]
 
 
+# Names follow OpenTelemetry's conventions for generative AI (semantic-conventions-genai, 2026) and
+# for HTTP (1.44).
+
+# Names of operations, by the path that is called.
+OPERATIONS = {
+    "chat/completions": "chat",
+    "completions": "text_completion",
+    "responses": "chat",
+    "embeddings": "embeddings",
+}
 _SERVER_ERROR = 500
+# Bytes at the beginning and at the end of a response in which ids and reasons are looked for.
+_ENDS = 4096
+_find_content = re.compile(rb'"(?:choices|output|data)"\s*:').search
+_find_id = re.compile(rb'"id"\s*:\s*"([\x20-\x7e]{1,200}?)"').search
+_find_model = re.compile(rb'"model"\s*:\s*"([\x20-\x7e]{1,200}?)"').search
+_find_finish_reasons = re.compile(rb'"finish_reason"\s*:\s*"(\w{1,40})"').findall
+
+
+class CallTarget(NamedTuple):
+    """What a call is for and where it goes; also the labels of its metrics.
+
+    Args:
+        operation: Such as ``"chat"``.
+        provider: Such as ``"openai"``.
+        model: As the expert is asked for it.
+        address: Host of the expert.
+        port: Of the expert.
+    """
+
+    operation: str = ""
+    provider: str = ""
+    model: str = ""
+    address: str = ""
+    port: str = ""
 
 
 class Tracing:
@@ -42,22 +77,24 @@ class Tracing:
         self._clock = clock
         self.is_enabled = self._library is not None
 
-    def start(self, path: str, headers: Mapping[str, str]) -> RequestSpan | None:
+    def start(self, path: str, headers: Mapping[str, str], key: str = "") -> RequestSpan | None:
         """Start the span of a request, or none.
 
         Args:
             path: What was called, such as ``"chat/completions"``.
+            key: Name of the client's key, or empty.
             headers: Of the client, names in lower case; only ``traceparent`` and ``tracestate`` are
                 read.
         """
         if self._library is None:
             return None
-        return RequestSpan(self._library, self._clock, path, headers)
+        return RequestSpan(self._library, self._clock, path, headers, key)
 
     def close(self) -> None:
-        """Send what is left, if a provider was given."""
+        """Send what is left, if a provider was given; later spans are lost."""
         if self._provider is not None:
             self._provider.shutdown()
+            self._provider = None
 
 
 def otlp_provider(service: str = "mildroute") -> Any:
@@ -110,17 +147,26 @@ class RequestSpan:
     __slots__ = ("_clock", "_context", "_library", "_span", "_started")
 
     def __init__(
-        self, library: _Library, clock: Callable[[], int], path: str, headers: Mapping[str, str]
+        self,
+        library: _Library,
+        clock: Callable[[], int],
+        path: str,
+        headers: Mapping[str, str],
+        key: str = "",
     ) -> None:
         self._library = library
         self._clock = clock
         self._started = clock()
         carrier = {name: headers[name] for name in ("traceparent", "tracestate") if name in headers}
+        route = f"/v1/{path}"
+        attributes = {"http.request.method": "POST", "http.route": route, "url.path": route}
+        if key:
+            attributes["mildroute.key"] = key
         self._span = library.tracer.start_span(
-            f"mildroute {path}",
+            f"POST {route}",
             context=library.propagator.extract(carrier) if carrier else None,
             kind=library.api.SpanKind.SERVER,
-            attributes={"mildroute.path": path},
+            attributes=attributes,
             start_time=self._started,
         )
         self._context = library.api.set_span_in_context(self._span)
@@ -129,6 +175,11 @@ class RequestSpan:
     def trace_id(self) -> str:
         """Of the trace, in 32 hexadecimal digits."""
         return f"{self._span.get_span_context().trace_id:032x}"
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether it will be sent, so that metrics may refer to it."""
+        return bool(self._span.get_span_context().trace_flags.sampled)
 
     def decided(self, expert: str, reason: str) -> None:
         """Record the span of the decision, which began with the request."""
@@ -140,9 +191,11 @@ class RequestSpan:
         )
         span.end(self._clock())
 
-    def attempt(self, expert: str) -> AttemptSpan:
+    def attempt(self, expert: str, target: CallTarget, *, is_stream: bool) -> AttemptSpan:
         """Start the span of a call of an expert."""
-        return AttemptSpan(self._library, self._clock, self._context, expert)
+        return AttemptSpan(
+            self._library, self._clock, self._context, expert, target, is_stream=is_stream
+        )
 
     def end(self, record: DecisionRecord) -> None:
         """The response has ended."""
@@ -159,43 +212,96 @@ class RequestSpan:
             }
         )
         if record.status >= _SERVER_ERROR:
+            span.set_attribute("error.type", str(record.status))
             span.set_status(self._library.api.StatusCode.ERROR)
         span.end(self._clock())
 
 
 class AttemptSpan:
-    """The span of one call of one expert.
+    """The span of one call of one expert, from its start to the last byte of the response.
 
     Attributes:
         headers: What to send along, so that the expert's own spans join the trace.
     """
 
-    __slots__ = ("_clock", "_library", "_span", "headers")
+    __slots__ = ("_clock", "_head", "_library", "_span", "_tail", "headers")
 
     def __init__(
-        self, library: _Library, clock: Callable[[], int], context: Any, expert: str
+        self,
+        library: _Library,
+        clock: Callable[[], int],
+        context: Any,
+        expert: str,
+        target: CallTarget,
+        *,
+        is_stream: bool,
     ) -> None:
         self._library = library
         self._clock = clock
+        self._head = b""
+        self._tail = b""
+        attributes: dict[str, Any] = {
+            "mildroute.expert": expert,
+            "gen_ai.operation.name": target.operation,
+            "gen_ai.provider.name": target.provider,
+            "gen_ai.request.model": target.model,
+            "server.address": target.address,
+        }
+        if target.port:
+            attributes["server.port"] = int(target.port)
+        if is_stream:
+            attributes["gen_ai.request.stream"] = True
         self._span = library.tracer.start_span(
-            "mildroute.attempt",
+            f"{target.operation} {target.model}",
             context=context,
             kind=library.api.SpanKind.CLIENT,
-            attributes={"mildroute.expert": expert},
+            attributes=attributes,
             start_time=clock(),
         )
         self.headers: dict[str, str] = {}
         library.propagator.inject(self.headers, library.api.set_span_in_context(self._span))
 
-    def end(self, *, status: int | None = None, reason: str | None = None) -> None:
-        """End it with a status, or with a reason such as ``"timeout"``.
+    def read(self, data: bytes) -> None:
+        """Look at bytes of the response as they pass; only its two ends are held."""
+        self._head = self._head or data[:_ENDS]
+        self._tail = (self._tail + data[-_ENDS:])[-_ENDS:]
+
+    def end(
+        self,
+        *,
+        status: int = 0,
+        error_type: str = "",
+        tokens: tuple[int, int] | None = None,
+        first_chunk: float | None = None,
+    ) -> None:
+        """End it, with tokens if the response has reported them.
 
         Never with the text of an error, which may quote the request.
         """
-        if status is not None:
-            self._span.set_attribute("http.response.status_code", status)
-        if reason is not None:
-            self._span.set_attribute("error.type", reason)
-        if reason is not None or (status is not None and status >= _SERVER_ERROR):
+        attributes = self._response_attributes()
+        if status:
+            attributes["http.response.status_code"] = status
+        if tokens is not None:
+            attributes["gen_ai.usage.input_tokens"] = tokens[0]
+            attributes["gen_ai.usage.output_tokens"] = tokens[1]
+        if first_chunk is not None:
+            attributes["gen_ai.response.time_to_first_chunk"] = first_chunk
+        if error_type:
+            attributes["error.type"] = error_type
             self._span.set_status(self._library.api.StatusCode.ERROR)
+        self._span.set_attributes(attributes)
         self._span.end(self._clock())
+
+    def _response_attributes(self) -> dict[str, Any]:
+        """Id, model and reasons to finish, if they stand near the ends of the response.
+
+        Only what stands before the answer itself is the response's own id.
+        """
+        content = _find_content(self._head)
+        head = self._head if content is None else self._head[: content.start()]
+        found: dict[str, Any] = {}
+        for name, match in (("id", _find_id(head)), ("model", _find_model(head))):
+            if match is not None:
+                found[f"gen_ai.response.{name}"] = match[1].decode()
+        reasons = [reason.decode() for reason in _find_finish_reasons(self._tail)]
+        return found | {"gen_ai.response.finish_reasons": reasons} if reasons else found

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from mildroute._fit import Target
 from mildroute.exceptions import ArgumentError, ArtifactError, MildrouteError
 from mildroute.serving.auth.keys import KeyStore
 from mildroute.serving.config import EncoderConfig, describe_target
+from mildroute.serving.observability.metrics import GatewayMetrics
 from mildroute.serving.routing.predictor import Predictor
 
 __all__ = ["PredictorManager", "Reloader"]
@@ -25,14 +27,20 @@ class Reloader:
     Args:
         key_store: All clients; it is the same object before and after.
         key_file: Of their keys, or none if the gateway needs no keys.
+        metrics: Count reloads, or none.
     """
 
     def __init__(
-        self, manager: PredictorManager, key_store: KeyStore, key_file: Path | None
+        self,
+        manager: PredictorManager,
+        key_store: KeyStore,
+        key_file: Path | None,
+        metrics: GatewayMetrics | None = None,
     ) -> None:
         self._manager = manager
         self._key_store = key_store
         self._key_file = key_file
+        self._metrics = metrics
         self._lock = asyncio.Lock()
 
     async def reload_router(self) -> str:
@@ -49,21 +57,33 @@ class Reloader:
         """
         if self._key_file is None:
             return None
-        async with self._lock:  # else the first to read could be the last to write
-            loop = asyncio.get_running_loop()
-            self._key_store.replace(await loop.run_in_executor(None, KeyStore.read, self._key_file))
+        with _reported(self._metrics, "keys", "the keys stay as they were"):
+            async with self._lock:  # else the first to read could be the last to write
+                loop = asyncio.get_running_loop()
+                read = await loop.run_in_executor(None, KeyStore.read, self._key_file)
+                self._key_store.replace(read)
+        _LOG.info("the keys were read again; clients: %d", len(self._key_store.clients))
         return len(self._key_store.clients)
 
     async def try_reload(self) -> None:
-        """Reload both, and log what came of it."""
-        try:
-            clients = await self.reload_keys()
-        except MildrouteError as error:
-            _LOG.warning("the keys stay as they were: %s", error)
-        else:
-            if clients is not None:
-                _LOG.info("the keys were read again; clients: %d", clients)
+        """Reload both; what is invalid is only logged."""
+        with contextlib.suppress(MildrouteError):
+            await self.reload_keys()
         await self._manager.try_reload()
+
+
+@contextlib.contextmanager
+def _reported(metrics: GatewayMetrics | None, kind: str, refusal: str) -> Iterator[None]:
+    """Count a reload, and log why it was rejected."""
+    try:
+        yield
+    except MildrouteError as error:
+        _LOG.warning("%s: %s", refusal, error)
+        if metrics is not None:
+            metrics.record_reload(kind, is_loaded=False)
+        raise
+    if metrics is not None:
+        metrics.record_reload(kind, is_loaded=True)
 
 
 # Seconds for which requests in flight may go on with the router that was replaced.
@@ -79,6 +99,7 @@ class PredictorManager:
         on_change: Called with the new predictor after each change, or none.
         targets: Targets by the name of their preset or route; an artifact that cannot reach one of
             them is rejected.
+        metrics: Count reloads, or none.
     """
 
     def __init__(
@@ -88,7 +109,9 @@ class PredictorManager:
         experts: frozenset[str] | None = None,
         on_change: Callable[[Predictor], None] | None = None,
         targets: Mapping[str, Target] | None = None,
+        metrics: GatewayMetrics | None = None,
     ) -> None:
+        self._metrics = metrics
         self.folder = Path(folder)
         self._config = config
         self._experts = experts
@@ -121,7 +144,8 @@ class PredictorManager:
         """
         async with self._lock:
             wanted = self.folder if folder is None else Path(folder)
-            new = await asyncio.get_running_loop().run_in_executor(None, self._load, wanted)
+            with _reported(self._metrics, "router", "the artifact was not replaced"):
+                new = await asyncio.get_running_loop().run_in_executor(None, self._load, wanted)
             old = self._predictor
             self._predictor = new
             self.folder = wanted
@@ -129,6 +153,7 @@ class PredictorManager:
             if old is not None:
                 self._replaced.add(old)
                 asyncio.get_running_loop().call_later(_GRACE, self._close_replaced, old)
+            _LOG.info("now serving router %s", new.digest)
             return new.digest
 
     async def watch(self, seconds: float) -> None:
@@ -145,13 +170,11 @@ class PredictorManager:
                 await self.try_reload()
 
     async def try_reload(self) -> bool:
-        """Reload the folder, and only report if that fails."""
+        """Reload the folder; false if it is invalid, which is only logged."""
         try:
-            digest = await self.reload()
-        except MildrouteError as error:
-            _LOG.warning("the artifact was not replaced: %s", error)
+            await self.reload()
+        except MildrouteError:
             return False
-        _LOG.info("now serving router %s", digest)
         return True
 
     def close(self) -> None:

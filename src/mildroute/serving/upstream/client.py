@@ -7,6 +7,7 @@ import re
 import socket
 from collections import deque
 from collections.abc import Sequence
+from time import perf_counter
 from typing import NamedTuple
 
 from mildroute import __version__
@@ -15,6 +16,8 @@ from mildroute.experts.config import ExpertSpec
 from mildroute.experts.secrets import Secret
 from mildroute.serving.http.body import ParsedRequest
 from mildroute.serving.http.request import Header, forward_response_headers
+from mildroute.serving.observability.metrics import GatewayMetrics
+from mildroute.serving.observability.tracing import CallTarget
 from mildroute.serving.upstream._http1 import (
     Connection,
     Deadlines,
@@ -47,6 +50,25 @@ _HAPPY_EYEBALLS_DELAY = 0.25
 _PORTS = {"http": 80, "https": 443}
 _EVENT_STREAM = b"text/event-stream"
 _MAX_FIRST_EVENT = 1 << 16
+# Ends of the hosts of providers that OpenTelemetry has names for.
+_PROVIDERS = {
+    "api.anthropic.com": "anthropic",
+    "amazonaws.com": "aws.bedrock",
+    "inference.ai.azure.com": "azure.ai.inference",
+    "azure.com": "azure.ai.openai",
+    "cohere.com": "cohere",
+    "cohere.ai": "cohere",
+    "deepseek.com": "deepseek",
+    "generativelanguage.googleapis.com": "gcp.gemini",
+    "aiplatform.googleapis.com": "gcp.vertex_ai",
+    "groq.com": "groq",
+    "ml.cloud.ibm.com": "ibm.watsonx.ai",
+    "mistral.ai": "mistral_ai",
+    "moonshot.ai": "moonshot_ai",
+    "moonshot.cn": "moonshot_ai",
+    "perplexity.ai": "perplexity",
+    "x.ai": "x_ai",
+}
 _has_event = re.compile(rb"(?:^|[\r\n])data:[^\r\n]*[\r\n]").search
 
 
@@ -185,10 +207,16 @@ class UpstreamClient:
     Args:
         connect_timeout: Seconds to connect.
         max_calls: Calls at the same time if the file sets no ``concurrency``; more wait.
+        metrics: Get the seconds of connecting and waiting, or none.
     """
 
     def __init__(
-        self, spec: ExpertSpec, *, connect_timeout: float = 3.0, max_calls: int = 1024
+        self,
+        spec: ExpertSpec,
+        *,
+        connect_timeout: float = 3.0,
+        max_calls: int = 1024,
+        metrics: GatewayMetrics | None = None,
     ) -> None:
         url = httpx.URL(spec.settings["base_url"].rstrip("/"))
         self.name = spec.name
@@ -211,6 +239,18 @@ class UpstreamClient:
         self._idle: deque[Connection] = deque()
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._is_closed = False
+        self._metrics = metrics
+
+    def target(self, operation: str) -> CallTarget:
+        """What calls of an operation are for."""
+        return CallTarget(
+            operation, _provider_of(self._host), self.model, self._host, str(self._port)
+        )
+
+    @property
+    def load(self) -> tuple[int, int, int]:
+        """Idle connections, calls in flight, and calls that wait for their turn."""
+        return len(self._idle), self._calls, len(self._waiting)
 
     @property
     def has_capacity(self) -> bool:
@@ -285,6 +325,7 @@ class UpstreamClient:
             self._calls += 1
             return
         loop = asyncio.get_running_loop()
+        started = loop.time()
         turn: asyncio.Future[None] = loop.create_future()
         self._waiting.append(turn)
         try:
@@ -298,6 +339,9 @@ class UpstreamClient:
             if isinstance(error, TimeoutError):
                 raise UpstreamOverloaded from None
             raise
+        finally:
+            if self._metrics is not None:
+                self._metrics.record_wait(self.name, loop.time() - started)
 
     async def _get_connection(self) -> tuple[Connection, bool]:
         """A connection, and whether it is a new one."""
@@ -315,6 +359,7 @@ class UpstreamClient:
 
     async def _connect(self) -> Connection:
         loop = asyncio.get_running_loop()
+        started = perf_counter()
         try:
             async with asyncio.timeout(self._connect_timeout):
                 addresses = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
@@ -329,6 +374,8 @@ class UpstreamClient:
                 )
         except (OSError, UnicodeError):
             raise UpstreamConnectError from None
+        if self._metrics is not None:
+            self._metrics.record_connect(self.name, perf_counter() - started)
         return connection
 
     def _message(self, request: UpstreamRequest) -> Sequence[bytes]:
@@ -355,6 +402,17 @@ class UpstreamClient:
         oldest = self._idle[0]
         if oldest.idle_since < connection.idle_since - _KEEP_ALIVE or not oldest.is_open:
             self._idle.popleft().abort()
+
+
+def _provider_of(host: str) -> str:
+    """OpenTelemetry's name of a provider.
+
+    It stands for the form of its API, so a server that no name is known of is ``openai``.
+    """
+    for end, provider in _PROVIDERS.items():
+        if host == end or host.endswith((f".{end}", f"-{end}")):
+            return provider
+    return "openai"
 
 
 def _are_events(headers: list[Header]) -> bool:

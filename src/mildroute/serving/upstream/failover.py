@@ -14,7 +14,7 @@ from mildroute.experts.retry import retry_after
 from mildroute.serving.config import FailoverConfig
 from mildroute.serving.http.errors import APIError
 from mildroute.serving.http.request import Header
-from mildroute.serving.observability.tracing import AttemptSpan, RequestSpan
+from mildroute.serving.observability.tracing import AttemptSpan, CallTarget, RequestSpan
 from mildroute.serving.upstream._http1 import (
     TIMER_TOLERANCE,
     Deadlines,
@@ -165,8 +165,12 @@ class AttemptRecord:
         status: Of its response; 0 if there was none.
         tokens: That it is charged for, in and out.
         cached_tokens: Those of them that came from the provider's prompt cache.
+        is_reported: Whether its response has reported them; else they are an estimate.
         cost_usd: Dollars of them.
+        first_chunk: Seconds until the first event of its stream, or none.
         seconds: That it took; 0 while it goes on.
+        target: Where it goes.
+        span: Its trace while it goes on, or none.
     """
 
     __slots__ = (
@@ -174,15 +178,23 @@ class AttemptRecord:
         "cached_tokens",
         "cost_usd",
         "expert",
+        "first_chunk",
+        "is_reported",
         "reason",
         "seconds",
+        "span",
         "status",
+        "target",
         "tokens",
     )
 
-    def __init__(self, expert: str) -> None:
+    def __init__(self, expert: str, target: CallTarget, span: AttemptSpan | None) -> None:
         self._started = time.perf_counter()
         self.expert = expert
+        self.target = target
+        self.span = span
+        self.is_reported = False
+        self.first_chunk: float | None = None
         self.reason = ""
         self.status = 0
         self.tokens = (0, 0)
@@ -195,12 +207,39 @@ class AttemptRecord:
         self.reason = reason or self.reason
         self.status = status or self.status
         self.seconds = time.perf_counter() - self._started
+        if self.span is not None:
+            self.span.end(
+                status=self.status,
+                error_type=self.error_type,
+                tokens=self.tokens if self.is_reported else None,
+                first_chunk=self.first_chunk,
+            )
+            self.span = None
 
-    def charge(self, tokens: tuple[int, int], cost_usd: float, cached_tokens: int = 0) -> None:
+    @property
+    def error_type(self) -> str:
+        """What kind of error it ended with, as OpenTelemetry names it; empty if with none."""
+        if self.reason or 0 < self.status < 400:
+            return self.reason
+        return str(self.status) if self.status else "cancelled"
+
+    def receive_first_chunk(self) -> None:
+        """The first event of a stream has come."""
+        self.first_chunk = time.perf_counter() - self._started
+
+    def charge(
+        self,
+        tokens: tuple[int, int],
+        cost_usd: float,
+        cached_tokens: int = 0,
+        *,
+        is_reported: bool = False,
+    ) -> None:
         """What its expert has taken for it."""
         self.tokens = tokens
         self.cached_tokens = cached_tokens
         self.cost_usd = cost_usd
+        self.is_reported = is_reported
 
     def entry(self) -> dict[str, object]:
         """As the decision log has it."""
@@ -238,9 +277,9 @@ class AttemptLog:
         """The client has left."""
         self.is_abandoned = True
 
-    def start(self, expert: str) -> None:
+    def start(self, call: AttemptRecord) -> None:
         """An expert is called."""
-        self.calls.append(AttemptRecord(expert))
+        self.calls.append(call)
 
     def fail(
         self,
@@ -263,14 +302,29 @@ class Attempt:
         expert: That responded.
         response: Complete, or from its first bytes on.
         started: When the call began, on the clock of the circuit.
+        call: Its record.
     """
 
-    __slots__ = ("_started", "expert", "response")
+    __slots__ = ("_started", "call", "expert", "response")
 
-    def __init__(self, expert: UpstreamExpert, response: UpstreamResponse, started: float) -> None:
+    def __init__(
+        self,
+        expert: UpstreamExpert,
+        response: UpstreamResponse,
+        started: float,
+        call: AttemptRecord,
+    ) -> None:
         self.expert = expert
         self.response = response
         self._started = started
+        self.call = call
+
+    async def read(self) -> bytes:
+        """The next bytes of a stream, as :meth:`UpstreamResponse.read` gives them."""
+        data = await self.response.read()
+        if self.call.span is not None:
+            self.call.span.read(data)
+        return data
 
     def record_failure(self) -> None:
         """The response broke off."""
@@ -436,14 +490,11 @@ class Failover:
     async def _attempt(
         self, expert: UpstreamExpert, calls: _Calls, *, is_resend: bool = False
     ) -> Attempt | None:
-        calls.log.start(expert.name)
         started = self._clock()
-        span = None if calls.span is None else calls.span.attempt(expert.name)
+        call = _start_call(expert, calls)
         try:
-            return await self._send(expert, calls, started, span)
+            return await self._send(expert, calls, started, call)
         except UpstreamError as error:
-            if span is not None:
-                span.end(reason=error.reason)
             calls.log.fail(expert.name, error.reason)
             if isinstance(error, StaleConnection) and not is_resend:
                 return await self._attempt(expert, calls, is_resend=True)
@@ -454,12 +505,10 @@ class Failover:
             return None
         except BaseException:
             expert.release(started)
-            if span is not None:
-                span.end(reason="cancelled")
             raise
 
     async def _send(
-        self, expert: UpstreamExpert, calls: _Calls, started: float, span: AttemptSpan | None
+        self, expert: UpstreamExpert, calls: _Calls, started: float, call: AttemptRecord
     ) -> Attempt | None:
         if expert.client is None:
             calls.log.fail(expert.name, "misconfigured")
@@ -467,7 +516,7 @@ class Failover:
         config = self._config
         first_byte_at = asyncio.get_running_loop().time() + config.first_byte_timeout
         response = await expert.client.send(
-            calls.request if span is None else _with_headers(calls.request, span),
+            calls.request if call.span is None else _with_headers(calls.request, call.span),
             Deadlines(
                 min(first_byte_at, calls.deadline),
                 config.idle_timeout,
@@ -478,12 +527,13 @@ class Failover:
         try:
             if response.has_events:
                 await response.read_first_event(calls.deadline)
+                call.receive_first_chunk()
+            if call.span is not None:
+                call.span.read(response.body)
             reason = self._classify(expert, response, calls)
-            if span is not None:
-                span.end(status=response.status, reason=reason or None)
             if not reason:
                 expert.record_success(started)
-                return Attempt(expert, response, started)
+                return Attempt(expert, response, started, call)
         except BaseException:
             response.close()
             raise
@@ -544,6 +594,17 @@ class _Calls:
     span: RequestSpan | None
     is_retry: bool = False
     context: int | None = None
+
+
+def _start_call(expert: UpstreamExpert, calls: _Calls) -> AttemptRecord:
+    parsed = calls.request.parsed
+    target = expert.targets[parsed.path]
+    span = None
+    if calls.span is not None:
+        span = calls.span.attempt(expert.name, target, is_stream=parsed.is_stream)
+    call = AttemptRecord(expert.name, target, span)
+    calls.log.start(call)
+    return call
 
 
 def _is_long_answer(error: UpstreamError, calls: _Calls) -> bool:

@@ -14,6 +14,8 @@ from mildroute.experts.config import ExpertFile, ExpertSpec
 from mildroute.serving.config import AUTO_MODEL, GatewayConfig
 from mildroute.serving.http.body import ParsedRequest
 from mildroute.serving.observability.logs import log_event
+from mildroute.serving.observability.metrics import GatewayMetrics
+from mildroute.serving.observability.tracing import OPERATIONS, CallTarget
 from mildroute.serving.upstream.circuit_breaker import CircuitBreaker, State
 from mildroute.serving.upstream.client import UpstreamClient
 
@@ -61,10 +63,15 @@ class UpstreamExpert:
         client: Calls it, or none for a kind that the gateway cannot call.
         header: Its name as the value of a header.
         context: Tokens that it can take, request and response together, or none if unknown.
+        targets: What calls of each path are for, for metrics and traces.
     """
 
     def __init__(
-        self, spec: ExpertSpec, config: GatewayConfig, clock: Callable[[], float] = time.monotonic
+        self,
+        spec: ExpertSpec,
+        config: GatewayConfig,
+        clock: Callable[[], float] = time.monotonic,
+        metrics: GatewayMetrics | None = None,
     ) -> None:
         self.name = spec.name
         self.header = quote(spec.name, safe=_SAFE_IN_HEADER).encode()
@@ -74,7 +81,12 @@ class UpstreamExpert:
                 spec,
                 connect_timeout=config.failover.connect_timeout,
                 max_calls=config.limits.max_in_flight,
+                metrics=metrics,
             )
+        self.targets = {
+            path: CallTarget() if self.client is None else self.client.target(operation)
+            for path, operation in OPERATIONS.items()
+        }
         self.breaker = CircuitBreaker(config.breaker, clock, on_change=self._log_circuit)
         self.context: int | None = spec.settings.get("context")
         self._price = spec.price
@@ -165,9 +177,15 @@ class ExpertPool:
     """
 
     def __init__(
-        self, file: ExpertFile, config: GatewayConfig, clock: Callable[[], float] = time.monotonic
+        self,
+        file: ExpertFile,
+        config: GatewayConfig,
+        clock: Callable[[], float] = time.monotonic,
+        metrics: GatewayMetrics | None = None,
     ) -> None:
-        self.experts = {spec.name: UpstreamExpert(spec, config, clock) for spec in file.experts}
+        self.experts = {
+            spec.name: UpstreamExpert(spec, config, clock, metrics) for spec in file.experts
+        }
         self.callable = {
             name: expert for name, expert in self.experts.items() if expert.client is not None
         }
@@ -204,6 +222,14 @@ class ExpertPool:
     def circuits(self) -> dict[str, State]:
         """State of the circuit of each expert that can be called."""
         return {name: expert.breaker.state for name, expert in self.callable.items()}
+
+    def connections(self) -> dict[str, tuple[int, int, int]]:
+        """Idle connections, calls in flight and calls that wait, of each expert."""
+        return {
+            name: expert.client.load
+            for name, expert in self.callable.items()
+            if expert.client is not None
+        }
 
     def close(self) -> None:
         """Close all idle connections."""
