@@ -38,8 +38,19 @@ def labels_of_metrics() -> dict[str, set[str]]:
     metrics.record_request(RECORD.__class__(**{**vars(RECORD), "shadow": "small"}), added=0.001)
     metrics.record_fallback("small", "timeout")
     metrics.record_rejection(503, "overloaded")
-    metrics.watch(circuits=lambda: {"small": "open"}, lost=lambda: {"decisions": 1})
+    metrics.watch(
+        circuits=lambda: {"small": "open"},
+        lost=lambda: {"decisions": 1},
+        experts=lambda: {"small": (1, 1, 0)},
+        budgets=lambda: [("team-a", 1.0, 0.0)],
+    )
     metrics.record_batch(4)
+    target = ("chat", "openai", "gpt-x", "api.openai.com", "443")
+    metrics.record_call(target, 1.0, "timeout", tokens=(1, 1), first_chunk=0.1)
+    metrics.record_cut("small", "timeout")
+    metrics.record_bytes("chat/completions", 1, 1)
+    metrics.record_connect("small", 0.01)
+    metrics.record_wait("small", 0.01)
     found: dict[str, set[str]] = {
         "up": set(),
         "process_resident_memory_bytes": set(),
@@ -89,7 +100,7 @@ def test_every_yaml_file_can_be_read(path: Path) -> None:
 @pytest.mark.parametrize("query", queries())
 def test_every_query_names_metrics_and_labels_that_there_are(query: str) -> None:
     known = labels_of_metrics() | {rule["record"]: {"job"} for rule in rules() if "record" in rule}
-    names = re.findall(r"(?:mildroute|process)[a-z0-9_:]+|\bup\b", query)
+    names = re.findall(r"(?:mildroute|process|gen_ai_client)[a-z0-9_:]+|\bup\b", query)
     assert names
     assert [name for name in names if name not in known] == []
     labels = OF_PROMETHEUS.union(*(known[name] for name in names))
@@ -104,7 +115,7 @@ def test_every_metric_of_the_gateway_is_on_the_dashboard() -> None:
     stems = {
         re.sub(r"_(bucket|count|sum)$", "", name)
         for name in labels_of_metrics()
-        if name.startswith("mildroute_")
+        if name.startswith(("mildroute_", "gen_ai_"))
     }
     assert [stem for stem in sorted(stems) if stem not in shown] == []
 

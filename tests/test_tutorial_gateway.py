@@ -89,7 +89,10 @@ SHAPES = (
     ),
     ("/readyz", READY),
     ("make_table.py --rows 400", FITTED.format(rows=400)),
-    ("kill -HUP", r"\d\d:\d\d:\d\d now serving router [0-9a-f]{16}\n"),
+    (
+        "kill -HUP",
+        r"[-\d]{10}T[\d:.]{12}[+-]\d\d:\d\d INFO mildroute\.\S+ now serving router [0-9a-f]{16}\n",
+    ),
     ("/readyz", READY),
     ("kill %3", r""),
 )

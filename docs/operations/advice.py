@@ -208,6 +208,40 @@ ADVICE = {
         " and `mildroute costs from-log` does not see them. Nothing deletes old files; do that"
         " yourself, or give the log a larger disk: [capacity](capacity.md#rules).",
     ),
+    "MildrouteReloadRejected": Advice(
+        "A new router or a new file of keys was invalid. The gateway goes on with the old one, so"
+        " a key that was revoked may still be let in.",
+        (
+            (
+                "Look at its log: `the artifact was not replaced: ...` or `the keys stay as they"
+                " were: ...` says why, with file and line."
+            ),
+            "Mend the file, or put the one before back, and send SIGHUP or call `/admin/reload`.",
+            (
+                "Compare the replicas: `count by (digest) (mildroute_router_info)` has one line if"
+                " all serve the same router."
+            ),
+        ),
+        "Write a new router into a folder beside and rename it: a reload in the middle of a copy"
+        " is rejected, too.",
+    ),
+    "MildrouteLoopBlocked": Advice(
+        "One wake-up in a hundred of the event loop comes more than a quarter of a second late. All"
+        " requests of this process wait for it, streams stutter, and time-outs fire early.",
+        (
+            (
+                "See whether it lacks processor time: `rate(process_cpu_seconds_total[5m])` near 1,"
+                " or a container that is throttled. Add replicas, or raise its limit."
+            ),
+            (
+                "See whether bodies are large:"
+                ' `rate(mildroute_body_bytes_total{direction="in"}[5m])`. Lower'
+                " `limits.max_body_bytes` if no client needs so much."
+            ),
+            "See whether the disk of the decision log hangs: each line is written on the loop.",
+        ),
+        "[Capacity](capacity.md) says how many requests a process can bear.",
+    ),
     "MildrouteNoSaving": Advice(
         "Over the last day the answers cost more than the baseline expert would have charged for"
         " the same tokens.",

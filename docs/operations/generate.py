@@ -14,7 +14,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import yaml
 
@@ -43,16 +43,32 @@ LABELS = {
     "baseline": "Name of the expert that savings are counted against",
     "digest": "Beginning of the SHA-256 of the router's weights, as `/readyz` tells it",
     "direction": "`in` or `out`",
+    "error_type": (
+        "Empty if the call succeeded; else the [failure reason](codes.md#failure-reasons), the"
+        " status of an error that was passed on, or `cancelled` if the client left"
+    ),
     "expert": "Name in `experts.yaml`; `none` if no expert could take a request",
+    "gen_ai_operation_name": "`chat` (also of responses), `text_completion` or `embeddings`",
+    "gen_ai_provider_name": (
+        "OpenTelemetry's name of the provider, by the host of the expert; `openai` for any other"
+        " server of that API"
+    ),
+    "gen_ai_request_model": "`model` of the expert in `experts.yaml`",
+    "gen_ai_token_type": "`input` or `output`",
     "key": "Name of the client's key; beyond 200 names `other`",
+    "kind": "`router` or `keys`",
     "log": "`decisions` or `feedback`",
     "of": "`shares`, which expert the router would choose, or `scores`, how sure it is",
     "path": "`chat/completions`, `completions`, `responses`, `embeddings` or `route`",
     "reason": (
-        "[Routing reason](codes.md#routing-reasons); of fallbacks the"
-        " [failure reason](codes.md#failure-reasons)"
+        "[Routing reason](codes.md#routing-reasons); of fallbacks and of streams cut the"
+        " [failure reason](codes.md#failure-reasons), or `client_disconnect` or `shutdown`"
     ),
+    "result": "`loaded`, or `rejected` if it was invalid and the old one stays",
+    "server_address": "Host of the expert",
+    "server_port": "Port of the expert",
     "source": "`training`, `first decisions`, or `learning` while those are gathered",
+    "state": "`idle` or `active`",
     "status": "HTTP status that the client saw; `499` if it went away first",
     "version": "Of mildroute",
 }
@@ -72,6 +88,18 @@ more requests at once than `limits.max_in_flight` (503). A client that is reject
 a request, for headers that are too long
 (431) or do not arrive (408), is in neither, nor is a client that disconnects while it sends.
 
+Calls of experts have the names of OpenTelemetry's \
+[conventions for generative AI](https://github.com/open-telemetry/semantic-conventions-genai), \
+`gen_ai_client_...`, so that dashboards made for them
+work here, too. A request with three attempts is one request and three calls. Tokens are counted \
+there only if the expert has reported them;
+`mildroute_tokens_total` has estimates for the others.
+
+A reader that asks for `application/openmetrics-text`, as Prometheus does, gets OpenMetrics with \
+exemplars: with `--traces`, buckets of
+durations and tokens name the trace of their latest request. Prometheus keeps them with \
+`--enable-feature=exemplar-storage`.
+
 In addition there are the usual process metrics, `process_resident_memory_bytes`, \
 `process_cpu_seconds_total`, `process_open_fds`
 and so on, if the operating system provides them."""
@@ -85,8 +113,8 @@ file and line before a port is opened. Paths are relative to the file. It is rea
 start: a change needs a restart, unlike a
 new router or other client keys.
 
-On the command line, `--keys`, `--log` and `--exploration-rate` take precedence over `keys`, \
-`log.folder` and `routing.exploration_rate`. The address is set
+On the command line, `--keys`, `--log`, `--log-format` and `--exploration-rate` take precedence \
+over `keys`, `log.folder`, `logging.format` and `routing.exploration_rate`. The address is set
 there alone (`--host`, `--port`), as are traces (`--traces`). \
 [Client keys](../guide/serving.md#keys-and-limits) and
 [experts](../guide/serving.md#expert-settings-in-expertsyaml) have files of their own."""
@@ -256,9 +284,24 @@ def _metrics() -> list[Any]:
     metrics.record_request(record, added=0.001)
     metrics.record_fallback("small", "timeout")
     metrics.record_rejection(503, "overloaded")
-    metrics.watch(circuits=lambda: {"small": "open"}, lost=lambda: {"decisions": 1})
+    metrics.watch(
+        circuits=lambda: {"small": "open"},
+        lost=lambda: {"decisions": 1},
+        experts=lambda: {"small": (1, 1, 0)},
+        budgets=lambda: [("team-a", 1.0, 0.0)],
+    )
     metrics.record_batch(4)
-    return [metric for metric in metrics.registry.collect() if metric.name.startswith("mildroute_")]
+    target = ("chat", "openai", "gpt-x", "api.openai.com", "443")
+    metrics.record_call(target, 1.0, "timeout", tokens=(1, 1), first_chunk=0.1)
+    metrics.record_cut("small", "timeout")
+    metrics.record_bytes("chat/completions", 1, 1)
+    metrics.record_connect("small", 0.01)
+    metrics.record_wait("small", 0.01)
+    return [
+        metric
+        for metric in metrics.registry.collect()
+        if metric.name.startswith(("mildroute_", "gen_ai_"))
+    ]
 
 
 def _labels(metric: Any) -> list[str]:
@@ -313,6 +356,8 @@ def _kind(name: str, hint: Any) -> str:
     """What the loader takes for it; it decides by the same names."""
     if "Mapping" in str(hint):
         return "names, each with a target"
+    if get_origin(hint) is Literal:
+        return "one of " + ", ".join(f"`{word}`" for word in get_args(hint))
     if hint is bool:
         return "true or false"
     if "Path" in str(hint):

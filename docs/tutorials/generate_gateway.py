@@ -88,9 +88,13 @@ class Session:
             return self._python(step)
         if step.code.endswith("&"):
             return self._start(step.code)
-        printed = self._command(step.code)
-        # Who gets a signal to go on with something else says so.
-        return printed + self._news(step.code) if "-HUP" in step.code else printed
+        if "-HUP" not in step.code:
+            return self._command(step.code)
+        # The gateway logs that it has reloaded; what it logged before, of experts that failed, is
+        # not of this step.
+        for job in self.jobs:
+            job.read()
+        return self._command(step.code) + self._news(step.code)
 
     def _command(self, command: str) -> str:
         _write(self.shell.stdin, f"{{ {command}\n}} 2>&1; echo; echo {_MARK} $?\n")

@@ -89,7 +89,9 @@ def serve_router(
     ] = None,
     log_format: Annotated[
         Literal["text", "json"] | None,
-        typer.Option(help="Of the lines on stderr; text if no settings say otherwise."),
+        typer.Option(
+            help="Of the lines on stderr; text if no settings say otherwise.", metavar="text|json"
+        ),
     ] = None,
     exploration_rate: Annotated[
         float | None,
