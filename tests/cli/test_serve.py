@@ -173,6 +173,13 @@ def collector() -> Iterator[Collector]:
         thread.join()
 
 
+def send_nonsense(address: str) -> None:
+    host, port = address.removesuffix("/v1").removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=20) as client:
+        client.sendall(b"no HTTP at all\r\n\r\n")
+        assert b" 400 " in client.recv(4096)
+
+
 def test_sigterm_sends_the_spans_of_the_last_seconds(
     tmp_path: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,6 +194,8 @@ def test_sigterm_sends_the_spans_of_the_last_seconds(
         options = ("--settings", "gateway.yaml", "--traces", "--log-format", "json")
         with running(tmp_path, *options) as (process, address):
             _, headers = ask(address, "add 3 and 9")
+            for _ in range(3):
+                send_nonsense(address)
             assert collector.names == []
             process.terminate()
             assert process.wait(20) in (0, -signal.SIGTERM)
@@ -201,6 +210,8 @@ def test_sigterm_sends_the_spans_of_the_last_seconds(
     assert access["expert"] == "small"
     assert access["decision_id"] == headers["x-mildroute-decision-id"]
     assert len(access["trace_id"]) == 32
+    (warning,) = [line for line in lines if line["logger"] == "uvicorn.error"]
+    assert warning["message"] == "Invalid HTTP request received."
 
 
 def test_an_address_that_others_can_reach_needs_keys(

@@ -45,7 +45,7 @@ def test_a_line_of_text_has_date_zone_level_logger_event_and_fields(
 ) -> None:
     with log_to_stderr(LoggingConfig()):
         log_event(LOG, logging.WARNING, "expert failed", expert="a b", error__type="5xx", none=None)
-        logging.getLogger("uvicorn.error").warning("Invalid HTTP request received.")
+        logging.getLogger("some.library").warning("Something odd.")
         logging.getLogger("mildroute.test").info("a\nb %d", 3)
         logging.getLogger("httpx").info("POST https://example.com")
     first, second, third = capsys.readouterr().err.splitlines()
@@ -53,7 +53,7 @@ def test_a_line_of_text_has_date_zone_level_logger_event_and_fields(
     assert re.fullmatch(
         date + r' WARNING mildroute\.test expert failed expert="a b" error\.type=5xx', first
     )
-    assert re.fullmatch(date + r" WARNING uvicorn\.error Invalid HTTP request received\.", second)
+    assert re.fullmatch(date + r" WARNING some\.library Something odd\.", second)
     assert third.endswith("INFO mildroute.test a\\nb 3")
 
 

@@ -125,10 +125,10 @@ class Gateway:
         metrics = services.metrics
         self.pool = ExpertPool(services.experts, config, services.clock, metrics)
         self.reloader = Reloader(services.manager, services.key_store, config.keys, metrics)
-        router = Router(
+        self._router = Router(
             self._routes(), redirect_slashes=False, default=self._not_found, lifespan=self._lifespan
         )
-        self._app = AccessLog(router) if config.logging.access else router
+        self._app = AccessLog(self._router) if config.logging.access else self._router
         metrics.watch(
             in_flight=lambda: float(self.limiter.in_flight),
             circuits=self.pool.circuits,
