@@ -74,7 +74,7 @@ def test_a_request_is_one_trace_with_its_decision_and_each_attempt(
     attempt(begun, "small").end(error_type="timeout")
     answered = attempt(begun, "large")
     answered.read(WHOLE)
-    answered.end(status=200, tokens=(7, 3))
+    answered.end(status=200, tokens=(7, 3), cached_tokens=5)
     begun.end(RECORD)
     decision, first, second, request = exporter.get_finished_spans()
     assert [span.name for span in (decision, first, second, request)] == [
@@ -106,6 +106,7 @@ def test_a_request_is_one_trace_with_its_decision_and_each_attempt(
         "gen_ai.response.finish_reasons": ("stop",),
         "gen_ai.usage.input_tokens": 7,
         "gen_ai.usage.output_tokens": 3,
+        "gen_ai.usage.cache_read.input_tokens": 5,
     }
     assert second.status.status_code is StatusCode.UNSET
     assert (request.kind, first.kind) == (SpanKind.SERVER, SpanKind.CLIENT)

@@ -272,6 +272,7 @@ class AttemptSpan:
         status: int = 0,
         error_type: str = "",
         tokens: tuple[int, int] | None = None,
+        cached_tokens: int = 0,
         first_chunk: float | None = None,
     ) -> None:
         """End it, with tokens if the response has reported them.
@@ -284,6 +285,8 @@ class AttemptSpan:
         if tokens is not None:
             attributes["gen_ai.usage.input_tokens"] = tokens[0]
             attributes["gen_ai.usage.output_tokens"] = tokens[1]
+        if cached_tokens:
+            attributes["gen_ai.usage.cache_read.input_tokens"] = cached_tokens
         if first_chunk is not None:
             attributes["gen_ai.response.time_to_first_chunk"] = first_chunk
         if error_type:

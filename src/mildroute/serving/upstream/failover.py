@@ -212,6 +212,7 @@ class AttemptRecord:
                 status=self.status,
                 error_type=self.error_type,
                 tokens=self.tokens if self.is_reported else None,
+                cached_tokens=self.cached_tokens,
                 first_chunk=self.first_chunk,
             )
             self.span = None
