@@ -13,6 +13,7 @@ ATTEMPT = {
     "status": 200,
     "tokens_in": 10,
     "tokens_out": 20,
+    "cached_tokens": 0,
     "cost_usd": 0.001,
     "seconds": 0.5,
 }

@@ -6,6 +6,7 @@ import dataclasses
 import ipaddress
 import logging
 import socket
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -112,7 +113,7 @@ def serve_router(
     Example: mildroute serve router --experts experts.yaml --log decisions
     """
     from mildroute.serving.factory import load_gateway
-    from mildroute.serving.observability.logs import log_event, log_to_stderr
+    from mildroute.serving.observability.logs import log_to_stderr
     from mildroute.serving.server import serve
 
     chosen = _settings(settings, keys, log, log_format, exploration_rate)
@@ -121,14 +122,16 @@ def serve_router(
     with log_to_stderr(chosen.logging):
         services = load_gateway(router, experts, chosen, traces=traces)
         count = len(services.experts.experts)
+        serve(services, host, port, partial(_announce, chosen, count))
 
-        def started(address: str) -> None:
-            if chosen.logging.format == "json":
-                log_event(_LOG, logging.INFO, "serving", url=address, experts=count)
-            else:
-                typer.echo(f"serving {count} experts at {address}  (model: mildroute)")
 
-        serve(services, host, port, started)
+def _announce(settings: GatewayConfig, experts: int, address: str) -> None:
+    from mildroute.serving.observability.logs import log_event
+
+    if settings.logging.format == "json":
+        log_event(_LOG, logging.INFO, "serving", url=address, experts=experts)
+    else:
+        typer.echo(f"serving {experts} experts at {address}  (model: mildroute)")
 
 
 def _settings(

@@ -104,8 +104,8 @@ class Histogram:
         self._bounds = bounds
         self._labels = labels
         self._most = most
-        # The count of each bucket, and last the sum: one look-up, since tuples are hashed anew each
-        # time.
+        # The count of each bucket, and last the sum: one look-up, since a tuple does not keep its
+        # hash.
         self._rows: dict[tuple[str, ...], list[float]] = {}
         # The latest trace of each bucket, by label and place.
         self._exemplars: dict[tuple[tuple[str, ...], int], Exemplar] = {}
@@ -414,6 +414,11 @@ class _Series:
             "Decisions of a shadow router, by whether both agree.",
             ("agrees",),
         )
+        self._add_process()
+        self._add_histograms()
+        self._add_operations()
+
+    def _add_process(self) -> None:
         self.cut = LabeledCounter(
             "mildroute_streams_cut",
             "Streams that ended after their first byte and before their end, and why.",
@@ -432,8 +437,6 @@ class _Series:
         for kind in ("router", "keys"):
             for result in ("loaded", "rejected"):
                 self.reloads.add((kind, result), 0.0)
-        self._add_histograms()
-        self._add_operations()
 
     def _add_histograms(self) -> None:
         self.decision = Histogram(
