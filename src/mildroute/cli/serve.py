@@ -23,6 +23,12 @@ __all__ = ["keys", "serve_router"]
 
 
 _LOG = logging.getLogger(__name__)
+_LogFormat = Annotated[
+    Literal["text", "json"] | None,
+    typer.Option(
+        help="Of the lines on stderr; text if no settings say otherwise.", metavar="text|json"
+    ),
+]
 
 
 # ``mildroute keys new``: a key for a client of the gateway, shown once.
@@ -88,12 +94,7 @@ def serve_router(
         Path | None,
         typer.Option(help="Folder of the decision log; without it nothing is written down."),
     ] = None,
-    log_format: Annotated[
-        Literal["text", "json"] | None,
-        typer.Option(
-            help="Of the lines on stderr; text if no settings say otherwise.", metavar="text|json"
-        ),
-    ] = None,
+    log_format: _LogFormat = None,
     exploration_rate: Annotated[
         float | None,
         typer.Option(help="Fraction of requests routed at random (exploration).", min=0, max=1),
