@@ -207,7 +207,7 @@ def house(
     """
     from artifacts import make_router
 
-    from mildroute.serving.auth.keys import APIClient, add_client
+    from mildroute.serving.auth.keys import add_client
 
     given = {
         "OMP_NUM_THREADS": "1",
@@ -234,7 +234,7 @@ def house(
         )
         keys = {
             name: add_client(
-                folder / "keys.yaml", APIClient(name, dollars_per_day=(budgets or {}).get(name))
+                folder / "keys.yaml", name, dollars_per_day=(budgets or {}).get(name)
             )
             for name in (f"team-{number}" for number in range(clients))
         }

@@ -9,7 +9,7 @@ from typing import Any
 
 from mildroute.routers.operating_point import OperatingPoint
 from mildroute.serving.auth.keys import APIClient
-from mildroute.serving.auth.limits import Authenticator
+from mildroute.serving.auth.limits import Authenticator, check_model
 from mildroute.serving.config import AUTO_MODEL, GatewayConfig
 from mildroute.serving.context import RequestContext, RequestRecorder
 from mildroute.serving.http.body import ParsedRequest, parse_request
@@ -48,12 +48,14 @@ class RouteEndpoint:
     async def handle(self, request: Request) -> None:
         """Serve one request."""
         client = self._authenticator.authenticate(request)
-        self._authenticator.admit(client)
+        self._authenticator.admit(client, request)
         body = await request.body(self._limits)
         arrived = perf_counter()
         document = parse_json(body)
         inputs = _parse_inputs(document, body, client, self._limits.max_route_inputs)
         ids = _request_ids(document, request, len(inputs))
+        check_model(client, inputs[0].model)
+        self._authenticator.admit_inputs(client, len(inputs))
         contexts = [
             self._recorder.start(client, parsed, arrived, request_id)
             for parsed, request_id in zip(inputs, ids, strict=True)

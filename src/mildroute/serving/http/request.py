@@ -105,6 +105,10 @@ class Request:
         is_disconnected: Whether the client disconnected while it was watched.
         is_decided: Whether the request was decided, and is counted as such.
         has_response: Whether the response has begun.
+        limiter: Counts it as in flight, or none ...
+        holders: ... with its client and team, and
+        held_bytes: ... so many bytes of its body.
+        is_shared: Whether other clients may want its place.
     """
 
     __slots__ = (
@@ -117,8 +121,12 @@ class Request:
         "_timer",
         "_watcher",
         "has_response",
+        "held_bytes",
+        "holders",
         "is_decided",
         "is_disconnected",
+        "is_shared",
+        "limiter",
         "scope",
     )
 
@@ -129,6 +137,10 @@ class Request:
         self.is_disconnected = False
         self.has_response = False
         self.is_decided = False
+        self.limiter: InFlightLimiter | None = None
+        self.holders: list[InFlightUsage] = []
+        self.held_bytes = 0
+        self.is_shared = False
         self._is_ending = False
         self._linger = 0.0
         self._on_disconnect: Callable[[], None] | None = None
@@ -151,8 +163,11 @@ class Request:
         """The complete body; an APIError if it is too large or too slow."""
         max_bytes = limits.max_body_bytes
         length = self.header(b"content-length")
-        if length is not None and length.isdigit() and int(length[:20]) > max_bytes:
-            raise _too_large(max_bytes)
+        if length is not None and length.isdigit():
+            size = int(length[:20])
+            if size > max_bytes:
+                raise _too_large(max_bytes)
+            self._hold(size)
         try:
             async with asyncio.timeout(limits.body_timeout):
                 return await self._read_body(max_bytes)
@@ -161,6 +176,11 @@ class Request:
                 408,
                 f"a request must be sent within {limits.body_timeout:g} seconds; send it again.",
             ) from None
+
+    def _hold(self, size: int) -> None:
+        """Count bytes of the body that come now, or will."""
+        if self.limiter is not None and size > self.held_bytes:
+            self.limiter.hold_bytes(self, size - self.held_bytes)
 
     async def _read_body(self, max_bytes: int) -> bytes:
         chunks = []
@@ -173,6 +193,7 @@ class Request:
             size += len(chunks[-1])
             if size > max_bytes:
                 raise _too_large(max_bytes)
+            self._hold(size)
             if not message.get("more_body", False):
                 return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
@@ -287,20 +308,43 @@ def _reject_constant(name: str) -> NoReturn:
 Handler = Callable[[Request], Awaitable[None]]
 
 
+class InFlightUsage:
+    """What one client or team has in flight."""
+
+    __slots__ = ("body_bytes", "in_flight")
+
+    def __init__(self) -> None:
+        self.in_flight = 0
+        self.body_bytes = 0
+
+
 class InFlightLimiter:
-    """Counts the requests in flight.
+    """Counts requests in flight and the bytes of their bodies, in total and of each client.
+
+    If clients share the gateway, none of them holds more places, or bytes, than are free: one
+    alone gets half of them, two a third each, and so on, and a client that comes anew finds as much
+    as each of the others has. (Dynamic thresholds of Choudhury and Hahne, with factor 1: one
+    comparison a request, and no count of active clients.) Without shares one key took 256 of 256
+    places, and all others got a 503.
+
+    Args:
+        max_in_flight: Requests at the same time.
+        max_bytes: Of their bodies.
 
     Attributes:
         is_draining: Whether the gateway is about to stop; it still serves, but should get no new
             requests.
     """
 
-    def __init__(self, max_in_flight: int) -> None:
+    def __init__(self, max_in_flight: int, max_bytes: int) -> None:
         self._max_in_flight = max_in_flight
+        self._max_bytes = max_bytes
+        self._holders: dict[str, InFlightUsage] = {}
         self.in_flight = 0
+        self.body_bytes = 0
         self.is_draining = False
 
-    def acquire(self) -> None:
+    def acquire(self, request: Request) -> None:
         """Count one more; an APIError if there are too many."""
         if self.in_flight >= self._max_in_flight:
             raise APIError(
@@ -310,10 +354,60 @@ class InFlightLimiter:
                 retry_after=1.0,
             )
         self.in_flight += 1
+        request.limiter = self
 
-    def release(self) -> None:
-        """Count one less."""
+    def assign(
+        self, request: Request, places: Iterable[tuple[str, int | None]], *, is_shared: bool
+    ) -> None:
+        """Count a request that was acquired as its client's, too; an APIError if it has too many.
+
+        Args:
+            request: Of the client.
+            places: Names of the client and its team, each with its own most requests, or none.
+            is_shared: Whether there are other clients.
+        """
+        free = self._max_in_flight - self.in_flight
+        request.is_shared = is_shared
+        for name, most in places:
+            holder = self._holders.get(name)
+            if holder is None:
+                holder = self._holders[name] = InFlightUsage()
+            if most is not None and holder.in_flight >= most:
+                raise _too_many(f"this key or its team may have {most:,} requests under way")
+            if is_shared and not request.holders and holder.in_flight > free:
+                raise _too_many("this key holds its share of the gateway's requests under way")
+            holder.in_flight += 1
+            request.holders.append(holder)
+
+    def hold_bytes(self, request: Request, size: int) -> None:
+        """Count bytes of a body, before they are read; an APIError if there are too many."""
+        free = self._max_bytes - self.body_bytes - size
+        if free < 0:
+            raise APIError(
+                503,
+                "the requests under way hold too many bytes; come again, or send less.",
+                code="overloaded",
+                retry_after=1.0,
+            )
+        holders = request.holders
+        if request.is_shared and holders and holders[0].body_bytes > free:
+            raise _too_many("this key holds its share of the bytes of requests under way")
+        self.body_bytes += size
+        request.held_bytes += size
+        for holder in holders:
+            holder.body_bytes += size
+
+    def release(self, request: Request) -> None:
+        """A request that was acquired has ended."""
         self.in_flight -= 1
+        self.body_bytes -= request.held_bytes
+        for holder in request.holders:
+            holder.in_flight -= 1
+            holder.body_bytes -= request.held_bytes
+
+
+def _too_many(rule: str) -> APIError:
+    return APIError(429, f"{rule}; wait for them, and come again.", retry_after=1.0)
 
 
 class Endpoint:
@@ -380,11 +474,11 @@ class Endpoint:
         if self._limiter is None:
             await handler(request)
             return
-        self._limiter.acquire()
+        self._limiter.acquire(request)
         try:
             await handler(request)
         finally:
-            self._limiter.release()
+            self._limiter.release(request)
 
     async def _reject(
         self, request: Request, error: APIError, headers: Sequence[Header] = ()
