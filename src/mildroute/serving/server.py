@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import gc
 import logging
 import signal
 import time
@@ -247,6 +248,10 @@ def serve(services: GatewayServices, host: str, port: int, announce: Callable[[s
         port: Port to listen on; 0 takes a free one.
         announce: Called with the base URL once the gateway listens.
     """
+    # What was loaded stays. Without this a collection walks through all of it and stops the gateway
+    # for about 100 ms, which one large body of nested lists can cause at will.
+    gc.collect()
+    gc.freeze()
     runner = asyncio if uvloop is None else uvloop
     runner.run(_serve(services, host, port, announce))
 

@@ -17,6 +17,7 @@ from mildroute.serving.http.request import (
     Header,
     Request,
     forward_request_headers,
+    parse_body,
     shutting_down,
 )
 from mildroute.serving.routing.decider import Decider, RoutingResult
@@ -84,7 +85,7 @@ class CompletionsEndpoint:
         try:
             body = await request.body(self._limits)
             arrived = perf_counter()
-            parsed = parse_request(path, body, client.name)
+            parsed = await parse_body(body, parse_request, path, body, client.name)
             check_model(client, parsed.model)
             context = self._recorder.start(client, parsed, arrived)
             await self._serve(context, request)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Mapping, Sequence
 from time import perf_counter
@@ -14,7 +15,7 @@ from mildroute.serving.config import AUTO_MODEL, GatewayConfig
 from mildroute.serving.context import RequestContext, RequestRecorder
 from mildroute.serving.http.body import ParsedRequest, parse_request
 from mildroute.serving.http.errors import APIError
-from mildroute.serving.http.request import Request, parse_json
+from mildroute.serving.http.request import Request, parse_body, parse_json
 from mildroute.serving.routing.decider import Decider
 from mildroute.serving.routing.policy import (
     get_request_id,
@@ -22,6 +23,7 @@ from mildroute.serving.routing.policy import (
     target_headers,
     validate_id,
 )
+from mildroute.serving.routing.predictor import ROWS_PER_TURN
 
 __all__ = ["RouteEndpoint"]
 
@@ -51,8 +53,9 @@ class RouteEndpoint:
         self._authenticator.admit(client, request)
         body = await request.body(self._limits)
         arrived = perf_counter()
-        document = parse_json(body)
-        inputs = _parse_inputs(document, body, client, self._limits.max_route_inputs)
+        document, inputs = await parse_body(
+            body, _parse, body, client, self._limits.max_route_inputs
+        )
         ids = _request_ids(document, request, len(inputs))
         check_model(client, inputs[0].model)
         self._authenticator.admit_inputs(client, len(inputs))
@@ -82,11 +85,19 @@ class RouteEndpoint:
             resolve_target(fields, model, self._routing),
             [context.coin_key for context in contexts],
         )
-        for context, result in zip(contexts, results, strict=True):
+        for place, (context, result) in enumerate(zip(contexts, results, strict=True), 1):
             self._recorder.decided(context, result)
-        for context in contexts:
             context.status = 200
             self._recorder.record(context)
+            if place % ROWS_PER_TURN == 0:
+                await asyncio.sleep(0)
+
+
+def _parse(
+    body: bytes, client: APIClient, max_inputs: int
+) -> tuple[dict[str, Any], list[ParsedRequest]]:
+    document = parse_json(body)
+    return document, _parse_inputs(document, body, client, max_inputs)
 
 
 def _parse_inputs(

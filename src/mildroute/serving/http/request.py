@@ -7,14 +7,17 @@ Starlette matches paths; its ``Request``, ``Response`` and exception handlers ar
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
-from typing import Any, NoReturn
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NoReturn, TypeVar
 
 from mildroute.exceptions import MildrouteError
 from mildroute.serving.config import RequestLimits
+from mildroute.serving.http.body import LARGE_BODY, shorten
 from mildroute.serving.http.errors import APIError
 
 __all__ = [
@@ -29,12 +32,14 @@ __all__ = [
     "Send",
     "forward_request_headers",
     "forward_response_headers",
+    "parse_body",
     "parse_json",
     "shutting_down",
 ]
 
 
 _LOG = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 # As starlette.types has them; keys are made without Starlette installed.
 Scope = MutableMapping[str, Any]
@@ -199,7 +204,8 @@ class Request:
 
     async def json(self, limits: RequestLimits) -> dict[str, Any]:
         """The JSON object of the body; an APIError if it is none."""
-        return parse_json(await self.body(limits))
+        body = await self.body(limits)
+        return await parse_body(body, parse_json, body)
 
     def watch_disconnect(self) -> None:
         """Cancel the task of the request if its client disconnects before :meth:`unwatch`."""
@@ -287,10 +293,28 @@ def _too_large(max_bytes: int) -> APIError:
     return APIError(413, f"a request must have at most {max_bytes:,} bytes; send a smaller one.")
 
 
+async def parse_body(body: bytes, parse: Callable[..., _T], *arguments: Any) -> _T:
+    """Call a function that parses a body; if it is large, in a thread of its own.
+
+    One large body is parsed at a time: what that takes of memory is taken once.
+    """
+    if len(body) <= LARGE_BODY:
+        return parse(*arguments)
+    return await asyncio.get_running_loop().run_in_executor(_parser(), parse, *arguments)
+
+
+@functools.cache
+def _parser() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, thread_name_prefix="mildroute-parser")
+
+
 def parse_json(body: bytes) -> dict[str, Any]:
-    """The JSON object in a body; an APIError if it is none."""
+    """The JSON object in a body; an APIError if it is none.
+
+    Long strings of a large body lack their middles, as ``shorten`` leaves them.
+    """
     try:
-        document = json.loads(body.decode(), parse_constant=_reject_constant)
+        document = json.loads(shorten(body).data.decode(), parse_constant=_reject_constant)
     except (ValueError, RecursionError):
         raise APIError(400, "the body must be JSON in UTF-8; see /openapi.json.") from None
     if not isinstance(document, dict):
@@ -322,8 +346,8 @@ class InFlightLimiter:
     """Counts requests in flight and the bytes of their bodies, in total and of each client.
 
     If clients share the gateway, none of them holds more places, or bytes, than are free: one
-    alone gets half of them, two a third each, and so on, and a client that comes anew finds as much
-    as each of the others has. (Dynamic thresholds of Choudhury and Hahne, with factor 1: one
+    alone gets half of them, two a third each, and so on, and a newcomer finds as much as each of
+    the others has. (Dynamic thresholds of Choudhury and Hahne, with factor 1: one
     comparison a request, and no count of active clients.) Without shares one key took 256 of 256
     places, and all others got a 503.
 
