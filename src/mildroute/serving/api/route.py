@@ -94,14 +94,14 @@ class RouteEndpoint:
 
 
 def _parse(
-    body: bytes, client: APIClient, max_inputs: int
+    body: bytes | bytearray, client: APIClient, max_inputs: int
 ) -> tuple[dict[str, Any], list[ParsedRequest]]:
     document = parse_json(body)
     return document, _parse_inputs(document, body, client, max_inputs)
 
 
 def _parse_inputs(
-    document: Mapping[str, Any], body: bytes, client: APIClient, max_inputs: int
+    document: Mapping[str, Any], body: bytes | bytearray, client: APIClient, max_inputs: int
 ) -> list[ParsedRequest]:
     if sum(name in document for name in ("input", "inputs", "messages")) != 1:
         raise APIError(
@@ -157,7 +157,9 @@ def _request_ids(document: Mapping[str, Any], request: Request, count: int) -> l
     return [validate_id(request_id, "request_ids") for request_id in given]
 
 
-def _parse_chat(document: Mapping[str, Any], body: bytes, client: APIClient) -> ParsedRequest:
+def _parse_chat(
+    document: Mapping[str, Any], body: bytes | bytearray, client: APIClient
+) -> ParsedRequest:
     """What routing has to know of a chat.
 
     Its model may be left out, unlike in a request that is to be answered.

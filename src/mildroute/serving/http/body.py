@@ -133,7 +133,7 @@ class ParsedRequest:
     path: str
     model: str
     text: str
-    body: bytes = field(repr=False)
+    body: bytes | bytearray = field(repr=False)
     model_span: tuple[int, int]
     is_stream: bool = False
     needs: frozenset[str] = frozenset()
@@ -175,7 +175,7 @@ class ParsedRequest:
 
 # Bytes from which on a body is shortened, and parsed in a thread of its own.
 LARGE_BODY = 1 << 16
-_WINDOW = 1 << 15
+_WINDOW = 1 << 14
 # Windows of a string that is left whole.
 _MAX_WINDOWS = 6
 # Values in a large body: 200,000 take about 50 ms to decode, in one call.
@@ -191,7 +191,7 @@ class ShortenedBody(NamedTuple):
         cuts: Places in it behind what was left out, and by how many bytes it is shorter there.
     """
 
-    data: bytes
+    data: bytes | bytearray
     cuts: list[tuple[int, int]]
 
     def original(self, place: int) -> int:
@@ -199,46 +199,69 @@ class ShortenedBody(NamedTuple):
         return place + sum(removed for at, removed in self.cuts if at <= place)
 
 
-def shorten(body: bytes) -> ShortenedBody:
-    """Leave out the middles of the long strings of a large body; a small one stays as it is.
+def shorten(body: bytes | bytearray) -> ShortenedBody:
+    """Leave out the middles of long strings of a large body, and most of its white space.
+
+    A small one stays as it is.
 
     Raises:
         BadRequest: It has too many values, or is not UTF-8.
     """
     if len(body) <= LARGE_BODY:
         return ShortenedBody(body, [])
-    pieces: list[bytes] = []
-    cuts: list[tuple[int, int]] = []
-    size = kept = at = values = 0
+    cutter = _Cutter(body)
+    at = values = 0
     while at < len(body):
         quote = body.find(b'"', at, at + _WINDOW)
         end = min(at + _WINDOW, len(body)) if quote < 0 else quote
-        values += _count_values(body[at:end])
+        between = body[at:end]
+        values += _count_values(between)
         if values > _MAX_VALUES:
             raise BadRequest(
                 f"a body over {LARGE_BODY:,} bytes must have at most {_MAX_VALUES:,} values, got"
                 " more; send them in several requests."
             )
-        at = end
-        if quote < 0:
-            continue
-        places = _places_in_string(body, quote + 1)
-        at = places[-1] + 1
-        if len(places) > _MAX_WINDOWS:
-            start, end = places[1], places[-3]
-            pieces += body[kept:start], b"...[%d bytes left out]..." % (end - start)
-            size += start - kept + len(pieces[-1])
-            cuts.append((size, end - start - len(pieces[-1])))
-            kept = end
-    return ShortenedBody(b"".join([*pieces, body[kept:]]) if cuts else body, cuts)
+        if quote >= 0:
+            places = _places_in_string(body, quote + 1)
+            at = places[-1] + 1
+            if len(places) > _MAX_WINDOWS:
+                cutter.leave_out(places[1], places[-3], b"...[%d bytes left out]...")
+        else:
+            if not between.strip(b" \t\n\r"):
+                cutter.leave_out(at, end, b" ")
+            at = end
+    return cutter.shortened()
 
 
-def _count_values(between: bytes) -> int:
+class _Cutter:
+    def __init__(self, body: bytes | bytearray) -> None:
+        self._body = body
+        self._pieces: list[bytes | bytearray] = []
+        self._cuts: list[tuple[int, int]] = []
+        self._size = 0
+        self._end = 0
+
+    def leave_out(self, start: int, end: int, mark: bytes) -> None:
+        """Put a mark, which may tell how many bytes are missing, in place of a part."""
+        if b"%d" in mark:
+            mark %= end - start
+        self._pieces += self._body[self._end : start], mark
+        self._size += start - self._end + len(mark)
+        self._cuts.append((self._size, end - start - len(mark)))
+        self._end = end
+
+    def shortened(self) -> ShortenedBody:
+        if not self._cuts:
+            return ShortenedBody(self._body, [])
+        return ShortenedBody(b"".join([*self._pieces, self._body[self._end :]]), self._cuts)
+
+
+def _count_values(between: bytes | bytearray) -> int:
     """Values that begin in what stands between two strings, at most."""
     return between.count(b",") + between.count(b"[") + between.count(b"{")
 
 
-def _places_in_string(body: bytes, at: int) -> list[int]:
+def _places_in_string(body: bytes | bytearray, at: int) -> list[int]:
     """Places, a window apart, at which a string can be cut; the last is its end.
 
     What is no JSON ends it, too: it is reported by who decodes it.
@@ -256,7 +279,7 @@ def _places_in_string(body: bytes, at: int) -> list[int]:
         at = end
 
 
-def _whole_characters(body: bytes, start: int, end: int) -> int:
+def _whole_characters(body: bytes | bytearray, start: int, end: int) -> int:
     """Bytes that hold whole characters; a last one may be cut by the window."""
     try:
         return utf_8_decode(body[start:end], "strict", end < start + _WINDOW)[1]
@@ -313,7 +336,7 @@ class BadRequest(APIError):  # noqa: N818 - named for its status
         super().__init__(400, message, param=param)
 
 
-def parse_request(path: str, body: bytes, salt: str = "") -> ParsedRequest:
+def parse_request(path: str, body: bytes | bytearray, salt: str = "") -> ParsedRequest:
     """Parse what routing has to know of a request, and leave the rest to the expert.
 
     The text to route is the last user message that has text; other messages and the system prompt
@@ -370,7 +393,7 @@ def parse_request(path: str, body: bytes, salt: str = "") -> ParsedRequest:
     )
 
 
-def _decoded(body: bytes) -> str:
+def _decoded(body: bytes | bytearray) -> str:
     if body.startswith(b"\xef\xbb\xbf"):
         raise BadRequest(
             "the body must begin with its JSON object, got a byte order mark; send UTF-8 without"
@@ -515,7 +538,7 @@ def _prompt_of_list(under: str, messages: list[Any]) -> RoutedPrompt:
     return prompt_of_messages(messages)
 
 
-def _encodable(body: bytes, text: str) -> str:
+def _encodable(body: bytes | bytearray, text: str) -> str:
     # By an escape JSON can name half a letter alone (a surrogate), which no encoder of ours can
     # take.
     return (

@@ -30,7 +30,7 @@ _dense = re.compile(
 )
 # What stands in a string of a large body in place of its middle; see ``shorten``.
 _find_left_out = re.compile(r"\.\.\.\[(\d{1,12}) bytes left out\]\.\.\.").search
-_MIN_SHORTENED = 1 << 14
+_MIN_SHORTENED = 1 << 12
 _BYTES_PER_TOKEN = 3
 
 
