@@ -233,9 +233,7 @@ def house(
             f"admin_key_env: ADMIN_KEY\nlog: {{folder: log}}\n{settings}"
         )
         keys = {
-            name: add_client(
-                folder / "keys.yaml", name, dollars_per_day=(budgets or {}).get(name)
-            )
+            name: add_client(folder / "keys.yaml", name, dollars_per_day=(budgets or {}).get(name))
             for name in (f"team-{number}" for number in range(clients))
         }
         gateway = GatewayProcess(folder, router, given)

@@ -422,9 +422,9 @@ class InFlightLimiter:
             if holder is None:
                 holder = self._holders[name] = InFlightUsage()
             if most is not None and holder.in_flight >= most:
-                raise _too_many(f"this key or its team may have {most:,} requests under way")
+                raise _too_many(f"at most {most:,}, for it or its team")
             if is_shared and not request.holders and holder.in_flight > free:
-                raise _too_many("this key holds its share of the gateway's requests under way")
+                raise _too_many("it holds its share of places")
             holder.in_flight += 1
             request.holders.append(holder)
 
@@ -440,7 +440,7 @@ class InFlightLimiter:
             )
         holders = request.holders
         if request.is_shared and holders and holders[0].body_bytes > free:
-            raise _too_many("this key holds its share of the bytes of requests under way")
+            raise _too_many("it holds its share of bytes")
         self.body_bytes += size
         request.held_bytes += size
         for holder in holders:
@@ -456,7 +456,11 @@ class InFlightLimiter:
 
 
 def _too_many(rule: str) -> APIError:
-    return APIError(429, f"{rule}; wait for them, and come again.", retry_after=1.0)
+    return APIError(
+        429,
+        f"this key has too many requests under way ({rule}); wait for them, and come again.",
+        retry_after=1.0,
+    )
 
 
 class Endpoint:
