@@ -5,7 +5,7 @@ from __future__ import annotations
 import calendar
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -140,6 +140,8 @@ class Charge(NamedTuple):
 
 
 NOTHING = Charge()
+# Parts of a charge.
+_DOLLARS, _TOKENS = range(2)
 
 
 @dataclass(frozen=True)
@@ -311,17 +313,21 @@ class UsageLimiter:
         self._read_at = now()
         # By name, and whether it is a team.
         self._accounts: dict[tuple[str, bool], Account] = {}
+        self._by_client: dict[str, tuple[APIClient, list[Account]]] = {}
 
     def admit(self, client: APIClient) -> LimitExceeded | None:
         """Let a request through by its rate, before its body is read, or say why not.
 
         A client that has spent its budgets is refused here already, and keeps its rate.
         """
+        accounts = self._accounts_of(client)
+        if not accounts:
+            return None
         now = self._now()
-        accounts = [*self._limited_accounts(client)]
         for account in accounts:
-            if (exceeded := account.check_budgets(now)) is not None:
-                return exceeded
+            for budget, _ in account.budgets:
+                if (exceeded := budget.check_left(account.owner, now)) is not None:
+                    return exceeded
         return _take_rate(accounts, 1)
 
     def admit_free(
@@ -336,7 +342,7 @@ class UsageLimiter:
             requests: How many.
             admitted: How many of them have been let through already.
         """
-        return _take_rate([*self._limited_accounts(client)], requests, admitted)
+        return _take_rate(self._accounts_of(client), requests, admitted)
 
     def reserve(
         self, client: APIClient, charge: Charge, *, is_bounded: bool = True
@@ -351,15 +357,15 @@ class UsageLimiter:
                 setting of the gateway and no choice of the client.
         """
         now = self._now()
-        accounts = [*self._limited_accounts(client)]
+        accounts = self._accounts_of(client)
         for account in accounts:
-            for budget, amount in account.parts(charge):
-                exceeded = budget.check(amount, is_bounded, account.owner, now)
+            for budget, part in account.budgets:
+                exceeded = budget.check(charge[part], is_bounded, account.owner, now)
                 if exceeded is not None:
                     return exceeded
         for account in accounts:
-            for budget, amount in account.parts(charge):
-                budget.reserve(amount)
+            for budget, part in account.budgets:
+                budget.reserve(charge[part])
         return None
 
     def settle(self, client: APIClient, charge: Charge, reserved: Charge = NOTHING) -> None:
@@ -371,22 +377,27 @@ class UsageLimiter:
             reserved: What was held for it.
         """
         now = self._now()
-        for tenant in client.tenants:
-            if tenant.limits:
-                # Limits may have changed since the request was let through; what it takes is
-                # counted, and its old limits do not come back.
-                account = self._accounts.get(_key_of(tenant)) or self._account(tenant)
-                account.settle(charge, reserved, now)
+        # Limits may have changed since the request was let through; what it takes is counted, and
+        # its old limits do not come back.
+        known = self._by_client.get(client.name)
+        for account in self._accounts_of(client) if known is None else known[1]:
+            for budget, part in account.budgets:
+                budget.settle(charge[part], reserved[part], now)
 
     def spent(self, tenant: Tenant) -> float:
         """Dollars of today; 0 for a client without limits, whose dollars are not counted."""
         account = self._accounts.get(_key_of(tenant))
         return self._spent_before(tenant)[0] if account is None else account.day.spent(self._now())
 
-    def _limited_accounts(self, client: APIClient) -> Iterator[Account]:
-        for tenant in client.tenants:
-            if tenant.limits:
-                yield self._account(tenant)
+    def _accounts_of(self, client: APIClient) -> list[Account]:
+        """Accounts of a client and its team, if they have limits."""
+        known = self._by_client.get(client.name)
+        if known is not None and known[0] is client:
+            return known[1]
+        accounts = [self._account(tenant) for tenant in client.tenants if tenant.limits]
+        if accounts or known is not None:
+            self._by_client[client.name] = client, accounts
+        return accounts
 
     def _account(self, tenant: Tenant) -> Account:
         key = _key_of(tenant)
@@ -421,9 +432,13 @@ def _take_rate(accounts: list[Account], requests: int, admitted: int = 0) -> Lim
 
 
 class Account:
-    """What one client or team has spent and holds."""
+    """What one client or team has spent and holds.
 
-    __slots__ = ("_bucket", "_clock", "_tokens", "day", "month", "owner", "tenant")
+    Attributes:
+        budgets: Each with the part of a charge that it counts.
+    """
+
+    __slots__ = ("_bucket", "_clock", "budgets", "day", "month", "owner", "tenant")
 
     def __init__(
         self,
@@ -434,12 +449,15 @@ class Account:
     ) -> None:
         self._clock = clock
         self._bucket: TokenBucket | None = None
-        self._tokens: MinuteBudget | None = None
         self.owner = "This key's team" if isinstance(tenant, ClientTeam) else "This key"
         self.day = PeriodBudget("dollars of the day", "midnight UTC", start_of_day, spent[0], at)
         self.month = PeriodBudget(
             "dollars of the month", "its end, in UTC", start_of_month, spent[1], at
         )
+        self.budgets: list[tuple[UsageBudget, int]] = [
+            (self.day, _DOLLARS),
+            (self.month, _DOLLARS),
+        ]
         self.tenant = Tenant(tenant.name)
         self.change(tenant)
 
@@ -451,23 +469,12 @@ class Account:
             burst = max(1.0, per_second * _BURST_SECONDS)
             self._bucket = None if rate is None else TokenBucket(per_second, burst, self._clock)
         if tokens != self.tenant.tokens_per_minute:
-            self._tokens = None if tokens is None else MinuteBudget(tokens, self._clock)
+            self.budgets = [(self.day, _DOLLARS), (self.month, _DOLLARS)]
+            if tokens is not None:
+                self.budgets.append((MinuteBudget(tokens, self._clock), _TOKENS))
         self.day.limit = tenant.dollars_per_day or math.inf
         self.month.limit = tenant.dollars_per_month or math.inf
         self.tenant = tenant
-
-    def parts(self, charge: Charge) -> Iterator[tuple[UsageBudget, float]]:
-        """The budgets, each with what a charge takes of it."""
-        yield self.day, charge.dollars
-        yield self.month, charge.dollars
-        if self._tokens is not None:
-            yield self._tokens, charge.tokens
-
-    def check_budgets(self, now: float) -> LimitExceeded | None:
-        for budget, _ in self.parts(NOTHING):
-            if (exceeded := budget.check_left(self.owner, now)) is not None:
-                return exceeded
-        return None
 
     def check_rate(self, requests: int, admitted: int) -> LimitExceeded | None:
         bucket = self._bucket
@@ -488,12 +495,6 @@ class Account:
     def take_rate(self, requests: float) -> None:
         if self._bucket is not None:
             self._bucket.spend(requests)
-
-    def settle(self, charge: Charge, reserved: Charge, now: float) -> None:
-        for (budget, amount), (_, held) in zip(
-            self.parts(charge), self.parts(reserved), strict=True
-        ):
-            budget.settle(amount, held, now)
 
 
 class Authenticator:
@@ -537,10 +538,13 @@ class Authenticator:
 
     def admit(self, client: APIClient, request: Request) -> None:
         """Admit one request by the places of its client and by its rate, or raise an APIError."""
+        self._assign(client, request)
+        _raise_if_exceeded(self._usage_limiter.admit(client))
+
+    def _assign(self, client: APIClient, request: Request) -> None:
         # A gateway with one client has none that could be crowded out.
         is_shared = len(self._key_store.clients) > 1
         self._limiter.assign(request, client.places, is_shared=is_shared)
-        _raise_if_exceeded(self._usage_limiter.admit(client))
 
     def admit_inputs(self, client: APIClient, count: int) -> None:
         """Admit all inputs of a request that was admitted for one, or raise an APIError."""
@@ -551,8 +555,9 @@ class Authenticator:
         """Hold the most that a request can take, or raise an APIError; :meth:`settle` follows."""
         _raise_if_exceeded(self._usage_limiter.reserve(client, charge, is_bounded=is_bounded))
 
-    def admit_free(self, client: APIClient) -> None:
+    def admit_free(self, client: APIClient, request: Request) -> None:
         """Admit a request that costs nothing, or raise an APIError."""
+        self._assign(client, request)
         _raise_if_exceeded(self._usage_limiter.admit_free(client))
 
     def settle(self, client: APIClient, charge: Charge, reserved: Charge) -> None:
