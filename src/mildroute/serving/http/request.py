@@ -14,11 +14,11 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from mildroute.exceptions import MildrouteError
 from mildroute.serving.config import RequestLimits
-from mildroute.serving.http.body import LARGE_BODY, shorten
+from mildroute.serving.http.body import LARGE_BODY, decoder_for, shorten
 from mildroute.serving.http.errors import APIError
 
 __all__ = [
@@ -339,7 +339,8 @@ def parse_json(body: bytes | bytearray) -> dict[str, Any]:
     Long strings of a large body lack their middles, as ``shorten`` leaves them.
     """
     try:
-        document = json.loads(shorten(body).data.decode(), parse_constant=_reject_constant)
+        text = shorten(body).data.decode()
+        document = decoder_for(text).decode(text)
     except (ValueError, RecursionError):
         raise APIError(400, "the body must be JSON in UTF-8; see /openapi.json.") from None
     if not isinstance(document, dict):
@@ -347,10 +348,6 @@ def parse_json(body: bytes | bytearray) -> dict[str, Any]:
             400, "the body must be a JSON object, got something else; see /openapi.json."
         )
     return document
-
-
-def _reject_constant(name: str) -> NoReturn:
-    raise ValueError(name)
 
 
 # Handles one request.
