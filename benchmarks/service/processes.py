@@ -207,7 +207,7 @@ def house(
     """
     from artifacts import make_router
 
-    from mildroute.serving.auth.keys import APIClient, add_client
+    from mildroute.serving.auth.keys import add_client
 
     given = {
         "OMP_NUM_THREADS": "1",
@@ -233,9 +233,7 @@ def house(
             f"admin_key_env: ADMIN_KEY\nlog: {{folder: log}}\n{settings}"
         )
         keys = {
-            name: add_client(
-                folder / "keys.yaml", APIClient(name, dollars_per_day=(budgets or {}).get(name))
-            )
+            name: add_client(folder / "keys.yaml", name, dollars_per_day=(budgets or {}).get(name))
             for name in (f"team-{number}" for number in range(clients))
         }
         gateway = GatewayProcess(folder, router, given)

@@ -295,7 +295,7 @@ async def _request_handling(calls: int) -> tuple[float, float]:
 
     async def send(_: object) -> None: ...
 
-    endpoint = Endpoint({"POST": echo}, InFlightLimiter(1), lambda *_: None)
+    endpoint = Endpoint({"POST": echo}, InFlightLimiter(1, 1 << 20), lambda *_: None)
     found: dict[bool, list[float]] = {True: [], False: []}
     routers = {
         True: Router([Route("/x", endpoint)]),

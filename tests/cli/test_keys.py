@@ -51,3 +51,28 @@ def test_help_has_an_example_and_json(mildroute: Callable[..., Any]) -> None:
     text = mildroute("keys", "new", "--help").output
     assert "Example: mildroute keys new" in text
     assert "--json" in text
+
+
+def test_keys_are_rotated_revoked_and_listed(tmp_path: Path, mildroute: Callable[..., Any]) -> None:
+    path = tmp_path / "keys.yaml"
+    made = ("keys", "new", "a", "--model", "mildroute", "--model", "small", "--file", path)
+    first = mildroute(*made, "--tokens-per-minute", 9000).stdout.strip()
+    mildroute("keys", "new", "b", "--file", path, "--expires", "2027-01-31")
+    second = mildroute("keys", "rotate", "a", "--file", path).stdout.strip()
+    ring = KeyStore.read(path)
+    assert ring.find(f"Bearer {first}") is ring.find(f"Bearer {second}") is not None
+    assert mildroute("keys", "list", "--file", path).stdout == (
+        "a  rotating  tokens_per_minute=9000.0  models=mildroute, small\n"
+        "b  valid  expires=2027-01-31\n"
+    )
+    done = mildroute("keys", "rotate", "a", "--finish", "--file", path)
+    assert "Only the latest key of 'a'" in done.stdout
+    assert json.loads(
+        mildroute("keys", "rotate", "a", "--finish", "--file", path, "--json").stdout
+    ) == {"name": "a", "file": str(path)}
+    assert KeyStore.read(path).find(f"Bearer {first}") is None
+    assert "are revoked" in mildroute("keys", "revoke", "b", "--file", path).stdout
+    mildroute("keys", "revoke", "b", "--file", path, "--json")
+    rows = json.loads(mildroute("keys", "list", "--file", path, "--json").stdout)
+    assert [(row["name"], row["status"]) for row in rows] == [("a", "valid"), ("b", "expired")]
+    assert "sha256" not in str(rows)

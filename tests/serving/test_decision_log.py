@@ -14,7 +14,7 @@ from mildroute.exceptions import ArgumentError, TableError
 from mildroute.serving.auth.limits import DAY
 from mildroute.serving.config import DecisionLogConfig
 from mildroute.serving.observability.compaction import compact_log
-from mildroute.serving.observability.decision_log import DailySpend, DecisionLog, read_log
+from mildroute.serving.observability.decision_log import DecisionLog, SpendLedger, read_log
 from mildroute.serving.observability.export import costs_from_log
 from serving.records import record
 
@@ -66,7 +66,7 @@ def test_numbers_that_json_does_not_know_do_not_cost_the_line(tmp_path: Path) ->
     assert json.loads(row.read_bytes(), parse_constant=lambda _: pytest.fail("not JSON"))[
         "posterior"
     ] == [None, 0.5]
-    assert DailySpend.resume(tmp_path, 0.0).dollars == {}
+    assert SpendLedger.resume(tmp_path, 0.0).dollars == {}
 
 
 def test_fields_of_another_version_do_not_hinder_reading(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_a_log_of_an_earlier_version_is_refused(tmp_path: Path, as_parquet: bool
         pq.write_table(pa.Table.from_pylist([row]), tmp_path / "decisions" / "1-1.parquet")
     else:
         (tmp_path / "decisions" / "1-1.jsonl").write_text(json.dumps(row) + "\n")
-    readers = [lambda: list(read_log(tmp_path)), lambda: DailySpend.resume(tmp_path, 0.0)]
+    readers = [lambda: list(read_log(tmp_path)), lambda: SpendLedger.resume(tmp_path, 0.0)]
     readers += [lambda: costs_from_log(tmp_path)]
     if not as_parquet:
         readers.append(lambda: compact_log(tmp_path))
@@ -118,7 +118,7 @@ def test_dollars_of_today_are_those_of_answers_that_ended_today(tmp_path: Path) 
     ):
         log.write(record(time=when, key=key, cost_usd=dollars))
     log.close()
-    assert DailySpend.resume(tmp_path, DAY).dollars == {"a": 6.0, "b": 8.0}
+    assert SpendLedger.resume(tmp_path, DAY).dollars == {"a": 6.0, "b": 8.0}
 
 
 def test_a_log_needs_a_folder() -> None:

@@ -123,8 +123,8 @@ class TestKeys:
             keyed.http.post(
                 "/v1/chat/completions", content=b"{", headers={"authorization": f"Bearer {key}"}
             )
-        account = keyed.services.usage_limiter._accounts["team-a"]
-        until(lambda: account._reserved == 0.0)
+        account = keyed.services.usage_limiter._accounts["team-a", False]
+        until(lambda: account.day._reserved == 0.0)
 
     def test_feedback_is_kept_with_the_name_of_the_key(
         self, keyed: Running, key: str, tmp_path: Path
@@ -218,9 +218,7 @@ class TestKeysAnew:
 
     @pytest.fixture
     def keys(self, file: Path) -> list[str]:
-        return [
-            add_client(file, APIClient(name, dollars_per_day=5.0)) for name in ("team-a", "team-b")
-        ]
+        return [add_client(file, name, dollars_per_day=5.0) for name in ("team-a", "team-b")]
 
     @pytest.fixture
     def kept(
@@ -250,7 +248,7 @@ class TestKeysAnew:
         file.write_text(
             "\n".join(line for line in file.read_text().splitlines() if "team-b" not in line) + "\n"
         )
-        new = add_client(file, APIClient("team-c"))
+        new = add_client(file, "team-c")
         assert self.statuses(kept, [*keys, new]) == [200, 200, 401]
         answer = kept.http.post("/admin/reload", headers=self.OPERATOR)
         assert answer.json() == {"object": "mildroute.router", "router": "fresh", "clients": 2}

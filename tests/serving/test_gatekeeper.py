@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from mildroute.serving.auth.keys import ANYONE, APIClient
-from mildroute.serving.auth.limits import DAY, LimitExceeded, UsageLimiter
+from mildroute.serving.auth.keys import ANYONE, APIClient, ClientTeam
+from mildroute.serving.auth.limits import DAY, Charge, LimitExceeded, UsageLimiter
 
 
 class Clock:
@@ -21,7 +21,7 @@ def test_a_client_without_limits_is_never_refused_nor_remembered() -> None:
     gate = UsageLimiter()
     for _ in range(1000):
         assert gate.admit(ANYONE) is None
-        gate.settle(ANYONE, 100.0)
+        gate.settle(ANYONE, Charge(100.0))
     assert gate._accounts == {}
 
 
@@ -61,7 +61,7 @@ def test_who_has_spent_the_day_waits_for_midnight() -> None:
     now, client = Clock(DAY * 20_000 + 80_000), APIClient("a", dollars_per_day=1.0)
     gate = UsageLimiter(now=now)
     assert gate.admit(client) is None
-    gate.settle(client, 1.0)
+    gate.settle(client, Charge(1.0))
     refusal = refused(gate.admit(client))
     assert (refusal.status, refusal.code, refusal.seconds) == (429, "insufficient_quota", 6400.0)
     now.seconds += 6399.9
@@ -75,11 +75,11 @@ def test_reservations_of_requests_under_way_never_pass_the_limit() -> None:
     """Before, 9 guesses of $0.1 were held after one request of $0.1, and 50 before the first."""
     client = APIClient("a", dollars_per_day=1.0)
     gate = UsageLimiter(now=Clock())
-    assert sum(gate.reserve(client, 0.1) is None for _ in range(200)) == 10
-    refusal = refused(gate.reserve(client, 0.1))
+    assert sum(gate.reserve(client, Charge(0.1)) is None for _ in range(200)) == 10
+    refusal = refused(gate.reserve(client, Charge(0.1)))
     assert (refusal.code, refusal.seconds) == ("rate_limit_exceeded", 1.0)
     for _ in range(10):
-        gate.settle(client, 0.1, 0.1)
+        gate.settle(client, Charge(0.1), Charge(0.1))
     assert abs(gate.spent(client) - 1.0) < 1e-9
     assert refused(gate.admit(client)).code == "insufficient_quota"
 
@@ -87,32 +87,35 @@ def test_reservations_of_requests_under_way_never_pass_the_limit() -> None:
 def test_a_large_key_is_never_refused_for_want_of_money() -> None:
     """150 of 200 were refused at once in a fresh process."""
     client, gate = APIClient("a", dollars_per_day=100_000.0), UsageLimiter(now=Clock())
-    assert all(gate.reserve(client, 0.05) is None for _ in range(200))
+    assert all(gate.reserve(client, Charge(0.05)) is None for _ in range(200))
 
 
 def test_a_request_that_failed_gives_back_what_was_held() -> None:
     client, gate = APIClient("a", dollars_per_day=1.0), UsageLimiter(now=Clock())
     for _ in range(500):
-        assert gate.reserve(client, 0.7) is None
-        gate.settle(client, 0.0, 0.7)
+        assert gate.reserve(client, Charge(0.7)) is None
+        gate.settle(client, Charge(0.0), Charge(0.7))
     assert gate.spent(client) == 0.0
 
 
 def test_a_request_that_costs_more_than_is_left_may_come_with_fewer_tokens() -> None:
     client, gate = APIClient("a", dollars_per_day=1.0), UsageLimiter(now=Clock())
-    gate.settle(client, 0.5)
-    refusal = refused(gate.reserve(client, 0.6))
+    gate.settle(client, Charge(0.5))
+    refusal = refused(gate.reserve(client, Charge(0.6)))
     assert refusal.code == "insufficient_quota"
-    assert "may cost 0.6 dollars, and this key has 0.5" in refusal.message
-    assert gate.reserve(client, 0.5) is None
+    assert "may take 0.6 dollars of the day, and this key has 0.5" in refusal.message
+    assert gate.reserve(client, Charge(0.5)) is None
 
 
 def test_requests_without_a_most_pass_the_limit_by_one_reservation_at_most() -> None:
     client, gate = APIClient("a", dollars_per_day=1.0), UsageLimiter(now=Clock())
-    admitted = [gate.reserve(client, 0.4, is_bounded=False) is None for _ in range(200)]
+    admitted = [gate.reserve(client, Charge(0.4), is_bounded=False) is None for _ in range(200)]
     assert sum(admitted) == 3  # 1.2 is one reservation more than fits
     small = APIClient("b", dollars_per_day=0.1)
-    assert [gate.reserve(small, 0.4, is_bounded=False) is None for _ in range(2)] == [True, False]
+    assert [gate.reserve(small, Charge(0.4), is_bounded=False) is None for _ in range(2)] == [
+        True,
+        False,
+    ]
 
 
 def test_what_was_spent_before_a_restart_counts_for_that_day_alone() -> None:
@@ -136,7 +139,7 @@ def test_a_request_that_is_refused_for_money_takes_nothing_of_the_rate() -> None
 def test_new_limits_hold_at_once_and_what_was_spent_stays() -> None:
     gate = UsageLimiter(now=Clock())
     gate.admit(APIClient("a", dollars_per_day=1.0))
-    gate.settle(APIClient("a", dollars_per_day=1.0), 0.9)
+    gate.settle(APIClient("a", dollars_per_day=1.0), Charge(0.9))
     assert gate.admit(APIClient("a", dollars_per_day=0.5)) is not None
     assert gate.admit(APIClient("a", dollars_per_day=5.0)) is None
 
@@ -144,8 +147,8 @@ def test_new_limits_hold_at_once_and_what_was_spent_stays() -> None:
 def test_dollars_that_are_no_number_change_nothing() -> None:
     client, gate = APIClient("a", dollars_per_day=1.0), UsageLimiter(now=Clock())
     gate.admit(client)
-    gate.settle(client, float("nan"))
-    gate.settle(client, -5.0)
+    gate.settle(client, Charge(float("nan")))
+    gate.settle(client, Charge(-5.0))
     assert gate.spent(client) == 0.0
 
 
@@ -153,7 +156,7 @@ def test_who_has_spent_the_day_may_still_send_what_costs_nothing_at_its_rate() -
     clock, client = Clock(), APIClient("a", requests_per_minute=6, dollars_per_day=1.0)
     gate = UsageLimiter(clock=clock)
     assert gate.admit(client) is None
-    gate.settle(client, 2.0)
+    gate.settle(client, Charge(2.0))
     clock.seconds += 10
     assert refused(gate.admit(client)).code == "insufficient_quota"
     assert gate.admit_free(client) is None
@@ -171,7 +174,7 @@ def test_limits_that_change_while_a_request_is_under_way_stay_changed_and_its_co
     gate = UsageLimiter(clock=Clock())
     assert gate.admit(before) is None
     assert gate.admit(after) is None
-    gate.settle(before, 4.0)
+    gate.settle(before, Charge(4.0))
     assert refused(gate.admit(after)).code == "rate_limit_exceeded"
     assert gate.spent(after) == 4.0
 
@@ -183,3 +186,81 @@ def test_a_rate_that_stays_goes_on_from_where_it_is_when_other_limits_change() -
         refused(gate.admit(APIClient("a", requests_per_minute=6, dollars_per_day=1.0))).code
         == "rate_limit_exceeded"
     )
+
+
+# Midnight of 2026-11-16, 15 days before the month's end.
+NOVEMBER = 1_794_787_200.0
+
+
+def test_a_month_has_a_budget_of_its_own_that_outlasts_days() -> None:
+    now, client = Clock(NOVEMBER), APIClient("a", dollars_per_day=4.0, dollars_per_month=6.0)
+    gate = UsageLimiter({"a": 1.0}, {"a": 1.0}, now=now)
+    gate.settle(client, Charge(3.0))
+    assert "4 dollars of the day; wait for midnight" in refused(gate.admit(client)).message
+    now.seconds += DAY
+    assert refused(gate.reserve(client, Charge(2.5))).message.startswith(
+        "This request may take 2.5 dollars of the month, and this key has 2 of 6 left"
+    )
+    gate.settle(client, Charge(2.0))
+    refusal = refused(gate.admit(client))
+    assert (refusal.code, refusal.seconds) == ("insufficient_quota", 14 * DAY)
+    now.seconds += 14 * DAY
+    assert gate.admit(client) is None
+
+
+def test_tokens_are_reserved_settled_and_flow_in() -> None:
+    clock, client = Clock(), APIClient("a", tokens_per_minute=6000)
+    gate = UsageLimiter(clock=clock)
+    assert sum(gate.reserve(client, Charge(0.0, 1000)) is None for _ in range(9)) == 6
+    assert refused(gate.reserve(client, Charge(0.0, 1000))).code == "rate_limit_exceeded"
+    for _ in range(6):
+        gate.settle(client, Charge(0.0, 500), Charge(0.0, 1000))  # half of what was held
+    refusal = refused(gate.reserve(client, Charge(0.0, 4000)))
+    assert (refusal.status, refusal.retry_after) == (429, "10")
+    clock.seconds += 10
+    assert gate.reserve(client, Charge(0.0, 4000)) is None
+    gate.settle(client, Charge(0.0, 9000), Charge(0.0, 4000))
+    assert "used up its 6000 tokens a minute" in refused(gate.admit(client)).message
+
+
+def test_a_teams_limits_hold_for_the_sum_of_its_keys() -> None:
+    team = ClientTeam("x", dollars_per_day=1.0, requests_per_minute=18, members=("a", "b"))
+    one, other = (APIClient(name, team=team) for name in ("a", "b"))
+    gate = UsageLimiter({"a": 0.2, "b": 0.3, "c": 5.0}, clock=Clock(), now=Clock())
+    assert gate.spent(team) == 0.5
+    assert gate.reserve(one, Charge(0.25)) is None
+    assert gate.reserve(other, Charge(0.25)) is None
+    assert "that this key's team has; wait" in refused(gate.reserve(one, Charge(0.1))).message
+    gate.settle(one, Charge(0.25), Charge(0.25))
+    gate.settle(other, Charge(0.25), Charge(0.25))
+    assert gate.spent(team) == 1.0
+    assert refused(gate.admit(other)).code == "insufficient_quota"
+    assert [gate.admit_free(client) is None for client in (one, other, one, other)] == [
+        True,
+        True,
+        True,
+        False,
+    ]
+
+
+def test_a_request_that_a_team_refuses_takes_nothing_of_its_keys_rate() -> None:
+    team = ClientTeam("x", requests_per_minute=6)
+    client, gate = APIClient("a", requests_per_minute=60, team=team), UsageLimiter(clock=Clock())
+    assert [gate.admit(client) is None for _ in range(20)] == [True] + [False] * 19
+    alone = APIClient("a", requests_per_minute=60)
+    assert [gate.admit(alone) is None for _ in range(10)] == [True] * 9 + [False]
+
+
+def test_inputs_count_as_requests_and_more_than_a_burst_can_never_pass() -> None:
+    clock, client = Clock(), APIClient("a", requests_per_minute=60)
+    gate = UsageLimiter(clock=clock)
+    assert gate.admit(client) is None
+    assert gate.admit_free(client, 10, admitted=1) is None
+    assert gate.admit(client) is not None
+    clock.seconds += 1
+    assert gate.admit(client) is None
+    refusal = refused(gate.admit_free(client, 10, admitted=1))
+    assert (refusal.status, refusal.retry_after) == (429, "10")
+    never = refused(gate.admit_free(client, 11, admitted=1))
+    assert (never.status, never.code) == (400, "too_many_inputs")
+    assert "60 requests a minute, 10 of them at once, and each input counts" in never.message

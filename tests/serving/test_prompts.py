@@ -93,12 +93,28 @@ def test_an_image_counts_as_a_thousand_tokens_however_large() -> None:
             )
         ]
     )
-    assert (prompt.tokens, prompt.characters, prompt.estimate(3)) == (2000, 2, 2002)
+    assert (prompt.tokens, prompt.characters, prompt.estimate()) == (2000, 2, 2001)
 
 
 @pytest.mark.parametrize(("characters", "tokens"), [(0, 0), (1, 1), (4, 1), (5, 2)])
 def test_four_characters_are_a_token(characters: int, tokens: int) -> None:
-    assert prompt_of_texts("x" * characters).estimate(0) == tokens
+    assert prompt_of_texts("x" * characters).estimate() == tokens
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("東京の天気は", 6),
+        ("오늘 날씨", 5),
+        ("สวัสดี", 6),
+        ("Привет, мир", 3),
+        ("naïve café", 3),
+        ("abcd東京", 3),
+    ],
+)
+def test_scripts_without_spaces_take_a_token_a_character(text: str, tokens: int) -> None:
+    """Before, 4 characters of any script: 2 tokens were reserved for six of Japanese."""
+    assert prompt_of_texts(text).estimate() == tokens
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def test_only_the_model_is_replaced_wherever_it_stands_and_in_whatever_letters(
     parsed = parse_request("completions", body)
     start, end = parsed.model_span
     assert json.loads(body[start:end]) == parsed.model == model
-    changed = parsed.body_for("small-ü")
+    changed = b"".join(parsed.body_for("small-ü"))
     assert json.loads(changed) == dict(fields) | {"model": "small-ü"}
     assert changed[:start] == body[:start]
     assert body.endswith(body[end:])
@@ -82,7 +82,7 @@ def test_a_model_in_escapes_behind_wide_letters_is_found() -> None:
     parsed = parse_request("completions", body)
     assert parsed.model == "mildroute"
     assert (
-        parsed.body_for("s").decode()
+        b"".join(parsed.body_for("s")).decode()
         == '{ "user" : "Grüße, 世界 🙂" , "mod\\u0065l" :\n"s" ,"x":"é"}'
     )
 
@@ -106,8 +106,8 @@ def test_a_model_in_escapes_behind_wide_letters_is_found() -> None:
         (b'{"model":"m","x":[-Infinity]}', "NaN"),
         (b'{"model":"m","x":"\n"}', "control character"),
         (b"{'model':'m'}", "error at character 1"),
-        (b'{"model":"m","x":' + b"[" * 200_000, "nested"),
-        (b'{"model":"m","x":' + b'{"a":' * 200_000, "nested"),
+        (b'{"model":"m","x":' + b"[" * 20_000, "nested"),
+        (b'{"model":"m","x":' + b'{"a":' * 20_000, "nested"),
         (b'{"model":"m","x":' + b"9" * 5000 + b"}", "too many digits"),
     ],
 )
@@ -401,7 +401,7 @@ def test_no_json_breaks_it(path: str, fields: dict[str, Any], messages: list[Any
     else:
         parsed.text.encode()
         assert parsed.tokens_in >= 0
-        assert json.loads(parsed.body_for("n")) == json.loads(body) | {"model": "n"}
+        assert json.loads(b"".join(parsed.body_for("n"))) == json.loads(body) | {"model": "n"}
 
 
 @pytest.mark.parametrize(
@@ -442,7 +442,7 @@ def test_usage_is_asked_for_in_streams_and_all_else_stays(
         asked = {**fields, **document, **order, **fields}
         body = json.dumps(asked, ensure_ascii=False).encode()
         parsed = parse_request(path, body)
-        sent = json.loads(parsed.body_for("other", include_usage=True))
+        sent = json.loads(b"".join(parsed.body_for("other", include_usage=True)))
         options = {} if wanted is None else {"stream_options": wanted}
         assert sent == asked | {"model": "other"} | options
-        assert json.loads(parsed.body_for("other")) == asked | {"model": "other"}
+        assert json.loads(b"".join(parsed.body_for("other"))) == asked | {"model": "other"}

@@ -28,7 +28,7 @@ def manager() -> TryingHolder:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    add_client(tmp_path / "keys.yaml", APIClient("team-a"))
+    add_client(tmp_path / "keys.yaml", "team-a")
     return tmp_path / "keys.yaml"
 
 
@@ -37,7 +37,7 @@ async def test_a_signal_reads_the_keys_and_the_router_again_and_says_so(
 ) -> None:
     caplog.set_level(logging.INFO)
     ring = KeyStore.read(file)
-    key = add_client(file, APIClient("team-b"))
+    key = add_client(file, "team-b")
     await Reloader(manager, ring, file).try_reload()  # type: ignore[arg-type]
     assert ring.find(f"Bearer {key}") == APIClient("team-b")
     assert caplog.messages == ["the keys were read again; clients: 2"]

@@ -11,9 +11,9 @@ from mildroute.serving.config import DecisionLogConfig
 from mildroute.serving.observability import compaction as tidying
 from mildroute.serving.observability.compaction import CompactionResult, compact_log
 from mildroute.serving.observability.decision_log import (
-    DailySpend,
     DecisionLog,
     DecisionRecord,
+    SpendLedger,
     read_log,
 )
 from mildroute.serving.observability.feedback import FeedbackLog, read_feedback
@@ -47,11 +47,11 @@ def test_every_field_of_a_record_has_its_column() -> None:
 
 def test_tidied_files_read_as_before(tmp_path: Path) -> None:
     written = filled(tmp_path)
-    spent, scores = DailySpend.resume(tmp_path, 0.0).dollars, read_feedback(tmp_path)
+    spent, scores = SpendLedger.resume(tmp_path, 0.0).dollars, read_feedback(tmp_path)
     assert compact_log(tmp_path) == CompactionResult(files=4, rows=10, growing=0)
     assert suffixes(tmp_path) == [".parquet"] * 4
     assert list(read_log(tmp_path)) == written
-    assert (DailySpend.resume(tmp_path, 0.0).dollars, read_feedback(tmp_path)) == (spent, scores)
+    assert (SpendLedger.resume(tmp_path, 0.0).dollars, read_feedback(tmp_path)) == (spent, scores)
     assert compact_log(tmp_path) == CompactionResult(0, 0, 0)
 
 

@@ -118,3 +118,51 @@ async def test_closing_lets_go_of_those_who_wait() -> None:
     queue.close()
     assert await waiting is None
     encoder.gate.set()
+
+
+async def test_many_inputs_are_encoded_in_small_batches_behind_those_of_requests() -> None:
+    encoder = Encoder()
+    queue = EncoderQueue(encoder, EncoderConfig(timeout=5, max_batch_size=2))
+    encoder.gate.clear()
+    first = asyncio.ensure_future(queue.encode_batch(["a", "bb", "ccc", "dddd", "x" * 9000]))
+    second = asyncio.ensure_future(queue.encode_batch(["yy"]))
+    await asyncio.sleep(0)
+    request = asyncio.ensure_future(queue.encode("request"))
+    await asyncio.sleep(0)
+    encoder.gate.set()
+    assert await asyncio.gather(first, second, request) == [[1, 2, 3, 4, 8001], [2], 7]
+    sizes = [[len(text) for text in batch] for batch in encoder.batches]
+    assert sizes == [[1, 2], [7], [2], [3, 4], [8001]]
+    queue.close()
+
+
+async def test_many_inputs_that_fail_raise_and_those_of_a_caller_that_left_are_dropped() -> None:
+    encoder = Encoder()
+    queue = EncoderQueue(encoder, EncoderConfig(timeout=5, max_batch_size=1))
+    with pytest.raises(ValueError, match="bad"):
+        await queue.encode_batch(["good", "bad", "never"])
+    encoder.gate.clear()
+    busy = asyncio.ensure_future(queue.encode("busy"))
+    await asyncio.sleep(0)
+    left = asyncio.ensure_future(queue.encode_batch(["left"]))
+    await asyncio.sleep(0)
+    left.cancel()
+    encoder.gate.set()
+    assert await busy == 4
+    assert await queue.encode_batch(["last"]) == [4]
+    assert encoder.batches == [["good"], ["bad"], ["busy"], ["last"]]
+    queue.close()
+
+
+async def test_closing_lets_go_of_those_who_wait_for_many() -> None:
+    encoder = Encoder()
+    queue = EncoderQueue(encoder, EncoderConfig(timeout=5))
+    encoder.gate.clear()
+    waiting = asyncio.ensure_future(queue.encode("abc"))
+    many = asyncio.ensure_future(queue.encode_batch(["abc"]))
+    await asyncio.sleep(0)
+    queue.close()
+    assert await waiting is None
+    with pytest.raises(asyncio.CancelledError):
+        await many
+    encoder.gate.set()

@@ -121,8 +121,10 @@ class Gateway:
     def __init__(self, services: GatewayServices) -> None:
         config = services.config
         self._services = services
-        self.limiter = InFlightLimiter(config.limits.max_in_flight)
         metrics = services.metrics
+        self.limiter = InFlightLimiter(
+            config.limits.max_in_flight, config.limits.max_bytes_in_flight
+        )
         self.pool = ExpertPool(services.experts, config, services.clock, metrics)
         self.reloader = Reloader(services.manager, services.key_store, config.keys, metrics)
         self._router = Router(
@@ -179,7 +181,9 @@ class Gateway:
     def _routes(self) -> list[BaseRoute]:
         """The hot paths first: a router looks at one after the other."""
         services, config = self._services, self._services.config
-        authenticator = Authenticator(services.key_store, services.usage_limiter)
+        authenticator = Authenticator(
+            services.key_store, services.usage_limiter, self.limiter, services.now
+        )
         management = ManagementEndpoints(
             authenticator,
             services.manager,

@@ -154,7 +154,9 @@ class RequestLimits:
         max_connections: Connections of clients at the same time, with a request under way or not;
             beyond it the one that has been idle for longest is closed. Never more than half of the
             process's file descriptors.
-        max_in_flight: Requests at the same time; more are rejected with 503 and Retry-After.
+        max_in_flight: Requests at the same time; more are rejected with 503 and Retry-After. If
+            there are several client keys, none of them holds more places than are free.
+        max_bytes_in_flight: Bytes of the bodies of these requests, shared in the same way.
         max_response_bytes: Bytes of a response that is not streamed.
         max_route_inputs: Inputs of one ``POST /v1/route``.
         max_output_tokens: Tokens of a response that are reserved in a client's budget if its
@@ -171,6 +173,7 @@ class RequestLimits:
     body_timeout: float = 30.0
     max_connections: int = 4096
     max_in_flight: int = 1024
+    max_bytes_in_flight: int = 512 << 20
     max_response_bytes: int = 64 << 20
     max_route_inputs: int = 1000
     max_output_tokens: int = 4096

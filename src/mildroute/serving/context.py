@@ -11,6 +11,7 @@ from collections.abc import Callable
 from time import perf_counter
 
 from mildroute.serving.auth.keys import APIClient
+from mildroute.serving.auth.limits import NOTHING, Charge
 from mildroute.serving.config import describe_target
 from mildroute.serving.http.body import ParsedRequest
 from mildroute.serving.http.request import Header, Request
@@ -63,7 +64,7 @@ class RequestContext:
         status: That the client saw; 499 until it has seen one.
         tokens: Of the request and the response.
         cached_tokens: Those of the request that came from the expert's prompt cache.
-        reserved: Dollars that are held in the client's budget until it has ended.
+        reserved: What is held in the client's budgets until it has ended.
         span: Its trace, or none.
         trace_id: Of its trace, or of its client's; empty without one.
         bytes_out: Of the body of the response, as far as it was sent.
@@ -115,7 +116,7 @@ class RequestContext:
         self.status = _CLIENT_CLOSED_REQUEST
         self.tokens = (parsed.tokens_in, 0)
         self.cached_tokens = 0
-        self.reserved = 0.0
+        self.reserved = NOTHING
         self.span: RequestSpan | None = None
         self.trace_id = ""
         self.bytes_out = 0
@@ -129,6 +130,12 @@ class RequestContext:
     def cost_usd(self) -> float:
         """Dollars of all calls."""
         return sum([call.cost_usd for call in self.attempts.calls], 0.0)
+
+    @property
+    def charge(self) -> Charge:
+        """What all calls have taken."""
+        tokens = sum([sum(call.tokens) for call in self.attempts.calls])
+        return Charge(self.cost_usd, tokens)
 
     @property
     def coin_key(self) -> str:

@@ -10,9 +10,9 @@ from mildroute._fit import Target
 from mildroute.experts.config import ExpertFile, read_experts
 from mildroute.serving.app import GatewayServices
 from mildroute.serving.auth.keys import KeyStore
-from mildroute.serving.auth.limits import UsageLimiter, start_of_day
+from mildroute.serving.auth.limits import UsageLimiter
 from mildroute.serving.config import GatewayConfig, target_from_setting
-from mildroute.serving.observability.decision_log import DailySpend, DecisionLog
+from mildroute.serving.observability.decision_log import DecisionLog, SpendLedger
 from mildroute.serving.observability.drift import Drift
 from mildroute.serving.observability.feedback import FeedbackLog
 from mildroute.serving.observability.metrics import GatewayMetrics
@@ -81,9 +81,11 @@ def load_gateway(
         shadow.load()
     folder = config.log.folder
     key_store = KeyStore() if config.keys is None else KeyStore.read(config.keys)
-    spend = None if folder is None else DailySpend.resume(folder, start_of_day(time.time()))
-    usage_limiter = UsageLimiter({} if spend is None else spend.dollars)
-    log = None if folder is None else DecisionLog(config.log, spend)
+    ledger = None if folder is None else SpendLedger.resume(folder, time.time())
+    usage_limiter = (
+        UsageLimiter() if ledger is None else UsageLimiter(ledger.dollars, ledger.month_dollars)
+    )
+    log = None if folder is None else DecisionLog(config.log, ledger)
     feedback = None if folder is None else FeedbackLog(config.log)
     if log is not None and feedback is not None:
         metrics.watch(lost=lambda: {"decisions": log.lost, "feedback": feedback.lost})

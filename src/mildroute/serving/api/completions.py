@@ -7,7 +7,7 @@ import re
 from time import perf_counter
 
 from mildroute.costs.prices import CHARACTERS_PER_TOKEN
-from mildroute.serving.auth.limits import Authenticator
+from mildroute.serving.auth.limits import Authenticator, check_model
 from mildroute.serving.config import GatewayConfig
 from mildroute.serving.context import RequestContext, RequestRecorder
 from mildroute.serving.http.body import named_conversation, parse_request
@@ -17,6 +17,7 @@ from mildroute.serving.http.request import (
     Header,
     Request,
     forward_request_headers,
+    parse_body,
     shutting_down,
 )
 from mildroute.serving.routing.decider import Decider, RoutingResult
@@ -78,17 +79,18 @@ class CompletionsEndpoint:
             request: Of the client.
         """
         client = self._authenticator.authenticate(request)
-        self._authenticator.admit(client)
+        self._authenticator.admit(client, request)
         context = None
         try:
             body = await request.body(self._limits)
             arrived = perf_counter()
-            parsed = parse_request(path, body, client.name)
+            parsed = await parse_body(body, parse_request, path, body, client.name)
+            check_model(client, parsed.model)
             context = self._recorder.start(client, parsed, arrived)
             await self._serve(context, request)
         finally:
             if context is not None:
-                self._authenticator.settle(client, context.cost_usd, context.reserved)
+                self._authenticator.settle(client, context.charge, context.reserved)
 
     async def _serve(self, context: RequestContext, request: Request) -> None:
         request.watch_disconnect()
@@ -142,13 +144,13 @@ class CompletionsEndpoint:
         return await self._decider.decide(parsed, target, context.coin_key)
 
     def _reserve(self, context: RequestContext, decision: Decision) -> None:
-        """Hold the most that a request can cost; an APIError if its key has not so much left."""
+        """Hold the most that a request can take; an APIError if its key has not so much left."""
         client, parsed = context.client, context.parsed
-        if client.dollars_per_day is not None:
-            dollars = self._pool.max_cost(parsed, decision.order)
+        if any(tenant.limits for tenant in client.tenants):
+            charge = self._pool.max_charge(parsed, decision.order)
             is_bounded = parsed.tokens_out is not None or parsed.path == "embeddings"
-            self._authenticator.reserve(client, dollars, is_bounded=is_bounded)
-            context.reserved = dollars
+            self._authenticator.reserve(client, charge, is_bounded=is_bounded)
+            context.reserved = charge
 
     async def _call(self, context: RequestContext, request: Request) -> Attempt | None:
         decision = context.decision
@@ -258,7 +260,9 @@ class CompletionsEndpoint:
         if not context.served_by:
             for call in context.attempts.calls:
                 if call.reason in _UNKNOWN:
-                    call.cost_usd = self._pool.max_cost(context.parsed, (call.expert,))
+                    dollars, tokens = self._pool.max_charge(context.parsed, (call.expert,))
+                    tokens_in = context.parsed.tokens_in
+                    call.charge((tokens_in, int(tokens) - tokens_in), dollars)
 
     async def _abort_stream(
         self,

@@ -91,15 +91,17 @@ class ManagementEndpoints:
         }
 
     async def models(self, request: Request) -> None:
-        """Routes and experts."""
-        self._authenticator.authenticate(request)
-        await request.send_json({"object": "list", "data": [*self._models.values()]})
+        """Routes and experts that the client may use."""
+        client = self._authenticator.authenticate(request)
+        allowed = [model for name, model in self._models.items() if client.may_use(name)]
+        await request.send_json({"object": "list", "data": allowed})
 
     async def model(self, request: Request) -> None:
         """One route or expert."""
-        self._authenticator.authenticate(request)
-        found = self._models.get(request.scope["path_params"]["model"])
-        if found is None:
+        client = self._authenticator.authenticate(request)
+        name = request.scope["path_params"]["model"]
+        found = self._models.get(name)
+        if found is None or not client.may_use(name):
             raise APIError(
                 404,
                 "no route or expert of this gateway has that name; see /v1/models.",
@@ -151,7 +153,7 @@ class ManagementEndpoints:
                 " under log.",
             )
         # A key that has spent its budget may still send scores.
-        self._authenticator.admit_free(client)
+        self._authenticator.admit_free(client, request)
         try:
             given = await request.json(self._limits)
             is_written = self._feedback.write(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Mapping, Sequence
 from time import perf_counter
@@ -9,12 +10,12 @@ from typing import Any
 
 from mildroute.routers.operating_point import OperatingPoint
 from mildroute.serving.auth.keys import APIClient
-from mildroute.serving.auth.limits import Authenticator
+from mildroute.serving.auth.limits import Authenticator, check_model
 from mildroute.serving.config import AUTO_MODEL, GatewayConfig
 from mildroute.serving.context import RequestContext, RequestRecorder
 from mildroute.serving.http.body import ParsedRequest, parse_request
 from mildroute.serving.http.errors import APIError
-from mildroute.serving.http.request import Request, parse_json
+from mildroute.serving.http.request import Request, parse_body, parse_json
 from mildroute.serving.routing.decider import Decider
 from mildroute.serving.routing.policy import (
     get_request_id,
@@ -22,6 +23,7 @@ from mildroute.serving.routing.policy import (
     target_headers,
     validate_id,
 )
+from mildroute.serving.routing.predictor import ROWS_PER_TURN
 
 __all__ = ["RouteEndpoint"]
 
@@ -48,12 +50,15 @@ class RouteEndpoint:
     async def handle(self, request: Request) -> None:
         """Serve one request."""
         client = self._authenticator.authenticate(request)
-        self._authenticator.admit(client)
+        self._authenticator.admit(client, request)
         body = await request.body(self._limits)
         arrived = perf_counter()
-        document = parse_json(body)
-        inputs = _parse_inputs(document, body, client, self._limits.max_route_inputs)
+        document, inputs = await parse_body(
+            body, _parse, body, client, self._limits.max_route_inputs
+        )
         ids = _request_ids(document, request, len(inputs))
+        check_model(client, inputs[0].model)
+        self._authenticator.admit_inputs(client, len(inputs))
         contexts = [
             self._recorder.start(client, parsed, arrived, request_id)
             for parsed, request_id in zip(inputs, ids, strict=True)
@@ -80,15 +85,23 @@ class RouteEndpoint:
             resolve_target(fields, model, self._routing),
             [context.coin_key for context in contexts],
         )
-        for context, result in zip(contexts, results, strict=True):
+        for place, (context, result) in enumerate(zip(contexts, results, strict=True), 1):
             self._recorder.decided(context, result)
-        for context in contexts:
             context.status = 200
             self._recorder.record(context)
+            if place % ROWS_PER_TURN == 0:
+                await asyncio.sleep(0)
+
+
+def _parse(
+    body: bytes | bytearray, client: APIClient, max_inputs: int
+) -> tuple[dict[str, Any], list[ParsedRequest]]:
+    document = parse_json(body)
+    return document, _parse_inputs(document, body, client, max_inputs)
 
 
 def _parse_inputs(
-    document: Mapping[str, Any], body: bytes, client: APIClient, max_inputs: int
+    document: Mapping[str, Any], body: bytes | bytearray, client: APIClient, max_inputs: int
 ) -> list[ParsedRequest]:
     if sum(name in document for name in ("input", "inputs", "messages")) != 1:
         raise APIError(
@@ -144,7 +157,9 @@ def _request_ids(document: Mapping[str, Any], request: Request, count: int) -> l
     return [validate_id(request_id, "request_ids") for request_id in given]
 
 
-def _parse_chat(document: Mapping[str, Any], body: bytes, client: APIClient) -> ParsedRequest:
+def _parse_chat(
+    document: Mapping[str, Any], body: bytes | bytearray, client: APIClient
+) -> ParsedRequest:
     """What routing has to know of a chat.
 
     Its model may be left out, unlike in a request that is to be answered.

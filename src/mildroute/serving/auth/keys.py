@@ -10,18 +10,44 @@ import math
 import os
 import re
 import secrets
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from mildroute._yaml import Place, Shape, YamlDocument, check_shape, read_document
+from mildroute._yaml import (
+    Check,
+    Place,
+    Shape,
+    YamlDocument,
+    check_shape,
+    listed,
+    nearest,
+    read_document,
+    text,
+)
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.secrets import Secret
 from mildroute.serving.http.errors import APIError
 from mildroute.serving.http.request import Request
 
-__all__ = ["ANYONE", "APIClient", "AdminAuth", "KeyStore", "add_client", "hash_key", "new_key"]
+__all__ = [
+    "ANYONE",
+    "LIMITS",
+    "APIClient",
+    "AdminAuth",
+    "ClientTeam",
+    "KeyStore",
+    "Tenant",
+    "add_client",
+    "describe_clients",
+    "hash_key",
+    "new_key",
+    "revoke_key",
+    "rotate_key",
+]
 
 
 # Client keys: who may call the gateway, known by the hashes of their keys alone.
@@ -43,21 +69,87 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _HASH = re.compile(r"sha256:[0-9a-f]{64}")
 _NO_DIGEST = b"\0" * 32
 _PREFIX = 8
+# Of one client: the latest key, and the one that it replaces.
+_MAX_HASHES = 2
+# The entry of the key file that holds no client.
+_TEAMS = "teams"
 
 
 @dataclass(frozen=True)
-class APIClient:
-    """Who calls.
+class Tenant:
+    """A name and its limits; none of them is no limit.
 
     Args:
-        name: As the decision log and the metrics show it; empty where the gateway asks for no keys.
-        requests_per_minute: That are let through, or none for no limit.
-        dollars_per_day: That may be spent in a day of UTC, or none for no limit.
+        name: As the decision log and the metrics show it; empty if the gateway asks for no keys.
+        requests_per_minute: That are let through; each input of ``/v1/route`` is one.
+        dollars_per_day: That may be spent in a day of UTC.
+        tokens_per_minute: Of requests and responses together.
+        dollars_per_month: That may be spent in a month of UTC.
+        max_in_flight: Requests at the same time.
     """
 
     name: str
     requests_per_minute: float | None = None
     dollars_per_day: float | None = None
+    tokens_per_minute: float | None = None
+    dollars_per_month: float | None = None
+    max_in_flight: int | None = None
+
+    @cached_property
+    def limits(self) -> dict[str, float]:
+        """The limits that it has, by name."""
+        found = {name: getattr(self, name) for name in LIMITS}
+        return {name: limit for name, limit in found.items() if limit is not None}
+
+
+# Names of the limits, as keys.yaml has them.
+LIMITS = tuple(field.name for field in fields(Tenant) if field.name != "name")
+
+
+@dataclass(frozen=True)
+class ClientTeam(Tenant):
+    """Keys whose sum has limits of its own.
+
+    Args:
+        members: Names of its clients.
+    """
+
+    members: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class APIClient(Tenant):
+    """A client: the holder of a key.
+
+    Args:
+        models: What it may name under ``model``, experts and routes, or none for all.
+        expires: Seconds since 1970 from which its key is refused, or none.
+        team: Whose limits hold for it, too, or none.
+    """
+
+    models: frozenset[str] | None = None
+    expires: float | None = None
+    team: ClientTeam | None = None
+
+    @cached_property
+    def tenants(self) -> tuple[Tenant, ...]:
+        """The client and its team."""
+        return (self,) if self.team is None else (self, self.team)
+
+    @cached_property
+    def places(self) -> tuple[tuple[str, int | None], ...]:
+        """Names under which requests in flight are counted, each with the most of them."""
+        own = (self.name, self.max_in_flight)
+        # No client's name has a colon.
+        return (
+            (own,)
+            if self.team is None
+            else (own, (f"team:{self.team.name}", self.team.max_in_flight))
+        )
+
+    def may_use(self, model: str) -> bool:
+        """Whether it may name this route or expert."""
+        return self.models is None or model in self.models
 
 
 # The caller of a gateway without keys.
@@ -68,14 +160,13 @@ class KeyStore:
     """All clients of a gateway, by the hashes of their keys; it never holds a key.
 
     Args:
-        clients: Each with the hash of its key, as ``hash_key`` writes it. Without an argument the
-            gateway asks for no keys, and everyone is
-            :data:`ANYONE`; with an empty list nobody is let in.
+        clients: Each with a hash of its key, as ``hash_key`` writes it; a client whose key is
+            being rotated comes with each of its two. Without an argument the gateway asks for no
+            keys, and every caller is :data:`ANYONE`; with an empty list none is let in.
     """
 
     def __init__(self, clients: Iterable[tuple[str, APIClient]] | None = None) -> None:
         self.is_open = clients is None
-        self.clients: tuple[APIClient, ...] = ()
         self._by_prefix: dict[bytes, tuple[bytes, APIClient]] = {}
         for written, client in clients or ():
             digest = bytes.fromhex(written.removeprefix("sha256:"))
@@ -86,26 +177,25 @@ class KeyStore:
                     f" {client.name!r}; make one more."
                 )
             self._by_prefix[digest[:_PREFIX]] = digest, client
-            self.clients += (client,)
+        by_name = {client.name: client for _, client in self._by_prefix.values()}
+        self.clients: tuple[APIClient, ...] = tuple(by_name.values())
 
     @classmethod
     def read(cls, path: str | Path) -> KeyStore:
         r"""Read ``keys.yaml``; every error names file and line, and none shows a key."""
-        document = read_document(path)
-        clients = {} if document.value is None else document.value
-        _refuse_keys(document, clients, ())
-        if not isinstance(clients, dict):
-            raise document.error(
-                (),
-                "the file must be a mapping of clients; write 'name: {hash: ...}', as 'mildroute"
-                " keys new' does.",
-            )
-        for name, settings in clients.items():
-            _check_name(document, name)
-            check_shape(document, (name,), settings, _SHAPE)
-        _refuse_repeats(document, clients)
+        entries, teams = _read_entries(path)
+        members: dict[str, list[str]] = {}
+        for name, settings in entries.items():
+            members.setdefault(settings.get("team", ""), []).append(name)
+        found = {
+            name: ClientTeam(name, **(limits or {}), members=tuple(members.get(name, ())))
+            for name, limits in teams.items()
+        }
+        clients = {name: _client(name, settings, found) for name, settings in entries.items()}
         return cls(
-            (settings["hash"], _client(name, settings)) for name, settings in clients.items()
+            (written, clients[name])
+            for name, settings in entries.items()
+            for written in hashes_of(settings)
         )
 
     def replace(self, other: KeyStore) -> None:
@@ -179,21 +269,107 @@ def _check_hash(value: Any) -> None:
         )
 
 
+def _check_hashes(value: Any) -> None:
+    if not isinstance(value, list):
+        _check_hash(value)
+        return
+    if not 1 <= len(value) <= _MAX_HASHES:
+        raise ArgumentError(
+            f"it must be one hash, or two while a key is rotated, got {len(value)}; run 'mildroute"
+            " keys rotate --finish'."
+        )
+    for one in value:
+        _check_hash(one)
+
+
+def _check_count(value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ArgumentError(
+            f"it must be a whole number of at least 1, got {value!r:.60}; leave the key out for no"
+            " limit."
+        )
+
+
+def parse_expiry(value: Any) -> float:
+    """Seconds since 1970 of a date, or a date and a time; UTC unless it names its zone."""
+    try:
+        found = datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        raise ArgumentError(
+            f"it must be a date as ISO 8601 writes it, got {value!r:.60}; write 2027-01-31, or"
+            " 2027-01-31T12:00:00Z."
+        ) from None
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+
+
+_CHECKS: dict[str, Check] = dict.fromkeys(LIMITS, check_positive) | {"max_in_flight": _check_count}
+_TEAM_SHAPE = Shape(_CHECKS)
 _SHAPE = Shape(
-    {"hash": _check_hash, "requests_per_minute": check_positive, "dollars_per_day": check_positive},
+    {"hash": _check_hashes, "expires": parse_expiry, "models": listed(text), "team": text}
+    | _CHECKS,
     required=("hash",),
 )
 
 
-def _client(name: str, settings: dict[str, Any]) -> APIClient:
-    return APIClient(name, settings.get("requests_per_minute"), settings.get("dollars_per_day"))
+def _read_entries(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The checked settings of each client, and those of each team."""
+    document = read_document(path)
+    entries = {} if document.value is None else document.value
+    _refuse_keys(document, entries, ())
+    if not isinstance(entries, dict):
+        raise document.error(
+            (),
+            "the file must be a mapping of clients; write 'name: {hash: ...}', as 'mildroute"
+            " keys new' does.",
+        )
+    teams = entries.pop(_TEAMS, None) or {}
+    check_shape(
+        document, (_TEAMS,), teams, Shape(dict.fromkeys(teams, (_check_empty, _TEAM_SHAPE)))
+    )
+    for name in teams:
+        _check_name(document, name, (_TEAMS, name))
+    for name, settings in entries.items():
+        _check_name(document, name, (name,))
+        check_shape(document, (name,), settings, _SHAPE)
+        team = settings.get("team")
+        if team is not None and team not in teams:
+            raise document.error(
+                (name, "team"),
+                f"unknown team {team!r:.60}; write it below 'teams:', with its limits.",
+            )
+    _refuse_repeats(document, entries)
+    return entries, teams
 
 
-def _check_name(document: YamlDocument, name: str) -> None:
+def _check_empty(value: Any) -> None:
+    if value is not None:
+        raise ArgumentError(
+            f"it must be a mapping of limits, got {value!r:.60}; write {{}} for none."
+        )
+
+
+def hashes_of(settings: Mapping[str, Any]) -> list[str]:
+    """The hashes of an entry, the latest first."""
+    written = settings["hash"]
+    return written if isinstance(written, list) else [written]
+
+
+def _client(name: str, settings: Mapping[str, Any], teams: Mapping[str, ClientTeam]) -> APIClient:
+    models, expires = settings.get("models"), settings.get("expires")
+    return APIClient(
+        name,
+        models=None if models is None else frozenset(models),
+        expires=None if expires is None else parse_expiry(expires),
+        team=teams.get(settings.get("team", "")),
+        **{limit: settings[limit] for limit in LIMITS if limit in settings},
+    )
+
+
+def _check_name(document: YamlDocument, name: str, place: Place) -> None:
     try:
         validate_name(name)
     except ArgumentError as error:
-        raise document.error((name,), str(error)) from None
+        raise document.error(place, str(error)) from None
 
 
 def _refuse_keys(document: YamlDocument, value: Any, place: Place) -> None:
@@ -216,32 +392,112 @@ def _refuse_keys(document: YamlDocument, value: Any, place: Place) -> None:
 def _refuse_repeats(document: YamlDocument, clients: dict[str, Any]) -> None:
     owners: dict[str, str] = {}
     for name, settings in clients.items():
-        first = owners.setdefault(settings["hash"], name)
-        if first != name:
-            raise document.error(
-                (name, "hash"),
-                f"{name!r} has the hash of {first!r}; each client needs a key of its own: make a"
-                " new one.",
-            )
+        for written in hashes_of(settings):
+            if written in owners:
+                raise document.error(
+                    (name, "hash"),
+                    f"{name!r} has the hash of {owners[written]!r}; each client needs a key of its"
+                    " own: make a new one.",
+                )
+            owners[written] = name
 
 
-# Adds a client to keys.yaml: its hash is written down, its key is shown once and kept nowhere.
+# Changes of keys.yaml: hashes are written down, a key is shown once and kept nowhere.
+#
+# An entry that changes becomes one line; all other lines stay as they are, comments included. The
+# file is replaced as a whole, so that a gateway never reads half of it, and only if it reads as
+# before but for this entry. A new file can be read by its owner alone.
 
 
-def add_client(path: str | Path, client: APIClient) -> str:
-    """Make a key for a client and append its hash to a file, which is made if there is none.
-
-    The file is replaced as a whole, so that a gateway never reads half of it; comments stay. A new
-    file can be read by its owner alone.
+def add_client(path: str | Path, name: str, **settings: Any) -> str:
+    """Make a key for a new client, and add its hash to a file, which is made if there is none.
 
     Args:
         path: ``keys.yaml``.
-        client: Name and limits.
+        name: Of the client.
+        settings: As the file has them, such as ``dollars_per_day=5``; none counts as left out.
+
+    Returns:
+        The key.
     """
-    path = Path(path).resolve()
-    limits = _checked_limits(client)
-    beside = path.with_name(f".{path.name}.new")
+    validate_name(name)
     key = new_key()
+
+    def add(entries: dict[str, Any]) -> dict[str, Any]:
+        if name in entries or name == _TEAMS:
+            raise ArgumentError(
+                f"{Path(path).name} has a client {name!r} already; choose another name, or run"
+                " 'mildroute keys rotate' to replace its key."
+            )
+        return {"hash": hash_key(key)} | settings
+
+    _write_entry(path, name, add)
+    return key
+
+
+def rotate_key(path: str | Path, name: str, *, finish: bool = False) -> str | None:
+    """Give a client a second key; the one it has stays valid until the rotation is finished.
+
+    Args:
+        path: ``keys.yaml``.
+        name: Of the client.
+        finish: Whether to end a rotation instead: only the latest key stays valid.
+
+    Returns:
+        The new key; none if a rotation was finished.
+    """
+    key = None if finish else new_key()
+
+    def rotate(entries: dict[str, Any]) -> dict[str, Any]:
+        entry = _entry_of(path, entries, name)
+        latest = hashes_of(entry)[0]
+        return entry | {"hash": latest if key is None else [hash_key(key), latest]}
+
+    _write_entry(path, name, rotate)
+    return key
+
+
+def revoke_key(path: str | Path, name: str, now: float) -> None:
+    """Let the keys of a client expire now; its entry stays, so that its callers are told why."""
+    expires = datetime.fromtimestamp(math.floor(now), UTC).isoformat()
+
+    def revoke(entries: dict[str, Any]) -> dict[str, Any]:
+        return _entry_of(path, entries, name) | {"expires": expires}
+
+    _write_entry(path, name, revoke)
+
+
+def describe_clients(path: str | Path, now: float) -> list[dict[str, Any]]:
+    """Name, status and settings of each client of a file, without hashes.
+
+    Its status is ``"valid"``, ``"rotating"`` or ``"expired"``.
+    """
+    entries, _ = _read_entries(path)
+    rows = []
+    for name, settings in entries.items():
+        expires = settings.get("expires")
+        status = "rotating" if len(hashes_of(settings)) > 1 else "valid"
+        if expires is not None and parse_expiry(expires) <= now:
+            status = "expired"
+        shown = {key: value for key, value in settings.items() if key != "hash"}
+        rows.append({"name": name, "status": status} | shown)
+    return rows
+
+
+def _entry_of(path: str | Path, entries: dict[str, Any], name: str) -> dict[str, Any]:
+    if name not in entries:
+        raise ArgumentError(
+            f"{Path(path).name} must have the client {name!r:.60}, got none;"
+            f" {nearest(name, entries)}"
+        )
+    return dict(entries[name])
+
+
+def _write_entry(
+    path: str | Path, name: str, change: Callable[[dict[str, Any]], dict[str, Any]]
+) -> None:
+    path = Path(path).resolve()
+    beside = path.with_name(f".{path.name}.new")
     try:
         file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
@@ -254,57 +510,54 @@ def add_client(path: str | Path, client: APIClient) -> str:
             f"{str(path)!r} cannot be written: {error.strerror}; check the folder."
         ) from None
     try:
+        entries, teams = _read_entries(path) if path.exists() else ({}, {})
+        settings = {key: value for key, value in change(entries).items() if value is not None}
         with os.fdopen(file, "w", encoding="utf-8", newline="") as stream:
-            stream.write(
-                _content(path, client.name)
-                + f"{json.dumps(client.name)}: {json.dumps({'hash': hash_key(key), **limits})}\n"
-            )
+            stream.write(_with_entry(path, name, f"{json.dumps(name)}: {json.dumps(settings)}\n"))
             stream.flush()
             os.fsync(stream.fileno())
-        _check(beside, path, client.name)
+        _check_written(beside, path, entries | {name: settings}, teams)
         _keep_access(path, beside)
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
-    return key
 
 
-def _checked_limits(client: APIClient) -> dict[str, float]:
-    validate_name(client.name)
-    limits = {
-        "requests_per_minute": client.requests_per_minute,
-        "dollars_per_day": client.dollars_per_day,
-    }
-    for name, limit in limits.items():
-        if limit is not None:
-            try:
-                check_positive(limit)
-            except ArgumentError as error:
-                raise ArgumentError(f"{name}: {error}") from None
-    return {name: limit for name, limit in limits.items() if limit is not None}
-
-
-def _content(path: Path, name: str) -> str:
-    """What the file holds, which is checked before anything is added to it."""
+def _with_entry(path: Path, name: str, line: str) -> str:
+    """The file with this line in place of the client's entry, or at its end."""
     if not path.exists():
-        return ""
-    if name in {client.name for client in KeyStore.read(path).clients}:
-        raise ArgumentError(
-            f"{path.name} has a client {name!r} already; choose another name, or remove its line to"
-            " replace its key."
-        )
-    text = path.read_text(encoding="utf-8-sig")
-    return text if not text or text.endswith("\n") else text + "\n"
+        return line
+    lines = path.read_text(encoding="utf-8-sig").splitlines(keepends=True)
+    if lines and not lines[-1].endswith("\n"):
+        lines[-1] += "\n"
+    document = read_document(path)
+    places = sorted(document.line((key,)) - 1 for key in document.value or ())
+    start = len(lines)
+    end = start
+    if document.value and name in document.value:
+        start = document.line((name,)) - 1
+        end = next((place for place in places if place > start), end)
+        # What is written between two entries belongs to the second.
+        while end > start + 1 and lines[end - 1].lstrip()[:1] in ("", "#"):
+            end -= 1
+    return "".join([*lines[:start], line, *lines[end:]])
 
 
-def _check(beside: Path, path: Path, name: str) -> None:
+def _check_written(
+    beside: Path, path: Path, entries: dict[str, Any], teams: dict[str, Any]
+) -> None:
+    """Refuse a file that does not say what it should, with the reason."""
     try:
-        names = [client.name for client in KeyStore.read(beside).clients]
-    except ArgumentError:
-        names = []
-    if name not in names:
+        written = _read_entries(beside)
+        KeyStore.read(beside)
+    except ArgumentError as error:
+        message = str(error).replace(beside.name, path.name)
+        if "not valid YAML" not in message:
+            raise ArgumentError(message) from None
+        written = {}, {}
+    if written != (entries, teams):
         raise ArgumentError(
-            f"nothing can be appended to {path.name}, for its clients are not written one below the"
+            f"nothing can be changed in {path.name}, for its clients are not written one below the"
             " other; write them so."
         )
 

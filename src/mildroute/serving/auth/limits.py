@@ -1,18 +1,31 @@
-"""Rate limits and daily budgets of clients."""
+"""Rate limits and budgets of clients and teams, and their requests in flight."""
 
 from __future__ import annotations
 
+import calendar
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from mildroute.exceptions import ArgumentError
-from mildroute.serving.auth.keys import APIClient, KeyStore
+from mildroute.serving.auth.keys import APIClient, ClientTeam, KeyStore, Tenant
 from mildroute.serving.http.errors import APIError
-from mildroute.serving.http.request import Request
+from mildroute.serving.http.request import InFlightLimiter, Request
 
-__all__ = ["DAY", "Authenticator", "LimitExceeded", "TokenBucket", "UsageLimiter", "start_of_day"]
+__all__ = [
+    "DAY",
+    "NOTHING",
+    "Authenticator",
+    "Charge",
+    "LimitExceeded",
+    "TokenBucket",
+    "UsageLimiter",
+    "check_model",
+    "start_of_day",
+    "start_of_month",
+]
 
 
 # A bucket that fills at a steady rate: for requests, which are refused when it is empty, and for
@@ -36,7 +49,7 @@ class TokenBucket:
         ArgumentError: The rate is not finite or below 0, or the burst is not finite and positive.
     """
 
-    __slots__ = ("_at", "_burst", "_clock", "_grace", "_level", "_rate")
+    __slots__ = ("_at", "_clock", "_grace", "_level", "_rate", "burst")
 
     def __init__(
         self, rate_per_second: float, burst: float, clock: Callable[[], float] = time.monotonic
@@ -52,7 +65,7 @@ class TokenBucket:
                 " at a time."
             )
         self._rate = rate_per_second
-        self._burst = burst
+        self.burst = burst
         self._clock = clock
         self._grace = rate_per_second * _GRACE
         self._level = burst
@@ -62,7 +75,7 @@ class TokenBucket:
         """What is in it now; below zero if more was spent than there was."""
         now = self._clock()
         if now > self._at:
-            self._level = min(self._burst, self._level + (now - self._at) * self._rate)
+            self._level = min(self.burst, self._level + (now - self._at) * self._rate)
             self._at = now
         return self._level
 
@@ -94,27 +107,41 @@ class TokenBucket:
         """Seconds until so much can be taken; infinite if it never can."""
         if self.has(amount):
             return 0.0
-        if amount > self._burst or self._rate == 0:
+        if amount > self.burst or self._rate == 0:
             return math.inf
         return (amount - self._level) / self._rate
 
 
-# What each client may ask and spend: a rate of requests, and dollars in a day of UTC.
+# What each client and each team may ask and spend: requests and tokens a minute, dollars in a day
+# and in a month of UTC.
 #
-# A request's cost is known when it has ended. Until then a reservation is held for it: the most
-# that it can cost. Guesses from earlier requests let a key of $0.10 a day spend $10.00 in 200
-# requests at once, and refused a key of $100,000 beyond 50 of them. Days are those of UTC: a client
-# can be told when its next one begins, and after a restart the day's sum is read from the decision
-# log. Each process counts for itself what it has spent since it started; several of them behind one
-# name may together spend more.
+# What a request takes is known when it has ended. Until then a reservation is held for it: the most
+# that it can take. Guesses from earlier requests let a key of $0.10 a day spend $10.00 in 200
+# requests at once, and refused a key of $100,000 beyond 50 of them. Days and months are those of
+# UTC: a client can be told when its next one begins, and after a restart the sums are read from the
+# decision log. Each process counts for itself what it has spent since it started; several of them
+# behind one name may together spend more.
 
 
 # Seconds.
 DAY = 86_400.0
 
+_MINUTE = 60.0
 _BURST_SECONDS = 10.0
-# Dollars by which sums may be off after a day of additions.
+# By how much sums may be off after a day of additions.
 _ROUNDING = 1e-9
+
+
+class Charge(NamedTuple):
+    """What a request takes, or may take at most."""
+
+    dollars: float = 0.0
+    tokens: float = 0.0
+
+
+NOTHING = Charge()
+# Parts of a charge.
+_DOLLARS, _TOKENS = range(2)
 
 
 @dataclass(frozen=True)
@@ -137,20 +164,144 @@ def start_of_day(now: float) -> float:
     return now // DAY * DAY
 
 
-class UsageLimiter:
-    """Lets requests of clients through, and counts what they cost.
+def start_of_month(now: float) -> float:
+    """The first midnight of UTC of a time's month, both in seconds since 1970."""
+    found = time.gmtime(now)
+    return float(calendar.timegm((found.tm_year, found.tm_mon, 1, 0, 0, 0)))
 
-    Its memory grows with the number of clients of the key file alone.
+
+class UsageBudget:
+    """A limit on what requests take together, with what is held for those under way."""
+
+    __slots__ = ("limit", "reserved", "unit", "until")
+
+    def __init__(self, limit: float, unit: str, until: str) -> None:
+        self.limit = limit
+        # For messages: "dollars of the day", and what to wait for.
+        self.unit = unit
+        self.until = until
+        self.reserved = 0.0
+
+    def left(self, now: float) -> float:
+        """What has not been spent, reservations not counted."""
+        raise NotImplementedError
+
+    def seconds_until(self, amount: float, now: float) -> float:
+        """Seconds until so much is left, if no request takes any."""
+        raise NotImplementedError
+
+    def spend(self, amount: float, now: float) -> None:
+        """Count what a request has taken."""
+        raise NotImplementedError
+
+    def check_left(self, owner: str, now: float) -> LimitExceeded | None:
+        """Why no request is let through, or none."""
+        if self.left(now) > _ROUNDING:
+            return None
+        message = f"{owner} has used up its {self.limit:g} {self.unit}; wait for {self.until}."
+        seconds = self.seconds_until(_ROUNDING, now)
+        return LimitExceeded(429, message, "insufficient_quota", seconds)
+
+    def check(
+        self, amount: float, is_bounded: bool, owner: str, now: float
+    ) -> LimitExceeded | None:
+        """Why no reservation of so much can be held, or none."""
+        free = self.left(now) - self.reserved
+        if free > _ROUNDING and (not is_bounded or amount <= free + _ROUNDING):
+            return None
+        if free <= _ROUNDING or amount <= free + self.reserved + _ROUNDING:
+            message = (
+                f"The requests under way may take the rest of the {self.limit:g} {self.unit} that"
+                f" {owner.lower()} has; wait for them."
+            )
+            return LimitExceeded(429, message, "rate_limit_exceeded", 1.0)
+        message = (
+            f"This request may take {amount:.4g} {self.unit}, and {owner.lower()} has {free:.4g} of"
+            f" {self.limit:g} left; allow fewer tokens, or wait for {self.until}."
+        )
+        seconds = self.seconds_until(amount, now)
+        return LimitExceeded(429, message, "insufficient_quota", min(seconds, DAY))
+
+    def reserve(self, amount: float) -> None:
+        """Hold so much."""
+        self.reserved += amount
+
+    def settle(self, amount: float, reserved: float, now: float) -> None:
+        """Count what a request has taken, and release what was held for it."""
+        self.reserved = max(0.0, self.reserved - reserved)
+        if amount > 0:
+            self.spend(amount, now)
+
+
+class PeriodBudget(UsageBudget):
+    """Dollars of a day or a month; they are counted without a limit, too."""
+
+    __slots__ = ("_end", "_spent", "_start_of")
+
+    def __init__(
+        self, unit: str, until: str, start_of: Callable[[float], float], spent: float, at: float
+    ) -> None:
+        super().__init__(math.inf, unit, until)
+        self._start_of = start_of
+        self._end = self._end_of(at)
+        self._spent = spent
+
+    def spent(self, now: float) -> float:
+        if now >= self._end:
+            self._end = self._end_of(now)
+            self._spent = 0.0
+        return self._spent
+
+    def _end_of(self, now: float) -> float:
+        # 32 days after the start of a month lies in the next one.
+        days = 1 if self._start_of is start_of_day else 32
+        return self._start_of(self._start_of(now) + days * DAY)
+
+    def left(self, now: float) -> float:
+        return self.limit - self.spent(now)
+
+    def seconds_until(self, amount: float, now: float) -> float:  # noqa: ARG002 - all of it then
+        return self._end - now
+
+    def spend(self, amount: float, now: float) -> None:
+        self._spent = self.spent(now) + amount
+
+
+class MinuteBudget(UsageBudget):
+    """Tokens a minute, which flow in steadily."""
+
+    __slots__ = ("_bucket",)
+
+    def __init__(self, limit: float, clock: Callable[[], float]) -> None:
+        super().__init__(limit, "tokens a minute", "more to flow in")
+        self._bucket = TokenBucket(limit / _MINUTE, limit, clock)
+
+    def left(self, now: float) -> float:  # noqa: ARG002 - the bucket has a clock of its own
+        return self._bucket.level()
+
+    def seconds_until(self, amount: float, now: float) -> float:  # noqa: ARG002
+        return self._bucket.seconds_until(amount)
+
+    def spend(self, amount: float, now: float) -> None:  # noqa: ARG002
+        self._bucket.spend(amount)
+
+
+class UsageLimiter:
+    """Lets requests of clients through, and counts what they take.
+
+    Its memory grows with the number of clients and teams of the key file alone.
 
     Args:
-        spent: Dollars that each client has spent today already, by name, as ``DailySpend`` reads
-            them from the decision log.
-        now: Seconds since 1970, for days.
+        spent: Dollars that each client has spent today already, by name, as ``SpendLedger`` reads
+            them from the decision log ...
+        spent_month: ... and in this month.
+        now: Seconds since 1970, for days and months.
     """
 
     def __init__(
         self,
         spent: Mapping[str, float] | None = None,
+        spent_month: Mapping[str, float] | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
@@ -158,60 +309,85 @@ class UsageLimiter:
         self._clock = clock
         self._now = now
         self._spent = dict(spent or {})
-        self._read_on = now() // DAY
-        self._accounts: dict[str, ClientUsage] = {}
+        self._spent_month = dict(spent_month or {})
+        self._read_at = now()
+        # By name, and whether it is a team.
+        self._accounts: dict[tuple[str, bool], Account] = {}
+        self._by_client: dict[str, tuple[APIClient, list[Account]]] = {}
 
     def admit(self, client: APIClient) -> LimitExceeded | None:
         """Let a request through by its rate, before its body is read, or say why not.
 
-        A client that has spent its day is refused here already, and keeps its rate.
+        A client that has spent its budgets is refused here already, and keeps its rate.
         """
-        if client.requests_per_minute is None and client.dollars_per_day is None:
+        accounts = self._accounts_of(client)
+        if not accounts:
             return None
-        account = self._account(client)
-        return account.check_day(self._now()) or account.check_rate()
+        now = self._now()
+        for account in accounts:
+            for budget, _ in account.budgets:
+                if (exceeded := budget.check_left(account.owner, now)) is not None:
+                    return exceeded
+        return _take_rate(accounts, 1)
+
+    def admit_free(
+        self, client: APIClient, requests: int = 1, admitted: int = 0
+    ) -> LimitExceeded | None:
+        """Let requests through that cost nothing, such as feedback, or say why not.
+
+        Only their rate counts.
+
+        Args:
+            client: Whose requests they are.
+            requests: How many.
+            admitted: How many of them have been let through already.
+        """
+        return _take_rate(self._accounts_of(client), requests, admitted)
 
     def reserve(
-        self, client: APIClient, dollars: float, *, is_bounded: bool = True
+        self, client: APIClient, charge: Charge, *, is_bounded: bool = True
     ) -> LimitExceeded | None:
-        """Hold the most that a request can cost, or say why not; one ``settle`` must follow.
+        """Hold the most that a request can take, or say why not; one ``settle`` must follow.
 
         Args:
             client: Whose request it is.
-            dollars: The most that it can cost.
+            charge: The most that it can take.
             is_bounded: Whether the request itself names its most tokens: then it must fit into what
-                is left. Any other is let through if anything is left, because what it can cost is a
+                is left. Any other is let through if anything is left, because what it can take is a
                 setting of the gateway and no choice of the client.
         """
-        if client.dollars_per_day is None:
-            return None
-        return self._account(client).reserve(dollars, is_bounded, self._now())
+        now = self._now()
+        accounts = self._accounts_of(client)
+        for account in accounts:
+            for budget, part in account.budgets:
+                exceeded = budget.check(charge[part], is_bounded, account.owner, now)
+                if exceeded is not None:
+                    return exceeded
+        for account in accounts:
+            for budget, part in account.budgets:
+                budget.reserve(charge[part])
+        return None
 
-    def admit_free(self, client: APIClient) -> LimitExceeded | None:
-        """Let a request through that costs nothing, such as feedback, or say why not.
-
-        Only its rate counts.
-        """
-        return None if client.requests_per_minute is None else self._account(client).check_rate()
-
-    def settle(self, client: APIClient, dollars: float, reserved: float = 0.0) -> None:
-        """Count what a request has cost, and release what was held for it.
+    def settle(self, client: APIClient, charge: Charge, reserved: Charge = NOTHING) -> None:
+        """Count what a request has taken, and release what was held for it.
 
         Args:
             client: Whose request it was.
-            dollars: What it has cost; nothing if it has failed.
+            charge: What it has taken; nothing if it has failed.
             reserved: What was held for it.
         """
-        if client.requests_per_minute is not None or client.dollars_per_day is not None:
-            # Limits may have changed since the request was let through; what it costs is counted,
-            # and its old limits do not come back.
-            account = self._accounts.get(client.name) or self._account(client)
-            account.settle(dollars, reserved, self._now())
+        now = self._now()
+        # Limits may have changed since the request was let through; what it takes is counted, and
+        # its old limits do not come back.
+        known = self._by_client.get(client.name)
+        for account in self._accounts_of(client) if known is None else known[1]:
+            for budget, part in account.budgets:
+                budget.settle(charge[part], reserved[part], now)
 
-    def spent(self, client: APIClient) -> float:
+    def spent(self, tenant: Tenant) -> float:
         """Dollars of today; 0 for a client without limits, whose dollars are not counted."""
-        account = self._accounts.get(client.name)
-        return self._spent.get(client.name, 0.0) if account is None else account.today(self._now())
+        account = self._accounts.get(_key_of(tenant))
+        return self._spent_before(tenant)[0] if account is None else account.day.spent(self._now())
 
     def budgets(self) -> Iterator[tuple[str, float, float]]:
         """Name, dollars left today and dollars reserved of clients with a budget.
@@ -220,101 +396,137 @@ class UsageLimiter:
         """
         now = self._now()
         for account in self._accounts.values():
-            limit = account.client.dollars_per_day
-            if limit is not None:
-                yield account.client.name, limit - account.today(now), account._reserved
+            tenant = account.tenant
+            if tenant.dollars_per_day is not None and not isinstance(tenant, ClientTeam):
+                yield tenant.name, account.day.left(now), account.day.reserved
 
-    def _account(self, client: APIClient) -> ClientUsage:
-        account = self._accounts.get(client.name)
+    def _accounts_of(self, client: APIClient) -> list[Account]:
+        """Accounts of a client and its team, if they have limits."""
+        known = self._by_client.get(client.name)
+        if known is not None and known[0] is client:
+            return known[1]
+        accounts = [self._account(tenant) for tenant in client.tenants if tenant.limits]
+        if accounts or known is not None:
+            self._by_client[client.name] = client, accounts
+        return accounts
+
+    def _account(self, tenant: Tenant) -> Account:
+        key = _key_of(tenant)
+        account = self._accounts.get(key)
         if account is None:
-            account = self._accounts[client.name] = ClientUsage(
-                client, self._spent.pop(client.name, 0.0), self._read_on, self._clock
-            )
-        elif account.client is not client and account.client != client:
-            account.change(client, self._clock)
+            spent = self._spent_before(tenant)
+            account = self._accounts[key] = Account(tenant, spent, self._read_at, self._clock)
+        elif account.tenant is not tenant and account.tenant != tenant:
+            account.change(tenant)
         return account
 
+    def _spent_before(self, tenant: Tenant) -> tuple[float, float]:
+        """Dollars of the day and the month before the start; of a team, those of its clients."""
+        names = tenant.members if isinstance(tenant, ClientTeam) else (tenant.name,)
+        sums = (self._spent, self._spent_month)
+        day, month = (sum(spent.get(name, 0.0) for name in names) for spent in sums)
+        return day, month
 
-class ClientUsage:
-    """What one client has spent and holds."""
 
-    __slots__ = ("_bucket", "_day", "_reserved", "_spent", "client")
+def _key_of(tenant: Tenant) -> tuple[str, bool]:
+    return tenant.name, isinstance(tenant, ClientTeam)
+
+
+def _take_rate(accounts: list[Account], requests: int, admitted: int = 0) -> LimitExceeded | None:
+    """Take requests from all rates, or from none if one of them has too few left."""
+    for account in accounts:
+        if (exceeded := account.check_rate(requests, admitted)) is not None:
+            return exceeded
+    for account in accounts:
+        account.take_rate(requests - admitted)
+    return None
+
+
+class Account:
+    """What one client or team has spent and holds.
+
+    Attributes:
+        budgets: Each with the part of a charge that it counts.
+    """
+
+    __slots__ = ("_bucket", "_clock", "budgets", "day", "month", "owner", "tenant")
 
     def __init__(
-        self, client: APIClient, spent: float, day: float, clock: Callable[[], float]
+        self,
+        tenant: Tenant,
+        spent: tuple[float, float],
+        at: float,
+        clock: Callable[[], float],
     ) -> None:
-        self._spent = spent
-        self._day = day
-        self._reserved = 0.0
+        self._clock = clock
         self._bucket: TokenBucket | None = None
-        self.client = APIClient(client.name)
-        self.change(client, clock)
+        self.owner = "This key's team" if isinstance(tenant, ClientTeam) else "This key"
+        self.day = PeriodBudget("dollars of the day", "midnight UTC", start_of_day, spent[0], at)
+        self.month = PeriodBudget(
+            "dollars of the month", "its end, in UTC", start_of_month, spent[1], at
+        )
+        self.budgets: list[tuple[UsageBudget, int]] = [
+            (self.day, _DOLLARS),
+            (self.month, _DOLLARS),
+        ]
+        self.tenant = Tenant(tenant.name)
+        self.change(tenant)
 
-    def change(self, client: APIClient, clock: Callable[[], float]) -> None:
+    def change(self, tenant: Tenant) -> None:
         """New limits, or the first ones; a rate that stays goes on from where it is."""
-        rate = client.requests_per_minute
-        if rate != self.client.requests_per_minute:
-            self._bucket = (
-                None
-                if rate is None
-                else TokenBucket(rate / 60, max(1.0, rate / 60 * _BURST_SECONDS), clock)
-            )
-        self.client = client
+        rate, tokens = tenant.requests_per_minute, tenant.tokens_per_minute
+        if rate != self.tenant.requests_per_minute:
+            per_second = (rate or 0.0) / _MINUTE
+            burst = max(1.0, per_second * _BURST_SECONDS)
+            self._bucket = None if rate is None else TokenBucket(per_second, burst, self._clock)
+        if tokens != self.tenant.tokens_per_minute:
+            self.budgets = [(self.day, _DOLLARS), (self.month, _DOLLARS)]
+            if tokens is not None:
+                self.budgets.append((MinuteBudget(tokens, self._clock), _TOKENS))
+        self.day.limit = tenant.dollars_per_day or math.inf
+        self.month.limit = tenant.dollars_per_month or math.inf
+        self.tenant = tenant
 
-    def today(self, now: float) -> float:
-        if now // DAY > self._day:
-            self._day = now // DAY
-            self._spent = 0.0
-        return self._spent
-
-    def check_day(self, now: float) -> LimitExceeded | None:
-        limit = self.client.dollars_per_day
-        if limit is None or self.today(now) < limit - _ROUNDING:
+    def check_rate(self, requests: int, admitted: int) -> LimitExceeded | None:
+        bucket = self._bucket
+        if bucket is None or bucket.has(requests - admitted):
             return None
+        rate = f"{self.tenant.requests_per_minute:g} requests a minute"
+        # The one that was admitted is gone, too: this many must fit at once, or never do.
+        seconds = bucket.seconds_until(requests)
+        if seconds < math.inf:
+            message = f"{self.owner} may make {rate}; slow down."
+            return LimitExceeded(429, message, "rate_limit_exceeded", seconds)
         message = (
-            f"This key has spent its {limit:g} dollars of the day; the next day begins at"
-            " midnight UTC."
+            f"{self.owner} may make {rate}, {math.floor(bucket.burst):,} of them at once, and each"
+            f" input counts as one, got {requests:,}; send fewer inputs at a time."
         )
-        return LimitExceeded(429, message, "insufficient_quota", start_of_day(now) + DAY - now)
+        return LimitExceeded(400, message, "too_many_inputs", 0.0)
 
-    def reserve(self, dollars: float, is_bounded: bool, now: float) -> LimitExceeded | None:
-        limit = self.client.dollars_per_day or 0.0
-        free = limit - self.today(now) - self._reserved
-        if free > _ROUNDING and (not is_bounded or dollars <= free + _ROUNDING):
-            self._reserved += dollars
-            return None
-        if free <= _ROUNDING or dollars <= free + self._reserved + _ROUNDING:
-            message = (
-                f"The requests under way may spend the rest of this key's {limit:g} dollars of the"
-                " day; wait for them."
-            )
-            return LimitExceeded(429, message, "rate_limit_exceeded", 1.0)
-        message = (
-            f"This request may cost {dollars:.2g} dollars, and this key has {free:.2g} of its"
-            f" {limit:g} dollars of the day left; allow fewer tokens, or wait for midnight UTC."
-        )
-        return LimitExceeded(429, message, "insufficient_quota", start_of_day(now) + DAY - now)
-
-    def check_rate(self) -> LimitExceeded | None:
-        if self._bucket is None or self._bucket.take():
-            return None
-        message = (
-            f"This key may make {self.client.requests_per_minute:g} requests a minute; slow down."
-        )
-        return LimitExceeded(429, message, "rate_limit_exceeded", self._bucket.seconds_until())
-
-    def settle(self, dollars: float, reserved: float, now: float) -> None:
-        self._reserved = max(0.0, self._reserved - reserved)
-        if dollars > 0:
-            self._spent = self.today(now) + dollars
+    def take_rate(self, requests: float) -> None:
+        if self._bucket is not None:
+            self._bucket.spend(requests)
 
 
 class Authenticator:
-    """Authenticates clients by their keys, and admits their requests."""
+    """Authenticates clients by their keys, and admits their requests.
 
-    def __init__(self, key_store: KeyStore, usage_limiter: UsageLimiter) -> None:
+    Args:
+        limiter: Counts the requests in flight of each client.
+        now: Seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        key_store: KeyStore,
+        usage_limiter: UsageLimiter,
+        limiter: InFlightLimiter,
+        now: Callable[[], float] = time.time,
+    ) -> None:
         self._key_store = key_store
         self._usage_limiter = usage_limiter
+        self._limiter = limiter
+        self._now = now
 
     def authenticate(self, request: Request) -> APIClient:
         """The client of a request; an APIError if it has no valid key."""
@@ -327,30 +539,60 @@ class Authenticator:
                 " operator for one.",
             )
         request.scope["mildroute.key"] = client.name  # for the access log
+        if client.expires is not None and self._now() >= client.expires:
+            raise APIError(
+                401,
+                "this key has expired or was revoked; ask the operator of the gateway for a new"
+                " one.",
+                code="key_expired",
+            )
         return client
 
-    def admit(self, client: APIClient) -> None:
-        """Admit one request by its rate, or raise an APIError."""
+    def admit(self, client: APIClient, request: Request) -> None:
+        """Admit one request by the places of its client and by its rate, or raise an APIError."""
+        self._assign(client, request)
         _raise_if_exceeded(self._usage_limiter.admit(client))
 
-    def reserve(self, client: APIClient, dollars: float, *, is_bounded: bool) -> None:
-        """Hold the most that a request can cost, or raise an APIError; :meth:`settle` follows."""
-        _raise_if_exceeded(self._usage_limiter.reserve(client, dollars, is_bounded=is_bounded))
+    def _assign(self, client: APIClient, request: Request) -> None:
+        # A gateway with one client has none that could be crowded out.
+        is_shared = len(self._key_store.clients) > 1
+        self._limiter.assign(request, client.places, is_shared=is_shared)
 
-    def admit_free(self, client: APIClient) -> None:
+    def admit_inputs(self, client: APIClient, count: int) -> None:
+        """Admit all inputs of a request that was admitted for one, or raise an APIError."""
+        if count > 1:
+            _raise_if_exceeded(self._usage_limiter.admit_free(client, count, admitted=1))
+
+    def reserve(self, client: APIClient, charge: Charge, *, is_bounded: bool) -> None:
+        """Hold the most that a request can take, or raise an APIError; :meth:`settle` follows."""
+        _raise_if_exceeded(self._usage_limiter.reserve(client, charge, is_bounded=is_bounded))
+
+    def admit_free(self, client: APIClient, request: Request) -> None:
         """Admit a request that costs nothing, or raise an APIError."""
+        self._assign(client, request)
         _raise_if_exceeded(self._usage_limiter.admit_free(client))
 
-    def settle(self, client: APIClient, dollars: float, reserved: float) -> None:
-        """Count what a request has cost, and release what was held for it."""
-        self._usage_limiter.settle(client, dollars, reserved)
+    def settle(self, client: APIClient, charge: Charge, reserved: Charge) -> None:
+        """Count what a request has taken, and release what was held for it."""
+        self._usage_limiter.settle(client, charge, reserved)
+
+
+def check_model(client: APIClient, model: str) -> None:
+    """An APIError if a client may not name this route or expert."""
+    if not client.may_use(model):
+        known = ", ".join(sorted(client.models or ()))
+        raise APIError(
+            403,
+            f"this key may use {known:.2000}, got another model; ask the operator of the gateway"
+            " for it.",
+            code="model_not_allowed",
+            param="model",
+        )
 
 
 def _raise_if_exceeded(exceeded: LimitExceeded | None) -> None:
     if exceeded is not None:
+        retry_after = float(exceeded.retry_after) if exceeded.status == 429 else None
         raise APIError(
-            exceeded.status,
-            exceeded.message,
-            code=exceeded.code,
-            retry_after=float(exceeded.retry_after),
+            exceeded.status, exceeded.message, code=exceeded.code, retry_after=retry_after
         )

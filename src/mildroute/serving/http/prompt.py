@@ -5,8 +5,11 @@ The text that is routed, its size, and what it takes to understand it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
+
+from mildroute.costs.prices import CHARACTERS_PER_TOKEN
 
 __all__ = ["RoutedPrompt", "prompt_of_messages", "prompt_of_texts", "text_of"]
 
@@ -19,7 +22,16 @@ _TOOL_ITEMS = frozenset(
     {"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"}
 )
 _TOKENS_OF_MEDIA = 1000
-_CHARACTERS_OF_TOKEN = 4
+# Characters of scripts without spaces (Thai to Khmer, Chinese, Japanese) and of Korean: common
+# tokenizers take about one token for each, and not one for four.
+_dense = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff"
+    "\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]+"
+)
+# What stands in a string of a large body in place of its middle; see ``shorten``.
+_find_left_out = re.compile(r"\.\.\.\[(\d{1,12}) bytes left out\]\.\.\.").search
+_MIN_SHORTENED = 1 << 12
+_BYTES_PER_TOKEN = 3
 
 
 class RoutedPrompt:
@@ -27,8 +39,9 @@ class RoutedPrompt:
 
     Args:
         text: What the router reads: the last thing that the user said.
-        tokens: Of all that is no text: 1,000 for each image, sound or file, however large; one for
-            each token that came as a number.
+        characters: Of texts, at four a token.
+        tokens: Of all else: 1,000 for each image, sound or file, however large; one for each token
+            that came as a number, and for each character of a script without spaces.
         needs: ``"vision"`` for images, ``"tools"`` for tools that were called before.
         opening: What a conversation began with, up to and including the first word of the user;
             none if the user said nothing.
@@ -43,9 +56,21 @@ class RoutedPrompt:
         self.opening: list[str] | None = None
         self.has_answer = False
 
-    def estimate(self, further_characters: int) -> int:
-        """Tokens of the whole request, rounded up."""
-        return self.tokens - -(self.characters + further_characters) // _CHARACTERS_OF_TOKEN
+    def count(self, text: str) -> None:
+        """Count the characters of a text."""
+        if len(text) > _MIN_SHORTENED and (left_out := _find_left_out(text)) is not None:
+            self.tokens += int(left_out[1]) // (
+                CHARACTERS_PER_TOKEN if text.isascii() else _BYTES_PER_TOKEN
+            )
+        characters = len(text)
+        if not text.isascii():
+            characters = len(_dense.sub("", text))
+            self.tokens += len(text) - characters
+        self.characters += characters
+
+    def estimate(self) -> int:
+        """Tokens of all that was counted, rounded up."""
+        return self.tokens - -self.characters // CHARACTERS_PER_TOKEN
 
 
 def prompt_of_messages(messages: Sequence[Json]) -> RoutedPrompt:
@@ -67,9 +92,10 @@ def prompt_of_texts(value: Any) -> RoutedPrompt:
     entries = value if type(value) is list else [value]
     texts = [entry for entry in entries if type(entry) is str]
     prompt.text = "\n".join(texts)
-    prompt.characters = sum(map(len, texts))
     for entry in entries:
-        if type(entry) is list:
+        if type(entry) is str:
+            prompt.count(entry)
+        elif type(entry) is list:
             prompt.tokens += len(entry)
         elif type(entry) is int:
             prompt.tokens += 1
@@ -104,7 +130,7 @@ def _text_of_part(part: Any) -> str:
 def _measure(message: Json, prompt: RoutedPrompt) -> None:
     content = _content_of(message)
     if type(content) is str:
-        prompt.characters += len(content)
+        prompt.count(content)
     else:
         for part in _parts_of(content):
             _measure_part(part, prompt)
@@ -113,7 +139,8 @@ def _measure(message: Json, prompt: RoutedPrompt) -> None:
         prompt.has_answer = True
     if calls or role == "tool" or (type(kind) is str and kind in _TOOL_ITEMS):
         prompt.needs.add("tools")
-        prompt.characters += sum(map(_characters_of_call, [message, *_parts_of(calls)]))
+        for call in (message, *_parts_of(calls)):
+            prompt.count(_arguments_of(call))
 
 
 def _measure_part(part: Any, prompt: RoutedPrompt) -> None:
@@ -124,13 +151,13 @@ def _measure_part(part: Any, prompt: RoutedPrompt) -> None:
     elif type(kind) is str and kind in _OTHER_MEDIA:
         prompt.tokens += _TOKENS_OF_MEDIA
     else:
-        prompt.characters += len(_text_of_part(part))
+        prompt.count(_text_of_part(part))
 
 
-def _characters_of_call(call: Any) -> int:
+def _arguments_of(call: Any) -> str:
     function = call.get("function", call) if type(call) is dict else None
     arguments = function.get("arguments") if type(function) is dict else None
-    return len(arguments) if type(arguments) is str else 0
+    return arguments if type(arguments) is str else ""
 
 
 def _routed_text(messages: Sequence[Json]) -> str:

@@ -16,13 +16,14 @@ from typing import Any
 
 from mildroute._jsonl import TABLE, JsonlWriter, log_files, read_file, read_rows
 from mildroute.exceptions import ArgumentError, TableError
+from mildroute.serving.auth.limits import DAY, start_of_day, start_of_month
 from mildroute.serving.config import DecisionLogConfig
 
 __all__ = [
     "DECISIONS",
-    "DailySpend",
     "DecisionLog",
     "DecisionRecord",
+    "SpendLedger",
     "check_decision",
     "read_decisions",
     "read_log",
@@ -108,10 +109,9 @@ class DecisionRecord:
 
 # Folder of the decisions within that of the log.
 DECISIONS = "decisions"
-# The checkpoint of the day's dollars, in the folder of the log.
+# The checkpoint of the dollars of keys, in the folder of the log.
 CHECKPOINT = "spend.json"
 
-_DAY = 86_400.0
 _CHECKPOINT_SECONDS = 5.0
 _SPEND_COLUMNS = ("time", "seconds", "key", "cost_usd")
 
@@ -124,49 +124,56 @@ _encoded = json.JSONEncoder(
 ).encode
 
 
-class DailySpend:
-    """Dollars of each key on a day of UTC, and up to where in the log they are counted.
+class SpendLedger:
+    """Dollars of each key in a day and a month of UTC, and up to where in the log they are counted.
 
     A checkpoint of it lies beside the log: a gateway that starts again reads only the lines behind
-    it, and not those of the whole day. It is replaced as a whole, so that a kill leaves the last
+    it, and not those of the whole month. It is replaced as a whole, so that a kill leaves the last
     one or the one before.
 
     Args:
         folder: Of the log.
-        day: Its midnight, in seconds since 1970.
+        now: Seconds since 1970, in the day and the month that are counted.
 
     Attributes:
-        dollars: By key.
+        dollars: Of the day, by key.
+        month_dollars: Of the month, by key.
     """
 
-    def __init__(self, folder: str | Path, day: float) -> None:
+    def __init__(self, folder: str | Path, now: float) -> None:
         self._path = Path(folder) / CHECKPOINT
-        self._day = day
+        self._day = start_of_day(now)
+        self._month = start_of_month(now)
         # Bytes and lines of each file that are counted, by its name without its suffix.
         self._counted: dict[str, tuple[int, int]] = {}
         self._saved = time.monotonic()
         self.dollars: dict[str, float] = {}
+        self.month_dollars: dict[str, float] = {}
 
     @classmethod
-    def resume(cls, folder: str | Path, day: float) -> DailySpend:
-        """Read the checkpoint and the lines behind it; all lines of the day if there is none."""
-        spend = cls(folder, day)
-        spend._read_checkpoint()
+    def resume(cls, folder: str | Path, now: float) -> SpendLedger:
+        """Read the checkpoint and the lines behind it; all lines of the month if there is none."""
+        ledger = cls(folder, now)
+        ledger._read_checkpoint()
         for path in log_files(Path(folder) / DECISIONS):
             try:
-                spend._read_file(path)
+                ledger._read_file(path)
             except FileNotFoundError:  # it was tidied a moment ago
-                spend._read_file(path.with_suffix(TABLE))
-        return spend
+                ledger._read_file(path.with_suffix(TABLE))
+        return ledger
 
     def add(self, key: str, dollars: float, ended: float, stem: str, end: int) -> None:
         """Count the next line of a file, which ends at this byte."""
-        day = ended // _DAY * _DAY
-        if day > self._day:
-            self._day = day
+        if ended >= self._day + DAY:
+            self._day = start_of_day(ended)
             self.dollars = {}
-        if dollars and day == self._day:
-            self.dollars[key] = self.dollars.get(key, 0.0) + dollars
+            if start_of_month(ended) > self._month:
+                self._month = start_of_month(ended)
+                self.month_dollars = {}
+        if dollars and ended >= self._month:
+            self.month_dollars[key] = self.month_dollars.get(key, 0.0) + dollars
+            if ended >= self._day:
+                self.dollars[key] = self.dollars.get(key, 0.0) + dollars
         self._counted[stem] = (end, self._counted.get(stem, (0, 0))[1] + 1)
 
     def save_if_due(self) -> None:
@@ -177,16 +184,23 @@ class DailySpend:
     def save(self) -> None:
         """Write the checkpoint; if it cannot be written, the old one stays and is still true."""
         self._saved = time.monotonic()
-        document = {"day": self._day, "dollars": self.dollars, "counted": self._counted}
+        document = {
+            "day": self._day,
+            "dollars": self.dollars,
+            "month": self._month,
+            "month_dollars": self.month_dollars,
+            "counted": self._counted,
+        }
         beside = self._path.with_name(f".{CHECKPOINT}.{os.getpid()}")
-        # It is not synced, which would hold up requests: after a loss of power the whole day is
+        # It is not synced, which would hold up requests: after a loss of power the whole month is
         # read, as if there were none.
         with contextlib.suppress(OSError):
             beside.write_text(json.dumps(document), encoding="utf-8")
             beside.replace(self._path)
 
     def _read_file(self, path: Path) -> None:
-        if path.stat().st_mtime < self._day:
+        if path.stat().st_mtime < self._month:
+            self._counted.pop(path.stem, None)
             return
         for row, end in _rows_behind(path, *self._counted.get(path.stem, (0, 0))):
             check_decision(row, _SPEND_COLUMNS)
@@ -196,15 +210,22 @@ class DailySpend:
     def _read_checkpoint(self) -> None:
         try:
             document = json.loads(self._path.read_text(encoding="utf-8"))
-            if document["day"] == self._day:
-                self.dollars = {key: float(value) for key, value in document["dollars"].items()}
-                self._counted = {
-                    stem: (int(end), int(lines))
-                    for stem, (end, lines) in document["counted"].items()
-                }
+            day, month = document["day"], document["month"]
+            sums = [
+                {key: float(value) for key, value in document[name].items()}
+                for name in ("dollars", "month_dollars")
+            ]
+            counted = {
+                stem: (int(end), int(lines)) for stem, (end, lines) in document["counted"].items()
+            }
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            self.dollars = {}
-            self._counted = {}
+            return
+        # An older checkpoint has counted no line of this day, or of this month. One of a later day
+        # was written by another clock, and its lines are counted again.
+        if day <= self._day and month <= self._month:
+            self._counted = counted
+            self.dollars = sums[0] if day == self._day else {}
+            self.month_dollars = sums[1] if month == self._month else {}
 
 
 def _rows_behind(path: Path, start: int, lines: int) -> Iterator[tuple[dict[str, Any], int]]:
@@ -242,14 +263,14 @@ class DecisionLog:
 
     Args:
         config: Where, how many rows a file has, and whether texts are logged.
-        spend: Counts the dollars of what is written and keeps a checkpoint of them, or none.
+        ledger: Counts the dollars of what is written and keeps a checkpoint of them, or none.
 
     Attributes:
         lost: Lines that could not be written, since the disk was full or gone.
     """
 
-    def __init__(self, config: DecisionLogConfig, spend: DailySpend | None = None) -> None:
-        self._spend = spend
+    def __init__(self, config: DecisionLogConfig, ledger: SpendLedger | None = None) -> None:
+        self._ledger = ledger
         self._files = JsonlWriter(_folder(config) / DECISIONS, config.rows_per_file)
         self._log_prompts = config.log_prompts
 
@@ -270,16 +291,16 @@ class DecisionLog:
         # Half of a surrogate pair, which JSON can bring, is no text; it becomes a question mark.
         data = line.encode("utf-8", "replace")
         stem, end = self._files.path.stem, self._files.size + len(data) + 1
-        if self._files.append(data) and self._spend is not None:
+        if self._files.append(data) and self._ledger is not None:
             ended = record.time + record.seconds
-            self._spend.add(record.key, record.cost_usd, ended, stem, end)
-            self._spend.save_if_due()
+            self._ledger.add(record.key, record.cost_usd, ended, stem, end)
+            self._ledger.save_if_due()
 
     def close(self) -> None:
         """End the file."""
         self._files.close()
-        if self._spend is not None:
-            self._spend.save()
+        if self._ledger is not None:
+            self._ledger.save()
 
 
 def read_log(folder: str | Path) -> Iterator[DecisionRecord]:

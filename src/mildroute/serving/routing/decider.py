@@ -16,7 +16,12 @@ from mildroute.serving.config import AUTO_MODEL, TARGETS, RoutingConfig
 from mildroute.serving.http.body import ParsedRequest
 from mildroute.serving.http.errors import APIError
 from mildroute.serving.routing.policy import Decision, decide, decide_pinned
-from mildroute.serving.routing.predictor import Prediction, Predictor, TooManyTargetsError
+from mildroute.serving.routing.predictor import (
+    ROWS_PER_TURN,
+    Prediction,
+    Predictor,
+    TooManyTargetsError,
+)
 from mildroute.serving.routing.reload import PredictorManager
 from mildroute.serving.upstream.pool import ExpertPool
 
@@ -193,6 +198,8 @@ class Decider:
                 prediction, parsed, statuses, self._config, default, session_expert, self._random
             )
             results.append(self._result(decision, prediction, predictor, target))
+            if len(results) % ROWS_PER_TURN == 0:
+                await asyncio.sleep(0)
         return results
 
     def pin_expert(self, parsed: ParsedRequest) -> RoutingResult:

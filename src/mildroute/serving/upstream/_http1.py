@@ -189,7 +189,9 @@ class Connection(asyncio.Protocol):
         self.opened_at = 0.0
         self.idle_since = 0.0
 
-    async def send(self, request: Sequence[bytes], deadlines: Deadlines, *, stream: bool) -> None:
+    async def send(
+        self, request: Sequence[bytes | memoryview], deadlines: Deadlines, *, stream: bool
+    ) -> None:
         """Send a request and wait for its complete response.
 
         With ``stream``, wait for the first bytes of the body of a 200 only.

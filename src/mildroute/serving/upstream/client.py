@@ -378,7 +378,7 @@ class UpstreamClient:
             self._metrics.record_connect(self.name, perf_counter() - started)
         return connection
 
-    def _message(self, request: UpstreamRequest) -> Sequence[bytes]:
+    def _message(self, request: UpstreamRequest) -> Sequence[bytes | memoryview]:
         """Pieces that are never joined here: the key stays in an object that does not show it."""
         parsed = request.parsed
         body = parsed.body_for(self.model, include_usage=self.includes_usage)
@@ -387,11 +387,11 @@ class UpstreamClient:
             parsed.path.encode(),
             self._common_headers,
             request.headers,
-            len(body),
+            sum(map(len, body)),
         )
         if self._secret is None:
-            return start, b"\r\n", body
-        return start, b"authorization: ", self._secret.bearer(), b"\r\n\r\n", body
+            return start, b"\r\n", *body
+        return start, b"authorization: ", self._secret.bearer(), b"\r\n\r\n", *body
 
     def _keep(self, connection: Connection) -> None:
         if self._is_closed:

@@ -11,6 +11,7 @@ from urllib.parse import quote
 from mildroute._yaml import nearest
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.config import ExpertFile, ExpertSpec
+from mildroute.serving.auth.limits import NOTHING, Charge
 from mildroute.serving.config import AUTO_MODEL, GatewayConfig
 from mildroute.serving.http.body import ParsedRequest
 from mildroute.serving.observability.logs import log_event
@@ -111,17 +112,19 @@ class UpstreamExpert:
             return self._per_answer
         return float(self._price.cost(tokens_in, tokens_out, cached_tokens)) + self._per_answer
 
-    def max_cost(self, parsed: ParsedRequest, max_output_tokens: int) -> float:
-        """The most dollars that a request can cost here.
+    def max_charge(self, parsed: ParsedRequest, max_output_tokens: int) -> Charge:
+        """The most that a request can take here.
 
         Args:
             parsed: The request.
             max_output_tokens: Of a response if the request names no most.
         """
+        tokens_out = max_output_tokens if parsed.tokens_out is None else parsed.tokens_out
+        tokens_out = min(tokens_out, self._max_tokens) * parsed.choices
         if parsed.path == "embeddings":
-            return self.cost(parsed.tokens_in, 0)
-        tokens = max_output_tokens if parsed.tokens_out is None else parsed.tokens_out
-        return self.cost(parsed.tokens_in, min(tokens, self._max_tokens) * parsed.choices)
+            tokens_out = 0
+        cost = self.cost(parsed.tokens_in, tokens_out)
+        return Charge(cost, parsed.tokens_in + tokens_out)
 
     def _log_circuit(self, state: State) -> None:
         seconds = self.breaker.retry_after if state == "open" else None
@@ -202,14 +205,16 @@ class ExpertPool:
             baseline or max(self.callable, key=self._list_price, default="")
         )
 
-    def max_cost(self, parsed: ParsedRequest, order: Sequence[str]) -> float:
-        """The most dollars that a request can cost with the experts of a decision.
+    def max_charge(self, parsed: ParsedRequest, order: Sequence[str]) -> Charge:
+        """The most that a request can take with the experts of a decision.
 
         Hedged calls are paid for all of them; else the most expensive one that may be called.
         """
         names = order[: self._failover.max_attempts]
-        costs = [self.experts[name].max_cost(parsed, self._max_output_tokens) for name in names]
-        return sum(costs) if self._failover.hedge_delay is not None else max(costs, default=0.0)
+        charges = [self.experts[name].max_charge(parsed, self._max_output_tokens) for name in names]
+        combine = sum if self._failover.hedge_delay is not None else max
+        dollars, tokens = zip(NOTHING, *charges, strict=True)
+        return Charge(combine(dollars), combine(tokens))
 
     def statuses(self) -> dict[str, ExpertStatus]:
         """Status now of each expert that can be called."""
