@@ -124,7 +124,7 @@ class TestKeys:
                 "/v1/chat/completions", content=b"{", headers={"authorization": f"Bearer {key}"}
             )
         account = keyed.services.usage_limiter._accounts["team-a", False]
-        until(lambda: account.day._reserved == 0.0)
+        until(lambda: account.day.reserved == 0.0)
 
     def test_feedback_is_kept_with_the_name_of_the_key(
         self, keyed: Running, key: str, tmp_path: Path
