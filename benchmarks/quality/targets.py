@@ -242,7 +242,7 @@ def measure(quick: bool, store: Path | None, draws: int, methods: str) -> Iterat
         if quick:
             run_all(
                 [("mmlu57 three", 500)],
-                range(FIRST_DRAW, FIRST_DRAW + 4),
+                range(FIRST_DRAW, FIRST_DRAW + 2),
                 ("default", "coin"),
                 folder,
             )

@@ -108,6 +108,7 @@ def test_an_expert_that_gives_no_answers_is_left_alone(tmp_path: Path) -> None:
     assert tally.done == tally.errors < 60
 
 
+@pytest.mark.slow
 def test_an_error_of_a_worker_ends_the_run_at_once_with_its_own_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
