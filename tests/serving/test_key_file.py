@@ -138,7 +138,7 @@ def test_a_client_that_is_not_there_is_named_with_the_nearest(tmp_path: Path) ->
 
 def test_two_writers_do_not_overwrite_each_other(tmp_path: Path) -> None:
     (tmp_path / ".keys.yaml.new").touch()
-    with pytest.raises(ArgumentError, match="is being written by someone else"):
+    with pytest.raises(ArgumentError, match="is being written by another process"):
         add_client(tmp_path / "keys.yaml", "a")
     assert (tmp_path / ".keys.yaml.new").exists()
 

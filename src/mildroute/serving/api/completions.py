@@ -28,7 +28,7 @@ from mildroute.serving.routing.policy import (
     target_headers,
 )
 from mildroute.serving.upstream._http1 import StreamError, UpstreamError, UpstreamTimeout
-from mildroute.serving.upstream.client import UpstreamRequest, UpstreamResponse
+from mildroute.serving.upstream.client import UpstreamRequest
 from mildroute.serving.upstream.failover import (
     FAILURE_REASONS,
     Attempt,
@@ -45,7 +45,6 @@ _INTERNAL_ERROR = 500
 _TRACE_HEADERS = (b"traceparent", b"tracestate")
 # Reasons of calls whose experts may have generated a response that did not arrive.
 _UNKNOWN = ("", "hedged")
-_EVENT_STREAM = b"text/event-stream"
 _find_response_id = re.compile(rb'"id"\s*:\s*"(resp[^"\\]{1,200})"').search
 _ID_WITHIN = 4096
 
@@ -280,7 +279,7 @@ class CompletionsEndpoint:
         if request.is_disconnected:
             return
         context.status = failure.status
-        if not _has_events(attempt.response):
+        if not attempt.response.has_events:
             raise ClientDisconnect("an answer that broke off cannot be ended.")
         event = b"" if is_told else failure.event(context.parsed.path)
         await request.send_chunk(event, self._idle_timeout, is_last=True)
@@ -305,15 +304,7 @@ def _hides_usage(attempt: Attempt, context: RequestContext) -> bool:
         context.parsed.usage_option is not None
         and client is not None
         and client.includes_usage
-        and _has_events(attempt.response)
-    )
-
-
-def _has_events(response: UpstreamResponse) -> bool:
-    headers = dict(response.headers)
-    return (
-        headers.get(b"content-type", b"").startswith(_EVENT_STREAM)
-        and headers.get(b"content-encoding", b"identity") == b"identity"
+        and attempt.response.has_events
     )
 
 

@@ -58,7 +58,7 @@ __all__ = [
 #
 # What the time of an answer can tell: a caller's key is hashed first, and only digests are
 # compared. Digests are looked up by their first eight bytes and then compared in constant time,
-# with a digest of nobody's where none was found. Even a caller who could measure the look-up
+# with a digest of no key where none was found. Even a caller who could measure the look-up
 # would learn something of the digest of a key that it made up itself, cannot steer that digest,
 # and could not find a key from a digest.
 
@@ -229,7 +229,7 @@ class KeyStore:
 
 
 def new_key() -> str:
-    """A key that nobody has: ``mr-`` and 256 random bits."""
+    """A new key: ``mr-`` and 256 random bits."""
     return "mr-" + secrets.token_urlsafe(32)
 
 
@@ -502,8 +502,8 @@ def _write_entry(
         file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         raise ArgumentError(
-            f"{path.name} is being written by someone else; try again, or remove {beside.name!r} if"
-            " nobody is."
+            f"{path.name} is being written by another process; try again, or remove"
+            f" {beside.name!r} if there is none."
         ) from None
     except OSError as error:
         raise ArgumentError(
@@ -563,7 +563,7 @@ def _check_written(
 
 
 def _keep_access(path: Path, beside: Path) -> None:
-    """Whoever could read the file, such as the gateway's own user, still can."""
+    """Users that could read the file, such as the gateway's own, still can."""
     if path.exists():
         before = path.stat()
         with contextlib.suppress(PermissionError, AttributeError):

@@ -39,7 +39,7 @@ class TokenBucket:
     """How much may be taken now.
 
     It is full at first. What is had is never more than ``burst`` plus what has flowed in since, up
-    to one microsecond of it, which covers the rounding of clocks: whoever waits for
+    to one microsecond of it, which covers the rounding of clocks: a client that waits for
     :meth:`seconds_until` gets what was waited for. For use in one thread.
 
     Args:

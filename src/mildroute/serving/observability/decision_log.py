@@ -329,7 +329,7 @@ def check_decision(row: dict[str, Any], columns: Sequence[str] | None = None) ->
     """The row itself, if it has the fields of a decision.
 
     Rows of before November 2026, with ``answered``, ``chosen`` and ``dollars``, do not: to read
-    them as decisions that nobody served would be worse than to refuse them.
+    them as decisions that no expert served would be worse than to refuse them.
     """
     for name in _REQUIRED if columns is None else columns:
         if name not in row:

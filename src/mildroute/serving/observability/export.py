@@ -3,16 +3,15 @@
 What the experts have cost on real requests.
 
 A row for each decision that has a score; it has the score, dollars and seconds of the expert that
-answered, and nothing for the others, as nobody knows what they would have said. Beside the columns
+answered, and nothing for the others, as what they would have said is not known. Beside the columns
 of a cost table there are those that estimates need, which ``CostTable`` passes over: ``selected``,
 ``shadow``, ``propensity:<expert>`` (the chance that each expert had), ``posterior:<expert>`` and
 ``propensity``, the chance with which the cell of the row came to be filled. That one is empty
 
 - where the chosen expert failed, or was overtaken, and another one answered: the answer is true of
-  the other one, but the chance with which
-  it came to answer is not known, and its seconds include those of the failure. Estimates count such
-  a row as a request and its answer for
-  nobody, else an expert would be judged by requests that came to it because others had failed;
+  the other one, but the chance with which it came to answer is not known, and its seconds include
+  those of the failure. Estimates count such a row as a request and its answer for no expert, else
+  an expert would be judged by requests that came to it because others had failed;
 - where the client named the expert itself: then there was no lot at all, and the chances are empty,
   too.
 
@@ -63,7 +62,7 @@ class LoggedCostTable:
     """A cost table of one filled cell a row, and what became of the decisions that are not in it.
 
     Attributes:
-        without_answer: Those that nobody answered, or someone whom no router knows.
+        without_answer: Those that no expert answered, or one that no router knows.
         unknown: Scores for decisions that are not in the log.
         notes: What can and cannot be done with the table, in sentences.
     """
@@ -195,14 +194,14 @@ class _Found:
             notes += (
                 (
                     f"{len(self.told):,} decisions of /v1/route are left out, whose dollars and"
-                    " seconds nobody has told"
+                    " seconds are not known"
                 ),
             )
         if fallbacks:
             notes += (
                 (
                     f"{fallbacks:,} answers came from another expert than the one chosen; they"
-                    " count for nobody in estimates"
+                    " count for no expert in estimates"
                 ),
             )
         return notes

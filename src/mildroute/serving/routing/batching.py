@@ -30,7 +30,7 @@ _BACKGROUND_CHARACTERS = 8_000
 
 
 class _BackgroundBatch:
-    """Inputs of one caller that nobody waits for in a hurry."""
+    """Inputs of one caller that may wait."""
 
     __slots__ = ("done", "is_abandoned", "rows", "texts")
 
