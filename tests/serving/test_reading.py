@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from mildroute.serving.http.errors import APIError
 from tests.serving.test_json_members import ANY_JSON
 
 PATHS = ["chat/completions", "completions", "responses", "embeddings"]
+EXACT = {"model", "n", "best_of", "max_tokens", "max_completion_tokens", "max_output_tokens"}
 HI = [{"role": "user", "content": "Hi"}]
 
 
@@ -53,7 +55,9 @@ def test_a_chat_is_read() -> None:
 
 @given(
     st.lists(
-        st.tuples(st.text().filter(lambda name: name.lower() != "model"), ANY_JSON),
+        st.tuples(
+            st.text().filter(lambda name: name.lower() not in EXACT | {"background"}), ANY_JSON
+        ),
         max_size=4,
         unique_by=lambda field: field[0],
     ),
@@ -243,6 +247,49 @@ def test_needs_are_read_from_the_fields_that_tell_them(
 
 
 @pytest.mark.parametrize(
+    "fields",
+    [
+        {"max_tokens": "5"},
+        {"max_tokens": 1.5},
+        {"max_completion_tokens": True},
+        {"n": "128"},
+        {"n": 1000.0},
+        {"best_of": []},
+        {"MAX_TOKENS": 10},
+        {"N": 2},
+        {"background": True},
+    ],
+)
+def test_fields_that_could_hide_the_size_of_the_bill_are_refused(fields: dict[str, Any]) -> None:
+    """``"n": "128"`` counted as one response, and a key of $0.01 ended at -$1.01."""
+    with pytest.raises(BadRequest):
+        parse_request("chat/completions", body_of(**fields))
+
+
+def test_a_client_cannot_write_the_mark_of_what_was_left_out() -> None:
+    """With it 6 MB were reserved as 6 KB, or 5 KB were charged as a terabyte."""
+    for number, size in ((0, 6_000_000), (999_999_999_999, 5_000)):
+        text = f"...[{number} bytes left out]... " + "x" * size
+        body = body_of(messages=[{"role": "user", "content": text}])
+        found = parse_request("chat/completions", body)
+        assert len(text) / 4 <= found.tokens_in <= len(text) / 4 + 100
+        assert re.search(r"left out[0-9a-f]", found.text) is None
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"suffix": "x" * 40_000},
+        {"prediction": {"type": "content", "content": "x" * 40_000}},
+        {"messages": [{"role": "assistant", "function_call": {"arguments": "x" * 40_000}}]},
+        {"messages": [{"role": "user", "content": "\U0001f600" * 10_000}]},
+    ],
+)
+def test_all_that_an_expert_may_read_is_counted(fields: dict[str, Any]) -> None:
+    assert 10_000 <= parse_request("chat/completions", body_of(**fields)).tokens_in <= 10_100
+
+
+@pytest.mark.parametrize(
     ("fields", "most"),
     [
         ({"max_tokens": 5}, 5),
@@ -250,9 +297,7 @@ def test_needs_are_read_from_the_fields_that_tell_them(
         ({"max_completion_tokens": 5, "max_tokens": 6}, 6),
         ({"max_output_tokens": 7}, None),
         ({"max_tokens": None}, None),
-        ({"max_tokens": True}, None),
         ({"max_tokens": -1}, None),
-        ({"max_tokens": "5"}, None),
     ],
 )
 def test_the_most_tokens_of_the_answer_are_read_under_each_name(

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from time import perf_counter
 
 from mildroute.serving.auth.keys import APIClient
-from mildroute.serving.auth.limits import NOTHING, Charge
+from mildroute.serving.auth.limits import Charge, Reservation
 from mildroute.serving.config import describe_target
 from mildroute.serving.http.body import ParsedRequest
 from mildroute.serving.http.request import Header, Request
@@ -64,7 +64,7 @@ class RequestContext:
         status: That the client saw; 499 until it has seen one.
         tokens: Of the request and the response.
         cached_tokens: Those of the request that came from the expert's prompt cache.
-        reserved: What is held in the client's budgets until it has ended.
+        reservation: What is held in the client's budgets until it has ended, or none.
         span: Its trace, or none.
         trace_id: Of its trace, or of its client's; empty without one.
         bytes_out: Of the body of the response, as far as it was sent.
@@ -81,7 +81,7 @@ class RequestContext:
         "first_byte",
         "parsed",
         "request_id",
-        "reserved",
+        "reservation",
         "routing",
         "served_by",
         "span",
@@ -116,7 +116,7 @@ class RequestContext:
         self.status = _CLIENT_CLOSED_REQUEST
         self.tokens = (parsed.tokens_in, 0)
         self.cached_tokens = 0
-        self.reserved = NOTHING
+        self.reservation: Reservation | None = None
         self.span: RequestSpan | None = None
         self.trace_id = ""
         self.bytes_out = 0

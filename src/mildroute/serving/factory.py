@@ -82,9 +82,7 @@ def load_gateway(
     folder = config.log.folder
     key_store = KeyStore() if config.keys is None else KeyStore.read(config.keys)
     ledger = None if folder is None else SpendLedger.resume(folder, time.time())
-    usage_limiter = (
-        UsageLimiter() if ledger is None else UsageLimiter(ledger.dollars, ledger.month_dollars)
-    )
+    usage_limiter = UsageLimiter(None if ledger is None else ledger.spent)
     log = None if folder is None else DecisionLog(config.log, ledger)
     feedback = None if folder is None else FeedbackLog(config.log)
     if log is not None and feedback is not None:

@@ -89,7 +89,7 @@ class CompletionsEndpoint:
             await self._serve(context, request)
         finally:
             if context is not None:
-                self._authenticator.settle(client, context.charge, context.reserved)
+                self._authenticator.settle(client, context.charge, context.reservation)
 
     async def _serve(self, context: RequestContext, request: Request) -> None:
         request.watch_disconnect()
@@ -148,8 +148,7 @@ class CompletionsEndpoint:
         if any(tenant.limits for tenant in client.tenants):
             charge = self._pool.max_charge(parsed, decision.order)
             is_bounded = parsed.tokens_out is not None or parsed.path == "embeddings"
-            self._authenticator.reserve(client, charge, is_bounded=is_bounded)
-            context.reserved = charge
+            context.reservation = self._authenticator.reserve(client, charge, is_bounded=is_bounded)
 
     async def _call(self, context: RequestContext, request: Request) -> Attempt | None:
         decision = context.decision

@@ -10,6 +10,7 @@ import math
 import os
 import re
 import secrets
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
@@ -450,6 +451,11 @@ def rotate_key(path: str | Path, name: str, *, finish: bool = False) -> str | No
 
     def rotate(entries: dict[str, Any]) -> dict[str, Any]:
         entry = _entry_of(path, entries, name)
+        if key is not None and parse_expiry(entry.get("expires", "9999-12-31")) <= time.time():
+            raise ArgumentError(
+                f"{name!r} has expired or was revoked, and so would its new key; make a client of"
+                " another name, or change 'expires' first."
+            )
         latest = hashes_of(entry)[0]
         return entry | {"hash": latest if key is None else [hash_key(key), latest]}
 

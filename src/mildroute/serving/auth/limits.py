@@ -20,6 +20,7 @@ __all__ = [
     "Authenticator",
     "Charge",
     "LimitExceeded",
+    "Reservation",
     "TokenBucket",
     "UsageLimiter",
     "check_model",
@@ -286,31 +287,35 @@ class MinuteBudget(UsageBudget):
         self._bucket.spend(amount)
 
 
+class Reservation(NamedTuple):
+    """What is held for a request, and the budgets that hold it."""
+
+    charge: Charge
+    budgets: list[tuple[UsageBudget, int]]
+
+
 class UsageLimiter:
     """Lets requests of clients through, and counts what they take.
 
     Its memory grows with the number of clients and teams of the key file alone.
 
     Args:
-        spent: Dollars that each client has spent today already, by name, as ``SpendLedger`` reads
-            them from the decision log ...
-        spent_month: ... and in this month.
+        spent: Gives the dollars that each client has spent today and in this month, by name, as
+            ``SpendLedger`` counts them in the decision log; asked when a client gets its first
+            limit.
         now: Seconds since 1970, for days and months.
     """
 
     def __init__(
         self,
-        spent: Mapping[str, float] | None = None,
-        spent_month: Mapping[str, float] | None = None,
+        spent: Callable[[float], tuple[Mapping[str, float], Mapping[str, float]]] | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._clock = clock
         self._now = now
-        self._spent = dict(spent or {})
-        self._spent_month = dict(spent_month or {})
-        self._read_at = now()
+        self._spent = spent or _nothing_spent
         # By name, and whether it is a team.
         self._accounts: dict[tuple[str, bool], Account] = {}
         self._by_client: dict[str, tuple[APIClient, list[Account]]] = {}
@@ -346,7 +351,7 @@ class UsageLimiter:
 
     def reserve(
         self, client: APIClient, charge: Charge, *, is_bounded: bool = True
-    ) -> LimitExceeded | None:
+    ) -> LimitExceeded | Reservation:
         """Hold the most that a request can take, or say why not; one ``settle`` must follow.
 
         Args:
@@ -357,32 +362,40 @@ class UsageLimiter:
                 setting of the gateway and no choice of the client.
         """
         now = self._now()
-        accounts = self._accounts_of(client)
+        accounts = self._admitted_accounts(client)
         for account in accounts:
             for budget, part in account.budgets:
                 exceeded = budget.check(charge[part], is_bounded, account.owner, now)
                 if exceeded is not None:
                     return exceeded
-        for account in accounts:
-            for budget, part in account.budgets:
-                budget.reserve(charge[part])
-        return None
+        held = [entry for account in accounts for entry in account.budgets]
+        for budget, part in held:
+            budget.reserve(charge[part])
+        return Reservation(charge, held)
 
-    def settle(self, client: APIClient, charge: Charge, reserved: Charge = NOTHING) -> None:
+    def settle(
+        self, client: APIClient, charge: Charge, reservation: Reservation | None = None
+    ) -> None:
         """Count what a request has taken, and release what was held for it.
 
         Args:
             client: Whose request it was.
             charge: What it has taken; nothing if it has failed.
-            reserved: What was held for it.
+            reservation: What was held for it, and where: its client may have another team by now.
         """
         now = self._now()
-        # Limits may have changed since the request was let through; what it takes is counted, and
-        # its old limits do not come back.
-        known = self._by_client.get(client.name)
-        for account in self._accounts_of(client) if known is None else known[1]:
+        if reservation is not None:
+            for budget, part in reservation.budgets:
+                budget.settle(charge[part], reservation.charge[part], now)
+            return
+        for account in self._admitted_accounts(client):
             for budget, part in account.budgets:
-                budget.settle(charge[part], reserved[part], now)
+                budget.settle(charge[part], 0.0, now)
+
+    def _admitted_accounts(self, client: APIClient) -> list[Account]:
+        """Accounts with the limits of the client's latest request: old ones do not come back."""
+        known = self._by_client.get(client.name)
+        return self._accounts_of(client) if known is None else known[1]
 
     def spent(self, tenant: Tenant) -> float:
         """Dollars of today; 0 for a client without limits, whose dollars are not counted."""
@@ -415,17 +428,22 @@ class UsageLimiter:
         account = self._accounts.get(key)
         if account is None:
             spent = self._spent_before(tenant)
-            account = self._accounts[key] = Account(tenant, spent, self._read_at, self._clock)
+            account = self._accounts[key] = Account(tenant, spent, self._now(), self._clock)
         elif account.tenant is not tenant and account.tenant != tenant:
             account.change(tenant)
         return account
 
     def _spent_before(self, tenant: Tenant) -> tuple[float, float]:
-        """Dollars of the day and the month before the start; of a team, those of its clients."""
+        """Dollars of the day and the month so far; of a team, those of its clients."""
         names = tenant.members if isinstance(tenant, ClientTeam) else (tenant.name,)
-        sums = (self._spent, self._spent_month)
-        day, month = (sum(spent.get(name, 0.0) for name in names) for spent in sums)
+        day, month = (
+            sum(spent.get(name, 0.0) for name in names) for spent in self._spent(self._now())
+        )
         return day, month
+
+
+def _nothing_spent(_now: float) -> tuple[Mapping[str, float], Mapping[str, float]]:
+    return {}, {}
 
 
 def _key_of(tenant: Tenant) -> tuple[str, bool]:
@@ -563,18 +581,21 @@ class Authenticator:
         if count > 1:
             _raise_if_exceeded(self._usage_limiter.admit_free(client, count, admitted=1))
 
-    def reserve(self, client: APIClient, charge: Charge, *, is_bounded: bool) -> None:
+    def reserve(self, client: APIClient, charge: Charge, *, is_bounded: bool) -> Reservation:
         """Hold the most that a request can take, or raise an APIError; :meth:`settle` follows."""
-        _raise_if_exceeded(self._usage_limiter.reserve(client, charge, is_bounded=is_bounded))
+        held = self._usage_limiter.reserve(client, charge, is_bounded=is_bounded)
+        if isinstance(held, LimitExceeded):
+            raise _error_of(held)
+        return held
 
     def admit_free(self, client: APIClient, request: Request) -> None:
         """Admit a request that costs nothing, or raise an APIError."""
         self._assign(client, request)
         _raise_if_exceeded(self._usage_limiter.admit_free(client))
 
-    def settle(self, client: APIClient, charge: Charge, reserved: Charge) -> None:
+    def settle(self, client: APIClient, charge: Charge, reservation: Reservation | None) -> None:
         """Count what a request has taken, and release what was held for it."""
-        self._usage_limiter.settle(client, charge, reserved)
+        self._usage_limiter.settle(client, charge, reservation)
 
 
 def check_model(client: APIClient, model: str) -> None:
@@ -592,7 +613,9 @@ def check_model(client: APIClient, model: str) -> None:
 
 def _raise_if_exceeded(exceeded: LimitExceeded | None) -> None:
     if exceeded is not None:
-        retry_after = float(exceeded.retry_after) if exceeded.status == 429 else None
-        raise APIError(
-            exceeded.status, exceeded.message, code=exceeded.code, retry_after=retry_after
-        )
+        raise _error_of(exceeded)
+
+
+def _error_of(exceeded: LimitExceeded) -> APIError:
+    retry_after = float(exceeded.retry_after) if exceeded.status == 429 else None
+    return APIError(exceeded.status, exceeded.message, code=exceeded.code, retry_after=retry_after)

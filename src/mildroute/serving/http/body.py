@@ -12,7 +12,13 @@ from json.scanner import py_make_scanner  # type: ignore[attr-defined]
 from typing import Any, NamedTuple, NoReturn
 
 from mildroute.serving.http.errors import APIError
-from mildroute.serving.http.prompt import RoutedPrompt, prompt_of_messages, prompt_of_texts
+from mildroute.serving.http.prompt import (
+    LEFT_OUT,
+    RoutedPrompt,
+    prompt_of_messages,
+    prompt_of_texts,
+    without_secret,
+)
 
 __all__ = [
     "LARGE_BODY",
@@ -238,7 +244,7 @@ def shorten(body: bytes | bytearray) -> ShortenedBody:
             places = _places_in_string(body, quote + 1)
             at = places[-1] + 1
             if len(places) > _MAX_WINDOWS:
-                cutter.leave_out(places[1], places[-3], b"...[%d bytes left out]...")
+                cutter.leave_out(places[1], places[-3], LEFT_OUT)
         else:
             if not between.strip(b" \t\n\r"):
                 cutter.leave_out(at, end, b" ")
@@ -323,8 +329,14 @@ _MAX_TOKENS_FIELDS = {
     "embeddings": (),
 }
 _MAX_CHOICES = 1 << 20
+# Fields that some servers read in any spelling.
+_EXACT_NAMES = frozenset(
+    {"model", "n", "best_of", *(name for names in _MAX_TOKENS_FIELDS.values() for name in names)}
+)
 # Paths of responses with choices.
 _CHOSEN = ("chat/completions", "completions")
+# Characters of any other field, such as a suffix or a prediction, that are not worth counting.
+_MAX_UNCOUNTED = 256
 _COUNTED_FIELDS = ("tools", "functions", "response_format", "text", "instructions")
 _TYPE_NAMES = {
     dict: "an object",
@@ -384,9 +396,14 @@ def parse_request(path: str, body: bytes | bytearray, salt: str = "") -> ParsedR
     model, place = _model_of(members)
     is_stream = _is_stream(fields)
     prompt = _prompt_of(path, fields)
+    _refuse_background(fields)
     for name, _, start, end in members:
-        if name in _COUNTED_FIELDS:
+        is_long = end - start > _MAX_UNCOUNTED and name != _PROMPT_FIELD[path]
+        if is_long or name in _COUNTED_FIELDS:
             prompt.count(text[start:end])
+    if short.cuts:
+        prompt.text = without_secret(prompt.text)
+        prompt.opening = prompt.opening and [without_secret(part) for part in prompt.opening]
     is_first_turn, conversation = _conversation_of(path, fields, prompt, salt)
     return ParsedRequest(
         path=path,
@@ -469,13 +486,13 @@ def _model_of(members: list[Member]) -> tuple[str, tuple[int, int]]:
     for member in members:
         if member[0] == "model":
             found = member
-        elif len(member[0]) == 5 and member[0].lower() == "model":
+        elif member[0] not in _EXACT_NAMES and (name := member[0].lower()) in _EXACT_NAMES:
             # Some servers take names of fields for the same in any case; this one would choose the
-            # model behind our back.
+            # model, or the size of the bill, behind our back.
             raise BadRequest(
-                "model must be written in small letters, got another spelling of it; leave that"
+                f"{name} must be written in small letters, got another spelling of it; leave that"
                 " out.",
-                "model",
+                name,
             )
     if found is None:
         raise BadRequest("model must be given, got none; name a route or an expert.", "model")
@@ -585,16 +602,31 @@ def _max_tokens(path: str, fields: Mapping[str, Any]) -> int | None:
 
     One that does not count here must not make a request look cheap.
     """
-    tokens = [fields.get(name) for name in _MAX_TOKENS_FIELDS[path]]
-    return max((n for n in tokens if type(n) is int and n >= 0), default=None)
+    tokens = [_whole_number(name, fields) for name in _MAX_TOKENS_FIELDS[path]]
+    return max((n for n in tokens if n is not None and n >= 0), default=None)
+
+
+def _whole_number(name: str, fields: Mapping[str, Any]) -> int | None:
+    """A field that bounds the bill: experts that read 10.0 or "10" as 10 must not pass it by."""
+    value = fields.get(name)
+    if value is not None and type(value) is not int:
+        raise _wrong_type(name, "a whole number", value)
+    return value
+
+
+def _refuse_background(fields: Mapping[str, Any]) -> None:
+    if fields.get("background"):
+        raise BadRequest(
+            "background must be false or left out: what such a response costs is told to the one"
+            " who asks for it later, and not to the gateway.",
+            "background",
+        )
 
 
 def _choices(path: str, fields: Mapping[str, Any]) -> int:
     if path not in _CHOSEN:
         return 1
-    choices = max(
-        (n for n in (fields.get("n"), fields.get("best_of")) if type(n) is int and n > 1), default=1
-    )
+    choices = max(_whole_number("n", fields) or 1, _whole_number("best_of", fields) or 1, 1)
     prompt = fields.get("prompt") if path == "completions" else None
     # A list of numbers is one prompt in tokens.
     if type(prompt) is list and prompt and type(prompt[0]) is not int:

@@ -6,12 +6,20 @@ The text that is routed, its size, and what it takes to understand it.
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mildroute.costs.prices import CHARACTERS_PER_TOKEN
 
-__all__ = ["RoutedPrompt", "prompt_of_messages", "prompt_of_texts", "text_of"]
+__all__ = [
+    "LEFT_OUT",
+    "RoutedPrompt",
+    "prompt_of_messages",
+    "prompt_of_texts",
+    "text_of",
+    "without_secret",
+]
 
 
 Json = dict[str, Any]
@@ -22,15 +30,18 @@ _TOOL_ITEMS = frozenset(
     {"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"}
 )
 _TOKENS_OF_MEDIA = 1000
-# Characters of scripts without spaces (Thai to Khmer, Chinese, Japanese) and of Korean: common
-# tokenizers take about one token for each, and not one for four.
+# Characters of scripts without spaces (Thai to Khmer, Chinese, Japanese), of Korean and emoji:
+# common tokenizers take about one token for each, and not one for four.
 _dense = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff"
-    "\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]+"
+    "\uf900-\ufaff\uff66-\uff9f\U00010000-\U0010ffff]+"
 )
-# What stands in a string of a large body in place of its middle; see ``shorten``.
-_find_left_out = re.compile(r"\.\.\.\[(\d{1,12}) bytes left out\]\.\.\.").search
-_MIN_SHORTENED = 1 << 12
+# What stands in a string of a large body in place of its middle; see ``shorten``. No client knows
+# the secret: one that could write such a mark could set its own bill.
+_SECRET = secrets.token_hex(16)
+LEFT_OUT = b"...[%d bytes left out{}]...".replace(b"{}", _SECRET.encode())
+_find_left_out = re.compile(rf"\.\.\.\[(\d{{1,12}}) bytes left out{_SECRET}\]\.\.\.").search
+_MIN_SHORTENED = 1 << 11
 _BYTES_PER_TOKEN = 3
 
 
@@ -71,6 +82,11 @@ class RoutedPrompt:
     def estimate(self) -> int:
         """Tokens of all that was counted, rounded up."""
         return self.tokens - -self.characters // CHARACTERS_PER_TOKEN
+
+
+def without_secret(text: str) -> str:
+    """A text as its mark may be shown."""
+    return text.replace(_SECRET, "")
 
 
 def prompt_of_messages(messages: Sequence[Json]) -> RoutedPrompt:
@@ -137,9 +153,10 @@ def _measure(message: Json, prompt: RoutedPrompt) -> None:
     role, kind, calls = message.get("role"), message.get("type"), message.get("tool_calls")
     if role == "assistant" or kind == "function_call":
         prompt.has_answer = True
-    if calls or role == "tool" or (type(kind) is str and kind in _TOOL_ITEMS):
+    legacy = message.get("function_call")
+    if calls or legacy or role == "tool" or (type(kind) is str and kind in _TOOL_ITEMS):
         prompt.needs.add("tools")
-        for call in (message, *_parts_of(calls)):
+        for call in (message, legacy, *_parts_of(calls)):
             prompt.count(_arguments_of(call))
 
 

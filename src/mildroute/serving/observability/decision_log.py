@@ -162,14 +162,23 @@ class SpendLedger:
                 ledger._read_file(path.with_suffix(TABLE))
         return ledger
 
+    def spent(self, now: float) -> tuple[dict[str, float], dict[str, float]]:
+        """Dollars of the day and the month at a time, by key."""
+        self._turn_to(now)
+        return self.dollars, self.month_dollars
+
+    def _turn_to(self, now: float) -> None:
+        """Begin a new day or month if there is one."""
+        if now >= self._day + DAY:
+            self._day = start_of_day(now)
+            self.dollars = {}
+            if start_of_month(now) > self._month:
+                self._month = start_of_month(now)
+                self.month_dollars = {}
+
     def add(self, key: str, dollars: float, ended: float, stem: str, end: int) -> None:
         """Count the next line of a file, which ends at this byte."""
-        if ended >= self._day + DAY:
-            self._day = start_of_day(ended)
-            self.dollars = {}
-            if start_of_month(ended) > self._month:
-                self._month = start_of_month(ended)
-                self.month_dollars = {}
+        self._turn_to(ended)
         if dollars and ended >= self._month:
             self.month_dollars[key] = self.month_dollars.get(key, 0.0) + dollars
             if ended >= self._day:

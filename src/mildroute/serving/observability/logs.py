@@ -105,7 +105,7 @@ class _JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["exception.stacktrace"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False, default=str)
+        return json.dumps(line, default=str)
 
 
 class _TextFormatter(logging.Formatter):
