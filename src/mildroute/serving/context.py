@@ -14,6 +14,7 @@ from mildroute.serving.auth.keys import APIClient
 from mildroute.serving.auth.limits import Charge, Reservation
 from mildroute.serving.config import describe_target
 from mildroute.serving.http.body import ParsedRequest
+from mildroute.serving.http.errors import CLIENT_CLOSED_REQUEST
 from mildroute.serving.http.request import Header, Request
 from mildroute.serving.observability.decision_log import DecisionLog, DecisionRecord
 from mildroute.serving.observability.logs import LogThrottle, log_event
@@ -28,12 +29,11 @@ __all__ = ["RequestContext", "RequestRecorder"]
 
 
 _LOG = logging.getLogger(__name__)
-_CLIENT_CLOSED_REQUEST = 499
 # Reasons for which an expert gave no answer and did not fail: another one was faster, or its
 # circuit was open, which has a line of its own.
 _NO_FAULT = ("hedged", "circuit_open")
 # Why a stream ended early that its expert did not break off, by its status.
-_CUT_BY = {_CLIENT_CLOSED_REQUEST: "client_disconnect", 503: "shutdown"}
+_CUT_BY = {CLIENT_CLOSED_REQUEST: "client_disconnect", 503: "shutdown"}
 # Seconds between two lines on the same failure of the same expert.
 _FAILURE_INTERVAL = 60.0
 _SHADOW_TIMEOUT = 1.0
@@ -113,7 +113,7 @@ class RequestContext:
         self.waited = 0.0
         self.served_by = ""
         self.first_byte = 0.0
-        self.status = _CLIENT_CLOSED_REQUEST
+        self.status = CLIENT_CLOSED_REQUEST
         self.tokens = (parsed.tokens_in, 0)
         self.cached_tokens = 0
         self.reservation: Reservation | None = None

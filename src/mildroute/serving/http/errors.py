@@ -7,7 +7,7 @@ import math
 
 from mildroute.exceptions import MildrouteError
 
-__all__ = ["APIError"]
+__all__ = ["CLIENT_CLOSED_REQUEST", "APIError"]
 
 
 _TYPES = {
@@ -30,6 +30,8 @@ _CODES = {
     504: "timeout",
 }
 _UNREAD_BODY = {408, 413}
+# Of a client that left before it had a response; no client ever sees it.
+CLIENT_CLOSED_REQUEST = 499
 
 
 class APIError(MildrouteError):

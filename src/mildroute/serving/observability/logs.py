@@ -18,6 +18,7 @@ from datetime import datetime
 from typing import Any
 
 from mildroute.serving.config import LoggingConfig
+from mildroute.serving.http.errors import CLIENT_CLOSED_REQUEST
 
 __all__ = ["AccessLog", "LogThrottle", "log_event", "log_to_stderr"]
 
@@ -26,7 +27,6 @@ _Scope = MutableMapping[str, Any]
 _Message = MutableMapping[str, Any]
 _App = Callable[[_Scope, Any, Any], Awaitable[None]]
 
-_CLIENT_CLOSED_REQUEST = 499
 _MAX_VALUE = 512
 _is_plain = re.compile(r"[\w.:/@+*,%~-]+", re.ASCII).fullmatch
 _ACCESS = logging.getLogger("mildroute.access")
@@ -149,7 +149,7 @@ class AccessLog:
             return
         started = time.perf_counter()
         # A client that left before it had a response has seen no status.
-        response: dict[str, Any] = {"status": _CLIENT_CLOSED_REQUEST}
+        response: dict[str, Any] = {"status": CLIENT_CLOSED_REQUEST}
 
         async def send_and_note(message: _Message) -> None:
             if message["type"] == "http.response.start":

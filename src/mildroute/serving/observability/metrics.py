@@ -357,9 +357,9 @@ _WHOLE = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 30
 _BATCHES = (1, 2, 4, 8, 16, 32, 64)
 _LAGS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 # Buckets and labels that OpenTelemetry's conventions for generative AI recommend.
-_OPERATIONS = tuple(0.01 * 2**power for power in range(14))
-_TOKENS = tuple(float(4**power) for power in range(14))
-_TARGET = (
+_OPERATION_SECONDS = tuple(0.01 * 2**power for power in range(14))
+_TOKEN_COUNTS = tuple(float(4**power) for power in range(14))
+_TARGET_LABELS = (
     "gen_ai_operation_name",
     "gen_ai_provider_name",
     "gen_ai_request_model",
@@ -485,20 +485,20 @@ class _Series:
         self.token_usage = Histogram(
             "gen_ai_client_token_usage",
             "Tokens of a call, if its response has reported them.",
-            _TOKENS,
-            (*_TARGET, "gen_ai_token_type"),
+            _TOKEN_COUNTS,
+            (*_TARGET_LABELS, "gen_ai_token_type"),
         )
         self.operation_duration = Histogram(
             "gen_ai_client_operation_duration_seconds",
             "From the start of a call to the last byte of its response.",
-            _OPERATIONS,
-            (*_TARGET, "error_type"),
+            _OPERATION_SECONDS,
+            (*_TARGET_LABELS, "error_type"),
         )
         self.first_chunk = Histogram(
             "gen_ai_client_operation_time_to_first_chunk_seconds",
             "From the start of a call to the first event of its stream.",
-            _OPERATIONS,
-            _TARGET,
+            _OPERATION_SECONDS,
+            _TARGET_LABELS,
         )
 
 
