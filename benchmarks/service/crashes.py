@@ -266,8 +266,8 @@ def _kind_of(told: Told, crashes: Crashes) -> str:
     return f"failed: {told.status} {told.error[:80]}"
 
 
-def crash_rows(found: Outcome, requests: int, title: str) -> Iterable[Row]:
-    """The outcome in rows."""
+def crash_rows(found: Outcome, requests: int, title: str, limit: float) -> Iterable[Row]:
+    """The outcome in rows; ``limit`` is the percentage of requests that may fail."""
     kinds, crashes = failures_of(found), found.crashes
     rest = len(found.told) - kinds["budget"]
     failed = {kind: count for kind, count in kinds.items() if kind.startswith("failed")}
@@ -280,7 +280,9 @@ def crash_rows(found: Outcome, requests: int, title: str) -> Iterable[Row]:
         f" {crashes.reloads} reloads, {crashes.refused} corrupt ones refused;"
         f" {kinds['good']:,} good, {kinds['budget']:,} over their budget",
     )
-    yield at_most(f"{title}: failures that could be helped, %", _percent(failed, rest), 0.1, shown)
+    yield at_most(
+        f"{title}: failures that could be helped, %", _percent(failed, rest), limit, shown
+    )
     yield reported(
         f"{title}: streams broken by their expert, with an error event, %",
         100 * kinds["stream broken by its expert"] / max(rest, 1),

@@ -119,6 +119,19 @@ class TestLongAnswers:
             assert [gateway.chat().status_code for _ in range(6)] == [504] * 6
             assert gateway.app.pool.circuits() == {"small": "closed"}
 
+    def test_an_expert_that_hangs_is_replaced_after_the_timeout_of_an_attempt(self) -> None:
+        config = rules(attempt_timeout=0.1, first_byte_timeout=5.0)
+        with (
+            HostileServer([hangs(), hangs(), says("3", delay=0.3)]) as first,
+            HostileServer([says("4")]) as second,
+            running(config, small=first.url, large=second.url) as gateway,
+        ):
+            answers = [gateway.chat() for _ in range(2)]
+            assert [answer.headers["x-mildroute-expert"] for answer in answers] == ["large"] * 2
+            assert counted(gateway) == 2
+            streamed = gateway.chat(stream=True)
+            assert streamed.headers["x-mildroute-expert"] == "small"
+
     def test_a_stream_that_does_not_begin_is_one(self) -> None:
         with (
             HostileServer([hangs()]) as first,

@@ -100,7 +100,9 @@ class FailoverConfig:
             0.5 seconds, or what Retry-After or an open circuit says up to 2.5. 1 calls each once.
         connect_timeout: Seconds to connect to an expert.
         first_byte_timeout: Seconds until the first byte of a stream; then the next expert is
-            called. A response that is not streamed has the whole ``timeout``.
+            called.
+        attempt_timeout: Seconds that an expert has for a response that is not streamed; then the
+            next one is called. None gives it what is left of ``timeout``.
         idle_timeout: Seconds without a byte in the middle of a response.
         hedge_delay: Seconds after which the next expert is called in parallel, or none; the first
             response is used.
@@ -114,6 +116,7 @@ class FailoverConfig:
     max_rounds: int = 5
     connect_timeout: float = 3.0
     first_byte_timeout: float = 60.0
+    attempt_timeout: float | None = None
     idle_timeout: float = 60.0
     hedge_delay: float | None = None
     shutdown_delay: float = 0.0

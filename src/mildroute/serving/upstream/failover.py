@@ -515,13 +515,17 @@ class Failover:
             calls.log.fail(expert.name, "misconfigured")
             return None
         config = self._config
-        first_byte_at = asyncio.get_running_loop().time() + config.first_byte_timeout
+        now = asyncio.get_running_loop().time()
+        first_byte_at = now + config.first_byte_timeout
+        complete_at = calls.deadline
+        if config.attempt_timeout is not None and not calls.request.parsed.is_stream:
+            complete_at = min(now + config.attempt_timeout, complete_at)
         response = await expert.client.send(
             calls.request if call.span is None else _with_headers(calls.request, call.span),
             Deadlines(
                 min(first_byte_at, calls.deadline),
                 config.idle_timeout,
-                calls.deadline,
+                complete_at,
                 self._max_response_bytes,
             ),
         )
