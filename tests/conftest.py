@@ -20,8 +20,6 @@ settings.load_profile("suite")
 LONGEST = (
     "test_benchmarks.py",
     "test_on_ray.py",
-    "test_tutorial_collecting.py",
-    "test_cluster.py",
     "test_embedding.py",
     "test_plugins.py",
     "test_readme.py",

@@ -137,6 +137,38 @@ def test_several_pods_share_the_log_and_spread() -> None:
     assert "HorizontalPodAutoscaler" in found
 
 
+def test_pods_that_share_a_store_scale_by_themselves() -> None:
+    found = resources(chart_values("fleet"))
+    assert yaml.safe_load(found["ConfigMap"]["data"]["gateway.yaml"])["store"] == {
+        "url": "redis://redis.data.svc:6379",
+        "password_env": "STORE_PASSWORD",
+    }
+    assert "HorizontalPodAutoscaler" in found
+    assert "replicas" not in found["Deployment"]["spec"]
+    (container,) = found["Deployment"]["spec"]["template"]["spec"]["containers"]
+    assert "--settings=/etc/mildroute/config/gateway.yaml" in container["args"]
+    assert [each["name"] for each in container["env"]] == ["STORE_PASSWORD"]
+    ports = [
+        port["port"] for rule in found["NetworkPolicy"]["spec"]["egress"] for port in rule["ports"]
+    ]
+    assert 6379 in ports
+    assert "HorizontalPodAutoscaler" not in resources(chart_values("one"))
+    fixed = check_with(
+        "helm", "template", "release", CHART, "--values", chart_values("fleet"),
+        "--set", "autoscaling.enabled=false", "--set", "serviceMonitor.enabled=true",
+        "--set", "serviceMonitor.labels.release=prometheus",
+    )  # fmt: skip
+    kinds = {each["kind"]: each for each in yaml.safe_load_all(fixed) if each}
+    assert "HorizontalPodAutoscaler" not in kinds
+    assert kinds["Deployment"]["spec"]["replicas"] == 2
+    monitor = kinds["ServiceMonitor"]
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    assert (
+        monitor["spec"]["selector"]["matchLabels"].items()
+        <= kinds["Service"]["metadata"]["labels"].items()
+    )
+
+
 def test_the_account_of_a_pod_is_its_own_and_has_no_token() -> None:
     found = resources(chart_values("one"))
     pod = found["Deployment"]["spec"]["template"]["spec"]

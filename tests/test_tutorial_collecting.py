@@ -1,6 +1,6 @@
 """The tutorial on collecting is executed.
 
-Quickly from answers that were kept, slowly with the real model.
+From answers that were kept, in two minutes, and with the real model.
 """
 
 from __future__ import annotations
@@ -78,6 +78,7 @@ def replayed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return GENERATOR.run_replayed(tmp_path_factory.mktemp("replayed"))  # type: ignore[no-any-return]
 
 
+@pytest.mark.slow
 @needs_data
 def test_answers_that_were_kept_give_the_scores_and_dollars_of_the_page(
     replayed: dict[str, str],
@@ -90,12 +91,14 @@ def test_answers_that_were_kept_give_the_scores_and_dollars_of_the_page(
         assert now[name][4:] == [dollars, left, state]
 
 
+@pytest.mark.slow
 @needs_data
 def test_the_table_of_the_page_comes_out_again(replayed: dict[str, str]) -> None:
     command, shown = _shown("inspect")
     assert replayed[command] == shown
 
 
+@pytest.mark.slow
 @needs_data
 @pytest.mark.parametrize("word", ["fit", "evaluate"])
 def test_the_router_of_the_page_comes_out_again(replayed: dict[str, str], word: str) -> None:

@@ -24,7 +24,7 @@ from artifacts import bad_artifacts, make_router, put_in_place
 from books import dollars_of
 from expert import text_of, tokens_of
 from loopback import is_answering
-from processes import HERE, GatewayProcess, House, house
+from processes import HERE, House, house
 from rows import Row, at_least, at_most, reported
 from storm import copied
 from traffic import Job, Told, Traffic, conversation_of
@@ -104,14 +104,7 @@ class Pair:
     def __init__(self, house: House, pauses: Pauses) -> None:
         self._house, self._pauses = house, pauses
         self._rng = random.Random(0)  # noqa: S311
-        second = house.folder / "second"
-        second.mkdir()
-        for name in ("experts.yaml", "gateway.yaml", "keys.yaml"):
-            shutil.copy2(house.folder / name, second)
-        self.gateways = [
-            house.gateway,
-            GatewayProcess(second, house.gateway.router, house.gateway.environment),
-        ]
+        self.gateways = [house.gateway, house.further_gateway("second")]
         self.gateways[1].start()
         work = house.folder / "offered"
         self._good = itertools.cycle(make_router(work / f"good-{seed}", seed) for seed in (1, 2))

@@ -6,6 +6,7 @@ Experts that can be killed and revived, and the gateway by ``mildroute serve``.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -182,6 +183,21 @@ class House:
     def port(self) -> int:
         return self.gateway.port
 
+    def further_gateway(self, name: str, settings: str = "") -> GatewayProcess:
+        """Another gateway with the same files, and a log of its own; it is not started yet.
+
+        Args:
+            name: Of its folder.
+            settings: Lines that gateway.yaml gets besides.
+        """
+        folder = self.folder / name
+        folder.mkdir()
+        for file in ("experts.yaml", "gateway.yaml", "keys.yaml"):
+            shutil.copy2(self.folder / file, folder)
+        with (folder / "gateway.yaml").open("a") as file:
+            file.write(settings)
+        return GatewayProcess(folder, self.gateway.router, self.gateway.environment)
+
 
 @contextmanager
 def house(
@@ -190,6 +206,7 @@ def house(
     *,
     clients: int = 3,
     budgets: Mapping[str, float] | None = None,
+    rates: Mapping[str, float] | None = None,
     environment: Mapping[str, str] | None = None,
     further: str = "",
     priced: bool = False,
@@ -201,6 +218,7 @@ def house(
         settings: Of gateway.yaml, besides log and operator's key.
         clients: Number of keys.
         budgets: Dollars a day of keys, by name.
+        rates: Requests a minute of keys, by name.
         environment: Of the gateway and the experts, besides.
         further: Lines of experts.yaml for further experts.
         priced: Whether the router takes price weights, qualities and budgets.
@@ -233,7 +251,12 @@ def house(
             f"admin_key_env: ADMIN_KEY\nlog: {{folder: log}}\n{settings}"
         )
         keys = {
-            name: add_client(folder / "keys.yaml", name, dollars_per_day=(budgets or {}).get(name))
+            name: add_client(
+                folder / "keys.yaml",
+                name,
+                dollars_per_day=(budgets or {}).get(name),
+                requests_per_minute=(rates or {}).get(name),
+            )
             for name in (f"team-{number}" for number in range(clients))
         }
         gateway = GatewayProcess(folder, router, given)

@@ -1,8 +1,9 @@
-"""Files: locks, writes that appear as a whole or not at all, and reads with bounds."""
+"""Files: locks, whole writes, reads with bounds, and file systems of URLs."""
 
 from __future__ import annotations
 
 import fcntl
+import importlib
 import os
 import secrets
 import shutil
@@ -10,8 +11,9 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from mildroute.exceptions import ArtifactError, TableError
+from mildroute.exceptions import ArtifactError, MissingExtraError, TableError
 
 # Seconds between two looks at a lock.
 _LOOK = 0.05
@@ -179,3 +181,48 @@ def _flush_folder(folder: Path) -> None:
 
 def _reason(broken: Exception) -> str:
     return getattr(broken, "strerror", None) or str(broken)
+
+
+def one_line(error: BaseException) -> str:
+    """An error of another library as one short line."""
+    text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+    return text if len(text) <= 300 else text[:300] + "..."
+
+
+def open_location(target: str | Path) -> tuple[Any, str]:
+    """A pyarrow file system and the path in it, for a path or a URL."""
+    import pyarrow.fs as pafs
+
+    target = str(target).removeprefix("file://")
+    if "://" in target:
+        system, path, _ = open_filesystem(target)
+        return system, path.rstrip("/")
+    # Workers on Ray run in folders of their own, where a relative path means another place.
+    return pafs.LocalFileSystem(), str(Path(target).expanduser().absolute())
+
+
+def open_filesystem(url: str) -> tuple[Any, str, Any]:
+    """A pyarrow file system for a URL, the path in it, and fsspec's search by pattern or none.
+
+    The file system is fsspec's if the package of the scheme is installed, else pyarrow's own.
+    """
+    import pyarrow as pa
+    import pyarrow.fs as pafs
+
+    try:
+        missing: ImportError | None = None
+        try:
+            system, path = importlib.import_module("fsspec.core").url_to_fs(url)
+            return pafs.PyFileSystem(pafs.FSSpecHandler(system)), str(path), system.glob
+        except ImportError as error:
+            missing = error
+        system, path = pafs.FileSystem.from_uri(url)
+    except (ValueError, OSError, pa.ArrowException) as error:
+        if missing is not None and "nrecognized filesystem" in str(error):
+            raise MissingExtraError(
+                f"{url!r} needs another package: {one_line(missing)}"
+            ) from error
+        raise TableError(
+            f"{url!r} cannot be reached: {one_line(error)}; check the address."
+        ) from error
+    return system, path, None

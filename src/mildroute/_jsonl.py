@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mildroute._files import lock_now
+from mildroute._files import lock_now, open_location
 from mildroute.exceptions import ArgumentError, TableError
 
 # Suffixes of a file as it is written, and of one that was compacted.
@@ -213,7 +213,7 @@ class JsonlWriter:
 def read_rows(
     folder: str | Path, columns: Sequence[str] | None = None, *, since: float = 0.0
 ) -> Iterator[dict[str, Any]]:
-    """Rows of all files of a folder, oldest file first, tidied or not.
+    """Rows of all files of a folder, oldest file first, tidied or not; or of a URL, as shipped.
 
     A folder that is not there has none.
 
@@ -225,6 +225,9 @@ def read_rows(
         columns: Those that are wanted; a row of lines has all of them anyway.
         since: Files not changed since then, in seconds since 1970, are passed over.
     """
+    if "://" in str(folder):
+        yield from _of_objects(str(folder), columns)
+        return
     for path in log_files(folder):
         try:
             if path.stat().st_mtime < since:
@@ -232,6 +235,14 @@ def read_rows(
             yield from read_file(path, columns)
         except FileNotFoundError:  # it was tidied a moment ago
             yield from read_file(path.with_suffix(TABLE), columns)
+
+
+def log_part(folder: str | Path, name: str) -> str | Path:
+    """A folder within that of a log, which may be a URL."""
+    if "://" not in str(folder):
+        return Path(folder) / name
+    address, mark, options = str(folder).partition("?")
+    return f"{address.rstrip('/')}/{name}{mark}{options}"
 
 
 def log_files(folder: str | Path) -> list[Path]:
@@ -251,22 +262,32 @@ def log_files(folder: str | Path) -> list[Path]:
 
 def read_file(path: Path, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
     r"""Rows of one file, by its suffix."""
-    return _of_table(path, columns) if path.suffix == TABLE else _of_lines(path)
+    return _of_table(path, path.name, columns) if path.suffix == TABLE else _of_lines(path)
 
 
-def _of_table(path: Path, columns: Sequence[str] | None) -> Iterator[dict[str, Any]]:
+def _of_objects(url: str, columns: Sequence[str] | None) -> Iterator[dict[str, Any]]:
+    import pyarrow.fs as pafs
+
+    system, root = open_location(url)
+    found = system.get_file_info(pafs.FileSelector(root, allow_not_found=True, recursive=True))
+    for path in sorted(info.path for info in found if info.path.endswith(TABLE)):
+        with system.open_input_file(path) as file:
+            yield from _of_table(file, path, columns)
+
+
+def _of_table(file: Any, name: str, columns: Sequence[str] | None) -> Iterator[dict[str, Any]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(
+        with pq.ParquetFile(file) as table:
+            for batch in table.iter_batches(
                 batch_size=8192, columns=None if columns is None else list(columns)
             ):
                 yield from batch.to_pylist()
     except pa.ArrowException as error:
         raise TableError(
-            f"{path.name} is not a readable Parquet file: {str(error)[:200]}; put it aside."
+            f"{name} is not a readable Parquet file: {str(error)[:200]}; put it aside."
         ) from error
 
 

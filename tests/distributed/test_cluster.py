@@ -48,6 +48,7 @@ def two_nodes() -> Iterator[Any]:
     cluster.shutdown()
 
 
+@pytest.mark.slow
 def test_a_local_ray_gives_the_same_bits_as_one_process(tmp_path: Path) -> None:
     ray = pytest.importorskip("ray")
     stores = [Store(tmp_path / name) for name in ("here", "ray")]

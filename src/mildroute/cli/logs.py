@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +15,7 @@ from mildroute.cli._output import print_json, print_notes, print_table
 if TYPE_CHECKING:
     from mildroute.evaluation.logged_data import LoggedDecisions
     from mildroute.evaluation.off_policy import Estimate
+    from mildroute.serving.observability.compaction import ShippingResult
     from mildroute.serving.observability.export import LoggedCostTable
 
 __all__ = ["costs", "log"]
@@ -51,6 +53,55 @@ def tidy(
         typer.echo(f"{files} {are} Parquet now; {done.growing:,} {still} still written.")
 
 
+@log.command("ship")
+def ship(
+    folder: Annotated[
+        Path, typer.Argument(metavar="LOG_FOLDER", help="Folder of the gateway's log.")
+    ],
+    target: Annotated[
+        str, typer.Argument(metavar="URL", help="Where to: s3://bucket/log, or a folder.")
+    ],
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Go on until it is stopped, as a sidecar does.")
+    ] = False,
+    interval: Annotated[
+        float, typer.Option("--interval", min=0.01, help="Seconds between two looks at the log.")
+    ] = 60.0,
+    as_json: AsJson = False,
+) -> None:
+    """Copy a log to an object store as Parquet, by hour; only what is new since the last time.
+
+    Example: mildroute log ship log s3://my-bucket/gateway
+    """
+    from mildroute.exceptions import TableError
+    from mildroute.serving.observability.compaction import ship_log
+
+    while True:
+        try:
+            done = ship_log(folder, target)
+        except TableError as error:
+            if not follow:
+                raise
+            typer.echo(f"{error} Trying again in {interval:g} s.", err=True)
+        else:
+            _show_shipped(done, target, as_json=as_json)
+        if not follow:
+            return
+        time.sleep(interval)
+
+
+def _show_shipped(done: ShippingResult, target: str, *, as_json: bool) -> None:
+    from mildroute._format import pluralize
+
+    if as_json:
+        print_json(asdict(done))
+    else:
+        typer.echo(
+            f"{pluralize(done.rows, 'line')} shipped to {target} in"
+            f" {pluralize(done.objects, 'object')}."
+        )
+
+
 # ``mildroute costs from-log``: a cost table from the gateway's decisions and their feedback, and
 # what the experts cost.
 
@@ -66,7 +117,10 @@ costs = typer.Typer(
 @costs.command("from-log")
 def costs_from_log(
     folder: Annotated[
-        Path, typer.Argument(metavar="LOG_FOLDER", help="Folder of the gateway's log.")
+        str,
+        typer.Argument(
+            metavar="LOG_FOLDER", help="Folder of the gateway's log, or the URL it was shipped to."
+        ),
     ],
     out: Annotated[
         Path, typer.Option("--out", help="Where to write the table: a Parquet file.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import importlib
 import json
 import os
 from collections.abc import Iterable
@@ -15,14 +14,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from mildroute.exceptions import ArgumentError, MissingExtraError, TableError
+from mildroute._files import one_line, open_filesystem, open_location
+from mildroute.exceptions import ArgumentError, TableError
 
 __all__ = [
     "SUFFIXES",
     "SourceFile",
     "is_source",
-    "one_line",
-    "open_filesystem",
     "resolve_files",
     "write_table",
 ]
@@ -98,12 +96,6 @@ def resolve_files(source: object) -> list[SourceFile]:
             " of them first."
         )
     return files
-
-
-def one_line(error: BaseException) -> str:
-    r"""An error of another library as one short line."""
-    text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-    return text if len(text) <= 300 else text[:300] + "..."
 
 
 def _files_of_one(name: str) -> list[SourceFile]:
@@ -197,31 +189,6 @@ def _remote(url: str) -> list[SourceFile]:
     ]
 
 
-def open_filesystem(url: str) -> tuple[Any, str, Any]:
-    """A pyarrow file system for a URL, through fsspec where it is installed.
-
-    With fsspec's own search by pattern.
-    """
-    try:
-        fsspec = importlib.import_module("fsspec.core")
-    except ImportError:
-        fsspec = None
-    try:
-        if fsspec is not None:
-            system, path = fsspec.url_to_fs(url)
-            return pafs.PyFileSystem(pafs.FSSpecHandler(system)), str(path), system.glob
-        system, path = pafs.FileSystem.from_uri(url)
-    except ImportError as error:
-        raise MissingExtraError(
-            f"reading {url!r} needs another package: {one_line(error)}"
-        ) from error
-    except (ValueError, OSError, pa.ArrowException) as error:
-        raise TableError(
-            f"{url!r} cannot be reached: {one_line(error)}; check the address."
-        ) from error
-    return system, path, None
-
-
 # Tables as files: Parquet with the prices beside the schema, CSV or JSON lines, one file or a
 # folder of shards.
 
@@ -242,7 +209,7 @@ def write_table(table: pa.Table, target: str | Path, *, shards: int = 1) -> Path
     """
     if isinstance(shards, bool) or not isinstance(shards, int) or shards < 1:
         raise ArgumentError(f"shards must be a whole number of at least 1, got {shards!r}.")
-    system, path = _place(str(target))
+    system, path = open_location(target)
     suffix = PurePosixPath(path).suffix.lower()
     if shards > 1 and suffix in SUFFIXES:
         raise ArgumentError(
@@ -260,13 +227,6 @@ def write_table(table: pa.Table, target: str | Path, *, shards: int = 1) -> Path
             f"the table cannot be written to {str(target)!r}: {one_line(error)}."
         ) from error
     return str(target) if "://" in str(target) else Path(target)
-
-
-def _place(target: str) -> tuple[Any, str]:
-    if "://" in target:
-        system, path, _ = open_filesystem(target)
-        return system, path
-    return pafs.LocalFileSystem(), target
 
 
 def _write_folder(table: pa.Table, system: Any, folder: str, shards: int) -> None:

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mildroute.costs.files import SourceFile, one_line
+from mildroute._files import one_line
+from mildroute.costs.files import SourceFile
 from mildroute.costs.schema import (
     DOLLARS,
     GROUP,

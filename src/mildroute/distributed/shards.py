@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyarrow import fs
 
-from mildroute.costs.files import open_filesystem
+from mildroute._files import open_location
 from mildroute.costs.schema import DOLLARS, SCORE
 from mildroute.distributed.cluster import load_ray
 from mildroute.exceptions import TableError
@@ -121,7 +120,7 @@ def open_shards(uri: str, *, vector: str = "vector", price_weight: float = 0.0) 
         >>> found.experts, found.width, found.rows
         (('a', 'b'), 2, 4)
     """
-    system, root = _file_system(uri)
+    system, root = open_location(uri)
     paths = _parquet_files(system, root, uri)
     first = pq.read_schema(paths[0], filesystem=system)
     experts = tuple(name.removeprefix(SCORE) for name in first.names if name.startswith(SCORE))
@@ -147,7 +146,7 @@ def open_shards(uri: str, *, vector: str = "vector", price_weight: float = 0.0) 
 
 def read_piece(shards: Shards, piece: Piece) -> pa.Table:
     """The rows of a piece as an Arrow table with the columns that training needs."""
-    system, _ = _file_system(shards.uri)
+    system, _ = open_location(shards.uri)
     with system.open_input_file(piece.path) as file:
         return pq.ParquetFile(file).read_row_groups(
             list(piece.groups), columns=list(shards.columns), use_threads=False
@@ -179,15 +178,6 @@ def vector_column(vectors: NDArray[np.floating]) -> pa.Array:
     halves = np.ascontiguousarray(vectors, dtype="<f2")
     return pa.Array.from_buffers(
         pa.binary(2 * halves.shape[1]), len(halves), [None, pa.py_buffer(halves)]
-    )
-
-
-def _file_system(uri: str) -> tuple[fs.FileSystem, str]:
-    # Workers on Ray run in folders of their own, where a relative path means another place.
-    return (
-        open_filesystem(uri)[:2]
-        if "://" in uri
-        else (fs.LocalFileSystem(), str(Path(uri).expanduser().absolute()))
     )
 
 

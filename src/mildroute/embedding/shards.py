@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,9 +22,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 from threadpoolctl import threadpool_limits
 
-from mildroute._files import file_lock
+from mildroute._files import file_lock, one_line, open_location
 from mildroute._hashing import RowsDigest
-from mildroute.costs.files import one_line, open_filesystem
 from mildroute.embedding.texts import TextTable, runs
 from mildroute.exceptions import MildrouteError, TableError
 from mildroute.persistence.serialization import encode
@@ -79,10 +77,7 @@ class ShardFolder:
 
     @cached_property
     def _place(self) -> tuple[Any, str]:
-        if "://" in self.uri:
-            system, root, _ = open_filesystem(self.uri)
-            return system, root.rstrip("/")
-        return pafs.LocalFileSystem(), str(Path(self.uri).expanduser().absolute())
+        return open_location(self.uri)
 
     def __getstate__(self) -> dict[str, str]:
         """Another process finds its own way to the folder."""

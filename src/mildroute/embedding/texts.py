@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mildroute.costs.files import SourceFile, one_line
+from mildroute._files import one_line
+from mildroute.costs.files import SourceFile
 from mildroute.costs.readers import read_batches
 from mildroute.costs.schema import COUNTS, DOLLARS, INPUT, LATENCY, SCORE, as_numbers
 from mildroute.exceptions import TableError

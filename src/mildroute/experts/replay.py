@@ -12,9 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from mildroute._files import one_line
 from mildroute._fingerprint import fingerprint
 from mildroute._jsonl import JsonlFile
-from mildroute.costs.files import one_line
 from mildroute.exceptions import TableError
 from mildroute.experts.base import Answer, CostEstimate, Expert, Query
 

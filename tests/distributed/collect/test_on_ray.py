@@ -45,6 +45,7 @@ def cluster() -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 def test_ray_and_local_runs_go_on_where_the_other_stopped_and_end_with_the_same_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,6 +28,7 @@ def cluster() -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 def test_two_workers_reach_the_optimum_of_one_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

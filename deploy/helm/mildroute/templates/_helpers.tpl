@@ -18,7 +18,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if .Values.serviceAccount.create }}{{ .Values.serviceAccount.name | default (include "mildroute.name" .) }}{{ else }}{{ .Values.serviceAccount.name | default "default" }}{{ end }}
 {{- end }}
 
+{{- /* Whether pods come and go by themselves: as the values say, else if there is a store. */}}
+{{- define "mildroute.autoscales" -}}
+{{- if kindIs "bool" .Values.autoscaling.enabled }}{{ if .Values.autoscaling.enabled }}true{{ end }}{{ else if .Values.store.url }}true{{ end }}
+{{- end }}
+
 {{- /* Whether there is one pod, so that limits are what keys.yaml says. */}}
 {{- define "mildroute.isSingle" -}}
-{{- if and (not .Values.autoscaling.enabled) (le (int .Values.replicaCount) 1) }}true{{ end }}
+{{- if and (not (include "mildroute.autoscales" .)) (le (int .Values.replicaCount) 1) }}true{{ end }}
 {{- end }}

@@ -1,27 +1,32 @@
-"""Finished files of a log as Parquet: a tenth of the size, and read by every warehouse.
+"""The log as Parquet: a tenth of the size, and read by every warehouse.
 
-A job for the side, not for the process that answers requests. It may be killed at any moment and
-run again: a file is read, written beside, put in place as a whole, and only then is the old form
-removed.
+Jobs for the side, not for the process that answers requests. They may be killed at any moment and
+run again. Finished files are compacted in place: a file is read, written beside, put in place as a
+whole, and only then is the old form removed. Lines of all files, also of those that still grow, are
+shipped to an object store by hour.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+import json
+import secrets
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from mildroute._files import atomic_write, try_lock
-from mildroute._jsonl import LINES, TABLE, read_file
+from mildroute._files import atomic_write, file_lock, one_line, open_location, try_lock
+from mildroute._jsonl import LINES, TABLE, log_files, read_file
 from mildroute.exceptions import TableError
-from mildroute.serving.observability.decision_log import DECISIONS, check_decision
+from mildroute.serving.observability.decision_log import DECISIONS, check_decision, rows_behind
 from mildroute.serving.observability.feedback import FEEDBACK
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["CompactionResult", "compact_log"]
+__all__ = ["CompactionResult", "ShippingResult", "compact_log", "ship_log"]
 
 
 _TEXT, _NUMBER, _COUNT = "string", "float64", "int64"
@@ -66,6 +71,12 @@ _FEEDBACK: Mapping[str, str] = {
     "detail": _TEXT,
 }
 
+_PARTS = ((DECISIONS, _DECISIONS), (FEEDBACK, _FEEDBACK))
+# In the folder of the log: what has been shipped.
+_SHIPPED = "shipped.json"
+# Rows of an object at most: some 100 MB of memory.
+_ROWS_PER_OBJECT = 50_000
+
 
 @dataclass(frozen=True)
 class CompactionResult:
@@ -82,10 +93,9 @@ class CompactionResult:
 
 def compact_log(folder: str | Path) -> CompactionResult:
     """Turn the finished files of a log, decisions and feedback, into Parquet."""
-    if not Path(folder).is_dir():
-        raise TableError(f"the log {str(folder)!r} is not a folder; check the path.")
+    _check_folder(folder)
     rows: list[int | None] = []
-    for name, columns in ((DECISIONS, _DECISIONS), (FEEDBACK, _FEEDBACK)):
+    for name, columns in _PARTS:
         rows += [
             _tidied(path, columns) for path in sorted(Path(folder, name).glob(f"[0-9]*{LINES}"))
         ]
@@ -133,3 +143,127 @@ def _schema(columns: Mapping[str, str]) -> pa.Schema:
     attempt = {name: kinds[kind] for name, kind in _ATTEMPT.items()}
     kinds["attempts"] = pa.list_(pa.struct(attempt))
     return pa.schema({name: kinds[kind] for name, kind in columns.items()})
+
+
+def _check_folder(folder: str | Path) -> None:
+    if not Path(folder).is_dir():
+        raise TableError(f"the log {str(folder)!r} is not a folder; check the path.")
+
+
+@dataclass(frozen=True)
+class ShippingResult:
+    """What was written to the object store."""
+
+    objects: int
+    rows: int
+
+
+def ship_log(folder: str | Path, target: str) -> ShippingResult:
+    """Write the lines that a log has got since the last time to an object store, as Parquet.
+
+    Objects are ``decisions/date=2026-11-16/hour=09/<file>-<first line>.parquet`` and the same of
+    ``feedback``. A job that was killed before it could note what it had written writes the same
+    objects again, with the same rows or more: an object is named after its first line. If the note
+    itself is lost, all is shipped again under other names, and readers deduplicate by
+    ``decision_id``.
+
+    Args:
+        folder: Of the log.
+        target: A URL of fsspec or pyarrow, or a folder.
+    """
+    _check_folder(folder)
+    with file_lock(Path(folder, f".{_SHIPPED}.lock"), create=True):
+        shipper = _Shipper(Path(folder), target)
+        try:
+            done = [
+                shipper.ship(name, path, columns)
+                for name, columns in _PARTS
+                for path in log_files(Path(folder, name))
+            ]
+        except OSError as error:
+            raise TableError(
+                f"the log must be shipped to {target!r}, got: {one_line(error)}; check the address,"
+                " and run the same command again."
+            ) from error
+    return ShippingResult(sum(each.objects for each in done), sum(each.rows for each in done))
+
+
+class _Shipper:
+    def __init__(self, folder: Path, target: str) -> None:
+        self._path = folder / _SHIPPED
+        self._system, self._root = open_location(target)
+        # Bytes and lines of each file that are shipped.
+        self._shipped: dict[str, tuple[int, int]] = {}
+        # Replicas may have files of the same name.
+        self._origin = secrets.token_hex(4)
+        self._target = target
+        if self._path.exists():
+            state = json.loads(self._path.read_text(encoding="utf-8"))
+            if state["target"] == target:
+                self._origin = state["origin"]
+                self._shipped = {
+                    name: tuple(counts)
+                    for name, counts in state["shipped"].items()
+                    if any((folder / name).with_suffix(form).exists() for form in (LINES, TABLE))
+                }
+        self._save()
+
+    def _save(self) -> None:
+        state = {"target": self._target, "origin": self._origin, "shipped": self._shipped}
+        with atomic_write(self._path) as beside:
+            beside.write_text(json.dumps(state), encoding="utf-8")
+
+    def ship(self, name: str, path: Path, columns: Mapping[str, str]) -> ShippingResult:
+        """Ship what a file has got."""
+        objects = count = 0
+        key = f"{name}/{path.stem}"
+        while True:
+            start, lines = self._shipped.get(key, (0, 0))
+            found = list(itertools.islice(_behind(path, start, lines), _ROWS_PER_OBJECT))
+            if not found:
+                return ShippingResult(objects, count)
+            rows = [row for row, _ in found]
+            if name == DECISIONS:
+                for row in rows:
+                    check_decision(row)
+            for hour, part in _by_hour(rows).items():
+                stem = f"{path.stem}-{self._origin}-{lines:09d}"
+                self._write(f"{name}/{hour}/{stem}{TABLE}", part, columns)
+                objects += 1
+            count += len(rows)
+            self._shipped[key] = (found[-1][1], lines + len(rows))
+            self._save()
+
+    def _write(self, name: str, rows: list[dict[str, Any]], columns: Mapping[str, str]) -> None:
+        import pyarrow as pa
+        import pyarrow.fs as pafs
+        import pyarrow.parquet as pq
+
+        table = pa.Table.from_pylist(rows, schema=_schema(columns))
+        path = f"{self._root}/{name}"
+        beside = path
+        # An object appears when it is complete, and needs no folder; a file would be seen before.
+        is_local = isinstance(self._system, pafs.LocalFileSystem)
+        if is_local:
+            self._system.create_dir(path.rpartition("/")[0], recursive=True)
+            beside = f"{path}.partial"
+        with self._system.open_output_stream(beside) as stream:
+            pq.write_table(table, stream, compression="zstd", write_page_checksum=True)
+        if is_local:
+            self._system.move(beside, path)
+
+
+def _behind(path: Path, start: int, lines: int) -> Iterator[tuple[dict[str, Any], int]]:
+    try:
+        yield from rows_behind(path, start, lines)
+    except FileNotFoundError:  # it was compacted a moment ago
+        yield from rows_behind(path.with_suffix(TABLE), start, lines)
+
+
+def _by_hour(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Rows by the folder of the hour, in UTC, in which their requests arrived."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        hour = datetime.fromtimestamp(row["time"], UTC).strftime("date=%Y-%m-%d/hour=%H")
+        found.setdefault(hour, []).append(row)
+    return found

@@ -14,7 +14,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from mildroute._jsonl import TABLE, JsonlWriter, log_files, read_file, read_rows
+from mildroute._jsonl import TABLE, JsonlWriter, log_files, log_part, read_file, read_rows
 from mildroute.exceptions import ArgumentError, TableError
 from mildroute.serving.auth.limits import DAY, start_of_day, start_of_month
 from mildroute.serving.config import DecisionLogConfig
@@ -27,6 +27,7 @@ __all__ = [
     "check_decision",
     "read_decisions",
     "read_log",
+    "rows_behind",
 ]
 
 
@@ -211,7 +212,8 @@ class SpendLedger:
         if path.stat().st_mtime < self._month:
             self._counted.pop(path.stem, None)
             return
-        for row, end in _rows_behind(path, *self._counted.get(path.stem, (0, 0))):
+        counted = self._counted.get(path.stem, (0, 0))
+        for row, end in rows_behind(path, *counted, columns=_SPEND_COLUMNS):
             check_decision(row, _SPEND_COLUMNS)
             ended = row["time"] + (row["seconds"] or 0.0)
             self.add(row["key"], row["cost_usd"] or 0.0, ended, path.stem, end)
@@ -237,13 +239,15 @@ class SpendLedger:
             self.month_dollars = sums[1] if month == self._month else {}
 
 
-def _rows_behind(path: Path, start: int, lines: int) -> Iterator[tuple[dict[str, Any], int]]:
+def rows_behind(
+    path: Path, start: int, lines: int, columns: Sequence[str] | None = None
+) -> Iterator[tuple[dict[str, Any], int]]:
     """Rows of a file behind those that are counted, each with the byte at which it ends.
 
     A file that was tidied meanwhile has the same rows in the same order.
     """
     if path.suffix == TABLE:
-        for row in itertools.islice(read_file(path, _SPEND_COLUMNS), lines, None):
+        for row in itertools.islice(read_file(path, columns), lines, None):
             yield row, start
         return
     with path.open("rb") as file:
@@ -329,9 +333,21 @@ def read_log(folder: str | Path) -> Iterator[DecisionRecord]:
 def read_decisions(
     folder: str | Path, columns: Sequence[str] | None = None, *, since: float = 0.0
 ) -> Iterator[dict[str, Any]]:
-    """Rows of a decision log, as :func:`~mildroute._jsonl.read_rows` reads them, but checked."""
-    for row in read_rows(Path(folder) / DECISIONS, columns, since=since):
-        yield check_decision(row, columns)
+    """Rows of a decision log, as :func:`~mildroute._jsonl.read_rows` reads them, but checked.
+
+    Rows that were shipped to a URL may be there twice; each is read once.
+    """
+    is_shipped = "://" in str(folder)
+    if is_shipped and columns is not None:
+        columns = list(dict.fromkeys(("decision_id", *columns)))
+    seen: set[str] = set()
+    for row in read_rows(log_part(folder, DECISIONS), columns, since=since):
+        check_decision(row, columns)
+        if is_shipped:
+            if row["decision_id"] in seen:
+                continue
+            seen.add(row["decision_id"])
+        yield row
 
 
 def check_decision(row: dict[str, Any], columns: Sequence[str] | None = None) -> dict[str, Any]:

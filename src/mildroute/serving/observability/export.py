@@ -95,7 +95,7 @@ def costs_from_log(folder: str | Path, *, only_with_text: bool = False) -> Logge
     is fitted on a log: ask every expert about its inputs instead.
 
     Args:
-        folder: Of the log.
+        folder: Of the log, or the URL that it was shipped to.
         only_with_text: Leave out decisions whose text was not kept.
 
     Returns:
@@ -106,7 +106,7 @@ def costs_from_log(folder: str | Path, *, only_with_text: bool = False) -> Logge
         Traceback (most recent call last):
         mildroute.exceptions.TableError: the log 'no/such/log' is not a folder; check the path.
     """
-    if not Path(folder).is_dir():
+    if "://" not in str(folder) and not Path(folder).is_dir():
         raise TableError(f"the log {str(folder)!r} is not a folder; check the path.")
     scores = read_feedback(folder)
     found = _Found()

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mildroute._jsonl import JsonlWriter, read_rows
+from mildroute._jsonl import JsonlWriter, log_part, read_rows
 from mildroute.exceptions import ArgumentError
 from mildroute.serving.config import DecisionLogConfig
 
@@ -78,7 +78,7 @@ class FeedbackLog:
 def read_feedback(folder: str | Path) -> dict[str, float]:
     """The score of each decision that has one: the last that was given."""
     last: dict[str, tuple[float, float]] = {}
-    for row in read_rows(Path(folder) / FEEDBACK, ["decision_id", "score", "time"]):
+    for row in read_rows(log_part(folder, FEEDBACK), ["decision_id", "score", "time"]):
         given = (row["time"], row["score"])
         if row["decision_id"] not in last or given[0] >= last[row["decision_id"]][0]:
             last[row["decision_id"]] = given

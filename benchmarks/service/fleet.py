@@ -1,0 +1,450 @@
+"""A fleet: several gateways that share a Redis act as one.
+
+Run: python benchmarks/service/fleet.py [--json] [--quick] [--requests 20000]
+
+Gateways, experts, clients, a load balancer and Redis are processes on loopback. Keys have dollars
+of a day that their clients try to exceed; what was spent is read from the books of the experts.
+Redis is stopped, killed, flushed and paused under load, a gateway that holds slices of budgets is
+killed, and chains of responses go from gateway to gateway. A million keys: million_keys.py; kills
+while the log is shipped: pytest --slow tests/serving/test_shipping.py.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import math
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1])]
+from books import dollars_of
+from crashes import balanced
+from expert import tokens_of
+from loopback import ask, free_port
+from processes import GatewayProcess, House, house
+from rows import Row, at_least, at_most, main, reported
+from traffic import Job, Told, Totals, Traffic
+
+from mildroute.serving.observability.decision_log import DecisionRecord, read_log
+
+REQUESTS = 20_000
+LEASE_TTL = 5.0
+# Dollars: a request of 60 tokens and a response of 64 at the prices of the most expensive expert.
+RESERVATION = (60 * 2.0 + 64 * 8.0) / 1e6
+# Dollars that a request of the clients costs on average, about.
+MEAN_COST = 4e-5
+KINDS = {"stream": 4, "chat": 4, "known": 2}
+
+
+class RedisProcess:
+    """A Redis of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = free_port()
+        folder.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        options = ["--port", str(self.port), "--bind", "127.0.0.1", "--save", ""]
+        self.process = subprocess.Popen(
+            [shutil.which("redis-server") or "", *options, "--dir", str(self.folder)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        until = time.monotonic() + 20
+        while not self._is_ready() and time.monotonic() < until:
+            time.sleep(0.02)
+
+    def _is_ready(self) -> bool:
+        try:
+            return bool(self.tell("PING"))
+        except OSError:
+            return False
+
+    def tell(self, *words: str) -> bytes:
+        with socket.create_connection(("127.0.0.1", self.port), 2) as line:
+            line.sendall(" ".join(words).encode() + b"\r\n")
+            return line.recv(65536)
+
+    def calls(self) -> int:
+        """Commands that it has run."""
+        found = self.tell("INFO", "stats").decode().split("total_commands_processed:")
+        return int(found[1].split()[0])
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+        self.process.kill()
+        self.process.wait()
+
+
+@dataclass
+class Fleet:
+    """Gateways that share a Redis."""
+
+    house: House
+    gateways: list[GatewayProcess]
+    redis: RedisProcess
+
+    def logs(self) -> list[DecisionRecord]:
+        return [record for gateway in self.gateways for record in read_log(gateway.folder / "log")]
+
+    def job(self, port: int, name: str, keys: Iterable[str], **further: object) -> Job:
+        """Requests with these keys, spread over all gateways by the load balancer's port."""
+        settings: dict[str, object] = {
+            "rate": 0.0,
+            "seconds": 900.0,
+            "kinds": KINDS,
+            "most_at_once": 24,
+            "requests_per_connection": 5,
+            **further,
+        }
+        chosen = {key: self.house.keys[key] for key in keys}
+        return Job(port, chosen, book=str(self.house.folder / f"{name}.jsonl"), **settings)  # type: ignore[arg-type]
+
+    def spent(self, told: Iterable[Told]) -> dict[str, float]:
+        """Dollars of each key, by the books of the experts."""
+        owners = {each.number: each.key for each in told}
+        costs: dict[str, list[float]] = {key: [] for key in owners.values()}
+        for name, expert in self.house.experts.items():
+            for number in expert.answered():
+                if number in owners:
+                    costs[owners[number]].append(dollars_of(name, tokens_of(number)))
+        return {key: math.fsum(each) for key, each in costs.items()}
+
+
+@contextmanager
+def fleet(
+    folder: Path,
+    count: int,
+    budgets: Mapping[str, float] | None = None,
+    rates: Mapping[str, float] | None = None,
+    clients: int = 3,
+) -> Iterator[Fleet]:
+    """So many gateways before three experts, with a Redis."""
+    redis = RedisProcess(folder / "redis")
+    settings = (
+        f"store: {{url: '{redis.url}', lease_ttl: {LEASE_TTL}}}\n"
+        "limits: {max_output_tokens: 64}\n"
+    )
+    with ExitStack() as stack:
+        redis.start()
+        stack.callback(redis.kill)
+        ours = stack.enter_context(
+            house(folder, settings, clients=clients, budgets=budgets, rates=rates)
+        )
+        others = [ours.further_gateway(f"gateway-{place}") for place in range(1, count)]
+        for gateway in others:
+            gateway.start(wait=False)
+            stack.callback(gateway.end)
+        for gateway in others:
+            gateway.wait_until_ready()
+        yield Fleet(ours, [ours.gateway, *others], redis)
+
+
+def failed(told: Iterable[Told]) -> list[Told]:
+    return [each for each in told if each.status >= 500 or each.error.startswith("cut off")]
+
+
+def money_rows(folder: Path, count: int, keys: int, requests: int) -> Iterator[Row]:
+    """Clients want nearly twice of what their keys allow."""
+    limit = requests / keys * MEAN_COST / 1.8
+    budgets = {f"team-{number}": limit for number in range(keys)}
+    with (
+        fleet(folder, count, budgets, clients=keys) as ours,
+        balanced(gateway.port for gateway in ours.gateways) as port,
+    ):
+        before = ours.redis.calls()
+        told, _ = Traffic(ours.job(port, "money", budgets, count=requests)).start().finish()
+        calls = ours.redis.calls() - before
+        spent = ours.spent(told)
+        charged = math.fsum(record.cost_usd for record in ours.logs())
+    exhausted = [key for key in budgets if any(e.key == key and e.status == 429 for e in told)]
+    shares = [spent[key] / limit for key in exhausted]
+    title = f"{count} gateways, {keys} keys"
+    note = f"{len(told):,} requests, limit ${limit:.4f}, {len(exhausted)} keys were refused"
+    yield at_most(
+        f"{title}: dollars over a limit, in reservations",
+        (max(spent.values()) - limit) / RESERVATION,
+        1.0,
+        note,
+    )
+    yield at_least(
+        f"{title}: least of a limit that could be spent, of keys that were refused",
+        min(shares, default=math.nan),
+        0.98,
+        full_only=True,
+    )
+    yield reported(f"{title}: median of it", statistics.median(shares or [math.nan]))
+    yield at_most(f"{title}: server errors", len(failed(told)), 0)
+    yield at_most(
+        f"{title}: bills against the books of experts, %",
+        100 * abs(charged / max(math.fsum(spent.values()), 1e-12) - 1),
+        0.1,
+    )
+    yield reported(f"{title}: calls of Redis for a request", calls / max(len(told), 1))
+
+
+def rate_rows(folder: Path, count: int, seconds: float) -> Iterator[Row]:
+    """A client asks three times as often as its key allows."""
+    per_second = 20.0
+    with (
+        fleet(folder, count, rates={"team-0": 60 * per_second}) as ours,
+        balanced(gateway.port for gateway in ours.gateways) as port,
+    ):
+        job = ours.job(port, "rate", ["team-0"], rate=3 * per_second, seconds=seconds)
+        told, _ = Traffic(job).start().finish()
+    good = [each.at for each in told if each.is_good]
+    # The bucket holds ten seconds of requests at first.
+    allowed = per_second * (10 + max(good) - min(good))
+    yield at_most(
+        f"rate of a key over {count} gateways: off its limit, %",
+        100 * abs(len(good) / allowed - 1),
+        2.0,
+        f"{len(good)} of {len(told)} let through, {allowed:.0f} allowed",
+        full_only=True,
+    )
+    yield at_most(f"rate of a key over {count} gateways: server errors", len(failed(told)), 0)
+
+
+FAULTS = ("stopped", "killed", "flushed", "paused")
+
+
+def strike(redis: RedisProcess, fault: str, seconds: float) -> None:
+    """One fault of Redis, for so long."""
+    if fault == "stopped":
+        redis.process.send_signal(signal.SIGSTOP)
+        time.sleep(seconds)
+        redis.process.send_signal(signal.SIGCONT)
+    elif fault == "killed":
+        redis.kill()
+        time.sleep(seconds)
+        redis.start()
+    elif fault == "flushed":
+        redis.tell("FLUSHALL")
+    else:
+        redis.tell("CLIENT", "PAUSE", str(int(seconds * 1000)), "ALL")
+        time.sleep(seconds)
+
+
+def fault_rows(folder: Path, count: int, seconds: float) -> Iterator[Row]:
+    """Redis goes away in four ways, each while another key is used."""
+    rate = 50.0
+    limit = rate * 2.4 * seconds * MEAN_COST / 1.5
+    budgets = {f"team-{place}": limit for place in range(len(FAULTS))}
+    with (
+        fleet(folder, count, budgets, clients=len(FAULTS)) as ours,
+        balanced(gateway.port for gateway in ours.gateways) as port,
+    ):
+        first = 1
+        for key, fault in zip(budgets, FAULTS, strict=True):
+            job = ours.job(port, fault, [key], rate=rate, seconds=2.4 * seconds, first_number=first)
+            begun = time.time()
+            traffic = Traffic(job).start()
+            time.sleep(seconds / 2)
+            strike(ours.redis, fault, seconds)
+            told, _ = traffic.finish()
+            first += len(told)
+            spent = ours.spent(told)[key]
+            added = sorted(_added(ours.logs(), key, begun))
+            yield at_most(
+                f"Redis {fault}: server errors", len(failed(told)), 0, f"{len(told)} requests"
+            )
+            yield at_most(
+                f"Redis {fault}: dollars over the limit, in reservations",
+                (spent - limit) / RESERVATION,
+                1.0,
+                f"{100 * spent / limit:.1f}% of the limit was spent",
+            )
+            yield at_most(
+                f"Redis {fault}: added to the first byte, p99, ms",
+                1000 * added[int(0.99 * (len(added) - 1))] if added else math.nan,
+                20.0,
+                f"median {1000 * statistics.median(added or [math.nan]):.2f} ms",
+                full_only=True,
+            )
+
+
+def _added(records: Iterable[DecisionRecord], key: str, since: float) -> Iterator[float]:
+    """Seconds until the first byte that no expert took: decisions, and the wait for the store."""
+    for record in records:
+        if record.key == key and record.time >= since and record.served_by:
+            yield record.decision_seconds
+
+
+def kill_rows(folder: Path, count: int, requests: int) -> Iterator[Row]:
+    """A gateway is killed while it holds slices; the others can spend them after their time."""
+    limit = requests * MEAN_COST / 1.8
+    with fleet(folder, count, {"team-0": limit}) as ours:
+        victim = ours.gateways[-1]
+        told: list[Told] = []
+        for place, name in enumerate(("before", "after")):
+            ports = [gateway.port for gateway in ours.gateways if place == 0 or gateway != victim]
+            with balanced(ports) as port:
+                job = ours.job(
+                    port,
+                    name,
+                    ["team-0"],
+                    count=requests // 4 if place == 0 else requests,
+                    first_number=1 + 10**6 * place,
+                )
+                told += Traffic(job).start().finish()[0]
+            if place == 0:
+                victim.end()
+                time.sleep(LEASE_TTL + 2)
+        share = ours.spent(told)["team-0"] / limit
+        charged = math.fsum(record.cost_usd for record in ours.logs())
+    yield at_least(
+        "kill -9 of a gateway with slices: of the limit that the others could spend",
+        share,
+        0.98,
+        full_only=True,
+    )
+    yield at_most(
+        "kill -9 of a gateway with slices: dollars over the limit, in reservations",
+        (share - 1) * limit / RESERVATION,
+        1.0,
+    )
+    yield at_most(
+        "kill -9 of a gateway with slices: bills against the books of experts, %",
+        100 * abs(charged / (share * limit) - 1),
+        0.1,
+    )
+
+
+def chain_rows(folder: Path, count: int, chains: int) -> Iterator[Row]:
+    """Each turn of a chain of responses goes to another gateway."""
+    wrong = 0
+    with fleet(folder, count) as ours:
+        ports = [gateway.port for gateway in ours.gateways]
+        headers = {"authorization": f"Bearer {ours.house.keys['team-0']}"}
+        for chain in range(chains):
+            previous, first_expert = None, ""
+            for turn in range(3):
+                document = {
+                    "model": "mildroute",
+                    "input": f"prove that #{10 * chain + turn} is a number",
+                    **({} if previous is None else {"previous_response_id": previous}),
+                }
+                port = ports[(chain + turn) % len(ports)]
+                status, answer = ask(port, "/v1/responses", document, headers)
+                text = answer["output"][0]["content"][0]["text"] if status == 200 else ""
+                expert = text.partition(":")[0]
+                first_expert = first_expert or expert
+                wrong += status != 200 or expert != first_expert
+                previous = answer.get("id")
+    yield at_most(
+        f"{count} gateways: turns of response chains that failed or met another expert",
+        wrong,
+        0,
+        f"{chains} chains of 3 turns",
+    )
+
+
+def speed_rows(folder: Path, seconds: float, rounds: int) -> Iterator[Row]:
+    """The same gateway with the store and without it, by turns."""
+    with fleet(folder, 2, {"team-0": 1e6}) as ours:
+        bare = ours.gateways[1]
+        bare.stop()
+        settings = bare.folder / "gateway.yaml"
+        lines = settings.read_text().splitlines(keepends=True)
+        settings.write_text("".join(line for line in lines if not line.startswith("store:")))
+        bare.start()
+        found: dict[str, list[tuple[float, float]]] = {"with": [], "without": []}
+        alone: dict[str, list[float]] = {"with": [], "without": []}
+        first = 1
+        for _ in range(rounds):
+            for name, gateway in zip(found, ours.gateways, strict=True):
+                for at_once in (32, 1):
+                    job = ours.job(
+                        gateway.port,
+                        "speed",
+                        ["team-0"],
+                        seconds=seconds,
+                        kinds={"known": 1},
+                        most_at_once=at_once,
+                        requests_per_connection=0,
+                        first_number=first,
+                    )
+                    before = _cpu(gateway)
+                    _, totals = Traffic(job).start().finish()
+                    first += totals.requests + 1
+                    if at_once == 1:
+                        alone[name] += totals.seconds
+                    else:
+                        found[name].append(_speed(totals, seconds, _cpu(gateway) - before))
+    yield from _compared(found, alone)
+
+
+def _cpu(gateway: GatewayProcess) -> float:
+    fields = Path(f"/proc/{gateway.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _speed(totals: Totals, seconds: float, cpu: float) -> tuple[float, float]:
+    return totals.good / seconds, 1e6 * cpu / max(totals.good, 1)
+
+
+def _compared(
+    found: Mapping[str, list[tuple[float, float]]], alone: Mapping[str, list[float]]
+) -> Iterator[Row]:
+    rates = {name: statistics.median(rate for rate, _ in each) for name, each in found.items()}
+    work = {name: statistics.median(cpu for _, cpu in each) for name, each in found.items()}
+    yield at_least(
+        "requests per second with the store / without",
+        rates["with"] / rates["without"],
+        0.9,
+        f"{rates['with']:.0f} and {rates['without']:.0f}; CPU a request {work['with']:.0f} and"
+        f" {work['without']:.0f} us",
+        full_only=True,
+    )
+    for name, share, limit in (("p50", 0.5, 0.05), ("p99", 0.99, 1.5)):
+        both = [sorted(alone[side])[int(share * (len(alone[side]) - 1))] for side in found]
+        yield at_most(
+            f"added by the store at one connection, {name}, ms",
+            1000 * (both[0] - both[1]),
+            limit,
+            f"{1000 * both[0]:.2f} and {1000 * both[1]:.2f} ms",
+            full_only=True,
+        )
+
+
+def measure(quick: bool, requests: int) -> Iterator[Row]:
+    if shutil.which("redis-server") is None:
+        yield reported("Redis is not installed: nothing was measured", math.nan)
+        yield at_most("missing", 0, 0)
+        return
+    folder = Path(tempfile.mkdtemp(prefix="mildroute-fleet-"))
+    count = 2 if quick else 4
+    try:
+        yield from money_rows(
+            folder / "money", count, 2 if quick else 50, 500 if quick else requests
+        )
+        yield from chain_rows(folder / "chains", count, 5 if quick else 400)
+        if not quick:
+            yield from rate_rows(folder / "rate", count, 40.0)
+            yield from fault_rows(folder / "faults", count, 5.0)
+            yield from kill_rows(folder / "kill", count, requests // 10)
+            yield from speed_rows(folder / "speed", 4.0, 5)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main(__doc__ or "", measure, {"--requests": {"type": int, "default": REQUESTS}})
