@@ -196,6 +196,9 @@ def serve_router(
         float | None,
         typer.Option(help="Fraction of requests routed at random (exploration).", min=0, max=1),
     ] = None,
+    workers: Annotated[
+        int, typer.Option(help="Processes that share the port (Linux).", min=1, metavar="N")
+    ] = 1,
     traces: Annotated[
         bool,
         typer.Option(
@@ -213,14 +216,27 @@ def serve_router(
     from mildroute.serving.factory import load_gateway
     from mildroute.serving.observability.logs import log_to_stderr
     from mildroute.serving.server import serve
+    from mildroute.serving.workers import serve_workers
 
     chosen = _settings(settings, keys, log, log_format, exploration_rate)
     _check_reach(host, chosen, open_to_all=no_keys)
     _check_port(host, port)
+    announce = partial(_announce, chosen)
     with log_to_stderr(chosen.logging):
+        if workers > 1:
+            serve_workers(
+                router,
+                experts,
+                chosen,
+                host=host,
+                port=port,
+                workers=workers,
+                announce=announce,
+                traces=traces,
+            )
+            return
         services = load_gateway(router, experts, chosen, traces=traces)
-        count = len(services.experts.experts)
-        serve(services, host, port, partial(_announce, chosen, count))
+        serve(services, host, port, partial(announce, len(services.experts.experts)))
 
 
 def _announce(settings: GatewayConfig, experts: int, address: str) -> None:

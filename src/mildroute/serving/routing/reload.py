@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 
 from mildroute._fit import Target
@@ -28,6 +28,10 @@ class Reloader:
         key_store: All clients; it is the same object before and after.
         key_file: Of their keys, or none if the gateway needs no keys.
         metrics: Count reloads, or none.
+
+    Attributes:
+        others: Reloads the other workers and tells of each whether all was valid, or none if there
+            are no others.
     """
 
     def __init__(
@@ -42,6 +46,7 @@ class Reloader:
         self._key_file = key_file
         self._metrics = metrics
         self._lock = asyncio.Lock()
+        self.others: Callable[[], Awaitable[list[bool]]] | None = None
 
     async def reload_router(self) -> str:
         """Reload the router; an ArtifactError if it is invalid."""
@@ -65,11 +70,18 @@ class Reloader:
         _LOG.info("the keys were read again; clients: %d", len(self._key_store.clients))
         return len(self._key_store.clients)
 
-    async def try_reload(self) -> None:
-        """Reload both; what is invalid is only logged."""
-        with contextlib.suppress(MildrouteError):
+    async def try_reload(self) -> bool:
+        """Reload both; false if one is invalid, which is only logged."""
+        is_valid = True
+        try:
             await self.reload_keys()
-        await self._manager.try_reload()
+        except MildrouteError:
+            is_valid = False
+        return await self._manager.try_reload() and is_valid
+
+    async def reload_others(self) -> list[bool]:
+        """Reload both in the other workers, and tell of each whether all was valid."""
+        return [] if self.others is None else await self.others()
 
 
 @contextlib.contextmanager
