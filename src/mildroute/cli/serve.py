@@ -209,34 +209,57 @@ def serve_router(
     """Serve a stored ROUTER as an OpenAI-compatible endpoint that picks the model.
 
     Clients change their base URL to http://127.0.0.1:8000/v1 and ask for the model "mildroute".
-    SIGHUP loads the artifact and the client keys again.
+    SIGHUP loads the artifact and the client keys again. With --workers each process counts limits
+    and circuits by itself; a worker that dies is started again.
 
     Example: mildroute serve router --experts experts.yaml --log decisions
     """
-    from mildroute.serving.factory import load_gateway
-    from mildroute.serving.observability.logs import log_to_stderr
-    from mildroute.serving.server import serve
-    from mildroute.serving.workers import serve_workers
-
     chosen = _settings(settings, keys, log, log_format, exploration_rate)
     _check_reach(host, chosen, open_to_all=no_keys)
     _check_port(host, port)
-    announce = partial(_announce, chosen)
-    with log_to_stderr(chosen.logging):
-        if workers > 1:
-            serve_workers(
-                router,
-                experts,
-                chosen,
-                host=host,
-                port=port,
-                workers=workers,
-                announce=announce,
-                traces=traces,
-            )
-            return
-        services = load_gateway(router, experts, chosen, traces=traces)
-        serve(services, host, port, partial(announce, len(services.experts.experts)))
+    if workers == 1:
+        _serve(router, experts, chosen, host, port, traces=traces)
+    else:
+        _serve_workers(router, experts, chosen, host, port, workers, traces=traces)
+
+
+def _serve(
+    router: Path, experts: Path, settings: GatewayConfig, host: str, port: int, *, traces: bool
+) -> None:
+    from mildroute.serving.factory import load_gateway
+    from mildroute.serving.observability.logs import log_to_stderr
+    from mildroute.serving.server import serve
+
+    with log_to_stderr(settings.logging):
+        services = load_gateway(router, experts, settings, traces=traces)
+        count = len(services.experts.experts)
+        serve(services, host, port, partial(_announce, settings, count))
+
+
+def _serve_workers(
+    router: Path,
+    experts: Path,
+    settings: GatewayConfig,
+    host: str,
+    port: int,
+    workers: int,
+    *,
+    traces: bool,
+) -> None:
+    from mildroute.serving.observability.logs import log_to_stderr
+    from mildroute.serving.workers import serve_workers
+
+    with log_to_stderr(settings.logging):
+        serve_workers(
+            router,
+            experts,
+            settings,
+            host=host,
+            port=port,
+            workers=workers,
+            announce=partial(_announce, settings),
+            traces=traces,
+        )
 
 
 def _announce(settings: GatewayConfig, experts: int, address: str) -> None:
