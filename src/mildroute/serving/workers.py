@@ -80,7 +80,14 @@ class Channel:
                     result.set_exception(ConnectionResetError())
 
     async def call(self, name: str, *arguments: Any) -> Any:
-        """Call a handler of the other process; a ConnectionResetError if it is gone."""
+        """Call a handler of the other process.
+
+        Returns:
+            Its result, or none if it failed.
+
+        Raises:
+            ConnectionResetError: The other process is gone.
+        """
         if self._is_closed:
             raise ConnectionResetError
         self._calls += 1
@@ -102,7 +109,12 @@ class Channel:
             result.set_result(value)
 
     async def _answer(self, number: int, name: str, arguments: list[Any]) -> None:
-        value = await self._handlers[name](*arguments)
+        value = None
+        try:
+            value = await self._handlers[name](*arguments)
+        except Exception:  # noqa: BLE001 - whatever it was, it is logged
+            # The caller must not wait for ever.
+            _LOG.exception("a call of another process failed")
         if not self._is_closed:
             self._writer.write(frame(number, None, value))
 
@@ -295,7 +307,7 @@ class _Child:
         """Ask for its figures; the last ones stay if it does not answer."""
         with contextlib.suppress(TimeoutError, ConnectionResetError):
             async with asyncio.timeout(_SNAPSHOT_TIMEOUT):
-                self.snapshot = await self.channel.call("snapshot")
+                self.snapshot = await self.channel.call("snapshot") or self.snapshot
 
     async def _failed(self, failure: str) -> None:
         self.failure = failure
@@ -413,7 +425,8 @@ class _Supervisor:
         # A worker that is being started takes the call when it listens.
         calls = [child.channel.call("reload") for child in children]
         results = await asyncio.gather(*calls, return_exceptions=True)
-        return [result for result in results if isinstance(result, bool)]
+        # Of those that have died the next one reads it.
+        return [result is True for result in results if not isinstance(result, OSError)]
 
     async def _metrics(self) -> Snapshot:
         children = list(self._ready)
