@@ -31,6 +31,13 @@ _LogFormat = Annotated[
     ),
 ]
 
+_RouterLocation = Annotated[
+    str,
+    typer.Argument(
+        metavar="ROUTER", help="Folder of a stored router, or the URL of a pointer to one."
+    ),
+]
+
 
 # ``mildroute keys``: keys for clients of the gateway, shown once.
 
@@ -168,7 +175,7 @@ def _show_key(name: str, key: str, file: Path, *, as_json: bool) -> None:
 
 
 def serve_router(
-    router: Annotated[Path, typer.Argument(metavar="ROUTER", help="Folder of a stored router.")],
+    router: _RouterLocation,
     experts: Annotated[
         Path, typer.Option(help="The experts, their addresses and prices.", metavar="experts.yaml")
     ],
@@ -224,7 +231,7 @@ def serve_router(
 
 
 def _serve(
-    router: Path, experts: Path, settings: GatewayConfig, host: str, port: int, *, traces: bool
+    router: str, experts: Path, settings: GatewayConfig, host: str, port: int, *, traces: bool
 ) -> None:
     from mildroute.serving.factory import load_gateway
     from mildroute.serving.observability.logs import log_to_stderr
@@ -237,7 +244,7 @@ def _serve(
 
 
 def _serve_workers(
-    router: Path,
+    router: str,
     experts: Path,
     settings: GatewayConfig,
     host: str,

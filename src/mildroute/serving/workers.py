@@ -129,7 +129,7 @@ def frame(number: int, name: str | None, value: Any) -> bytes:
 class _Job:
     """What each worker serves, and where."""
 
-    router: Path
+    router: str
     experts: Path
     config: GatewayConfig
     traces: bool
@@ -138,7 +138,7 @@ class _Job:
 
 
 def serve_workers(
-    router: Path,
+    router: str,
     experts: Path,
     config: GatewayConfig,
     *,
@@ -154,7 +154,7 @@ def serve_workers(
     again.
 
     Args:
-        router: Folder of the artifact.
+        router: Folder of the artifact, or the URL of a pointer to one.
         experts: The file of experts.
         config: How the gateway behaves; what it limits, it limits in each process.
         host: Address to listen on.
