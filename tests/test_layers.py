@@ -45,7 +45,7 @@ LAYERS += [
 ]
 # Inside the gateway, from the ground up. Files of one package import each other without cycles.
 SERVING_LAYERS = ["config", "http", "auth", "observability", "upstream", "routing", "context"]
-SERVING_LAYERS += ["openapi", "api", "app", "factory", "server", "client", "__init__"]
+SERVING_LAYERS += ["openapi", "api", "app", "factory", "server", "workers", "client", "__init__"]
 HOMES = {
     "aiohappyeyeballs": {"serving"},
     "httptools": {"serving"},

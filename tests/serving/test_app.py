@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import re
@@ -15,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import httpx
 import pytest
@@ -29,10 +28,9 @@ from mildroute.serving.config import (
     RequestLimits,
     RoutingConfig,
 )
-from tests.experts.hostile_server import HostileServer, hangs, says, status
+from tests.experts.hostile_server import HostileServer, hangs, says
 from tests.serving.fakes import FakeManager, FakePredictor, KeptLog, experts_at
 from tests.serving.running import TRUST, Running, running, until
-from tests.serving.streams import DONE, streams
 
 ERROR_KEYS = {"message", "type", "param", "code"}
 
@@ -179,107 +177,6 @@ def test_a_conversation_stays_with_the_expert_that_answered(expert: HostileServe
         ]
         assert [answer.headers["x-mildroute-reason"] for answer in answers] == ["router", "sticky"]
         assert answers[1].headers["x-mildroute-expert"] == "small"
-
-
-def test_a_response_that_names_an_earlier_one_goes_to_whoever_gave_it() -> None:
-    body = {
-        "id": "resp_123",
-        "object": "response",
-        "output": [],
-        "usage": {"input_tokens": 3, "output_tokens": 4},
-    }
-    predictor = FakePredictor(
-        "small",
-        "large",
-        rank=lambda text: ("large", "small") if text == "first" else ("small", "large"),
-    )
-    with (
-        HostileServer([status(200, {}, json.dumps(body))]) as expert,
-        running(
-            GatewayConfig(routing=RoutingConfig(switch_threshold=0.9)),
-            predictor,
-            small=expert.url,
-            large=expert.url,
-        ) as gateway,
-    ):
-        gateway.http.post("/v1/responses", json={"model": "mildroute", "input": "first"})
-        answer = gateway.http.post(
-            "/v1/responses",
-            json={"model": "mildroute", "input": "x", "previous_response_id": "resp_123"},
-        )
-        assert answer.headers["x-mildroute-expert"] == "large"
-        assert answer.headers["x-mildroute-reason"] == "sticky"
-        assert (gateway.records()[0].tokens_in, gateway.records()[0].tokens_out) == (3, 4)
-
-
-class TestFollowingResponses:
-    """A response that goes on from another one is for whoever gave that one, or for nobody."""
-
-    BODY: ClassVar[dict[str, Any]] = {"id": "resp_9", "object": "response", "output": []}
-    NEXT: ClassVar[dict[str, Any]] = {
-        "model": "mildroute",
-        "input": "next",
-        "previous_response_id": "resp_9",
-    }
-
-    @pytest.fixture
-    def predictor(self) -> FakePredictor:
-        return FakePredictor(
-            "small",
-            "large",
-            rank=lambda text: ("large", "small") if text == "first" else ("small", "large"),
-        )
-
-    def test_it_stays_although_another_expert_seems_much_better(
-        self, predictor: FakePredictor
-    ) -> None:
-        settings = GatewayConfig(
-            routing=RoutingConfig(switch_threshold=0.0, session_affinity=False)
-        )
-        with (
-            HostileServer([status(200, {}, json.dumps(self.BODY))]) as expert,
-            running(settings, predictor, small=expert.url, large=expert.url) as gateway,
-        ):
-            gateway.http.post("/v1/responses", json={"model": "mildroute", "input": "first"})
-            for named in ({}, {"metadata": {"conversation_id": "c1"}}):
-                answer = gateway.http.post("/v1/responses", json=self.NEXT | named)
-                assert (
-                    answer.headers["x-mildroute-expert"],
-                    answer.headers["x-mildroute-reason"],
-                ) == ("large", "sticky")
-            stranger = gateway.http.post(
-                "/v1/responses", json=self.NEXT | {"previous_response_id": "resp_of_nobody"}
-            )
-            assert stranger.headers["x-mildroute-expert"] == "small"
-
-    def test_nobody_else_is_asked_where_its_expert_fails(self, predictor: FakePredictor) -> None:
-        good, bad = status(200, {}, json.dumps(self.BODY)), status(500, {}, "{}")
-        with (
-            HostileServer([good]) as small,
-            HostileServer([good, bad]) as large,
-            running(None, predictor, small=small.url, large=large.url) as gateway,
-        ):
-            gateway.http.post("/v1/responses", json={"model": "mildroute", "input": "first"})
-            answer = gateway.http.post("/v1/responses", json=self.NEXT)
-            assert (answer.status_code, error_of(answer)["message"]) == (
-                500,
-                "no expert answered: large had an error.",
-            )
-        assert small.calls == []
-
-    def test_the_first_event_of_a_stream_tells_its_name(self, predictor: FakePredictor) -> None:
-        created = {"type": "response.created", "response": self.BODY, "sequence_number": 0}
-        pieces = (b"event: response.created\ndata: " + json.dumps(created).encode() + b"\n\n", DONE)
-        settings = GatewayConfig(routing=RoutingConfig(switch_threshold=0.0))
-        with (
-            HostileServer([streams(*pieces)]) as expert,
-            running(settings, predictor, small=expert.url, large=expert.url) as gateway,
-        ):
-            gateway.http.post(
-                "/v1/responses", json={"model": "mildroute", "input": "first", "stream": True}
-            )
-            answer = gateway.http.post("/v1/responses", json=self.NEXT | {"stream": True})
-            assert answer.headers["x-mildroute-expert"] == "large"
 
 
 class TestLimits:

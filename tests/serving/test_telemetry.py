@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+import asyncio
+import json
 from dataclasses import replace
-from math import inf, nan
+from math import inf, isnan, nan
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from mildroute.serving.observability.decision_log import DecisionRecord
 from mildroute.serving.observability.drift import Drift, DriftReference
-from mildroute.serving.observability.metrics import GatewayMetrics
+from mildroute.serving.observability.metrics import GatewayMetrics, Snapshot, merge_snapshots
 from mildroute.serving.routing.policy import REASONS
 
 RECORD = DecisionRecord(
@@ -241,3 +243,63 @@ def test_the_page_can_be_read_back_and_labels_are_escaped() -> None:
     assert read["mildroute_key_spend_dollars_total"].labels == {"key": 'quo"te\\new\nline'}
     assert read["mildroute_decision_seconds_count"].value == 1
     assert kind.startswith("text/plain; version=0.0.4")
+
+
+def sent(metrics: GatewayMetrics) -> Snapshot:
+    """A snapshot as it comes out of another process."""
+    found: Snapshot = json.loads(json.dumps(metrics.snapshot()))
+    return found
+
+
+def page_of(snapshot: Snapshot, accept: str = "") -> str:
+    async def gather() -> Snapshot:
+        return snapshot
+
+    metrics = GatewayMetrics()
+    metrics.gather = gather
+    return asyncio.run(metrics.page(accept))[0].decode()
+
+
+def values_of(snapshot: Snapshot, name: str) -> list[float]:
+    return [value for *_, samples in snapshot for sample, _, value, _ in samples if sample == name]
+
+
+@pytest.mark.parametrize("accept", ["", "application/openmetrics-text"])
+def test_the_page_of_one_worker_is_that_of_one_process(accept: str) -> None:
+    metrics = GatewayMetrics()
+    metrics.set_router("ab12", ("small",), Drift(("small", "large")))
+    metrics.record_request(RECORD, 0.001, "ab" * 16)
+    merged = merge_snapshots([sent(metrics)])
+    pages = (metrics.render(accept)[0].decode(), page_of(merged, accept))
+    lines = [[one for one in page.splitlines() if "process_" not in one] for page in pages]
+    assert lines[0] == lines[1]
+
+
+def test_figures_of_workers_are_added_and_those_of_dead_ones_stay() -> None:
+    workers = [GatewayMetrics() for _ in range(3)]
+    states = ("open", "closed", "open")
+    for number, (metrics, state) in enumerate(zip(workers, states, strict=True)):
+        metrics.watch(
+            in_flight=lambda number=number: number + 1,
+            circuits=lambda state=state: {"small": state},
+            budgets=lambda number=number: [("team-a", 5.0 - number, 1.0)],
+        )
+        metrics.set_router(f"router{number // 2}", ("small",), Drift(("small", "large")))
+        for _ in range(number + 1):
+            metrics.record_request(replace(RECORD, path=f"path{number}"), 0.001)
+    first, second, dead = map(sent, workers)
+    ended = merge_snapshots([], [merge_snapshots([], [dead])])
+    merged = merge_snapshots([first, second], [ended])
+    assert values_of(merged, "mildroute_requests_total") == [1, 2, 3]
+    assert values_of(merged, "mildroute_added_seconds_count") == [6]
+    assert values_of(merged, "mildroute_added_seconds_bucket")[-1] == 6
+    assert values_of(merged, "mildroute_spend_dollars_total") == [pytest.approx(0.006)]
+    # Of gauges, those of processes that run: added, the worst, or the same.
+    assert values_of(merged, "mildroute_in_flight") == [3]
+    assert values_of(merged, "mildroute_breaker_state") == [2]
+    assert values_of(merged, "mildroute_key_budget_left_dollars") == [4]
+    assert values_of(merged, "mildroute_reserved_dollars") == [2]
+    assert values_of(merged, "mildroute_build_info") == [1]
+    assert values_of(merged, "mildroute_router_info") == [1]
+    assert all(isnan(one) for one in values_of(merged, "mildroute_drift_level"))
+    list(text_string_to_metric_families(page_of(merged)))

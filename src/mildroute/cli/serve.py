@@ -31,6 +31,13 @@ _LogFormat = Annotated[
     ),
 ]
 
+_RouterLocation = Annotated[
+    str,
+    typer.Argument(
+        metavar="ROUTER", help="Folder of a stored router, or the URL of a pointer to one."
+    ),
+]
+
 
 # ``mildroute keys``: keys for clients of the gateway, shown once.
 
@@ -168,7 +175,7 @@ def _show_key(name: str, key: str, file: Path, *, as_json: bool) -> None:
 
 
 def serve_router(
-    router: Annotated[Path, typer.Argument(metavar="ROUTER", help="Folder of a stored router.")],
+    router: _RouterLocation,
     experts: Annotated[
         Path, typer.Option(help="The experts, their addresses and prices.", metavar="experts.yaml")
     ],
@@ -196,6 +203,9 @@ def serve_router(
         float | None,
         typer.Option(help="Fraction of requests routed at random (exploration).", min=0, max=1),
     ] = None,
+    workers: Annotated[
+        int, typer.Option(help="Processes that share the port (Linux).", min=1, metavar="N")
+    ] = 1,
     traces: Annotated[
         bool,
         typer.Option(
@@ -206,21 +216,57 @@ def serve_router(
     """Serve a stored ROUTER as an OpenAI-compatible endpoint that picks the model.
 
     Clients change their base URL to http://127.0.0.1:8000/v1 and ask for the model "mildroute".
-    SIGHUP loads the artifact and the client keys again.
+    SIGHUP loads the artifact and the client keys again. With --workers each process counts limits
+    and circuits by itself; a worker that dies is started again.
 
     Example: mildroute serve router --experts experts.yaml --log decisions
     """
+    chosen = _settings(settings, keys, log, log_format, exploration_rate)
+    _check_reach(host, chosen, open_to_all=no_keys)
+    _check_port(host, port)
+    if workers == 1:
+        _serve(router, experts, chosen, host, port, traces=traces)
+    else:
+        _serve_workers(router, experts, chosen, host, port, workers, traces=traces)
+
+
+def _serve(
+    router: str, experts: Path, settings: GatewayConfig, host: str, port: int, *, traces: bool
+) -> None:
     from mildroute.serving.factory import load_gateway
     from mildroute.serving.observability.logs import log_to_stderr
     from mildroute.serving.server import serve
 
-    chosen = _settings(settings, keys, log, log_format, exploration_rate)
-    _check_reach(host, chosen, open_to_all=no_keys)
-    _check_port(host, port)
-    with log_to_stderr(chosen.logging):
-        services = load_gateway(router, experts, chosen, traces=traces)
+    with log_to_stderr(settings.logging):
+        services = load_gateway(router, experts, settings, traces=traces)
         count = len(services.experts.experts)
-        serve(services, host, port, partial(_announce, chosen, count))
+        serve(services, host, port, partial(_announce, settings, count))
+
+
+def _serve_workers(
+    router: str,
+    experts: Path,
+    settings: GatewayConfig,
+    host: str,
+    port: int,
+    workers: int,
+    *,
+    traces: bool,
+) -> None:
+    from mildroute.serving.observability.logs import log_to_stderr
+    from mildroute.serving.workers import serve_workers
+
+    with log_to_stderr(settings.logging):
+        serve_workers(
+            router,
+            experts,
+            settings,
+            host=host,
+            port=port,
+            workers=workers,
+            announce=partial(_announce, settings),
+            traces=traces,
+        )
 
 
 def _announce(settings: GatewayConfig, experts: int, address: str) -> None:

@@ -30,6 +30,7 @@ from mildroute.serving.http.request import (
     Scope,
     Send,
 )
+from mildroute.serving.http.response_ids import ResponseIdCodec
 from mildroute.serving.observability.decision_log import DecisionLog
 from mildroute.serving.observability.feedback import FeedbackLog
 from mildroute.serving.observability.logs import AccessLog
@@ -246,8 +247,15 @@ class Gateway:
             clock=services.clock,
             now=services.now,
         )
+        id_key = config.routing.response_id_key_env or config.admin_key_env
         completions = CompletionsEndpoint(
-            authenticator, decider, self.pool, failover, recorder, config
+            authenticator,
+            decider,
+            self.pool,
+            failover,
+            recorder,
+            config,
+            ResponseIdCodec(None if id_key is None else Secret(id_key)),
         )
         handlers: dict[str, Handler] = {
             f"/v1/{path}": functools.partial(completions.handle, path) for path in _COMPLETION_PATHS

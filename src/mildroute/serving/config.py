@@ -55,6 +55,9 @@ class RoutingConfig:
             ``{quality: 0.95}``, ``{budget: 1.5}`` and ``{price_weight: 7}``.
         routes: Further names under ``model`` that mean "choose", each with the target to choose at,
             likewise, or none.
+        response_id_key_env: Environment variable of the key by which the ids of responses name
+            their expert, the same in every replica; the key for ``/admin`` if none is named. With
+            neither, clients could make up such ids.
     """
 
     default: str | None = None
@@ -65,6 +68,7 @@ class RoutingConfig:
     exploration_rate: float = 0.0
     presets: Mapping[str, float | Mapping[str, float]] = field(default_factory=dict)
     routes: Mapping[str, float | Mapping[str, float] | None] = field(default_factory=dict)
+    response_id_key_env: str | None = None
 
 
 @dataclass(frozen=True)

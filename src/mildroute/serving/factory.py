@@ -42,7 +42,7 @@ def load_gateway(
     What is wrong with any of it is said here, before a port is opened.
 
     Args:
-        router: Folder of the artifact.
+        router: Folder of the artifact, or the URL of a pointer to one in object storage.
         experts: The file of experts.
         config: How the gateway behaves.
         traces: Whether spans are sent to the collector that OpenTelemetry's environment variables

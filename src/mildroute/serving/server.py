@@ -8,8 +8,9 @@ import dataclasses
 import gc
 import logging
 import signal
+import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar
 
 from mildroute.exceptions import MissingExtraError
@@ -231,7 +232,15 @@ _POLL_INTERVAL = 0.02
 _SWITCH_INTERVAL = 0.0005
 
 
-def serve(services: GatewayServices, host: str, port: int, announce: Callable[[str], None]) -> None:
+def serve(
+    services: GatewayServices,
+    host: str,
+    port: int,
+    announce: Callable[[str], None],
+    *,
+    sockets: list[socket.socket] | None = None,
+    attach: Callable[[Gateway], Awaitable[None]] | None = None,
+) -> None:
     """Serve until SIGINT or SIGTERM; then requests under way are given their time.
 
     SIGHUP reads the artifact and the keys again.
@@ -241,6 +250,8 @@ def serve(services: GatewayServices, host: str, port: int, announce: Callable[[s
         host: Address to listen on.
         port: Port to listen on; 0 takes a free one.
         announce: Called with the base URL once the gateway listens.
+        sockets: Bound ones to listen on instead, or none.
+        attach: Awaited with the gateway before it listens, or none.
     """
     # What was loaded stays. Without this a collection walks through all of it and stops the gateway
     # for about 100 ms, which one large body of nested lists can cause at will.
@@ -251,7 +262,7 @@ def serve(services: GatewayServices, host: str, port: int, announce: Callable[[s
     # an expert of 30 ms went from 37 to 59 ms, and goes to 45 so.
     sys.setswitchinterval(_SWITCH_INTERVAL)
     runner = asyncio if uvloop is None else uvloop
-    runner.run(_serve(services, host, port, announce))
+    runner.run(_serve(services, host, port, announce, sockets, attach))
 
 
 class _Server(uvicorn.Server):
@@ -335,10 +346,10 @@ def _uvicorn_config(gateway: Gateway, config: GatewayConfig, host: str, port: in
 
 def _reload_on_hangup(gateway: Gateway, loop: asyncio.AbstractEventLoop) -> None:
     # A task that is not held may be collected before it ends.
-    reloads: set[asyncio.Task[None]] = set()
+    reloads: set[asyncio.Task[Any]] = set()
 
     def reload() -> None:
-        task = loop.create_task(gateway.reloader.try_reload())
+        task: asyncio.Task[Any] = loop.create_task(gateway.reloader.try_reload())
         reloads.add(task)
         task.add_done_callback(reloads.discard)
 
@@ -348,9 +359,16 @@ def _reload_on_hangup(gateway: Gateway, loop: asyncio.AbstractEventLoop) -> None
 
 
 async def _serve(
-    services: GatewayServices, host: str, port: int, announce: Callable[[str], None]
+    services: GatewayServices,
+    host: str,
+    port: int,
+    announce: Callable[[str], None],
+    sockets: list[socket.socket] | None,
+    attach: Callable[[Gateway], Awaitable[None]] | None,
 ) -> None:
     gateway = create_app(services)
+    if attach is not None:
+        await attach(gateway)
     config = services.config
     loop = asyncio.get_running_loop()
     logging.getLogger("uvicorn.error").addFilter(limit_warnings)
@@ -379,6 +397,6 @@ async def _serve(
     connections = server.server_state.connections
     services.metrics.watch(connections=lambda: len(connections))
     try:
-        await server.serve()
+        await server.serve(sockets)
     finally:
         close()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import re
+from dataclasses import replace
+from functools import partial
 from time import perf_counter
 
 from mildroute.costs.prices import CHARACTERS_PER_TOKEN
 from mildroute.serving.auth.limits import Authenticator, check_model
 from mildroute.serving.config import GatewayConfig
 from mildroute.serving.context import RequestContext, RequestRecorder
-from mildroute.serving.http.body import named_conversation, parse_request
+from mildroute.serving.http.body import ParsedRequest, parse_request
 from mildroute.serving.http.errors import APIError
 from mildroute.serving.http.request import (
     ClientDisconnect,
@@ -20,6 +21,7 @@ from mildroute.serving.http.request import (
     parse_body,
     shutting_down,
 )
+from mildroute.serving.http.response_ids import ResponseIdCodec, ResponseIdFilter
 from mildroute.serving.routing.decider import Decider, RoutingResult
 from mildroute.serving.routing.policy import (
     Decision,
@@ -45,8 +47,6 @@ _INTERNAL_ERROR = 500
 _TRACE_HEADERS = (b"traceparent", b"tracestate")
 # Reasons of calls whose experts may have generated a response that did not arrive.
 _UNKNOWN = ("", "hedged")
-_find_response_id = re.compile(rb'"id"\s*:\s*"(resp[^"\\]{1,200})"').search
-_ID_WITHIN = 4096
 
 
 class CompletionsEndpoint:
@@ -60,12 +60,14 @@ class CompletionsEndpoint:
         failover: Failover,
         recorder: RequestRecorder,
         config: GatewayConfig,
+        response_ids: ResponseIdCodec,
     ) -> None:
         self._authenticator = authenticator
         self._decider = decider
         self._pool = pool
         self._failover = failover
         self._recorder = recorder
+        self._response_ids = response_ids
         self._limits = config.limits
         self._routing = config.routing
         self._idle_timeout = config.failover.idle_timeout
@@ -85,11 +87,23 @@ class CompletionsEndpoint:
             arrived = perf_counter()
             parsed = await parse_body(body, parse_request, path, body, client.name)
             check_model(client, parsed.model)
+            parsed = self._with_owner(parsed, client.name)
             context = self._recorder.start(client, parsed, arrived)
             await self._serve(context, request)
         finally:
             if context is not None:
                 self._authenticator.settle(client, context.charge, context.reservation)
+
+    def _with_owner(self, parsed: ParsedRequest, client: str) -> ParsedRequest:
+        """The request with the expert that its previous response is of, if the id tells."""
+        if parsed.previous_id is None:
+            return parsed
+        start, end, encoded = parsed.previous_id
+        found = self._response_ids.decode(encoded, client)
+        if found is None:
+            return parsed
+        response_id, owner = found
+        return replace(parsed, previous_id=(start, end, response_id), owner=owner)
 
     async def _serve(self, context: RequestContext, request: Request) -> None:
         request.watch_disconnect()
@@ -139,6 +153,14 @@ class CompletionsEndpoint:
                 " so the gateway does not choose."
             )
             raise APIError(400, message, code="model_not_chosen", param="model")
+        if parsed.owner is not None and parsed.owner not in self._pool.callable:
+            message = (
+                "previous_response_id must be of an expert that this gateway can call, got one of"
+                f" {parsed.owner}, which is gone; send the whole conversation."
+            )
+            raise APIError(
+                400, message, code="previous_response_not_found", param="previous_response_id"
+            )
         target = resolve_target(target_headers(request.headers), parsed.model, self._routing)
         return await self._decider.decide(parsed, target, context.coin_key)
 
@@ -187,7 +209,8 @@ class CompletionsEndpoint:
         context.first_byte = perf_counter()
         attempt.call.status = response.status
         headers = [*response.forwarded_headers(), *context.headers(expert.header)]
-        self._remember(attempt, context)
+        if response.status < 300:
+            self._decider.remember(context.parsed.conversation, expert.name)
         if not response.is_complete:
             await self._stream(attempt, context, request, headers)
             return
@@ -195,8 +218,7 @@ class CompletionsEndpoint:
             _count_usage(attempt, context)
         if not request.is_disconnected:
             context.status = response.status
-            usage_filter = UsageFilter(is_active=_hides_usage(attempt, context))
-            body = usage_filter.feed(response.body, is_last=True)
+            body = self._filter(attempt, context).feed(response.body, is_last=True)
             context.bytes_out = len(body)
             await request.send_response(response.status, headers, body)
 
@@ -207,7 +229,7 @@ class CompletionsEndpoint:
         if not request.is_disconnected:
             await request.start_stream(response.status, headers)
         chunk = response.body
-        usage_filter = UsageFilter(is_active=_hides_usage(attempt, context))
+        body_filter = self._filter(attempt, context)
         # Bytes that are still read for the bill of a client that has left.
         unread = self._limits.disconnect_max_bytes
         try:
@@ -216,7 +238,7 @@ class CompletionsEndpoint:
                 if request.is_disconnected:
                     unread -= len(chunk)
                 else:
-                    chunk = usage_filter.feed(chunk, is_last=is_last)
+                    chunk = body_filter.feed(chunk, is_last=is_last)
                     context.bytes_out += len(chunk)
                     await self._send_chunk(chunk, request, is_last=is_last)
                 if is_last:
@@ -283,17 +305,19 @@ class CompletionsEndpoint:
         event = b"" if is_told else failure.event(context.parsed.path)
         await request.send_chunk(event, self._idle_timeout, is_last=True)
 
-    def _remember(self, attempt: Attempt, context: RequestContext) -> None:
-        parsed, response, name = context.parsed, attempt.response, attempt.expert.name
-        if response.status >= 300:
-            return
-        self._decider.remember(parsed.conversation, name)
-        if parsed.path == "responses" and (
-            found := _find_response_id(response.body, 0, _ID_WITHIN)
-        ):
-            # The next turn may name this response alone, and only its expert knows what it was.
-            response_id = found[1].decode("latin-1")
-            self._decider.remember(named_conversation(response_id, context.client.name), name)
+    def _filter(self, attempt: Attempt, context: RequestContext) -> UsageFilter | ResponseIdFilter:
+        """What of a response the client gets otherwise than the expert sent it."""
+        parsed, client, expert = context.parsed, context.client.name, attempt.expert.name
+        if parsed.path != "responses" or attempt.response.status >= 300:
+            return UsageFilter(is_active=_hides_usage(attempt, context))
+        encode = partial(self._response_ids.encode, expert=expert, client=client)
+        previous = None
+        if parsed.previous_id is not None and parsed.owner is not None:
+            # The expert repeats it as it knows it.
+            _, _, response_id = parsed.previous_id
+            sent = self._response_ids.encode(response_id, parsed.owner, client)
+            previous = (response_id, sent)
+        return ResponseIdFilter(encode, previous)
 
 
 def _hides_usage(attempt: Attempt, context: RequestContext) -> bool:

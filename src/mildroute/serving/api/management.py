@@ -25,8 +25,12 @@ class AdminEndpoints:
         self._auth = auth
 
     async def reload(self, request: Request) -> None:
-        """Reload the keys and the router; what is invalid is rejected, and the old one stays."""
+        """Reload the keys and the router; what is invalid is rejected, and the old one stays.
+
+        With several workers all of them do, and the response comes when they have.
+        """
         self._auth.check(request)
+        others = await self._reloader.reload_others()
         clients = None
         rejected = ""
         try:
@@ -47,7 +51,15 @@ class AdminEndpoints:
                 f"the router was replaced, but the keys stay as they were: {rejected}",
                 code="bad_keys",
             )
+        if not all(others):
+            raise APIError(
+                422,
+                f"{others.count(False)} of {len(others) + 1} workers did not take the router or the"
+                " keys; their log says why.",
+                code="not_reloaded",
+            )
         counts = {} if clients is None else {"clients": clients}
+        counts |= {"workers": len(others) + 1} if others else {}
         await request.send_json({"object": "mildroute.router", "router": digest, **counts})
 
 
@@ -136,7 +148,7 @@ class ManagementEndpoints:
         if self._metrics_auth is not None:
             self._metrics_auth.check(request)
         accept = request.header(b"accept") or b""
-        page, content_type = self._metrics.render(accept.decode("latin-1"))
+        page, content_type = await self._metrics.page(accept.decode("latin-1"))
         await request.send_response(200, [(b"content-type", content_type.encode())], page)
 
     async def openapi(self, request: Request) -> None:

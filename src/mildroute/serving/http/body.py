@@ -29,6 +29,7 @@ __all__ = [
     "ParsedRequest",
     "conversation_digest",
     "decoder_for",
+    "find_member",
     "named_conversation",
     "parse_request",
     "shorten",
@@ -49,6 +50,7 @@ _SPACE = r"[ \t\n\r]*"
 _space = re.compile(_SPACE).match
 _plain_name = re.compile(rf'"([^"\\\x00-\x1f]*)"{_SPACE}:{_SPACE}').match
 _colon = re.compile(rf"{_SPACE}:{_SPACE}").match
+_opening = re.compile(rf"(\{{){_SPACE}").match
 _border = re.compile(rf"{_SPACE}([,}}]){_SPACE}").match
 
 
@@ -110,6 +112,29 @@ def split_members(
         at = border.end()
 
 
+def find_member(text: str, at: int, name: str) -> int | None:
+    """Where the value of a member begins; what follows it is not read.
+
+    Args:
+        text: JSON, which may be cut off behind the member.
+        at: Where its object begins.
+        name: Of the member.
+
+    Returns:
+        The place, or none if there is no such member, or no object.
+    """
+    try:
+        border = _opening(text, at)
+        while border is not None and border[1] != "}":
+            found, start = _name_at(text, border.end(), LENIENT)
+            if found == name:
+                return start
+            border = _border(text, LENIENT.raw_decode(text, start)[1])
+    except (ValueError, RecursionError):
+        pass
+    return None
+
+
 def _name_at(text: str, at: int, decoder: JSONDecoder) -> tuple[str, int]:
     """A name, and where its value begins."""
     plain = _plain_name(text, at)
@@ -141,8 +166,10 @@ class ParsedRequest:
         choices: Responses that are generated: ``n`` or ``best_of`` for each prompt.
         conversation: A digest that stays the same while a conversation goes on, or none where there
             is none.
-        follows: Digest of the response that a response goes on from (``previous_response_id``),
-            which only who gave it knows, or none.
+        previous_id: Where the id of the response that this one goes on from
+            (``previous_response_id``) begins and ends, and the id, or none.
+        owner: The expert that gave that response, if its id tells, else none: no other one knows
+            it.
         usage_option: Where ``stream_options`` that ask for the usage of a stream go in the body,
             and their bytes; none if the client asks for it itself, or there is none to ask for.
         is_first_turn: Whether nothing was answered yet: who began with the same words before had
@@ -160,12 +187,13 @@ class ParsedRequest:
     tokens_out: int | None = None
     choices: int = 1
     conversation: str | None = None
-    follows: str | None = None
+    previous_id: tuple[int, int, str] | None = None
+    owner: str | None = None
     is_first_turn: bool = False
     usage_option: tuple[int, int, bytes] | None = None
 
     def body_for(self, model: str, *, include_usage: bool = False) -> list[bytes | memoryview]:
-        """The request as it came, byte for byte, but for the model.
+        """The request as it came, byte for byte, but for the model and a decoded id.
 
         In pieces, which are views of the body: a body of 19 MB was held three times otherwise.
 
@@ -174,6 +202,9 @@ class ParsedRequest:
             include_usage: Whether the usage of a stream is asked for, too.
         """
         edits = [(*self.model_span, dumps(model).encode())]
+        if self.owner is not None and self.previous_id is not None:
+            start, end, previous_id = self.previous_id
+            edits.append((start, end, dumps(previous_id).encode()))
         if include_usage and self.usage_option is not None:
             edits.append(self.usage_option)
         body = memoryview(self.body)
@@ -367,9 +398,9 @@ def parse_request(path: str, body: bytes | bytearray, salt: str = "") -> ParsedR
     The text to route is the last user message that has text; other messages and the system prompt
     are not read, because routers are trained on single queries. A conversation is recognized, in
     this order, by ``metadata.conversation_id``, by a response's ``conversation``, by its
-    ``previous_response_id`` (remember :func:`named_conversation` of a response's id for this), or
-    by all messages up to and including the first of the user, which every turn sends again,
-    together with ``user``. A request that holds no message of the assistant is a first turn.
+    ``previous_response_id``, or by all messages up to and including the first of the user, which
+    every turn sends again, together with ``user``. A request that holds no message of the
+    assistant is a first turn.
 
     Args:
         path: ``"chat/completions"``, ``"completions"``, ``"responses"`` or ``"embeddings"``.
@@ -417,7 +448,7 @@ def parse_request(path: str, body: bytes | bytearray, salt: str = "") -> ParsedR
         tokens_out=_max_tokens(path, fields),
         choices=_choices(path, fields),
         conversation=conversation,
-        follows=_followed(fields, salt) if path == "responses" else None,
+        previous_id=_previous_id(short, text, members) if path == "responses" else None,
         is_first_turn=is_first_turn,
         usage_option=_usage_option(short, text, members) if is_stream and path in _CHOSEN else None,
     )
@@ -654,9 +685,13 @@ def _conversation_of(
     return not prompt.has_answer, conversation_digest(parts, salt)
 
 
-def _followed(fields: Mapping[str, Any], salt: str) -> str | None:
-    name = fields.get("previous_response_id")
-    return named_conversation(name, salt) if type(name) is str and name else None
+def _previous_id(
+    body: ShortenedBody, text: str, members: list[Member]
+) -> tuple[int, int, str] | None:
+    for name, value, start, end in members:
+        if name == "previous_response_id" and type(value) is str and value:
+            return (*_byte_span(body, text, (start, end)), value)
+    return None
 
 
 def _name_of(fields: Mapping[str, Any]) -> str | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, islice
-from math import nan
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, chain, islice
+from math import isnan, nan
 from typing import Any
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -26,7 +26,15 @@ from mildroute import __version__
 from mildroute.serving.observability.decision_log import DecisionRecord
 from mildroute.serving.observability.drift import Drift, DriftReport
 
-__all__ = ["GatewayMetrics", "Histogram", "LabeledCounter", "LoopLagMonitor", "StateCollector"]
+__all__ = [
+    "GatewayMetrics",
+    "Histogram",
+    "LabeledCounter",
+    "LoopLagMonitor",
+    "Snapshot",
+    "StateCollector",
+    "merge_snapshots",
+]
 
 
 # Counters and histograms for one event loop, without locks. Microseconds of processor time to count
@@ -328,11 +336,86 @@ def _drift(report: DriftReport) -> Iterator[Metric]:
     )
 
 
+# Figures of several processes as one. With several workers behind one port each scrape meets
+# another one of them, and its counters alone would seem to fall. prometheus_client merges files
+# that its own metrics write, one for each process; ours are none of its own, and cost less.
+
+
+# Of each metric its name, its words, its kind, and of each sample the name, the labels, the value
+# and the exemplar, or none: what JSON can carry from process to process.
+Snapshot = list[tuple[str, str, str, list[Any]]]
+
+
+def _sum(one: float, other: float) -> float:
+    return one + other
+
+
+def _largest(one: float, other: float) -> float:
+    return other if isnan(one) else one if isnan(other) else max(one, other)
+
+
+def _smallest(one: float, other: float) -> float:
+    return other if isnan(one) else one if isnan(other) else min(one, other)
+
+
+# Gauges that do not add up: the worst of all processes, the oldest router, what is there or not.
+_MERGE_BY: dict[str, Callable[[float, float], float]] = {
+    "mildroute_breaker_state": _largest,
+    "mildroute_build_info": _largest,
+    "mildroute_drift_corrected": _largest,
+    "mildroute_drift_index": _largest,
+    "mildroute_drift_level": _largest,
+    "mildroute_drift_limit": _largest,
+    "mildroute_drift_reference_info": _largest,
+    "mildroute_key_budget_left_dollars": _smallest,
+    "mildroute_router_info": _largest,
+    "mildroute_router_loaded_timestamp_seconds": _smallest,
+    "process_max_fds": _smallest,
+    "process_start_time_seconds": _smallest,
+}
+
+
+def merge_snapshots(live: Iterable[Snapshot], ended: Iterable[Snapshot] = ()) -> Snapshot:
+    """The figures of several processes as those of one.
+
+    Counters, histograms and most gauges are added.
+
+    Args:
+        live: Of processes that run.
+        ended: Of processes that do not: their counters and histograms stay, their gauges do not.
+    """
+    merged: dict[str, tuple[str, str, str, dict[Hashable, list[Any]]]] = {}
+    stay = ([family for family in snapshot if family[2] != "gauge"] for snapshot in ended)
+    for snapshot in chain(live, stay):
+        for name, words, kind, samples in snapshot:
+            combine = _MERGE_BY.get(name, _sum)
+            found = merged.setdefault(name, (name, words, kind, {}))[3]
+            for sample, labels, value, exemplar in samples:
+                key = (sample, *sorted(labels.items()))
+                if (old := found.get(key)) is None:
+                    found[key] = [sample, labels, value, exemplar]
+                else:
+                    old[2] = combine(old[2], value)
+                    old[3] = old[3] or exemplar
+    return [(*family, list(samples.values())) for *family, samples in merged.values()]  # type: ignore[misc]
+
+
+class _SnapshotRegistry:
+    """A snapshot as prometheus_client reads it."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def collect(self) -> Iterator[Metric]:
+        for name, words, kind, samples in self._snapshot:
+            family = Metric(name, words, kind)
+            for sample, labels, value, exemplar in samples:
+                told = None if exemplar is None else Exemplar(*exemplar)
+                family.add_sample(sample, labels, value, exemplar=told)
+            yield family
+
+
 # What a gateway tells Prometheus, in a registry of its own.
-#
-# One process is one registry. With several workers behind one port each scrape would meet another
-# one of them, and counters would seem to fall; so run one process a container and let Prometheus
-# scrape each. Their counters add up: ``sum by (expert) (rate(...))``.
 
 
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -510,9 +593,13 @@ class GatewayMetrics:
 
     Args:
         keys: Names of keys that are distinguished; further ones are counted together as ``other``.
+
+    Attributes:
+        gather: Gives the figures of all workers, or none if this process is the only one.
     """
 
     def __init__(self, *, keys: int = 200) -> None:
+        self.gather: Callable[[], Awaitable[Snapshot]] | None = None
         self.registry = CollectorRegistry()
         self._gauges = StateCollector(keys)
         self._series = _Series(keys)
@@ -665,17 +752,37 @@ class GatewayMetrics:
         """Count a batch of the encoder."""
         self._series.batches.add((), size)
 
-    def render(self, accept: str = "") -> tuple[bytes, str]:
+    def snapshot(self) -> Snapshot:
+        """All metrics of this process."""
+        return [
+            (
+                family.name,
+                family.documentation,
+                family.type,
+                [[one.name, one.labels, one.value, one.exemplar] for one in family.samples],
+            )
+            for family in self.registry.collect()
+        ]
+
+    async def page(self, accept: str = "") -> tuple[bytes, str]:
+        """All metrics, of all workers if there are several, as :meth:`render` gives them."""
+        if self.gather is None:
+            return self.render(accept)
+        return self.render(accept, _SnapshotRegistry(await self.gather()))
+
+    def render(self, accept: str = "", registry: Any = None) -> tuple[bytes, str]:
         """All metrics, and the type of that content.
 
         Args:
             accept: Header of the reader. If it names OpenMetrics it gets that, with exemplars, else
                 Prometheus's text format.
+            registry: Whose metrics, or none for those of this process.
         """
+        registry = registry or self.registry
         if "application/openmetrics-text" in accept:
-            page = openmetrics.generate_latest(self.registry)  # type: ignore[no-untyped-call]
+            page = openmetrics.generate_latest(registry)  # type: ignore[no-untyped-call]
             return page, openmetrics.CONTENT_TYPE_LATEST
-        return generate_latest(self.registry), _CONTENT_TYPE
+        return generate_latest(registry), _CONTENT_TYPE
 
     def collect(self) -> Iterator[Metric]:
         """What requests have fed, for the registry."""

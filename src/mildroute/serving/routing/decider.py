@@ -165,8 +165,7 @@ class Decider:
                 self._shadow_choice(self._shadow, parsed.text, target, coin_key)
             )
         statuses = self._pool.statuses()
-        owner = self._affinity.get(parsed.follows)
-        if owner is None:
+        if parsed.owner is None:
             default = self._default(predictor, prediction, point)
             session_expert = self._affinity.get(parsed.conversation)
             decision = decide(
@@ -175,7 +174,7 @@ class Decider:
         else:
             # No other expert knows the response that this one goes on from: an error is better than
             # a response that has lost its past.
-            decision = decide_pinned(owner, parsed, statuses, "sticky")
+            decision = decide_pinned(parsed.owner, parsed, statuses, "sticky")
         return self._result(decision, prediction, predictor, target, shadow)
 
     async def decide_batch(

@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
+import json
 import logging
-from collections.abc import Callable, Iterator, Mapping
+import os
+import posixpath
+import re
+import shutil
+import tempfile
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import fs as pafs
 
 from mildroute._fit import Target
+from mildroute.costs.files import open_filesystem
 from mildroute.exceptions import ArgumentError, ArtifactError, MildrouteError
+from mildroute.persistence.artifact import read_manifest
 from mildroute.serving.auth.keys import KeyStore
 from mildroute.serving.config import EncoderConfig, describe_target
 from mildroute.serving.observability.metrics import GatewayMetrics
 from mildroute.serving.routing.predictor import Predictor
 
-__all__ = ["PredictorManager", "Reloader"]
+__all__ = ["PredictorManager", "Reloader", "fetch_artifact", "read_pointer"]
 
 
 _LOG = logging.getLogger(__name__)
@@ -28,6 +41,10 @@ class Reloader:
         key_store: All clients; it is the same object before and after.
         key_file: Of their keys, or none if the gateway needs no keys.
         metrics: Count reloads, or none.
+
+    Attributes:
+        others: Reloads the other workers and tells of each whether all was valid, or none if there
+            are no others.
     """
 
     def __init__(
@@ -42,6 +59,7 @@ class Reloader:
         self._key_file = key_file
         self._metrics = metrics
         self._lock = asyncio.Lock()
+        self.others: Callable[[], Awaitable[list[bool]]] | None = None
 
     async def reload_router(self) -> str:
         """Reload the router; an ArtifactError if it is invalid."""
@@ -65,11 +83,18 @@ class Reloader:
         _LOG.info("the keys were read again; clients: %d", len(self._key_store.clients))
         return len(self._key_store.clients)
 
-    async def try_reload(self) -> None:
-        """Reload both; what is invalid is only logged."""
-        with contextlib.suppress(MildrouteError):
+    async def try_reload(self) -> bool:
+        """Reload both; false if one is invalid, which is only logged."""
+        is_valid = True
+        try:
             await self.reload_keys()
-        await self._manager.try_reload()
+        except MildrouteError:
+            is_valid = False
+        return await self._manager.try_reload() and is_valid
+
+    async def reload_others(self) -> list[bool]:
+        """Reload both in the other workers, and tell of each whether all was valid."""
+        return [] if self.others is None else await self.others()
 
 
 @contextlib.contextmanager
@@ -94,6 +119,7 @@ class PredictorManager:
     """Holds one predictor; a request takes it once and keeps it to its end.
 
     Args:
+        folder: Of the artifact, or the URL of a pointer to it, as :func:`fetch_artifact` takes it.
         experts: Names of those that can be called; an artifact that knows none of them is rejected.
             None allows any.
         on_change: Called with the new predictor after each change, or none.
@@ -112,13 +138,14 @@ class PredictorManager:
         metrics: GatewayMetrics | None = None,
     ) -> None:
         self._metrics = metrics
-        self.folder = Path(folder)
+        self.folder = _location(folder)
         self._config = config
         self._experts = experts
         self._on_change = on_change
         self._targets = targets or {}
         self._predictor: Predictor | None = None
         self._replaced: set[Predictor] = set()
+        self._seen: Hashable = None
         self._lock = asyncio.Lock()
 
     @property
@@ -143,7 +170,7 @@ class PredictorManager:
             folder: Another artifact, or none for the same folder.
         """
         async with self._lock:
-            wanted = self.folder if folder is None else Path(folder)
+            wanted = self.folder if folder is None else _location(folder)
             with _reported(self._metrics, "router", "the artifact was not replaced"):
                 new = await asyncio.get_running_loop().run_in_executor(None, self._load, wanted)
             old = self._predictor
@@ -157,16 +184,16 @@ class PredictorManager:
             return new.digest
 
     async def watch(self, seconds: float) -> None:
-        """Reload whenever the folder's router.json is another file.
+        """Reload whenever the folder's router.json is another file, or the pointer names another.
 
-        A bad one is reported once and otherwise ignored.
+        A bad folder is reported once and otherwise ignored. A bad pointer is tried again: the
+        network may have been at fault.
         """
-        seen = _file_state(self.folder)
+        loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(seconds)
-            now = _file_state(self.folder)
-            if now != seen and now is not None:
-                seen = now
+            now = await loop.run_in_executor(None, _state_of, self.folder)
+            if now != self._seen and now is not None:
                 await self.try_reload()
 
     async def try_reload(self) -> bool:
@@ -183,7 +210,17 @@ class PredictorManager:
             predictor.close()
         self._replaced.clear()
 
-    def _load(self, folder: Path) -> Predictor:
+    def _load(self, location: Path | str) -> Predictor:
+        state = _state_of(location)
+        if isinstance(location, Path):
+            self._seen = state
+        predictor = self._checked(
+            location if isinstance(location, Path) else fetch_artifact(location)
+        )
+        self._seen = state
+        return predictor
+
+    def _checked(self, folder: Path) -> Predictor:
         predictor = Predictor.load(folder, self._config)
         if self._experts is not None and not self._experts & set(predictor.experts):
             predictor.close()
@@ -216,10 +253,154 @@ def _pin_target(predictor: Predictor, name: str, target: Target) -> None:
         ) from None
 
 
-def _file_state(folder: Path) -> tuple[int, int, int] | None:
-    """What changes when a file is replaced."""
+def _location(folder: str | Path) -> Path | str:
+    """A folder as a path, a URL as it is."""
+    return folder if isinstance(folder, str) and "://" in folder else Path(folder)
+
+
+def _state_of(location: Path | str) -> Hashable:
+    """What changes when the artifact is replaced; none if that cannot be seen."""
     try:
-        found = (folder / "router.json").stat()
-    except OSError:
+        if isinstance(location, str):
+            return read_pointer(location)
+        found = (location / "router.json").stat()
+    except (OSError, ArtifactError):
         return None
     return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+# Routers in object storage. A pointer, a small JSON file, names the digest of an artifact, which
+# lies in a folder of that name beside it: a new router is a new folder and then a new pointer, and
+# a gateway never sees half of one.
+
+
+_MAX_POINTER = 1 << 16
+_MAX_ARTIFACT = 4 << 30
+_COPY_BYTES = 1 << 20
+_MANIFEST = "router.json"
+_WEIGHTS = "weights.safetensors"
+_is_digest = re.compile("[0-9a-f]{64}").fullmatch
+
+
+def read_pointer(url: str) -> str:
+    """The digest that a pointer names, such as ``{"digest": "9f86d0..."}``.
+
+    Raises:
+        ArtifactError: It cannot be read, or is no pointer.
+    """
+    with _remote(url) as (system, path), system.open_input_stream(path) as file:
+        content = file.read(_MAX_POINTER)
+    try:
+        digest = json.loads(content)["digest"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        digest = None
+    if not isinstance(digest, str) or not _is_digest(digest):
+        raise ArtifactError(
+            f'{_without_keys(url)} must be JSON such as {{"digest": "..."}}, with the sha256 of a'
+            f" router.json, got {content[:60]!r}; write the pointer again."
+        )
+    return digest
+
+
+def fetch_artifact(url: str, cache: Path | None = None) -> Path:
+    """Download the artifact that a pointer names, unless the cache has it.
+
+    Args:
+        url: Of the pointer; any that pyarrow or fsspec can read.
+        cache: Folder of artifacts by their digests; ``mildroute/routers`` in the user's cache by
+            default.
+
+    Returns:
+        A folder whose content has the digest.
+
+    Raises:
+        ArtifactError: It cannot be read, or has another digest.
+    """
+    digest = read_pointer(url)
+    cache = _default_cache() if cache is None else cache
+    folder = cache / digest
+    with contextlib.suppress(ArtifactError):
+        _check_digest(folder, digest)
+        return folder
+    try:
+        cache.mkdir(parents=True, exist_ok=True, mode=0o700)
+        beside = Path(tempfile.mkdtemp(prefix=".", dir=cache))
+    except OSError as error:
+        raise ArtifactError(
+            f"routers of a URL need a cache that can be written, got {cache}: {error.strerror}; set"
+            " XDG_CACHE_HOME."
+        ) from error
+    try:
+        for name in (_MANIFEST, _WEIGHTS):
+            _download(url, f"{digest}/{name}", beside / name)
+        _check_digest(beside, digest)
+        _install(beside, folder, digest)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return folder
+
+
+def _install(downloaded: Path, folder: Path, digest: str) -> None:
+    try:
+        downloaded.rename(folder)
+    except OSError:
+        # Another process was faster, and may be reading it; what is damaged is replaced.
+        with contextlib.suppress(ArtifactError):
+            _check_digest(folder, digest)
+            return
+        shutil.rmtree(folder, ignore_errors=True)
+        downloaded.rename(folder)
+
+
+def _default_cache() -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(home).expanduser() / "mildroute" / "routers"
+
+
+def _check_digest(folder: Path, digest: str) -> None:
+    manifest = read_manifest(folder)
+    try:
+        with (folder / _WEIGHTS).open("rb") as file:
+            weights = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise ArtifactError(f"{_WEIGHTS} cannot be read: {error.strerror}.") from error
+    if manifest["sha256"] != digest or weights != manifest["weights"]["sha256"]:
+        raise ArtifactError(
+            f"the artifact must have the digest that its pointer names, {digest[:16]}..., got"
+            " another one; upload it again."
+        )
+
+
+def _download(pointer: str, name: str, target: Path) -> None:
+    left = _MAX_ARTIFACT
+    with _remote(pointer) as (system, path):
+        source = posixpath.join(posixpath.dirname(path), name)
+        with system.open_input_stream(source) as file, target.open("wb") as copy:
+            while chunk := file.read(_COPY_BYTES):
+                left -= len(chunk)
+                if left < 0:
+                    raise ArtifactError(f"{name} must have at most {_MAX_ARTIFACT:,} bytes.")
+                copy.write(chunk)
+
+
+@contextlib.contextmanager
+def _remote(url: str) -> Iterator[tuple[Any, str]]:
+    """The file system of a URL and the path in it; all errors become ArtifactErrors."""
+    try:
+        try:
+            system, path = pafs.FileSystem.from_uri(url)
+        except pa.ArrowInvalid:  # a scheme that pyarrow does not know
+            system, path, _ = open_filesystem(url)
+        yield system, path
+    except ArtifactError:
+        raise
+    except (OSError, ValueError, pa.ArrowException, MildrouteError) as error:
+        message = f"{url} cannot be read: {' '.join(str(error).split()):.300}"
+        raise ArtifactError(
+            f"{_without_keys(message)}; check the address and its permissions."
+        ) from None
+
+
+def _without_keys(text: str) -> str:
+    """A text with URLs in it; pyarrow takes keys before the host."""
+    return re.sub("//[^/@ ]*@", "//", text)
