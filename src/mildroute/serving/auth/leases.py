@@ -1,0 +1,698 @@
+"""Limits that several gateways share: each spends slices that it has borrowed from the store."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mildroute.serving.auth.limits import (
+    PERIODS,
+    ROUNDING,
+    LimitExceeded,
+    PeriodBudget,
+    TokenBucket,
+    UsageBudget,
+)
+from mildroute.serving.store import RedisStore, Script, StoreError
+
+__all__ = ["SCRIPTS", "LeasedBudgets"]
+
+
+# How a limit is shared without a call for each request.
+#
+# A gateway counts what it has spent of a limit since the period began, and the most that it may
+# have spent: its lease. The store knows both of each gateway, and lends at most an eighth of what
+# is in no lease. Everything that is said is absolute ("I have spent 3, I may spend up to 5"), so
+# that a call whose reply was lost can be repeated: the store may believe that a gateway holds more
+# than it does, never less. A gateway lowers its lease before it tells the store, and raises it
+# after the store has agreed. Calls carry a sequence number, as those of a lost connection may be
+# run after those of the next one.
+#
+# Time is that of the store. A gateway learns how many seconds its period has left, and counts them
+# on a clock that only grows, so a wrong wall clock changes nothing.
+#
+# A lease that is not renewed within `lease_ttl` goes back. What its gateway had spent was settled
+# each second, so a kill -9 loses at most the spending of one second. A store that was flushed gets
+# its sums back from the first gateway that knew them (`life` tells one life of an entry from the
+# next), and lends nothing for 2.5 s, in which all gateways that hold a lease report it.
+
+
+_CALENDAR = """
+local function month_start(days)
+  local z = days + 719468
+  local era = math.floor(z / 146097)
+  local doe = z - era * 146097
+  local yoe = math.floor((doe - math.floor(doe / 1460) + math.floor(doe / 36524)
+    - math.floor(doe / 146096)) / 365)
+  local doy = doe - (365 * yoe + math.floor(yoe / 4) - math.floor(yoe / 100))
+  local month = math.floor((5 * doy + 2) / 153)
+  return days - (doy - math.floor((153 * month + 2) / 5))
+end
+local function period_of(kind, now)
+  local days = math.floor(now / 86400)
+  if kind == 'day' then return days * 86400, (days + 1) * 86400 end
+  local first = month_start(days)
+  return first * 86400, month_start(first + 32) * 86400
+end
+"""
+_LEND = """
+local clock = redis.call('TIME')
+local now = tonumber(clock[1]) + tonumber(clock[2]) / 1000000
+local me = ARGV[1]
+local ttl = tonumber(ARGV[2])
+local function text(number) return string.format('%.17g', number) end
+
+local function read(key)
+  local flat, record = redis.call('HGETALL', key), {}
+  for i = 1, #flat, 2 do record[flat[i]] = flat[i + 1] end
+  return record
+end
+
+-- Unspent leases of other gateways, and how many gateways there are; expired ones are dropped.
+local function others(key, record)
+  local leased, gateways = 0, 1
+  for field, value in pairs(record) do
+    if string.sub(field, 1, 2) == 'g:' and field ~= 'g:' .. me then
+      local entry = cmsgpack.unpack(value)
+      if entry[4] <= now then
+        redis.call('HDEL', key, field)
+      else
+        leased = leased + math.max(0, entry[3] - entry[2])
+        gateways = gateways + 1
+      end
+    end
+  end
+  return leased, gateways
+end
+
+local function lend_period(key, kind, limit, sequence, start, life, known, acked, spent, keep,
+    wanted, spare, bounded)
+  local begun, ends = period_of(kind, now)
+  local record = read(key)
+  if tonumber(record.start) ~= begun then
+    redis.call('DEL', key)
+    record = {start = text(begun), life = clock[1] .. '.' .. clock[2]}
+    redis.call('HSET', key, 'start', record.start, 'life', record.life)
+    redis.call('EXPIREAT', key, ends + 3600)
+  end
+  local mine = record['g:' .. me] and cmsgpack.unpack(record['g:' .. me])
+  if mine and sequence <= mine[1] then return {} end
+  local total = tonumber(record.spent) or 0
+  if start ~= 0 and start ~= begun then
+    acked, spent, keep = 0, 0, 0
+  elseif start == 0 then
+    total = math.max(total, known)
+  elseif life ~= record.life then
+    local restored = tonumber(record.restored) or 0
+    if known > restored then
+      total = total + known - restored
+      redis.call('HSET', key, 'restored', text(known))
+    end
+    if not record.hold then
+      record.hold = text(now + 2.5)
+      redis.call('HSET', key, 'hold', record.hold)
+    end
+  end
+  total = total + spent - (mine and mine[2] or acked)
+  local leased, gateways = others(key, record)
+  local free = limit - total - leased - math.max(0, keep - spent)
+  local grant, refused = 0, 0
+  local is_needed = tonumber(record.need) and tonumber(record.need) > now
+  if wanted > 0 then
+    local held = record.hold and tonumber(record.hold) > now
+    if not held and wanted <= free + 1e-9 then
+      grant = math.max(wanted, free / 8)
+    elseif not held and bounded == 0 and free > 1e-9 then
+      grant = wanted
+    else
+      refused = 1
+      redis.call('HSET', key, 'need', text(now + 3), 'needer', me)
+    end
+  elseif spare > 0 and not is_needed then
+    grant = math.max(0, math.min(spare, free / (gateways + 1)))
+  end
+  redis.call('HSET', key, 'spent', text(total),
+    'g:' .. me, cmsgpack.pack({sequence, spent, keep + grant, now + ttl}))
+  return {text(begun), record.life, text(total), text(free - grant), text(grant), gateways,
+    is_needed and record.needer ~= me and 1 or 0, text(ends - now), refused}
+end
+
+local function lend_flow(key, burst, rate, sequence, keep, wanted, bounded)
+  local found = redis.call('HMGET', key, 'level', 'at')
+  local level = tonumber(found[1]) or burst
+  level = math.min(burst, level + math.max(0, now - (tonumber(found[2]) or now)) * rate)
+  local mine = redis.call('GET', key .. ':' .. me)
+  if mine then
+    mine = cmsgpack.unpack(mine)
+    if sequence <= mine[1] then return {} end
+    level = math.min(burst, level + mine[2] - keep)
+  end
+  local grant, wait = 0, 0
+  if wanted > 0 then
+    if wanted <= level + 1e-9 then
+      -- At most a quarter of a second's flow beyond what is wanted, at least a fiftieth.
+      grant = math.min(level, math.max(wanted, math.min(level / 8, rate / 4), rate / 50))
+    elseif bounded == 0 and level > 1e-9 then
+      grant = wanted
+    else
+      wait = (wanted - level) / rate
+    end
+  end
+  level = level - grant
+  local idle = math.ceil(((burst - level) / rate + ttl) * 1000)
+  redis.call('HSET', key, 'level', text(level), 'at', text(now))
+  redis.call('PEXPIRE', key, idle)
+  redis.call('SET', key .. ':' .. me, cmsgpack.pack({sequence, keep + grant}), 'PX', idle)
+  return {text(grant), text(level), text(wait)}
+end
+
+local replies = {}
+for i, key in ipairs(KEYS) do
+  local at = 3 + (i - 1) * 12
+  local kind, life, a = ARGV[at], ARGV[at + 4], {}
+  for j = 1, 11 do a[j] = tonumber(ARGV[at + j]) end
+  if kind == 'flow' then
+    replies[i] = lend_flow(key, a[1], a[2], a[3], a[5], a[6], a[7])
+  else
+    replies[i] = lend_period(key, kind, a[1], a[2], a[3], life, a[5], a[6], a[7], a[8], a[9],
+      a[10], a[11])
+  end
+end
+return replies
+"""
+_COUNT = """
+local clock = redis.call('TIME')
+redis.call('ZADD', KEYS[1], clock[1], ARGV[1])
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', clock[1] - 10)
+redis.call('EXPIRE', KEYS[1], 60)
+return redis.call('ZCARD', KEYS[1])
+"""
+LEND = Script("lend", _CALENDAR + _LEND)
+_COUNT_GATEWAYS = Script("count_gateways", _COUNT)
+SCRIPTS = (LEND, _COUNT_GATEWAYS)
+
+# Seconds between two settlements, which also is the idle time after which a slice that another
+# gateway needs goes back.
+_INTERVAL = 1.0
+# Seconds after which an idle slice goes back unasked.
+_IDLE = 10.0
+# Seconds for which a refusal of the store stands.
+_REFUSAL = 0.25
+_MIN_WAIT = 0.02
+# Limits settled in one call; each takes the store about 10 us.
+_BATCH = 64
+
+
+class Lease(UsageBudget):
+    """What a gateway may spend of a shared limit.
+
+    Attributes:
+        key: Its entry in the store.
+        total: What this gateway has spent.
+        lease: The most that it may have spent.
+        used_at: When a request last took some, on the lender's clock.
+        refused_until: Until when the store need not be asked again ...
+        refused: ... for so much, or more.
+        asked: What its latest call asked for.
+        call: Under way for it, or none: a lease has one call at a time.
+    """
+
+    def __init__(
+        self, lender: LeasedBudgets, key: str, limit: float, unit: str, until: str
+    ) -> None:
+        UsageBudget.__init__(self, limit, unit, until)
+        self._lender = lender
+        self._told = 0.0  # the lease as the store knows it
+        self.key = key
+        self.total = 0.0
+        self.lease = 0.0
+        self.used_at = -math.inf
+        self.refused_until = -math.inf
+        self.refused = math.inf
+        self.asked = 0.0
+        self.call: asyncio.Future[None] | None = None
+
+    def usable(self) -> float:
+        """What requests may take now, reservations taken off."""
+        raise NotImplementedError
+
+    def terms(self, sequence: int, amount: float, *, is_bounded: bool) -> tuple[Any, ...]:
+        """Twelve arguments of the script: what was spent, is held, and is wanted."""
+        raise NotImplementedError
+
+    def accept(self, reply: Sequence[Any]) -> None:
+        """Take what the store has lent."""
+        raise NotImplementedError
+
+    def release_idle(self, idle: float) -> bool:
+        """Lower the lease after so many idle seconds; whether the store is to be told."""
+        raise NotImplementedError
+
+    def release(self) -> None:
+        """Give up all that is neither spent nor reserved."""
+        self.lease = min(self.lease, self.total + self.reserved)
+
+    def has_any(self, now: float) -> bool:  # noqa: ARG002 - the store's clock counts
+        return self.usable() + self.reserved > ROUNDING
+
+    def covers(self, amount: float, is_bounded: bool, now: float) -> bool:  # noqa: ARG002
+        # What is not bounded must be covered, too, by a lease that may go over the limit: if each
+        # gateway let one such request through, they would go over it by more than one.
+        usable = self.usable()
+        return usable > ROUNDING and amount <= usable + ROUNDING
+
+    def reserve(self, amount: float) -> None:
+        super().reserve(amount)
+        self._touch()
+
+    def spend(self, amount: float, now: float = 0.0) -> None:  # noqa: ARG002
+        self.total += amount
+        self._touch()
+
+    def _refuse(self, seconds: float) -> None:
+        self.refused_until = self._lender.clock() + seconds
+        self.refused = self.asked
+
+    def _touch(self) -> None:
+        if self.limit < math.inf:
+            self.used_at = self._lender.clock()
+            self._lender.active.add(self)
+
+
+class LeasedPeriod(Lease, PeriodBudget):
+    """Dollars of a day or a month that gateways share."""
+
+    def __init__(self, lender: LeasedBudgets, key: str, period: str, spent: float) -> None:
+        unit, until, _ = PERIODS[period]
+        super().__init__(lender, key, math.inf, unit, until)
+        self._period = period
+        # Of the latest reply: the period's start and end, the life of the entry, what all gateways
+        # had spent, this one's part of it, what was in no lease, and how many use the limit.
+        self._start = 0.0
+        self._ends_at = math.inf
+        self._life = ""
+        self._known = spent
+        self._settled = 0.0
+        self._free = math.inf
+        self._gateways = 1
+        self._is_needed = False
+        # Of the latest call.
+        self._sent = 0.0
+        self._is_spare_wanted = False
+        # Part of the lease that is left alone while the store is there: the share without it.
+        self._spare = 0.0
+        self._is_held = False
+        # Whether the lease is a share that was taken while the store was away.
+        self._is_share = False
+
+    def spent(self, now: float) -> float:  # noqa: ARG002
+        self._roll()
+        return self._known + self.total - self._settled
+
+    def left(self, now: float) -> float:
+        return self.limit - self.spent(now)
+
+    def seconds_until(self, amount: float, now: float) -> float:  # noqa: ARG002
+        return max(0.0, self._ends_at - self._lender.clock())
+
+    def usable(self) -> float:
+        if self.limit == math.inf:
+            return math.inf
+        self._roll()
+        if self._lender.store.is_available:
+            return self.lease - self._spare - self.total - self.reserved
+        if self._lender.on_failure == "open":
+            return math.inf
+        if not self._is_held and self._lender.on_failure == "share":
+            left = max(0.0, min(self._free, self.left(0.0)))
+            self.lease = self.total + self.reserved + left / self._lender.gateways
+            self._is_held = True
+            self._is_share = True
+        return self.lease - self.total - self.reserved
+
+    def terms(self, sequence: int, amount: float, *, is_bounded: bool) -> tuple[Any, ...]:
+        self._roll()
+        taken = self.total + self.reserved
+        # A share that the store does not know of ends with its return.
+        self.lease = taken if self._is_share else max(self.lease, taken)
+        self._is_share = False
+        self._spare = min(self._spare, self.lease - taken)
+        wanted = max(0.0, amount - (self.lease - taken - self._spare))
+        self._is_spare_wanted = amount == 0
+        self._sent = self.total
+        return (
+            self._period,
+            min(self.limit, 1e300),
+            sequence,
+            self._start,
+            self._life,
+            self._known,
+            self._settled,
+            self.total,
+            self.lease,
+            wanted,
+            self._missing_spare() if self._is_spare_wanted else 0.0,
+            int(is_bounded),
+        )
+
+    def accept(self, reply: Sequence[Any]) -> None:
+        start, total, free, grant, ends_in = (float(reply[place]) for place in (0, 2, 3, 4, 7))
+        if self._start not in (0.0, start):
+            # The store's period ended before ours did; it has counted nothing of the old one.
+            self.total -= self._sent
+            self._sent = 0.0
+            self.lease = 0.0
+        self.lease += grant
+        self._told = self.lease
+        if self._is_spare_wanted:
+            self._spare += grant
+        self._start = start
+        self._life = reply[1].decode()
+        self._known = total
+        self._settled = self._sent
+        self._free = free
+        self._gateways = int(reply[5])
+        self._is_needed = bool(reply[6])
+        self._ends_at = self._lender.clock() + ends_in
+        self._is_held = self.lease > self.total
+        if reply[8]:
+            self._accept_refusal()
+
+    def _accept_refusal(self) -> None:
+        """Use what was left alone; if there is nothing, let another gateway have the rest."""
+        if self._spare > 0:
+            self._spare = 0.0
+        else:
+            self._refuse(_REFUSAL)
+            self._lender.release_soon(self)
+
+    def release(self) -> None:
+        super().release()
+        self._spare = 0.0
+        self._is_held = False
+
+    def release_idle(self, idle: float) -> bool:
+        if idle >= _IDLE or (self._is_needed and idle >= _INTERVAL):
+            self.release()
+        else:
+            excess = self._spare if self._is_needed else self._spare - self._spare_target()
+            if excess > 0:
+                self._spare -= excess
+                self.lease -= excess
+        taken = self.total + self.reserved
+        return taken > self._settled or self.lease != self._told or self.lease > taken
+
+    def _spare_target(self) -> float:
+        """With n gateways that each do so, half of what is left lies in their shares."""
+        if self._lender.on_failure != "share":
+            return 0.0
+        return max(0.0, self._free + self._spare) / (self._gateways + 1)
+
+    def _missing_spare(self) -> float:
+        if self.limit == math.inf or self._free == math.inf:
+            return 0.0
+        is_refused = self._lender.clock() < self.refused_until
+        is_idle = self.lease <= self.total + self.reserved
+        return 0.0 if is_refused or is_idle else max(0.0, self._spare_target() - self._spare)
+
+    def _roll(self) -> None:
+        """Begin at zero when the period is over."""
+        if self._lender.clock() >= self._ends_at:
+            self._start = 0.0
+            self._life = ""
+            self._ends_at = math.inf
+            self._known = 0.0
+            self._settled = 0.0
+            self._free = math.inf
+            self.total = 0.0
+            self.lease = 0.0
+            self._spare = 0.0
+            self._is_held = False
+
+
+class LeasedFlow(Lease):
+    """Tokens or requests a minute that gateways share."""
+
+    def __init__(self, lender: LeasedBudgets, key: str, rate: float, burst: float) -> None:
+        super().__init__(lender, key, burst, "tokens a minute", "more to flow in")
+        self.rate = rate
+        self._level = burst  # of the store, by the latest reply
+        self._share: TokenBucket | None = None
+
+    @property
+    def burst(self) -> float:
+        """The most at once."""
+        return self.limit
+
+    def has(self, amount: float = 1.0) -> bool:
+        """Whether so much could be taken now."""
+        return amount <= self.usable() + ROUNDING
+
+    def left(self, now: float) -> float:  # noqa: ARG002
+        if not self._lender.store.is_available:
+            return self.usable() + self.reserved
+        return self._level + self.lease - self.total
+
+    def seconds_until(self, amount: float = 1.0, now: float = 0.0) -> float:  # noqa: ARG002
+        if amount > self.limit:
+            return math.inf
+        until = self.refused_until - self._lender.clock()
+        return max(0.0, until, (amount - max(0.0, self.left(0.0))) / self.rate)
+
+    def usable(self) -> float:
+        slack = self.lease - self.total - self.reserved
+        if self._lender.store.is_available or self._lender.on_failure == "closed":
+            return slack
+        if self._lender.on_failure == "open":
+            return math.inf
+        return max(0.0, slack) + self._shared().level()
+
+    def reserve(self, amount: float) -> None:
+        self._charge_share(amount)
+        super().reserve(amount)
+
+    def spend(self, amount: float, now: float = 0.0) -> None:
+        self._charge_share(amount)
+        super().spend(amount, now)
+
+    def settle(self, amount: float, reserved: float, now: float) -> None:
+        # What was reserved has been charged to the share already.
+        self._charge_share(max(0.0, amount - reserved))
+        self.reserved = max(0.0, self.reserved - reserved)
+        Lease.spend(self, amount, now)
+
+    def terms(self, sequence: int, amount: float, *, is_bounded: bool) -> tuple[Any, ...]:
+        taken = self.total + self.reserved
+        self.lease = max(self.lease, taken)
+        wanted = max(0.0, amount - (self.lease - taken))
+        bounded = int(is_bounded)
+        return "flow", self.limit, self.rate, sequence, "", self.lease, wanted, bounded, *_PADDING
+
+    def accept(self, reply: Sequence[Any]) -> None:
+        grant, level, wait = map(float, reply)
+        self.lease += grant
+        self._told = self.lease
+        self._level = level
+        self._share = None
+        if wait > 0:
+            self._refuse(min(max(wait, _MIN_WAIT), _INTERVAL))
+
+    def release_idle(self, idle: float) -> bool:
+        if idle >= _INTERVAL:
+            self.release()
+        return self.lease != self._told or self.total + self.reserved > self.lease
+
+    def _shared(self) -> TokenBucket:
+        """What flows in without the store: this gateway's part, from nothing on."""
+        if self._share is None:
+            gateways = self._lender.gateways
+            share = TokenBucket(self.rate / gateways, self.limit / gateways, self._lender.clock)
+            share.spend(share.burst)
+            self._share = share
+        return self._share
+
+    def _charge_share(self, amount: float) -> None:
+        if not self._lender.store.is_available and self._lender.on_failure == "share":
+            excess = amount - max(0.0, self.lease - self.total - self.reserved)
+            if excess > 0:
+                self._shared().spend(excess)
+
+
+_PADDING = (0,) * 4
+
+
+class LeasedBudgets:
+    """Makes budgets that gateways share through a store, and borrows for them.
+
+    Attributes:
+        on_failure: What becomes of limits while the store is away.
+        gateways: That share it, this one included.
+        active: Budgets of which something was taken lately.
+    """
+
+    is_shared = True
+
+    def __init__(self, store: RedisStore, clock: Callable[[], float] = time.monotonic) -> None:
+        self.store = store
+        self.clock = clock
+        self.on_failure = store.config.on_failure
+        self.gateways = store.config.replicas
+        self.active: set[Lease] = set()
+        self._ttl = store.config.lease_ttl
+        # New in each process: what one has borrowed is none of the next one's.
+        self._gateway = os.urandom(8).hex()
+        self._sequence = itertools.count(1)
+        self._flows: dict[str, LeasedFlow] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._releases: set[asyncio.Task[bool]] = set()
+
+    async def start(self) -> None:
+        """Settle each second until :meth:`close`."""
+        await self._count_gateways()
+        self._task = asyncio.get_running_loop().create_task(self._settle_forever())
+
+    async def close(self) -> None:
+        """Settle, and give everything back."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+        for lease in self.active:
+            lease.release()
+        await self._exchange_all(list(self.active), ttl=0.0)
+
+    def period(self, owner: str, period: str, spent: float, at: float) -> PeriodBudget:  # noqa: ARG002
+        """Dollars of a ``"day"`` or ``"month"``."""
+        return LeasedPeriod(self, self.store.key(f"{{{owner}}}", period), period, spent)
+
+    def tokens(self, owner: str, limit: float) -> UsageBudget:
+        """Tokens a minute."""
+        return self._flow(self.store.key(f"{{{owner}}}", "tokens"), limit / 60.0, limit)
+
+    def requests(self, owner: str, rate_per_second: float, burst: float) -> LeasedFlow:
+        """A bucket of requests."""
+        return self._flow(self.store.key(f"{{{owner}}}", "requests"), rate_per_second, burst)
+
+    def _flow(self, key: str, rate: float, burst: float) -> LeasedFlow:
+        flow = self._flows.get(key)
+        if flow is None:
+            flow = self._flows[key] = LeasedFlow(self, key, rate, burst)
+        # New limits go on from where the old ones are.
+        flow.rate = rate
+        flow.limit = burst
+        return flow
+
+    async def borrow(
+        self, wanted: Sequence[tuple[Lease, float]], until: float, *, is_bounded: bool
+    ) -> bool:
+        """Whether a check that failed may succeed now.
+
+        Args:
+            wanted: Budgets, each with what must be free.
+            until: When a request has waited for long enough, on the lender's clock.
+            is_bounded: Whether all of that must be left of each limit, or anything.
+        """
+        now = self.clock()
+        short = [
+            (lease, max(amount, 2 * ROUNDING))
+            for lease, amount in wanted
+            if not lease.covers(amount, is_bounded, now)
+        ]
+        if not short or not self.store.is_available or now >= until:
+            return False
+        if any(lease.refused_until > now and amount >= lease.refused for lease, amount in short):
+            return False
+        calls = {lease.call for lease, _ in short if lease.call is not None}
+        if calls:
+            # One call at a time: this request may profit from the one under way.
+            _, pending = await asyncio.wait(calls, timeout=until - now)
+            if pending:
+                self.store.mark_away()
+            return True
+        await self._exchange(short, is_bounded=is_bounded)
+        return True
+
+    def refusal(self) -> LimitExceeded | None:
+        """Why requests are refused that nothing is known of, or none."""
+        if self.store.is_available or self.on_failure != "closed":
+            return None
+        message = "The store of this key's limits is away, and what was borrowed is spent; wait."
+        return LimitExceeded(503, message, "limits_unavailable", 1.0)
+
+    def release_soon(self, lease: Lease) -> None:
+        """Give back what is not used, beside the request."""
+        task = asyncio.get_running_loop().create_task(self._release(lease))
+        self._releases.add(task)
+        task.add_done_callback(self._releases.discard)
+
+    async def _release(self, lease: Lease) -> bool:
+        if lease.call is not None:
+            return False
+        lease.release()
+        return await self._exchange([(lease, 0.0)], in_background=True)
+
+    async def _settle_forever(self) -> None:
+        while True:
+            await asyncio.sleep(_INTERVAL)
+            await self.settle()
+
+    async def settle(self) -> None:
+        """Tell the store what was spent, renew what is in use, return what is not."""
+        now = self.clock()
+        due = []
+        for lease in [lease for lease in self.active if lease.call is None]:
+            if lease.release_idle(now - lease.used_at):
+                due.append(lease)
+            elif now - lease.used_at > _INTERVAL:
+                self.active.discard(lease)
+        await self._exchange_all(due)
+        await self._count_gateways()
+
+    async def _count_gateways(self) -> None:
+        with contextlib.suppress(StoreError):
+            key = self.store.key("gateways")
+            found = await self.store.run(
+                _COUNT_GATEWAYS, [key], [self._gateway], in_background=True
+            )
+            self.gateways = max(1, int(found))
+
+    async def _exchange_all(self, leases: Sequence[Lease], ttl: float | None = None) -> None:
+        for start in range(0, len(leases), _BATCH):
+            free = [lease for lease in leases[start : start + _BATCH] if lease.call is None]
+            await self._exchange([(lease, 0.0) for lease in free], in_background=True, ttl=ttl)
+
+    async def _exchange(
+        self,
+        wanted: Sequence[tuple[Lease, float]],
+        *,
+        is_bounded: bool = True,
+        in_background: bool = False,
+        ttl: float | None = None,
+    ) -> bool:
+        """One call of the script; whether there was a reply."""
+        values: list[Any] = [self._gateway, self._ttl if ttl is None else ttl]
+        call: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        for lease, amount in wanted:
+            lease.call = call
+            lease.asked = amount
+            values += lease.terms(next(self._sequence), amount, is_bounded=is_bounded)
+        try:
+            keys = [lease.key for lease, _ in wanted]
+            replies = await self.store.run(LEND, keys, values, in_background=in_background)
+            for (lease, _), reply in zip(wanted, replies, strict=True):
+                if reply:
+                    lease.accept(reply)
+        except StoreError:
+            return False
+        finally:
+            for lease, _ in wanted:
+                lease.call = None
+            call.set_result(None)
+        return True
