@@ -17,6 +17,7 @@ from mildroute.serving.api.completions import CompletionsEndpoint
 from mildroute.serving.api.management import AdminEndpoints, ManagementEndpoints
 from mildroute.serving.api.route import RouteEndpoint
 from mildroute.serving.auth.keys import AdminAuth, KeyStore
+from mildroute.serving.auth.leases import LeasedBudgets
 from mildroute.serving.auth.limits import Authenticator, UsageLimiter
 from mildroute.serving.config import GatewayConfig
 from mildroute.serving.context import RequestRecorder
@@ -65,6 +66,7 @@ class GatewayServices:
         manager: Holds the router.
         key_store: Clients that may call; by default every client may.
         usage_limiter: Rate limits and budgets of clients.
+        leases: What the limiter borrows of limits that gateways share, or none.
         log: The decision log, or none.
         feedback: Log of scores, or none: then the gateway takes none.
         metrics: Of this gateway.
@@ -86,6 +88,7 @@ class GatewayServices:
     manager: PredictorManager
     key_store: KeyStore = field(default_factory=KeyStore)
     usage_limiter: UsageLimiter = field(default_factory=UsageLimiter)
+    leases: LeasedBudgets | None = None
     log: DecisionLog | None = None
     feedback: FeedbackLog | None = None
     metrics: GatewayMetrics = field(default_factory=GatewayMetrics)
@@ -167,12 +170,19 @@ class Gateway:
         services = self._services
         lag = LoopLagMonitor(services.metrics.record_lag)
         lag.start()
+        leases = services.leases
+        if leases is not None:
+            await leases.store.start()
+            await leases.start()
         try:
             yield
         finally:
             lag.stop()
             self.begin_drain()
             await self.drained()
+            if leases is not None:
+                await leases.close()
+                await leases.store.close()
             self.pool.close()
             for log in (services.log, services.feedback):
                 if log is not None:
@@ -234,7 +244,11 @@ class Gateway:
         decider = Decider(
             services.manager,
             self.pool,
-            SessionAffinity(config.routing, services.clock),
+            SessionAffinity(
+                config.routing,
+                services.clock,
+                None if services.leases is None else services.leases.store,
+            ),
             config.routing,
             shadow=services.shadow,
             random=services.random,

@@ -9,7 +9,8 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from time import perf_counter
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 from mildroute.exceptions import MildrouteError, MissingExtraError
@@ -25,7 +26,7 @@ _REQUEST_TIMEOUT = 0.01
 _BACKGROUND_TIMEOUT = 1.0
 # Seconds between attempts to reach a store that is away: the first, doubled up to the last.
 _FIRST_PAUSE = 0.05
-_LAST_PAUSE = 1.0
+_LAST_PAUSE = 0.25
 _PORT = 6379
 
 
@@ -62,8 +63,7 @@ class _Connection(asyncio.Protocol):
         self._unsent: list[bytes] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - for the type alone
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)
 
     def send(self, parts: Sequence[Any]) -> asyncio.Future[Any]:
         """Send a command; what is sent in one turn of the loop goes out as one packet."""
@@ -123,6 +123,7 @@ class RedisStore:
 
     Attributes:
         is_available: Whether it responds.
+        recovered: Set when it responds again; the one who waits for it clears it.
         config: Where it is, and what to do without it.
     """
 
@@ -143,6 +144,7 @@ class RedisStore:
         self._scripts = scripts
         self._record = record or _record_nothing
         self._connection: _Connection | None = None
+        self.recovered = asyncio.Event()
         self._failed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -181,14 +183,18 @@ class RedisStore:
         """
         return await self._await_reply(name, self._send(parts), in_background=in_background)
 
-    def call_soon(self, name: str, *parts: Any) -> asyncio.Task[Any] | None:
-        """Send a command now, for a reply that is awaited later or never; none if it is away."""
-        if not self.is_available:
-            return None
-        reply = self._await_reply(name, self._send(parts), in_background=False)
-        task = asyncio.get_running_loop().create_task(reply)
-        task.add_done_callback(_retrieve)
-        return task
+    def post(self, name: str, *parts: Any) -> None:
+        """Send a command whose reply is awaited by none; nothing happens if the store is away."""
+        if self.is_available and self._connection is not None:
+            started = perf_counter()
+            reply = self._connection.send(parts)
+            reply.add_done_callback(
+                lambda done: self._record(
+                    name,
+                    perf_counter() - started,
+                    done.cancelled() or done.exception() is not None,
+                )
+            )
 
     async def run(
         self, script: Script, keys: Sequence[str], values: Sequence[Any], *, in_background: bool
@@ -221,11 +227,10 @@ class RedisStore:
     async def _await_reply(
         self, name: str, reply: asyncio.Future[Any], *, in_background: bool
     ) -> Any:
-        loop = asyncio.get_running_loop()
-        started = loop.time()
+        started = perf_counter()
         limit = _BACKGROUND_TIMEOUT if in_background else _REQUEST_TIMEOUT
         # Not asyncio.timeout: it would drop a reply that arrived while the loop itself was late.
-        timer = loop.call_later(limit, _expire, reply)
+        timer = asyncio.get_running_loop().call_later(limit, _expire, reply)
         is_failed = True
         try:
             found = await reply
@@ -235,7 +240,7 @@ class RedisStore:
             raise
         finally:
             timer.cancel()
-            self._record(name, loop.time() - started, is_failed)
+            self._record(name, perf_counter() - started, is_failed)
         return found
 
     async def _maintain(self) -> None:
@@ -246,6 +251,7 @@ class RedisStore:
             while not await self._recover():
                 await asyncio.sleep(pause)
                 pause = min(_LAST_PAUSE, 2 * pause)
+            self.recovered.set()
             _LOG.info("the store responds again")
 
     async def _recover(self) -> bool:
@@ -299,12 +305,6 @@ class _TimedOutError(StoreError):
 def _expire(reply: asyncio.Future[Any]) -> None:
     if not reply.done():
         reply.set_exception(_TimedOutError("the store did not respond in time."))
-
-
-def _retrieve(task: asyncio.Task[Any]) -> None:
-    """A failure that is awaited by no request has been counted; asyncio need not log it."""
-    if not task.cancelled():
-        task.exception()
 
 
 def _record_nothing(_name: str, _seconds: float, _is_failed: bool) -> None:

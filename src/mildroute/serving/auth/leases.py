@@ -40,7 +40,7 @@ __all__ = ["SCRIPTS", "LeasedBudgets"]
 # A lease that is not renewed within `lease_ttl` goes back. What its gateway had spent was settled
 # each second, so a kill -9 loses at most the spending of one second. A store that was flushed gets
 # its sums back from the first gateway that knew them (`life` tells one life of an entry from the
-# next), and lends nothing for 2.5 s, in which all gateways that hold a lease report it.
+# next), and lends nothing for 1.5 s, in which all gateways that hold a lease report it.
 
 
 _CALENDAR = """
@@ -97,7 +97,7 @@ local function lend_period(key, kind, limit, sequence, start, life, known, acked
   local record = read(key)
   if tonumber(record.start) ~= begun then
     redis.call('DEL', key)
-    record = {start = text(begun), life = clock[1] .. '.' .. clock[2]}
+    record = {start = text(begun), life = text(now)}
     redis.call('HSET', key, 'start', record.start, 'life', record.life)
     redis.call('EXPIREAT', key, ends + 3600)
   end
@@ -115,32 +115,35 @@ local function lend_period(key, kind, limit, sequence, start, life, known, acked
       redis.call('HSET', key, 'restored', text(known))
     end
     if not record.hold then
-      record.hold = text(now + 2.5)
+      record.hold = text(now + 1.5)
       redis.call('HSET', key, 'hold', record.hold)
     end
   end
-  total = total + spent - (mine and mine[2] or acked)
+  total = total + math.max(0, spent - (mine and mine[2] or acked))
   local leased, gateways = others(key, record)
   local free = limit - total - leased - math.max(0, keep - spent)
-  local grant, refused = 0, 0
+  local grant, extra, refused = 0, 0, 0
+  -- An entry that was just made may be one that was flushed: others restore it within a second.
+  local is_young = now - tonumber(record.life) < 1.2
   local is_needed = tonumber(record.need) and tonumber(record.need) > now
   if wanted > 0 then
     local held = record.hold and tonumber(record.hold) > now
     if not held and wanted <= free + 1e-9 then
-      grant = math.max(wanted, free / 8)
+      grant = math.max(wanted, free / (is_young and 64 or 8))
     elseif not held and bounded == 0 and free > 1e-9 then
       grant = wanted
     else
       refused = 1
       redis.call('HSET', key, 'need', text(now + 3), 'needer', me)
     end
-  elseif spare > 0 and not is_needed then
-    grant = math.max(0, math.min(spare, free / (gateways + 1)))
+  end
+  if spare > 0 and refused == 0 and not is_needed and not is_young then
+    extra = math.max(0, math.min(spare, (free - grant) / (gateways + 1)))
   end
   redis.call('HSET', key, 'spent', text(total),
-    'g:' .. me, cmsgpack.pack({sequence, spent, keep + grant, now + ttl}))
-  return {text(begun), record.life, text(total), text(free - grant), text(grant), gateways,
-    is_needed and record.needer ~= me and 1 or 0, text(ends - now), refused}
+    'g:' .. me, cmsgpack.pack({sequence, spent, keep + grant + extra, now + ttl}))
+  return {text(begun), record.life, text(total), text(free - grant - extra), text(grant), gateways,
+    is_needed and record.needer ~= me and 1 or 0, text(ends - now), refused, text(extra)}
 end
 
 local function lend_flow(key, burst, rate, sequence, keep, wanted, bounded)
@@ -302,12 +305,12 @@ class LeasedPeriod(Lease, PeriodBudget):
         self._free = math.inf
         self._gateways = 1
         self._is_needed = False
-        # Of the latest call.
+        # What the latest call said was spent here.
         self._sent = 0.0
-        self._is_spare_wanted = False
         # Part of the lease that is left alone while the store is there: the share without it.
         self._spare = 0.0
-        self._is_held = False
+        # Whether nothing was lent since the start, the period's, or an idle time.
+        self._is_unused = True
         # Whether the lease is a share that was taken while the store was away.
         self._is_share = False
 
@@ -329,10 +332,10 @@ class LeasedPeriod(Lease, PeriodBudget):
             return self.lease - self._spare - self.total - self.reserved
         if self._lender.on_failure == "open":
             return math.inf
-        if not self._is_held and self._lender.on_failure == "share":
+        if self._is_unused and self._lender.on_failure == "share":
             left = max(0.0, min(self._free, self.left(0.0)))
             self.lease = self.total + self.reserved + left / self._lender.gateways
-            self._is_held = True
+            self._is_unused = False
             self._is_share = True
         return self.lease - self.total - self.reserved
 
@@ -344,7 +347,6 @@ class LeasedPeriod(Lease, PeriodBudget):
         self._is_share = False
         self._spare = min(self._spare, self.lease - taken)
         wanted = max(0.0, amount - (self.lease - taken - self._spare))
-        self._is_spare_wanted = amount == 0
         self._sent = self.total
         return (
             self._period,
@@ -357,21 +359,21 @@ class LeasedPeriod(Lease, PeriodBudget):
             self.total,
             self.lease,
             wanted,
-            self._missing_spare() if self._is_spare_wanted else 0.0,
+            self._missing_spare() if wanted > 0 or self.lease > taken else 0.0,
             int(is_bounded),
         )
 
     def accept(self, reply: Sequence[Any]) -> None:
-        start, total, free, grant, ends_in = (float(reply[place]) for place in (0, 2, 3, 4, 7))
+        places = (0, 2, 3, 4, 7, 9)
+        start, total, free, grant, ends_in, extra = (float(reply[place]) for place in places)
         if self._start not in (0.0, start):
             # The store's period ended before ours did; it has counted nothing of the old one.
             self.total -= self._sent
             self._sent = 0.0
             self.lease = 0.0
-        self.lease += grant
+        self.lease += grant + extra
         self._told = self.lease
-        if self._is_spare_wanted:
-            self._spare += grant
+        self._spare += extra
         self._start = start
         self._life = reply[1].decode()
         self._known = total
@@ -380,7 +382,8 @@ class LeasedPeriod(Lease, PeriodBudget):
         self._gateways = int(reply[5])
         self._is_needed = bool(reply[6])
         self._ends_at = self._lender.clock() + ends_in
-        self._is_held = self.lease > self.total
+        if grant > 0:
+            self._is_unused = False
         if reply[8]:
             self._accept_refusal()
 
@@ -395,11 +398,11 @@ class LeasedPeriod(Lease, PeriodBudget):
     def release(self) -> None:
         super().release()
         self._spare = 0.0
-        self._is_held = False
 
     def release_idle(self, idle: float) -> bool:
         if idle >= _IDLE or (self._is_needed and idle >= _INTERVAL):
             self.release()
+            self._is_unused = idle >= _IDLE
         else:
             excess = self._spare if self._is_needed else self._spare - self._spare_target()
             if excess > 0:
@@ -412,14 +415,13 @@ class LeasedPeriod(Lease, PeriodBudget):
         """With n gateways that each do so, half of what is left lies in their shares."""
         if self._lender.on_failure != "share":
             return 0.0
-        return max(0.0, self._free + self._spare) / (self._gateways + 1)
+        gateways = max(self._gateways, self._lender.gateways)
+        return max(0.0, min(self.limit, self._free) + self._spare) / (gateways + 1)
 
     def _missing_spare(self) -> float:
-        if self.limit == math.inf or self._free == math.inf:
+        if self._lender.clock() < self.refused_until:
             return 0.0
-        is_refused = self._lender.clock() < self.refused_until
-        is_idle = self.lease <= self.total + self.reserved
-        return 0.0 if is_refused or is_idle else max(0.0, self._spare_target() - self._spare)
+        return max(0.0, self._spare_target() - self._spare)
 
     def _roll(self) -> None:
         """Begin at zero when the period is over."""
@@ -433,7 +435,7 @@ class LeasedPeriod(Lease, PeriodBudget):
             self.total = 0.0
             self.lease = 0.0
             self._spare = 0.0
-            self._is_held = False
+            self._is_unused = True
 
 
 class LeasedFlow(Lease):
@@ -543,6 +545,7 @@ class LeasedBudgets:
         self.clock = clock
         self.on_failure = store.config.on_failure
         self.gateways = store.config.replicas
+        self._counted_at = -math.inf
         self.active: set[Lease] = set()
         self._ttl = store.config.lease_ttl
         # New in each process: what one has borrowed is none of the next one's.
@@ -639,12 +642,19 @@ class LeasedBudgets:
         return await self._exchange([(lease, 0.0)], in_background=True)
 
     async def _settle_forever(self) -> None:
+        recovered = self.store.recovered
         while True:
-            await asyncio.sleep(_INTERVAL)
+            # A store that comes back may have forgotten everything: tell it at once.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_INTERVAL):
+                    await recovered.wait()
+            recovered.clear()
             await self.settle()
 
     async def settle(self) -> None:
         """Tell the store what was spent, renew what is in use, return what is not."""
+        if not self.store.is_available:
+            return
         now = self.clock()
         due = []
         for lease in [lease for lease in self.active if lease.call is None]:
@@ -661,7 +671,11 @@ class LeasedBudgets:
             found = await self.store.run(
                 _COUNT_GATEWAYS, [key], [self._gateway], in_background=True
             )
-            self.gateways = max(1, int(found))
+            # A store that has forgotten some gateways must not make the shares of others larger.
+            is_old = self.clock() - self._counted_at > _IDLE
+            if found >= self.gateways or is_old:
+                self.gateways = int(found)
+                self._counted_at = self.clock()
 
     async def _exchange_all(self, leases: Sequence[Lease], ttl: float | None = None) -> None:
         for start in range(0, len(leases), _BATCH):
