@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import logging
+import math
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -20,14 +21,18 @@ __all__ = ["RedisStore", "Script", "StoreError"]
 
 
 _LOG = logging.getLogger(__name__)
-# Seconds that a call may be in a request's way.
+# Seconds that a call may be in a request's way, and of them the last one's: when a timer is due, a
+# loop that is late has not yet read what lies in its socket.
 _REQUEST_TIMEOUT = 0.01
+_LAST_LOOK = 0.001
 # Seconds for what no request waits for: connecting, and calls of background tasks.
 _BACKGROUND_TIMEOUT = 1.0
 # Seconds between attempts to reach a store that is away: the first, doubled up to the last.
 _FIRST_PAUSE = 0.05
 _LAST_PAUSE = 0.25
 _PORT = 6379
+# Seconds between two lines about a store that is away.
+_LOG_INTERVAL = 10.0
 
 
 class StoreError(MildrouteError):
@@ -146,12 +151,13 @@ class RedisStore:
         self._connection: _Connection | None = None
         self.recovered = asyncio.Event()
         self._failed = asyncio.Event()
+        self._logged_at = -math.inf
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Connect, and stay connected until :meth:`close`; a store that is away is logged."""
         if not await self._recover():
-            _LOG.warning("the store cannot be reached; limits: %s", self.config.on_failure)
+            self._log_away()
             self._failed.set()
         self._task = asyncio.get_running_loop().create_task(self._maintain())
 
@@ -216,8 +222,13 @@ class RedisStore:
         """No call is tried in a request's way until the store has responded in the background."""
         if self.is_available:
             self.is_available = False
-            _LOG.warning("the store does not respond; limits: %s", self.config.on_failure)
+            self._log_away()
         self._failed.set()
+
+    def _log_away(self) -> None:
+        if perf_counter() - self._logged_at > _LOG_INTERVAL:
+            self._logged_at = perf_counter()
+            _LOG.warning("the store does not respond; limits: %s", self.config.on_failure)
 
     def _send(self, parts: Sequence[Any]) -> asyncio.Future[Any]:
         if self._connection is None or not self.is_available:
@@ -230,7 +241,7 @@ class RedisStore:
         started = perf_counter()
         limit = _BACKGROUND_TIMEOUT if in_background else _REQUEST_TIMEOUT
         # Not asyncio.timeout: it would drop a reply that arrived while the loop itself was late.
-        timer = asyncio.get_running_loop().call_later(limit, _expire, reply)
+        timer = asyncio.get_running_loop().call_later(limit - _LAST_LOOK, _expire, reply)
         is_failed = True
         try:
             found = await reply
@@ -303,6 +314,11 @@ class _TimedOutError(StoreError):
 
 
 def _expire(reply: asyncio.Future[Any]) -> None:
+    if not reply.done():
+        reply.get_loop().call_later(_LAST_LOOK, _fail, reply)
+
+
+def _fail(reply: asyncio.Future[Any]) -> None:
     if not reply.done():
         reply.set_exception(_TimedOutError("the store did not respond in time."))
 

@@ -592,14 +592,11 @@ class LeasedBudgets:
         flow.limit = burst
         return flow
 
-    async def borrow(
-        self, wanted: Sequence[tuple[Lease, float]], until: float, *, is_bounded: bool
-    ) -> bool:
+    async def borrow(self, wanted: Sequence[tuple[Lease, float]], *, is_bounded: bool) -> bool:
         """Whether a check that failed may succeed now.
 
         Args:
             wanted: Budgets, each with what must be free.
-            until: When a request has waited for long enough, on the lender's clock.
             is_bounded: Whether all of that must be left of each limit, or anything.
         """
         now = self.clock()
@@ -608,19 +605,16 @@ class LeasedBudgets:
             for lease, amount in wanted
             if not lease.covers(amount, is_bounded, now)
         ]
-        if not short or not self.store.is_available or now >= until:
+        if not short or not self.store.is_available:
             return False
         if any(lease.refused_until > now and amount >= lease.refused for lease, amount in short):
             return False
         calls = {lease.call for lease, _ in short if lease.call is not None}
         if calls:
             # One call at a time: this request may profit from the one under way.
-            _, pending = await asyncio.wait(calls, timeout=until - now)
-            if pending:
-                self.store.mark_away()
+            await asyncio.wait(calls)
             return True
-        await self._exchange(short, is_bounded=is_bounded)
-        return True
+        return await self._exchange(short, is_bounded=is_bounded)
 
     def refusal(self) -> LimitExceeded | None:
         """Why requests are refused that nothing is known of, or none."""
@@ -639,7 +633,7 @@ class LeasedBudgets:
         if lease.call is not None:
             return False
         lease.release()
-        return await self._exchange([(lease, 0.0)], in_background=True)
+        return await self._exchange([(lease, 0.0)])
 
     async def _settle_forever(self) -> None:
         recovered = self.store.recovered
@@ -680,14 +674,13 @@ class LeasedBudgets:
     async def _exchange_all(self, leases: Sequence[Lease], ttl: float | None = None) -> None:
         for start in range(0, len(leases), _BATCH):
             free = [lease for lease in leases[start : start + _BATCH] if lease.call is None]
-            await self._exchange([(lease, 0.0) for lease in free], in_background=True, ttl=ttl)
+            await self._exchange([(lease, 0.0) for lease in free], ttl=ttl)
 
     async def _exchange(
         self,
         wanted: Sequence[tuple[Lease, float]],
         *,
         is_bounded: bool = True,
-        in_background: bool = False,
         ttl: float | None = None,
     ) -> bool:
         """One call of the script; whether there was a reply."""
@@ -699,7 +692,8 @@ class LeasedBudgets:
             values += lease.terms(next(self._sequence), amount, is_bounded=is_bounded)
         try:
             keys = [lease.key for lease, _ in wanted]
-            replies = await self.store.run(LEND, keys, values, in_background=in_background)
+            # Never in the background: a request may wait for it.
+            replies = await self.store.run(LEND, keys, values, in_background=False)
             for (lease, _), reply in zip(wanted, replies, strict=True):
                 if reply:
                     lease.accept(reply)

@@ -133,8 +133,8 @@ DAY = 86_400.0
 
 _MINUTE = 60.0
 _BURST_SECONDS = 10.0
-# Seconds for which a request may wait for more of a shared limit.
-_BORROW_TIMEOUT = 0.01
+# How often a request tries to borrow more of a shared limit, if others take what was lent.
+_MAX_BORROWS = 3
 # By how much sums may be off after a day of additions.
 ROUNDING = 1e-9
 
@@ -350,9 +350,7 @@ class Budgets(Protocol):
     def requests(self, owner: str, rate_per_second: float, burst: float) -> RequestBucket:
         """A bucket of requests."""
 
-    async def borrow(
-        self, wanted: Sequence[tuple[Any, float]], until: float, *, is_bounded: bool
-    ) -> bool:
+    async def borrow(self, wanted: Sequence[tuple[Any, float]], *, is_bounded: bool) -> bool:
         """Borrow what must be free of each; whether a check that failed may succeed now."""
 
     def refusal(self) -> LimitExceeded | None:
@@ -379,7 +377,6 @@ class LocalBudgets:
     async def borrow(
         self,
         wanted: Sequence[tuple[Any, float]],  # noqa: ARG002
-        until: float,  # noqa: ARG002
         *,
         is_bounded: bool,  # noqa: ARG002
     ) -> bool:
@@ -509,13 +506,15 @@ class UsageLimiter:
             for account in self._admitted_accounts(client)
             for entry in account.wanted(charge, requests)
         ]
-        until = self._clock() + _BORROW_TIMEOUT
-        found: _Checked | LimitExceeded = refused
-        while isinstance(found, LimitExceeded) and await self._budgets.borrow(
-            wanted, until, is_bounded=is_bounded
-        ):
-            found = check()
-        return (self._budgets.refusal() or found) if isinstance(found, LimitExceeded) else found
+        for _ in range(_MAX_BORROWS):
+            is_borrowed = await self._budgets.borrow(wanted, is_bounded=is_bounded)
+            found = check()  # without the store, too: then there is a share
+            if not isinstance(found, LimitExceeded):
+                return found
+            refused = found
+            if not is_borrowed:
+                break
+        return self._budgets.refusal() or refused
 
     def settle(
         self, client: APIClient, charge: Charge, reservation: Reservation | None = None
