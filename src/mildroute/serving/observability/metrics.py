@@ -265,7 +265,8 @@ def _budgets(budgets: Iterable[tuple[str, float, float]], keys: int) -> Iterator
     found = list(budgets)
     left = GaugeMetricFamily(
         "mildroute_key_budget_left_dollars",
-        "Dollars that a key may still spend today in this process, reservations not counted.",
+        "Dollars that a key may still spend today, in this process or, with a store, in all of"
+        " them, reservations not counted.",
         labels=["key"],
     )
     for key, dollars, _ in islice(found, keys):
