@@ -324,6 +324,22 @@ class TestMoney:
 
         run(test())
 
+    def test_a_limit_that_is_lowered_or_raised_counts_at_once(self, redis: RedisServer) -> None:
+        async def test() -> None:
+            async with gateways(redis.url, 2) as (one, other):
+                await settled([one, other], APIClient("a", dollars_per_day=100.0))
+                lower = APIClient("a", dollars_per_day=1.0)
+                for limits in (one, other):
+                    await limits.admit(lower)  # refused, as long as one holds more than there is
+                assert not await one.spend(lower, 1.5)
+                spent = (await spend_all([one, other], [lower], enough=0.97, largest=0.01))["a"]
+                assert 0.97 <= spent <= 1.0 + ROUNDING
+                higher = APIClient("a", dollars_per_day=3.0)
+                assert await one.admit(higher) is None
+                assert await one.spend(higher, 1.0)
+
+        run(test())
+
     def test_a_period_that_ends_begins_at_zero(self, redis: RedisServer) -> None:
         """The store's day cannot be moved; the gateway's notion of its end can."""
 
@@ -690,6 +706,37 @@ class TestGateways:
             ]
         assert set(statuses) <= {200, 429}
         assert last == [429] * 10
+
+    def test_no_request_fails_while_the_store_is_paused(self, tmp_path: Path) -> None:
+        key = new_key()
+        client = APIClient("a", dollars_per_day=1.0, tokens_per_minute=1e9)
+        with (
+            RedisServer(tmp_path) as own,
+            HostileServer(lambda _: says("x", (0, 100))) as expert,
+        ):
+            lender = LeasedBudgets(RedisStore(StoreConfig(url=own.url), SCRIPTS))
+            services = {
+                "key_store": KeyStore([(hash_key(key), client)]),
+                "usage_limiter": UsageLimiter(budgets=lender),
+                "leases": lender,
+            }
+            small = {"base_url": expert.url, "price": {"input": 0.0, "output": 10.0}}
+            with running(services=services, small=small) as gateway:
+                headers = {"authorization": f"Bearer {key}"}
+
+                def chat() -> int:
+                    return gateway.chat(headers=headers, max_tokens=100).status_code
+
+                statuses = [chat()]
+                account = services["usage_limiter"]._accounts["a", False]  # type: ignore[attr-defined]
+                while account.day._spare == 0:  # an entry that is a second old
+                    statuses.append(chat())
+                    time.sleep(0.05)
+                own.pause()
+                statuses += [chat() for _ in range(30)]
+                own.resume()
+                statuses += [chat() for _ in range(10)]
+        assert set(statuses) == {200}
 
 
 class TestSettings:

@@ -257,6 +257,12 @@ class Lease(UsageBudget):
         """Lower the lease after so many idle seconds; whether the store is to be told."""
         raise NotImplementedError
 
+    def change_limit(self, limit: float) -> None:
+        if limit < self.limit:
+            self.release()  # it was lent of more than there is now
+        self.limit = limit
+        self.refused_until = -math.inf
+
     def release(self) -> None:
         """Give up all that is neither spent nor reserved."""
         self.lease = min(self.lease, self.total + self.reserved)
@@ -589,7 +595,7 @@ class LeasedBudgets:
             flow = self._flows[key] = LeasedFlow(self, key, rate, burst)
         # New limits go on from where the old ones are.
         flow.rate = rate
-        flow.limit = burst
+        flow.change_limit(burst)
         return flow
 
     async def borrow(self, wanted: Sequence[tuple[Lease, float]], *, is_bounded: bool) -> bool:

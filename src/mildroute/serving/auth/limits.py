@@ -244,6 +244,10 @@ class UsageBudget:
         )
         return LimitExceeded(429, message, "rate_limit_exceeded", 1.0)
 
+    def change_limit(self, limit: float) -> None:
+        """Another limit from now on; what was spent stays."""
+        self.limit = limit
+
     def reserve(self, amount: float) -> None:
         """Hold so much."""
         self.reserved += amount
@@ -646,8 +650,8 @@ class Account:
             self.budgets = [(self.day, _DOLLARS), (self.month, _DOLLARS)]
             if tokens is not None:
                 self.budgets.append((self._makes.tokens(self._name, tokens), _TOKENS))
-        self.day.limit = tenant.dollars_per_day or math.inf
-        self.month.limit = tenant.dollars_per_month or math.inf
+        self.day.change_limit(tenant.dollars_per_day or math.inf)
+        self.month.change_limit(tenant.dollars_per_month or math.inf)
         self.tenant = tenant
 
     def check_rate(self, requests: int, admitted: int) -> LimitExceeded | None:
