@@ -231,7 +231,9 @@ class Lease(UsageBudget):
     ) -> None:
         UsageBudget.__init__(self, limit, unit, until)
         self._lender = lender
-        self._told = 0.0  # the lease as the store knows it
+        # The lease as the latest call said it, and as the store knows it.
+        self._kept = 0.0
+        self._told = 0.0
         self.key = key
         self.total = 0.0
         self.lease = 0.0
@@ -354,6 +356,7 @@ class LeasedPeriod(Lease, PeriodBudget):
         self._spare = min(self._spare, self.lease - taken)
         wanted = max(0.0, amount - (self.lease - taken - self._spare))
         self._sent = self.total
+        self._kept = self.lease
         return (
             self._period,
             min(self.limit, 1e300),
@@ -377,8 +380,9 @@ class LeasedPeriod(Lease, PeriodBudget):
             self.total -= self._sent
             self._sent = 0.0
             self.lease = 0.0
+            self._kept = 0.0
         self.lease += grant + extra
-        self._told = self.lease
+        self._told = self._kept + grant + extra
         self._spare += extra
         self._start = start
         self._life = reply[1].decode()
@@ -437,6 +441,7 @@ class LeasedPeriod(Lease, PeriodBudget):
             self._ends_at = math.inf
             self._known = 0.0
             self._settled = 0.0
+            self._sent = 0.0
             self._free = math.inf
             self.total = 0.0
             self.lease = 0.0
@@ -499,13 +504,14 @@ class LeasedFlow(Lease):
         taken = self.total + self.reserved
         self.lease = max(self.lease, taken)
         wanted = max(0.0, amount - (self.lease - taken))
+        self._kept = self.lease
         bounded = int(is_bounded)
         return "flow", self.limit, self.rate, sequence, "", self.lease, wanted, bounded, *_PADDING
 
     def accept(self, reply: Sequence[Any]) -> None:
         grant, level, wait = map(float, reply)
         self.lease += grant
-        self._told = self.lease
+        self._told = self._kept + grant
         self._level = level
         self._share = None
         if wait > 0:
