@@ -60,7 +60,8 @@ LABELS = {
     "log": "`decisions` or `feedback`",
     "of": "`shares`, which expert the router would choose, or `scores`, how sure it is",
     "operation": (
-        "`lend` (limits), `get_session`, `set_session` (conversations) or `count_gateways`"
+        "`lend` (limits), `get_session`, `set_session` (conversations), `get_hints`, `set_hint`"
+        " (circuits) or `count_gateways`"
     ),
     "path": "`chat/completions`, `completions`, `responses`, `embeddings` or `route`",
     "reason": (

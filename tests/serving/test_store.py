@@ -41,7 +41,9 @@ from mildroute.serving.config import (
 from mildroute.serving.http.body import ParsedRequest
 from mildroute.serving.routing.decider import SessionAffinity
 from mildroute.serving.store import RedisStore, Script, StoreError
+from mildroute.serving.upstream.pool import CircuitHints, ExpertPool
 from tests.experts.hostile_server import HostileServer, says
+from tests.serving.fakes import experts_at
 from tests.serving.running import running
 from tests.support.redis import RedisServer
 
@@ -656,6 +658,36 @@ class TestConversations:
                 clock.now += 26
                 memory.remember("c", "small")
                 assert await told() == 3
+
+        run(test())
+
+
+class TestCircuits:
+    def test_after_a_hint_one_failure_opens_a_circuit(self, redis: RedisServer) -> None:
+        async def test() -> None:
+            async with gateways(redis.url, 2) as (one, other):
+                here = ExpertPool(experts_at(small="http://127.0.0.1:1"), GatewayConfig())
+                there = ExpertPool(experts_at(small="http://127.0.0.1:1"), GatewayConfig())
+                own = CircuitHints(here, one.store)
+                hints = CircuitHints(there, other.store)
+                breakers = [pool.experts["small"].breaker for pool in (here, there)]
+                await hints.read()
+                breakers[1].record_failure()
+                assert breakers[1].state == "closed"
+                breakers[1].record_success()
+                for _ in range(5):
+                    breakers[0].record_failure()
+                assert breakers[0].state == "open"
+                await one.store.call("ping", "PING", in_background=True)
+                await hints.read()
+                await own.read()
+                assert breakers[1].state == "closed"
+                breakers[1].record_failure()
+                assert breakers[1].state == "open"
+                # One's own hint is none.
+                breakers[0].record_success()
+                breakers[0].record_failure()
+                assert breakers[0].state == "closed"
 
         run(test())
 

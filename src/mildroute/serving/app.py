@@ -39,7 +39,7 @@ from mildroute.serving.observability.tracing import Tracing
 from mildroute.serving.routing.decider import Decider, SessionAffinity
 from mildroute.serving.routing.reload import PredictorManager, Reloader
 from mildroute.serving.upstream.failover import Failover
-from mildroute.serving.upstream.pool import ExpertPool
+from mildroute.serving.upstream.pool import CircuitHints, ExpertPool
 
 __all__ = ["Gateway", "GatewayServices", "create_app"]
 
@@ -171,16 +171,19 @@ class Gateway:
         lag = LoopLagMonitor(services.metrics.record_lag)
         lag.start()
         leases = services.leases
+        hints = None
         if leases is not None:
             await leases.store.start()
             await leases.start()
+            hints = asyncio.create_task(CircuitHints(self.pool, leases.store).run())
         try:
             yield
         finally:
             lag.stop()
             self.begin_drain()
             await self.drained()
-            if leases is not None:
+            if leases is not None and hints is not None:
+                hints.cancel()
                 await leases.close()
                 await leases.store.close()
             self.pool.close()

@@ -127,6 +127,7 @@ class RedisStore:
         record: Gets the name of each call, its seconds, and whether it failed.
 
     Attributes:
+        gateway: Name of this process among those that share the store, new with each start.
         is_available: Whether it responds.
         recovered: Set when it responds again; the one who waits for it clears it.
         config: Where it is, and what to do without it.
@@ -145,6 +146,7 @@ class RedisStore:
                 "hiredis", extra="fleet", user="store in gateway.yaml"
             ) from None
         self.config = config
+        self.gateway = os.urandom(8).hex()
         self.is_available = False
         self._scripts = scripts
         self._record = record or _record_nothing

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import itertools
 import math
-import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -560,8 +559,6 @@ class LeasedBudgets:
         self._counted_at = -math.inf
         self.active: set[Lease] = set()
         self._ttl = store.config.lease_ttl
-        # New in each process: what one has borrowed is none of the next one's.
-        self._gateway = os.urandom(8).hex()
         self._sequence = itertools.count(1)
         self._flows: dict[str, LeasedFlow] = {}
         self._task: asyncio.Task[None] | None = None
@@ -675,7 +672,7 @@ class LeasedBudgets:
         with contextlib.suppress(StoreError):
             key = self.store.key("gateways")
             found = await self.store.run(
-                _COUNT_GATEWAYS, [key], [self._gateway], in_background=True
+                _COUNT_GATEWAYS, [key], [self.store.gateway], in_background=True
             )
             # A store that has forgotten some gateways must not make the shares of others larger.
             is_old = self.clock() - self._counted_at > _IDLE
@@ -696,7 +693,7 @@ class LeasedBudgets:
         ttl: float | None = None,
     ) -> bool:
         """One call of the script; whether there was a reply."""
-        values: list[Any] = [self._gateway, self._ttl if ttl is None else ttl]
+        values: list[Any] = [self.store.gateway, self._ttl if ttl is None else ttl]
         call: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         for lease, amount in wanted:
             lease.call = call
