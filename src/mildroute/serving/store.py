@@ -10,6 +10,8 @@ import math
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
 from time import perf_counter
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -40,12 +42,29 @@ class StoreError(MildrouteError):
 
 
 class Script:
-    """A script that the store runs as one step, known to it by its digest."""
+    """A script that the store runs as one step, known to it by its digest.
 
-    def __init__(self, name: str, source: str) -> None:
+    Args:
+        source: The script, or its file, which is read when the script is first used.
+    """
+
+    def __init__(self, name: str, source: str | Path) -> None:
         self.name = name
-        self.source = source
-        self.digest = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
+        self._source = source
+
+    @cached_property
+    def source(self) -> str:
+        """In Lua."""
+        return (
+            self._source.read_text(encoding="utf-8")
+            if isinstance(self._source, Path)
+            else self._source
+        )
+
+    @cached_property
+    def digest(self) -> str:
+        """By which the store knows it."""
+        return hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
 
 # The client is written by hand on hiredis, which packs commands and parses replies in C.
