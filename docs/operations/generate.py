@@ -59,6 +59,10 @@ LABELS = {
     "kind": "`router` or `keys`",
     "log": "`decisions` or `feedback`",
     "of": "`shares`, which expert the router would choose, or `scores`, how sure it is",
+    "operation": (
+        "`lend` (limits), `get_session`, `set_session` (conversations), `get_hints`, `set_hint`"
+        " (circuits) or `count_gateways`"
+    ),
     "path": "`chat/completions`, `completions`, `responses`, `embeddings` or `route`",
     "reason": (
         "[Routing reason](codes.md#routing-reasons); of fallbacks and of streams cut the"
@@ -291,8 +295,10 @@ def _metrics() -> list[Any]:
         lost=lambda: {"decisions": 1},
         experts=lambda: {"small": (1, 1, 0)},
         budgets=lambda: [("team-a", 1.0, 0.0)],
+        store=lambda: True,
     )
     metrics.record_batch(4)
+    metrics.record_store_call("lend", 0.001, is_failed=False)
     target = ("chat", "openai", "gpt-x", "api.openai.com", "443")
     metrics.record_call(target, 1.0, "timeout", tokens=(1, 1), first_chunk=0.1)
     metrics.record_cut("small", "timeout")

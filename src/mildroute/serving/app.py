@@ -17,6 +17,7 @@ from mildroute.serving.api.completions import CompletionsEndpoint
 from mildroute.serving.api.management import AdminEndpoints, ManagementEndpoints
 from mildroute.serving.api.route import RouteEndpoint
 from mildroute.serving.auth.keys import AdminAuth, KeyStore
+from mildroute.serving.auth.leases import LeasedBudgets
 from mildroute.serving.auth.limits import Authenticator, UsageLimiter
 from mildroute.serving.config import GatewayConfig
 from mildroute.serving.context import RequestRecorder
@@ -39,7 +40,7 @@ from mildroute.serving.observability.tracing import Tracing
 from mildroute.serving.routing.decider import Decider, SessionAffinity
 from mildroute.serving.routing.reload import PredictorManager, Reloader
 from mildroute.serving.upstream.failover import Failover
-from mildroute.serving.upstream.pool import ExpertPool
+from mildroute.serving.upstream.pool import CircuitHints, ExpertPool
 
 __all__ = ["Gateway", "GatewayServices", "create_app"]
 
@@ -66,6 +67,7 @@ class GatewayServices:
         manager: Holds the router.
         key_store: Clients that may call; by default every client may.
         usage_limiter: Rate limits and budgets of clients.
+        leases: What the limiter borrows of limits that gateways share, or none.
         log: The decision log, or none.
         feedback: Log of scores, or none: then the gateway takes none.
         metrics: Of this gateway.
@@ -87,6 +89,7 @@ class GatewayServices:
     manager: PredictorManager
     key_store: KeyStore = field(default_factory=KeyStore)
     usage_limiter: UsageLimiter = field(default_factory=UsageLimiter)
+    leases: LeasedBudgets | None = None
     log: DecisionLog | None = None
     feedback: FeedbackLog | None = None
     metrics: GatewayMetrics = field(default_factory=GatewayMetrics)
@@ -168,12 +171,22 @@ class Gateway:
         services = self._services
         lag = LoopLagMonitor(services.metrics.record_lag)
         lag.start()
+        leases = services.leases
+        hints = None
+        if leases is not None:
+            await leases.store.start()
+            await leases.start()
+            hints = asyncio.create_task(CircuitHints(self.pool, leases.store).run())
         try:
             yield
         finally:
             lag.stop()
             self.begin_drain()
             await self.drained()
+            if leases is not None and hints is not None:
+                hints.cancel()
+                await leases.close()
+                await leases.store.close()
             self.pool.close()
             for log in (services.log, services.feedback):
                 if log is not None:
@@ -235,7 +248,11 @@ class Gateway:
         decider = Decider(
             services.manager,
             self.pool,
-            SessionAffinity(config.routing, services.clock),
+            SessionAffinity(
+                config.routing,
+                services.clock,
+                None if services.leases is None else services.leases.store,
+            ),
             config.routing,
             shadow=services.shadow,
             random=services.random,

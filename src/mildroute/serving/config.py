@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
+from urllib.parse import urlsplit
 
 from mildroute._fit import Target, TargetKind
 from mildroute._yaml import Check, Shape, boolean, check_shape, read_document, text
@@ -26,6 +27,7 @@ __all__ = [
     "LoggingConfig",
     "RequestLimits",
     "RoutingConfig",
+    "StoreConfig",
     "describe_target",
     "parse_target",
     "read_config",
@@ -220,6 +222,31 @@ class LoggingConfig:
 
 
 @dataclass(frozen=True)
+class StoreConfig:
+    """Redis or Valkey that several gateways share, so that their limits hold together.
+
+    Args:
+        url: Such as ``redis://host:6379/0``, or ``rediss://`` with TLS; none for limits of each
+            process by itself. ``store: redis://host`` sets it alone.
+        password_env: Environment variable of its password, or none.
+        prefix: Of the names of all entries; gateways with the same prefix share them.
+        on_failure: What becomes of limits while the store is away and what a gateway has borrowed
+            is spent: ``share`` goes on with what is left over the number of gateways, ``closed``
+            rejects with 503, ``open`` lets all requests through.
+        lease_ttl: Seconds after which what a gateway has borrowed goes back to the others if the
+            gateway is not heard of.
+        replicas: Gateways that share the store, for one that has not reached it since its start.
+    """
+
+    url: str | None = None
+    password_env: str | None = None
+    prefix: str = "mildroute"
+    on_failure: Literal["share", "closed", "open"] = "share"
+    lease_ttl: float = 60.0
+    replicas: int = 1
+
+
+@dataclass(frozen=True)
 class GatewayConfig:
     """The configuration of a gateway.
 
@@ -231,6 +258,7 @@ class GatewayConfig:
         limits: What a client may send.
         log: The decision log.
         logging: What is written to stderr.
+        store: Redis or Valkey that several gateways share.
         keys: File of hashed client keys, or none: then every client that can reach the gateway may
             use it. It is read again with the router.
         admin_key_env: Environment variable of the key for ``/admin``, or none: then there is no
@@ -254,6 +282,7 @@ class GatewayConfig:
     limits: RequestLimits = field(default_factory=RequestLimits)
     log: DecisionLogConfig = field(default_factory=DecisionLogConfig)
     logging: LoggingConfig = field(default_factory=LoggingConfig)
+    store: StoreConfig = field(default_factory=StoreConfig)
     keys: Path | None = None
     admin_key_env: str | None = None
     metrics_key_env: str | None = None
@@ -300,11 +329,13 @@ def _shape_of(kind: type[Any]) -> Shape:
     )
 
 
-def _check_for(name: str, hint: Any) -> Check | Shape:
+def _check_for(name: str, hint: Any) -> Check | Shape | tuple[Check, Shape]:
+    if hint is StoreConfig:
+        return _store_url, _shape_of(hint)
     if dataclasses.is_dataclass(hint):
         return _shape_of(hint)  # type: ignore[arg-type]
-    if name.endswith("_key_env"):
-        return validate_variable
+    if name in _TEXT_CHECKS or name.endswith("_key_env"):
+        return _TEXT_CHECKS.get(name, validate_variable)
     if get_origin(hint) is Literal:
         return _one_of(get_args(hint))
     if "Mapping" in str(hint):
@@ -322,6 +353,30 @@ def _one_of(words: tuple[str, ...]) -> Callable[[Any], None]:
             raise ArgumentError(f"it must be one of {', '.join(words)}, got {value!r:.60}.")
 
     return check
+
+
+def _store_url(value: Any) -> None:
+    """Where a store is; never with its password."""
+    text(value)
+    try:
+        url = urlsplit(value)
+        is_valid = url.scheme in ("redis", "rediss") and bool(url.hostname) and url.port != 0
+    except ValueError:
+        is_valid = False
+    if not is_valid or not (url.path.strip("/") or "0").isdecimal():
+        # The value may hold a password and is not shown.
+        raise ArgumentError(
+            "it must be the URL of a Redis or Valkey; write redis://host:6379/0, or rediss://..."
+            " with TLS."
+        )
+    if url.password is not None:
+        raise ArgumentError(
+            "it must hold no password (not shown); name its environment variable under"
+            " store.password_env."
+        )
+
+
+_TEXT_CHECKS: dict[str, Check] = {"url": _store_url, "password_env": validate_variable}
 
 
 def _number(name: str, *, whole: bool) -> Callable[[Any], None]:
@@ -382,7 +437,9 @@ def _build(kind: type[Any], values: Mapping[str, Any], folder: Path) -> Any:
     given: dict[str, Any] = {}
     for name, value in values.items():
         hint = hints[name]
-        if dataclasses.is_dataclass(hint):
+        if hint is StoreConfig and isinstance(value, str):
+            given[name] = StoreConfig(url=value)
+        elif dataclasses.is_dataclass(hint):
             given[name] = _build(hint, value, folder)  # type: ignore[arg-type]
         elif "Path" in str(hint):
             given[name] = folder / value

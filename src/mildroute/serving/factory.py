@@ -10,6 +10,7 @@ from mildroute._fit import Target
 from mildroute.experts.config import ExpertFile, read_experts
 from mildroute.serving.app import GatewayServices
 from mildroute.serving.auth.keys import KeyStore
+from mildroute.serving.auth.leases import SCRIPTS, LeasedBudgets
 from mildroute.serving.auth.limits import UsageLimiter
 from mildroute.serving.config import GatewayConfig, target_from_setting
 from mildroute.serving.observability.decision_log import DecisionLog, SpendLedger
@@ -19,6 +20,7 @@ from mildroute.serving.observability.metrics import GatewayMetrics
 from mildroute.serving.observability.tracing import Tracing, otlp_provider
 from mildroute.serving.routing.predictor import Predictor
 from mildroute.serving.routing.reload import PredictorManager
+from mildroute.serving.store import RedisStore
 
 __all__ = ["load_gateway"]
 
@@ -82,7 +84,8 @@ def load_gateway(
     folder = config.log.folder
     key_store = KeyStore() if config.keys is None else KeyStore.read(config.keys)
     ledger = None if folder is None else SpendLedger.resume(folder, time.time())
-    usage_limiter = UsageLimiter(None if ledger is None else ledger.spent)
+    leases = _leases(config, metrics)
+    usage_limiter = UsageLimiter(None if ledger is None else ledger.spent, budgets=leases)
     log = None if folder is None else DecisionLog(config.log, ledger)
     feedback = None if folder is None else FeedbackLog(config.log)
     if log is not None and feedback is not None:
@@ -93,12 +96,22 @@ def load_gateway(
         manager,
         key_store=key_store,
         usage_limiter=usage_limiter,
+        leases=leases,
         log=log,
         feedback=feedback,
         metrics=metrics,
         tracing=Tracing(otlp_provider() if traces else None),
         shadow=shadow,
     )
+
+
+def _leases(config: GatewayConfig, metrics: GatewayMetrics) -> LeasedBudgets | None:
+    """Limits that are shared through a store, if there is one."""
+    if config.store.url is None:
+        return None
+    store = RedisStore(config.store, SCRIPTS, metrics.record_store_call)
+    metrics.watch(store=lambda: store.is_available)
+    return LeasedBudgets(store)
 
 
 def _most_expensive(file: ExpertFile) -> str:

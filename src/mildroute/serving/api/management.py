@@ -165,7 +165,7 @@ class ManagementEndpoints:
                 " under log.",
             )
         # A key that has spent its budget may still send scores.
-        self._authenticator.admit_free(client, request)
+        await self._authenticator.admit_free(client, request)
         try:
             given = await request.json(self._limits)
             is_written = self._feedback.write(

@@ -50,7 +50,7 @@ class RouteEndpoint:
     async def handle(self, request: Request) -> None:
         """Serve one request."""
         client = self._authenticator.authenticate(request)
-        self._authenticator.admit(client, request)
+        await self._authenticator.admit(client, request)
         body = await request.body(self._limits)
         arrived = perf_counter()
         document, inputs = await parse_body(
@@ -58,7 +58,7 @@ class RouteEndpoint:
         )
         ids = _request_ids(document, request, len(inputs))
         check_model(client, inputs[0].model)
-        self._authenticator.admit_inputs(client, len(inputs))
+        await self._authenticator.admit_inputs(client, len(inputs))
         contexts = [
             self._recorder.start(client, parsed, arrived, request_id)
             for parsed, request_id in zip(inputs, ids, strict=True)

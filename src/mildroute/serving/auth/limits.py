@@ -5,9 +5,9 @@ from __future__ import annotations
 import calendar
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from mildroute.exceptions import ArgumentError
 from mildroute.serving.auth.keys import APIClient, ClientTeam, KeyStore, Tenant
@@ -17,11 +17,15 @@ from mildroute.serving.http.request import InFlightLimiter, Request
 __all__ = [
     "DAY",
     "NOTHING",
+    "PERIODS",
+    "ROUNDING",
     "Authenticator",
+    "Budgets",
     "Charge",
     "LimitExceeded",
     "Reservation",
     "TokenBucket",
+    "UsageBudget",
     "UsageLimiter",
     "check_model",
     "start_of_day",
@@ -120,8 +124,8 @@ class TokenBucket:
 # that it can take. Guesses from earlier requests let a key of $0.10 a day spend $10.00 in 200
 # requests at once, and refused a key of $100,000 beyond 50 of them. Days and months are those of
 # UTC: a client can be told when its next one begins, and after a restart the sums are read from the
-# decision log. Each process counts for itself what it has spent since it started; several of them
-# behind one name may together spend more.
+# decision log. Without a store each process counts for itself what it has spent since it started,
+# and several of them together may spend more; with one they share each limit (``leases.py``).
 
 
 # Seconds.
@@ -129,8 +133,10 @@ DAY = 86_400.0
 
 _MINUTE = 60.0
 _BURST_SECONDS = 10.0
+# How often a request tries to borrow more of a shared limit, if others take what was lent.
+_MAX_BORROWS = 3
 # By how much sums may be off after a day of additions.
-_ROUNDING = 1e-9
+ROUNDING = 1e-9
 
 
 class Charge(NamedTuple):
@@ -195,33 +201,52 @@ class UsageBudget:
         """Count what a request has taken."""
         raise NotImplementedError
 
+    def has_any(self, now: float) -> bool:
+        """Whether anything is left, reservations not counted."""
+        return self.left(now) > ROUNDING
+
+    def covers(self, amount: float, is_bounded: bool, now: float) -> bool:
+        """Whether a reservation of so much can be held; if it is not bounded, of anything."""
+        free = self.left(now) - self.reserved
+        return free > ROUNDING and (not is_bounded or amount <= free + ROUNDING)
+
     def check_left(self, owner: str, now: float) -> LimitExceeded | None:
         """Why no request is let through, or none."""
-        if self.left(now) > _ROUNDING:
+        if self.has_any(now):
             return None
+        if self.left(now) > ROUNDING:
+            return self._all_reserved(owner)
         message = f"{owner} has used up its {self.limit:g} {self.unit}; wait for {self.until}."
-        seconds = self.seconds_until(_ROUNDING, now)
+        seconds = self.seconds_until(ROUNDING, now)
         return LimitExceeded(429, message, "insufficient_quota", seconds)
 
     def check(
         self, amount: float, is_bounded: bool, owner: str, now: float
     ) -> LimitExceeded | None:
         """Why no reservation of so much can be held, or none."""
-        free = self.left(now) - self.reserved
-        if free > _ROUNDING and (not is_bounded or amount <= free + _ROUNDING):
+        if self.covers(amount, is_bounded, now):
             return None
-        if free <= _ROUNDING or amount <= free + self.reserved + _ROUNDING:
-            message = (
-                f"The requests under way may take the rest of the {self.limit:g} {self.unit} that"
-                f" {owner.lower()} has; wait for them."
-            )
-            return LimitExceeded(429, message, "rate_limit_exceeded", 1.0)
+        left = self.left(now)
+        free = left - self.reserved
+        if free <= ROUNDING or amount <= left + ROUNDING:
+            return self._all_reserved(owner)
         message = (
             f"This request may take {amount:.4g} {self.unit}, and {owner.lower()} has {free:.4g} of"
             f" {self.limit:g} left; allow fewer tokens, or wait for {self.until}."
         )
         seconds = self.seconds_until(amount, now)
         return LimitExceeded(429, message, "insufficient_quota", min(seconds, DAY))
+
+    def _all_reserved(self, owner: str) -> LimitExceeded:
+        message = (
+            f"The requests under way may take the rest of the {self.limit:g} {self.unit} that"
+            f" {owner.lower()} has; wait for them."
+        )
+        return LimitExceeded(429, message, "rate_limit_exceeded", 1.0)
+
+    def change_limit(self, limit: float) -> None:
+        """Another limit from now on; what was spent stays."""
+        self.limit = limit
 
     def reserve(self, amount: float) -> None:
         """Hold so much."""
@@ -287,11 +312,93 @@ class MinuteBudget(UsageBudget):
         self._bucket.spend(amount)
 
 
+# Each with its unit, what to wait for, and its start.
+PERIODS: dict[str, tuple[str, str, Callable[[float], float]]] = {
+    "day": ("dollars of the day", "midnight UTC", start_of_day),
+    "month": ("dollars of the month", "its end, in UTC", start_of_month),
+}
+
+
+class RequestBucket(Protocol):
+    """Requests that may be made now, as :class:`TokenBucket` counts them."""
+
+    @property
+    def burst(self) -> float:
+        """The most at once."""
+
+    def has(self, amount: float = 1.0) -> bool:
+        """Whether so many may be made now."""
+
+    def spend(self, amount: float) -> None:
+        """Count them."""
+
+    def seconds_until(self, amount: float = 1.0) -> float:
+        """Seconds until so many may be made; infinite if never."""
+
+
+class Budgets(Protocol):
+    """Makes the budgets of clients and teams: of this process, or shared through a store.
+
+    Attributes:
+        is_shared: Whether more can be borrowed of a limit than the process holds.
+    """
+
+    is_shared: bool
+
+    def period(self, owner: str, period: str, spent: float, at: float) -> PeriodBudget:
+        """Dollars of a ``"day"`` or ``"month"``."""
+
+    def tokens(self, owner: str, limit: float) -> UsageBudget:
+        """Tokens a minute."""
+
+    def requests(self, owner: str, rate_per_second: float, burst: float) -> RequestBucket:
+        """A bucket of requests."""
+
+    async def borrow(self, wanted: Sequence[tuple[Any, float]], *, is_bounded: bool) -> bool:
+        """Borrow what must be free of each; whether a check that failed may succeed now."""
+
+    def refusal(self) -> LimitExceeded | None:
+        """Why requests are refused whose limits cannot be looked up, or none."""
+
+
+class LocalBudgets:
+    """Budgets of one process, which holds all of each limit."""
+
+    is_shared = False
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+
+    def period(self, owner: str, period: str, spent: float, at: float) -> PeriodBudget:  # noqa: ARG002
+        return PeriodBudget(*PERIODS[period], spent, at)
+
+    def tokens(self, owner: str, limit: float) -> UsageBudget:  # noqa: ARG002
+        return MinuteBudget(limit, self._clock)
+
+    def requests(self, owner: str, rate_per_second: float, burst: float) -> RequestBucket:  # noqa: ARG002
+        return TokenBucket(rate_per_second, burst, self._clock)
+
+    async def borrow(
+        self,
+        wanted: Sequence[tuple[Any, float]],  # noqa: ARG002
+        *,
+        is_bounded: bool,  # noqa: ARG002
+    ) -> bool:
+        return False
+
+    def refusal(self) -> LimitExceeded | None:
+        return None
+
+
 class Reservation(NamedTuple):
     """What is held for a request, and the budgets that hold it."""
 
     charge: Charge
     budgets: list[tuple[UsageBudget, int]]
+
+
+_Checked = TypeVar("_Checked")
+_TOO_MANY_REQUESTS = 429
 
 
 class UsageLimiter:
@@ -303,6 +410,7 @@ class UsageLimiter:
         spent: Gives the dollars that each client has spent today and in this month, by name, as
             ``SpendLedger`` counts them in the decision log; asked when a client gets its first
             limit.
+        budgets: Makes the budgets; by default they are those of this process.
         now: Seconds since 1970, for days and months.
     """
 
@@ -310,12 +418,14 @@ class UsageLimiter:
         self,
         spent: Callable[[float], tuple[Mapping[str, float], Mapping[str, float]]] | None = None,
         *,
+        budgets: Budgets | None = None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._clock = clock
         self._now = now
         self._spent = spent or _nothing_spent
+        self._budgets: Budgets = LocalBudgets(clock) if budgets is None else budgets
         # By name, and whether it is a team.
         self._accounts: dict[tuple[str, bool], Account] = {}
         self._by_client: dict[str, tuple[APIClient, list[Account]]] = {}
@@ -373,6 +483,43 @@ class UsageLimiter:
             budget.reserve(charge[part])
         return Reservation(charge, held)
 
+    async def retry(
+        self,
+        client: APIClient,
+        check: Callable[[], _Checked | LimitExceeded],
+        refused: LimitExceeded,
+        *,
+        charge: Charge = NOTHING,
+        requests: float = 0.0,
+        is_bounded: bool = True,
+    ) -> _Checked | LimitExceeded:
+        """Check a request again that was refused, once more was borrowed of a shared limit.
+
+        Args:
+            client: Whose request it is.
+            check: Lets it through, or says why not.
+            refused: Why it was not let through.
+            charge: What must be left of its budgets ...
+            requests: ... and of its rate.
+            is_bounded: As for :meth:`reserve`.
+        """
+        if not self._budgets.is_shared or refused.status != _TOO_MANY_REQUESTS:
+            return refused
+        wanted = [
+            entry
+            for account in self._admitted_accounts(client)
+            for entry in account.wanted(charge, requests)
+        ]
+        for _ in range(_MAX_BORROWS):
+            is_borrowed = await self._budgets.borrow(wanted, is_bounded=is_bounded)
+            found = check()  # without the store, too: then there is a share
+            if not isinstance(found, LimitExceeded):
+                return found
+            refused = found
+            if not is_borrowed:
+                break
+        return self._budgets.refusal() or refused
+
     def settle(
         self, client: APIClient, charge: Charge, reservation: Reservation | None = None
     ) -> None:
@@ -428,7 +575,7 @@ class UsageLimiter:
         account = self._accounts.get(key)
         if account is None:
             spent = self._spent_before(tenant)
-            account = self._accounts[key] = Account(tenant, spent, self._now(), self._clock)
+            account = self._accounts[key] = Account(tenant, spent, self._now(), self._budgets)
         elif account.tenant is not tenant and account.tenant != tenant:
             account.change(tenant)
         return account
@@ -467,28 +614,28 @@ class Account:
         budgets: Each with the part of a charge that it counts.
     """
 
-    __slots__ = ("_bucket", "_clock", "budgets", "day", "month", "owner", "tenant")
+    __slots__ = ("_bucket", "_makes", "budgets", "day", "month", "owner", "tenant")
 
     def __init__(
-        self,
-        tenant: Tenant,
-        spent: tuple[float, float],
-        at: float,
-        clock: Callable[[], float],
+        self, tenant: Tenant, spent: tuple[float, float], at: float, makes: Budgets
     ) -> None:
-        self._clock = clock
-        self._bucket: TokenBucket | None = None
+        self._makes = makes
+        self._bucket: RequestBucket | None = None
         self.owner = "This key's team" if isinstance(tenant, ClientTeam) else "This key"
-        self.day = PeriodBudget("dollars of the day", "midnight UTC", start_of_day, spent[0], at)
-        self.month = PeriodBudget(
-            "dollars of the month", "its end, in UTC", start_of_month, spent[1], at
-        )
+        self.tenant = type(tenant)(tenant.name)
+        self.day = makes.period(self._name, "day", spent[0], at)
+        self.month = makes.period(self._name, "month", spent[1], at)
         self.budgets: list[tuple[UsageBudget, int]] = [
             (self.day, _DOLLARS),
             (self.month, _DOLLARS),
         ]
-        self.tenant = Tenant(tenant.name)
         self.change(tenant)
+
+    @property
+    def _name(self) -> str:
+        """In the store; a team may have the name of a client."""
+        kind = "team" if isinstance(self.tenant, ClientTeam) else "client"
+        return f"{kind}:{self.tenant.name}"
 
     def change(self, tenant: Tenant) -> None:
         """New limits, or the first ones; a rate that stays goes on from where it is."""
@@ -496,13 +643,15 @@ class Account:
         if rate != self.tenant.requests_per_minute:
             per_second = (rate or 0.0) / _MINUTE
             burst = max(1.0, per_second * _BURST_SECONDS)
-            self._bucket = None if rate is None else TokenBucket(per_second, burst, self._clock)
+            self._bucket = (
+                None if rate is None else self._makes.requests(self._name, per_second, burst)
+            )
         if tokens != self.tenant.tokens_per_minute:
             self.budgets = [(self.day, _DOLLARS), (self.month, _DOLLARS)]
             if tokens is not None:
-                self.budgets.append((MinuteBudget(tokens, self._clock), _TOKENS))
-        self.day.limit = tenant.dollars_per_day or math.inf
-        self.month.limit = tenant.dollars_per_month or math.inf
+                self.budgets.append((self._makes.tokens(self._name, tokens), _TOKENS))
+        self.day.change_limit(tenant.dollars_per_day or math.inf)
+        self.month.change_limit(tenant.dollars_per_month or math.inf)
         self.tenant = tenant
 
     def check_rate(self, requests: int, admitted: int) -> LimitExceeded | None:
@@ -524,6 +673,13 @@ class Account:
     def take_rate(self, requests: float) -> None:
         if self._bucket is not None:
             self._bucket.spend(requests)
+
+    def wanted(self, charge: Charge, requests: float) -> Iterator[tuple[Any, float]]:
+        """What must be free in each of its budgets, and in its rate, to let a request through."""
+        for budget, part in self.budgets:
+            yield budget, charge[part]
+        if self._bucket is not None and requests:
+            yield self._bucket, requests
 
 
 class Authenticator:
@@ -566,32 +722,59 @@ class Authenticator:
             )
         return client
 
-    def admit(self, client: APIClient, request: Request) -> None:
+    async def admit(self, client: APIClient, request: Request) -> None:
         """Admit one request by the places of its client and by its rate, or raise an APIError."""
         self._assign(client, request)
-        _raise_if_exceeded(self._usage_limiter.admit(client))
+        limiter = self._usage_limiter
+        exceeded = limiter.admit(client)
+        if exceeded is not None:
+            exceeded = await limiter.retry(
+                client, lambda: limiter.admit(client), exceeded, requests=1
+            )
+        _raise_if_exceeded(exceeded)
 
     def _assign(self, client: APIClient, request: Request) -> None:
         # A gateway with one client has none that could be crowded out.
         is_shared = len(self._key_store.clients) > 1
         self._limiter.assign(request, client.places, is_shared=is_shared)
 
-    def admit_inputs(self, client: APIClient, count: int) -> None:
+    async def admit_inputs(self, client: APIClient, count: int) -> None:
         """Admit all inputs of a request that was admitted for one, or raise an APIError."""
         if count > 1:
-            _raise_if_exceeded(self._usage_limiter.admit_free(client, count, admitted=1))
+            await self._admit_free(client, count, admitted=1)
 
-    def reserve(self, client: APIClient, charge: Charge, *, is_bounded: bool) -> Reservation:
+    async def reserve(self, client: APIClient, charge: Charge, *, is_bounded: bool) -> Reservation:
         """Hold the most that a request can take, or raise an APIError; :meth:`settle` follows."""
-        held = self._usage_limiter.reserve(client, charge, is_bounded=is_bounded)
+        limiter = self._usage_limiter
+        held = limiter.reserve(client, charge, is_bounded=is_bounded)
+        if isinstance(held, LimitExceeded):
+            held = await limiter.retry(
+                client,
+                lambda: limiter.reserve(client, charge, is_bounded=is_bounded),
+                held,
+                charge=charge,
+                is_bounded=is_bounded,
+            )
         if isinstance(held, LimitExceeded):
             raise _error_of(held)
         return held
 
-    def admit_free(self, client: APIClient, request: Request) -> None:
+    async def admit_free(self, client: APIClient, request: Request) -> None:
         """Admit a request that costs nothing, or raise an APIError."""
         self._assign(client, request)
-        _raise_if_exceeded(self._usage_limiter.admit_free(client))
+        await self._admit_free(client, 1, admitted=0)
+
+    async def _admit_free(self, client: APIClient, count: int, admitted: int) -> None:
+        limiter = self._usage_limiter
+        exceeded = limiter.admit_free(client, count, admitted)
+        if exceeded is not None:
+            exceeded = await limiter.retry(
+                client,
+                lambda: limiter.admit_free(client, count, admitted),
+                exceeded,
+                requests=count - admitted,
+            )
+        _raise_if_exceeded(exceeded)
 
     def settle(self, client: APIClient, charge: Charge, reservation: Reservation | None) -> None:
         """Count what a request has taken, and release what was held for it."""
@@ -617,5 +800,5 @@ def _raise_if_exceeded(exceeded: LimitExceeded | None) -> None:
 
 
 def _error_of(exceeded: LimitExceeded) -> APIError:
-    retry_after = float(exceeded.retry_after) if exceeded.status == 429 else None
+    retry_after = float(exceeded.retry_after) if exceeded.status in (429, 503) else None
     return APIError(exceeded.status, exceeded.message, code=exceeded.code, retry_after=retry_after)

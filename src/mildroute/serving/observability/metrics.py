@@ -174,6 +174,7 @@ class StateCollector:
         experts: Idle connections, calls in flight and calls that wait, of each expert.
         budgets: Name, dollars left today and dollars reserved, of each key with a budget.
         lost: Lines that could not be written, by the name of their log.
+        store: Whether the shared store responds, or none if there is none.
     """
 
     def __init__(self, keys: int) -> None:
@@ -188,6 +189,7 @@ class StateCollector:
         self.experts: Callable[[], Mapping[str, tuple[int, int, int]]] = dict
         self.budgets: Callable[[], Iterable[tuple[str, float, float]]] = list
         self.lost: Callable[[], Mapping[str, int]] = dict
+        self.store: Callable[[], bool] | None = None
 
     def collect(self) -> Iterator[Metric]:
         """All of them, now."""
@@ -207,6 +209,12 @@ class StateCollector:
         yield from _experts(self.experts())
         yield from _budgets(self.budgets(), self._keys)
         yield _lost(self.lost())
+        if self.store is not None:
+            yield _gauge(
+                "mildroute_store_available",
+                "1 if the shared store responds, 0 while limits are kept without it.",
+                float(self.store()),
+            )
         yield _info("mildroute_build_info", "The version that runs.", version=__version__)
         yield _info(
             "mildroute_router_info",
@@ -265,7 +273,8 @@ def _budgets(budgets: Iterable[tuple[str, float, float]], keys: int) -> Iterator
     found = list(budgets)
     left = GaugeMetricFamily(
         "mildroute_key_budget_left_dollars",
-        "Dollars that a key may still spend today in this process, reservations not counted.",
+        "Dollars that a key may still spend today, in this process or, with a store, in all of"
+        " them, reservations not counted.",
         labels=["key"],
     )
     for key, dollars, _ in islice(found, keys):
@@ -520,6 +529,11 @@ class _Series:
         for kind in ("router", "keys"):
             for result in ("loaded", "rejected"):
                 self.reloads.add((kind, result), 0.0)
+        self.store_errors = LabeledCounter(
+            "mildroute_store_errors",
+            "Calls of the shared store that failed or were late.",
+            ("operation",),
+        )
 
     def _add_histograms(self) -> None:
         self.decision = Histogram(
@@ -556,6 +570,12 @@ class _Series:
             "Time that calls waited for their turn, of those that had to.",
             _WAITS,
             ("expert",),
+        )
+        self.store = Histogram(
+            "mildroute_store_seconds",
+            "Time of calls of the shared store, those that failed included.",
+            _SHORT,
+            ("operation",),
         )
         self.lag = Histogram(
             "mildroute_loop_lag_seconds",
@@ -747,6 +767,11 @@ class GatewayMetrics:
     def record_lag(self, seconds: float) -> None:
         """Count how late the event loop woke."""
         self._series.lag.add((), seconds)
+
+    def record_store_call(self, operation: str, seconds: float, is_failed: bool) -> None:
+        """Count a call of the shared store."""
+        self._series.store.add((operation,), seconds)
+        self._series.store_errors.add((operation,), float(is_failed))
 
     def record_batch(self, size: int) -> None:
         """Count a batch of the encoder."""

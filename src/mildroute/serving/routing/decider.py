@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import math
 import random
 import time
 from collections import OrderedDict
@@ -23,6 +25,7 @@ from mildroute.serving.routing.predictor import (
     TooManyTargetsError,
 )
 from mildroute.serving.routing.reload import PredictorManager
+from mildroute.serving.store import RedisStore, StoreError
 from mildroute.serving.upstream.pool import ExpertPool
 
 __all__ = ["Decider", "RoutingResult", "SessionAffinity"]
@@ -31,25 +34,38 @@ __all__ = ["Decider", "RoutingResult", "SessionAffinity"]
 _FIELD_OF_TARGET = {kind: name for name, kind in TARGETS.items()}
 
 
+# Part of its time to live after which a conversation in the store is renewed.
+_PUBLISH_AFTER = 0.25
+
+
 class SessionAffinity:
     """Which expert each conversation stays with.
 
     The memory is bounded twice: by number, the conversation that was idle for longest goes first,
-    and by time.
+    and by time. With a store, other gateways learn of a conversation, and a later turn of one that
+    this process does not know is looked up there.
 
     Args:
         config: How many conversations are remembered, and for how many idle seconds.
+        store: That gateways share, or none.
     """
 
-    __slots__ = ("_clock", "_max_sessions", "_sessions", "_ttl")
+    __slots__ = ("_clock", "_max_sessions", "_sessions", "_store", "_ttl")
 
-    def __init__(self, config: RoutingConfig, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        config: RoutingConfig,
+        clock: Callable[[], float] = time.monotonic,
+        store: RedisStore | None = None,
+    ) -> None:
         self._max_sessions = config.max_sessions
         self._ttl = config.session_ttl
         self._clock = clock
+        self._store = store
         # Each entry moves to the end when it is renewed, so the order is that of their times and
         # the oldest is always in front.
-        self._sessions: OrderedDict[str, tuple[str, float]] = OrderedDict()
+        # The last figure is the time at which the store was told.
+        self._sessions: OrderedDict[str, tuple[str, float, float]] = OrderedDict()
 
     def __len__(self) -> int:
         """Conversations in memory; some may have expired already."""
@@ -62,12 +78,44 @@ class SessionAffinity:
             return None
         return session[0]
 
+    def start_lookup(self, parsed: ParsedRequest) -> asyncio.Task[None] | None:
+        """Ask the store for what is not known here of a later turn; none if that is nothing."""
+        store = self._store
+        if store is None or not store.is_available or (parsed.is_first_turn and not parsed.follows):
+            return None
+        unknown = [
+            conversation
+            for conversation in (parsed.follows, parsed.conversation)
+            if conversation is not None and self.get(conversation) is None
+        ]
+        if not unknown:
+            return None
+        return asyncio.get_running_loop().create_task(self._look_up(store, unknown))
+
+    async def _look_up(self, store: RedisStore, unknown: Sequence[str]) -> None:
+        with contextlib.suppress(StoreError):
+            keys = [store.key("session", conversation) for conversation in unknown]
+            found = await store.call("get_session", "MGET", *keys)
+            for conversation, expert in zip(unknown, found, strict=True):
+                if expert is not None:
+                    self._remember_here(conversation, expert.decode(), -math.inf)
+
     def remember(self, conversation: str | None, expert: str) -> None:
         """Remember, or renew, the expert of a conversation; nothing happens if there is none."""
         if conversation is None or self._max_sessions <= 0:
             return
+        known, _, published = self._sessions.get(conversation, ("", 0.0, -math.inf))
+        if self._store is not None and (
+            known != expert or self._clock() - published > self._ttl * _PUBLISH_AFTER
+        ):
+            key = self._store.key("session", conversation)
+            self._store.post("set_session", "SET", key, expert, "EX", math.ceil(self._ttl))
+            published = self._clock()
+        self._remember_here(conversation, expert, published)
+
+    def _remember_here(self, conversation: str, expert: str, published: float) -> None:
         sessions = self._sessions
-        sessions[conversation] = (expert, self._clock())
+        sessions[conversation] = (expert, self._clock(), published)
         sessions.move_to_end(conversation)
         if len(sessions) > self._max_sessions:
             sessions.popitem(last=False)
@@ -77,7 +125,7 @@ class SessionAffinity:
         if self._is_expired(sessions[oldest]):
             del sessions[oldest]
 
-    def _is_expired(self, session: tuple[str, float]) -> bool:
+    def _is_expired(self, session: tuple[str, float, float]) -> bool:
         return self._clock() - session[1] > self._ttl
 
 
@@ -158,7 +206,10 @@ class Decider:
         """
         predictor = self._predictor()
         point = await _operating_point(predictor, target)
+        lookup = self._affinity.start_lookup(parsed)
         prediction = await predictor.predict(parsed.text, point, coin_key)
+        if lookup is not None:
+            await lookup  # it ran beside the encoder
         shadow = None
         if self._shadow is not None:
             shadow = asyncio.get_running_loop().create_task(

@@ -59,6 +59,7 @@ class CircuitBreaker:
         "_probe_expires_at",
         "_random",
         "_state",
+        "_suspected_until",
         "_window",
     )
 
@@ -79,6 +80,7 @@ class CircuitBreaker:
         self._opened_at = -math.inf
         self._probe_at = -math.inf
         self._probe_expires_at = -math.inf
+        self._suspected_until = -math.inf
         self._window = _Window(config.window)
 
     @property
@@ -142,10 +144,17 @@ class CircuitBreaker:
             return
         self._consecutive_failures += 1
         self._window.count(self._clock(), failures=1)
-        if self._consecutive_failures >= config.consecutive_failures or self._window.exceeds(
-            config.failure_rate, config.min_calls
+        is_suspected = self._clock() < self._suspected_until
+        if (
+            is_suspected
+            or self._consecutive_failures >= config.consecutive_failures
+            or self._window.exceeds(config.failure_rate, config.min_calls)
         ):
             self._open(min(config.cooldown, config.max_cooldown))
+
+    def suspect(self, seconds: float) -> None:
+        """Let one failure open the circuit for so long: that of another gateway is open."""
+        self._suspected_until = self._clock() + seconds
 
     def release(self, started: float | None = None) -> None:
         """The call was cancelled and tells nothing; another one may be the probe."""

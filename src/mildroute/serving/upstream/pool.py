@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import functools
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,10 +21,11 @@ from mildroute.serving.http.body import ParsedRequest
 from mildroute.serving.observability.logs import log_event
 from mildroute.serving.observability.metrics import GatewayMetrics
 from mildroute.serving.observability.tracing import OPERATIONS, CallTarget
+from mildroute.serving.store import RedisStore, StoreError
 from mildroute.serving.upstream.circuit_breaker import CircuitBreaker, State
 from mildroute.serving.upstream.client import UpstreamClient
 
-__all__ = ["ExpertPool", "ExpertStatus", "UpstreamExpert"]
+__all__ = ["CircuitHints", "ExpertPool", "ExpertStatus", "UpstreamExpert"]
 
 
 _LOG = logging.getLogger(__name__)
@@ -65,6 +70,7 @@ class UpstreamExpert:
         header: Its name as the value of a header.
         context: Tokens that it can take, request and response together, or none if unknown.
         targets: What calls of each path are for, for metrics and traces.
+        on_open: Called with the seconds until the next probe when its circuit opens, or none.
     """
 
     def __init__(
@@ -88,7 +94,8 @@ class UpstreamExpert:
             path: CallTarget() if self.client is None else self.client.target(operation)
             for path, operation in OPERATIONS.items()
         }
-        self.breaker = CircuitBreaker(config.breaker, clock, on_change=self._log_circuit)
+        self.breaker = CircuitBreaker(config.breaker, clock, on_change=self._report_circuit)
+        self.on_open: Callable[[float], None] | None = None
         self.context: int | None = spec.settings.get("context")
         self._price = spec.price
         self._per_answer = spec.per_answer or 0.0
@@ -126,9 +133,11 @@ class UpstreamExpert:
         cost = self.cost(parsed.tokens_in, tokens_out)
         return Charge(cost, parsed.tokens_in + tokens_out)
 
-    def _log_circuit(self, state: State) -> None:
+    def _report_circuit(self, state: State) -> None:
         seconds = self.breaker.retry_after if state == "open" else None
         log_event(_LOG, *_CIRCUIT_EVENTS[state], expert=self.name, retry_after=seconds)
+        if seconds is not None and self.on_open is not None:
+            self.on_open(seconds)
 
     @property
     def list_price(self) -> float:
@@ -244,6 +253,49 @@ class ExpertPool:
 
     def _list_price(self, name: str) -> float:
         return self.callable[name].list_price
+
+
+# Seconds between two looks for hints; one holds for somewhat longer.
+_HINT_INTERVAL = 1.0
+_HINT_SECONDS = 1.5
+
+
+class CircuitHints:
+    """Tells other gateways of circuits that open, and hears of theirs.
+
+    A hint lives as long as the cooldown. It makes one failure of one's own enough to open the
+    circuit; it opens none by itself, since the other gateway may be the one with the fault, and
+    closes none.
+    """
+
+    def __init__(self, pool: ExpertPool, store: RedisStore) -> None:
+        self._pool = pool
+        self._store = store
+        for name, expert in pool.callable.items():
+            expert.on_open = functools.partial(self._publish, name)
+
+    def _publish(self, name: str, seconds: float) -> None:
+        lifetime = max(1, math.ceil(1000 * seconds))
+        key = self._store.key("circuit", name)
+        self._store.post("set_hint", "SET", key, self._store.gateway, "PX", lifetime)
+
+    async def run(self) -> None:
+        """Look for hints until the task is cancelled."""
+        while True:
+            with contextlib.suppress(StoreError):
+                await self.read()
+            await asyncio.sleep(_HINT_INTERVAL)
+
+    async def read(self) -> None:
+        """Look for hints once; a StoreError if the store is away."""
+        experts = self._pool.callable
+        if not experts:
+            return
+        keys = [self._store.key("circuit", name) for name in experts]
+        found = await self._store.call("get_hints", "MGET", *keys, in_background=True)
+        for expert, gateway in zip(experts.values(), found, strict=True):
+            if gateway is not None and gateway.decode() != self._store.gateway:
+                expert.breaker.suspect(_HINT_SECONDS)
 
 
 def _check_routes(config: GatewayConfig, experts: dict[str, UpstreamExpert]) -> None:

@@ -1,0 +1,570 @@
+"""Limits that several gateways share: each spends slices that it has borrowed from the store."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import math
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from mildroute.serving.auth.limits import (
+    PERIODS,
+    ROUNDING,
+    LimitExceeded,
+    PeriodBudget,
+    TokenBucket,
+    UsageBudget,
+)
+from mildroute.serving.store import RedisStore, Script, StoreError
+
+__all__ = ["SCRIPTS", "LeasedBudgets"]
+
+
+# How a limit is shared without a call for each request.
+#
+# A gateway counts what it has spent of a limit since the period began, and the most that it may
+# have spent: its lease. The store knows both of each gateway, and lends at most an eighth of what
+# is in no lease. Everything that is said is absolute ("I have spent 3, I may spend up to 5"), so
+# that a call whose reply was lost can be repeated: the store may believe that a gateway holds more
+# than it does, never less. A gateway lowers its lease before it tells the store, and raises it
+# after the store has agreed. Calls carry a sequence number, as those of a lost connection may be
+# run after those of the next one.
+#
+# Time is that of the store. A gateway learns how many seconds its period has left, and counts them
+# on a clock that only grows, so a wrong wall clock changes nothing.
+#
+# A lease that is not renewed within `lease_ttl` goes back. What its gateway had spent was settled
+# each second, so a kill -9 loses at most the spending of one second. A store that was flushed gets
+# its sums back from the first gateway that knew them (`life` tells one life of an entry from the
+# next), and lends nothing for 1.5 s, in which all gateways that hold a lease report it.
+
+
+_COUNT = """
+local clock = redis.call('TIME')
+redis.call('ZADD', KEYS[1], clock[1], ARGV[1])
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', clock[1] - 10)
+redis.call('EXPIRE', KEYS[1], 60)
+return redis.call('ZCARD', KEYS[1])
+"""
+LEND = Script("lend", Path(__file__).with_name("lend.lua"))
+_COUNT_GATEWAYS = Script("count_gateways", _COUNT)
+SCRIPTS = (LEND, _COUNT_GATEWAYS)
+
+# Seconds between two settlements, which also is the idle time after which a slice that another
+# gateway needs goes back.
+_INTERVAL = 1.0
+# Seconds after which an idle slice goes back unasked.
+_IDLE = 10.0
+# Seconds for which a refusal of the store stands.
+_REFUSAL = 0.25
+_MIN_WAIT = 0.02
+# Limits settled in one call; each takes the store about 10 us.
+_BATCH = 64
+
+
+class Lease(UsageBudget):
+    """What a gateway may spend of a shared limit.
+
+    Attributes:
+        key: Its entry in the store.
+        total: What this gateway has spent.
+        lease: The most that it may have spent.
+        used_at: When a request last took some, on the lender's clock.
+        refused_until: Until when the store need not be asked again ...
+        refused: ... for so much, or more.
+        asked: What its latest call asked for.
+        call: Under way for it, or none: a lease has one call at a time.
+    """
+
+    def __init__(
+        self, lender: LeasedBudgets, key: str, limit: float, unit: str, until: str
+    ) -> None:
+        UsageBudget.__init__(self, limit, unit, until)
+        self._lender = lender
+        # The lease as the latest call said it, and as the store knows it.
+        self._kept = 0.0
+        self._told = 0.0
+        self.key = key
+        self.total = 0.0
+        self.lease = 0.0
+        self.used_at = -math.inf
+        self.refused_until = -math.inf
+        self.refused = math.inf
+        self.asked = 0.0
+        self.call: asyncio.Future[None] | None = None
+
+    def usable(self) -> float:
+        """What requests may take now, reservations taken off."""
+        raise NotImplementedError
+
+    def terms(self, sequence: int, amount: float, *, is_bounded: bool) -> tuple[Any, ...]:
+        """Twelve arguments of the script: what was spent, is held, and is wanted."""
+        raise NotImplementedError
+
+    def accept(self, reply: Sequence[Any]) -> None:
+        """Take what the store has lent."""
+        raise NotImplementedError
+
+    def release_idle(self, idle: float) -> bool:
+        """Lower the lease after so many idle seconds; whether the store is to be told."""
+        raise NotImplementedError
+
+    def change_limit(self, limit: float) -> None:
+        if limit < self.limit:
+            self.release()  # it was lent of more than there is now
+        self.limit = limit
+        self.refused_until = -math.inf
+
+    def release(self) -> None:
+        """Give up all that is neither spent nor reserved."""
+        self.lease = min(self.lease, self.total + self.reserved)
+
+    def has_any(self, now: float) -> bool:  # noqa: ARG002 - the store's clock counts
+        return self.usable() + self.reserved > ROUNDING
+
+    def covers(self, amount: float, is_bounded: bool, now: float) -> bool:  # noqa: ARG002
+        # What is not bounded must be covered, too, by a lease that may go over the limit: if each
+        # gateway let one such request through, they would go over it by more than one.
+        usable = self.usable()
+        return usable > ROUNDING and amount <= usable + ROUNDING
+
+    def reserve(self, amount: float) -> None:
+        super().reserve(amount)
+        self._touch()
+
+    def spend(self, amount: float, now: float = 0.0) -> None:  # noqa: ARG002
+        self.total += amount
+        self._touch()
+
+    def _refuse(self, seconds: float) -> None:
+        self.refused_until = self._lender.clock() + seconds
+        self.refused = self.asked
+
+    def _touch(self) -> None:
+        if self.limit < math.inf:
+            self.used_at = self._lender.clock()
+            self._lender.active.add(self)
+
+
+class LeasedPeriod(Lease, PeriodBudget):
+    """Dollars of a day or a month that gateways share."""
+
+    def __init__(self, lender: LeasedBudgets, key: str, period: str, spent: float) -> None:
+        unit, until, _ = PERIODS[period]
+        super().__init__(lender, key, math.inf, unit, until)
+        self._period = period
+        # Of the latest reply: the period's start and end, the life of the entry, what all gateways
+        # had spent, this one's part of it, what was in no lease, and how many use the limit.
+        self._start = 0.0
+        self._ends_at = math.inf
+        self._life = ""
+        self._known = spent
+        self._settled = 0.0
+        self._free = math.inf
+        self._gateways = 1
+        self._is_needed = False
+        # What the latest call said was spent here.
+        self._sent = 0.0
+        # Part of the lease that is left alone while the store is there: the share without it.
+        self._spare = 0.0
+        # Whether nothing was lent since the start, the period's, or an idle time.
+        self._is_unused = True
+        # Whether the lease is a share that was taken while the store was away.
+        self._is_share = False
+
+    def spent(self, now: float) -> float:  # noqa: ARG002
+        self._roll()
+        return self._known + self.total - self._settled
+
+    def left(self, now: float) -> float:
+        return self.limit - self.spent(now)
+
+    def seconds_until(self, amount: float, now: float) -> float:  # noqa: ARG002
+        return max(0.0, self._ends_at - self._lender.clock())
+
+    def usable(self) -> float:
+        if self.limit == math.inf:
+            return math.inf
+        self._roll()
+        if self._lender.store.is_available:
+            return self.lease - self._spare - self.total - self.reserved
+        if self._lender.on_failure == "open":
+            return math.inf
+        if self._is_unused and self._lender.on_failure == "share":
+            left = max(0.0, min(self._free, self.left(0.0)))
+            self.lease = self.total + self.reserved + left / self._lender.gateways
+            self._is_unused = False
+            self._is_share = True
+        return self.lease - self.total - self.reserved
+
+    def terms(self, sequence: int, amount: float, *, is_bounded: bool) -> tuple[Any, ...]:
+        self._roll()
+        taken = self.total + self.reserved
+        # A share that the store does not know of ends with its return.
+        self.lease = taken if self._is_share else max(self.lease, taken)
+        self._is_share = False
+        self._spare = min(self._spare, self.lease - taken)
+        wanted = max(0.0, amount - (self.lease - taken - self._spare))
+        self._sent = self.total
+        self._kept = self.lease
+        return (
+            self._period,
+            min(self.limit, 1e300),
+            sequence,
+            self._start,
+            self._life,
+            self._known,
+            self._settled,
+            self.total,
+            self.lease,
+            wanted,
+            self._missing_spare() if wanted > 0 or self.lease > taken else 0.0,
+            int(is_bounded),
+        )
+
+    def accept(self, reply: Sequence[Any]) -> None:
+        places = (0, 2, 3, 4, 7, 9)
+        start, total, free, grant, ends_in, extra = (float(reply[place]) for place in places)
+        if self._start not in (0.0, start):
+            # The store's period ended before ours did; it has counted nothing of the old one.
+            self.total -= self._sent
+            self._sent = 0.0
+            self.lease = 0.0
+            self._kept = 0.0
+        self.lease += grant + extra
+        self._told = self._kept + grant + extra
+        self._spare += extra
+        self._start = start
+        self._life = reply[1].decode()
+        self._known = total
+        self._settled = self._sent
+        self._free = free
+        self._gateways = int(reply[5])
+        self._is_needed = bool(reply[6])
+        self._ends_at = self._lender.clock() + ends_in
+        if grant > 0:
+            self._is_unused = False
+        if reply[8]:
+            self._accept_refusal()
+
+    def _accept_refusal(self) -> None:
+        """Use what was left alone; if there is nothing, let another gateway have the rest."""
+        if self._spare > 0:
+            self._spare = 0.0
+        else:
+            self._refuse(_REFUSAL)
+            self._lender.release_soon(self)
+
+    def release(self) -> None:
+        super().release()
+        self._spare = 0.0
+
+    def release_idle(self, idle: float) -> bool:
+        if idle >= _IDLE or (self._is_needed and idle >= _INTERVAL):
+            self.release()
+            self._is_unused = idle >= _IDLE
+        else:
+            excess = self._spare if self._is_needed else self._spare - self._spare_target()
+            if excess > 0:
+                self._spare -= excess
+                self.lease -= excess
+        taken = self.total + self.reserved
+        return taken > self._settled or self.lease != self._told or self.lease > taken
+
+    def _spare_target(self) -> float:
+        """With n gateways that each do so, half of what is left lies in their shares."""
+        if self._lender.on_failure != "share":
+            return 0.0
+        gateways = max(self._gateways, self._lender.gateways)
+        return max(0.0, min(self.limit, self._free) + self._spare) / (gateways + 1)
+
+    def _missing_spare(self) -> float:
+        if self._lender.clock() < self.refused_until:
+            return 0.0
+        return max(0.0, self._spare_target() - self._spare)
+
+    def _roll(self) -> None:
+        """Begin at zero when the period is over."""
+        if self._lender.clock() >= self._ends_at:
+            self._start = 0.0
+            self._life = ""
+            self._ends_at = math.inf
+            self._known = 0.0
+            self._settled = 0.0
+            self._sent = 0.0
+            self._free = math.inf
+            self.total = 0.0
+            self.lease = 0.0
+            self._spare = 0.0
+            self._is_unused = True
+
+
+class LeasedFlow(Lease):
+    """Tokens or requests a minute that gateways share."""
+
+    def __init__(self, lender: LeasedBudgets, key: str, rate: float, burst: float) -> None:
+        super().__init__(lender, key, burst, "tokens a minute", "more to flow in")
+        self.rate = rate
+        self._level = burst  # of the store, by the latest reply
+        self._share: TokenBucket | None = None
+
+    @property
+    def burst(self) -> float:
+        """The most at once."""
+        return self.limit
+
+    def has(self, amount: float = 1.0) -> bool:
+        """Whether so much could be taken now."""
+        return amount <= self.usable() + ROUNDING
+
+    def left(self, now: float) -> float:  # noqa: ARG002
+        if not self._lender.store.is_available:
+            return self.usable() + self.reserved
+        return self._level + self.lease - self.total
+
+    def seconds_until(self, amount: float = 1.0, now: float = 0.0) -> float:  # noqa: ARG002
+        if amount > self.limit:
+            return math.inf
+        until = self.refused_until - self._lender.clock()
+        return max(0.0, until, (amount - max(0.0, self.left(0.0))) / self.rate)
+
+    def usable(self) -> float:
+        slack = self.lease - self.total - self.reserved
+        if self._lender.store.is_available or self._lender.on_failure == "closed":
+            return slack
+        if self._lender.on_failure == "open":
+            return math.inf
+        return max(0.0, slack) + self._shared().level()
+
+    def reserve(self, amount: float) -> None:
+        self._charge_share(amount)
+        super().reserve(amount)
+
+    def spend(self, amount: float, now: float = 0.0) -> None:
+        self._charge_share(amount)
+        super().spend(amount, now)
+
+    def settle(self, amount: float, reserved: float, now: float) -> None:
+        # What was reserved has been charged to the share already.
+        self._charge_share(max(0.0, amount - reserved))
+        self.reserved = max(0.0, self.reserved - reserved)
+        Lease.spend(self, amount, now)
+
+    def terms(self, sequence: int, amount: float, *, is_bounded: bool) -> tuple[Any, ...]:
+        taken = self.total + self.reserved
+        self.lease = max(self.lease, taken)
+        wanted = max(0.0, amount - (self.lease - taken))
+        self._kept = self.lease
+        bounded = int(is_bounded)
+        return "flow", self.limit, self.rate, sequence, "", self.lease, wanted, bounded, *_PADDING
+
+    def accept(self, reply: Sequence[Any]) -> None:
+        grant, level, wait = map(float, reply)
+        self.lease += grant
+        self._told = self._kept + grant
+        self._level = level
+        self._share = None
+        if wait > 0:
+            self._refuse(min(max(wait, _MIN_WAIT), _INTERVAL))
+
+    def release_idle(self, idle: float) -> bool:
+        if idle >= _INTERVAL:
+            self.release()
+        return self.lease != self._told or self.total + self.reserved > self.lease
+
+    def _shared(self) -> TokenBucket:
+        """What flows in without the store: this gateway's part, from nothing on."""
+        if self._share is None:
+            gateways = self._lender.gateways
+            share = TokenBucket(self.rate / gateways, self.limit / gateways, self._lender.clock)
+            share.spend(share.burst)
+            self._share = share
+        return self._share
+
+    def _charge_share(self, amount: float) -> None:
+        if not self._lender.store.is_available and self._lender.on_failure == "share":
+            excess = amount - max(0.0, self.lease - self.total - self.reserved)
+            if excess > 0:
+                self._shared().spend(excess)
+
+
+_PADDING = (0,) * 4
+
+
+class LeasedBudgets:
+    """Makes budgets that gateways share through a store, and borrows for them.
+
+    Attributes:
+        on_failure: What becomes of limits while the store is away.
+        gateways: That share it, this one included.
+        active: Budgets of which something was taken lately.
+    """
+
+    is_shared = True
+
+    def __init__(self, store: RedisStore, clock: Callable[[], float] = time.monotonic) -> None:
+        self.store = store
+        self.clock = clock
+        self.on_failure = store.config.on_failure
+        self.gateways = store.config.replicas
+        self._counted_at = -math.inf
+        self.active: set[Lease] = set()
+        self._ttl = store.config.lease_ttl
+        self._sequence = itertools.count(1)
+        self._flows: dict[str, LeasedFlow] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._releases: set[asyncio.Task[bool]] = set()
+
+    async def start(self) -> None:
+        """Settle each second until :meth:`close`."""
+        await self._count_gateways()
+        self._task = asyncio.get_running_loop().create_task(self._settle_forever())
+
+    async def close(self) -> None:
+        """Settle, and give everything back."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+        for lease in self.active:
+            lease.release()
+        await self._exchange_all(list(self.active), ttl=0.0)
+
+    def period(self, owner: str, period: str, spent: float, at: float) -> PeriodBudget:  # noqa: ARG002
+        """Dollars of a ``"day"`` or ``"month"``."""
+        return LeasedPeriod(self, self.store.key(f"{{{owner}}}", period), period, spent)
+
+    def tokens(self, owner: str, limit: float) -> UsageBudget:
+        """Tokens a minute."""
+        return self._flow(self.store.key(f"{{{owner}}}", "tokens"), limit / 60.0, limit)
+
+    def requests(self, owner: str, rate_per_second: float, burst: float) -> LeasedFlow:
+        """A bucket of requests."""
+        return self._flow(self.store.key(f"{{{owner}}}", "requests"), rate_per_second, burst)
+
+    def _flow(self, key: str, rate: float, burst: float) -> LeasedFlow:
+        flow = self._flows.get(key)
+        if flow is None:
+            flow = self._flows[key] = LeasedFlow(self, key, rate, burst)
+        # New limits go on from where the old ones are.
+        flow.rate = rate
+        flow.change_limit(burst)
+        return flow
+
+    async def borrow(self, wanted: Sequence[tuple[Lease, float]], *, is_bounded: bool) -> bool:
+        """Whether a check that failed may succeed now.
+
+        Args:
+            wanted: Budgets, each with what must be free.
+            is_bounded: Whether all of that must be left of each limit, or anything.
+        """
+        now = self.clock()
+        short = [
+            (lease, max(amount, 2 * ROUNDING))
+            for lease, amount in wanted
+            if not lease.covers(amount, is_bounded, now)
+        ]
+        if not short or not self.store.is_available:
+            return False
+        if any(lease.refused_until > now and amount >= lease.refused for lease, amount in short):
+            return False
+        calls = {lease.call for lease, _ in short if lease.call is not None}
+        if calls:
+            # One call at a time: this request may profit from the one under way.
+            await asyncio.wait(calls)
+            return True
+        return await self._exchange(short, is_bounded=is_bounded)
+
+    def refusal(self) -> LimitExceeded | None:
+        """Why requests are refused that nothing is known of, or none."""
+        if self.store.is_available or self.on_failure != "closed":
+            return None
+        message = "The store of this key's limits is away, and what was borrowed is spent; wait."
+        return LimitExceeded(503, message, "limits_unavailable", 1.0)
+
+    def release_soon(self, lease: Lease) -> None:
+        """Give back what is not used, beside the request."""
+        task = asyncio.get_running_loop().create_task(self._release(lease))
+        self._releases.add(task)
+        task.add_done_callback(self._releases.discard)
+
+    async def _release(self, lease: Lease) -> bool:
+        if lease.call is not None:
+            return False
+        lease.release()
+        return await self._exchange([(lease, 0.0)])
+
+    async def _settle_forever(self) -> None:
+        recovered = self.store.recovered
+        while True:
+            # A store that comes back may have forgotten everything: tell it at once.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_INTERVAL):
+                    await recovered.wait()
+            recovered.clear()
+            await self.settle()
+
+    async def settle(self) -> None:
+        """Tell the store what was spent, renew what is in use, return what is not."""
+        if not self.store.is_available:
+            return
+        now = self.clock()
+        due = []
+        for lease in [lease for lease in self.active if lease.call is None]:
+            if lease.release_idle(now - lease.used_at):
+                due.append(lease)
+            elif now - lease.used_at > _INTERVAL:
+                self.active.discard(lease)
+        await self._exchange_all(due)
+        await self._count_gateways()
+
+    async def _count_gateways(self) -> None:
+        with contextlib.suppress(StoreError):
+            key = self.store.key("gateways")
+            found = await self.store.run(
+                _COUNT_GATEWAYS, [key], [self.store.gateway], in_background=True
+            )
+            # A store that has forgotten some gateways must not make the shares of others larger.
+            is_old = self.clock() - self._counted_at > _IDLE
+            if found >= self.gateways or is_old:
+                self.gateways = int(found)
+                self._counted_at = self.clock()
+
+    async def _exchange_all(self, leases: Sequence[Lease], ttl: float | None = None) -> None:
+        for start in range(0, len(leases), _BATCH):
+            free = [lease for lease in leases[start : start + _BATCH] if lease.call is None]
+            await self._exchange([(lease, 0.0) for lease in free], ttl=ttl)
+
+    async def _exchange(
+        self,
+        wanted: Sequence[tuple[Lease, float]],
+        *,
+        is_bounded: bool = True,
+        ttl: float | None = None,
+    ) -> bool:
+        """One call of the script; whether there was a reply."""
+        values: list[Any] = [self.store.gateway, self._ttl if ttl is None else ttl]
+        call: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        for lease, amount in wanted:
+            lease.call = call
+            lease.asked = amount
+            values += lease.terms(next(self._sequence), amount, is_bounded=is_bounded)
+        try:
+            keys = [lease.key for lease, _ in wanted]
+            # Never in the background: a request may wait for it.
+            replies = await self.store.run(LEND, keys, values, in_background=False)
+            for (lease, _), reply in zip(wanted, replies, strict=True):
+                if reply:
+                    lease.accept(reply)
+        except StoreError:
+            return False
+        finally:
+            for lease, _ in wanted:
+                lease.call = None
+            call.set_result(None)
+        return True

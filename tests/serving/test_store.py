@@ -1,0 +1,806 @@
+"""Limits and conversations that several gateways share, on a real redis-server.
+
+Several limiters in one process stand for several gateways: they share nothing but the store. What
+holds must hold on a busy machine, too, on which a call may take longer than its 10 ms and the store
+counts as away for a moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mildroute.exceptions import ArgumentError
+from mildroute.serving.auth import leases
+from mildroute.serving.auth.keys import APIClient, ClientTeam, KeyStore, hash_key, new_key
+from mildroute.serving.auth.leases import SCRIPTS, LeasedBudgets, LeasedPeriod
+from mildroute.serving.auth.limits import (
+    NOTHING,
+    Charge,
+    LimitExceeded,
+    Reservation,
+    UsageLimiter,
+    start_of_month,
+)
+from mildroute.serving.config import (
+    FailoverConfig,
+    GatewayConfig,
+    RoutingConfig,
+    StoreConfig,
+    read_config,
+)
+from mildroute.serving.http.body import ParsedRequest
+from mildroute.serving.routing.decider import SessionAffinity
+from mildroute.serving.store import RedisStore, Script, StoreError
+from mildroute.serving.upstream.pool import CircuitHints, ExpertPool
+from tests.experts.hostile_server import HostileServer, says
+from tests.serving.fakes import experts_at
+from tests.serving.running import running
+from tests.support.redis import RedisServer
+
+ROUNDING = 1e-6
+GATEWAYS = 4
+RANDOM = np.random.default_rng(7)
+# Seconds without a request let through after which a limit counts as spent, and if enough is spent.
+PATIENCE = 4.0
+SHORT_PATIENCE = 0.8
+
+
+@pytest.fixture(scope="module")
+def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    with RedisServer(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+class Limits:
+    """The limits of one gateway."""
+
+    def __init__(self, url: str, now: Callable[[], float] = time.time, **settings: Any) -> None:
+        self.calls: list[tuple[str, float, bool]] = []
+        self.store = RedisStore(
+            StoreConfig(url=url, **settings), SCRIPTS, lambda *call: self.calls.append(call)
+        )
+        self.leases = LeasedBudgets(self.store)
+        self.limiter = UsageLimiter(budgets=self.leases, now=now)
+        self.waits: list[float] = []
+
+    async def start(self) -> None:
+        await self.store.start()
+        await self.leases.start()
+
+    async def close(self) -> None:
+        await self.leases.close()
+        await self.store.close()
+
+    async def vanish(self) -> None:
+        """Leave as a process does that is killed: nothing is given back."""
+        assert self.leases._task is not None
+        self.leases._task.cancel()
+        await self.store.close()
+
+    async def reserve(
+        self, client: APIClient, charge: Charge, *, is_bounded: bool = True
+    ) -> LimitExceeded | Reservation:
+        started = time.perf_counter()
+        check = lambda: self.limiter.reserve(client, charge, is_bounded=is_bounded)  # noqa: E731
+        held = check()
+        if isinstance(held, LimitExceeded):
+            held = await self.limiter.retry(
+                client, check, held, charge=charge, is_bounded=is_bounded
+            )
+        self.waits.append(time.perf_counter() - started)
+        return held
+
+    async def admit(self, client: APIClient) -> LimitExceeded | None:
+        exceeded = self.limiter.admit(client)
+        if exceeded is not None:
+            check = lambda: self.limiter.admit(client)  # noqa: E731
+            exceeded = await self.limiter.retry(client, check, exceeded, requests=1)
+        return exceeded
+
+    def day(self, client: APIClient) -> LeasedPeriod:
+        return self.limiter._accounts[client.name, False].day  # type: ignore[return-value]
+
+    async def spend(self, client: APIClient, dollars: float) -> bool:
+        """One request that takes what was reserved for it; false if it was refused."""
+        held = await self.reserve(client, Charge(dollars))
+        if isinstance(held, LimitExceeded):
+            return False
+        self.limiter.settle(client, Charge(dollars), held)
+        return True
+
+
+async def settled(fleet: list[Limits], client: APIClient) -> None:
+    """Let all gateways have a slice and a share, which they get when the entry is a second old."""
+    end = time.monotonic() + 10
+    for limits in fleet:
+        assert await limits.spend(client, 0.001)
+    while not all(limits.day(client)._spare > 0 for limits in fleet):
+        assert time.monotonic() < end
+        await asyncio.sleep(0.05)
+        for limits in fleet:
+            assert await limits.spend(client, 1e-6)
+            await limits.leases.settle()
+
+
+@asynccontextmanager
+async def gateways(url: str, count: int = GATEWAYS, **settings: Any) -> AsyncIterator[list[Limits]]:
+    prefix = settings.pop("prefix", os.urandom(4).hex())
+    made = [Limits(url, prefix=prefix, **settings) for _ in range(count)]
+    for limits in made:
+        await limits.start()
+    await asyncio.gather(*(limits.leases.settle() for limits in made))  # all know of all
+    try:
+        yield made
+    finally:
+        for limits in made:
+            await limits.close()
+
+
+async def spend_all(
+    fleet: list[Limits],
+    clients: list[APIClient],
+    *,
+    is_bounded: bool = True,
+    share: Callable[[], float] = RANDOM.random,
+    largest: float = 0.002,
+    enough: float,
+) -> dict[str, float]:
+    """Send requests to all gateways until none has been let through for a while."""
+    spent = {client.name: 0.0 for client in clients}
+    end = time.monotonic() + 20
+    last = time.monotonic()
+
+    async def work(limits: Limits, client: APIClient) -> None:
+        nonlocal last
+        while time.monotonic() < min(
+            end, last + (SHORT_PATIENCE if sum(spent.values()) >= enough else PATIENCE)
+        ):
+            charge = Charge(RANDOM.uniform(0.25, 1.0) * largest)
+            held = await limits.reserve(client, charge, is_bounded=is_bounded)
+            if isinstance(held, LimitExceeded):
+                assert held.status == 429
+                await asyncio.sleep(0.02)
+                continue
+            last = time.monotonic()
+            await asyncio.sleep(0.002)
+            taken = Charge(charge.dollars * share())
+            limits.limiter.settle(client, taken, held)
+            spent[client.name] += taken.dollars
+
+    await asyncio.gather(
+        *(work(limits, client) for limits in fleet for client in clients for _ in range(2))
+    )
+    return spent
+
+
+def run(test: Awaitable[Any]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(60):
+            await test
+
+    asyncio.run(bounded())
+
+
+async def until(is_so: Callable[[], bool], seconds: float = 10.0) -> None:
+    end = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < end, "it did not happen"
+        await asyncio.sleep(0.005)
+
+
+class TestMoney:
+    def test_four_gateways_spend_a_limit_and_no_more(self, redis: RedisServer) -> None:
+        async def test() -> None:
+            async with gateways(redis.url) as fleet:
+                client = APIClient("a", dollars_per_day=1.0, dollars_per_month=100.0)
+                spent = (await spend_all(fleet, [client], enough=0.98))["a"]
+                assert 0.98 <= spent <= 1.0 + ROUNDING
+                requests = sum(len(limits.waits) for limits in fleet)
+                calls = sum(len(limits.calls) for limits in fleet)
+                assert calls < requests / 2  # of a limit this small; docs have those of a large one
+                await asyncio.gather(*(limits.leases.settle() for limits in fleet))
+                # All know what all have spent.
+                await until(lambda: fleet[0].store.is_available)
+                await fleet[0].leases.settle()
+            async with gateways(redis.url, 1, prefix=fleet[0].store.config.prefix) as (late,):
+                held = await late.reserve(client, Charge(0.05))
+                assert isinstance(held, LimitExceeded)
+                assert late.limiter.spent(client) == pytest.approx(spent, abs=ROUNDING)
+
+        run(test())
+
+    def test_requests_without_a_bound_go_over_by_one_reservation(self, redis: RedisServer) -> None:
+        async def test() -> None:
+            async with gateways(redis.url) as fleet:
+                client = APIClient("a", dollars_per_day=0.5)
+                spent = await spend_all(
+                    fleet,
+                    [client],
+                    is_bounded=False,
+                    share=lambda: 1.0,
+                    largest=0.02,
+                    enough=0.5,
+                )
+                assert 0.5 * 0.98 <= spent["a"] <= 0.5 + 0.02 + ROUNDING
+
+        run(test())
+
+    def test_a_team_and_its_clients_each_keep_their_limit(self, redis: RedisServer) -> None:
+        async def test() -> None:
+            team = ClientTeam("t", dollars_per_day=0.5, members=("a", "b"))
+            clients = [
+                APIClient("a", dollars_per_day=0.2, team=team),
+                APIClient("b", dollars_per_month=3.0, team=team),
+            ]
+            async with gateways(redis.url, 2) as fleet:
+                spent = await spend_all(fleet, clients, enough=0.49)
+            assert 0.2 * 0.98 <= spent["a"] <= 0.2 + ROUNDING
+            assert 0.5 * 0.98 <= spent["a"] + spent["b"] <= 0.5 + ROUNDING
+
+        run(test())
+
+    def test_what_a_drained_gateway_held_is_free_at_once(self, redis: RedisServer) -> None:
+        async def test() -> None:
+            client = APIClient("a", dollars_per_day=1.0)
+            async with gateways(redis.url, 1) as (first,):
+                assert await first.spend(client, 0.1)
+            async with gateways(redis.url, 1, prefix=first.store.config.prefix) as (second,):
+                assert await second.spend(client, 0.9)
+                assert not await second.spend(client, 0.001)
+
+        run(test())
+
+    def test_what_a_killed_gateway_held_comes_back(self, redis: RedisServer) -> None:
+        async def test() -> None:
+            client = APIClient("a", dollars_per_day=1.0)
+            async with gateways(redis.url, 2, lease_ttl=1.5) as (killed, other):
+                await settled([killed, other], client)
+                assert await killed.spend(client, 0.05)
+                await killed.leases.settle()
+                killed_at = time.monotonic()
+                await killed.vanish()
+                assert not await other.spend(client, 0.9)  # a slice and a share are not free yet
+                while not await other.spend(client, 0.9):
+                    assert time.monotonic() < killed_at + 5
+                    await asyncio.sleep(0.05)
+                # What it had spent stays spent.
+                assert not await other.spend(client, 0.05)
+
+        run(test())
+
+    def test_idle_slices_go_to_gateways_that_need_them(self, redis: RedisServer) -> None:
+        async def test() -> None:
+            client = APIClient("a", dollars_per_day=1.0)
+            async with gateways(redis.url) as fleet:
+                for limits in fleet[1:]:
+                    assert await limits.spend(client, 0.001)
+                started = time.monotonic()
+                spent = 0.0
+                while spent < 0.98:
+                    assert time.monotonic() < started + 8
+                    if await fleet[0].spend(client, 0.004):
+                        spent += 0.004
+                    else:
+                        await asyncio.sleep(0.02)
+                assert spent <= 1.0
+
+        run(test())
+
+    def test_a_clock_that_is_off_changes_nothing(self, redis: RedisServer) -> None:
+        async def test() -> None:
+            async with gateways(redis.url, 2) as fleet:
+                late = Limits(
+                    redis.url, lambda: time.time() - 60, prefix=fleet[0].store.config.prefix
+                )
+                tomorrow = Limits(
+                    redis.url, lambda: time.time() + 86_400, prefix=fleet[0].store.config.prefix
+                )
+                fleet += [late, tomorrow]
+                await late.start()
+                await tomorrow.start()
+                client = APIClient("a", dollars_per_day=0.5)
+                spent = (await spend_all(fleet, [client], enough=0.49))["a"]
+                assert 0.5 * 0.98 <= spent <= 0.5 + ROUNDING
+
+        run(test())
+
+    def test_the_decision_log_tells_an_empty_store(self, redis: RedisServer) -> None:
+        async def test() -> None:
+            async with gateways(redis.url, 1) as (limits,):
+                ledger = {"a": 0.7}
+                limiter = UsageLimiter(lambda _: (ledger, ledger), budgets=limits.leases)
+                limits.limiter = limiter
+                client = APIClient("a", dollars_per_day=1.0)
+                assert not await limits.spend(client, 0.31)
+                assert await limits.spend(client, 0.3)
+
+        run(test())
+
+    def test_a_limit_that_is_lowered_or_raised_counts_at_once(self, redis: RedisServer) -> None:
+        async def test() -> None:
+            async with gateways(redis.url, 2) as (one, other):
+                await settled([one, other], APIClient("a", dollars_per_day=100.0))
+                lower = APIClient("a", dollars_per_day=1.0)
+                for limits in (one, other):
+                    await limits.admit(lower)  # refused, as long as one holds more than there is
+                assert not await one.spend(lower, 1.5)
+                spent = (await spend_all([one, other], [lower], enough=0.97, largest=0.01))["a"]
+                assert 0.97 <= spent <= 1.0 + ROUNDING
+                higher = APIClient("a", dollars_per_day=3.0)
+                assert await one.admit(higher) is None
+                assert await one.spend(higher, 1.0)
+
+        run(test())
+
+    def test_a_period_that_ends_begins_at_zero(self, redis: RedisServer) -> None:
+        """The store's day cannot be moved; the gateway's notion of its end can."""
+
+        async def test() -> None:
+            clock = Clock()
+            async with gateways(redis.url, 1) as (limits,):
+                lender = LeasedBudgets(limits.store, clock)
+                limits.limiter = UsageLimiter(budgets=lender, clock=clock)
+                client = APIClient("a", dollars_per_day=1.0)
+                assert await limits.spend(client, 0.25)
+                assert limits.limiter.spent(client) == pytest.approx(0.25)
+                await lender.settle()
+                clock.now += 2 * 86_400
+                assert limits.limiter.spent(client) == 0.0
+                # The store's day is not over: it still knows, and nothing is counted twice.
+                assert not await limits.spend(client, 0.8)
+                clock.now += 1
+                assert await limits.spend(client, 0.75)
+
+        run(test())
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = time.monotonic()
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class TestRates:
+    def test_requests_of_four_gateways_keep_the_rate(self, redis: RedisServer) -> None:
+        async def test() -> None:
+            # 100 a second, and 1,000 at once.
+            client = APIClient("a", requests_per_minute=6000)
+            async with gateways(redis.url) as fleet:
+                admitted = 0
+                started = time.monotonic()
+
+                async def work(limits: Limits) -> None:
+                    nonlocal admitted
+                    while time.monotonic() < started + 3:
+                        if await limits.admit(client) is None:
+                            admitted += 1
+                            if admitted % 50 == 0:
+                                await asyncio.sleep(0)
+                        else:
+                            await asyncio.sleep(0.005)
+
+                await asyncio.gather(*(work(limits) for limits in fleet))
+                allowed = 1000 + 100 * (time.monotonic() - started)
+            assert allowed * 0.98 - GATEWAYS <= admitted <= allowed * 1.02
+
+        run(test())
+
+    def test_tokens_a_minute_are_shared(self, redis: RedisServer) -> None:
+        async def test() -> None:
+            client = APIClient("a", tokens_per_minute=6000)
+            async with gateways(redis.url, 2) as (one, other):
+                charge = Charge(0.0, 1000.0)
+                held = [await limits.reserve(client, charge) for limits in [one, other] * 3]
+                assert all(isinstance(entry, Reservation) for entry in held)
+                refused = await other.reserve(client, charge)
+                assert isinstance(refused, LimitExceeded)
+                assert refused.status == 429
+                # What was held and not taken is there for the other gateway.
+                one.limiter.settle(client, NOTHING, held[0])  # type: ignore[arg-type]
+                end = time.monotonic() + 5
+                while isinstance(await other.reserve(client, charge), LimitExceeded):
+                    assert time.monotonic() < end
+                    await asyncio.sleep(0.05)
+
+        run(test())
+
+    def test_new_limits_go_on_from_the_old_ones(self, redis: RedisServer) -> None:
+        async def test() -> None:
+            async with gateways(redis.url, 1) as (limits,):
+                slow = APIClient("a", requests_per_minute=6)
+                assert await limits.admit(slow) is None
+                assert await limits.admit(slow) is not None
+                refused = await limits.admit(APIClient("a", requests_per_minute=12))
+                assert refused is not None
+                assert refused.seconds < 6
+
+        run(test())
+
+
+class TestStoreAway:
+    @pytest.fixture
+    def own(self, tmp_path: Path) -> Iterator[RedisServer]:
+        with RedisServer(tmp_path) as server:
+            yield server
+
+    @pytest.mark.parametrize("fault", ["pause", "kill", "flush", "client pause"])
+    def test_limits_hold_and_no_request_waits(self, own: RedisServer, fault: str) -> None:
+        async def disturb(store: RedisStore) -> None:
+            await asyncio.sleep(0.2)
+            if fault == "flush":
+                await store.call("flush", "FLUSHALL", in_background=True)
+            elif fault == "client pause":
+                await store.call("pause", "CLIENT", "PAUSE", "700", in_background=True)
+            elif fault == "pause":
+                own.pause()
+                await asyncio.sleep(0.7)
+                own.resume()
+            else:
+                own.kill()
+                await asyncio.sleep(0.7)
+                own.start()
+
+        async def test() -> None:
+            async with gateways(own.url) as fleet:
+                client = APIClient("a", dollars_per_day=1.0)
+                spent, _ = await asyncio.gather(
+                    spend_all(fleet, [client], enough=0.98), disturb(fleet[0].store)
+                )
+                waits = sorted(wait for limits in fleet for wait in limits.waits)
+            assert 0.98 <= spent["a"] <= 1.0 + ROUNDING
+            assert waits[int(0.99 * len(waits))] < 0.02
+
+        run(test())
+
+    def test_shares_together_are_what_is_left(self, own: RedisServer) -> None:
+        async def test() -> None:
+            async with gateways(own.url) as fleet:
+                client = APIClient("a", dollars_per_day=1.0)
+                await settled(fleet, client)
+                before = sum(limits.day(client).total for limits in fleet)
+                own.kill()
+                spent = before + (await spend_all(fleet, [client], enough=0.6))["a"]
+                assert not any(limits.store.is_available for limits in fleet)
+            assert 0.6 < spent <= 1.0 + ROUNDING
+
+        run(test())
+
+    def test_a_client_without_a_slice_gets_its_part_of_the_limit(self, own: RedisServer) -> None:
+        async def test() -> None:
+            async with gateways(own.url, 2) as (one, other):
+                own.kill()
+                await until(lambda: not one.store.is_available and not other.store.is_available)
+                client = APIClient("a", dollars_per_day=1.0, requests_per_minute=600)
+                assert await one.spend(client, 0.5)
+                assert not await one.spend(client, 0.01)
+                # The part of the rate that flows in: 5 a second.
+                end = time.monotonic() + 5
+                while await other.admit(client) is not None:
+                    assert time.monotonic() < end
+                    await asyncio.sleep(0.02)
+
+        run(test())
+
+    def test_closed_and_open(self, own: RedisServer) -> None:
+        async def test() -> None:
+            client = APIClient("a", dollars_per_day=1.0, requests_per_minute=600)
+            async with (
+                gateways(own.url, 1, on_failure="closed") as (closed,),
+                gateways(own.url, 1, on_failure="open") as (opened,),
+            ):
+                assert await closed.spend(client, 0.001)
+                own.kill()
+                await until(lambda: not closed.store.is_available)
+                await until(lambda: not opened.store.is_available)
+                assert await closed.spend(client, 0.01)  # of its slice
+                refused = await closed.reserve(client, Charge(0.5))
+                assert isinstance(refused, LimitExceeded)
+                assert (refused.status, refused.retry_after) == (503, "1")
+                assert all([await opened.spend(client, 0.3) for _ in range(10)])
+                assert all([await opened.admit(client) is None for _ in range(1000)])
+                own.start()
+                await until(lambda: opened.store.is_available)
+                # What was let through without the store counts.
+                assert not await opened.spend(client, 0.001)
+
+        run(test())
+
+    def test_a_gateway_that_never_reached_the_store_serves(self, tmp_path: Path) -> None:
+        async def test() -> None:
+            limits = Limits(RedisServer(tmp_path).url, replicas=4)
+            started = time.monotonic()
+            await limits.start()
+            assert time.monotonic() - started < 3
+            client = APIClient("a", dollars_per_day=1.0)
+            assert await limits.spend(client, 0.25)
+            assert not await limits.spend(client, 0.001)
+            await limits.close()
+
+        run(test())
+
+
+class TestScript:
+    def test_months_are_those_of_the_calendar(self, redis: RedisServer) -> None:
+        async def test() -> None:
+            calendar, _, _ = leases.LEND.source.partition("-- End of the calendar.")
+            source = calendar + "return {period_of(ARGV[1], tonumber(ARGV[2]))}"
+            script = Script("calendar", source)
+            async with gateways(redis.url, 1) as (limits,):
+                for day in range(0, 40_000, 97):
+                    now = 86_400 * day + 12_345
+                    found = await limits.store.run(script, [], ["month", now], in_background=True)
+                    start = start_of_month(now)
+                    assert found == [start, start_of_month(start + 32 * 86_400)]
+
+        run(test())
+
+    def test_a_call_that_comes_too_late_changes_nothing(self, redis: RedisServer) -> None:
+        async def test() -> None:
+            async with gateways(redis.url, 1) as (limits,):
+                key = limits.store.key("{client:a}", "day")
+                terms = ["day", 1.0, 7, 0, "", 0, 0, 0.25, 0.25, 0.1, 0, 1]
+                values = ["me", 60, *terms]
+                first = await limits.store.run(leases.LEND, [key], [*values], in_background=True)
+                again = await limits.store.run(leases.LEND, [key], [*values], in_background=True)
+                assert float(first[0][2]) == 0.25
+                assert float(first[0][4]) == 0.1
+                assert again == [[]]
+
+        run(test())
+
+
+class TestRedisStore:
+    def test_scripts_survive_a_flush_of_scripts(self, redis: RedisServer) -> None:
+        async def test() -> None:
+            async with gateways(redis.url, 1) as (limits,):
+                await limits.store.call("flush", "SCRIPT", "FLUSH", in_background=True)
+                assert await limits.spend(APIClient("a", dollars_per_day=1.0), 0.1)
+
+        run(test())
+
+    def test_an_error_of_the_store_is_raised_and_counted(self, redis: RedisServer) -> None:
+        async def test() -> None:
+            async with gateways(redis.url, 1) as (limits,):
+                with pytest.raises(StoreError, match="unknown command"):
+                    await limits.store.call("nonsense", "NONSENSE", in_background=True)
+                assert limits.calls[-1][0] == "nonsense"
+                assert limits.calls[-1][2]
+                assert limits.store.is_available
+
+        run(test())
+
+    def test_password_and_database(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def test(server: RedisServer) -> None:
+            refused = Limits(server.url)
+            await refused.start()
+            assert not refused.store.is_available
+            await refused.close()
+            monkeypatch.setenv("REDIS_PASSWORD", "open sesame")
+            limits = Limits(server.url + "/3", password_env="REDIS_PASSWORD")  # noqa: S106 - a name
+            await limits.start()
+            await limits.store.call("set", "SET", "x", "1", in_background=True)
+            keyspace = await limits.store.call("info", "INFO", "keyspace", in_background=True)
+            assert b"db3:" in keyspace
+            await limits.close()
+
+        with RedisServer(tmp_path, "--requirepass", "open sesame") as server:
+            run(test(server))
+
+    def test_what_is_no_redis_counts_as_away(self) -> None:
+        async def test() -> None:
+            async def talk(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                with contextlib.suppress(ConnectionError):
+                    await writer.drain()
+                writer.close()
+
+            server = await asyncio.start_server(talk, "127.0.0.1", 0)
+            port = server.sockets[0].getsockname()[1]
+            limits = Limits(f"redis://127.0.0.1:{port}")
+            await limits.start()
+            assert not limits.store.is_available
+            await limits.close()
+            server.close()
+
+        run(test())
+
+
+class TestConversations:
+    def test_another_gateway_knows_the_expert(self, redis: RedisServer) -> None:
+        async def test() -> None:
+            async with gateways(redis.url, 2) as (one, other):
+                here = SessionAffinity(RoutingConfig(), store=one.store)
+                there = SessionAffinity(RoutingConfig(), store=other.store)
+                here.remember("c", "large")
+                later = parsed(conversation="c")
+                end = time.monotonic() + 5
+                while there.get("c") is None:
+                    lookup = there.start_lookup(later)
+                    if lookup is not None:
+                        await lookup
+                    assert time.monotonic() < end
+                assert there.get("c") == "large"
+                assert there.start_lookup(later) is None  # it is known here now
+                assert there.start_lookup(parsed(conversation="d", is_first_turn=True)) is None
+                lookup = there.start_lookup(parsed(conversation="d", follows="e"))
+                assert lookup is not None
+                await lookup
+                assert there.get("d") is None
+
+        run(test())
+
+    def test_what_the_store_knows_is_not_told_again(self, redis: RedisServer) -> None:
+        async def test() -> None:
+            clock = Clock()
+            async with gateways(redis.url, 1) as (limits,):
+                memory = SessionAffinity(RoutingConfig(session_ttl=100.0), clock, limits.store)
+
+                async def told() -> int:
+                    await limits.store.call("ping", "PING", in_background=True)
+                    return [name for name, *_ in limits.calls].count("set_session")
+
+                for _ in range(5):
+                    memory.remember("c", "large")
+                assert await told() == 1
+                memory.remember("c", "small")
+                assert await told() == 2
+                clock.now += 26
+                memory.remember("c", "small")
+                assert await told() == 3
+
+        run(test())
+
+
+class TestCircuits:
+    def test_after_a_hint_one_failure_opens_a_circuit(self, redis: RedisServer) -> None:
+        async def test() -> None:
+            async with gateways(redis.url, 2) as (one, other):
+                here = ExpertPool(experts_at(small="http://127.0.0.1:1"), GatewayConfig())
+                there = ExpertPool(experts_at(small="http://127.0.0.1:1"), GatewayConfig())
+                own = CircuitHints(here, one.store)
+                hints = CircuitHints(there, other.store)
+                breakers = [pool.experts["small"].breaker for pool in (here, there)]
+                await hints.read()
+                breakers[1].record_failure()
+                assert breakers[1].state == "closed"
+                breakers[1].record_success()
+                for _ in range(5):
+                    breakers[0].record_failure()
+                assert breakers[0].state == "open"
+                await one.store.call("ping", "PING", in_background=True)
+                await hints.read()
+                await own.read()
+                assert breakers[1].state == "closed"
+                breakers[1].record_failure()
+                assert breakers[1].state == "open"
+                # One's own hint is none.
+                breakers[0].record_success()
+                breakers[0].record_failure()
+                assert breakers[0].state == "closed"
+
+        run(test())
+
+
+def parsed(**fields: Any) -> ParsedRequest:
+    return ParsedRequest("chat/completions", "mildroute", "Hi", b"", (0, 0), **fields)
+
+
+class TestGateways:
+    def test_two_gateways_share_the_dollars_of_a_key(self, redis: RedisServer) -> None:
+        key = new_key()
+        client = APIClient("a", dollars_per_day=1.0)
+        headers = {"authorization": f"Bearer {key}"}
+
+        def services() -> dict[str, Any]:
+            config = StoreConfig(url=redis.url, prefix="whole")
+            lender = LeasedBudgets(RedisStore(config, SCRIPTS))
+            return {
+                "key_store": KeyStore([(hash_key(key), client)]),
+                "usage_limiter": UsageLimiter(budgets=lender),
+                "leases": lender,
+            }
+
+        settings = GatewayConfig(failover=FailoverConfig(drain_timeout=1.0))
+        price = {"input": 0.0, "output": 10.0}
+        # Each answer costs $0.05.
+        with (
+            HostileServer(lambda _: says("x", (0, 5000))) as expert,
+            running(
+                settings, services=services(), small={"base_url": expert.url, "price": price}
+            ) as one,
+            running(
+                settings, services=services(), small={"base_url": expert.url, "price": price}
+            ) as other,
+        ):
+            statuses: list[int] = []
+            end = time.monotonic() + 15
+            while statuses.count(200) < 20:
+                assert time.monotonic() < end
+                for gateway in (one, other):
+                    found = gateway.chat(headers=headers, max_tokens=5000)
+                    statuses.append(found.status_code)
+                    if found.status_code != 200:
+                        time.sleep(0.05)
+            last = [
+                gateway.chat(headers=headers, max_tokens=5000).status_code
+                for gateway in (one, other) * 5
+            ]
+        assert set(statuses) <= {200, 429}
+        assert last == [429] * 10
+
+    def test_no_request_fails_while_the_store_is_paused(self, tmp_path: Path) -> None:
+        key = new_key()
+        client = APIClient("a", dollars_per_day=1.0, tokens_per_minute=1e9)
+        with (
+            RedisServer(tmp_path) as own,
+            HostileServer(lambda _: says("x", (0, 100))) as expert,
+        ):
+            lender = LeasedBudgets(RedisStore(StoreConfig(url=own.url), SCRIPTS))
+            services = {
+                "key_store": KeyStore([(hash_key(key), client)]),
+                "usage_limiter": UsageLimiter(budgets=lender),
+                "leases": lender,
+            }
+            small = {"base_url": expert.url, "price": {"input": 0.0, "output": 10.0}}
+            with running(services=services, small=small) as gateway:
+                headers = {"authorization": f"Bearer {key}"}
+
+                def chat() -> int:
+                    return gateway.chat(headers=headers, max_tokens=100).status_code
+
+                statuses = [chat()]
+                account = services["usage_limiter"]._accounts["a", False]  # type: ignore[attr-defined]
+                while account.day._spare == 0:  # an entry that is a second old
+                    statuses.append(chat())
+                    time.sleep(0.05)
+                own.pause()
+                statuses += [chat() for _ in range(30)]
+                own.resume()
+                statuses += [chat() for _ in range(10)]
+        assert set(statuses) == {200}
+
+
+class TestSettings:
+    def test_a_store_is_a_url_or_a_mapping(self, tmp_path: Path) -> None:
+        file = tmp_path / "gateway.yaml"
+        file.write_text("store: redis://cache:6380/2\n")
+        assert read_config(file).store == StoreConfig(url="redis://cache:6380/2")
+        file.write_text("store: {url: 'rediss://me@cache', on_failure: closed, lease_ttl: 30}\n")
+        expected = StoreConfig(url="rediss://me@cache", on_failure="closed", lease_ttl=30)
+        assert read_config(file).store == expected
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("store: cache:6379", "redis://host:6379/0"),
+            ("store: http://cache", "redis://host:6379/0"),
+            ("store: redis://cache/x", "redis://host:6379/0"),
+            ("store: redis://cache:port", "redis://host:6379/0"),
+            ("store: redis://me:hush-hush@cache", "store.password_env"),
+            ("store: {url: 'redis://me:hush-hush@cache'}", "store.password_env"),
+            ("store: {url: redis://cache, on_failure: panic}", "one of share, closed, open"),
+            ("store: {url: redis://cache, lease_ttl: 0}", "more than 0"),
+            ("store: 5", "store"),
+        ],
+    )
+    def test_what_is_wrong_is_said_without_the_password(
+        self, tmp_path: Path, text: str, message: str
+    ) -> None:
+        file = tmp_path / "gateway.yaml"
+        file.write_text(text + "\n")
+        with pytest.raises(ArgumentError) as raised:
+            read_config(file)
+        assert message in str(raised.value)
+        assert "hush" not in str(raised.value)
