@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import importlib
 import os
+import re
 import secrets
 import shutil
 import time
@@ -189,6 +190,11 @@ def one_line(error: BaseException) -> str:
     return text if len(text) <= 300 else text[:300] + "..."
 
 
+def without_credentials(text: str) -> str:
+    """A text with URLs in it, without what stands before their hosts: pyarrow takes keys there."""
+    return re.sub("//[^/@ ]*@", "//", text)
+
+
 def open_location(target: str | Path) -> tuple[Any, str]:
     """A pyarrow file system and the path in it, for a path or a URL."""
     import pyarrow.fs as pafs
@@ -209,6 +215,7 @@ def open_filesystem(url: str) -> tuple[Any, str, Any]:
     import pyarrow as pa
     import pyarrow.fs as pafs
 
+    shown = without_credentials(url)
     try:
         missing: ImportError | None = None
         try:
@@ -220,9 +227,10 @@ def open_filesystem(url: str) -> tuple[Any, str, Any]:
     except (ValueError, OSError, pa.ArrowException) as error:
         if missing is not None and "nrecognized filesystem" in str(error):
             raise MissingExtraError(
-                f"{url!r} needs another package: {one_line(missing)}"
+                f"{shown!r} needs another package: {one_line(missing)}"
             ) from error
         raise TableError(
-            f"{url!r} cannot be reached: {one_line(error)}; check the address."
-        ) from error
+            f"{shown!r} cannot be reached: {without_credentials(one_line(error))}; check the"
+            " address."
+        ) from None
     return system, path, None

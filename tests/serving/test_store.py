@@ -634,7 +634,7 @@ class TestConversations:
                 assert there.get("c") == "large"
                 assert there.start_lookup(later) is None  # it is known here now
                 assert there.start_lookup(parsed(conversation="d", is_first_turn=True)) is None
-                lookup = there.start_lookup(parsed(conversation="d", follows="e"))
+                lookup = there.start_lookup(parsed(conversation="d"))
                 assert lookup is not None
                 await lookup
                 assert there.get("d") is None

@@ -91,13 +91,14 @@ def ship(
 
 
 def _show_shipped(done: ShippingResult, target: str, *, as_json: bool) -> None:
+    from mildroute._files import without_credentials
     from mildroute._format import pluralize
 
     if as_json:
         print_json(asdict(done))
     else:
         typer.echo(
-            f"{pluralize(done.rows, 'line')} shipped to {target} in"
+            f"{pluralize(done.rows, 'line')} shipped to {without_credentials(target)} in"
             f" {pluralize(done.objects, 'object')}."
         )
 

@@ -17,7 +17,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mildroute._files import atomic_write, file_lock, one_line, open_location, try_lock
+from mildroute._files import (
+    atomic_write,
+    file_lock,
+    one_line,
+    open_location,
+    try_lock,
+    without_credentials,
+)
 from mildroute._jsonl import LINES, TABLE, log_files, read_file
 from mildroute.exceptions import TableError
 from mildroute.serving.observability.decision_log import DECISIONS, check_decision, rows_behind
@@ -182,9 +189,10 @@ def ship_log(folder: str | Path, target: str) -> ShippingResult:
             ]
         except OSError as error:
             raise TableError(
-                f"the log must be shipped to {target!r}, got: {one_line(error)}; check the address,"
-                " and run the same command again."
-            ) from error
+                f"the log must be shipped to {without_credentials(target)!r}, got:"
+                f" {without_credentials(one_line(error))}; check the address, and run the same"
+                " command again."
+            ) from None
     return ShippingResult(sum(each.objects for each in done), sum(each.rows for each in done))
 
 
@@ -196,10 +204,10 @@ class _Shipper:
         self._shipped: dict[str, tuple[int, int]] = {}
         # Replicas may have files of the same name.
         self._origin = secrets.token_hex(4)
-        self._target = target
+        self._target = without_credentials(target)
         if self._path.exists():
             state = json.loads(self._path.read_text(encoding="utf-8"))
-            if state["target"] == target:
+            if state["target"] == self._target:
                 self._origin = state["origin"]
                 self._shipped = {
                     name: tuple(counts)

@@ -79,26 +79,19 @@ class SessionAffinity:
         return session[0]
 
     def start_lookup(self, parsed: ParsedRequest) -> asyncio.Task[None] | None:
-        """Ask the store for what is not known here of a later turn; none if that is nothing."""
-        store = self._store
-        if store is None or not store.is_available or (parsed.is_first_turn and not parsed.follows):
+        """Ask the store for the expert of a later turn that is not known here; none if it is."""
+        store, conversation = self._store, parsed.conversation
+        if store is None or not store.is_available or parsed.is_first_turn:
             return None
-        unknown = [
-            conversation
-            for conversation in (parsed.follows, parsed.conversation)
-            if conversation is not None and self.get(conversation) is None
-        ]
-        if not unknown:
+        if conversation is None or self.get(conversation) is not None:
             return None
-        return asyncio.get_running_loop().create_task(self._look_up(store, unknown))
+        return asyncio.get_running_loop().create_task(self._look_up(store, conversation))
 
-    async def _look_up(self, store: RedisStore, unknown: Sequence[str]) -> None:
+    async def _look_up(self, store: RedisStore, conversation: str) -> None:
         with contextlib.suppress(StoreError):
-            keys = [store.key("session", conversation) for conversation in unknown]
-            found = await store.call("get_session", "MGET", *keys)
-            for conversation, expert in zip(unknown, found, strict=True):
-                if expert is not None:
-                    self._remember_here(conversation, expert.decode(), -math.inf)
+            expert = await store.call("get_session", "GET", store.key("session", conversation))
+            if expert is not None:
+                self._remember_here(conversation, expert.decode(), -math.inf)
 
     def remember(self, conversation: str | None, expert: str) -> None:
         """Remember, or renew, the expert of a conversation; nothing happens if there is none."""

@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyarrow import fs as pafs
 
+from mildroute._files import open_location, without_credentials
 from mildroute._fit import Target
-from mildroute.costs.files import open_filesystem
 from mildroute.exceptions import ArgumentError, ArtifactError, MildrouteError
 from mildroute.persistence.artifact import read_manifest
 from mildroute.serving.auth.keys import KeyStore
@@ -296,7 +295,7 @@ def read_pointer(url: str) -> str:
         digest = None
     if not isinstance(digest, str) or not _is_digest(digest):
         raise ArtifactError(
-            f'{_without_keys(url)} must be JSON such as {{"digest": "..."}}, with the sha256 of a'
+            f'{without_credentials(url)} must be JSON such as {{"digest": "..."}}, with the sha256 of a'
             f" router.json, got {content[:60]!r}; write the pointer again."
         )
     return digest
@@ -387,20 +386,11 @@ def _download(pointer: str, name: str, target: Path) -> None:
 def _remote(url: str) -> Iterator[tuple[Any, str]]:
     """The file system of a URL and the path in it; all errors become ArtifactErrors."""
     try:
-        try:
-            system, path = pafs.FileSystem.from_uri(url)
-        except pa.ArrowInvalid:  # a scheme that pyarrow does not know
-            system, path, _ = open_filesystem(url)
-        yield system, path
+        yield open_location(url)
     except ArtifactError:
         raise
     except (OSError, ValueError, pa.ArrowException, MildrouteError) as error:
         message = f"{url} cannot be read: {' '.join(str(error).split()):.300}"
         raise ArtifactError(
-            f"{_without_keys(message)}; check the address and its permissions."
+            f"{without_credentials(message)}; check the address and its permissions."
         ) from None
-
-
-def _without_keys(text: str) -> str:
-    """A text with URLs in it; pyarrow takes keys before the host."""
-    return re.sub("//[^/@ ]*@", "//", text)
