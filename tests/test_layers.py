@@ -56,6 +56,7 @@ HOMES = {
     "onnxruntime": {"encoders"},
     "opentelemetry": {"serving"},
     "prometheus_client": {"serving"},
+    "psycopg": {"serving"},
     "ray": {"distributed"},
     "rich": {"cli"},
     "starlette": {"serving"},

@@ -136,6 +136,7 @@ class Gateway:
             circuits=self.pool.circuits,
             experts=self.pool.connections,
             budgets=services.usage_limiter.budgets,
+            keys_age=lambda: services.key_store.age,
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -167,10 +168,12 @@ class Gateway:
         services = self._services
         lag = LoopLagMonitor(services.metrics.record_lag)
         lag.start()
+        services.key_store.start()
         try:
             yield
         finally:
             lag.stop()
+            services.key_store.stop()
             self.begin_drain()
             await self.drained()
             self.pool.close()

@@ -27,6 +27,7 @@ __all__ = [
     "check_decision",
     "read_decisions",
     "read_log",
+    "rows_behind",
 ]
 
 
@@ -66,6 +67,7 @@ class DecisionRecord:
             empty without an opinion.
         trace_id: Of the trace that the request belongs to, in 32 hexadecimal digits; empty without
             one.
+        team: Name of the client's team at the time, or empty.
     """
 
     decision_id: str
@@ -98,6 +100,7 @@ class DecisionRecord:
     target: str = ""
     first_choice: str = ""
     trace_id: str = ""
+    team: str = ""
 
 
 # The decision log: one line for each decision, written when its answer has ended.
@@ -211,7 +214,8 @@ class SpendLedger:
         if path.stat().st_mtime < self._month:
             self._counted.pop(path.stem, None)
             return
-        for row, end in _rows_behind(path, *self._counted.get(path.stem, (0, 0))):
+        counted = self._counted.get(path.stem, (0, 0))
+        for row, end in rows_behind(path, *counted, _SPEND_COLUMNS):
             check_decision(row, _SPEND_COLUMNS)
             ended = row["time"] + (row["seconds"] or 0.0)
             self.add(row["key"], row["cost_usd"] or 0.0, ended, path.stem, end)
@@ -237,13 +241,15 @@ class SpendLedger:
             self.month_dollars = sums[1] if month == self._month else {}
 
 
-def _rows_behind(path: Path, start: int, lines: int) -> Iterator[tuple[dict[str, Any], int]]:
-    """Rows of a file behind those that are counted, each with the byte at which it ends.
+def rows_behind(
+    path: Path, start: int, lines: int, columns: Sequence[str]
+) -> Iterator[tuple[dict[str, Any], int]]:
+    """Rows of a file behind its first lines, which end at a byte, each with the byte of its end.
 
     A file that was tidied meanwhile has the same rows in the same order.
     """
     if path.suffix == TABLE:
-        for row in itertools.islice(read_file(path, _SPEND_COLUMNS), lines, None):
+        for row in itertools.islice(read_file(path, columns), lines, None):
             yield row, start
         return
     with path.open("rb") as file:

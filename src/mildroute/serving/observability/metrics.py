@@ -166,6 +166,7 @@ class StateCollector:
         experts: Idle connections, calls in flight and calls that wait, of each expert.
         budgets: Name, dollars left today and dollars reserved, of each key with a budget.
         lost: Lines that could not be written, by the name of their log.
+        keys_age: Seconds since the keys were known to be those of their database.
     """
 
     def __init__(self, keys: int) -> None:
@@ -180,6 +181,7 @@ class StateCollector:
         self.experts: Callable[[], Mapping[str, tuple[int, int, int]]] = dict
         self.budgets: Callable[[], Iterable[tuple[str, float, float]]] = list
         self.lost: Callable[[], Mapping[str, int]] = dict
+        self.keys_age: Callable[[], float] = lambda: nan
 
     def collect(self) -> Iterator[Metric]:
         """All of them, now."""
@@ -199,6 +201,11 @@ class StateCollector:
         yield from _experts(self.experts())
         yield from _budgets(self.budgets(), self._keys)
         yield _lost(self.lost())
+        yield _gauge(
+            "mildroute_keys_age_seconds",
+            "Since the keys were known to be those of their database; NaN without one.",
+            self.keys_age(),
+        )
         yield _info("mildroute_build_info", "The version that runs.", version=__version__)
         yield _info(
             "mildroute_router_info",

@@ -26,7 +26,7 @@ class Reloader:
 
     Args:
         key_store: All clients; it is the same object before and after.
-        key_file: Of their keys, or none if the gateway needs no keys.
+        key_file: Of their keys, or the URL of their database; none if the gateway needs no keys.
         metrics: Count reloads, or none.
     """
 
@@ -34,7 +34,7 @@ class Reloader:
         self,
         manager: PredictorManager,
         key_store: KeyStore,
-        key_file: Path | None,
+        key_file: str | Path | None,
         metrics: GatewayMetrics | None = None,
     ) -> None:
         self._manager = manager
@@ -60,10 +60,9 @@ class Reloader:
         with _reported(self._metrics, "keys", "the keys stay as they were"):
             async with self._lock:  # else the first to read could be the last to write
                 loop = asyncio.get_running_loop()
-                read = await loop.run_in_executor(None, KeyStore.read, self._key_file)
-                self._key_store.replace(read)
-        _LOG.info("the keys were read again; clients: %d", len(self._key_store.clients))
-        return len(self._key_store.clients)
+                await loop.run_in_executor(None, self._key_store.reread, self._key_file)
+        _LOG.info("the keys were read again; clients: %d", len(self._key_store))
+        return len(self._key_store)
 
     async def try_reload(self) -> None:
         """Reload both; what is invalid is only logged."""
