@@ -67,8 +67,8 @@ class PostgresServer:
             time.sleep(0.02)
 
     def stop(self) -> None:
-        """End it at once, as a loss of power would."""
-        self._process.send_signal(signal.SIGQUIT)
+        """End it, whatever is connected."""
+        self._process.send_signal(signal.SIGINT)
         self._process.wait(20)
 
     def new_database(self) -> str:
