@@ -361,7 +361,7 @@ def _kind(name: str, hint: Any) -> str:
     if hint is bool:
         return "true or false"
     if "Path" in str(hint):
-        return "a path"
+        return "a path or a URL" if "str" in str(hint) else "a path"
     if "str" in str(hint):
         return "the name of an environment variable" if name.endswith("_key_env") else "a text"
     number = "a number" if "float" in str(hint) else "a whole number"

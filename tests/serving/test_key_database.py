@@ -382,6 +382,22 @@ class TestSnapshotFile:
         assert {found.find(bytes(32)), found.find(b"\xff" * 32)} == {None}
         assert len(found) == len(made) == 500
 
+    def test_a_later_one_is_made_from_the_changes_alone(self, url: str, tmp_path: Path) -> None:
+        add_clients(url, "c", 100)
+        rotate_key(url, "c-000050")
+        (tmp_path / "whole").mkdir()
+        with closing(KeyDatabase(url)) as database:
+            build_snapshot(database, tmp_path)
+            rotate_key(url, "c-000007")
+            rotate_key(url, "c-000050", finish=True)
+            add_clients(url, "d", 10)
+            merged = KeySnapshot(build_snapshot(database, tmp_path))
+            whole = KeySnapshot(build_snapshot(database, tmp_path / "whole"))
+            rows = {digest: row.name for row in database.clients() for digest in row.digests}
+        assert sorted(merged.rows()) == sorted(whole.rows())
+        assert {digest: merged.record(merged.find(digest))[0] for digest in rows} == rows
+        assert (len(merged), len(rows)) == (110, 111)
+
     def test_it_is_private_and_holds_no_key(
         self, url: str, opened: Callable[..., DatabaseKeyStore]
     ) -> None:

@@ -177,6 +177,8 @@ def _sqlite(url: str, create: bool) -> Any:
     if create:
         # Readers and a writer do not wait for each other; the file remembers it.
         found.execute("PRAGMA journal_mode=WAL")
+        # 64 MB in place of 2: hashes come in no order, so an insert meets any page of their index.
+        found.execute("PRAGMA cache_size=-65536")
     return found
 
 

@@ -49,6 +49,8 @@ _MOST_READ = 20_000
 _SNAPSHOT_SECONDS = 600.0
 # Clients that are kept decoded.
 _DECODED = 10_000
+# Seconds between two attempts to make a snapshot: one may fail, on a disk that is full.
+_BUILD_INTERVAL = 5.0
 # Seconds to wait for the snapshot that another process makes, and for a poll to end.
 _BUILD_TIMEOUT = 300.0
 _POLL_TIMEOUT = 10.0
@@ -117,6 +119,7 @@ class DatabaseKeyStore(KeyStore):
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._builder: subprocess.Popen[bytes] | None = None
+        self._build_after = -math.inf
         self._database: KeyDatabase | None = None
         self._checked = -math.inf
         self._snapshot_at = time.monotonic()
@@ -263,6 +266,8 @@ class DatabaseKeyStore(KeyStore):
 
     def _renew_snapshot(self, database: KeyDatabase) -> None:
         """Begin to make a new snapshot if it is time, or take one that is there."""
+        if self._builder is not None and self._builder.poll() is not None:
+            self._builder = None
         view = self.view
         is_old = time.monotonic() - self._snapshot_at > _SNAPSHOT_SECONDS
         if not (
@@ -276,7 +281,8 @@ class DatabaseKeyStore(KeyStore):
             found = newest_snapshot(self._folder)
             if found is not None and found.version > view.snapshot.version:
                 self._set_snapshot(database, found)
-        elif self._builder is None or self._builder.poll() is not None:
+        elif self._builder is None and time.monotonic() >= self._build_after:
+            self._build_after = time.monotonic() + _BUILD_INTERVAL
             # A process of its own: to make one takes seconds of this one's interpreter lock.
             command = [sys.executable, "-m", snapshot.__name__, self._url, str(self._folder)]
             self._builder = subprocess.Popen(command, stdin=subprocess.DEVNULL)  # noqa: S603

@@ -105,6 +105,20 @@ class KeySnapshot:
         end = found.index(b"{")
         return found[:end].decode("ascii"), found[end:]
 
+    def rows(self) -> Iterator[ClientRow]:
+        """Its clients; versions are not kept."""
+        by_key = np.frombuffer(self._digests, np.uint8).reshape(-1, _DIGEST)
+        owners = np.frombuffer(self._owners, np.uint32)
+        order = np.argsort(owners, kind="stable")
+        digests = by_key[order].tobytes()
+        ends = np.searchsorted(owners[order], np.arange(1, len(self) + 1)) * _DIGEST
+        start = 0
+        for row, end in enumerate(ends.tolist()):
+            name, settings = self.record(row)
+            latest, older = digests[start : start + _DIGEST], digests[start + _DIGEST : end]
+            yield ClientRow(name, latest, older or None, settings.decode(), 0, 0)
+            start = end
+
     def members(self, team: str) -> Iterator[str]:
         """Names of the clients of a team."""
         if team in self.teams:
@@ -114,11 +128,20 @@ class KeySnapshot:
 
 
 def build_snapshot(database: KeyDatabase, folder: Path) -> Path:
-    """Write the file of all clients of a database; older files are removed."""
+    """Write the file of all clients of a database; older files are removed.
+
+    Only what has changed since the latest file is read from the database: a hundred gateways that
+    read a million rows each would be felt there.
+    """
     with database.transaction(write=False):
         name, version = database.state()
         teams = database.teams()
-        arrays, records = _gathered(database.clients(), list(teams))
+        before = newest_snapshot(folder)
+        if before is None or before.database != name or before.version > version:
+            clients = database.clients()
+        else:
+            clients = _merged(before, {row.name: row for row in database.clients(before.version)})
+        arrays, records = _gathered(clients, list(teams))
     sizes = [len(part) for part in arrays]
     head = {"database": name, "version": version, "teams": teams, "sizes": sizes}
     start = _MAGIC + json.dumps(head).encode() + b"\n"
@@ -131,6 +154,11 @@ def build_snapshot(database: KeyDatabase, folder: Path) -> Path:
         if other != path:
             other.unlink(missing_ok=True)  # those that have mapped it keep it
     return path
+
+
+def _merged(before: KeySnapshot, changed: Mapping[str, ClientRow]) -> Iterator[ClientRow]:
+    yield from (row for row in before.rows() if row.name not in changed)
+    yield from changed.values()
 
 
 def _private(path: Path) -> int:
