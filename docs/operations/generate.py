@@ -349,7 +349,8 @@ def _default(field: Any) -> Any:
 def _setting(name: str, field: Any, words: str, hint: Any) -> str:
     default = _default(field)
     shown = "none" if default is None else f"`{_scalar(default)}`{_bytes(default)}"
-    return f"`{name}`\n: {_kind(field.name, hint).capitalize()}; default {shown}. {words}"
+    kind = _kind(field.name, hint)
+    return f"`{name}`\n: {kind[:1].upper()}{kind[1:]}; default {shown}. {words}"
 
 
 def _kind(name: str, hint: Any) -> str:

@@ -31,7 +31,7 @@ from mildroute.serving.auth.keys import (
     revoke_key,
     rotate_key,
 )
-from mildroute.serving.auth.snapshot import KeySnapshot, build_snapshot
+from mildroute.serving.auth.snapshot import KeySnapshot, build_snapshot, newest_snapshot
 from mildroute.serving.config import GatewayConfig, read_config
 from mildroute.serving.factory import _key_store
 from tests.experts.hostile_server import HostileServer, says
@@ -267,6 +267,32 @@ def test_changes_become_a_part_of_the_snapshot_after_a_while(
     monkeypatch.setattr(database_store, "_SNAPSHOT_SECONDS", 0.0)
     until(lambda: (store.refresh(), len(store.view.snapshot))[1] == 2, 30)
     assert (len(store), store.view.changed, name_of(store, key)) == (2, {}, "late")
+
+
+def test_a_new_snapshot_forgets_no_revocation_even_if_the_database_fails_meanwhile(
+    url: str, opened: Callable[..., DatabaseKeyStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = add_clients(url, "c", 3)
+    store = opened()
+    add_client(url, "d")
+    other = opened()
+    with closing(KeyDatabase(url)) as database:
+        build_snapshot(database, store._folder)
+    revoke_key(url, "c-000001", 1000.0)
+    store.refresh()
+    monkeypatch.setattr(database_store, "_SNAPSHOT_SECONDS", 0.0)
+    monkeypatch.setattr(KeyDatabase, "teams", fail_as_a_database)
+    with pytest.raises(DatabaseError):
+        store.refresh()
+    assert store.find(f"Bearer {keys['c-000001']}").expires == 1000.0
+    monkeypatch.undo()
+    store._set_snapshot(store._connected(), newest_snapshot(store._folder))
+    assert store.find(f"Bearer {keys['c-000001']}").expires == 1000.0
+    assert (len(store), len(other)) == (4, 4)
+
+
+def fail_as_a_database(_database: KeyDatabase) -> None:
+    raise DatabaseError("gone")
 
 
 class TestDatabaseAway:

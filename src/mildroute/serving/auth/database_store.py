@@ -167,7 +167,7 @@ class DatabaseKeyStore(KeyStore):
                 # Another database, or a backup, was put in its place.
                 self._set_snapshot(database, self._fresh_snapshot(database))
             elif version > view.version:
-                self._read_changes(database)
+                self.view = self._with_changes(database, view)
             self._renew_snapshot(database)
             self._checked = time.monotonic()
         except BaseException:
@@ -239,13 +239,13 @@ class DatabaseKeyStore(KeyStore):
             return found
 
     def _set_snapshot(self, database: KeyDatabase, snapshot: KeySnapshot) -> None:
-        self._snapshot_at = time.monotonic()
         self._wants_snapshot = False
-        self.view = _View(snapshot, snapshot.version, self._teams(snapshot.teams))
-        self._read_changes(database)
+        # Never without the changes since: a key that was revoked would be valid for a moment.
+        self.view = self._with_changes(database, _View(snapshot, snapshot.version, {}))
+        self._snapshot_at = time.monotonic()
 
-    def _read_changes(self, database: KeyDatabase) -> None:
-        old = self.view
+    def _with_changes(self, database: KeyDatabase, old: _View) -> _View:
+        """A view with all that has changed since."""
         with database.transaction(write=False):
             _, version = database.state()
             teams = self._teams(database.teams())
@@ -262,7 +262,7 @@ class DatabaseKeyStore(KeyStore):
             for digest in row.digests
         }
         new = sum(row.created > old.snapshot.version for row in changed.values())
-        self.view = _View(old.snapshot, version, teams, changed, digests, new)
+        return _View(old.snapshot, version, teams, changed, digests, new)
 
     def _renew_snapshot(self, database: KeyDatabase) -> None:
         """Begin to make a new snapshot if it is time, or take one that is there."""
@@ -279,7 +279,11 @@ class DatabaseKeyStore(KeyStore):
         newest = max((path.stem for path in self._folder.glob(f"*{SUFFIX}")), default="0")
         if int(newest) > view.snapshot.version:
             found = newest_snapshot(self._folder)
-            if found is not None and found.version > view.snapshot.version:
+            if (
+                found is not None
+                and found.database == view.snapshot.database
+                and found.version > view.snapshot.version
+            ):
                 self._set_snapshot(database, found)
         elif self._builder is None and time.monotonic() >= self._build_after:
             self._build_after = time.monotonic() + _BUILD_INTERVAL

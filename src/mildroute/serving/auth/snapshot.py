@@ -234,7 +234,10 @@ def _main(url: str, folder: str) -> None:
     file = os.open(Path(folder, "lock"), os.O_RDWR | os.O_CREAT, 0o600)
     if lock_now(file) is False:
         return
+    # Behind the gateway, also if that has a higher priority.
     os.nice(5)
+    if hasattr(os, "SCHED_BATCH"):
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     with contextlib.closing(KeyDatabase(url)) as database:
         build_snapshot(database, Path(folder))
 
