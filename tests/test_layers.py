@@ -66,6 +66,7 @@ HOMES = {
     "onnxruntime": {"encoders"},
     "opentelemetry": {"serving"},
     "prometheus_client": {"serving"},
+    "psycopg": {"serving"},
     "ray": {"distributed"},
     "rich": {"cli"},
     "starlette": {"serving"},

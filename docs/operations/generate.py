@@ -357,7 +357,8 @@ def _default(field: Any) -> Any:
 def _setting(name: str, field: Any, words: str, hint: Any) -> str:
     default = _default(field)
     shown = "none" if default is None else f"`{_scalar(default)}`{_bytes(default)}"
-    return f"`{name}`\n: {_kind(field.name, hint).capitalize()}; default {shown}. {words}"
+    kind = _kind(field.name, hint)
+    return f"`{name}`\n: {kind[:1].upper()}{kind[1:]}; default {shown}. {words}"
 
 
 def _kind(name: str, hint: Any) -> str:
@@ -369,7 +370,7 @@ def _kind(name: str, hint: Any) -> str:
     if hint is bool:
         return "true or false"
     if "Path" in str(hint):
-        return "a path"
+        return "a path or a URL" if "str" in str(hint) else "a path"
     if "str" in str(hint):
         return "the name of an environment variable" if name.endswith("_key_env") else "a text"
     number = "a number" if "float" in str(hint) else "a whole number"

@@ -18,9 +18,10 @@ from mildroute.cli.embed import embed_table
 from mildroute.cli.evaluate import evaluate_router
 from mildroute.cli.fit import fit_router
 from mildroute.cli.inspect import inspect_table
-from mildroute.cli.logs import costs, log
+from mildroute.cli.keys import keys
+from mildroute.cli.logs import costs, log, spend
 from mildroute.cli.route import route_inputs
-from mildroute.cli.serve import keys, serve_router
+from mildroute.cli.serve import serve_router
 from mildroute.exceptions import MildrouteError, UnreachableTargetError
 
 __all__ = ["app"]
@@ -67,6 +68,7 @@ app.command("demo")(run_demo)
 app.add_typer(costs)
 app.add_typer(keys)
 app.add_typer(log)
+app.add_typer(spend)
 
 
 def _print_version(wanted: bool) -> None:

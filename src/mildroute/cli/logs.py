@@ -1,7 +1,8 @@
-"""``mildroute log`` and ``mildroute costs``: the decision log as Parquet, and as a cost table."""
+"""``mildroute log``, ``costs`` and ``spend``: the decision log as Parquet, cost table and bill."""
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mildroute.cli._options import AsJson, PriceWeight
-from mildroute.cli._output import print_json, print_notes, print_table
+from mildroute.cli._output import names_in, print_json, print_notes, print_table
+from mildroute.exceptions import ArgumentError
 
 if TYPE_CHECKING:
     from mildroute.evaluation.logged_data import LoggedDecisions
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from mildroute.serving.observability.compaction import ShippingResult
     from mildroute.serving.observability.export import LoggedCostTable
 
-__all__ = ["costs", "log"]
+__all__ = ["costs", "log", "spend"]
 
 
 # ``mildroute log tidy``: finished files of the gateway's log as Parquet.
@@ -137,7 +139,6 @@ def costs_from_log(
 
     Example: mildroute costs from-log log --out logged.parquet
     """  # noqa: D205
-    from mildroute.exceptions import ArgumentError
     from mildroute.serving.observability.export import costs_from_log as join
 
     if out.suffix != ".parquet":
@@ -265,3 +266,99 @@ def _show(
     ]
     print_notes([*found.notes, *notes], mark="note:")
     print_notes([*others, f"table: {out}"], mark="")
+
+
+# ``mildroute spend``: the ledger of what experts have cost, and reports.
+
+
+spend = typer.Typer(
+    name="spend",
+    help="Dollars by key, team, expert and day.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@spend.command("ingest")
+def ingest_spend(
+    folder: Annotated[
+        Path, typer.Argument(metavar="LOG_FOLDER", help="Folder of the gateway's log.")
+    ],
+    ledger: Annotated[
+        str, typer.Option(help="URL of the ledger's database: sqlite:////..., postgresql://...")
+    ],
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Go on until it is stopped, beside a gateway.")
+    ] = False,
+    interval: Annotated[
+        float, typer.Option(help="Seconds between two looks, with --follow.", min=0.05)
+    ] = 1.0,
+    as_json: AsJson = False,
+) -> None:
+    """Enter the calls of a decision log into a ledger, each once however often this is run.
+
+    Example: mildroute spend ingest log --ledger sqlite:///ledger.db
+    """
+    from mildroute.serving.auth.database import DatabaseError
+    from mildroute.serving.observability.ledger import Ledger
+
+    while True:
+        try:
+            with contextlib.closing(Ledger(ledger, create=True)) as database:
+                added = database.ingest(folder)
+                while follow:
+                    time.sleep(interval)
+                    database.ingest(folder)
+            break
+        except DatabaseError as error:
+            if not follow:
+                raise
+            typer.echo(f"the log waits: {error}", err=True)
+            time.sleep(max(interval, 1.0))
+    if as_json:
+        print_json({"calls": added, "ledger": ledger})
+    else:
+        typer.echo(f"{added:,} calls are new in {ledger}.")
+
+
+@spend.command("report")
+def report_spend(
+    ledger: Annotated[str | None, typer.Option(help="URL of the ledger's database.")] = None,
+    log: Annotated[
+        Path | None, typer.Option(help="Folder of a gateway's log, in place of a ledger.")
+    ] = None,
+    by: Annotated[str, typer.Option(help="Some of key, team, expert and day.")] = "key",
+    since: Annotated[str | None, typer.Option(help="First day, such as 2026-11-01.")] = None,
+    until: Annotated[str | None, typer.Option(help="Day before which it ends.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Report calls, tokens and dollars from a ledger, or straight from a log.
+
+    Example: mildroute spend report --ledger sqlite:///ledger.db --by team,day --since 2026-11-01
+    """
+    from mildroute.serving.auth.keys import parse_expiry
+    from mildroute.serving.observability.ledger import Ledger, read_entries, summarize_spend
+
+    start = 0.0 if since is None else parse_expiry(since)
+    end = float("inf") if until is None else parse_expiry(until)
+    names = names_in(by) or []
+    if (ledger is None) == (log is None):
+        raise ArgumentError("a report reads one source; give --ledger or --log.")
+    if log is not None:
+        rows = summarize_spend(read_entries(log, start, end), names)
+    else:
+        with contextlib.closing(Ledger(str(ledger))) as database:
+            rows = summarize_spend(database.entries(start, end), names)
+    if as_json:
+        print_json(rows)
+        return
+    sums = ("calls", "tokens_in", "tokens_out")
+    cells = [
+        [
+            *(row[name] for name in names),
+            *(f"{row[name]:,}" for name in sums),
+            f"{row['dollars']:,.6f}",
+        ]
+        for row in rows
+    ]
+    print_table("Spend", [*names, "calls", "tokens in", "tokens out", "dollars"], cells)

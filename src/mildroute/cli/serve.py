@@ -1,4 +1,4 @@
-"""``mildroute serve`` runs the gateway; ``mildroute keys`` manages client keys."""
+"""``mildroute serve`` runs the gateway."""
 
 from __future__ import annotations
 
@@ -6,21 +6,18 @@ import dataclasses
 import ipaddress
 import logging
 import socket
-import time
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from mildroute.cli._options import AsJson
-from mildroute.cli._output import print_json
 from mildroute.exceptions import ArgumentError
 
 if TYPE_CHECKING:
     from mildroute.serving.config import GatewayConfig
 
-__all__ = ["keys", "serve_router"]
+__all__ = ["serve_router"]
 
 
 _LOG = logging.getLogger(__name__)
@@ -39,141 +36,6 @@ _RouterLocation = Annotated[
 ]
 
 
-# ``mildroute keys``: keys for clients of the gateway, shown once.
-
-
-keys = typer.Typer(
-    name="keys", help="Keys of the gateway's clients.", no_args_is_help=True, rich_markup_mode=None
-)
-KeyFile = Annotated[Path, typer.Option("--file", help="The key file.")]
-ClientName = Annotated[str, typer.Argument(help="Of the client, as log and metrics show it.")]
-_KEY_FILE = Path("keys.yaml")
-_RELOAD = "Gateways take it after SIGHUP or /admin/reload."
-
-
-@keys.command("new")
-def new_key(
-    name: ClientName,
-    file: KeyFile = _KEY_FILE,
-    requests_per_minute: Annotated[
-        float | None, typer.Option(help="Requests that are let through.")
-    ] = None,
-    tokens_per_minute: Annotated[
-        float | None, typer.Option(help="Tokens of requests and responses together.")
-    ] = None,
-    dollars_per_day: Annotated[
-        float | None, typer.Option(help="Dollars that may be spent in a day of UTC.")
-    ] = None,
-    dollars_per_month: Annotated[
-        float | None, typer.Option(help="Dollars that may be spent in a month of UTC.")
-    ] = None,
-    max_in_flight: Annotated[int | None, typer.Option(help="Requests at the same time.")] = None,
-    models: Annotated[
-        list[str] | None,
-        typer.Option("--model", help="A route or expert it may name; repeat it for more."),
-    ] = None,
-    expires: Annotated[
-        str | None, typer.Option(help="When its key ends, such as 2027-01-31.")
-    ] = None,
-    team: Annotated[str | None, typer.Option(help="Its team, of those in the file.")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Make a key for a client: it is printed this once, and the file gets its hash alone.
-
-    The file is made if there is none. Limits that are not given are none.
-
-    Example: mildroute keys new team-a --dollars-per-day 5 --file keys.yaml
-    """
-    from mildroute.serving.auth.keys import add_client
-
-    key = add_client(
-        file,
-        name,
-        requests_per_minute=requests_per_minute,
-        tokens_per_minute=tokens_per_minute,
-        dollars_per_day=dollars_per_day,
-        dollars_per_month=dollars_per_month,
-        max_in_flight=max_in_flight,
-        models=models or None,
-        expires=expires,
-        team=team,
-    )
-    _show_key(name, key, file, as_json=as_json)
-
-
-@keys.command("list")
-def list_keys(file: KeyFile = _KEY_FILE, as_json: AsJson = False) -> None:
-    """List the clients of a key file with their limits; no key and no hash is shown.
-
-    Example: mildroute keys list --file keys.yaml
-    """
-    from mildroute.serving.auth.keys import describe_clients
-
-    rows = describe_clients(file, time.time())
-    if as_json:
-        print_json(rows)
-        return
-    for row in rows:
-        settings = [
-            f"{key}={', '.join(value) if isinstance(value, list) else value}"
-            for key, value in row.items()
-            if key not in ("name", "status")
-        ]
-        typer.echo("  ".join([row["name"], row["status"], *settings]))
-
-
-@keys.command("rotate")
-def rotate_client_key(
-    name: ClientName,
-    file: KeyFile = _KEY_FILE,
-    finish: Annotated[
-        bool, typer.Option("--finish", help="End the rotation: only the latest key stays valid.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Make a second key for a client, with the same limits and the same budget.
-
-    Both keys are valid until --finish, or the next rotation, drops the older one.
-
-    Example: mildroute keys rotate team-a --file keys.yaml
-    """
-    from mildroute.serving.auth.keys import rotate_key
-
-    key = rotate_key(file, name, finish=finish)
-    if key is not None:
-        _show_key(name, key, file, as_json=as_json)
-    elif as_json:
-        print_json({"name": name, "file": str(file)})
-    else:
-        typer.echo(f"Only the latest key of {name!r} is in {file} now. {_RELOAD}")
-
-
-@keys.command("revoke")
-def revoke_client_key(name: ClientName, file: KeyFile = _KEY_FILE, as_json: AsJson = False) -> None:
-    """Let all keys of a client expire now; its callers get a 401 that says so.
-
-    Example: mildroute keys revoke team-a --file keys.yaml
-    """
-    from mildroute.serving.auth.keys import revoke_key
-
-    revoke_key(file, name, time.time())
-    if as_json:
-        print_json({"name": name, "file": str(file)})
-    else:
-        typer.echo(f"The keys of {name!r} are revoked in {file}. {_RELOAD}")
-
-
-def _show_key(name: str, key: str, file: Path, *, as_json: bool) -> None:
-    if as_json:
-        print_json({"name": name, "key": key, "file": str(file)})
-    else:
-        typer.echo(key)
-        typer.echo(f"The key of {name!r} is shown this once; {file} holds its hash.", err=True)
-
-
-# ``mildroute serve``: an OpenAI-compatible endpoint that chooses the expert.
-
-
 def serve_router(
     router: _RouterLocation,
     experts: Annotated[
@@ -187,8 +49,11 @@ def serve_router(
         int, typer.Option(help="Port to listen on; 0 takes a free one.", min=0, max=65535)
     ] = 8000,
     keys: Annotated[
-        Path | None,
-        typer.Option(help="File of client keys; see mildroute keys.", metavar="keys.yaml"),
+        str | None,
+        typer.Option(
+            help="File of client keys, or the URL of their database; see mildroute keys.",
+            metavar="keys.yaml",
+        ),
     ] = None,
     no_keys: Annotated[
         bool,
@@ -280,7 +145,7 @@ def _announce(settings: GatewayConfig, experts: int, address: str) -> None:
 
 def _settings(
     path: Path | None,
-    keys: Path | None,
+    keys: str | None,
     log: Path | None,
     log_format: Literal["text", "json"] | None,
     exploration_rate: float | None,

@@ -140,6 +140,7 @@ class Gateway:
             circuits=self.pool.circuits,
             experts=self.pool.connections,
             budgets=services.usage_limiter.budgets,
+            keys_age=lambda: services.key_store.age,
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -177,10 +178,12 @@ class Gateway:
             await leases.store.start()
             await leases.start()
             hints = asyncio.create_task(CircuitHints(self.pool, leases.store).run())
+        services.key_store.start()
         try:
             yield
         finally:
             lag.stop()
+            services.key_store.stop()
             self.begin_drain()
             await self.drained()
             if leases is not None and hints is not None:

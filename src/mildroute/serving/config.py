@@ -259,8 +259,12 @@ class GatewayConfig:
         log: The decision log.
         logging: What is written to stderr.
         store: Redis or Valkey that several gateways share.
-        keys: File of hashed client keys, or none: then every client that can reach the gateway may
-            use it. It is read again with the router.
+        keys: File of hashed client keys, which is read again with the router, or the URL of their
+            database, ``sqlite:///keys.db`` or ``postgresql://host/name``. If there is none, every
+            client that can reach the gateway may use it.
+        keys_interval: Seconds between two looks at the database of keys.
+        keys_cache: Folder of the snapshots of that database; ``mildroute/keys`` in the user's
+            cache folder if none is named.
         admin_key_env: Environment variable of the key for ``/admin``, or none: then there is no
             ``/admin``.
         metrics_key_env: Environment variable of the key for ``/metrics``, or none: then every
@@ -283,7 +287,9 @@ class GatewayConfig:
     log: DecisionLogConfig = field(default_factory=DecisionLogConfig)
     logging: LoggingConfig = field(default_factory=LoggingConfig)
     store: StoreConfig = field(default_factory=StoreConfig)
-    keys: Path | None = None
+    keys: str | Path | None = None
+    keys_interval: float = 2.0
+    keys_cache: Path | None = None
     admin_key_env: str | None = None
     metrics_key_env: str | None = None
     shadow_router: Path | None = None
@@ -442,10 +448,18 @@ def _build(kind: type[Any], values: Mapping[str, Any], folder: Path) -> Any:
         elif dataclasses.is_dataclass(hint):
             given[name] = _build(hint, value, folder)  # type: ignore[arg-type]
         elif "Path" in str(hint):
-            given[name] = folder / value
+            given[name] = _located(folder, value)
         else:
             given[name] = value
     return kind(**given)
+
+
+def _located(folder: Path, value: str) -> str | Path:
+    """A path relative to the folder, also in the URL of an SQLite file; other URLs as they are."""
+    scheme, mark, path = value.partition(":///")
+    if mark and scheme == "sqlite":
+        return f"sqlite:///{(folder / path).absolute()}"
+    return value if "://" in value else folder / value
 
 
 # Targets by name: what a client, a preset or a route may ask of the operating frontier.

@@ -205,6 +205,7 @@ class RequestContext:
             target="" if routing.target is None else describe_target(routing.target),
             first_choice=routing.first_choice,
             trace_id=self.trace_id,
+            team="" if self.client.team is None else self.client.team.name,
         )
 
 

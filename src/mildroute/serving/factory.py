@@ -9,6 +9,7 @@ from pathlib import Path
 from mildroute._fit import Target
 from mildroute.experts.config import ExpertFile, read_experts
 from mildroute.serving.app import GatewayServices
+from mildroute.serving.auth.database import is_database_url
 from mildroute.serving.auth.keys import KeyStore
 from mildroute.serving.auth.leases import SCRIPTS, LeasedBudgets
 from mildroute.serving.auth.limits import UsageLimiter
@@ -82,7 +83,7 @@ def load_gateway(
         shadow = PredictorManager(config.shadow_router, config.encoder, names)
         shadow.load()
     folder = config.log.folder
-    key_store = KeyStore() if config.keys is None else KeyStore.read(config.keys)
+    key_store = _key_store(config)
     ledger = None if folder is None else SpendLedger.resume(folder, time.time())
     leases = _leases(config, metrics)
     usage_limiter = UsageLimiter(None if ledger is None else ledger.spent, budgets=leases)
@@ -112,6 +113,17 @@ def _leases(config: GatewayConfig, metrics: GatewayMetrics) -> LeasedBudgets | N
     store = RedisStore(config.store, SCRIPTS, metrics.record_store_call)
     metrics.watch(store=lambda: store.is_available)
     return LeasedBudgets(store)
+
+
+def _key_store(config: GatewayConfig) -> KeyStore:
+    if config.keys is None:
+        return KeyStore()
+    if not is_database_url(config.keys):
+        return KeyStore.read(config.keys)
+    from mildroute.serving.auth.database_store import DatabaseKeyStore
+
+    url = str(config.keys)
+    return DatabaseKeyStore(url, interval=config.keys_interval, cache=config.keys_cache)
 
 
 def _most_expensive(file: ExpertFile) -> str:

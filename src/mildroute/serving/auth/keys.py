@@ -11,7 +11,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from functools import cached_property
@@ -31,6 +31,7 @@ from mildroute._yaml import (
 )
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.secrets import Secret
+from mildroute.serving.auth.database import NO_DIGEST, PREFIX, KeyDatabase, is_database_url
 from mildroute.serving.http.errors import APIError
 from mildroute.serving.http.request import Request
 
@@ -43,9 +44,13 @@ __all__ = [
     "KeyStore",
     "Tenant",
     "add_client",
+    "add_clients",
+    "client_from_settings",
     "describe_clients",
     "hash_key",
+    "import_clients",
     "new_key",
+    "put_team",
     "revoke_key",
     "rotate_key",
 ]
@@ -68,8 +73,6 @@ _BEARER = re.compile(r"[Bb]earer (mr-[A-Za-z0-9_-]{43})")
 _KEY = re.compile(r"mr-[A-Za-z0-9_-]{20,}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _HASH = re.compile(r"sha256:[0-9a-f]{64}")
-_NO_DIGEST = b"\0" * 32
-_PREFIX = 8
 # Of one client: the latest key, and the one that it replaces.
 _MAX_HASHES = 2
 # The entry of the key file that holds no client.
@@ -115,7 +118,7 @@ class ClientTeam(Tenant):
         members: Names of its clients.
     """
 
-    members: tuple[str, ...] = ()
+    members: Collection[str] = ()
 
 
 @dataclass(frozen=True)
@@ -171,19 +174,19 @@ class KeyStore:
         self._by_prefix: dict[bytes, tuple[bytes, APIClient]] = {}
         for written, client in clients or ():
             digest = bytes.fromhex(written.removeprefix("sha256:"))
-            if digest[:_PREFIX] in self._by_prefix:
-                other = self._by_prefix[digest[:_PREFIX]][1].name
+            if digest[:PREFIX] in self._by_prefix:
+                other = self._by_prefix[digest[:PREFIX]][1].name
                 raise ArgumentError(
                     f"each client needs a key of its own, got the same hash for {other!r} and"
                     f" {client.name!r}; make one more."
                 )
-            self._by_prefix[digest[:_PREFIX]] = digest, client
+            self._by_prefix[digest[:PREFIX]] = digest, client
         by_name = {client.name: client for _, client in self._by_prefix.values()}
         self.clients: tuple[APIClient, ...] = tuple(by_name.values())
 
     @classmethod
     def read(cls, path: str | Path) -> KeyStore:
-        r"""Read ``keys.yaml``; every error names file and line, and none shows a key."""
+        """Read ``keys.yaml``; every error names file and line, and none shows a key."""
         entries, teams = _read_entries(path)
         members: dict[str, list[str]] = {}
         for name, settings in entries.items():
@@ -192,12 +195,33 @@ class KeyStore:
             name: ClientTeam(name, **(limits or {}), members=tuple(members.get(name, ())))
             for name, limits in teams.items()
         }
-        clients = {name: _client(name, settings, found) for name, settings in entries.items()}
+        clients = {
+            name: client_from_settings(name, settings, found) for name, settings in entries.items()
+        }
         return cls(
             (written, clients[name])
             for name, settings in entries.items()
             for written in hashes_of(settings)
         )
+
+    def __len__(self) -> int:
+        """Clients that there are."""
+        return len(self.clients)
+
+    @property
+    def age(self) -> float:
+        """Seconds since it was known to be what the database holds; NaN without a database."""
+        return math.nan
+
+    def start(self) -> None:
+        """Follow the changes of a database, if the keys are in one."""
+
+    def stop(self) -> None:
+        """Follow no more."""
+
+    def reread(self, path: str | Path) -> None:
+        """Know the clients of a file from now on, and no others."""
+        self.replace(KeyStore.read(path))
 
     def replace(self, other: KeyStore) -> None:
         """Know the clients of another store from now on, and no others."""
@@ -216,8 +240,10 @@ class KeyStore:
         found = None if authorization is None else _BEARER.fullmatch(authorization)
         if found is None:
             return None
-        digest = hashlib.sha256(found[1].encode("ascii")).digest()
-        known, client = self._by_prefix.get(digest[:_PREFIX], (_NO_DIGEST, None))
+        return self._find_digest(hashlib.sha256(found[1].encode("ascii")).digest())
+
+    def _find_digest(self, digest: bytes) -> APIClient | None:
+        known, client = self._by_prefix.get(digest[:PREFIX], (NO_DIGEST, None))
         return client if hmac.compare_digest(known, digest) else None
 
     def __repr__(self) -> str:
@@ -314,6 +340,10 @@ _SHAPE = Shape(
 
 def _read_entries(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """The checked settings of each client, and those of each team."""
+    if is_database_url(path):
+        with contextlib.closing(KeyDatabase(str(path))) as database:
+            rows = sorted(database.clients())
+            return {row.name: row.entry() for row in rows}, dict(database.teams())
     document = read_document(path)
     entries = {} if document.value is None else document.value
     _refuse_keys(document, entries, ())
@@ -324,11 +354,21 @@ def _read_entries(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
             " keys new' does.",
         )
     teams = entries.pop(_TEAMS, None) or {}
-    check_shape(
-        document, (_TEAMS,), teams, Shape(dict.fromkeys(teams, (_check_empty, _TEAM_SHAPE)))
-    )
+    _check_teams(document, teams)
+    _check_clients(document, entries, teams)
+    return entries, teams
+
+
+def _check_teams(document: YamlDocument, teams: dict[str, Any]) -> None:
+    shape = Shape(dict.fromkeys(teams, (_check_empty, _TEAM_SHAPE)))
+    check_shape(document, (_TEAMS,), teams, shape)
     for name in teams:
         _check_name(document, name, (_TEAMS, name))
+
+
+def _check_clients(
+    document: YamlDocument, entries: dict[str, Any], teams: Mapping[str, Any]
+) -> None:
     for name, settings in entries.items():
         _check_name(document, name, (name,))
         check_shape(document, (name,), settings, _SHAPE)
@@ -336,10 +376,10 @@ def _read_entries(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
         if team is not None and team not in teams:
             raise document.error(
                 (name, "team"),
-                f"unknown team {team!r:.60}; write it below 'teams:', with its limits.",
+                f"unknown team {team!r:.60}; write it below 'teams:', with its limits, or run"
+                " 'mildroute keys team' for a database.",
             )
     _refuse_repeats(document, entries)
-    return entries, teams
 
 
 def _check_empty(value: Any) -> None:
@@ -355,7 +395,10 @@ def hashes_of(settings: Mapping[str, Any]) -> list[str]:
     return written if isinstance(written, list) else [written]
 
 
-def _client(name: str, settings: Mapping[str, Any], teams: Mapping[str, ClientTeam]) -> APIClient:
+def client_from_settings(
+    name: str, settings: Mapping[str, Any], teams: Mapping[str, ClientTeam]
+) -> APIClient:
+    """A client of checked settings."""
     models, expires = settings.get("models"), settings.get("expires")
     return APIClient(
         name,
@@ -403,18 +446,19 @@ def _refuse_repeats(document: YamlDocument, clients: dict[str, Any]) -> None:
             owners[written] = name
 
 
-# Changes of keys.yaml: hashes are written down, a key is shown once and kept nowhere.
+# Changes of keys.yaml, or of a database that is named by its URL in place of the file: hashes are
+# written down, a key is shown once and kept nowhere.
 #
-# An entry that changes becomes one line; all other lines stay as they are, comments included. The
-# file is replaced as a whole, so that a gateway never reads half of it, and only if it reads as
-# before but for this entry. A new file can be read by its owner alone.
+# In a file an entry that changes becomes one line; all other lines stay as they are, comments
+# included. The file is replaced as a whole, so that a gateway never reads half of it, and only if
+# it reads as before but for this entry. A new file can be read by its owner alone.
 
 
 def add_client(path: str | Path, name: str, **settings: Any) -> str:
     """Make a key for a new client, and add its hash to a file, which is made if there is none.
 
     Args:
-        path: ``keys.yaml``.
+        path: ``keys.yaml``, or the URL of a database.
         name: Of the client.
         settings: As the file has them, such as ``dollars_per_day=5``; none counts as left out.
 
@@ -440,7 +484,7 @@ def rotate_key(path: str | Path, name: str, *, finish: bool = False) -> str | No
     """Give a client a second key; the one it has stays valid until the rotation is finished.
 
     Args:
-        path: ``keys.yaml``.
+        path: ``keys.yaml``, or the URL of a database.
         name: Of the client.
         finish: Whether to end a rotation instead: only the latest key stays valid.
 
@@ -492,9 +536,9 @@ def describe_clients(path: str | Path, now: float) -> list[dict[str, Any]]:
 
 def _entry_of(path: str | Path, entries: dict[str, Any], name: str) -> dict[str, Any]:
     if name not in entries:
+        way_out = nearest(name, entries) if entries else "see 'mildroute keys list'."
         raise ArgumentError(
-            f"{Path(path).name} must have the client {name!r:.60}, got none;"
-            f" {nearest(name, entries)}"
+            f"{Path(path).name} must have the client {name!r:.60}, got none; {way_out}"
         )
     return dict(entries[name])
 
@@ -502,6 +546,9 @@ def _entry_of(path: str | Path, entries: dict[str, Any], name: str) -> dict[str,
 def _write_entry(
     path: str | Path, name: str, change: Callable[[dict[str, Any]], dict[str, Any]]
 ) -> None:
+    if is_database_url(path):
+        _write_client(str(path), name, change)
+        return
     path = Path(path).resolve()
     beside = path.with_name(f".{path.name}.new")
     try:
@@ -527,6 +574,105 @@ def _write_entry(
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+class _DatabaseDocument(YamlDocument):
+    """Settings on their way to a database, which has no lines that a message could name."""
+
+    def error(self, place: Place, message: str) -> ArgumentError:  # noqa: ARG002
+        return ArgumentError(f"{self.name}: {message}")
+
+
+def _write_client(url: str, name: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    with (
+        contextlib.closing(KeyDatabase(url, create=True)) as database,
+        database.change() as version,
+    ):
+        row = database.client(name)
+        changed = change({} if row is None else {name: row.entry()})
+        settings = {key: value for key, value in changed.items() if value is not None}
+        _check_clients(_document(url), {name: settings}, database.teams())
+        if row is None:
+            database.add([(name, settings)], version)
+        else:
+            database.replace(name, settings, version)
+
+
+def _document(url: str) -> YamlDocument:
+    return _DatabaseDocument(Path(url).name, None)
+
+
+def add_clients(
+    url: str,
+    prefix: str,
+    count: int,
+    keep: Callable[[Mapping[str, str]], None] = lambda _: None,
+    **settings: Any,
+) -> dict[str, str]:
+    """Make keys for many new clients of a database, all or none.
+
+    Args:
+        url: Of the database; a key file is for few.
+        prefix: Of their names: ``prefix-000001`` and so on.
+        count: Of clients.
+        keep: Called with the keys before they become valid; if it fails, none of them does.
+        settings: Of each of them, as for :func:`add_client`.
+
+    Returns:
+        The keys, by the names of their clients.
+    """
+    if not is_database_url(url):
+        raise ArgumentError(
+            f"many clients at once need a database, got the file {url!r:.80}; name one as"
+            " sqlite:////folder/keys.db or postgresql://host/name."
+        )
+    kept = {key: value for key, value in settings.items() if value is not None}
+    digits = max(6, len(str(count)))
+    keys = {f"{prefix}-{number:0{digits}d}": new_key() for number in range(1, count + 1)}
+    with (
+        contextlib.closing(KeyDatabase(url, create=True)) as database,
+        database.change() as version,
+    ):
+        for name in list(keys)[:1]:
+            sample = {name: {"hash": hash_key(keys[name])} | kept}
+            _check_clients(_document(url), sample, database.teams())
+        entries = ((name, {"hash": hash_key(key)} | kept) for name, key in keys.items())
+        database.add(entries, version)
+        keep(keys)
+    return keys
+
+
+def import_clients(path: str | Path, url: str) -> int:
+    """Copy the clients and teams of a key file to a database, all or none; their keys stay valid.
+
+    Returns:
+        How many clients it were.
+    """
+    entries, teams = _read_entries(path)
+    with (
+        contextlib.closing(KeyDatabase(url, create=True)) as database,
+        database.change() as version,
+    ):
+        for name, limits in teams.items():
+            database.put_team(name, limits or {}, version)
+        database.add(entries.items(), version)
+    return len(entries)
+
+
+def put_team(url: str, name: str, **limits: Any) -> None:
+    """Add a team to a database, or give it other limits; none counts as left out."""
+    kept = {key: value for key, value in limits.items() if value is not None}
+    if not is_database_url(url):
+        raise ArgumentError(
+            f"teams of a key file are written below its key 'teams', got the file {url!r:.80};"
+            " edit it."
+        )
+    _check_teams(_document(url), {name: kept})
+    with (
+        contextlib.closing(KeyDatabase(url, create=True)) as database,
+        database.change() as version,
+    ):
+        database.put_team(name, kept, version)
 
 
 def _with_entry(path: Path, name: str, line: str) -> str:

@@ -735,7 +735,7 @@ class Authenticator:
 
     def _assign(self, client: APIClient, request: Request) -> None:
         # A gateway with one client has none that could be crowded out.
-        is_shared = len(self._key_store.clients) > 1
+        is_shared = len(self._key_store) > 1
         self._limiter.assign(request, client.places, is_shared=is_shared)
 
     async def admit_inputs(self, client: APIClient, count: int) -> None:

@@ -67,6 +67,7 @@ class DecisionRecord:
             empty without an opinion.
         trace_id: Of the trace that the request belongs to, in 32 hexadecimal digits; empty without
             one.
+        team: Name of the client's team at the time, or empty.
     """
 
     decision_id: str
@@ -99,6 +100,7 @@ class DecisionRecord:
     target: str = ""
     first_choice: str = ""
     trace_id: str = ""
+    team: str = ""
 
 
 # The decision log: one line for each decision, written when its answer has ended.
@@ -242,7 +244,7 @@ class SpendLedger:
 def rows_behind(
     path: Path, start: int, lines: int, columns: Sequence[str] | None = None
 ) -> Iterator[tuple[dict[str, Any], int]]:
-    """Rows of a file behind those that are counted, each with the byte at which it ends.
+    """Rows of a file behind its first lines, which end at a byte, each with the byte of its end.
 
     A file that was tidied meanwhile has the same rows in the same order.
     """

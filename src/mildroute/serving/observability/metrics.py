@@ -175,6 +175,7 @@ class StateCollector:
         budgets: Name, dollars left today and dollars reserved, of each key with a budget.
         lost: Lines that could not be written, by the name of their log.
         store: Whether the shared store responds, or none if there is none.
+        keys_age: Seconds since the keys were known to be those of their database.
     """
 
     def __init__(self, keys: int) -> None:
@@ -190,6 +191,7 @@ class StateCollector:
         self.budgets: Callable[[], Iterable[tuple[str, float, float]]] = list
         self.lost: Callable[[], Mapping[str, int]] = dict
         self.store: Callable[[], bool] | None = None
+        self.keys_age: Callable[[], float] = lambda: nan
 
     def collect(self) -> Iterator[Metric]:
         """All of them, now."""
@@ -215,6 +217,11 @@ class StateCollector:
                 "1 if the shared store responds, 0 while limits are kept without it.",
                 float(self.store()),
             )
+        yield _gauge(
+            "mildroute_keys_age_seconds",
+            "Since the keys were known to be those of their database; NaN without one.",
+            self.keys_age(),
+        )
         yield _info("mildroute_build_info", "The version that runs.", version=__version__)
         yield _info(
             "mildroute_router_info",

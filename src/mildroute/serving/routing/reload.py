@@ -38,7 +38,7 @@ class Reloader:
 
     Args:
         key_store: All clients; it is the same object before and after.
-        key_file: Of their keys, or none if the gateway needs no keys.
+        key_file: Of their keys, or the URL of their database; none if the gateway needs no keys.
         metrics: Count reloads, or none.
 
     Attributes:
@@ -50,7 +50,7 @@ class Reloader:
         self,
         manager: PredictorManager,
         key_store: KeyStore,
-        key_file: Path | None,
+        key_file: str | Path | None,
         metrics: GatewayMetrics | None = None,
     ) -> None:
         self._manager = manager
@@ -77,10 +77,9 @@ class Reloader:
         with _reported(self._metrics, "keys", "the keys stay as they were"):
             async with self._lock:  # else the first to read could be the last to write
                 loop = asyncio.get_running_loop()
-                read = await loop.run_in_executor(None, KeyStore.read, self._key_file)
-                self._key_store.replace(read)
-        _LOG.info("the keys were read again; clients: %d", len(self._key_store.clients))
-        return len(self._key_store.clients)
+                await loop.run_in_executor(None, self._key_store.reread, self._key_file)
+        _LOG.info("the keys were read again; clients: %d", len(self._key_store))
+        return len(self._key_store)
 
     async def try_reload(self) -> bool:
         """Reload both; false if one is invalid, which is only logged."""
@@ -295,8 +294,8 @@ def read_pointer(url: str) -> str:
         digest = None
     if not isinstance(digest, str) or not _is_digest(digest):
         raise ArtifactError(
-            f'{without_credentials(url)} must be JSON such as {{"digest": "..."}}, with the sha256 of a'
-            f" router.json, got {content[:60]!r}; write the pointer again."
+            f'{without_credentials(url)} must be JSON such as {{"digest": "..."}}, with the sha256'
+            f" of a router.json, got {content[:60]!r}; write the pointer again."
         )
     return digest
 

@@ -1,0 +1,209 @@
+"""The ledger: each call of an expert once in a database, and reports of what was spent."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mildroute._jsonl import TABLE, log_files
+from mildroute.exceptions import ArgumentError, TableError
+from mildroute.serving.auth.database import Database
+from mildroute.serving.observability.decision_log import (
+    DECISIONS,
+    check_decision,
+    read_decisions,
+    rows_behind,
+)
+
+__all__ = ["GROUPS", "Ledger", "SpendEntry", "read_entries", "summarize_spend"]
+
+
+# What a report may be grouped by.
+GROUPS = ("key", "team", "expert", "day")
+
+_REQUIRED = ("decision_id", "time", "seconds", "key", "attempts")
+# Logs of before November 2026 have no team.
+_COLUMNS = (*_REQUIRED, "team")
+# Lines of a transaction.
+_BATCH = 2000
+_TABLES = (
+    """CREATE TABLE IF NOT EXISTS mildroute_spend (
+        decision_id TEXT NOT NULL, attempt INTEGER NOT NULL, time DOUBLE NOT NULL,
+        key_name TEXT NOT NULL, team TEXT NOT NULL, expert TEXT NOT NULL,
+        tokens_in BIGINT NOT NULL, tokens_out BIGINT NOT NULL, cost_usd DOUBLE NOT NULL,
+        PRIMARY KEY (decision_id, attempt))""",
+    "CREATE INDEX IF NOT EXISTS mildroute_spend_time ON mildroute_spend (time)",
+    """CREATE TABLE IF NOT EXISTS mildroute_ingested (
+        file TEXT PRIMARY KEY, bytes BIGINT NOT NULL, lines BIGINT NOT NULL)""",
+)
+
+
+class SpendEntry(NamedTuple):
+    """One call of an expert.
+
+    Args:
+        attempt: Its place among the calls of its decision, from 0.
+        time: Seconds since 1970 at which the answer had ended, by which budgets count, too.
+    """
+
+    decision_id: str
+    attempt: int
+    time: float
+    key: str
+    team: str
+    expert: str
+    tokens_in: int
+    tokens_out: int
+    cost_usd: float
+
+
+def _entries_of(row: dict[str, Any]) -> Iterator[SpendEntry]:
+    check_decision(row, _REQUIRED)
+    ended = row["time"] + (row["seconds"] or 0.0)
+    for number, call in enumerate(row["attempts"]):
+        yield SpendEntry(
+            row["decision_id"],
+            number,
+            ended,
+            row["key"],
+            row.get("team") or "",
+            call["expert"],
+            call["tokens_in"] or 0,
+            call["tokens_out"] or 0,
+            call["cost_usd"] or 0.0,
+        )
+
+
+def read_entries(
+    folder: str | Path, since: float = 0.0, until: float = math.inf
+) -> Iterator[SpendEntry]:
+    """Calls of a decision log within a time."""
+    if not Path(folder).is_dir():
+        raise TableError(f"the log {str(folder)!r} is not a folder; check the path.")
+    for row in read_decisions(folder, since=since):
+        yield from (entry for entry in _entries_of(row) if since <= entry.time < until)
+
+
+class Ledger(Database):
+    """Calls of experts in a database, unique by their decision and their place in it.
+
+    How far each file of a log was read is committed with its calls. So a log may be entered again,
+    by several processes at once, or after a kill: each call counts once.
+
+    Args:
+        url: Of the database, as for client keys.
+        create: Whether tables are made if there are none, and a file of SQLite as well.
+    """
+
+    tables = _TABLES
+
+    def __init__(self, url: str, *, create: bool = False) -> None:
+        super().__init__(url, create=create)
+        # Size of each file when it was last entered: most of them never change again.
+        self._sizes: dict[Path, int] = {}
+
+    def ingest(self, folder: str | Path) -> int:
+        """Enter what a decision log has beyond what was entered; returns the new calls."""
+        if not Path(folder).is_dir():
+            raise TableError(f"the log {str(folder)!r} is not a folder; check the path.")
+        added = 0
+        for path in log_files(Path(folder) / DECISIONS):
+            try:
+                added += self._ingest_file(path)
+            except FileNotFoundError:  # it was tidied a moment ago
+                added += self._ingest_file(path.with_suffix(TABLE))
+        return added
+
+    def entries(self, since: float = 0.0, until: float = math.inf) -> Iterator[SpendEntry]:
+        """Calls within a time."""
+        query = (
+            "SELECT decision_id, attempt, time, key_name, team, expert, tokens_in, tokens_out,"
+            " cost_usd FROM mildroute_spend WHERE time >= %s AND time < %s"
+        )
+        return (SpendEntry(*row) for row in self.stream(query, since, min(until, 1e300)))
+
+    def _ingest_file(self, path: Path) -> int:
+        size = path.stat().st_size
+        if self._sizes.get(path) == size:
+            return 0
+        first = next(rows_behind(path, 0, 0, _COLUMNS), None)
+        if first is None:
+            return 0
+        # Files of two machines may have one name, but not one decision.
+        name = f"{path.stem}/{check_decision(first[0], _REQUIRED)['decision_id']}"
+        known = self.execute("SELECT bytes, lines FROM mildroute_ingested WHERE file = %s", name)
+        end, lines = known[0] if known else (0, 0)
+        rows = rows_behind(path, end, lines, _COLUMNS)
+        added = 0
+        while batch := list(itertools.islice(rows, _BATCH)):
+            end, lines = batch[-1][1], lines + len(batch)
+            added += self._enter([row for row, _ in batch], name, end, lines)
+        self._sizes[path] = size
+        return added
+
+    def _enter(self, rows: list[dict[str, Any]], name: str, end: int, lines: int) -> int:
+        entries = [entry for row in rows for entry in _entries_of(row)]
+        with self.transaction():
+            added = self.execute_many(
+                "INSERT INTO mildroute_spend VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)"
+                " ON CONFLICT DO NOTHING",
+                entries,
+            )
+            # Of two processes, the one that lags behind must not turn the other one back.
+            self.execute(
+                "INSERT INTO mildroute_ingested VALUES (%s, %s, %s) ON CONFLICT (file) DO UPDATE"
+                " SET bytes = excluded.bytes, lines = excluded.lines"
+                " WHERE excluded.lines > mildroute_ingested.lines",
+                *(name, end, lines),
+            )
+        return added if entries else 0
+
+
+def summarize_spend(entries: Iterable[SpendEntry], by: Sequence[str]) -> list[dict[str, Any]]:
+    """Calls, tokens and dollars of each group, in the order of their names.
+
+    Sums of dollars are exact before they are rounded once, as those of ``math.fsum``: databases
+    add in any order, and their sums would differ from those of the log in the last digits.
+
+    Args:
+        entries: Calls, as a ledger or a log has them.
+        by: Some of :data:`GROUPS`.
+    """
+    unknown = [name for name in by if name not in GROUPS]
+    if unknown or not by:
+        raise ArgumentError(
+            f"a report is grouped by some of {', '.join(GROUPS)}, got"
+            f" {', '.join(unknown) or 'none'}; write --by key,day."
+        )
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for entry in entries:
+        label = tuple(_day(entry.time) if name == "day" else getattr(entry, name) for name in by)
+        sums = groups.setdefault(label, [0, 0, 0, 0])
+        sums[0] += 1
+        sums[1] += entry.tokens_in
+        sums[2] += entry.tokens_out
+        sums[3] += _exact(entry.cost_usd)
+    return [
+        dict(zip(by, label, strict=True))
+        | {"calls": calls, "tokens_in": tokens_in, "tokens_out": tokens_out}
+        | {"dollars": dollars / _UNIT}
+        for label, (calls, tokens_in, tokens_out, dollars) in sorted(groups.items())
+    ]
+
+
+# The smallest number that a double can hold is 2**-1074, and all others are multiples of it.
+_BITS = 1074
+_UNIT = 2**_BITS
+
+
+def _exact(value: float) -> int:
+    numerator, denominator = value.as_integer_ratio()
+    return numerator << (_BITS + 1 - denominator.bit_length())
+
+
+def _day(moment: float) -> str:
+    return time.strftime("%Y-%m-%d", time.gmtime(moment))
