@@ -97,6 +97,14 @@ def test_a_job_that_could_not_note_what_it_wrote_writes_the_same_objects(
     assert set(ids(target).values()) == {1}
 
 
+def test_large_files_are_shipped_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "_ROWS_PER_OBJECT", 2)
+    write(tmp_path / "log", 0, 5).close()
+    target = f"file://{tmp_path}/store"
+    assert ship_log(tmp_path / "log", target) == ShippingResult(objects=4, rows=5)
+    assert ids(target) == {f"d{number}": 1 for number in range(5)}
+
+
 def test_readers_deduplicate_what_was_shipped_again(tmp_path: Path) -> None:
     write(tmp_path / "log", 0, 4).close()
     target = f"file://{tmp_path}/store"

@@ -225,11 +225,14 @@ class _Shipper:
         """Ship what a file has got."""
         objects = count = 0
         key = f"{name}/{path.stem}"
-        while True:
+        is_full = True
+        # A part that is not full is the last: what a growing file gets meanwhile has time.
+        while is_full:
             start, lines = self._shipped.get(key, (0, 0))
             found = list(itertools.islice(_behind(path, start, lines), _ROWS_PER_OBJECT))
+            is_full = len(found) == _ROWS_PER_OBJECT
             if not found:
-                return ShippingResult(objects, count)
+                break
             rows = [row for row, _ in found]
             if name == DECISIONS:
                 for row in rows:
@@ -241,6 +244,7 @@ class _Shipper:
             count += len(rows)
             self._shipped[key] = (found[-1][1], lines + len(rows))
             self._save()
+        return ShippingResult(objects, count)
 
     def _write(self, name: str, rows: list[dict[str, Any]], columns: Mapping[str, str]) -> None:
         import pyarrow as pa
