@@ -377,11 +377,11 @@ class LeasedFlow(Lease):
         return self.lease != self._told or self.total + self.reserved > self.lease
 
     def _shared(self) -> TokenBucket:
-        """What flows in without the store: this gateway's part, from nothing on."""
+        """What flows in without the store: this gateway's part, from the size of a slice on."""
         if self._share is None:
             gateways = self._lender.gateways
             share = TokenBucket(self.rate / gateways, self.limit / gateways, self._lender.clock)
-            share.spend(share.burst)
+            share.spend(max(0.0, share.burst - self.rate / 4))
             self._share = share
         return self._share
 
