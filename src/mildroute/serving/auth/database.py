@@ -127,19 +127,18 @@ class Database:
             cursor.executemany(self._own(statement), rows)
             return int(cursor.rowcount)
 
-    def insert(self, table: str, columns: str, rows: Iterable[Sequence[Any]]) -> None:
-        """Insert many rows, the fastest way there is."""
+    def insert_all(self, insert: str, copy: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Insert many rows, by the one statement or, where that is faster, by the other."""
         if not self.is_postgres:
-            marks = ", ".join("%s" for _ in columns.split(","))
-            self.execute_many(f"INSERT INTO {table} ({columns}) VALUES ({marks})", rows)  # noqa: S608
+            self.execute_many(insert, rows)
             return
         with (
             self._translated(),
             self._connection.cursor() as cursor,
-            cursor.copy(f"COPY {table} ({columns}) FROM STDIN") as copy,
+            cursor.copy(copy) as stream,
         ):
             for row in rows:
-                copy.write_row(row)
+                stream.write_row(row)
 
     def _create_tables(self, statements: Sequence[str]) -> None:
         """Make the tables that are not there yet; ``BYTES`` and ``DOUBLE`` are types of either."""
@@ -218,8 +217,7 @@ _TABLES = (
     """CREATE TABLE IF NOT EXISTS mildroute_teams (
         name TEXT PRIMARY KEY, settings TEXT NOT NULL, version BIGINT NOT NULL)""",
 )
-_COLUMNS = "name, digest, older_digest, settings, created, version"
-_ROWS = f"SELECT {_COLUMNS} FROM mildroute_clients"  # noqa: S608 - a constant
+_ROWS = "SELECT name, digest, older_digest, settings, created, version FROM mildroute_clients"
 
 
 # A digest of no key.
@@ -317,7 +315,11 @@ class KeyDatabase(Database):
         """Insert clients, inside of :meth:`change`."""
         rows = (_row(name, settings, version, version) for name, settings in entries)
         try:
-            self.insert("mildroute_clients", _COLUMNS, rows)
+            self.insert_all(
+                "INSERT INTO mildroute_clients VALUES (%s, %s, %s, %s, %s, %s)",
+                "COPY mildroute_clients FROM STDIN",
+                rows,
+            )
         except DatabaseError as error:
             if type(error.__cause__).__name__ not in ("IntegrityError", "UniqueViolation"):
                 raise

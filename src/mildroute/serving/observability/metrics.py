@@ -384,6 +384,7 @@ _MERGE_BY: dict[str, Callable[[float, float], float]] = {
     "mildroute_drift_limit": _largest,
     "mildroute_drift_reference_info": _largest,
     "mildroute_key_budget_left_dollars": _smallest,
+    "mildroute_keys_age_seconds": _largest,
     "mildroute_router_info": _largest,
     "mildroute_router_loaded_timestamp_seconds": _smallest,
     "process_max_fds": _smallest,
