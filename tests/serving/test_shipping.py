@@ -101,7 +101,7 @@ def test_large_files_are_shipped_in_parts(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(compaction, "_ROWS_PER_OBJECT", 2)
     write(tmp_path / "log", 0, 5).close()
     target = f"file://{tmp_path}/store"
-    assert ship_log(tmp_path / "log", target) == ShippingResult(objects=4, rows=5)
+    assert ship_log(tmp_path / "log", target) == ShippingResult(objects=3, rows=5)
     assert ids(target) == {f"d{number}": 1 for number in range(5)}
 
 
