@@ -387,6 +387,7 @@ _MERGE_BY: dict[str, Callable[[float, float], float]] = {
     "mildroute_keys_age_seconds": _largest,
     "mildroute_router_info": _largest,
     "mildroute_router_loaded_timestamp_seconds": _smallest,
+    "mildroute_store_available": _smallest,
     "process_max_fds": _smallest,
     "process_start_time_seconds": _smallest,
 }
