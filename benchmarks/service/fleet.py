@@ -163,8 +163,8 @@ def failed(told: Iterable[Told]) -> list[Told]:
 
 
 def money_rows(folder: Path, count: int, keys: int, requests: int) -> Iterator[Row]:
-    """Clients want nearly twice of what their keys allow."""
-    limit = requests / keys * MEAN_COST / 1.8
+    """Clients want more than their keys allow."""
+    limit = requests / keys * MEAN_COST / 3
     budgets = {f"team-{number}": limit for number in range(keys)}
     with (
         fleet(folder, count, budgets, clients=keys) as ours,
