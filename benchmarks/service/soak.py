@@ -207,7 +207,7 @@ def rows_of(found: Outcome) -> Iterable[Row]:
     )
     # a quick run is too short for the slope to mean anything
     name = "memory slope after warm-up, MiB a minute"
-    yield at_most(name, per_minute, 1.0, note, full_only=True)
+    yield at_most(name, per_minute, 0.05, note, full_only=True)
     highest = max(sample.descriptors for sample in settled)
     yield at_most(
         "file descriptors left over",

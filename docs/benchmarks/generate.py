@@ -78,7 +78,7 @@ SPEED = {
             " gateway with TF-IDF and with MiniLM int8, and the LiteLLM proxy with a mock model."
         ),
     ),
-    "soak": ("Soak", "Twenty minutes at 70% of the peak, after which nothing may have piled up."),
+    "soak": ("Soak", "An hour at 70% of the peak, after which nothing may have piled up."),
     "chaos": (
         "Chaos",
         (
