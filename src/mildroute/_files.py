@@ -184,6 +184,12 @@ def _reason(broken: Exception) -> str:
     return getattr(broken, "strerror", None) or str(broken)
 
 
+def cache_folder(name: str) -> Path:
+    """A folder of this package in the user's cache; it is not made here."""
+    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(home).expanduser() / "mildroute" / name
+
+
 def one_line(error: BaseException) -> str:
     """An error of another library as one short line."""
     text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
@@ -217,20 +223,21 @@ def open_filesystem(url: str) -> tuple[Any, str, Any]:
 
     shown = without_credentials(url)
     try:
-        missing: ImportError | None = None
-        try:
-            system, path = importlib.import_module("fsspec.core").url_to_fs(url)
-            return pafs.PyFileSystem(pafs.FSSpecHandler(system)), str(path), system.glob
-        except ImportError as error:
-            missing = error
+        system, path = importlib.import_module("fsspec.core").url_to_fs(url)
+        return pafs.PyFileSystem(pafs.FSSpecHandler(system)), str(path), system.glob
+    except ImportError as error:
+        missing = one_line(error)
+    except (ValueError, OSError) as error:
+        raise _unreachable(shown, error) from None
+    try:
         system, path = pafs.FileSystem.from_uri(url)
     except (ValueError, OSError, pa.ArrowException) as error:
-        if missing is not None and "nrecognized filesystem" in str(error):
-            raise MissingExtraError(
-                f"{shown!r} needs another package: {one_line(missing)}"
-            ) from error
-        raise TableError(
-            f"{shown!r} cannot be reached: {without_credentials(one_line(error))}; check the"
-            " address."
-        ) from None
+        if "nrecognized filesystem" in str(error):
+            raise MissingExtraError(f"{shown!r} needs another package: {missing}") from None
+        raise _unreachable(shown, error) from None
     return system, path, None
+
+
+def _unreachable(shown: str, error: Exception) -> TableError:
+    reason = without_credentials(one_line(error))
+    return TableError(f"{shown!r} cannot be reached: {reason}; check the address.")

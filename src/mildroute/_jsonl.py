@@ -237,6 +237,12 @@ def read_rows(
             yield from read_file(path.with_suffix(TABLE), columns)
 
 
+def check_log(folder: str | Path) -> None:
+    """A TableError if a log is neither a folder nor a URL."""
+    if "://" not in str(folder) and not Path(folder).is_dir():
+        raise TableError(f"the log {str(folder)!r} is not a folder; check the path.")
+
+
 def log_part(folder: str | Path, name: str) -> str | Path:
     """A folder within that of a log, which may be a URL."""
     if "://" not in str(folder):

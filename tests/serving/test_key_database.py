@@ -36,20 +36,12 @@ from mildroute.serving.config import GatewayConfig, read_config
 from mildroute.serving.factory import _key_store
 from tests.experts.hostile_server import HostileServer, says
 from tests.serving.running import running, until
-from tests.support.postgres import PostgresServer, postgres_server
+from tests.support.postgres import PostgresServer
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with postgres_server() as found:
-        yield found
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/keys.db"
-    return request.getfixturevalue("server").new_database()
+@pytest.fixture
+def url(database_url: str) -> str:
+    return database_url
 
 
 @pytest.fixture
@@ -308,7 +300,7 @@ class TestDatabaseAway:
 
     @pytest.fixture
     def server_of(self, url: str, request: pytest.FixtureRequest) -> PostgresServer | None:
-        return request.getfixturevalue("server") if "postgres" in url else None
+        return request.getfixturevalue("postgres") if "postgres" in url else None
 
     def test_the_last_keys_stay_and_it_is_said_once(
         self,
@@ -367,10 +359,10 @@ class TestDatabaseAway:
 
 
 def test_a_database_without_keys_is_told_from_one_that_is_away(
-    server: PostgresServer, tmp_path: Path
+    postgres: PostgresServer, tmp_path: Path
 ) -> None:
     with pytest.raises(DatabaseError, match="has no table of keys; run 'mildroute keys new"):
-        DatabaseKeyStore(server.new_database(), cache=tmp_path)
+        DatabaseKeyStore(postgres.new_database(), cache=tmp_path)
 
 
 def test_a_backup_in_place_of_the_database_is_taken(

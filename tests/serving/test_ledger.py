@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ from mildroute.serving.observability.ledger import Ledger, SpendEntry, read_entr
 from tests.experts.hostile_server import HostileServer, says
 from tests.serving.records import ATTEMPT, record
 from tests.serving.running import running, until
-from tests.support.postgres import PostgresServer, postgres_server
+from tests.support.postgres import PostgresServer
 
 TODAY = 20_000 * DAY  # 2024-10-04
 BY = ["key", "team", "expert", "day"]
@@ -58,17 +57,9 @@ for _ in sys.stdin:
 """
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with postgres_server() as found:
-        yield found
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/ledger.db"
-    return request.getfixturevalue("server").new_database()
+@pytest.fixture
+def url(database_url: str) -> str:
+    return database_url
 
 
 def write_log(folder: Path, count: int, *, start: int = 0, rows: int = 100) -> DecisionLog:
@@ -295,20 +286,20 @@ class TestCommand:
         assert re.search(message, result.stderr)
 
     def test_a_sidecar_follows_the_log_and_waits_for_its_database(
-        self, server: PostgresServer, tmp_path: Path
+        self, postgres: PostgresServer, tmp_path: Path
     ) -> None:
-        url = server.new_database()
+        url = postgres.new_database()
         log = write_log(tmp_path, 4)
         words = f"-m mildroute spend ingest {tmp_path} --follow --interval 0.05 --ledger"
         command = [sys.executable, *words.split(), url]
         sidecar = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         try:
             until(lambda: calls_in(url) == 6, 30)
-            server.stop()
+            postgres.stop()
             log.write(record("later"))
             assert sidecar.stderr is not None
             assert sidecar.stderr.readline().startswith("the log waits: ")
-            server.start()
+            postgres.start()
             until(lambda: calls_in(url) == 7, 30)
         finally:
             sidecar.terminate()

@@ -48,7 +48,9 @@ DollarsPerMonth: TypeAlias = Annotated[
 ]
 MaxInFlight: TypeAlias = Annotated[int | None, typer.Option(help="Requests at the same time.")]
 _KEY_FILE = "keys.yaml"
-_TAKEN = "Gateways take it after SIGHUP or /admin/reload, and from a database by themselves."
+_WHEN_EFFECTIVE = (
+    "Gateways take it after SIGHUP or /admin/reload, and from a database by themselves."
+)
 
 
 @keys.command("new")
@@ -201,7 +203,7 @@ def rotate_client_key(
     elif as_json:
         print_json({"name": name, "file": file})
     else:
-        typer.echo(f"Only the latest key of {name!r} is in {file} now. {_TAKEN}")
+        typer.echo(f"Only the latest key of {name!r} is in {file} now. {_WHEN_EFFECTIVE}")
 
 
 @keys.command("revoke")
@@ -216,7 +218,7 @@ def revoke_client_key(name: ClientName, file: KeyFile = _KEY_FILE, as_json: AsJs
     if as_json:
         print_json({"name": name, "file": file})
     else:
-        typer.echo(f"The keys of {name!r} are revoked in {file}. {_TAKEN}")
+        typer.echo(f"The keys of {name!r} are revoked in {file}. {_WHEN_EFFECTIVE}")
 
 
 def _show_key(name: str, key: str, file: str, *, as_json: bool) -> None:

@@ -336,11 +336,11 @@ def report_spend(
 
     Example: mildroute spend report --ledger sqlite:///ledger.db --by team,day --since 2026-11-01
     """
-    from mildroute.serving.auth.keys import parse_expiry
+    from mildroute.serving.auth.keys import parse_date
     from mildroute.serving.observability.ledger import Ledger, read_entries, summarize_spend
 
-    start = 0.0 if since is None else parse_expiry(since)
-    end = float("inf") if until is None else parse_expiry(until)
+    start = 0.0 if since is None else parse_date(since)
+    end = float("inf") if until is None else parse_date(until)
     names = names_in(by) or []
     if (ledger is None) == (log is None):
         raise ArgumentError("a report reads one source; give --ledger or --log.")

@@ -23,6 +23,7 @@ __all__ = [
     "Database",
     "DatabaseError",
     "KeyDatabase",
+    "hashes_of",
     "is_database_url",
 ]
 
@@ -313,7 +314,7 @@ class KeyDatabase(Database):
 
     def add(self, entries: Iterable[tuple[str, Mapping[str, Any]]], version: int) -> None:
         """Insert clients, inside of :meth:`change`."""
-        rows = (_row(name, settings, version, version) for name, settings in entries)
+        rows = (_row(name, settings, version) for name, settings in entries)
         try:
             self.insert_all(
                 "INSERT INTO mildroute_clients VALUES (%s, %s, %s, %s, %s, %s)",
@@ -330,7 +331,7 @@ class KeyDatabase(Database):
 
     def replace(self, name: str, settings: Mapping[str, Any], version: int) -> None:
         """Change a client, inside of :meth:`change`."""
-        row = _row(name, settings, version, version)
+        row = _row(name, settings, version)
         self.execute(
             "UPDATE mildroute_clients SET digest = %s, older_digest = %s, settings = %s,"
             " version = %s WHERE name = %s",
@@ -346,13 +347,15 @@ class KeyDatabase(Database):
         )
 
 
-def _row(name: str, settings: Mapping[str, Any], created: int, version: int) -> ClientRow:
+def hashes_of(settings: Mapping[str, Any]) -> list[str]:
+    """The hashes of an entry, the latest first."""
     written = settings["hash"]
-    digests = [
-        bytes.fromhex(one.removeprefix("sha256:"))
-        for one in (written if isinstance(written, list) else [written])
-    ]
+    return written if isinstance(written, list) else [written]
+
+
+def _row(name: str, settings: Mapping[str, Any], version: int) -> ClientRow:
+    digests = [bytes.fromhex(one.removeprefix("sha256:")) for one in hashes_of(settings)]
     others = {key: value for key, value in settings.items() if key != "hash"}
     older = digests[1] if len(digests) > 1 else None
     document = json.dumps(others, separators=(",", ":"))
-    return ClientRow(name, digests[0], older, document, created, version)
+    return ClientRow(name, digests[0], older, document, version, version)

@@ -11,7 +11,8 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from functools import cached_property
@@ -31,7 +32,13 @@ from mildroute._yaml import (
 )
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.secrets import Secret
-from mildroute.serving.auth.database import NO_DIGEST, PREFIX, KeyDatabase, is_database_url
+from mildroute.serving.auth.database import (
+    NO_DIGEST,
+    PREFIX,
+    KeyDatabase,
+    hashes_of,
+    is_database_url,
+)
 from mildroute.serving.http.errors import APIError
 from mildroute.serving.http.request import Request
 
@@ -317,7 +324,7 @@ def _check_count(value: Any) -> None:
         )
 
 
-def parse_expiry(value: Any) -> float:
+def parse_date(value: Any) -> float:
     """Seconds since 1970 of a date, or a date and a time; UTC unless it names its zone."""
     try:
         found = datetime.fromisoformat(value)
@@ -332,8 +339,7 @@ def parse_expiry(value: Any) -> float:
 _CHECKS: dict[str, Check] = dict.fromkeys(LIMITS, check_positive) | {"max_in_flight": _check_count}
 _TEAM_SHAPE = Shape(_CHECKS)
 _SHAPE = Shape(
-    {"hash": _check_hashes, "expires": parse_expiry, "models": listed(text), "team": text}
-    | _CHECKS,
+    {"hash": _check_hashes, "expires": parse_date, "models": listed(text), "team": text} | _CHECKS,
     required=("hash",),
 )
 
@@ -389,12 +395,6 @@ def _check_empty(value: Any) -> None:
         )
 
 
-def hashes_of(settings: Mapping[str, Any]) -> list[str]:
-    """The hashes of an entry, the latest first."""
-    written = settings["hash"]
-    return written if isinstance(written, list) else [written]
-
-
 def client_from_settings(
     name: str, settings: Mapping[str, Any], teams: Mapping[str, ClientTeam]
 ) -> APIClient:
@@ -403,7 +403,7 @@ def client_from_settings(
     return APIClient(
         name,
         models=None if models is None else frozenset(models),
-        expires=None if expires is None else parse_expiry(expires),
+        expires=None if expires is None else parse_date(expires),
         team=teams.get(settings.get("team", "")),
         **{limit: settings[limit] for limit in LIMITS if limit in settings},
     )
@@ -495,7 +495,7 @@ def rotate_key(path: str | Path, name: str, *, finish: bool = False) -> str | No
 
     def rotate(entries: dict[str, Any]) -> dict[str, Any]:
         entry = _entry_of(path, entries, name)
-        if key is not None and parse_expiry(entry.get("expires", "9999-12-31")) <= time.time():
+        if key is not None and parse_date(entry.get("expires", "9999-12-31")) <= time.time():
             raise ArgumentError(
                 f"{name!r} has expired or was revoked, and so would its new key; make a client of"
                 " another name, or change 'expires' first."
@@ -527,7 +527,7 @@ def describe_clients(path: str | Path, now: float) -> list[dict[str, Any]]:
     for name, settings in entries.items():
         expires = settings.get("expires")
         status = "rotating" if len(hashes_of(settings)) > 1 else "valid"
-        if expires is not None and parse_expiry(expires) <= now:
+        if expires is not None and parse_date(expires) <= now:
             status = "expired"
         shown = {key: value for key, value in settings.items() if key != "hash"}
         rows.append({"name": name, "status": status} | shown)
@@ -584,10 +584,7 @@ class _DatabaseDocument(YamlDocument):
 
 
 def _write_client(url: str, name: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    with (
-        contextlib.closing(KeyDatabase(url, create=True)) as database,
-        database.change() as version,
-    ):
+    with _change(url) as (database, version):
         row = database.client(name)
         changed = change({} if row is None else {name: row.entry()})
         settings = {key: value for key, value in changed.items() if value is not None}
@@ -598,6 +595,16 @@ def _write_client(url: str, name: str, change: Callable[[dict[str, Any]], dict[s
             database.replace(name, settings, version)
 
 
+@contextmanager
+def _change(url: str) -> Iterator[tuple[KeyDatabase, int]]:
+    """A transaction of the one writer of a database, and the version that its changes get."""
+    with (
+        contextlib.closing(KeyDatabase(url, create=True)) as database,
+        database.change() as version,
+    ):
+        yield database, version
+
+
 def _document(url: str) -> YamlDocument:
     return _DatabaseDocument(Path(url).name, None)
 
@@ -606,7 +613,7 @@ def add_clients(
     url: str,
     prefix: str,
     count: int,
-    keep: Callable[[Mapping[str, str]], None] = lambda _: None,
+    save_keys: Callable[[Mapping[str, str]], None] = lambda _: None,
     **settings: Any,
 ) -> dict[str, str]:
     """Make keys for many new clients of a database, all or none.
@@ -615,7 +622,7 @@ def add_clients(
         url: Of the database; a key file is for few.
         prefix: Of their names: ``prefix-000001`` and so on.
         count: Of clients.
-        keep: Called with the keys before they become valid; if it fails, none of them does.
+        save_keys: Called with the keys before they become valid; if it fails, none of them does.
         settings: Of each of them, as for :func:`add_client`.
 
     Returns:
@@ -626,19 +633,17 @@ def add_clients(
             f"many clients at once need a database, got the file {url!r:.80}; name one as"
             " sqlite:////folder/keys.db or postgresql://host/name."
         )
-    kept = {key: value for key, value in settings.items() if value is not None}
+    given = {key: value for key, value in settings.items() if value is not None}
     digits = max(6, len(str(count)))
     keys = {f"{prefix}-{number:0{digits}d}": new_key() for number in range(1, count + 1)}
-    with (
-        contextlib.closing(KeyDatabase(url, create=True)) as database,
-        database.change() as version,
-    ):
-        for name in list(keys)[:1]:
-            sample = {name: {"hash": hash_key(keys[name])} | kept}
-            _check_clients(_document(url), sample, database.teams())
-        entries = ((name, {"hash": hash_key(key)} | kept) for name, key in keys.items())
+    with _change(url) as (database, version):
+        # They differ in their numbers alone, so that one is checked for all.
+        first = next(iter(keys))
+        sample = {first: {"hash": hash_key(keys[first])} | given}
+        _check_clients(_document(url), sample, database.teams())
+        entries = ((name, {"hash": hash_key(key)} | given) for name, key in keys.items())
         database.add(entries, version)
-        keep(keys)
+        save_keys(keys)
     return keys
 
 
@@ -646,13 +651,10 @@ def import_clients(path: str | Path, url: str) -> int:
     """Copy the clients and teams of a key file to a database, all or none; their keys stay valid.
 
     Returns:
-        How many clients it were.
+        Number of clients.
     """
     entries, teams = _read_entries(path)
-    with (
-        contextlib.closing(KeyDatabase(url, create=True)) as database,
-        database.change() as version,
-    ):
+    with _change(url) as (database, version):
         for name, limits in teams.items():
             database.put_team(name, limits or {}, version)
         database.add(entries.items(), version)
@@ -661,18 +663,15 @@ def import_clients(path: str | Path, url: str) -> int:
 
 def put_team(url: str, name: str, **limits: Any) -> None:
     """Add a team to a database, or give it other limits; none counts as left out."""
-    kept = {key: value for key, value in limits.items() if value is not None}
+    given = {key: value for key, value in limits.items() if value is not None}
     if not is_database_url(url):
         raise ArgumentError(
             f"teams of a key file are written below its key 'teams', got the file {url!r:.80};"
             " edit it."
         )
-    _check_teams(_document(url), {name: kept})
-    with (
-        contextlib.closing(KeyDatabase(url, create=True)) as database,
-        database.change() as version,
-    ):
-        database.put_team(name, kept, version)
+    _check_teams(_document(url), {name: given})
+    with _change(url) as (database, version):
+        database.put_team(name, given, version)
 
 
 def _with_entry(path: Path, name: str, line: str) -> str:

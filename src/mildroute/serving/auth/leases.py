@@ -86,8 +86,8 @@ class Lease(UsageBudget):
         UsageBudget.__init__(self, limit, unit, until)
         self._lender = lender
         # The lease as the latest call said it, and as the store knows it.
-        self._kept = 0.0
-        self._told = 0.0
+        self._sent_lease = 0.0
+        self._stored_lease = 0.0
         self.key = key
         self.total = 0.0
         self.lease = 0.0
@@ -168,7 +168,7 @@ class LeasedPeriod(Lease, PeriodBudget):
         self._gateways = 1
         self._is_needed = False
         # What the latest call said was spent here.
-        self._sent = 0.0
+        self._sent_total = 0.0
         # Part of the lease that is left alone while the store is there: the share without it.
         self._spare = 0.0
         # Whether nothing was lent since the start, the period's, or an idle time.
@@ -209,8 +209,8 @@ class LeasedPeriod(Lease, PeriodBudget):
         self._is_share = False
         self._spare = min(self._spare, self.lease - taken)
         wanted = max(0.0, amount - (self.lease - taken - self._spare))
-        self._sent = self.total
-        self._kept = self.lease
+        self._sent_total = self.total
+        self._sent_lease = self.lease
         return (
             self._period,
             min(self.limit, 1e300),
@@ -231,17 +231,17 @@ class LeasedPeriod(Lease, PeriodBudget):
         start, total, free, grant, ends_in, extra = (float(reply[place]) for place in places)
         if self._start not in (0.0, start):
             # The store's period ended before ours did; it has counted nothing of the old one.
-            self.total -= self._sent
-            self._sent = 0.0
+            self.total -= self._sent_total
+            self._sent_total = 0.0
             self.lease = 0.0
-            self._kept = 0.0
+            self._sent_lease = 0.0
         self.lease += grant + extra
-        self._told = self._kept + grant + extra
+        self._stored_lease = self._sent_lease + grant + extra
         self._spare += extra
         self._start = start
         self._life = reply[1].decode()
         self._known = total
-        self._settled = self._sent
+        self._settled = self._sent_total
         self._free = free
         self._gateways = int(reply[5])
         self._is_needed = bool(reply[6])
@@ -273,7 +273,7 @@ class LeasedPeriod(Lease, PeriodBudget):
                 self._spare -= excess
                 self.lease -= excess
         taken = self.total + self.reserved
-        return taken > self._settled or self.lease != self._told or self.lease > taken
+        return taken > self._settled or self.lease != self._stored_lease or self.lease > taken
 
     def _spare_target(self) -> float:
         """With n gateways that each do so, half of what is left lies in their shares."""
@@ -295,7 +295,7 @@ class LeasedPeriod(Lease, PeriodBudget):
             self._ends_at = math.inf
             self._known = 0.0
             self._settled = 0.0
-            self._sent = 0.0
+            self._sent_total = 0.0
             self._free = math.inf
             self.total = 0.0
             self.lease = 0.0
@@ -358,14 +358,14 @@ class LeasedFlow(Lease):
         taken = self.total + self.reserved
         self.lease = max(self.lease, taken)
         wanted = max(0.0, amount - (self.lease - taken))
-        self._kept = self.lease
+        self._sent_lease = self.lease
         bounded = int(is_bounded)
         return "flow", self.limit, self.rate, sequence, "", self.lease, wanted, bounded, *_PADDING
 
     def accept(self, reply: Sequence[Any]) -> None:
         grant, level, wait = map(float, reply)
         self.lease += grant
-        self._told = self._kept + grant
+        self._stored_lease = self._sent_lease + grant
         self._level = level
         self._share = None
         if wait > 0:
@@ -374,7 +374,7 @@ class LeasedFlow(Lease):
     def release_idle(self, idle: float) -> bool:
         if idle >= _INTERVAL:
             self.release()
-        return self.lease != self._told or self.total + self.reserved > self.lease
+        return self.lease != self._stored_lease or self.total + self.reserved > self.lease
 
     def _shared(self) -> TokenBucket:
         """What flows in without the store: this gateway's part, from the size of a slice on."""

@@ -20,7 +20,7 @@ __all__ = [
     "PERIODS",
     "ROUNDING",
     "Authenticator",
-    "Budgets",
+    "BudgetFactory",
     "Charge",
     "LimitExceeded",
     "Reservation",
@@ -336,7 +336,7 @@ class RequestBucket(Protocol):
         """Seconds until so many may be made; infinite if never."""
 
 
-class Budgets(Protocol):
+class BudgetFactory(Protocol):
     """Makes the budgets of clients and teams: of this process, or shared through a store.
 
     Attributes:
@@ -418,14 +418,14 @@ class UsageLimiter:
         self,
         spent: Callable[[float], tuple[Mapping[str, float], Mapping[str, float]]] | None = None,
         *,
-        budgets: Budgets | None = None,
+        budgets: BudgetFactory | None = None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._clock = clock
         self._now = now
         self._spent = spent or _nothing_spent
-        self._budgets: Budgets = LocalBudgets(clock) if budgets is None else budgets
+        self._budgets: BudgetFactory = LocalBudgets(clock) if budgets is None else budgets
         # By name, and whether it is a team.
         self._accounts: dict[tuple[str, bool], Account] = {}
         self._by_client: dict[str, tuple[APIClient, list[Account]]] = {}
@@ -614,17 +614,17 @@ class Account:
         budgets: Each with the part of a charge that it counts.
     """
 
-    __slots__ = ("_bucket", "_makes", "budgets", "day", "month", "owner", "tenant")
+    __slots__ = ("_bucket", "_factory", "budgets", "day", "month", "owner", "tenant")
 
     def __init__(
-        self, tenant: Tenant, spent: tuple[float, float], at: float, makes: Budgets
+        self, tenant: Tenant, spent: tuple[float, float], at: float, factory: BudgetFactory
     ) -> None:
-        self._makes = makes
+        self._factory = factory
         self._bucket: RequestBucket | None = None
         self.owner = "This key's team" if isinstance(tenant, ClientTeam) else "This key"
         self.tenant = type(tenant)(tenant.name)
-        self.day = makes.period(self._name, "day", spent[0], at)
-        self.month = makes.period(self._name, "month", spent[1], at)
+        self.day = factory.period(self._name, "day", spent[0], at)
+        self.month = factory.period(self._name, "month", spent[1], at)
         self.budgets: list[tuple[UsageBudget, int]] = [
             (self.day, _DOLLARS),
             (self.month, _DOLLARS),
@@ -644,12 +644,12 @@ class Account:
             per_second = (rate or 0.0) / _MINUTE
             burst = max(1.0, per_second * _BURST_SECONDS)
             self._bucket = (
-                None if rate is None else self._makes.requests(self._name, per_second, burst)
+                None if rate is None else self._factory.requests(self._name, per_second, burst)
             )
         if tokens != self.tenant.tokens_per_minute:
             self.budgets = [(self.day, _DOLLARS), (self.month, _DOLLARS)]
             if tokens is not None:
-                self.budgets.append((self._makes.tokens(self._name, tokens), _TOKENS))
+                self.budgets.append((self._factory.tokens(self._name, tokens), _TOKENS))
         self.day.change_limit(tenant.dollars_per_day or math.inf)
         self.month.change_limit(tenant.dollars_per_month or math.inf)
         self.tenant = tenant

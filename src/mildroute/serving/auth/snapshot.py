@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mildroute._files import atomic_write, lock_now
+from mildroute._files import atomic_write, cache_folder, lock_now
 from mildroute.exceptions import ArgumentError
 from mildroute.serving.auth.database import NO_DIGEST, PREFIX, ClientRow, KeyDatabase
 
@@ -167,7 +167,7 @@ def _private(path: Path) -> int:
 
 def _gathered(clients: Iterable[ClientRow], teams: list[str]) -> tuple[list[bytes], bytearray]:
     """The arrays in their order, and the records."""
-    places = {json.dumps(name): place for place, name in enumerate(teams)}
+    places: dict[str | None, int] = {name: place for place, name in enumerate(teams)}
     digests, records = bytearray(), bytearray()
     owners, teams_of, offsets = array("I"), array("i"), array("Q", [0])
     for row, client in enumerate(clients):
@@ -175,7 +175,7 @@ def _gathered(clients: Iterable[ClientRow], teams: list[str]) -> tuple[list[byte
         records += client.settings.encode()
         offsets.append(len(records))
         team = json.loads(client.settings).get("team") if '"team"' in client.settings else None
-        teams_of.append(-1 if team is None else places.get(json.dumps(team), -1))
+        teams_of.append(places.get(team, -1))
         for digest in client.digests:
             digests += digest
             owners.append(row)
@@ -206,11 +206,9 @@ def newest_snapshot(folder: Path) -> KeySnapshot | None:
 
 
 def snapshot_folder(cache: Path | None, url: str) -> Path:
-    """Where the snapshots of a database lie; nobody else may write there."""
-    if cache is None:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-        cache = base / "mildroute" / "keys"
-    folder = cache / hashlib.sha256(url.encode()).hexdigest()[:16]
+    """Where the snapshots of a database lie; no other user may write there."""
+    name = hashlib.sha256(url.encode()).hexdigest()[:16]
+    folder = (cache_folder("keys") if cache is None else cache) / name
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = folder.stat()

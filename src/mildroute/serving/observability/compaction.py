@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import json
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,7 +25,7 @@ from mildroute._files import (
     try_lock,
     without_credentials,
 )
-from mildroute._jsonl import LINES, TABLE, log_files, read_file
+from mildroute._jsonl import LINES, TABLE, check_log, log_files, read_file
 from mildroute.exceptions import TableError
 from mildroute.serving.observability.decision_log import DECISIONS, check_decision, rows_behind
 from mildroute.serving.observability.feedback import FEEDBACK
@@ -100,7 +100,7 @@ class CompactionResult:
 
 def compact_log(folder: str | Path) -> CompactionResult:
     """Turn the finished files of a log, decisions and feedback, into Parquet."""
-    _check_folder(folder)
+    check_log(folder)
     rows: list[int | None] = []
     for name, columns in _PARTS:
         rows += [
@@ -152,11 +152,6 @@ def _schema(columns: Mapping[str, str]) -> pa.Schema:
     return pa.schema({name: kinds[kind] for name, kind in columns.items()})
 
 
-def _check_folder(folder: str | Path) -> None:
-    if not Path(folder).is_dir():
-        raise TableError(f"the log {str(folder)!r} is not a folder; check the path.")
-
-
 @dataclass(frozen=True)
 class ShippingResult:
     """What was written to the object store."""
@@ -178,7 +173,7 @@ def ship_log(folder: str | Path, target: str) -> ShippingResult:
         folder: Of the log.
         target: A URL of fsspec or pyarrow, or a folder.
     """
-    _check_folder(folder)
+    check_log(folder)
     with file_lock(Path(folder, f".{_SHIPPED}.lock"), create=True):
         shipper = _Shipper(Path(folder), target)
         try:
@@ -229,7 +224,7 @@ class _Shipper:
         # A part that is not full is the last: what a growing file gets meanwhile has time.
         while is_full:
             start, lines = self._shipped.get(key, (0, 0))
-            found = list(itertools.islice(_behind(path, start, lines), _ROWS_PER_OBJECT))
+            found = list(itertools.islice(rows_behind(path, start, lines), _ROWS_PER_OBJECT))
             is_full = len(found) == _ROWS_PER_OBJECT
             if not found:
                 break
@@ -263,13 +258,6 @@ class _Shipper:
             pq.write_table(table, stream, compression="zstd", write_page_checksum=True)
         if is_local:
             self._system.move(beside, path)
-
-
-def _behind(path: Path, start: int, lines: int) -> Iterator[tuple[dict[str, Any], int]]:
-    try:
-        yield from rows_behind(path, start, lines)
-    except FileNotFoundError:  # it was compacted a moment ago
-        yield from rows_behind(path.with_suffix(TABLE), start, lines)
 
 
 def _by_hour(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:

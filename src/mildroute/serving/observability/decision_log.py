@@ -252,7 +252,12 @@ def rows_behind(
         for row in itertools.islice(read_file(path, columns), lines, None):
             yield row, start
         return
-    with path.open("rb") as file:
+    try:
+        opened = path.open("rb")
+    except FileNotFoundError:
+        yield from rows_behind(path.with_suffix(TABLE), start, lines, columns)
+        return
+    with opened as file:
         file.seek(start)
         for line in file:
             start += len(line)

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mildroute._jsonl import check_log
 from mildroute.exceptions import TableError
 from mildroute.serving.observability.decision_log import read_decisions
 from mildroute.serving.observability.feedback import read_feedback
@@ -106,8 +107,7 @@ def costs_from_log(folder: str | Path, *, only_with_text: bool = False) -> Logge
         Traceback (most recent call last):
         mildroute.exceptions.TableError: the log 'no/such/log' is not a folder; check the path.
     """
-    if "://" not in str(folder) and not Path(folder).is_dir():
-        raise TableError(f"the log {str(folder)!r} is not a folder; check the path.")
+    check_log(folder)
     scores = read_feedback(folder)
     found = _Found()
     for row in read_decisions(folder, _COLUMNS):

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mildroute._jsonl import TABLE, log_files
-from mildroute.exceptions import ArgumentError, TableError
+from mildroute._jsonl import TABLE, check_log, log_files
+from mildroute.exceptions import ArgumentError
 from mildroute.serving.auth.database import Database
 from mildroute.serving.observability.decision_log import (
     DECISIONS,
@@ -82,8 +82,7 @@ def read_entries(
     folder: str | Path, since: float = 0.0, until: float = math.inf
 ) -> Iterator[SpendEntry]:
     """Calls of a decision log within a time."""
-    if not Path(folder).is_dir():
-        raise TableError(f"the log {str(folder)!r} is not a folder; check the path.")
+    check_log(folder)
     for row in read_decisions(folder, since=since):
         yield from (entry for entry in _entries_of(row) if since <= entry.time < until)
 
@@ -108,8 +107,7 @@ class Ledger(Database):
 
     def ingest(self, folder: str | Path) -> int:
         """Enter what a decision log has beyond what was entered; returns the new calls."""
-        if not Path(folder).is_dir():
-            raise TableError(f"the log {str(folder)!r} is not a folder; check the path.")
+        check_log(folder)
         added = 0
         for path in log_files(Path(folder) / DECISIONS):
             try:

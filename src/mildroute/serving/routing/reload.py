@@ -7,7 +7,6 @@ import contextlib
 import hashlib
 import json
 import logging
-import os
 import posixpath
 import re
 import shutil
@@ -18,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from mildroute._files import open_location, without_credentials
+from mildroute._files import cache_folder, open_location, without_credentials
 from mildroute._fit import Target
 from mildroute.exceptions import ArgumentError, ArtifactError, MildrouteError
 from mildroute.persistence.artifact import read_manifest
@@ -315,7 +314,7 @@ def fetch_artifact(url: str, cache: Path | None = None) -> Path:
         ArtifactError: It cannot be read, or has another digest.
     """
     digest = read_pointer(url)
-    cache = _default_cache() if cache is None else cache
+    cache = cache_folder("routers") if cache is None else cache
     folder = cache / digest
     with contextlib.suppress(ArtifactError):
         _check_digest(folder, digest)
@@ -348,11 +347,6 @@ def _install(downloaded: Path, folder: Path, digest: str) -> None:
             return
         shutil.rmtree(folder, ignore_errors=True)
         downloaded.rename(folder)
-
-
-def _default_cache() -> Path:
-    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(home).expanduser() / "mildroute" / "routers"
 
 
 def _check_digest(folder: Path, digest: str) -> None:
