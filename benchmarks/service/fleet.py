@@ -42,8 +42,11 @@ from mildroute.serving.observability.decision_log import DecisionRecord, read_lo
 
 REQUESTS = 20_000
 LEASE_TTL = 5.0
-# Dollars: a request of 60 tokens and a response of 64 at the prices of the most expensive expert.
-RESERVATION = (60 * 2.0 + 64 * 8.0) / 1e6
+# Responses have 1 to 7 tokens. Of a limit the last reservation can never be spent, so that it must
+# be small beside the limit.
+MAX_TOKENS = 8
+# Dollars: a request of 60 tokens and a response at the prices of the most expensive expert.
+RESERVATION = (60 * 2.0 + MAX_TOKENS * 8.0) / 1e6
 # Dollars that a request of the clients costs on average, about.
 MEAN_COST = 4e-5
 KINDS = {"stream": 4, "chat": 4, "known": 2}
@@ -83,11 +86,6 @@ class RedisProcess:
             line.sendall(" ".join(words).encode() + b"\r\n")
             return line.recv(65536)
 
-    def calls(self) -> int:
-        """Commands that it has run."""
-        found = self.tell("INFO", "stats").decode().split("total_commands_processed:")
-        return int(found[1].split()[0])
-
     def kill(self) -> None:
         self.process.send_signal(signal.SIGCONT)
         self.process.kill()
@@ -102,6 +100,16 @@ class Fleet:
     gateways: list[GatewayProcess]
     redis: RedisProcess
 
+    def store_calls(self) -> tuple[float, float]:
+        """Calls of Redis that gateways have made for limits, and for conversations."""
+        lines = [line for gateway in self.gateways for line in gateway.metrics().splitlines()]
+        counts = [line for line in lines if line.startswith("mildroute_store_seconds_count")]
+        lend, session = (
+            math.fsum(float(line.rsplit(" ", 1)[1]) for line in counts if operation in line)
+            for operation in ('"lend"', "_session")
+        )
+        return lend, session
+
     def logs(self) -> list[DecisionRecord]:
         return [record for gateway in self.gateways for record in read_log(gateway.folder / "log")]
 
@@ -113,6 +121,7 @@ class Fleet:
             "kinds": KINDS,
             "most_at_once": 24,
             "requests_per_connection": 5,
+            "max_tokens": MAX_TOKENS,
             **further,
         }
         chosen = {key: self.house.keys[key] for key in keys}
@@ -141,7 +150,7 @@ def fleet(
     redis = RedisProcess(folder / "redis")
     settings = (
         f"store: {{url: '{redis.url}', lease_ttl: {LEASE_TTL}}}\n"
-        "limits: {max_output_tokens: 64}\n"
+        f"limits: {{max_output_tokens: {MAX_TOKENS}}}\n"
     )
     with ExitStack() as stack:
         redis.start()
@@ -164,15 +173,14 @@ def failed(told: Iterable[Told]) -> list[Told]:
 
 def money_rows(folder: Path, count: int, keys: int, requests: int) -> Iterator[Row]:
     """Clients want more than their keys allow."""
-    limit = requests / keys * MEAN_COST / 3
+    limit = requests / keys * MEAN_COST / 2
     budgets = {f"team-{number}": limit for number in range(keys)}
     with (
         fleet(folder, count, budgets, clients=keys) as ours,
         balanced(gateway.port for gateway in ours.gateways) as port,
     ):
-        before = ours.redis.calls()
         told, _ = Traffic(ours.job(port, "money", budgets, count=requests)).start().finish()
-        calls = ours.redis.calls() - before
+        lend, session = ours.store_calls()
         spent = ours.spent(told)
         charged = math.fsum(record.cost_usd for record in ours.logs())
     exhausted = [key for key in budgets if any(e.key == key and e.status == 429 for e in told)]
@@ -198,7 +206,11 @@ def money_rows(folder: Path, count: int, keys: int, requests: int) -> Iterator[R
         100 * abs(charged / max(math.fsum(spent.values()), 1e-12) - 1),
         0.1,
     )
-    yield reported(f"{title}: calls of Redis for a request", calls / max(len(told), 1))
+    yield reported(
+        f"{title}: calls of Redis for the limits of a request",
+        lend / max(len(told), 1),
+        f"and {session / max(len(told), 1):.2f} for its conversation, beside it",
+    )
 
 
 def rate_rows(folder: Path, count: int, seconds: float) -> Iterator[Row]:

@@ -60,6 +60,8 @@ class Job:
     count: int = 0
     requests_per_connection: int = 0
     retries: bool = True
+    # What most requests name; for the others the gateway's setting counts.
+    max_tokens: int = 64
 
 
 @dataclass
@@ -296,7 +298,7 @@ def request_of(told: Told, job: Job) -> bytes:
         document["tools"] = _TOOLS
     if told.number % 4:
         # Most clients bound what a request can cost; for the others the gateway's setting does.
-        document["max_output_tokens" if told.kind == "responses" else "max_tokens"] = 64
+        document["max_output_tokens" if told.kind == "responses" else "max_tokens"] = job.max_tokens
     body = json.dumps(document).encode()
     head = (
         f"POST /v1/{path} HTTP/1.1\r\nhost: 127.0.0.1:{job.port}\r\nauthorization: Bearer"
