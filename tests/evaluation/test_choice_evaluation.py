@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from mildroute.evaluation.calibration import brier_score
 from mildroute.evaluation.choice_evaluation import evaluate_choices
 from mildroute.evaluation.metrics import (
+    brier_score,
     deferral_loss,
     effective_experts,
     exactly_one_right_recall,

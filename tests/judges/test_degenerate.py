@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from mildroute.collection.budget import Budget
-from mildroute.collection.runner import CollectionRun, run_all
+from mildroute.collection.runner import Budget, CollectionRun, run_all
 from mildroute.collection.store import Entry, StoredState
 from mildroute.experts.base import Answer, Query
 from mildroute.judges import unit_tests

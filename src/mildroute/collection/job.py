@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from mildroute.collection.budget import Budget
 from mildroute.collection.estimate import (
     CollectionEstimate,
     estimate_collection,
@@ -17,6 +16,7 @@ from mildroute.collection.estimate import (
 from mildroute.collection.queries import QueryFile, sample_experts
 from mildroute.collection.runner import (
     STOPPED,
+    Budget,
     CollectionRun,
     ExpertProgress,
     Progress,

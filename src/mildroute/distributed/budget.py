@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
-from mildroute.collection.budget import Budget
+from mildroute.collection.runner import Budget
 
 __all__ = ["BudgetServer", "LeasedBudget", "RemoteCall"]
 

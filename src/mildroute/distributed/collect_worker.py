@@ -20,9 +20,8 @@ import pyarrow.parquet as pq
 
 from mildroute._files import atomic_write, file_lock
 from mildroute._jsonl import WriteAheadLog
-from mildroute.collection.budget import Budget
 from mildroute.collection.queries import query_digest
-from mildroute.collection.runner import CollectionRun, ExpertProgress, Task, run_all
+from mildroute.collection.runner import Budget, CollectionRun, ExpertProgress, Task, run_all
 from mildroute.collection.store import (
     ANSWERS,
     VERDICTS,

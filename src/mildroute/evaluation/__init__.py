@@ -10,11 +10,6 @@ from typing import TYPE_CHECKING
 from mildroute._optional import lazy_exports
 
 if TYPE_CHECKING:
-    from mildroute.evaluation.calibration import (
-        brier_score as brier_score,
-        calibration_error as calibration_error,
-        reliability as reliability,
-    )
     from mildroute.evaluation.choice_evaluation import (
         Evaluation as Evaluation,
         evaluate_choices as evaluate_choices,
@@ -52,6 +47,8 @@ if TYPE_CHECKING:
     )
     from mildroute.evaluation.metrics import (
         best_single as best_single,
+        brier_score as brier_score,
+        calibration_error as calibration_error,
         chosen_costs as chosen_costs,
         deferral_loss as deferral_loss,
         dollars_per_1000 as dollars_per_1000,
@@ -64,6 +61,7 @@ if TYPE_CHECKING:
         oracle as oracle,
         oracle_shares as oracle_shares,
         regret as regret,
+        reliability as reliability,
         winners as winners,
         worst_recall as worst_recall,
     )

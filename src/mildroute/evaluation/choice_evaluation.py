@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mildroute._format import names_of, to_jsonable
-from mildroute.evaluation.calibration import brier_score, calibration_error
 from mildroute.evaluation.intervals import (
     BootstrapSamples,
     Interval,
@@ -25,6 +24,8 @@ from mildroute.evaluation.metrics import (
     as_choice,
     as_matrix,
     best_single,
+    brier_score,
+    calibration_error,
     effective_experts,
     expert_shares,
     oracle,

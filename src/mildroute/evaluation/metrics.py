@@ -17,6 +17,8 @@ __all__ = [
     "as_choice",
     "as_matrix",
     "best_single",
+    "brier_score",
+    "calibration_error",
     "check_confidence",
     "chosen_costs",
     "deferral_loss",
@@ -31,6 +33,7 @@ __all__ = [
     "oracle_shares",
     "recall_counts",
     "regret",
+    "reliability",
     "winners",
     "worst_recall",
 ]
@@ -434,3 +437,98 @@ def effective_experts(shares: Any) -> float:
         )
     used = used[used > 0]
     return float(np.exp(-(used * np.log(used)).sum()))
+
+
+# Does the posterior over experts mean what it says: calibration error and Brier score.
+
+
+def reliability(
+    posterior: Any, costs: Any, bins: int = 10
+) -> tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]]:
+    """Confidence in the top expert beside how often it wins, in bins of equal width.
+
+    Args:
+        posterior: Posterior over experts, shape (n, p).
+        costs: Cost of each expert on each row, shape (n, p).
+        bins: Number of bins of [0, 1]; each holds its upper edge.
+
+    Returns:
+        Rows, mean confidence and share of rows whose top expert wins (ties count as won), each of
+        shape (bins,); NaN in empty bins.
+
+    Example:
+        >>> rows, confidence, won = reliability([[0.9, 0.1], [0.3, 0.7]], [[0, 1], [0, 1]], bins=2)
+        >>> rows, confidence, won
+        (array([0, 2]), array([nan, 0.8]), array([nan, 0.5]))
+    """
+    believed, won = _checked(posterior, costs)
+    if bins < 1:
+        raise ArgumentError(f"bins must be at least 1, got {bins}; 10 is a usual value.")
+    top = _decision.argmax_last(believed)
+    every = np.arange(len(top))
+    sure = believed[every, top]
+    place = np.clip(np.ceil(sure * bins).astype(np.intp) - 1, 0, bins - 1)
+    rows = np.bincount(place, minlength=bins)
+    sums = [
+        np.bincount(place, values, minlength=bins)
+        for values in (sure, won[every, top].astype(np.float64))
+    ]
+    confidence, hits = (np.where(rows > 0, total / np.maximum(rows, 1), np.nan) for total in sums)
+    return rows, confidence, hits
+
+
+def calibration_error(posterior: Any, costs: Any, bins: int = 10) -> float:
+    """Expected calibration error.
+
+    Mean distance between confidence in the top expert and how often it wins.
+
+    A posterior that shares belief among experts that tie is not wrong, yet it is less sure than a
+    top expert is right: read the figure together with the share of tied rows.
+
+    Args:
+        posterior: Posterior over experts, shape (n, p).
+        costs: Cost of each expert on each row, shape (n, p).
+        bins: Number of bins of equal width.
+
+    Returns:
+        Between 0 and 1.
+
+    Example:
+        >>> round(calibration_error([[0.9, 0.1], [0.3, 0.7]], [[0, 1], [0, 1]], bins=2), 6)
+        0.3
+    """
+    rows, confidence, won = reliability(posterior, costs, bins)
+    used = rows > 0
+    return float((rows[used] * np.abs(confidence[used] - won[used])).sum() / rows.sum())
+
+
+def brier_score(posterior: Any, costs: Any) -> float:
+    """Mean squared distance of the posterior to the winner, summed over experts.
+
+    Winners that tie share the target equally.
+
+    Args:
+        posterior: Posterior over experts, shape (n, p).
+        costs: Cost of each expert on each row, shape (n, p).
+
+    Returns:
+        Between 0 and 2, lower is better.
+
+    Example:
+        >>> round(brier_score([[0.9, 0.1]], [[0, 1]]), 6)
+        0.02
+    """
+    believed, won = _checked(posterior, costs)
+    target = won / won.sum(axis=1, keepdims=True)
+    return float(((believed - target) ** 2).sum(axis=1).mean())
+
+
+def _checked(posterior: Any, costs: Any) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    won = winners(costs)
+    believed = as_matrix(posterior, "posterior", (won.shape[0], won.shape[1]))
+    if (believed < 0).any() or not np.allclose(believed.sum(axis=1), 1, atol=1e-4):
+        raise ArgumentError(
+            "posterior must not be negative and its rows must sum to 1; pass predict_proba, not"
+            " decision_function."
+        )
+    return believed, won
