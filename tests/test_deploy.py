@@ -32,7 +32,8 @@ PORT = 8000
 def labels_of_metrics() -> dict[str, set[str]]:
     """Every sample that a gateway in full use tells, with the names of its labels."""
     metrics = GatewayMetrics()
-    metrics.set_router("ab12", ("small", "large"), Drift(("small", "large")), baseline="large")
+    metrics.set_router("ab12", Drift(("small", "large")))
+    metrics.set_experts(("small", "large"), "large")
     metrics.record_decision("small", "router", 0.001)
     metrics.record_request(RECORD)
     metrics.record_request(RECORD.__class__(**{**vars(RECORD), "shadow": "small"}), added=0.001)

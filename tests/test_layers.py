@@ -57,6 +57,7 @@ SERVING_LAYERS = [
 SERVING_LAYERS += ["openapi", "api", "app", "factory", "server", "workers", "client", "__init__"]
 HOMES = {
     "aiohappyeyeballs": {"serving"},
+    "cryptography": {"persistence"},
     "hiredis": {"serving"},
     "httptools": {"serving"},
     "httpx": {"experts", "serving"},

@@ -266,7 +266,8 @@ def pages() -> dict[Path, str]:
 
 def _metrics() -> list[Any]:
     metrics = GatewayMetrics()
-    metrics.set_router("ab12", ("small",), Drift(("small", "large")), baseline="large")
+    metrics.set_router("ab12", Drift(("small", "large")))
+    metrics.set_experts(("small",), "large")
     metrics.record_decision("small", "router", 0.001)
     record = DecisionRecord(
         *(

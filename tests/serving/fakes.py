@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,8 @@ class FakePredictor:
 
 
 class FakeManager:
+    canary = None
+
     def __init__(self, predictor: FakePredictor | None) -> None:
         self._predictor, self.next_digest = predictor, "fresh"
 
@@ -77,6 +80,9 @@ class FakeManager:
         if self._predictor is None:
             raise ArtifactError("no artifact has been loaded.")
         return self._predictor
+
+    async def change_experts(self, names: frozenset[str], install: Callable[[], None]) -> None:  # noqa: ARG002
+        install()
 
     async def reload(self, folder: Any = None) -> str:  # noqa: ARG002
         if not self.next_digest:
@@ -95,6 +101,13 @@ class KeptLog:
         self.records.append(record)
 
     def close(self) -> None: ...
+
+
+def write_experts(path: Path, **urls: str | dict[str, Any]) -> None:
+    """The same experts as a file."""
+    specs = experts_at(**urls).experts
+    experts = {spec.name: {"kind": spec.kind, **spec.settings} for spec in specs}
+    path.write_text(json.dumps({"experts": experts}))
 
 
 def experts_at(**urls: str | dict[str, Any]) -> ExpertFile:

@@ -79,10 +79,7 @@ async def test_an_opinion_tells_scores_dollars_and_digest(folder: Path) -> None:
     assert prediction.dollars is not None
     assert prediction.scores[0] > 0.8
     assert prediction.dollars == pytest.approx((0.001, 0.01))
-    assert (
-        prediction.router
-        == json.loads((folder / "router.json").read_text())["weights"]["sha256"][:16]
-    )
+    assert prediction.router == json.loads((folder / "router.json").read_text())["sha256"][:16]
     assert not prediction.is_out_of_distribution
     predictor.close()
 

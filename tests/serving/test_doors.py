@@ -22,7 +22,7 @@ from mildroute.serving.observability.feedback import FeedbackLog, read_feedback
 from mildroute.serving.observability.metrics import GatewayMetrics
 from mildroute.serving.upstream.failover import Failover
 from tests.experts.hostile_server import HostileServer, says
-from tests.serving.fakes import FakeManager
+from tests.serving.fakes import FakeManager, write_experts
 from tests.serving.running import Running, running, until
 from tests.serving.ticking import Clock
 
@@ -189,8 +189,12 @@ class TestAdmin:
     KEY = "a-long-key-of-the-operator"
 
     @pytest.fixture
-    def kept(self, expert: HostileServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
+    def kept(
+        self, expert: HostileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> Iterator[Running]:
         monkeypatch.setenv("ADMIN_KEY", self.KEY)
+        monkeypatch.chdir(tmp_path)
+        write_experts(tmp_path / "experts.yaml", small=expert.url)
         with running(GatewayConfig(admin_key_env="ADMIN_KEY"), small=expert.url) as gateway:
             yield gateway
 
@@ -198,7 +202,7 @@ class TestAdmin:
         for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": self.KEY}):
             assert kept.http.post("/admin/reload", headers=headers).status_code == 401
         answer = kept.http.post("/admin/reload", headers={"authorization": f"Bearer {self.KEY}"})
-        assert answer.json() == {"object": "mildroute.router", "router": "fresh"}
+        assert answer.json() == {"object": "mildroute.router", "router": "fresh", "experts": 1}
 
     def test_a_bad_artifact_is_refused_with_the_reason_and_the_old_one_stays(
         self, kept: Running
@@ -227,6 +231,8 @@ class TestKeysAnew:
         monkeypatch.setenv("ADMIN_KEY", "a-long-key-of-the-operator")
         services = {"key_store": KeyStore.read(file), "usage_limiter": UsageLimiter()}
         expert_of_two_dollars = {"base_url": expert.url, "price": {"input": 0, "output": 1_000_000}}
+        monkeypatch.chdir(file.parent)
+        write_experts(file.parent / "experts.yaml", small=expert_of_two_dollars)
         with running(
             GatewayConfig(keys=file, admin_key_env="ADMIN_KEY"),
             services=services,
@@ -251,7 +257,8 @@ class TestKeysAnew:
         new = add_client(file, "team-c")
         assert self.statuses(kept, [*keys, new]) == [200, 200, 401]
         answer = kept.http.post("/admin/reload", headers=self.OPERATOR)
-        assert answer.json() == {"object": "mildroute.router", "router": "fresh", "clients": 2}
+        reloaded = {"router": "fresh", "experts": 1, "clients": 2}
+        assert answer.json() == {"object": "mildroute.router", **reloaded}
         assert self.statuses(kept, [*keys, new]) == [200, 401, 200]
 
     def test_a_broken_file_is_refused_with_the_reason_and_the_old_keys_stay(

@@ -17,11 +17,11 @@ from moto.server import ThreadedMotoServer
 
 from mildroute import TextRouter
 from mildroute.exceptions import ArtifactError
-from mildroute.persistence import save_router
+from mildroute.persistence import remote, save_router
+from mildroute.persistence.remote import fetch_artifact, read_pointer
 from mildroute.routers.base import named_costs
 from mildroute.serving.config import EncoderConfig
-from mildroute.serving.routing import reload
-from mildroute.serving.routing.reload import PredictorManager, fetch_artifact, read_pointer
+from mildroute.serving.routing.reload import PredictorManager
 
 RULES = EncoderConfig(timeout=10.0)
 TEXTS = [f"add {place}" for place in range(20)] + [f"sing {place}" for place in range(20)]
@@ -76,22 +76,22 @@ def test_a_router_is_fetched_once_and_checked(
     store: Store, routers: list[Path], cache: Path
 ) -> None:
     digest = store.publish(routers[0])
-    folder = fetch_artifact(store.pointer)
+    folder = fetch_artifact(store.pointer, digest)
     assert folder == cache / digest
     for name in ("router.json", "weights.safetensors"):
         assert (folder / name).read_bytes() == (routers[0] / name).read_bytes()
     before = (folder / "router.json").stat().st_mtime_ns
     store.put(f"{digest}/router.json", b"broken later, and not read again")
-    assert fetch_artifact(store.pointer) == folder
+    assert fetch_artifact(store.pointer, digest) == folder
     assert (folder / "router.json").stat().st_mtime_ns == before
     assert [path.name for path in cache.iterdir()] == [digest]
 
 
 def test_a_damaged_copy_in_the_cache_is_fetched_again(store: Store, routers: list[Path]) -> None:
-    store.publish(routers[0])
-    folder = fetch_artifact(store.pointer)
+    digest = store.publish(routers[0])
+    folder = fetch_artifact(store.pointer, digest)
     (folder / "weights.safetensors").write_bytes(b"half of it")
-    fetch_artifact(store.pointer)
+    fetch_artifact(store.pointer, digest)
     weights = (routers[0] / "weights.safetensors").read_bytes()
     assert (folder / "weights.safetensors").read_bytes() == weights
 
@@ -104,7 +104,7 @@ def test_other_bytes_than_the_pointer_names_are_refused(
     digest = store.publish(routers[0])
     store.put(f"{digest}/{name}", (routers[1] / name).read_bytes())
     with pytest.raises(ArtifactError, match="must have the digest that its pointer names"):
-        fetch_artifact(store.pointer)
+        fetch_artifact(store.pointer, digest)
     assert list(cache.iterdir()) == []
 
 
@@ -121,7 +121,7 @@ def test_what_is_no_pointer_is_refused(store: Store, content: bytes) -> None:
 @pytest.mark.parametrize("url", ["nothing://x/prod.json", "memory://nowhere/prod.json"])
 def test_what_cannot_be_read_is_an_error_of_the_artifact(url: str) -> None:
     with pytest.raises(ArtifactError, match="cannot be read"):
-        fetch_artifact(url)
+        read_pointer(url)
 
 
 def test_a_secret_in_a_url_is_not_shown() -> None:
@@ -134,34 +134,34 @@ def test_a_secret_in_a_url_is_not_shown() -> None:
 def test_too_many_bytes_are_refused(
     store: Store, routers: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store.publish(routers[0])
-    monkeypatch.setattr(reload, "_MAX_ARTIFACT", 100)
+    digest = store.publish(routers[0])
+    monkeypatch.setattr(remote, "_MAX_ARTIFACT", 100)
     with pytest.raises(ArtifactError, match="must have at most 100 bytes"):
-        fetch_artifact(store.pointer)
+        fetch_artifact(store.pointer, digest)
 
 
 def test_a_cache_that_cannot_be_written_is_told(
     store: Store, routers: list[Path], tmp_path: Path
 ) -> None:
-    store.publish(routers[0])
+    digest = store.publish(routers[0])
     (tmp_path / "file").write_text("")
     with pytest.raises(ArtifactError, match="set XDG_CACHE_HOME"):
-        fetch_artifact(store.pointer, tmp_path / "file" / "cache")
+        fetch_artifact(store.pointer, digest, tmp_path / "file" / "cache")
 
 
 def test_processes_may_fetch_the_same_router_at_once(
     store: Store, routers: list[Path], cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     digest = store.publish(routers[0])
-    check = reload._check_digest
+    check = remote._check_digest
 
     def check_while_another_is_faster(folder: Path, wanted: str) -> None:
         check(folder, wanted)
         if folder.name != digest:
             shutil.copytree(folder, cache / digest)
 
-    monkeypatch.setattr(reload, "_check_digest", check_while_another_is_faster)
-    assert fetch_artifact(store.pointer) == cache / digest
+    monkeypatch.setattr(remote, "_check_digest", check_while_another_is_faster)
+    assert fetch_artifact(store.pointer, digest) == cache / digest
     assert [path.name for path in cache.iterdir()] == [digest]
 
 
@@ -178,7 +178,7 @@ async def test_a_new_pointer_is_followed_a_bad_one_is_not_and_back_is_the_same(
     async def until_it_serves(folder: Path) -> None:
         manifest: dict[str, Any] = json.loads((folder / "router.json").read_bytes())
         async with asyncio.timeout(20):
-            while manager.predictor.digest != manifest["weights"]["sha256"][:16]:
+            while manager.predictor.digest != manifest["sha256"][:16]:
                 await asyncio.sleep(0.01)
         serving.append(manager.predictor.digest)
 
@@ -220,6 +220,6 @@ def test_s3(bucket: tuple[Any, str], routers: list[Path], cache: Path) -> None:
         client.put_object(Bucket="models", Key=f"r/{digest}/{path.name}", Body=path.read_bytes())
     pointer = json.dumps({"digest": digest}).encode()
     client.put_object(Bucket="models", Key="r/prod.json", Body=pointer)
-    assert fetch_artifact(f"s3://models/r/prod.json{ending}") == cache / digest
+    assert fetch_artifact(f"s3://models/r/prod.json{ending}", digest) == cache / digest
     with pytest.raises(ArtifactError, match="cannot be read"):
         read_pointer(f"s3://models/r/other.json{ending}")

@@ -188,13 +188,10 @@ def test_a_swap_replaces_the_router_and_its_reference_and_ignores_opinions_of_th
     None
 ):
     metrics = GatewayMetrics()
-    metrics.set_router("old", ("a", "b", "c"), Drift(("a", "b", "c")), baseline="c")
-    metrics.set_router(
-        "new",
-        ("a", "b"),
-        Drift(("a", "b"), DriftReference((0.5, 0.5), (0, 0, 1, 1), rows=500)),
-        baseline="b",
-    )
+    metrics.set_router("old", Drift(("a", "b", "c")))
+    metrics.set_experts(("a", "b", "c"), "c")
+    metrics.set_router("new", Drift(("a", "b"), DriftReference((0.5, 0.5), (0, 0, 1, 1), rows=500)))
+    metrics.set_experts(("a", "b"), "b")
     assert value(metrics, "router_info", digest="old", baseline="c") is None
     assert value(metrics, "router_info", digest="new", baseline="b") == 1
     metrics.record_prediction("old", (0.1, 0.1, 0.8), None, 2)
@@ -215,7 +212,7 @@ def test_a_swap_replaces_the_router_and_its_reference_and_ignores_opinions_of_th
 
 def test_dollars_begin_at_zero_so_that_their_first_growth_is_seen() -> None:
     metrics = GatewayMetrics()
-    metrics.set_router("ab12", ("small", "large"))
+    metrics.set_experts(("small", "large"), "large")
     assert (
         value(metrics, "spend_dollars_total", expert="large")
         == value(metrics, "baseline_dollars_total", expert="large")
@@ -231,7 +228,8 @@ def test_two_gateways_share_nothing() -> None:
 
 def test_the_page_can_be_read_back_and_labels_are_escaped() -> None:
     metrics = GatewayMetrics()
-    metrics.set_router("ab12", ("small",), Drift(("small", "large")))
+    metrics.set_router("ab12", Drift(("small", "large")))
+    metrics.set_experts(("small",), "")
     metrics.record_request(replace(RECORD, key='quo"te\\new\nline'))
     metrics.record_decision("small", "router", 0.001)
     page, kind = metrics.render()
@@ -267,7 +265,8 @@ def values_of(snapshot: Snapshot, name: str) -> list[float]:
 @pytest.mark.parametrize("accept", ["", "application/openmetrics-text"])
 def test_the_page_of_one_worker_is_that_of_one_process(accept: str) -> None:
     metrics = GatewayMetrics()
-    metrics.set_router("ab12", ("small",), Drift(("small", "large")))
+    metrics.set_router("ab12", Drift(("small", "large")))
+    metrics.set_experts(("small",), "")
     metrics.record_request(RECORD, 0.001, "ab" * 16)
     merged = merge_snapshots([sent(metrics)])
     pages = (metrics.render(accept)[0].decode(), page_of(merged, accept))
@@ -284,7 +283,8 @@ def test_figures_of_workers_are_added_and_those_of_dead_ones_stay() -> None:
             circuits=lambda state=state: {"small": state},
             budgets=lambda number=number: [("team-a", 5.0 - number, 1.0)],
         )
-        metrics.set_router(f"router{number // 2}", ("small",), Drift(("small", "large")))
+        metrics.set_router(f"router{number // 2}", Drift(("small", "large")))
+        metrics.set_experts(("small",), "")
         for _ in range(number + 1):
             metrics.record_request(replace(RECORD, path=f"path{number}"), 0.001)
     first, second, dead = map(sent, workers)

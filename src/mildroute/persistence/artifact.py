@@ -24,8 +24,12 @@ from mildroute.persistence.model_card import render_model_card
 from mildroute.persistence.serialization import decode, encode
 
 __all__ = [
+    "CARD",
     "KIND",
+    "MANIFEST",
     "SCHEMA",
+    "SIGNATURE",
+    "WEIGHTS",
     "Router",
     "build_manifest",
     "check_manifest",
@@ -294,7 +298,11 @@ def _versions() -> dict[str, str]:
 # one can never run code.
 
 
-_MANIFEST, _WEIGHTS, _CARD = "router.json", "weights.safetensors", "CARD.md"
+MANIFEST = "router.json"
+WEIGHTS = "weights.safetensors"
+CARD = "CARD.md"
+# Not written here; see mildroute.persistence.remote.
+SIGNATURE = "router.json.sig"
 _LARGEST_MANIFEST = 64 << 20
 
 
@@ -371,25 +379,28 @@ def save_router(
     write_folder(
         target,
         {
-            _MANIFEST: manifest_to_bytes(manifest, limit=_LARGEST_MANIFEST),
-            _WEIGHTS: weights,
-            _CARD: text,
+            MANIFEST: manifest_to_bytes(manifest, limit=_LARGEST_MANIFEST),
+            WEIGHTS: weights,
+            CARD: text,
         },
     )
     return target
 
 
-def load_router(folder: str | os.PathLike[str], *, weights_limit: int = 4 << 30) -> Router:
+def load_router(
+    folder: str | os.PathLike[str], *, weights_limit: int = 4 << 30, digest: str | None = None
+) -> Router:
     """Rebuild a stored router, which then predicts bit for bit as before.
 
     Nothing from the folder is executed, and no module that it names is imported: it may name only
     classes of
     :mod:`mildroute.routers` and those that installed distributions registered. Digests guard
-    against accidents; they are no signature, so trust the numbers as far as their source.
+    against accidents; who wrote the numbers is for a signature to say, which a gateway can require.
 
     Args:
         folder: What :func:`save_router` wrote.
         weights_limit: Largest weights file that is read, in bytes.
+        digest: The ``sha256`` that its manifest must have, or none for any.
 
     Returns:
         The router.
@@ -406,10 +417,15 @@ def load_router(folder: str | os.PathLike[str], *, weights_limit: int = 4 << 30)
     """
     home = _as_path(folder)
     manifest = read_manifest(home)
-    weights = read_file(home, _WEIGHTS, limit=weights_limit)
+    if digest not in (None, manifest["sha256"]):
+        raise ArtifactError(
+            f"{home} must hold the router {digest:.16}..., got {manifest['sha256']:.16}...; it was"
+            " replaced meanwhile, so try again."
+        )
+    weights = read_file(home, WEIGHTS, limit=weights_limit)
     if hashlib.sha256(weights).hexdigest() != manifest["weights"]["sha256"]:
         raise ArtifactError(
-            f"{_WEIGHTS} in {home} must be the file that was stored, but its sha256 differs; copy"
+            f"{WEIGHTS} in {home} must be the file that was stored, but its sha256 differs; copy"
             " the artifact again."
         )
     tensors = tensors_from_bytes(weights, manifest["weights"]["tensors"])
@@ -433,7 +449,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
         Traceback (most recent call last):
         mildroute.exceptions.ArtifactError: no such folder must be a folder with ...
     """
-    manifest = parse_document(read_file(_as_path(folder), _MANIFEST, limit=_LARGEST_MANIFEST))
+    manifest = parse_document(read_file(_as_path(folder), MANIFEST, limit=_LARGEST_MANIFEST))
     check_manifest(manifest)
     return manifest
 
@@ -445,7 +461,7 @@ def check_replaceable(folder: str | os.PathLike[str]) -> None:
     """
     target = Path(folder)
     names = names_in(target)
-    if names and (names - {_MANIFEST, _WEIGHTS, _CARD} or not _is_stored_router(target)):
+    if names and (names - {MANIFEST, WEIGHTS, CARD, SIGNATURE} or not _is_stored_router(target)):
         raise ArtifactError(
             f"{target} must be new, empty or a stored router without other files, got"
             f" {sorted(names)!r:.200}; choose another folder."
@@ -463,7 +479,7 @@ def _as_path(folder: Any) -> Path:
 
 def _is_stored_router(folder: Path) -> bool:
     try:
-        manifest = parse_document(read_file(folder, _MANIFEST, limit=_LARGEST_MANIFEST))
+        manifest = parse_document(read_file(folder, MANIFEST, limit=_LARGEST_MANIFEST))
     except ArtifactError:
         return False
     return manifest.get("kind") == KIND

@@ -115,7 +115,7 @@ class Gateway:
     Attributes:
         pool: Its experts.
         limiter: Its requests in flight.
-        reloader: Reloads its router and its keys.
+        reloader: Reloads its router, its experts and its keys.
 
     Example:
         >>> Gateway.__name__
@@ -130,7 +130,9 @@ class Gateway:
             config.limits.max_in_flight, config.limits.max_bytes_in_flight
         )
         self.pool = ExpertPool(services.experts, config, services.clock, metrics)
-        self.reloader = Reloader(services.manager, services.key_store, config.keys, metrics)
+        self.reloader = Reloader(
+            services.manager, services.key_store, config.keys, self.pool, metrics
+        )
         self._router = Router(
             self._routes(), redirect_slashes=False, default=self._not_found, lifespan=self._lifespan
         )
@@ -244,7 +246,7 @@ class Gateway:
             services.log,
             services.metrics,
             services.tracing,
-            baseline=self.pool.baseline,
+            baseline=lambda: self.pool.baseline,
             log_prompts=config.log.log_prompts,
             now=services.now,
         )

@@ -270,6 +270,9 @@ class GatewayConfig:
         metrics_key_env: Environment variable of the key for ``/metrics``, or none: then every
             client that can reach the gateway may read them. It may be the same variable.
         shadow_router: Folder of a second router whose choices are only logged, or none.
+        router_public_keys: PEM file with one or several Ed25519 public keys; a router, canary or
+            shadow router that none of them has signed is refused. Without it none needs a
+            signature.
         baseline: Expert whose bill the savings are counted against; the most expensive if none is
             named.
         reload_interval: Seconds between looks at the artifact's folder, or none.
@@ -293,6 +296,7 @@ class GatewayConfig:
     admin_key_env: str | None = None
     metrics_key_env: str | None = None
     shadow_router: Path | None = None
+    router_public_keys: Path | None = None
     baseline: str | None = None
     reload_interval: float | None = None
 

@@ -220,7 +220,7 @@ class RequestRecorder:
 
     Args:
         log: The decision log, or none.
-        baseline: Expert that savings are counted against, or none.
+        baseline: Gives the expert that savings are counted against, or none.
         log_prompts: Whether texts are logged.
         now: Seconds since 1970.
         new_id: Makes an id that no other decision has.
@@ -232,7 +232,7 @@ class RequestRecorder:
         metrics: GatewayMetrics,
         tracing: Tracing,
         *,
-        baseline: UpstreamExpert | None = None,
+        baseline: Callable[[], UpstreamExpert | None],
         log_prompts: bool = False,
         now: Callable[[], float] = time.time,
         new_id: Callable[[], str] = _new_id,
@@ -316,7 +316,7 @@ class RequestRecorder:
 
     def record(self, context: RequestContext, shadow: str = "") -> None:
         """Record a request that was decided; at once, so that nothing can come between."""
-        record = context.record(self._baseline, shadow, log_prompts=self._log_prompts)
+        record = context.record(self._baseline(), shadow, log_prompts=self._log_prompts)
         if self._log is not None:
             self._log.write(record)
         span = context.span

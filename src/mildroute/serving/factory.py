@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from pathlib import Path
 
 from mildroute._fit import Target
-from mildroute.experts.config import ExpertFile, read_experts
+from mildroute.experts.config import read_experts
 from mildroute.serving.app import GatewayServices
 from mildroute.serving.auth.database import is_database_url
 from mildroute.serving.auth.keys import KeyStore
@@ -24,17 +23,6 @@ from mildroute.serving.routing.reload import PredictorManager
 from mildroute.serving.store import RedisStore
 
 __all__ = ["load_gateway"]
-
-
-_LOG = logging.getLogger(__name__)
-
-
-def _warn_of_unknown(predictor: Predictor, names: frozenset[str], file: str) -> None:
-    unknown = [name for name in predictor.experts if name not in names]
-    if unknown:
-        _LOG.warning(
-            "%s lacks %s, whom the router knows: they are never asked", file, ", ".join(unknown)
-        )
 
 
 def load_gateway(
@@ -60,27 +48,23 @@ def load_gateway(
         mildroute.exceptions.ArgumentError: experts.yaml must be a readable file, got: ...
     """
     file = read_experts(experts)
-    if config.routing.default is not None:
-        file.expert(config.routing.default)
     metrics = GatewayMetrics()
     names = frozenset(spec.name for spec in file.experts)
 
     def on_change(predictor: Predictor) -> None:
-        _warn_of_unknown(predictor, names, file.path.name)
-        predictor.queue.on_batch = metrics.record_batch
-        metrics.watch(queue=lambda: manager.predictor.queue.waiting)
-        metrics.set_router(
-            predictor.digest,
-            sorted(names),
-            Drift(predictor.experts, predictor.reference),
-            baseline=config.baseline or _most_expensive(file),
-        )
+        metrics.set_router(predictor.digest, Drift(predictor.experts, predictor.reference))
 
-    manager = PredictorManager(router, config.encoder, names, on_change, _targets(config), metrics)
+    keys = config.router_public_keys
+    manager = PredictorManager(
+        router, config.encoder, names, on_change, _targets(config), metrics, keys
+    )
     manager.load()
+    metrics.watch(
+        queue=lambda: manager.predictor.queue.waiting, canary=lambda: _canary_share(manager)
+    )
     shadow = None
     if config.shadow_router is not None:
-        shadow = PredictorManager(config.shadow_router, config.encoder, names)
+        shadow = PredictorManager(config.shadow_router, config.encoder, names, public_keys=keys)
         shadow.load()
     folder = config.log.folder
     key_store = _key_store(config)
@@ -126,14 +110,9 @@ def _key_store(config: GatewayConfig) -> KeyStore:
     return DatabaseKeyStore(url, interval=config.keys_interval, cache=config.keys_cache)
 
 
-def _most_expensive(file: ExpertFile) -> str:
-    """Name of the expert of the highest list price, or empty if none has one."""
-    prices = {
-        spec.name: spec.price.input + spec.price.output
-        for spec in file.experts
-        if spec.price is not None
-    }
-    return max(prices, key=lambda name: prices[name], default="")
+def _canary_share(manager: PredictorManager) -> dict[str, float]:
+    canary = manager.canary
+    return {} if canary is None else {canary.predictor.digest: canary.share}
 
 
 def _targets(config: GatewayConfig) -> dict[str, Target]:

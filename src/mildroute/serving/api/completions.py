@@ -274,7 +274,7 @@ class CompletionsEndpoint:
         tokens_in = context.parsed.tokens_in
         for call in context.attempts.calls:
             if call.reason == "hedged":
-                cost = self._pool.experts[call.expert].cost(tokens_in, 0)
+                cost = self._pool.find(call.expert).cost(tokens_in, 0)
                 call.charge((tokens_in, 0), cost)
 
     def _charge_unfinished(self, context: RequestContext) -> None:

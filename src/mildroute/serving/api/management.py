@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from mildroute.exceptions import ArgumentError, ArtifactError
+from collections.abc import Awaitable
+from typing import Any
+
+from mildroute.exceptions import ArgumentError, ArtifactError, MildrouteError
 from mildroute.serving.auth.keys import AdminAuth
 from mildroute.serving.auth.limits import Authenticator
 from mildroute.serving.config import AUTO_MODEL, GatewayConfig
@@ -11,7 +14,7 @@ from mildroute.serving.http.request import InFlightLimiter, Request
 from mildroute.serving.observability.feedback import FeedbackLog
 from mildroute.serving.observability.metrics import GatewayMetrics
 from mildroute.serving.openapi import openapi_schema
-from mildroute.serving.routing.reload import PredictorManager, Reloader
+from mildroute.serving.routing.reload import CanaryError, PredictorManager, Reloader
 from mildroute.serving.upstream.pool import ExpertPool
 
 __all__ = ["AdminEndpoints", "ManagementEndpoints"]
@@ -25,42 +28,49 @@ class AdminEndpoints:
         self._auth = auth
 
     async def reload(self, request: Request) -> None:
-        """Reload the keys and the router; what is invalid is rejected, and the old one stays.
+        """Reload keys, experts and router; what is invalid is rejected, and the old one stays.
 
         With several workers all of them do, and the response comes when they have.
         """
         self._auth.check(request)
         others = await self._reloader.reload_others()
-        clients = None
-        rejected = ""
-        try:
-            # First: a client that was shut out must be out, even if the router is bad.
-            clients = await self._reloader.reload_keys()
-        except ArgumentError as error:
-            rejected = str(error)
-        try:
-            digest = await self._reloader.reload_router()
-        except ArtifactError as error:
-            causes = f"{error} The keys stay as they were: {rejected}" if rejected else f"{error}"
-            raise APIError(
-                422, f"the router was not replaced: {causes}", code="bad_artifact"
-            ) from None
-        if rejected:
-            raise APIError(
-                422,
-                f"the router was replaced, but the keys stay as they were: {rejected}",
-                code="bad_keys",
-            )
+        reloader = self._reloader
+        # The keys first: a client that was shut out must be out, even if the router is bad.
+        clients, bad_keys = await _attempt(reloader.reload_keys())
+        experts, bad_experts = await _attempt(reloader.reload_experts())
+        digest, bad_router = await _attempt(reloader.reload_router())
+        further = f" The keys stay as they were: {bad_keys}" if bad_keys else ""
+        if bad_experts:
+            further = f" The experts stay as they were: {bad_experts}{further}"
+        if isinstance(bad_router, CanaryError):
+            message = f"the router serves without its canary: {bad_router}{further}"
+            raise APIError(422, message, code="bad_canary")
+        if bad_router:
+            message = f"the router was not replaced: {bad_router}{further}"
+            raise APIError(422, message, code="bad_artifact")
+        if bad_experts:
+            message = f"the router was replaced.{further}"
+            raise APIError(422, message, code="bad_experts")
+        if bad_keys:
+            message = f"the router was replaced, but the keys stay as they were: {bad_keys}"
+            raise APIError(422, message, code="bad_keys")
         if not all(others):
-            raise APIError(
-                422,
-                f"{others.count(False)} of {len(others) + 1} workers did not take the router or the"
-                " keys; their log says why.",
-                code="not_reloaded",
+            message = (
+                f"{others.count(False)} of {len(others) + 1} workers did not take the router, the"
+                " experts or the keys; their log says why."
             )
-        counts = {} if clients is None else {"clients": clients}
+            raise APIError(422, message, code="not_reloaded")
+        counts = {"experts": experts} | ({} if clients is None else {"clients": clients})
         counts |= {"workers": len(others) + 1} if others else {}
         await request.send_json({"object": "mildroute.router", "router": digest, **counts})
+
+
+async def _attempt(reload: Awaitable[Any]) -> tuple[Any, MildrouteError | None]:
+    """The result of a reload, or why it was rejected."""
+    try:
+        return await reload, None
+    except MildrouteError as error:
+        return None, error
 
 
 class ManagementEndpoints:
@@ -95,31 +105,30 @@ class ManagementEndpoints:
             with_admin=config.admin_key_env is not None,
             with_metrics_key=metrics_auth is not None,
         )
-        owners = dict.fromkeys((AUTO_MODEL, *config.routing.routes), "mildroute")
-        owners |= dict.fromkeys(pool.experts, "expert")
-        self._models = {
-            name: {"id": name, "object": "model", "created": 0, "owned_by": owner}
-            for name, owner in owners.items()
-        }
+        self._routes = (AUTO_MODEL, *config.routing.routes)
 
     async def models(self, request: Request) -> None:
         """Routes and experts that the client may use."""
         client = self._authenticator.authenticate(request)
-        allowed = [model for name, model in self._models.items() if client.may_use(name)]
-        await request.send_json({"object": "list", "data": allowed})
+        names = [name for name in (*self._routes, *self._pool.experts) if client.may_use(name)]
+        await request.send_json({"object": "list", "data": [self._model(name) for name in names]})
 
     async def model(self, request: Request) -> None:
         """One route or expert."""
         client = self._authenticator.authenticate(request)
         name = request.scope["path_params"]["model"]
-        found = self._models.get(name)
-        if found is None or not client.may_use(name):
+        is_known = name in self._routes or name in self._pool.experts
+        if not is_known or not client.may_use(name):
             raise APIError(
                 404,
                 "no route or expert of this gateway has that name; see /v1/models.",
                 code="model_not_found",
             )
-        await request.send_json(found)
+        await request.send_json(self._model(name))
+
+    def _model(self, name: str) -> dict[str, Any]:
+        owner = "mildroute" if name in self._routes else "expert"
+        return {"id": name, "object": "model", "created": 0, "owned_by": owner}
 
     async def health(self, request: Request) -> None:
         """Whether the process is alive."""
@@ -131,7 +140,10 @@ class ManagementEndpoints:
         if reason:
             await request.send_json({"status": "not ready", "reason": reason}, 503)
         else:
-            await request.send_json({"status": "ready", "router": self._manager.predictor.digest})
+            canary = self._manager.canary
+            further = {} if canary is None else {"canary": canary.predictor.digest}
+            router = self._manager.predictor.digest
+            await request.send_json({"status": "ready", "router": router, **further})
 
     def _unready_reason(self) -> str:
         if self._limiter.is_draining:

@@ -166,6 +166,7 @@ class StateCollector:
 
     Attributes:
         drift: Compares decisions with training, or none.
+        canary: Share of requests that each canary gets, by its digest.
         loaded_at: When the router was loaded, in seconds since 1970.
         in_flight: Requests under way.
         queue: Inputs that wait for the encoder.
@@ -185,6 +186,7 @@ class StateCollector:
         self.drift: Drift | None = None
         self.in_flight: Callable[[], float] = float
         self.queue: Callable[[], float] = float
+        self.canary: Callable[[], Mapping[str, float]] = dict
         self.connections: Callable[[], float] = float
         self.circuits: Callable[[], Mapping[str, str]] = dict
         self.experts: Callable[[], Mapping[str, tuple[int, int, int]]] = dict
@@ -229,6 +231,7 @@ class StateCollector:
             digest=self.digest,
             baseline=self.baseline,
         )
+        yield _canary(self.canary())
         yield _gauge(
             "mildroute_router_loaded_timestamp_seconds",
             "When the artifact was loaded, in seconds since 1970.",
@@ -243,6 +246,17 @@ def _tasks() -> int:
         return len(asyncio.all_tasks())
     except RuntimeError:  # collected outside of the loop
         return 0
+
+
+def _canary(shares: Mapping[str, float]) -> Metric:
+    family = GaugeMetricFamily(
+        "mildroute_canary_share",
+        "Share of requests that the canary of the pointer decides.",
+        labels=["digest"],
+    )
+    for digest, share in shares.items():
+        family.add_metric([digest], share)
+    return family
 
 
 def _circuits(states: Mapping[str, str]) -> Metric:
@@ -378,6 +392,7 @@ def _smallest(one: float, other: float) -> float:
 _MERGE_BY: dict[str, Callable[[float, float], float]] = {
     "mildroute_breaker_state": _largest,
     "mildroute_build_info": _largest,
+    "mildroute_canary_share": _largest,
     "mildroute_drift_corrected": _largest,
     "mildroute_drift_index": _largest,
     "mildroute_drift_level": _largest,
@@ -478,6 +493,11 @@ class _Series:
             "Decisions by the expert to ask first, and why.",
             ("expert", "reason"),
         )
+        self.router_decisions = LabeledCounter(
+            "mildroute_router_decisions",
+            "Decisions by the router or canary that made them.",
+            ("digest",),
+        )
         self.requests = LabeledCounter(
             "mildroute_requests",
             "Requests that have ended, by the status that the client saw.",
@@ -532,10 +552,10 @@ class _Series:
         )
         self.reloads = LabeledCounter(
             "mildroute_reloads",
-            "Reloads of the router and of the client keys.",
+            "Reloads of the router, its canary, the experts and the client keys.",
             ("kind", "result"),
         )
-        for kind in ("router", "keys"):
+        for kind in ("router", "canary", "experts", "keys"):
             for result in ("loaded", "rejected"):
                 self.reloads.add((kind, result), 0.0)
         self.store_errors = LabeledCounter(
@@ -636,14 +656,15 @@ class GatewayMetrics:
             self.registry.register(collector)
         ProcessCollector(registry=self.registry)
 
-    def set_router(
-        self, digest: str, experts: Sequence[str], drift: Drift | None = None, *, baseline: str = ""
-    ) -> None:
+    def set_router(self, digest: str, drift: Drift | None = None) -> None:
         """Another router decides from now on; its decisions are compared with its training."""
         self._gauges.digest = digest
         self._gauges.drift = drift
-        self._gauges.baseline = baseline
         self._gauges.loaded_at = time.time()
+
+    def set_experts(self, experts: Iterable[str], baseline: str) -> None:
+        """These experts are called from now on, and savings are counted against the last."""
+        self._gauges.baseline = baseline
         # Prometheus sees how much a counter has grown only if it has met it before: let the dollars
         # begin at zero.
         for expert in experts:
@@ -668,16 +689,17 @@ class GatewayMetrics:
     def record_prediction(
         self, router: str, posterior: Sequence[float], point: Hashable, best: int
     ) -> None:
-        """Compare a prediction of a router with its training.
+        """Count a prediction of a router, and compare it with its training.
 
         Args:
             router: Its digest; a request that began before a reload still has the prediction of the
-                router before it, which is not counted.
+                router before it, or that of a canary, which is not compared.
             posterior: Over the experts.
             point: Vertices of the operating point, or none.
             best: Index of the expert that ranks first.
         """
         gauges = self._gauges
+        self._series.router_decisions.add((router,))
         if gauges.drift is not None and router == gauges.digest:
             gauges.drift.add(posterior, point, best)
 
@@ -762,7 +784,7 @@ class GatewayMetrics:
         self._series.bytes.add((path, "out"), sent)
 
     def record_reload(self, kind: str, *, is_loaded: bool) -> None:
-        """Count a reload of the ``"router"`` or the ``"keys"``."""
+        """Count a reload of the ``"router"``, ``"canary"``, ``"experts"`` or ``"keys"``."""
         self._series.reloads.add((kind, "loaded" if is_loaded else "rejected"))
 
     def record_connect(self, expert: str, seconds: float) -> None:

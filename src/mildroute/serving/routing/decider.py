@@ -149,7 +149,7 @@ class Decider:
     """Decides which experts serve a request.
 
     Args:
-        manager: Holds the router.
+        manager: Holds the router, and perhaps a canary.
         shadow: Holds a second router whose choices are only logged, or none.
         random: A number from 0 to just below 1, evenly spread.
     """
@@ -197,8 +197,11 @@ class Decider:
             target: What the operating point is chosen by, or none for the router's own.
             coin_key: Seeds the coin between two vertices.
         """
-        predictor = self._predictor()
-        point = await _operating_point(predictor, target)
+        if self._manager.canary is None:
+            predictor = self._predictor()
+            point = await _operating_point(predictor, target)
+        else:
+            predictor, point = await self._router_for(parsed, target, coin_key)
         lookup = self._affinity.start_lookup(parsed)
         prediction = await predictor.predict(parsed.text, point, coin_key)
         if lookup is not None:
@@ -228,22 +231,56 @@ class Decider:
 
         Experts that the gateway cannot call may be chosen, too.
         """
-        predictor = self._predictor()
-        statuses = self._pool.all_statuses()
-        point = await _operating_point(predictor, target)
-        texts = [parsed.text for parsed in requests]
-        predictions = await predictor.predict_batch(texts, point, coin_keys)
-        results = []
-        for parsed, prediction in zip(requests, predictions, strict=True):
-            default = self._default(predictor, prediction, point)
-            session_expert = self._affinity.get(parsed.conversation)
-            decision = decide(
-                prediction, parsed, statuses, self._config, default, session_expert, self._random
+        results: dict[int, RoutingResult] = {}
+        for predictor, places in await self._groups(requests, target, coin_keys):
+            point = await _operating_point(predictor, target)
+            predictions = await predictor.predict_batch(
+                [requests[place].text for place in places],
+                point,
+                [coin_keys[place] for place in places],
             )
-            results.append(self._result(decision, prediction, predictor, target))
-            if len(results) % ROWS_PER_TURN == 0:
-                await asyncio.sleep(0)
-        return results
+            statuses = self._pool.all_statuses()
+            for place, prediction in zip(places, predictions, strict=True):
+                parsed = requests[place]
+                default = self._default(predictor, prediction, point)
+                session_expert = self._affinity.get(parsed.conversation)
+                decision = decide(
+                    prediction,
+                    parsed,
+                    statuses,
+                    self._config,
+                    default,
+                    session_expert,
+                    self._random,
+                )
+                results[place] = self._result(decision, prediction, predictor, target)
+                if len(results) % ROWS_PER_TURN == 0:
+                    await asyncio.sleep(0)
+        return [results[place] for place in range(len(requests))]
+
+    async def _router_for(
+        self, parsed: ParsedRequest, target: Target | None, coin_key: str
+    ) -> tuple[Predictor, OperatingPoint | None]:
+        """The router that decides a request, and where."""
+        canary = self._manager.canary
+        if canary is not None and canary.takes(parsed.conversation or coin_key):
+            # A target that it alone cannot reach must not fail because of it.
+            with contextlib.suppress(APIError):
+                return canary.predictor, await _operating_point(canary.predictor, target)
+        predictor = self._predictor()
+        return predictor, await _operating_point(predictor, target)
+
+    async def _groups(
+        self, requests: Sequence[ParsedRequest], target: Target | None, coin_keys: Sequence[str]
+    ) -> list[tuple[Predictor, Sequence[int]]]:
+        """The requests of each router, by their places."""
+        if self._manager.canary is None:
+            return [(self._predictor(), range(len(requests)))]
+        groups: dict[Predictor, list[int]] = {}
+        for place, (parsed, coin_key) in enumerate(zip(requests, coin_keys, strict=True)):
+            predictor, _ = await self._router_for(parsed, target, coin_key)
+            groups.setdefault(predictor, []).append(place)
+        return list(groups.items())
 
     def pin_expert(self, parsed: ParsedRequest) -> RoutingResult:
         """Decide for the expert that the client named; an APIError if it cannot be called."""

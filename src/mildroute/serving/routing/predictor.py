@@ -130,18 +130,20 @@ class Predictor:
     """One artifact, loaded and tried.
 
     Args:
-        digest: Name of the artifact: the beginning of its weights' sha256.
+        sha256: Digest of the artifact, as a pointer names it.
 
     Attributes:
+        digest: Its beginning, for logs and metrics.
         default: For inputs that the router cannot judge: the best single expert of the training
             data, or the first expert where the artifact does not know it.
         has_prices: Whether it can decide at any price weight, quality or budget.
         own: The operating point of the artifact, or none where it knows no prices.
     """
 
-    def __init__(self, router: Any, digest: str, config: EncoderConfig) -> None:
+    def __init__(self, router: Any, sha256: str, config: EncoderConfig) -> None:
         self._router = router
-        self.digest = digest
+        self.sha256 = sha256
+        self.digest = sha256[:16]
         self.experts: tuple[str, ...] = tuple(str(name) for name in router.experts_)
         self._inner = router.router_ if isinstance(router, TextRouter) else None
         self._frontier = self._inner if isinstance(self._inner, FrontierRouter) else None
@@ -159,13 +161,15 @@ class Predictor:
         self.queue = EncoderQueue(self._encode, config)
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str], config: EncoderConfig) -> Predictor:
+    def load(
+        cls, folder: str | os.PathLike[str], config: EncoderConfig, sha256: str | None = None
+    ) -> Predictor:
         """Read an artifact and try it on a few inputs.
 
-        An ArtifactError says why it cannot serve.
+        An ArtifactError says why it cannot serve, or that it is not the one of this digest.
         """
-        manifest = read_manifest(folder)
-        router: Any = load_router(folder)
+        sha256 = sha256 or str(read_manifest(folder)["sha256"])
+        router: Any = load_router(folder, digest=sha256)
         if not isinstance(router, TextRouter) and getattr(router, "tokenizer_", None) is None:
             raise ArtifactError(
                 f"a gateway needs a router over texts, got a {type(router).__name__}; fit one with"
@@ -173,7 +177,7 @@ class Predictor:
             )
         _take_one_thread(router)
         _take_precision(router)
-        predictor = cls(router, str(manifest["weights"]["sha256"])[:16], config)
+        predictor = cls(router, sha256, config)
         predictor.probe()
         return predictor
 

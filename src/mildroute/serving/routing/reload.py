@@ -1,43 +1,45 @@
-"""Hot reload of the router and of the client keys."""
+"""Hot reload of the router, the experts and the client keys."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import hashlib
-import json
 import logging
-import posixpath
-import re
-import shutil
-import tempfile
-from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
-import pyarrow as pa
-
-from mildroute._files import cache_folder, open_location, without_credentials
 from mildroute._fit import Target
 from mildroute.exceptions import ArgumentError, ArtifactError, MildrouteError
-from mildroute.persistence.artifact import read_manifest
+from mildroute.experts.config import read_experts
+from mildroute.persistence.artifact import MANIFEST, SIGNATURE, read_manifest
+from mildroute.persistence.remote import (
+    fetch_artifact,
+    fetch_signature,
+    read_pointer,
+    read_signature,
+    verify_signature,
+)
 from mildroute.serving.auth.keys import KeyStore
 from mildroute.serving.config import EncoderConfig, describe_target
 from mildroute.serving.observability.metrics import GatewayMetrics
 from mildroute.serving.routing.predictor import Predictor
+from mildroute.serving.upstream.pool import ExpertPool
 
-__all__ = ["PredictorManager", "Reloader", "fetch_artifact", "read_pointer"]
+__all__ = ["Canary", "CanaryError", "PredictorManager", "Reloader"]
 
 
 _LOG = logging.getLogger(__name__)
 
 
 class Reloader:
-    """Reloads the router and the client keys; an invalid file is rejected and the old one stays.
+    """Reloads router, experts and client keys; an invalid file is rejected and the old one stays.
 
     Args:
         key_store: All clients; it is the same object before and after.
         key_file: Of their keys, or the URL of their database; none if the gateway needs no keys.
+        pool: The experts; it is the same object before and after.
         metrics: Count reloads, or none.
 
     Attributes:
@@ -50,11 +52,13 @@ class Reloader:
         manager: PredictorManager,
         key_store: KeyStore,
         key_file: str | Path | None,
+        pool: ExpertPool,
         metrics: GatewayMetrics | None = None,
     ) -> None:
         self._manager = manager
         self._key_store = key_store
         self._key_file = key_file
+        self._pool = pool
         self._metrics = metrics
         self._lock = asyncio.Lock()
         self.others: Callable[[], Awaitable[list[bool]]] | None = None
@@ -62,6 +66,24 @@ class Reloader:
     async def reload_router(self) -> str:
         """Reload the router; an ArtifactError if it is invalid."""
         return await self._manager.reload(None)
+
+    async def reload_experts(self) -> int:
+        """Read experts.yaml again; an ArgumentError if it is invalid.
+
+        Returns:
+            Experts that there are now.
+        """
+        with _reported(self._metrics, "experts", "the experts stay as they were"):
+            async with self._lock:
+                loop = asyncio.get_running_loop()
+                file = await loop.run_in_executor(None, read_experts, self._pool.path)
+                # In a thread: the certificates of an expert take a tenth of a second to read.
+                change = await loop.run_in_executor(None, self._pool.prepare, file)
+                await self._manager.change_experts(
+                    frozenset(change.experts), lambda: self._pool.install(change)
+                )
+        _LOG.info("the experts were read again; experts: %d", len(self._pool.experts))
+        return len(self._pool.experts)
 
     async def reload_keys(self) -> int | None:
         """Reload the keys; an ArgumentError if their file is invalid.
@@ -81,16 +103,17 @@ class Reloader:
         return len(self._key_store)
 
     async def try_reload(self) -> bool:
-        """Reload both; false if one is invalid, which is only logged."""
+        """Reload all; false if one is invalid, which is only logged."""
         is_valid = True
-        try:
-            await self.reload_keys()
-        except MildrouteError:
-            is_valid = False
-        return await self._manager.try_reload() and is_valid
+        for reload in (self.reload_keys, self.reload_experts, self.reload_router):
+            try:
+                await reload()
+            except MildrouteError:
+                is_valid = False
+        return is_valid
 
     async def reload_others(self) -> list[bool]:
-        """Reload both in the other workers, and tell of each whether all was valid."""
+        """Reload all in the other workers, and tell of each whether all was valid."""
         return [] if self.others is None else await self.others()
 
 
@@ -108,21 +131,59 @@ def _reported(metrics: GatewayMetrics | None, kind: str, refusal: str) -> Iterat
         metrics.record_reload(kind, is_loaded=True)
 
 
+class CanaryError(ArtifactError):
+    """The canary was rejected; the router that serves goes on alone."""
+
+
+class Canary(NamedTuple):
+    """A router that decides a share of the requests.
+
+    Args:
+        predictor: It.
+        share: From 0 to 1.
+    """
+
+    predictor: Predictor
+    share: float
+
+    def takes(self, key: str) -> bool:
+        """Whether it decides the requests of a key: the same in every process, at any time.
+
+        A larger share takes all keys of a smaller one. The digest salts the hash, so that the next
+        canary meets other conversations.
+        """
+        salt = bytes.fromhex(self.predictor.sha256)
+        drawn = hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8, key=salt)
+        return int.from_bytes(drawn.digest()) < self.share * 2**64
+
+
+class _Loaded(NamedTuple):
+    predictor: Predictor
+    canary: Canary | None = None
+    canary_error: MildrouteError | None = None
+
+
 # Seconds for which requests in flight may go on with the router that was replaced.
 _GRACE = 30.0
 
 
 class PredictorManager:
-    """Holds one predictor; a request takes it once and keeps it to its end.
+    """Holds the router that serves and perhaps a canary; a request keeps its own to its end.
 
     Args:
-        folder: Of the artifact, or the URL of a pointer to it, as :func:`fetch_artifact` takes it.
+        folder: Of the artifact, or the URL of a pointer to it, as
+            :func:`mildroute.persistence.remote.read_pointer` takes it.
         experts: Names of those that can be called; an artifact that knows none of them is rejected.
             None allows any.
         on_change: Called with the new predictor after each change, or none.
         targets: Targets by the name of their preset or route; an artifact that cannot reach one of
             them is rejected.
         metrics: Count reloads, or none.
+        public_keys: PEM file of keys one of which must have signed an artifact, or none. It is read
+            at each load.
+
+    Attributes:
+        canary: Decides a share of the requests, or none.
     """
 
     def __init__(
@@ -133,6 +194,7 @@ class PredictorManager:
         on_change: Callable[[Predictor], None] | None = None,
         targets: Mapping[str, Target] | None = None,
         metrics: GatewayMetrics | None = None,
+        public_keys: Path | None = None,
     ) -> None:
         self._metrics = metrics
         self.folder = _location(folder)
@@ -140,51 +202,74 @@ class PredictorManager:
         self._experts = experts
         self._on_change = on_change
         self._targets = targets or {}
+        self._public_keys = public_keys
         self._predictor: Predictor | None = None
+        self.canary: Canary | None = None
         self._replaced: set[Predictor] = set()
         self._seen: Hashable = None
         self._lock = asyncio.Lock()
 
     @property
     def predictor(self) -> Predictor:
-        """The one in use."""
+        """The one that serves."""
         if self._predictor is None:
             raise ArtifactError("no artifact has been loaded; call load first.")
         return self._predictor
 
     def load(self) -> Predictor:
-        """Load the artifact for the first time."""
-        self._predictor = self._load(self.folder)
-        self._notify()
-        return self._predictor
+        """Load the artifact for the first time; a canary that is bad is only logged."""
+        loaded = self._load(self.folder)
+        self._replace(loaded)
+        with contextlib.suppress(CanaryError):
+            self._report_canary(loaded)
+        return loaded.predictor
 
     async def reload(self, folder: str | Path | None = None) -> str:
         """Take the artifact again, or another one.
 
-        If it is bad the old one stays and an ArtifactError says why.
+        If it is bad the old one stays and an ArtifactError says why. If its canary is bad it serves
+        alone, and a CanaryError says why.
 
         Args:
             folder: Another artifact, or none for the same folder.
         """
         async with self._lock:
             wanted = self.folder if folder is None else _location(folder)
+            loop = asyncio.get_running_loop()
             with _reported(self._metrics, "router", "the artifact was not replaced"):
-                new = await asyncio.get_running_loop().run_in_executor(None, self._load, wanted)
-            old = self._predictor
-            self._predictor = new
+                loaded = await loop.run_in_executor(None, self._load, wanted)
             self.folder = wanted
-            self._notify()
-            if old is not None:
+            for old in self._replace(loaded):
                 self._replaced.add(old)
-                asyncio.get_running_loop().call_later(_GRACE, self._close_replaced, old)
-            _LOG.info("now serving router %s", new.digest)
-            return new.digest
+                loop.call_later(_GRACE, self._close_replaced, old)
+            self._report_canary(loaded)
+            return loaded.predictor.digest
+
+    async def change_experts(self, names: frozenset[str], install: Callable[[], None]) -> None:
+        """Change the experts that can be called; an ArgumentError if a router knows none of them.
+
+        Args:
+            names: Of the new ones.
+            install: Makes them the ones that are called.
+        """
+        async with self._lock:
+            for predictor in self._held():
+                if not names & set(predictor.experts):
+                    raise ArgumentError(
+                        "experts.yaml must name an expert of the router that serves, got"
+                        f" {', '.join(sorted(names)):.200} for one between"
+                        f" {', '.join(predictor.experts):.200}; add new experts first, then the"
+                        " router, and remove the old ones last."
+                    )
+                _warn_of_unknown(predictor, names)
+            self._experts = names
+            install()
 
     async def watch(self, seconds: float) -> None:
-        """Reload whenever the folder's router.json is another file, or the pointer names another.
+        """Reload whenever the folder's files are others, or the pointer says something else.
 
-        A bad folder is reported once and otherwise ignored. A bad pointer is tried again: the
-        network may have been at fault.
+        A bad folder is reported once and otherwise ignored. A bad pointer or canary is tried again:
+        the network may have been at fault.
         """
         loop = asyncio.get_running_loop()
         while True:
@@ -203,22 +288,72 @@ class PredictorManager:
 
     def close(self) -> None:
         """Let all threads end."""
-        for predictor in (*self._replaced, *([] if self._predictor is None else [self._predictor])):
+        for predictor in (*self._replaced, *self._held()):
             predictor.close()
         self._replaced.clear()
 
-    def _load(self, location: Path | str) -> Predictor:
-        state = _state_of(location)
-        if isinstance(location, Path):
-            self._seen = state
-        predictor = self._checked(
-            location if isinstance(location, Path) else fetch_artifact(location)
-        )
-        self._seen = state
-        return predictor
+    def _held(self) -> list[Predictor]:
+        canary = [] if self.canary is None else [self.canary.predictor]
+        return canary if self._predictor is None else [self._predictor, *canary]
 
-    def _checked(self, folder: Path) -> Predictor:
-        predictor = Predictor.load(folder, self._config)
+    def _replace(self, loaded: _Loaded) -> list[Predictor]:
+        """Let others serve from now on; those that do not any more."""
+        before = self._held()
+        is_changed = loaded.predictor is not self._predictor
+        is_other_canary = loaded.canary != self.canary
+        self._predictor = loaded.predictor
+        self.canary = loaded.canary
+        if is_changed and before:
+            _LOG.info("now serving router %s", loaded.predictor.digest)
+        if is_changed and self._on_change is not None:
+            self._on_change(loaded.predictor)
+        if is_other_canary and self.canary is not None:
+            name = self.canary.predictor.digest
+            _LOG.info("the canary %s gets %g of the requests", name, self.canary.share)
+        elif is_other_canary:
+            _LOG.info("router %s serves without a canary", loaded.predictor.digest)
+        held = self._held()
+        return [predictor for predictor in before if predictor not in held]
+
+    def _report_canary(self, loaded: _Loaded) -> None:
+        if loaded.canary is None and loaded.canary_error is None:
+            return
+        with _reported(self._metrics, "canary", "the canary was not taken"):
+            if loaded.canary_error is not None:
+                raise CanaryError(str(loaded.canary_error))
+
+    def _load(self, location: Path | str) -> _Loaded:
+        if isinstance(location, Path):
+            self._seen = _state_of(location)
+            return _Loaded(self._load_folder(location))
+        pointer = read_pointer(location)
+        loaded = _Loaded(self._fetch(location, pointer.digest))
+        if pointer.canary is not None:
+            try:
+                canary = Canary(self._fetch(location, pointer.canary), pointer.share)
+            except MildrouteError as error:
+                return loaded._replace(canary_error=error)
+            loaded = loaded._replace(canary=canary)
+        self._seen = pointer
+        return loaded
+
+    def _load_folder(self, folder: Path) -> Predictor:
+        digest = str(read_manifest(folder)["sha256"])
+        if self._public_keys is not None:
+            verify_signature(digest, read_signature(folder), self._public_keys)
+        return self._checked(Predictor.load(folder, self._config, digest))
+
+    def _fetch(self, url: str, digest: str) -> Predictor:
+        """The predictor of a digest; one that is in use already is used on."""
+        if self._public_keys is not None:
+            verify_signature(digest, fetch_signature(url, digest), self._public_keys)
+        for predictor in self._held():
+            if predictor.sha256 == digest:
+                return predictor
+        folder = fetch_artifact(url, digest)
+        return self._checked(Predictor.load(folder, self._config, digest))
+
+    def _checked(self, predictor: Predictor) -> Predictor:
         if self._experts is not None and not self._experts & set(predictor.experts):
             predictor.close()
             names = ", ".join(predictor.experts)
@@ -228,15 +363,25 @@ class PredictorManager:
             )
         for name, target in self._targets.items():
             _pin_target(predictor, name, target)
+        if self._experts is not None:
+            _warn_of_unknown(predictor, self._experts)
+        if self._metrics is not None:
+            predictor.queue.on_batch = self._metrics.record_batch
         return predictor
-
-    def _notify(self) -> None:
-        if self._on_change is not None and self._predictor is not None:
-            self._on_change(self._predictor)
 
     def _close_replaced(self, predictor: Predictor) -> None:
         self._replaced.discard(predictor)
         predictor.close()
+
+
+def _warn_of_unknown(predictor: Predictor, names: Iterable[str]) -> None:
+    unknown = [name for name in predictor.experts if name not in names]
+    if unknown:
+        _LOG.warning(
+            "experts.yaml lacks %s, whom router %s knows: they are never asked",
+            ", ".join(unknown),
+            predictor.digest,
+        )
 
 
 def _pin_target(predictor: Predictor, name: str, target: Target) -> None:
@@ -260,130 +405,16 @@ def _state_of(location: Path | str) -> Hashable:
     try:
         if isinstance(location, str):
             return read_pointer(location)
-        found = (location / "router.json").stat()
+        return _stat(location / MANIFEST), _stat(location / SIGNATURE, missing_ok=True)
     except (OSError, ArtifactError):
         return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
-# Routers in object storage. A pointer, a small JSON file, names the digest of an artifact, which
-# lies in a folder of that name beside it: a new router is a new folder and then a new pointer, and
-# a gateway never sees half of one.
-
-
-_MAX_POINTER = 1 << 16
-_MAX_ARTIFACT = 4 << 30
-_COPY_BYTES = 1 << 20
-_MANIFEST = "router.json"
-_WEIGHTS = "weights.safetensors"
-_is_digest = re.compile("[0-9a-f]{64}").fullmatch
-
-
-def read_pointer(url: str) -> str:
-    """The digest that a pointer names, such as ``{"digest": "9f86d0..."}``.
-
-    Raises:
-        ArtifactError: It cannot be read, or is no pointer.
-    """
-    with _remote(url) as (system, path), system.open_input_stream(path) as file:
-        content = file.read(_MAX_POINTER)
+def _stat(path: Path, *, missing_ok: bool = False) -> Hashable:
     try:
-        digest = json.loads(content)["digest"]
-    except (ValueError, TypeError, KeyError, RecursionError):
-        digest = None
-    if not isinstance(digest, str) or not _is_digest(digest):
-        raise ArtifactError(
-            f'{without_credentials(url)} must be JSON such as {{"digest": "..."}}, with the sha256'
-            f" of a router.json, got {content[:60]!r}; write the pointer again."
-        )
-    return digest
-
-
-def fetch_artifact(url: str, cache: Path | None = None) -> Path:
-    """Download the artifact that a pointer names, unless the cache has it.
-
-    Args:
-        url: Of the pointer; any that pyarrow or fsspec can read.
-        cache: Folder of artifacts by their digests; ``mildroute/routers`` in the user's cache by
-            default.
-
-    Returns:
-        A folder whose content has the digest.
-
-    Raises:
-        ArtifactError: It cannot be read, or has another digest.
-    """
-    digest = read_pointer(url)
-    cache = cache_folder("routers") if cache is None else cache
-    folder = cache / digest
-    with contextlib.suppress(ArtifactError):
-        _check_digest(folder, digest)
-        return folder
-    try:
-        cache.mkdir(parents=True, exist_ok=True, mode=0o700)
-        beside = Path(tempfile.mkdtemp(prefix=".", dir=cache))
-    except OSError as error:
-        raise ArtifactError(
-            f"routers of a URL need a cache that can be written, got {cache}: {error.strerror}; set"
-            " XDG_CACHE_HOME."
-        ) from error
-    try:
-        for name in (_MANIFEST, _WEIGHTS):
-            _download(url, f"{digest}/{name}", beside / name)
-        _check_digest(beside, digest)
-        _install(beside, folder, digest)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
-    return folder
-
-
-def _install(downloaded: Path, folder: Path, digest: str) -> None:
-    try:
-        downloaded.rename(folder)
-    except OSError:
-        # Another process was faster, and may be reading it; what is damaged is replaced.
-        with contextlib.suppress(ArtifactError):
-            _check_digest(folder, digest)
-            return
-        shutil.rmtree(folder, ignore_errors=True)
-        downloaded.rename(folder)
-
-
-def _check_digest(folder: Path, digest: str) -> None:
-    manifest = read_manifest(folder)
-    try:
-        with (folder / _WEIGHTS).open("rb") as file:
-            weights = hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise ArtifactError(f"{_WEIGHTS} cannot be read: {error.strerror}.") from error
-    if manifest["sha256"] != digest or weights != manifest["weights"]["sha256"]:
-        raise ArtifactError(
-            f"the artifact must have the digest that its pointer names, {digest[:16]}..., got"
-            " another one; upload it again."
-        )
-
-
-def _download(pointer: str, name: str, target: Path) -> None:
-    left = _MAX_ARTIFACT
-    with _remote(pointer) as (system, path):
-        source = posixpath.join(posixpath.dirname(path), name)
-        with system.open_input_stream(source) as file, target.open("wb") as copy:
-            while chunk := file.read(_COPY_BYTES):
-                left -= len(chunk)
-                if left < 0:
-                    raise ArtifactError(f"{name} must have at most {_MAX_ARTIFACT:,} bytes.")
-                copy.write(chunk)
-
-
-@contextlib.contextmanager
-def _remote(url: str) -> Iterator[tuple[Any, str]]:
-    """The file system of a URL and the path in it; all errors become ArtifactErrors."""
-    try:
-        yield open_location(url)
-    except ArtifactError:
+        found = path.stat()
+    except FileNotFoundError:
+        if missing_ok:
+            return None
         raise
-    except (OSError, ValueError, pa.ArrowException, MildrouteError) as error:
-        message = f"{url} cannot be read: {' '.join(str(error).split()):.300}"
-        raise ArtifactError(
-            f"{without_credentials(message)}; check the address and its permissions."
-        ) from None
+    return found.st_ino, found.st_mtime_ns, found.st_size

@@ -429,7 +429,7 @@ class Failover:
 
     def _pause_before(self, failure: AttemptFailure, pause: float) -> float:
         """Seconds until an expert may be called again, at least the given ones."""
-        breaker = self._pool.experts[failure.expert].breaker
+        breaker = self._pool.find(failure.expert).breaker
         if breaker.state == "open":
             return breaker.retry_after + pause
         is_limited = failure.reason == _RATE_LIMITED
@@ -470,7 +470,7 @@ class Failover:
     async def _try(self, name: str, calls: _Calls) -> Attempt | None:
         if calls.log.is_abandoned:
             return None
-        expert = self._pool.experts[name]
+        expert = self._pool.find(name)
         if calls.context is not None and (expert.context or 0) <= calls.context:
             return None
         if calls.is_retry and not self._budget.try_spend():
@@ -557,7 +557,7 @@ class Failover:
         if response.status in _TOO_LONG and _is_too_long(response.body):
             parsed = calls.request.parsed
             context = expert.context or parsed.tokens_in + (parsed.tokens_out or 0)
-            if any((self._pool.experts[name].context or 0) > context for name in calls.names):
+            if any((self._pool.find(name).context or 0) > context for name in calls.names):
                 calls.context = max(context, calls.context or 0)
                 return "context_length"
         return reason

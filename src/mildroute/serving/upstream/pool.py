@@ -10,6 +10,8 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote
 
 from mildroute._yaml import nearest
@@ -25,7 +27,7 @@ from mildroute.serving.store import RedisStore, StoreError
 from mildroute.serving.upstream.circuit_breaker import CircuitBreaker, State
 from mildroute.serving.upstream.client import UpstreamClient
 
-__all__ = ["CircuitHints", "ExpertPool", "ExpertStatus", "UpstreamExpert"]
+__all__ = ["CircuitHints", "ExpertPool", "ExpertStatus", "PoolChange", "UpstreamExpert"]
 
 
 _LOG = logging.getLogger(__name__)
@@ -66,6 +68,7 @@ class UpstreamExpert:
     open circuit would keep it away for longer than it asks for.
 
     Attributes:
+        spec: What the file says of it.
         client: Calls it, or none for a kind that the gateway cannot call.
         header: Its name as the value of a header.
         context: Tokens that it can take, request and response together, or none if unknown.
@@ -81,6 +84,7 @@ class UpstreamExpert:
         metrics: GatewayMetrics | None = None,
     ) -> None:
         self.name = spec.name
+        self.spec = spec
         self.header = quote(spec.name, safe=_SAFE_IN_HEADER).encode()
         self.client: UpstreamClient | None = None
         if spec.kind == "openai":
@@ -144,6 +148,11 @@ class UpstreamExpert:
         """Dollars of a million tokens in and out, to find the most expensive."""
         return self.cost(1_000_000, 1_000_000)
 
+    def close(self) -> None:
+        """Close its idle connections; those in use end with their responses."""
+        if self.client is not None:
+            self.client.close()
+
     def record_success(self, started: float) -> None:
         """It responded to a call that began then."""
         self._rate_limits = 0
@@ -179,13 +188,28 @@ def _statuses(spec: ExpertSpec) -> dict[tuple[bool, bool], ExpertStatus]:
     return {pair: ExpertStatus(*pair, context, capabilities) for pair in pairs}
 
 
+class PoolChange(NamedTuple):
+    """Experts that are ready to take the place of those before.
+
+    Args:
+        experts: All of them, by name.
+        baseline: The expert that savings are counted against, or none.
+    """
+
+    experts: dict[str, UpstreamExpert]
+    baseline: UpstreamExpert | None
+
+
 class ExpertPool:
     """The experts of experts.yaml, in its order: the only ones that are ever called.
 
     Attributes:
+        path: The file.
         experts: All of them, by name.
         callable: Those that the gateway can call.
         baseline: The expert that savings are counted against, or none.
+        on_open: Called with the name of an expert whose circuit opens and the seconds until the
+            next probe, or none.
     """
 
     def __init__(
@@ -195,24 +219,73 @@ class ExpertPool:
         clock: Callable[[], float] = time.monotonic,
         metrics: GatewayMetrics | None = None,
     ) -> None:
-        self.experts = {
-            spec.name: UpstreamExpert(spec, config, clock, metrics) for spec in file.experts
-        }
+        self.path: Path = file.path
+        self._config = config
+        self._clock = clock
+        self._metrics = metrics
+        self._failover = config.failover
+        self._max_output_tokens = config.limits.max_output_tokens
+        self.on_open: Callable[[str, float], None] | None = None
+        self.experts: dict[str, UpstreamExpert] = {}
+        self._retired: dict[str, UpstreamExpert] = {}
+        self.install(self.prepare(file))
+
+    def prepare(self, file: ExpertFile) -> PoolChange:
+        """Check a file as a whole and build its experts; an ArgumentError if it is invalid.
+
+        An expert of which the file says what it said before stays the same object, with its
+        connections, its circuit and its calls.
+        """
+        experts = {spec.name: self._expert_of(spec) for spec in file.experts}
+        _check_routes(self._config, experts)
+        if self._config.routing.default is not None:
+            file.expert(self._config.routing.default)
+        baseline = self._config.baseline
+        if baseline is not None and baseline not in experts:
+            raise ArgumentError(
+                f"baseline must be an expert of {file.path.name}, got {baseline!r:.60};"
+                f" {nearest(baseline, [*experts])}"
+            )
+        prices = {name: one.list_price for name, one in experts.items() if one.client is not None}
+        most_expensive = max(prices, key=lambda name: prices[name], default="")
+        return PoolChange(experts, experts.get(baseline or most_expensive))
+
+    def install(self, change: PoolChange) -> None:
+        """Take other experts from now on.
+
+        Those that are gone, or changed, finish the calls that they have, and their connections are
+        closed.
+        """
+        before = self.experts
+        # Others hold these mappings while they wait, so they are replaced and never changed.
+        self.experts = change.experts
         self.callable = {
             name: expert for name, expert in self.experts.items() if expert.client is not None
         }
-        self._failover = config.failover
-        self._max_output_tokens = config.limits.max_output_tokens
-        _check_routes(config, self.experts)
-        baseline = config.baseline
-        if baseline is not None and baseline not in self.experts:
-            raise ArgumentError(
-                f"baseline must be an expert of {file.path.name}, got {baseline!r:.60};"
-                f" {nearest(baseline, [*self.experts])}"
-            )
-        self.baseline = self.experts.get(
-            baseline or max(self.callable, key=self._list_price, default="")
-        )
+        self.baseline = change.baseline
+        for name, expert in before.items():
+            if self.experts.get(name) is not expert:
+                self._retired[name] = expert
+                expert.close()
+        if self._metrics is not None:
+            baseline = "" if self.baseline is None else self.baseline.name
+            self._metrics.set_experts(sorted(self.experts), baseline)
+
+    def find(self, name: str) -> UpstreamExpert:
+        """The expert of a decision, which may have been removed from the file since."""
+        return self.experts.get(name) or self._retired[name]
+
+    def _expert_of(self, spec: ExpertSpec) -> UpstreamExpert:
+        old = self.experts.get(spec.name)
+        if old is not None and (old.spec.kind, old.spec.settings) == (spec.kind, spec.settings):
+            return old
+        expert = UpstreamExpert(spec, self._config, self._clock, self._metrics)
+        expert.on_open = functools.partial(self._report_open, spec.name)
+        return expert
+
+    def _report_open(self, name: str, seconds: float) -> None:
+        if self.on_open is not None:
+            self.on_open(name, seconds)
 
     def max_charge(self, parsed: ParsedRequest, order: Sequence[str]) -> Charge:
         """The most that a request can take with the experts of a decision.
@@ -220,7 +293,7 @@ class ExpertPool:
         Hedged calls are paid for all of them; else the most expensive one that may be called.
         """
         names = order[: self._failover.max_attempts]
-        charges = [self.experts[name].max_charge(parsed, self._max_output_tokens) for name in names]
+        charges = [self.find(name).max_charge(parsed, self._max_output_tokens) for name in names]
         combine = sum if self._failover.hedge_delay is not None else max
         dollars, tokens = zip(NOTHING, *charges, strict=True)
         return Charge(combine(dollars), combine(tokens))
@@ -247,12 +320,8 @@ class ExpertPool:
 
     def close(self) -> None:
         """Close all idle connections."""
-        for expert in self.callable.values():
-            if expert.client is not None:
-                expert.client.close()
-
-    def _list_price(self, name: str) -> float:
-        return self.callable[name].list_price
+        for expert in self.experts.values():
+            expert.close()
 
 
 # Seconds between two looks for hints; one holds for somewhat longer.
@@ -271,8 +340,7 @@ class CircuitHints:
     def __init__(self, pool: ExpertPool, store: RedisStore) -> None:
         self._pool = pool
         self._store = store
-        for name, expert in pool.callable.items():
-            expert.on_open = functools.partial(self._publish, name)
+        pool.on_open = self._publish
 
     def _publish(self, name: str, seconds: float) -> None:
         lifetime = max(1, math.ceil(1000 * seconds))
