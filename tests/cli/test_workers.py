@@ -155,7 +155,9 @@ def test_workers_share_a_port_their_metrics_and_their_reloads(
         save_router(TextRouter().fit([*SUMS, *SONGS], costs), folder / "router")  # type: ignore[arg-type]
         process.send_signal(signal.SIGHUP)
         until(lambda: reloads("loaded") == 2)
-        assert before not in get(address, "/metrics")
+        assert f'mildroute_router_info{{baseline="large",digest="{before}"}}' not in get(
+            address, "/metrics"
+        )
         told = json.loads(get(address, "/admin/reload", "mr-operator", "POST"))
         assert told["workers"] == reloads("loaded") / 2 == 2
         (folder / "router" / "router.json").write_text("{}")

@@ -20,6 +20,7 @@ from mildroute.cli.fit import fit_router
 from mildroute.cli.inspect import inspect_table
 from mildroute.cli.keys import keys
 from mildroute.cli.logs import costs, log, spend
+from mildroute.cli.rollout import rollout
 from mildroute.cli.route import route_inputs
 from mildroute.cli.serve import serve_router
 from mildroute.exceptions import MildrouteError, UnreachableTargetError
@@ -68,6 +69,7 @@ app.command("demo")(run_demo)
 app.add_typer(costs)
 app.add_typer(keys)
 app.add_typer(log)
+app.add_typer(rollout)
 app.add_typer(spend)
 
 

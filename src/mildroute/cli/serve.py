@@ -81,8 +81,8 @@ def serve_router(
     """Serve a stored ROUTER as an OpenAI-compatible endpoint that picks the model.
 
     Clients change their base URL to http://127.0.0.1:8000/v1 and ask for the model "mildroute".
-    SIGHUP loads the artifact and the client keys again. With --workers each process counts limits
-    and circuits by itself; a worker that dies is started again.
+    SIGHUP loads the artifact, the experts and the client keys again. With --workers each process
+    counts limits and circuits by itself; a worker that dies is started again.
 
     Example: mildroute serve router --experts experts.yaml --log decisions
     """

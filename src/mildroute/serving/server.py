@@ -243,7 +243,7 @@ def serve(
 ) -> None:
     """Serve until SIGINT or SIGTERM; then requests under way are given their time.
 
-    SIGHUP reads the artifact and the keys again.
+    SIGHUP reads the artifact, the experts and the keys again.
 
     Args:
         services: The gateway; its managers are closed in the end.

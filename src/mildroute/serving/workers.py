@@ -150,8 +150,8 @@ def serve_workers(
 ) -> None:
     """Serve with several processes until SIGINT or SIGTERM, which all of them are told.
 
-    A worker that dies is started again. SIGHUP makes all of them read the artifact and the keys
-    again.
+    A worker that dies is started again. SIGHUP makes all of them read the artifact, the experts
+    and the keys again.
 
     Args:
         router: Folder of the artifact, or the URL of a pointer to one.

@@ -493,11 +493,6 @@ class _Series:
             "Decisions by the expert to ask first, and why.",
             ("expert", "reason"),
         )
-        self.router_decisions = LabeledCounter(
-            "mildroute_router_decisions",
-            "Decisions by the router or canary that made them.",
-            ("digest",),
-        )
         self.requests = LabeledCounter(
             "mildroute_requests",
             "Requests that have ended, by the status that the client saw.",
@@ -540,6 +535,11 @@ class _Series:
         self._add_operations()
 
     def _add_process(self) -> None:
+        self.router_decisions = LabeledCounter(
+            "mildroute_router_decisions",
+            "Decisions by the router or canary that made them.",
+            ("digest",),
+        )
         self.cut = LabeledCounter(
             "mildroute_streams_cut",
             "Streams that ended after their first byte and before their end, and why.",
