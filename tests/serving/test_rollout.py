@@ -45,10 +45,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="module")
 def expert() -> Iterator[HostileServer]:
-    with HostileServer(
-        lambda call: says("done", delay=0.3 if "slow" in prompt(call) else 0.0)
-    ) as it:
-        yield it
+    def script(call: Call) -> Behavior:
+        prompt = str(call.json.get("input") or call.prompt)
+        return says("done", delay=0.3 if "slow" in prompt else 0.0)
+
+    with HostileServer(script) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
