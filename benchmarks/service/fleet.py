@@ -5,8 +5,9 @@ Run: python benchmarks/service/fleet.py [--json] [--quick] [--requests 20000]
 Gateways, experts, clients, a load balancer and Redis are processes on loopback. Keys have dollars
 of a day that their clients try to exceed; what was spent is read from the books of the experts.
 Redis is stopped, killed, flushed and paused under load, a gateway that holds slices of budgets is
-killed, and chains of responses go from gateway to gateway. A million keys: million_keys.py; kills
-while the log is shipped: pytest --slow tests/serving/test_shipping.py.
+killed, and chains of responses go from gateway to gateway. Signed routers are rolled out and back
+by a pointer, unsigned and corrupt ones are offered, and a key is revoked. A million keys:
+million_keys.py; kills while the log is shipped: pytest --slow tests/serving/test_shipping.py.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 
 os.environ["OMP_NUM_THREADS"] = "1"
 
+import json
 import math
 import shutil
 import signal
@@ -24,12 +26,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1])]
+from artifacts import make_router
 from books import dollars_of
 from crashes import balanced
 from expert import tokens_of
@@ -38,6 +41,8 @@ from processes import GatewayProcess, House, house
 from rows import Row, at_least, at_most, main, reported
 from traffic import Job, Told, Totals, Traffic
 
+from mildroute.persistence.remote import publish_router, roll_back, sign_router
+from mildroute.serving.auth.keys import import_clients, revoke_key
 from mildroute.serving.observability.decision_log import DecisionRecord, read_log
 
 REQUESTS = 20_000
@@ -434,6 +439,135 @@ def _compared(
         )
 
 
+# Seconds between two looks of a gateway at the pointer, and how long the load of a rollout lasts.
+LOOK = 5.0
+ROLLOUT_SECONDS = 45.0
+
+
+def rollout_rows(folder: Path, count: int) -> Iterator[Row]:
+    """Routers come and go by a pointer, and a key is revoked, while clients ask."""
+    folder.mkdir(parents=True)
+    signing = folder / "signing.pem"
+    public = folder / "public.pem"
+    openssl = str(shutil.which("openssl"))
+    subprocess.run([openssl, "genpkey", "-algorithm", "ed25519", "-out", signing], check=True)
+    subprocess.run([openssl, "pkey", "-in", signing, "-pubout", "-out", public], check=True)
+    pointer = folder / "store" / "prod.json"
+    routers = [make_router(folder / f"router-{seed}", seed) for seed in range(4)]
+    publish_router(routers[0], str(pointer), key=signing)
+    settings = f"router_public_keys: {public}\nreload_interval: {LOOK}\n"
+    with ExitStack() as stack:
+        ours = stack.enter_context(house(folder / "house"))
+        ours.gateway.end()
+        database = f"sqlite:///{folder}/keys.db"
+        import_clients(ours.folder / "keys.yaml", database)
+        gateways = [ours.further_gateway(f"gateway-{place}", settings) for place in range(count)]
+        for gateway in gateways:
+            gateway.router = f"file://{pointer}"
+            gateway.keys = database
+            gateway.start(wait=False)
+            stack.callback(gateway.end)
+        for gateway in gateways:
+            gateway.wait_until_ready()
+        port = stack.enter_context(balanced(gateway.port for gateway in gateways))
+        keys = {"team-0": ours.keys["team-0"]}
+        book = str(folder / "rollout.jsonl")
+        job = Job(port, keys, 30.0, ROLLOUT_SECONDS, book, kinds=KINDS, retries=False)
+        traffic = Traffic(job).start()
+        time.sleep(1.0)
+        yield from _rollouts(gateways, routers, pointer, signing)
+        yield _revocation(gateways, database, ours.keys["team-1"])
+        is_loaded = traffic.process.poll() is None
+        told, _ = traffic.finish()
+    yield at_most(
+        f"rollouts over {count} gateways: requests that failed",
+        sum(not each.is_good for each in told),
+        0,
+        f"{len(told)} requests, " + ("all the time" if is_loaded else "which ended too early"),
+    )
+    yield at_least(f"rollouts over {count} gateways: the load lasted", is_loaded, 1)
+
+
+def _rollouts(
+    gateways: list[GatewayProcess], routers: list[Path], pointer: Path, signing: Path
+) -> Iterator[Row]:
+    """A signed router, an unsigned one, a corrupt one, and back to the first."""
+    first, new, unsigned, corrupt = routers
+    publish_router(new, str(pointer), key=signing)
+    yield at_most(
+        "a new signed router reaches all gateways, s", _seconds_until(gateways, _serves(new)), 30.0
+    )
+    publish_router(unsigned, str(pointer))
+    yield from _refused("unsigned", gateways, new)
+    roll_back(str(pointer))
+    sign_router(corrupt, signing)
+    digest = json.loads((corrupt / "router.json").read_text())["sha256"]
+    copy = shutil.copytree(corrupt, pointer.parent / digest)
+    os.truncate(copy / "weights.safetensors", 1000)
+    before = json.loads(pointer.read_text())
+    beside = pointer.with_suffix(".new")
+    beside.write_text(json.dumps({**before, "digest": digest}))
+    beside.replace(pointer)
+    yield from _refused("corrupt", gateways, new)
+    beside.write_text(json.dumps(before))
+    beside.replace(pointer)
+    roll_back(str(pointer))
+    yield at_most(
+        "a rollback reaches all gateways, s", _seconds_until(gateways, _serves(first)), 30.0
+    )
+
+
+def _serves(router: Path) -> Callable[[GatewayProcess], bool]:
+    digest = json.loads((router / "router.json").read_text())["sha256"]
+    return lambda gateway: gateway.digest() == digest[:16]
+
+
+def _refused(name: str, gateways: list[GatewayProcess], current: Path) -> Iterator[Row]:
+    """Each gateway has looked at a bad router, and serves with the one before."""
+    before = {gateway.port: _rejected(gateway) for gateway in gateways}
+    seconds = _seconds_until(gateways, lambda each: _rejected(each) > before[each.port])
+    serves = _serves(current)
+    yield at_least(
+        f"gateways that refused a router that is {name}, of {len(gateways)}",
+        0 if math.isnan(seconds) else sum(map(serves, gateways)),
+        len(gateways),
+        f"the last after {seconds:.1f} s",
+    )
+
+
+def _rejected(gateway: GatewayProcess) -> float:
+    name = 'mildroute_reloads_total{kind="router",result="rejected"} '
+    return float(gateway.metrics().partition(name)[2].split()[0])
+
+
+def _revocation(gateways: list[GatewayProcess], database: str, key: str) -> Row:
+    headers = {"authorization": f"Bearer {key}"}
+
+    def refuses(gateway: GatewayProcess) -> bool:
+        return ask(gateway.port, "/v1/models", None, headers)[0] == 401
+
+    is_known = not any(map(refuses, gateways))
+    revoke_key(database, "team-1", time.time())
+    seconds = _seconds_until(gateways, refuses)
+    return at_most(
+        f"a revoked key is refused by all {len(gateways)} gateways, s",
+        seconds if is_known else math.nan,
+        5.0,
+    )
+
+
+def _seconds_until(
+    gateways: list[GatewayProcess], is_so: Callable[[GatewayProcess], bool], most: float = 60.0
+) -> float:
+    """Seconds until something is so in all gateways; not a number if it never is."""
+    begun = time.monotonic()
+    while time.monotonic() - begun < most:
+        if all(map(is_so, gateways)):
+            return time.monotonic() - begun
+        time.sleep(0.05)
+    return math.nan
+
+
 def measure(quick: bool, requests: int) -> Iterator[Row]:
     if shutil.which("redis-server") is None:
         raise SystemExit("a fleet needs redis-server, got none; run: apt-get install redis-server")
@@ -446,6 +580,7 @@ def measure(quick: bool, requests: int) -> Iterator[Row]:
         yield from chain_rows(folder / "chains", count, 5 if quick else 400)
         if not quick:
             yield from rate_rows(folder / "rate", count, 40.0)
+            yield from rollout_rows(folder / "rollout", count)
             yield from fault_rows(folder / "faults", count, 5.0)
             yield from kill_rows(folder / "kill", count, requests // 10)
             yield from speed_rows(folder / "speed", 4.0, 5)

@@ -89,9 +89,10 @@ class GatewayProcess:
     """``mildroute serve``; its output is kept."""
 
     folder: Path
-    router: Path
+    router: Path | str
     environment: Mapping[str, str]
     port: int = 0
+    keys: str = "keys.yaml"
 
     def start(self, wait: bool = True) -> None:
         self.port = self.port or free_port()
@@ -101,7 +102,7 @@ class GatewayProcess:
             "--settings",
             "gateway.yaml",
             "--keys",
-            "keys.yaml",
+            self.keys,
             "--port",
             str(self.port),
         ]
