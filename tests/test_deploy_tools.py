@@ -32,8 +32,8 @@ LOCKS = {
     "requirements.lock": ("serve", "otel", "fleet"),
     "requirements-onnx.lock": ("serve", "otel", "fleet", "onnx"),
 }
-# What a fleet needs besides: clients of Redis and Postgres, and on Windows time zones.
-FLEET = {"hiredis", "psycopg", "psycopg-binary", "tzdata"}
+# What a fleet needs besides: clients of Redis and Postgres, on Windows time zones, signatures.
+FLEET = {"cffi", "cryptography", "hiredis", "psycopg", "psycopg-binary", "pycparser", "tzdata"}
 
 
 def run_tool(name: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:

@@ -209,12 +209,14 @@ ADVICE = {
         " yourself, or give the log a larger disk: [capacity](capacity.md#rules).",
     ),
     "MildrouteReloadRejected": Advice(
-        "A new router or a new file of keys was invalid. The gateway goes on with the old one, so"
-        " a key that was revoked may still be let in.",
+        "A new router or canary, or a new file of experts or keys, was invalid. The gateway goes on"
+        " with the old one, so a key that was revoked may still be let in; without its canary, the"
+        " router serves alone.",
         (
             (
-                "Look at its log: `the artifact was not replaced: ...` or `the keys stay as they"
-                " were: ...` says why, with file and line."
+                "Look at its log: `the artifact was not replaced: ...`, `the canary was not taken:"
+                " ...`, `the experts stay as they were: ...` or `the keys stay as they were: ...`"
+                " says why, with file and line."
             ),
             "Mend the file, or put the one before back, and send SIGHUP or call `/admin/reload`.",
             (

@@ -41,7 +41,7 @@ LABELS = {
     "agrees": "`yes` or `no`",
     "code": "[The error's code](codes.md#errors); `none` if it has none",
     "baseline": "Name of the expert that savings are counted against",
-    "digest": "Beginning of the SHA-256 of the router's weights, as `/readyz` tells it",
+    "digest": "Beginning of the SHA-256 of the router, as `/readyz` tells it",
     "direction": "`in` or `out`",
     "error_type": (
         "Empty if the call succeeded; else the [failure reason](codes.md#failure-reasons), the"
@@ -56,7 +56,7 @@ LABELS = {
     "gen_ai_request_model": "`model` of the expert in `experts.yaml`",
     "gen_ai_token_type": "`input` or `output`",
     "key": "Name of the client's key; beyond 200 names `other`",
-    "kind": "`router` or `keys`",
+    "kind": "`router`, `canary`, `experts` or `keys`",
     "log": "`decisions` or `feedback`",
     "of": "`shares`, which expert the router would choose, or `scores`, how sure it is",
     "operation": (
@@ -269,6 +269,7 @@ def _metrics() -> list[Any]:
     metrics.set_router("ab12", Drift(("small", "large")))
     metrics.set_experts(("small",), "large")
     metrics.record_decision("small", "router", 0.001)
+    metrics.record_prediction("ab12", (0.5, 0.5), None, 0)
     record = DecisionRecord(
         *(
             "d",
@@ -297,6 +298,7 @@ def _metrics() -> list[Any]:
         experts=lambda: {"small": (1, 1, 0)},
         budgets=lambda: [("team-a", 1.0, 0.0)],
         store=lambda: True,
+        canary=lambda: {"cd34": 0.1},
     )
     metrics.record_batch(4)
     metrics.record_store_call("lend", 0.001, is_failed=False)

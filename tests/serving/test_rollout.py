@@ -349,7 +349,7 @@ def test_an_invalid_file_is_refused_and_the_old_experts_stay(
         Path("experts.yaml").write_text(content)
         answer = reload(gateway)
         assert (answer.status_code, answer.json()["error"]["code"]) == (422, "bad_experts")
-        assert "The experts stay as they were: " in answer.json()["error"]["message"]
+        assert "but the experts stay as they were: " in answer.json()["error"]["message"]
         assert gateway.app.pool.experts == before
         assert gateway.chat().status_code == 200
         assert value(gateway, "reloads_total", kind="experts", result="rejected") == 1

@@ -39,18 +39,20 @@ class AdminEndpoints:
         clients, bad_keys = await _attempt(reloader.reload_keys())
         experts, bad_experts = await _attempt(reloader.reload_experts())
         digest, bad_router = await _attempt(reloader.reload_router())
-        further = f" The keys stay as they were: {bad_keys}" if bad_keys else ""
+        causes = f" The keys stay as they were: {bad_keys}" if bad_keys else ""
+        if bad_experts and not bad_router:
+            causes = f"{bad_experts}{causes}"
+            message = f"the router was replaced, but the experts stay as they were: {causes}"
+            raise APIError(422, message, code="bad_experts")
         if bad_experts:
-            further = f" The experts stay as they were: {bad_experts}{further}"
+            causes = f" The experts stay as they were: {bad_experts}{causes}"
+        causes = f"{bad_router}{causes}"
         if isinstance(bad_router, CanaryError):
-            message = f"the router serves without its canary: {bad_router}{further}"
+            message = f"the router serves without its canary: {causes}"
             raise APIError(422, message, code="bad_canary")
         if bad_router:
-            message = f"the router was not replaced: {bad_router}{further}"
+            message = f"the router was not replaced: {causes}"
             raise APIError(422, message, code="bad_artifact")
-        if bad_experts:
-            message = f"the router was replaced.{further}"
-            raise APIError(422, message, code="bad_experts")
         if bad_keys:
             message = f"the router was replaced, but the keys stay as they were: {bad_keys}"
             raise APIError(422, message, code="bad_keys")
