@@ -167,6 +167,18 @@ def test_workers_share_a_port_their_metrics_and_their_reloads(
             assert answer.code == 422
         assert reloads("rejected") == 2
         assert told["router"] in get(address, "/readyz")
+        # Experts, too, in both.
+        name = re.escape('mildroute_reloads_total{kind="experts",result="loaded"}')
+        before = metric(address, name)
+        assert before >= 4
+        text = (folder / "experts.yaml").read_text()
+        (folder / "experts.yaml").write_text(
+            f"{text}\n{text[text.index('  large') :].replace('large', 'new')}"
+        )
+        process.send_signal(signal.SIGHUP)
+        until(lambda: metric(address, name) == before + 2)
+        for _ in range(8):
+            assert '"new"' in get(address, "/v1/models")
 
 
 def test_a_worker_that_is_killed_comes_back_and_no_other_request_fails(

@@ -48,6 +48,8 @@ def load_gateway(
         mildroute.exceptions.ArgumentError: experts.yaml must be a readable file, got: ...
     """
     file = read_experts(experts)
+    if config.routing.default is not None:
+        file.expert(config.routing.default)
     metrics = GatewayMetrics()
     names = frozenset(spec.name for spec in file.experts)
 
@@ -59,9 +61,7 @@ def load_gateway(
         router, config.encoder, names, on_change, _targets(config), metrics, keys
     )
     manager.load()
-    metrics.watch(
-        queue=lambda: manager.predictor.queue.waiting, canary=lambda: _canary_share(manager)
-    )
+    metrics.watch(queue=lambda: manager.waiting, canary=lambda: _canary_share(manager))
     shadow = None
     if config.shadow_router is not None:
         shadow = PredictorManager(config.shadow_router, config.encoder, names, public_keys=keys)

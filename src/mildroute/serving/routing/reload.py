@@ -216,6 +216,11 @@ class PredictorManager:
             raise ArtifactError("no artifact has been loaded; call load first.")
         return self._predictor
 
+    @property
+    def waiting(self) -> int:
+        """Inputs that wait for their vectors."""
+        return sum(predictor.queue.waiting for predictor in self._held())
+
     def load(self) -> Predictor:
         """Load the artifact for the first time; a canary that is bad is only logged."""
         loaded = self._load(self.folder)
@@ -374,14 +379,11 @@ class PredictorManager:
         predictor.close()
 
 
-def _warn_of_unknown(predictor: Predictor, names: Iterable[str]) -> None:
-    unknown = [name for name in predictor.experts if name not in names]
+def _warn_of_unknown(predictor: Predictor, known: Iterable[str]) -> None:
+    unknown = [name for name in predictor.experts if name not in known]
     if unknown:
-        _LOG.warning(
-            "experts.yaml lacks %s, whom router %s knows: they are never asked",
-            ", ".join(unknown),
-            predictor.digest,
-        )
+        names = ", ".join(unknown)
+        _LOG.warning("experts.yaml lacks %s, whom the router knows: they are never asked", names)
 
 
 def _pin_target(predictor: Predictor, name: str, target: Target) -> None:
