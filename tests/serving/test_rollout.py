@@ -21,9 +21,9 @@ from mildroute.serving.auth.keys import KeyStore, add_client
 from mildroute.serving.auth.limits import UsageLimiter
 from mildroute.serving.config import EncoderConfig, FailoverConfig, GatewayConfig, RoutingConfig
 from mildroute.serving.observability.metrics import GatewayMetrics
-from mildroute.serving.routing.reload import PredictorManager
+from mildroute.serving.routing.reload import Canary, PredictorManager
 from tests.experts.hostile_server import Behavior, Call, HostileServer, says
-from tests.serving.fakes import FakePredictor, write_experts
+from tests.serving.fakes import FakeManager, FakePredictor, write_experts
 from tests.serving.running import TRUST, Running, running, until
 
 OPERATOR = {"authorization": "Bearer a-long-key-of-the-operator"}
@@ -213,6 +213,23 @@ def test_a_bad_canary_is_told_and_the_router_serves_alone(
         }
         assert gateway.chat().headers["x-mildroute-expert"] == "small"
         assert value(gateway, "reloads_total", kind="canary", result="rejected") == 1
+
+
+def test_a_target_that_the_canary_cannot_reach_is_decided_by_the_router_that_serves(
+    expert: HostileServer,
+) -> None:
+    canary = FakePredictor("large", "small", has_prices=False)
+    canary.digest = "canary"
+    canary.sha256 = "ab" * 32  # type: ignore[attr-defined]
+    manager = FakeManager(FakePredictor("small", "large"))
+    manager.canary = Canary(canary, 1.0)  # type: ignore[assignment, arg-type]
+    urls = {"small": expert.url, "large": expert.url}
+    with running(services={"manager": manager}, **urls) as gateway:
+        for headers, router in (({}, "canary"), ({"x-mildroute-price-weight": "7"}, "fake")):
+            assert gateway.chat(headers=headers).status_code == 200
+            answer = gateway.http.post("/v1/route", json={"inputs": ["a", "b"]}, headers=headers)
+            assert [each["router"] for each in answer.json()["data"]] == [router] * 2
+        assert [each.router for each in gateway.records(6)] == ["canary"] * 3 + ["fake"] * 3
 
 
 # Experts.

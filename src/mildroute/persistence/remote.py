@@ -253,10 +253,11 @@ def fetch_signature(url: str, digest: str) -> bytes:
     """
     with _remote(url) as (system, path):
         source = posixpath.join(posixpath.dirname(path), digest, SIGNATURE)
-        if system.get_file_info(source).type == pafs.FileType.NotFound:
+        try:
+            with system.open_input_stream(source) as file:
+                return bytes(file.read(_MAX_SIGNATURE))
+        except FileNotFoundError:
             return b""
-        with system.open_input_stream(source) as file:
-            return bytes(file.read(_MAX_SIGNATURE))
 
 
 def fetch_artifact(url: str, digest: str, cache: Path | None = None) -> Path:

@@ -272,14 +272,21 @@ class Decider:
 
     async def _groups(
         self, requests: Sequence[ParsedRequest], target: Target | None, coin_keys: Sequence[str]
-    ) -> list[tuple[Predictor, Sequence[int]]]:
+    ) -> Sequence[tuple[Predictor, Sequence[int]]]:
         """The requests of each router, by their places."""
-        if self._manager.canary is None:
-            return [(self._predictor(), range(len(requests)))]
+        canary = self._manager.canary
+        current = self._predictor()
+        everything = [(current, range(len(requests)))]
+        if canary is None:
+            return everything
+        try:
+            await _operating_point(canary.predictor, target)
+        except APIError:
+            return everything
         groups: dict[Predictor, list[int]] = {}
         for place, (parsed, coin_key) in enumerate(zip(requests, coin_keys, strict=True)):
-            predictor, _ = await self._router_for(parsed, target, coin_key)
-            groups.setdefault(predictor, []).append(place)
+            is_taken = canary.takes(parsed.conversation or coin_key)
+            groups.setdefault(canary.predictor if is_taken else current, []).append(place)
         return list(groups.items())
 
     def pin_expert(self, parsed: ParsedRequest) -> RoutingResult:
