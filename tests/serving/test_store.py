@@ -40,7 +40,7 @@ from mildroute.serving.config import (
 )
 from mildroute.serving.http.body import ParsedRequest
 from mildroute.serving.routing.decider import SessionAffinity
-from mildroute.serving.store import RedisStore, Script, StoreError
+from mildroute.serving.store import RedisStore, Script, StoreError, StoreWait
 from mildroute.serving.upstream.pool import CircuitHints, ExpertPool
 from tests.experts.hostile_server import HostileServer, says
 from tests.serving.fakes import experts_at
@@ -95,7 +95,7 @@ class Limits:
         held = check()
         if isinstance(held, LimitExceeded):
             held = await self.limiter.retry(
-                client, check, held, charge=charge, is_bounded=is_bounded
+                client, check, held, StoreWait(), charge=charge, is_bounded=is_bounded
             )
         self.waits.append(time.perf_counter() - started)
         return held
@@ -104,7 +104,7 @@ class Limits:
         exceeded = self.limiter.admit(client)
         if exceeded is not None:
             check = lambda: self.limiter.admit(client)  # noqa: E731
-            exceeded = await self.limiter.retry(client, check, exceeded, requests=1)
+            exceeded = await self.limiter.retry(client, check, exceeded, StoreWait(), requests=1)
         return exceeded
 
     def day(self, client: APIClient) -> LeasedPeriod:

@@ -129,7 +129,7 @@ class Gateway:
         self.limiter = InFlightLimiter(
             config.limits.max_in_flight, config.limits.max_bytes_in_flight
         )
-        self.pool = ExpertPool(services.experts, config, services.clock, metrics)
+        self.pool = ExpertPool(services.experts, config, services.clock, metrics, services.leases)
         self.reloader = Reloader(services.manager, services.key_store, config.keys, metrics)
         self._router = Router(
             self._routes(), redirect_slashes=False, default=self._not_found, lifespan=self._lifespan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -18,6 +18,7 @@ from mildroute.routers.operating_point import HIGHEST_QUALITY, quality_hint
 
 __all__ = [
     "AUTO_MODEL",
+    "ON_FAILURE",
     "TARGETS",
     "CircuitBreakerConfig",
     "DecisionLogConfig",
@@ -221,6 +222,10 @@ class LoggingConfig:
     access: bool = False
 
 
+OnFailure = Literal["share", "closed", "open"]
+ON_FAILURE: tuple[str, ...] = get_args(OnFailure)
+
+
 @dataclass(frozen=True)
 class StoreConfig:
     """Redis or Valkey that several gateways share, so that their limits hold together.
@@ -241,7 +246,7 @@ class StoreConfig:
     url: str | None = None
     password_env: str | None = None
     prefix: str = "mildroute"
-    on_failure: Literal["share", "closed", "open"] = "share"
+    on_failure: OnFailure = "share"
     lease_ttl: float = 60.0
     replicas: int = 1
 
@@ -343,7 +348,7 @@ def _check_for(name: str, hint: Any) -> Check | Shape | tuple[Check, Shape]:
     if name in _TEXT_CHECKS or name.endswith("_key_env"):
         return _TEXT_CHECKS.get(name, validate_variable)
     if get_origin(hint) is Literal:
-        return _one_of(get_args(hint))
+        return one_of(get_args(hint))
     if "Mapping" in str(hint):
         return _targets if "None" in str(hint) else _some_targets
     if hint is bool:
@@ -353,7 +358,9 @@ def _check_for(name: str, hint: Any) -> Check | Shape | tuple[Check, Shape]:
     return _number(name, whole="float" not in str(hint))
 
 
-def _one_of(words: tuple[str, ...]) -> Callable[[Any], None]:
+def one_of(words: Sequence[str]) -> Check:
+    """Refuse what is none of these words."""
+
     def check(value: Any) -> None:
         if value not in words:
             raise ArgumentError(f"it must be one of {', '.join(words)}, got {value!r:.60}.")

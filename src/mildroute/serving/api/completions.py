@@ -111,7 +111,7 @@ class CompletionsEndpoint:
             self._recorder.trace(context, request)
             context.request_id = get_request_id(request.headers)
             routing = await self._decide(context, request)
-            await self._reserve(context, routing.decision)
+            await self._reserve(context, request, routing.decision)
             self._recorder.decided(context, routing)
             # A client that leaves now has caused a call that is paid for.
             request.linger(self._limits.disconnect_timeout, context.attempts.abandon)
@@ -164,14 +164,14 @@ class CompletionsEndpoint:
         target = resolve_target(target_headers(request.headers), parsed.model, self._routing)
         return await self._decider.decide(parsed, target, context.coin_key)
 
-    async def _reserve(self, context: RequestContext, decision: Decision) -> None:
+    async def _reserve(self, context: RequestContext, request: Request, decision: Decision) -> None:
         """Hold the most that a request can take; an APIError if its key has not so much left."""
         client, parsed = context.client, context.parsed
         if any(tenant.limits for tenant in client.tenants):
             charge = self._pool.max_charge(parsed, decision.order)
             is_bounded = parsed.tokens_out is not None or parsed.path == "embeddings"
             context.reservation = await self._authenticator.reserve(
-                client, charge, is_bounded=is_bounded
+                client, request, charge, is_bounded=is_bounded
             )
 
     async def _call(self, context: RequestContext, request: Request) -> Attempt | None:

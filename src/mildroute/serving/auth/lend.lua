@@ -132,6 +132,31 @@ local function lend_flow(key, burst, rate, sequence, keep, wanted, bounded)
   return {text(grant), text(level), text(wait)}
 end
 
+local function lend_slots(key, limit, known, sequence, keep, wanted)
+  local record = read(key)
+  local mine = record['g:' .. me] and cmsgpack.unpack(record['g:' .. me])
+  if mine and sequence <= mine[1] then return {} end
+  if not record.life then
+    record.life = text(now)
+    redis.call('HSET', key, 'life', record.life)
+  end
+  local leased, gateways = others(key, record)
+  local free = limit - leased - keep
+  if now - tonumber(record.life) < 1.2 then
+    -- An entry that was just made may be one that was flushed: others tell what they hold.
+    free = math.min(free, math.max(1, math.floor(limit / math.max(known, gateways))) - keep)
+  end
+  local grant = 0
+  if wanted > 0 then
+    grant = math.max(0, math.min(free, math.max(wanted, math.floor(free / 8))))
+    if grant < wanted then redis.call('HSET', key, 'need', text(now + 3), 'needer', me) end
+  end
+  local is_needed = tonumber(record.need) and tonumber(record.need) > now and record.needer ~= me
+  redis.call('HSET', key, 'g:' .. me, cmsgpack.pack({sequence, 0, keep + grant, now + ttl}))
+  redis.call('PEXPIRE', key, math.ceil((math.max(ttl, 60) + 10) * 1000))
+  return {text(grant), is_needed and 1 or 0, gateways}
+end
+
 local replies = {}
 for i, key in ipairs(KEYS) do
   local at = 3 + (i - 1) * 12
@@ -139,6 +164,8 @@ for i, key in ipairs(KEYS) do
   for j = 1, 11 do a[j] = tonumber(ARGV[at + j]) end
   if kind == 'flow' then
     replies[i] = lend_flow(key, a[1], a[2], a[3], a[5], a[6], a[7])
+  elseif kind == 'slots' then
+    replies[i] = lend_slots(key, a[1], a[2], a[3], a[5], a[6])
   else
     replies[i] = lend_period(key, kind, a[1], a[2], a[3], life, a[5], a[6], a[7], a[8], a[9],
       a[10], a[11])
