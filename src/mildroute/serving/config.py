@@ -25,6 +25,7 @@ __all__ = [
     "EncoderConfig",
     "FailoverConfig",
     "GatewayConfig",
+    "IdempotencyConfig",
     "LoggingConfig",
     "RequestLimits",
     "RoutingConfig",
@@ -222,6 +223,24 @@ class LoggingConfig:
     access: bool = False
 
 
+@dataclass(frozen=True)
+class IdempotencyConfig:
+    """Responses that are kept for requests with the header ``Idempotency-Key``.
+
+    Args:
+        ttl: Seconds for which a response is kept; 0 to ignore the header.
+        max_keys: Responses that a process keeps; beyond it the oldest goes.
+        max_bytes: Bytes that they take; a response of more than an eighth of it is not kept.
+        max_stored_bytes: Bytes of a response that is kept in the store, too, for the other
+            gateways; 0 to write no text to the store.
+    """
+
+    ttl: float = 3600.0
+    max_keys: int = 10_000
+    max_bytes: int = 64 << 20
+    max_stored_bytes: int = 256 << 10
+
+
 OnFailure = Literal["share", "closed", "open"]
 ON_FAILURE: tuple[str, ...] = get_args(OnFailure)
 
@@ -264,6 +283,7 @@ class GatewayConfig:
         log: The decision log.
         logging: What is written to stderr.
         store: Redis or Valkey that several gateways share.
+        idempotency: Responses that are kept for requests with the header ``Idempotency-Key``.
         keys: File of hashed client keys, which is read again with the router, or the URL of their
             database, ``sqlite:///keys.db`` or ``postgresql://host/name``. If there is none, every
             client that can reach the gateway may use it.
@@ -292,6 +312,7 @@ class GatewayConfig:
     log: DecisionLogConfig = field(default_factory=DecisionLogConfig)
     logging: LoggingConfig = field(default_factory=LoggingConfig)
     store: StoreConfig = field(default_factory=StoreConfig)
+    idempotency: IdempotencyConfig = field(default_factory=IdempotencyConfig)
     keys: str | Path | None = None
     keys_interval: float = 2.0
     keys_cache: Path | None = None
@@ -310,6 +331,8 @@ _MAY_BE_ZERO = {
     "exploration_rate",
     "switch_threshold",
     "cache_size",
+    "ttl",
+    "max_stored_bytes",
 }
 # Settings that must be at most 1.
 _FRACTIONS = {"exploration_rate", "failure_rate", "switch_threshold"}

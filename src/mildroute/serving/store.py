@@ -58,14 +58,15 @@ class StoreWait:
         """Whether the request must go on without the store."""
         return self._left <= 0
 
-    async def wait(self, calls: Iterable[asyncio.Future[Any]]) -> None:
-        """Wait until all of them are done, or the time is over."""
+    async def wait(self, calls: Iterable[asyncio.Future[Any]]) -> bool:
+        """Wait until all of them are done, or the time is over; whether one took all the time."""
         started = perf_counter()
-        # A call that begins with the request ends by its own timer, a moment before this one.
-        pending = (await asyncio.wait(calls, timeout=max(0.0, self._left)))[1]
+        is_first = self._left == _REQUEST_TIMEOUT
+        pending = (await asyncio.wait(calls, timeout=max(0.0, self._left - _LAST_LOOK)))[1]
         if pending:
-            pending = (await asyncio.wait(pending, timeout=_LAST_LOOK))[1]
+            pending = (await asyncio.wait(pending, timeout=min(_LAST_LOOK, self._left)))[1]
         self._left = 0.0 if pending else self._left - (perf_counter() - started)
+        return is_first and bool(pending)
 
 
 class Script:

@@ -610,7 +610,8 @@ class LeasedBudgets:
         calls = {lease.call for lease, _ in short if lease.call is not None}
         if not calls:
             calls = {self.exchange(short, is_bounded=is_bounded)}
-        await wait.wait(calls)
+        if await wait.wait(calls):
+            self.store.mark_away()
         return True
 
     def refusal(self, owners: Iterable[str]) -> LimitExceeded | None:

@@ -146,12 +146,16 @@ local function lend_slots(key, limit, known, sequence, keep, wanted)
     -- An entry that was just made may be one that was flushed: others tell what they hold.
     free = math.min(free, math.max(1, math.floor(limit / math.max(known, gateways))) - keep)
   end
+  local is_needed = tonumber(record.need) and tonumber(record.need) > now and record.needer ~= me
+  if is_needed then free = math.min(free, math.floor(limit / gateways) - keep) end
   local grant = 0
   if wanted > 0 then
     grant = math.max(0, math.min(free, math.max(wanted, math.floor(free / 8))))
-    if grant < wanted then redis.call('HSET', key, 'need', text(now + 3), 'needer', me) end
+    -- One that has its share does not ask others for theirs.
+    if grant < wanted and keep + grant < math.max(1, math.floor(limit / gateways)) then
+      redis.call('HSET', key, 'need', text(now + 3), 'needer', me)
+    end
   end
-  local is_needed = tonumber(record.need) and tonumber(record.need) > now and record.needer ~= me
   redis.call('HSET', key, 'g:' .. me, cmsgpack.pack({sequence, 0, keep + grant, now + ttl}))
   redis.call('PEXPIRE', key, math.ceil((math.max(ttl, 60) + 10) * 1000))
   return {text(grant), is_needed and 1 or 0, gateways}
