@@ -92,6 +92,7 @@ class GatewayProcess:
     router: Path
     environment: Mapping[str, str]
     port: int = 0
+    options: tuple[str, ...] = ()
 
     def start(self, wait: bool = True) -> None:
         self.port = self.port or free_port()
@@ -104,6 +105,7 @@ class GatewayProcess:
             "keys.yaml",
             "--port",
             str(self.port),
+            *self.options,
         ]
         command = [*COMMAND, "serve", str(self.router), *options]
         with (self.folder / "output.txt").open("ab") as output:
