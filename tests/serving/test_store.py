@@ -134,6 +134,12 @@ async def settled(fleet: list[Limits], client: APIClient) -> None:
             await limits.leases.settle()
 
 
+async def age(store: RedisStore) -> None:
+    """Let a store count as one that was not flushed lately."""
+    with contextlib.suppress(StoreError):
+        await store.call("age", "SET", store.key("epoch"), "1", in_background=True)
+
+
 @asynccontextmanager
 async def gateways(url: str, count: int = GATEWAYS, **settings: Any) -> AsyncIterator[list[Limits]]:
     prefix = settings.pop("prefix", os.urandom(4).hex())
@@ -141,6 +147,7 @@ async def gateways(url: str, count: int = GATEWAYS, **settings: Any) -> AsyncIte
     for limits in made:
         await limits.start()
     await asyncio.gather(*(limits.leases.settle() for limits in made))  # all know of all
+    await age(made[0].store)
     try:
         yield made
     finally:
@@ -656,6 +663,54 @@ class TestSlowStore:
         run(test())
 
 
+class TestRestart:
+    def test_a_gateway_that_knows_nothing_lends_little_of_a_store_that_was_flushed(
+        self, redis: RedisServer
+    ) -> None:
+        """It may come first; the one that knows what was spent comes a second later."""
+
+        async def test() -> None:
+            client = APIClient("a", dollars_per_day=1.0)
+            async with gateways(redis.url, 2) as (knows, new):
+                spent = 0.0
+                while spent < 0.9:
+                    assert await knows.spend(client, 0.01)
+                    spent += 0.01
+                await knows.leases.settle()
+                knows.leases._task.cancel()  # type: ignore[union-attr]
+                await knows.store.call("flush", "FLUSHALL", in_background=True)
+                for _ in range(100):
+                    spent += 0.01 * await new.spend(client, 0.01)
+                assert spent <= 0.9 + 1 / 16 + 0.01
+                await knows.leases.settle()
+                end = time.monotonic() + 4
+                while time.monotonic() < end:
+                    spent += 0.001 * await new.spend(client, 0.001)
+                    await asyncio.sleep(0.005)
+                assert 0.98 <= spent <= 1.0 + ROUNDING
+
+        run(test())
+
+
+class TestUrgentSettlements:
+    def test_a_killed_gateway_takes_little_with_it(self, redis: RedisServer) -> None:
+        async def test() -> None:
+            client = APIClient("a", dollars_per_day=100.0)
+            async with gateways(redis.url, 2) as (killed, other):
+                await settled([killed, other], client)
+                end = time.monotonic() + 0.65  # less than a second since the last settlement
+                spent = killed.day(client).total
+                while time.monotonic() < end:
+                    spent += 0.01 * await killed.spend(client, 0.01)
+                    await asyncio.sleep(0.0005)
+                await killed.vanish()
+                calls = [name for name, *_ in killed.calls].count("lend")
+                assert calls < 60
+                assert killed.day(client).total - killed.day(client)._settled <= 0.4 * spent
+
+        run(test())
+
+
 class TestScript:
     def test_months_are_those_of_the_calendar(self, redis: RedisServer) -> None:
         async def test() -> None:
@@ -674,11 +729,11 @@ class TestScript:
     def test_a_call_that_comes_too_late_changes_nothing(self, redis: RedisServer) -> None:
         async def test() -> None:
             async with gateways(redis.url, 1) as (limits,):
-                key = limits.store.key("{client:a}", "day")
+                keys = [limits.store.key("{client:a}", "day"), limits.store.key("epoch")]
                 terms = ["day", 1.0, 7, 0, "", 0, 0, 0.25, 0.25, 0.1, 0, 1]
                 values = ["me", 60, *terms]
-                first = await limits.store.run(leases.LEND, [key], [*values], in_background=True)
-                again = await limits.store.run(leases.LEND, [key], [*values], in_background=True)
+                first = await limits.store.run(leases.LEND, keys, [*values], in_background=True)
+                again = await limits.store.run(leases.LEND, keys, [*values], in_background=True)
                 assert float(first[0][2]) == 0.25
                 assert float(first[0][4]) == 0.1
                 assert again == [[]]

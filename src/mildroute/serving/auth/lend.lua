@@ -25,6 +25,15 @@ local me = ARGV[1]
 local ttl = tonumber(ARGV[2])
 local function text(number) return string.format('%.17g', number) end
 
+-- Seconds for which a store that was flushed waits for gateways to tell what they hold.
+local PATIENCE = 2.5
+-- When the store was filled for the first time, or again; its last key.
+local epoch = tonumber(redis.call('GET', KEYS[#KEYS]))
+if not epoch then
+  epoch = now
+  redis.call('SET', KEYS[#KEYS], text(now))
+end
+
 local function read(key)
   local flat, record = redis.call('HGETALL', key), {}
   for i = 1, #flat, 2 do record[flat[i]] = flat[i + 1] end
@@ -72,7 +81,7 @@ local function lend_period(key, kind, limit, sequence, start, life, known, acked
       redis.call('HSET', key, 'restored', text(known))
     end
     if not record.hold then
-      record.hold = text(now + 1.5)
+      record.hold = text(now + PATIENCE)
       redis.call('HSET', key, 'hold', record.hold)
     end
   end
@@ -85,6 +94,11 @@ local function lend_period(key, kind, limit, sequence, start, life, known, acked
   local is_needed = tonumber(record.need) and tonumber(record.need) > now
   if wanted > 0 then
     local held = record.hold and tonumber(record.hold) > now
+    if now - epoch < PATIENCE and not record.hold then
+      -- Others may know what was spent: this caller does not.
+      local lent = limit - free
+      held = lent > 0 and lent + wanted > limit / 16
+    end
     if not held and wanted <= free + 1e-9 then
       grant = math.max(wanted, free / (is_young and 64 or 8))
     elseif not held and bounded == 0 and free > 1e-9 then
@@ -162,7 +176,8 @@ local function lend_slots(key, limit, known, sequence, keep, wanted)
 end
 
 local replies = {}
-for i, key in ipairs(KEYS) do
+for i = 1, #KEYS - 1 do
+  local key = KEYS[i]
   local at = 3 + (i - 1) * 12
   local kind, life, a = ARGV[at], ARGV[at + 4], {}
   for j = 1, 11 do a[j] = tonumber(ARGV[at + j]) end
