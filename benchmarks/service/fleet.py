@@ -27,7 +27,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -150,8 +150,9 @@ def fleet(
     budgets: Mapping[str, float] | None = None,
     rates: Mapping[str, float] | None = None,
     clients: int = 3,
+    last: Mapping[str, str] | None = None,
 ) -> Iterator[Fleet]:
-    """So many gateways before three experts, with a Redis."""
+    """So many gateways before three experts, with a Redis; the last one's environment differs."""
     redis = RedisProcess(folder / "redis")
     settings = (
         f"store: {{url: '{redis.url}', lease_ttl: {LEASE_TTL}}}\n"
@@ -164,6 +165,8 @@ def fleet(
             house(folder, settings, clients=clients, budgets=budgets, rates=rates)
         )
         others = [ours.further_gateway(f"gateway-{place}") for place in range(1, count)]
+        if last is not None:
+            others[-1].environment = {**others[-1].environment, **last}
         for gateway in others:
             gateway.start(wait=False)
             stack.callback(gateway.end)
@@ -568,6 +571,124 @@ def _seconds_until(
     return math.nan
 
 
+def shifted_clock(folder: Path, seconds: int) -> dict[str, str]:
+    """The environment of a process whose clocks are ahead, all that Python reads."""
+    libraries = sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
+    if libraries:
+        return {"LD_PRELOAD": str(libraries[0]), "FAKETIME": f"+{seconds}s"}
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = ["import time"]
+    for name in ("time", "monotonic"):
+        lines.append(f"_{name} = time.{name}")
+        lines.append(f"time.{name} = lambda: _{name}() + {seconds}")
+    (folder / "sitecustomize.py").write_text("\n".join(lines) + "\n")
+    return {"PYTHONPATH": f"{folder}:{os.environ.get('PYTHONPATH', '')}"}
+
+
+def clock_rows(folder: Path, count: int, requests: int, seconds: float) -> Iterator[Row]:
+    """The clock of one gateway is ahead by a minute."""
+    per_second = 20.0
+    keys = 5
+    limit = requests / keys * MEAN_COST / 3
+    budgets = {f"team-{number}": limit for number in range(keys)}
+    rated = f"team-{keys}"
+    with (
+        fleet(
+            folder,
+            count,
+            budgets,
+            {rated: 60 * per_second},
+            clients=keys + 1,
+            last=shifted_clock(folder / "clock", 60),
+        ) as ours,
+        balanced(gateway.port for gateway in ours.gateways) as port,
+    ):
+        told, _ = Traffic(ours.job(port, "money", budgets, count=requests)).start().finish()
+        ended = time.time()
+        spent = ours.spent(told)
+        ahead = max(record.time for record in read_log(ours.gateways[-1].folder / "log")) - ended
+        job = ours.job(
+            port, "rate", [rated], rate=3 * per_second, seconds=seconds, first_number=10**6
+        )
+        rated_told, _ = Traffic(job).start().finish()
+    title = "a clock that is a minute ahead"
+    yield at_least(f"{title}: seconds, by the log of its gateway", ahead, 50.0)
+    yield at_most(
+        f"{title}: dollars over a limit, in reservations",
+        (max(spent.values()) - limit) / RESERVATION,
+        1.0,
+        f"{len(told):,} requests, {count} gateways, {keys} keys",
+    )
+    yield at_least(
+        f"{title}: least of a limit that could be spent", min(spent.values()) / limit, 0.98
+    )
+    good = [each.at for each in rated_told if each.is_good]
+    allowed = per_second * (10 + max(good) - min(good))
+    yield at_most(
+        f"{title}: rate of a key off its limit, %",
+        100 * abs(len(good) / allowed - 1),
+        2.0,
+        f"{len(good)} of {len(rated_told)} let through, {allowed:.0f} allowed",
+    )
+    yield at_most(f"{title}: server errors", len(failed([*told, *rated_told])), 0)
+
+
+def workers_rows(folder: Path, seconds: float, rounds: int) -> Iterator[Row]:
+    """One worker and two, by turns: on two cores their rates cannot be compared, CPU can."""
+    with house(folder, clients=1) as ours:
+        several = ours.further_gateway("several")
+        several.options = ("--workers", "2")
+        several.start()
+        work: dict[str, list[float]] = {"one": [], "two": []}
+        rates: dict[str, list[float]] = {"one": [], "two": []}
+        first = 1
+        try:
+            for turn in range(rounds + 1):
+                for name, gateway in zip(work, (ours.gateway, several), strict=True):
+                    job = Job(
+                        gateway.port,
+                        ours.keys,
+                        rate=0.0,
+                        seconds=seconds,
+                        kinds={"known": 1},
+                        most_at_once=32,
+                        requests_per_connection=0,
+                        first_number=first,
+                        book=str(folder / "workers.jsonl"),
+                    )
+                    before = _cpu_with_children(gateway)
+                    _, totals = Traffic(job).start().finish()
+                    first += totals.requests + 1
+                    rate, cpu = _speed(totals, seconds, _cpu_with_children(gateway) - before)
+                    if turn:  # the first round warms all processes up
+                        work[name].append(cpu)
+                        rates[name].append(rate)
+        finally:
+            several.stop()
+    ratios = [two / one for one, two in zip(work["one"], work["two"], strict=True)]
+    middle = {name: statistics.median(each) for name, each in work.items()}
+    speeds = [f"{statistics.median(each):.0f}" for each in rates.values()]
+    yield at_most(
+        "--workers 2: CPU of a request / of one worker",
+        statistics.median(ratios),
+        1.1,
+        f"{middle['two']:.0f} and {middle['one']:.0f} us; {' and '.join(reversed(speeds))}"
+        f" requests per second; rounds {min(ratios):.2f} to {max(ratios):.2f}",
+        full_only=True,
+    )
+
+
+def _cpu_with_children(gateway: GatewayProcess) -> float:
+    """Seconds of a gateway's process and of its workers."""
+    ticks = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            fields = stat.read_text().rsplit(")", 1)[1].split()
+            if str(gateway.process.pid) in (stat.parent.name, fields[1]):
+                ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def measure(quick: bool, requests: int) -> Iterator[Row]:
     if shutil.which("redis-server") is None:
         raise SystemExit("a fleet needs redis-server, got none; run: apt-get install redis-server")
@@ -584,6 +705,8 @@ def measure(quick: bool, requests: int) -> Iterator[Row]:
             yield from fault_rows(folder / "faults", count, 5.0)
             yield from kill_rows(folder / "kill", count, requests // 10)
             yield from speed_rows(folder / "speed", 4.0, 5)
+            yield from clock_rows(folder / "clock", count, requests // 5, 40.0)
+            yield from workers_rows(folder / "workers", 4.0, 5)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -93,6 +93,7 @@ class GatewayProcess:
     environment: Mapping[str, str]
     port: int = 0
     keys: str = "keys.yaml"
+    options: tuple[str, ...] = ()
 
     def start(self, wait: bool = True) -> None:
         self.port = self.port or free_port()
@@ -105,6 +106,7 @@ class GatewayProcess:
             self.keys,
             "--port",
             str(self.port),
+            *self.options,
         ]
         command = [*COMMAND, "serve", str(self.router), *options]
         with (self.folder / "output.txt").open("ab") as output:

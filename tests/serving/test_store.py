@@ -38,9 +38,11 @@ from mildroute.serving.config import (
     StoreConfig,
     read_config,
 )
-from mildroute.serving.http.body import ParsedRequest
+from mildroute.serving.http.body import ParsedRequest, parse_request
 from mildroute.serving.routing.decider import SessionAffinity
-from mildroute.serving.store import RedisStore, Script, StoreError
+from mildroute.serving.store import RedisStore, Script, StoreError, StoreWait
+from mildroute.serving.upstream._http1 import Deadlines
+from mildroute.serving.upstream.client import UpstreamRequest
 from mildroute.serving.upstream.pool import CircuitHints, ExpertPool
 from tests.experts.hostile_server import HostileServer, says
 from tests.serving.fakes import experts_at
@@ -95,7 +97,7 @@ class Limits:
         held = check()
         if isinstance(held, LimitExceeded):
             held = await self.limiter.retry(
-                client, check, held, charge=charge, is_bounded=is_bounded
+                client, check, held, StoreWait(), charge=charge, is_bounded=is_bounded
             )
         self.waits.append(time.perf_counter() - started)
         return held
@@ -104,7 +106,7 @@ class Limits:
         exceeded = self.limiter.admit(client)
         if exceeded is not None:
             check = lambda: self.limiter.admit(client)  # noqa: E731
-            exceeded = await self.limiter.retry(client, check, exceeded, requests=1)
+            exceeded = await self.limiter.retry(client, check, exceeded, StoreWait(), requests=1)
         return exceeded
 
     def day(self, client: APIClient) -> LeasedPeriod:
@@ -132,6 +134,12 @@ async def settled(fleet: list[Limits], client: APIClient) -> None:
             await limits.leases.settle()
 
 
+async def age(store: RedisStore) -> None:
+    """Let a store count as one that was not flushed lately."""
+    with contextlib.suppress(StoreError):
+        await store.call("age", "SET", store.key("epoch"), "1", in_background=True)
+
+
 @asynccontextmanager
 async def gateways(url: str, count: int = GATEWAYS, **settings: Any) -> AsyncIterator[list[Limits]]:
     prefix = settings.pop("prefix", os.urandom(4).hex())
@@ -139,6 +147,7 @@ async def gateways(url: str, count: int = GATEWAYS, **settings: Any) -> AsyncIte
     for limits in made:
         await limits.start()
     await asyncio.gather(*(limits.leases.settle() for limits in made))  # all know of all
+    await age(made[0].store)
     try:
         yield made
     finally:
@@ -538,6 +547,171 @@ class TestStoreAway:
 
         run(test())
 
+    def test_a_key_and_a_team_may_have_a_mode_of_their_own(self, own: RedisServer) -> None:
+        async def test() -> None:
+            async with gateways(own.url, 1) as (limits,):
+                own.kill()
+                await until(lambda: not limits.store.is_available)
+                team = ClientTeam("t", dollars_per_day=9.0, on_failure="closed", members=("c",))
+                clients = {
+                    "share": APIClient("a", dollars_per_day=1.0),
+                    "closed": APIClient("b", dollars_per_day=1.0, on_failure="closed"),
+                    "team": APIClient("c", dollars_per_day=1.0, team=team),
+                    "open": APIClient("d", dollars_per_day=1.0, on_failure="open"),
+                }
+                found = {}
+                for name, client in clients.items():
+                    held = await limits.reserve(client, Charge(0.9))
+                    again = await limits.reserve(client, Charge(0.9))
+                    found[name] = [
+                        each.status if isinstance(each, LimitExceeded) else 200
+                        for each in (held, again)
+                    ]
+                assert found == {
+                    "share": [200, 429],
+                    "closed": [503, 503],
+                    "team": [503, 503],
+                    "open": [200, 200],
+                }
+                # The key file was changed, and read again.
+                changed = APIClient("b", dollars_per_day=1.0)
+                assert await limits.admit(changed) is None
+                assert isinstance(await limits.reserve(changed, Charge(0.9)), Reservation)
+
+        run(test())
+
+
+@asynccontextmanager
+async def delayed(port: int, seconds: float) -> AsyncIterator[str]:
+    """The URL of a proxy of a Redis whose replies come so much later."""
+    loop = asyncio.get_running_loop()
+    tasks: set[asyncio.Task[None]] = set()
+    writers: list[asyncio.StreamWriter] = []
+
+    async def pipe(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay: float
+    ) -> None:
+        while data := await reader.read(1 << 16):
+            loop.call_later(delay, writer.write, data)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        from_redis, to_redis = await asyncio.open_connection("127.0.0.1", port)
+        writers.extend((writer, to_redis))
+        for pair in ((reader, to_redis, 0.0), (from_redis, writer, seconds)):
+            tasks.add(loop.create_task(pipe(*pair)))
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+        for task in tasks:
+            task.cancel()
+        for writer in writers:
+            writer.transport.abort()
+        await asyncio.sleep(0.02)
+
+
+async def request(limits: Limits, client: APIClient) -> tuple[float, float]:
+    """Admission and reservation of one request: the seconds that they took, and its dollars."""
+    wait = StoreWait()
+    charge = Charge(0.002, 50.0)
+    limiter = limits.limiter
+    spent = 0.0
+    started = time.perf_counter()
+    admit = lambda: limiter.admit(client)  # noqa: E731
+    exceeded = admit()
+    if exceeded is not None:
+        exceeded = await limiter.retry(client, admit, exceeded, wait, requests=1)
+    if exceeded is None:
+        reserve = lambda: limiter.reserve(client, charge)  # noqa: E731
+        held = reserve()
+        if isinstance(held, LimitExceeded):
+            held = await limiter.retry(client, reserve, held, wait, charge=charge)
+        if isinstance(held, Reservation):
+            spent = charge.dollars
+            limiter.settle(client, charge, held)
+    return time.perf_counter() - started, spent
+
+
+class TestSlowStore:
+    def test_a_request_waits_10_ms_over_all_its_calls(self, redis: RedisServer) -> None:
+        """With three calls of 8 ms each for rate and reservation it waited up to 48 ms."""
+
+        async def test() -> None:
+            client = APIClient(
+                "a", dollars_per_day=1.0, requests_per_minute=1e5, tokens_per_minute=1e6
+            )
+            async with delayed(redis.port, 0.008) as url, gateways(url, 3) as fleet:
+                made: list[tuple[float, float]] = []
+
+                async def work(limits: Limits) -> None:
+                    end = time.monotonic() + 2
+                    while time.monotonic() < end:
+                        made.append(await request(limits, client))
+                        await asyncio.sleep(0.002)
+
+                await asyncio.gather(*(work(limits) for limits in fleet for _ in range(6)))
+            waits = sorted(seconds for seconds, _ in made)
+            spent = sum(dollars for _, dollars in made)
+            # All gateways and the proxy share one loop here, which may be late by itself.
+            waited = [seconds for seconds in waits if seconds > 0.005]
+            assert waited[len(waited) // 2] < 0.0125
+            assert waits[int(0.99 * len(waits))] < 0.02
+            assert 0.5 < spent <= 1.0 + ROUNDING
+
+        run(test())
+
+
+class TestRestart:
+    def test_a_gateway_that_knows_nothing_lends_little_of_a_store_that_was_flushed(
+        self, redis: RedisServer
+    ) -> None:
+        """It may come first; the one that knows what was spent comes a second later."""
+
+        async def test() -> None:
+            client = APIClient("a", dollars_per_day=1.0)
+            # Closed: on a busy machine the store may be away for a moment, and a share be taken.
+            async with gateways(redis.url, 2, on_failure="closed") as (knows, new):
+                spent = 0.0
+                while spent < 0.9:
+                    await eventually(lambda: knows.spend(client, 0.01))
+                    spent += 0.01
+                await knows.leases.settle()
+                knows.leases._task.cancel()  # type: ignore[union-attr]
+                await knows.store.call("flush", "FLUSHALL", in_background=True)
+                for _ in range(100):
+                    spent += 0.01 * await new.spend(client, 0.01)
+                assert spent <= 0.9 + 1 / 16 + 0.01
+                await until(lambda: knows.store.is_available)
+                await knows.leases.settle()
+                end = time.monotonic() + 4
+                while time.monotonic() < end:
+                    spent += 0.001 * await new.spend(client, 0.001)
+                    await asyncio.sleep(0.005)
+                assert 0.98 <= spent <= 1.0 + ROUNDING
+
+        run(test())
+
+
+class TestUrgentSettlements:
+    def test_a_killed_gateway_takes_little_with_it(self, redis: RedisServer) -> None:
+        async def test() -> None:
+            client = APIClient("a", dollars_per_day=100.0)
+            async with gateways(redis.url, 2) as (killed, other):
+                await settled([killed, other], client)
+                end = time.monotonic() + 0.65  # less than a second since the last settlement
+                spent = killed.day(client).total
+                while time.monotonic() < end:
+                    spent += 0.01 * await killed.spend(client, 0.01)
+                    await asyncio.sleep(0.0005)
+                await killed.vanish()
+                calls = [name for name, *_ in killed.calls].count("lend")
+                assert calls < 60
+                assert killed.day(client).total - killed.day(client)._settled <= 0.4 * spent
+
+        run(test())
+
 
 class TestScript:
     def test_months_are_those_of_the_calendar(self, redis: RedisServer) -> None:
@@ -557,11 +731,11 @@ class TestScript:
     def test_a_call_that_comes_too_late_changes_nothing(self, redis: RedisServer) -> None:
         async def test() -> None:
             async with gateways(redis.url, 1) as (limits,):
-                key = limits.store.key("{client:a}", "day")
+                keys = [limits.store.key("{client:a}", "day"), limits.store.key("epoch")]
                 terms = ["day", 1.0, 7, 0, "", 0, 0, 0.25, 0.25, 0.1, 0, 1]
                 values = ["me", 60, *terms]
-                first = await limits.store.run(leases.LEND, [key], [*values], in_background=True)
-                again = await limits.store.run(leases.LEND, [key], [*values], in_background=True)
+                first = await limits.store.run(leases.LEND, keys, [*values], in_background=True)
+                again = await limits.store.run(leases.LEND, keys, [*values], in_background=True)
                 assert float(first[0][2]) == 0.25
                 assert float(first[0][4]) == 0.1
                 assert again == [[]]
@@ -671,7 +845,146 @@ class TestConversations:
         run(test())
 
 
+class TestSlots:
+    """An expert's concurrency over all gateways."""
+
+    def test_calls_at_the_same_time_are_those_of_the_file(self, redis: RedisServer) -> None:
+        with HostileServer(lambda _: says("x", delay=0.02)) as expert:
+
+            async def test() -> None:
+                async with gateways(redis.url, 3) as fleet:
+                    pools = shared_pools(fleet, expert.url, 6)
+                    made = await asyncio.gather(*(call(pool) for pool in pools for _ in range(40)))
+                    assert made == [200] * 120
+                    # Once more: slices are held now, and few calls of the store are made.
+                    before = sum(len(limits.calls) for limits in fleet)
+                    for _ in range(20):
+                        await call(pools[0])
+                    assert sum(len(limits.calls) for limits in fleet) - before < 10
+
+            run(test())
+        assert expert.most_at_once <= 6
+        assert expert.most_at_once >= 4
+
+    def test_one_gateway_may_use_all_and_gives_them_up_when_others_wait(
+        self, redis: RedisServer
+    ) -> None:
+        with HostileServer(lambda _: says("x", delay=0.03)) as expert:
+
+            async def test() -> None:
+                async with gateways(redis.url, 2) as fleet:
+                    one, other = shared_pools(fleet, expert.url, 4)
+                    is_over = False
+
+                    async def busy() -> None:
+                        while not is_over:
+                            await call(one)
+
+                    tasks = [asyncio.create_task(busy()) for _ in range(12)]
+                    await until(lambda: expert.at_once == 4)
+                    started = time.monotonic()
+                    assert await call(other) == 200
+                    assert time.monotonic() - started < 5
+                    is_over = True
+                    await asyncio.gather(*tasks)
+
+            run(test())
+        assert expert.most_at_once == 4
+
+    def test_slots_of_a_killed_gateway_come_back(self, redis: RedisServer) -> None:
+        with HostileServer([says("x")]) as expert:
+
+            async def test() -> None:
+                async with gateways(redis.url, 2, lease_ttl=1.0) as fleet:
+                    pools = shared_pools(fleet, expert.url, 1)
+                    assert await call(pools[0]) == 200
+                    await fleet[0].vanish()
+                    assert await call(pools[1]) == 200
+
+            run(test())
+
+    def test_without_the_store_each_has_its_part(self, tmp_path: Path) -> None:
+        with (
+            RedisServer(tmp_path) as own,
+            HostileServer(lambda _: says("x", delay=0.02)) as expert,
+        ):
+
+            async def test() -> None:
+                async with gateways(own.url, 2) as fleet:
+                    await until(lambda: all(limits.leases.gateways == 2 for limits in fleet))
+                    own.kill()
+                    await until(lambda: not any(limits.store.is_available for limits in fleet))
+                    pools = shared_pools(fleet, expert.url, 4)
+                    made = await asyncio.gather(*(call(pool) for pool in pools for _ in range(10)))
+                    assert made == [200] * 20
+
+            run(test())
+            assert 2 <= expert.most_at_once <= 4
+
+    def test_after_a_flush_what_is_held_is_told_again(self, redis: RedisServer) -> None:
+        async def test() -> None:
+            async with gateways(redis.url, 2) as (one, other):
+                slots = [limits.leases.slots("small", 8) for limits in (one, other)]
+                slots[0].want(1)
+                await until(slots[0].take)
+                await until(lambda: slots[0].call is None)
+                await one.store.call("flush", "FLUSHALL", in_background=True)
+                slots[1].want(8)
+                await until(lambda: slots[1].lease > 0)
+                assert slots[1].lease <= 4  # its share, until the other has told
+                await one.leases.settle()
+                end = time.monotonic() + 3
+                while slots[1].lease < 7 and time.monotonic() < end:
+                    slots[1].want(8)
+                    await asyncio.sleep(0.05)
+                assert slots[0].lease + slots[1].lease <= 8
+
+        run(test())
+
+
+def shared_pools(fleet: list[Limits], url: str, concurrency: int) -> list[ExpertPool]:
+    """One for each gateway, of an expert that may have so many calls at the same time."""
+    file = experts_at(small={"base_url": url, "concurrency": concurrency})
+    return [ExpertPool(file, GatewayConfig(), leases=limits.leases) for limits in fleet]
+
+
+async def call(pool: ExpertPool) -> int:
+    """Status of one call of an expert, on a connection of its own."""
+    client = pool.experts["small"].client
+    assert client is not None
+    until_then = asyncio.get_running_loop().time() + 20
+    deadlines = Deadlines(until_then, 20.0, until_then, 1 << 20)
+    body = b'{"model": "x", "messages": [{"role": "user", "content": "Hi"}]}'
+    request = parse_request("chat/completions", body, "a")
+    response = await client.send(UpstreamRequest(request, b""), deadlines)
+    response.close()
+    client._close_idle()
+    return response.status
+
+
 class TestCircuits:
+    def test_a_rate_limit_holds_at_other_gateways_for_as_long(self, redis: RedisServer) -> None:
+        async def test() -> None:
+            async with gateways(redis.url, 2) as (one, other):
+                here = ExpertPool(experts_at(small="http://127.0.0.1:1"), GatewayConfig())
+                there = ExpertPool(experts_at(small="http://127.0.0.1:1"), GatewayConfig())
+                own = CircuitHints(here, one.store)
+                hints = CircuitHints(there, other.store)
+                here.experts["small"].record_rate_limit(time.monotonic(), 2.0)
+                await one.store.call("ping", "PING", in_background=True)
+                await hints.read()
+                await own.read()
+                assert not there.experts["small"].status().has_capacity
+                assert there.experts["small"].status().is_available
+                end = time.monotonic() + 6
+                while not there.experts["small"].status().has_capacity:
+                    assert time.monotonic() < end
+                    await hints.read()
+                    await asyncio.sleep(0.05)
+                assert here.experts["small"].status().has_capacity
+
+        run(test())
+
     def test_after_a_hint_one_failure_opens_a_circuit(self, redis: RedisServer) -> None:
         async def test() -> None:
             async with gateways(redis.url, 2) as (one, other):

@@ -47,6 +47,10 @@ DollarsPerMonth: TypeAlias = Annotated[
     float | None, typer.Option(help="Dollars that may be spent in a month of UTC.")
 ]
 MaxInFlight: TypeAlias = Annotated[int | None, typer.Option(help="Requests at the same time.")]
+OnFailure: TypeAlias = Annotated[
+    str | None,
+    typer.Option(help="share, closed or open: its limits while the gateways' store is away."),
+]
 _KEY_FILE = "keys.yaml"
 _WHEN_EFFECTIVE = (
     "Gateways take it after SIGHUP or /admin/reload, and from a database by themselves."
@@ -62,6 +66,7 @@ def new_key(
     dollars_per_day: DollarsPerDay = None,
     dollars_per_month: DollarsPerMonth = None,
     max_in_flight: MaxInFlight = None,
+    on_failure: OnFailure = None,
     models: Annotated[
         list[str] | None,
         typer.Option("--model", help="A route or expert it may name; repeat it for more."),
@@ -93,6 +98,7 @@ def new_key(
         "dollars_per_day": dollars_per_day,
         "dollars_per_month": dollars_per_month,
         "max_in_flight": max_in_flight,
+        "on_failure": on_failure,
         "models": models or None,
         "expires": expires,
         "team": team,
@@ -137,6 +143,7 @@ def set_team(
     dollars_per_day: DollarsPerDay = None,
     dollars_per_month: DollarsPerMonth = None,
     max_in_flight: MaxInFlight = None,
+    on_failure: OnFailure = None,
     as_json: AsJson = False,
 ) -> None:
     """Add a team to a database, or change its limits; those that are not given are none.
@@ -151,6 +158,7 @@ def set_team(
         "dollars_per_day": dollars_per_day,
         "dollars_per_month": dollars_per_month,
         "max_in_flight": max_in_flight,
+        "on_failure": on_failure,
     }
     put_team(file, name, **limits)
     if as_json:

@@ -22,6 +22,7 @@ from mildroute.serving.auth.limits import Authenticator, UsageLimiter
 from mildroute.serving.config import GatewayConfig
 from mildroute.serving.context import RequestRecorder
 from mildroute.serving.http.errors import APIError
+from mildroute.serving.http.idempotency import IdempotencyCache
 from mildroute.serving.http.request import (
     Endpoint,
     Handler,
@@ -129,7 +130,7 @@ class Gateway:
         self.limiter = InFlightLimiter(
             config.limits.max_in_flight, config.limits.max_bytes_in_flight
         )
-        self.pool = ExpertPool(services.experts, config, services.clock, metrics)
+        self.pool = ExpertPool(services.experts, config, services.clock, metrics, services.leases)
         self.reloader = Reloader(
             services.manager, services.key_store, config.keys, self.pool, metrics
         )
@@ -242,6 +243,7 @@ class Gateway:
     def _post_handlers(self, authenticator: Authenticator) -> dict[str, Handler]:
         """Endpoints that decide."""
         services, config = self._services, self._services.config
+        store = None if services.leases is None else services.leases.store
         recorder = RequestRecorder(
             services.log,
             services.metrics,
@@ -253,11 +255,7 @@ class Gateway:
         decider = Decider(
             services.manager,
             self.pool,
-            SessionAffinity(
-                config.routing,
-                services.clock,
-                None if services.leases is None else services.leases.store,
-            ),
+            SessionAffinity(config.routing, services.clock, store),
             config.routing,
             shadow=services.shadow,
             random=services.random,
@@ -278,6 +276,9 @@ class Gateway:
             recorder,
             config,
             ResponseIdCodec(None if id_key is None else Secret(id_key)),
+            IdempotencyCache(
+                config.idempotency, store, services.metrics.record_replay, services.clock
+            ),
         )
         handlers: dict[str, Handler] = {
             f"/v1/{path}": functools.partial(completions.handle, path) for path in _COMPLETION_PATHS

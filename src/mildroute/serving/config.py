@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -18,12 +18,14 @@ from mildroute.routers.operating_point import HIGHEST_QUALITY, quality_hint
 
 __all__ = [
     "AUTO_MODEL",
+    "ON_FAILURE",
     "TARGETS",
     "CircuitBreakerConfig",
     "DecisionLogConfig",
     "EncoderConfig",
     "FailoverConfig",
     "GatewayConfig",
+    "IdempotencyConfig",
     "LoggingConfig",
     "RequestLimits",
     "RoutingConfig",
@@ -222,6 +224,28 @@ class LoggingConfig:
 
 
 @dataclass(frozen=True)
+class IdempotencyConfig:
+    """Responses that are kept for requests with the header ``Idempotency-Key``.
+
+    Args:
+        ttl: Seconds for which a response is kept; 0 to ignore the header.
+        max_keys: Responses that a process keeps; beyond it the oldest goes.
+        max_bytes: Bytes that they take; a response of more than an eighth of it is not kept.
+        max_stored_bytes: Bytes of a response that is kept in the store, too, for the other
+            gateways; 0 to write no text to the store.
+    """
+
+    ttl: float = 3600.0
+    max_keys: int = 10_000
+    max_bytes: int = 64 << 20
+    max_stored_bytes: int = 256 << 10
+
+
+OnFailure = Literal["share", "closed", "open"]
+ON_FAILURE: tuple[str, ...] = get_args(OnFailure)
+
+
+@dataclass(frozen=True)
 class StoreConfig:
     """Redis or Valkey that several gateways share, so that their limits hold together.
 
@@ -241,7 +265,7 @@ class StoreConfig:
     url: str | None = None
     password_env: str | None = None
     prefix: str = "mildroute"
-    on_failure: Literal["share", "closed", "open"] = "share"
+    on_failure: OnFailure = "share"
     lease_ttl: float = 60.0
     replicas: int = 1
 
@@ -259,6 +283,7 @@ class GatewayConfig:
         log: The decision log.
         logging: What is written to stderr.
         store: Redis or Valkey that several gateways share.
+        idempotency: Responses that are kept for requests with the header ``Idempotency-Key``.
         keys: File of hashed client keys, which is read again with the router, or the URL of their
             database, ``sqlite:///keys.db`` or ``postgresql://host/name``. If there is none, every
             client that can reach the gateway may use it.
@@ -290,6 +315,7 @@ class GatewayConfig:
     log: DecisionLogConfig = field(default_factory=DecisionLogConfig)
     logging: LoggingConfig = field(default_factory=LoggingConfig)
     store: StoreConfig = field(default_factory=StoreConfig)
+    idempotency: IdempotencyConfig = field(default_factory=IdempotencyConfig)
     keys: str | Path | None = None
     keys_interval: float = 2.0
     keys_cache: Path | None = None
@@ -309,6 +335,8 @@ _MAY_BE_ZERO = {
     "exploration_rate",
     "switch_threshold",
     "cache_size",
+    "ttl",
+    "max_stored_bytes",
 }
 # Settings that must be at most 1.
 _FRACTIONS = {"exploration_rate", "failure_rate", "switch_threshold"}
@@ -347,7 +375,7 @@ def _check_for(name: str, hint: Any) -> Check | Shape | tuple[Check, Shape]:
     if name in _TEXT_CHECKS or name.endswith("_key_env"):
         return _TEXT_CHECKS.get(name, validate_variable)
     if get_origin(hint) is Literal:
-        return _one_of(get_args(hint))
+        return one_of(get_args(hint))
     if "Mapping" in str(hint):
         return _targets if "None" in str(hint) else _some_targets
     if hint is bool:
@@ -357,7 +385,9 @@ def _check_for(name: str, hint: Any) -> Check | Shape | tuple[Check, Shape]:
     return _number(name, whole="float" not in str(hint))
 
 
-def _one_of(words: tuple[str, ...]) -> Callable[[Any], None]:
+def one_of(words: Sequence[str]) -> Check:
+    """Refuse what is none of these words."""
+
     def check(value: Any) -> None:
         if value not in words:
             raise ArgumentError(f"it must be one of {', '.join(words)}, got {value!r:.60}.")

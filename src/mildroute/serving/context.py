@@ -15,6 +15,7 @@ from mildroute.serving.auth.limits import Charge, Reservation
 from mildroute.serving.config import describe_target
 from mildroute.serving.http.body import ParsedRequest
 from mildroute.serving.http.errors import CLIENT_CLOSED_REQUEST
+from mildroute.serving.http.idempotency import IdempotentRequest
 from mildroute.serving.http.request import Header, Request
 from mildroute.serving.observability.decision_log import DecisionLog, DecisionRecord
 from mildroute.serving.observability.logs import LogThrottle, log_event
@@ -68,6 +69,7 @@ class RequestContext:
         span: Its trace, or none.
         trace_id: Of its trace, or of its client's; empty without one.
         bytes_out: Of the body of the response, as far as it was sent.
+        idempotent: Records its response, if it has an idempotency key.
     """
 
     __slots__ = (
@@ -79,6 +81,7 @@ class RequestContext:
         "decided",
         "decision_id",
         "first_byte",
+        "idempotent",
         "parsed",
         "request_id",
         "reservation",
@@ -120,6 +123,7 @@ class RequestContext:
         self.span: RequestSpan | None = None
         self.trace_id = ""
         self.bytes_out = 0
+        self.idempotent: IdempotentRequest | None = None
 
     @property
     def decision(self) -> Decision:

@@ -9,7 +9,7 @@ import logging
 import math
 import os
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from time import perf_counter
@@ -19,12 +19,12 @@ from urllib.parse import urlsplit
 from mildroute.exceptions import MildrouteError, MissingExtraError
 from mildroute.serving.config import StoreConfig
 
-__all__ = ["RedisStore", "Script", "StoreError"]
+__all__ = ["RedisStore", "Script", "StoreError", "StoreWait"]
 
 
 _LOG = logging.getLogger(__name__)
-# Seconds that a call may be in a request's way, and of them the last one's: when a timer is due, a
-# loop that is late has not yet read what lies in its socket.
+# Seconds that the store may be in a request's way, over all calls, and of them the last one's: when
+# a timer is due, a loop that is late has not yet read what lies in its socket.
 _REQUEST_TIMEOUT = 0.01
 _LAST_LOOK = 0.001
 # Seconds for what no request waits for: connecting, and calls of background tasks.
@@ -39,6 +39,34 @@ _LOG_INTERVAL = 10.0
 
 class StoreError(MildrouteError):
     """The store did not respond in time, is away, or rejected a call."""
+
+
+class StoreWait:
+    """What one request may still wait for the store, over all its calls.
+
+    The calls themselves go on: other requests may wait for them, and a store that is slow is not
+    away.
+    """
+
+    __slots__ = ("_left",)
+
+    def __init__(self) -> None:
+        self._left = _REQUEST_TIMEOUT
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the request must go on without the store."""
+        return self._left <= 0
+
+    async def wait(self, calls: Iterable[asyncio.Future[Any]]) -> bool:
+        """Wait until all of them are done, or the time is over; whether one took all the time."""
+        started = perf_counter()
+        is_first = self._left == _REQUEST_TIMEOUT
+        pending = (await asyncio.wait(calls, timeout=max(0.0, self._left - _LAST_LOOK)))[1]
+        if pending:
+            pending = (await asyncio.wait(pending, timeout=min(_LAST_LOOK, self._left)))[1]
+        self._left = 0.0 if pending else self._left - (perf_counter() - started)
+        return is_first and bool(pending)
 
 
 class Script:

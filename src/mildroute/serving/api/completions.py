@@ -13,6 +13,7 @@ from mildroute.serving.config import GatewayConfig
 from mildroute.serving.context import RequestContext, RequestRecorder
 from mildroute.serving.http.body import ParsedRequest, parse_request
 from mildroute.serving.http.errors import APIError
+from mildroute.serving.http.idempotency import IdempotencyCache
 from mildroute.serving.http.request import (
     ClientDisconnect,
     Header,
@@ -61,6 +62,7 @@ class CompletionsEndpoint:
         recorder: RequestRecorder,
         config: GatewayConfig,
         response_ids: ResponseIdCodec,
+        idempotency: IdempotencyCache,
     ) -> None:
         self._authenticator = authenticator
         self._decider = decider
@@ -68,6 +70,7 @@ class CompletionsEndpoint:
         self._failover = failover
         self._recorder = recorder
         self._response_ids = response_ids
+        self._idempotency = idempotency
         self._limits = config.limits
         self._routing = config.routing
         self._idle_timeout = config.failover.idle_timeout
@@ -80,19 +83,31 @@ class CompletionsEndpoint:
             request: Of the client.
         """
         client = self._authenticator.authenticate(request)
-        await self._authenticator.admit(client, request)
-        context = None
+        key = request.header(b"idempotency-key")
+        name = None if key is None else self._idempotency.identify(key, client.name)
+        if name is not None and self._idempotency.has_response(name):
+            # It has been paid for, be it with the last dollar.
+            await self._authenticator.admit_free(client, request)
+        else:
+            await self._authenticator.admit(client, request)
+        body = await request.body(self._limits)
+        arrived = perf_counter()
+        parsed = await parse_body(body, parse_request, path, body, client.name)
+        check_model(client, parsed.model)
+        parsed = self._with_owner(parsed, client.name)
+        context = self._recorder.start(client, parsed, arrived)
+        if name is not None:
+            context.idempotent = await self._idempotency.begin(
+                name, path, body, request, is_stream=parsed.is_stream
+            )
+            if context.idempotent is None:
+                return
         try:
-            body = await request.body(self._limits)
-            arrived = perf_counter()
-            parsed = await parse_body(body, parse_request, path, body, client.name)
-            check_model(client, parsed.model)
-            parsed = self._with_owner(parsed, client.name)
-            context = self._recorder.start(client, parsed, arrived)
             await self._serve(context, request)
         finally:
-            if context is not None:
-                self._authenticator.settle(client, context.charge, context.reservation)
+            if context.idempotent is not None:
+                context.idempotent.end()
+            self._authenticator.settle(client, context.charge, context.reservation)
 
     def _with_owner(self, parsed: ParsedRequest, client: str) -> ParsedRequest:
         """The request with the expert that its previous response is of, if the id tells."""
@@ -111,7 +126,7 @@ class CompletionsEndpoint:
             self._recorder.trace(context, request)
             context.request_id = get_request_id(request.headers)
             routing = await self._decide(context, request)
-            await self._reserve(context, routing.decision)
+            await self._reserve(context, request, routing.decision)
             self._recorder.decided(context, routing)
             # A client that leaves now has caused a call that is paid for.
             request.linger(self._limits.disconnect_timeout, context.attempts.abandon)
@@ -162,16 +177,16 @@ class CompletionsEndpoint:
                 400, message, code="previous_response_not_found", param="previous_response_id"
             )
         target = resolve_target(target_headers(request.headers), parsed.model, self._routing)
-        return await self._decider.decide(parsed, target, context.coin_key)
+        return await self._decider.decide(parsed, target, context.coin_key, request)
 
-    async def _reserve(self, context: RequestContext, decision: Decision) -> None:
+    async def _reserve(self, context: RequestContext, request: Request, decision: Decision) -> None:
         """Hold the most that a request can take; an APIError if its key has not so much left."""
         client, parsed = context.client, context.parsed
         if any(tenant.limits for tenant in client.tenants):
             charge = self._pool.max_charge(parsed, decision.order)
             is_bounded = parsed.tokens_out is not None or parsed.path == "embeddings"
             context.reservation = await self._authenticator.reserve(
-                client, charge, is_bounded=is_bounded
+                client, request, charge, is_bounded=is_bounded
             )
 
     async def _call(self, context: RequestContext, request: Request) -> Attempt | None:
@@ -213,14 +228,18 @@ class CompletionsEndpoint:
         headers = [*response.forwarded_headers(), *context.headers(expert.header)]
         if response.status < 300:
             self._decider.remember(context.parsed.conversation, expert.name)
+        if context.idempotent is not None:
+            context.idempotent.start(response.status, headers)
         if not response.is_complete:
             await self._stream(attempt, context, request, headers)
             return
         if response.status < 400:
             _count_usage(attempt, context)
+        body = self._filter(attempt, context).feed(response.body, is_last=True)
+        if context.idempotent is not None:
+            context.idempotent.write(body, is_last=True)
         if not request.is_disconnected:
             context.status = response.status
-            body = self._filter(attempt, context).feed(response.body, is_last=True)
             context.bytes_out = len(body)
             await request.send_response(response.status, headers, body)
 
@@ -239,10 +258,8 @@ class CompletionsEndpoint:
                 is_last = response.is_complete
                 if request.is_disconnected:
                     unread -= len(chunk)
-                else:
-                    chunk = body_filter.feed(chunk, is_last=is_last)
-                    context.bytes_out += len(chunk)
-                    await self._send_chunk(chunk, request, is_last=is_last)
+                chunk = body_filter.feed(chunk, is_last=is_last)
+                await self._send_chunk(chunk, context, request, is_last=is_last)
                 if is_last:
                     break
                 chunk = await attempt.read()
@@ -263,7 +280,14 @@ class CompletionsEndpoint:
         finally:
             _count_usage(attempt, context)
 
-    async def _send_chunk(self, chunk: bytes, request: Request, *, is_last: bool) -> None:
+    async def _send_chunk(
+        self, chunk: bytes, context: RequestContext, request: Request, *, is_last: bool
+    ) -> None:
+        if context.idempotent is not None:
+            context.idempotent.write(chunk, is_last=is_last)
+        if request.is_disconnected:
+            return
+        context.bytes_out += len(chunk)
         try:
             await request.send_chunk(chunk, self._idle_timeout, is_last=is_last)
         except ClientDisconnect:

@@ -58,7 +58,7 @@ class RouteEndpoint:
         )
         ids = _request_ids(document, request, len(inputs))
         check_model(client, inputs[0].model)
-        await self._authenticator.admit_inputs(client, len(inputs))
+        await self._authenticator.admit_inputs(client, request, len(inputs))
         contexts = [
             self._recorder.start(client, parsed, arrived, request_id)
             for parsed, request_id in zip(inputs, ids, strict=True)

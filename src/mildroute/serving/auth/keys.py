@@ -39,6 +39,7 @@ from mildroute.serving.auth.database import (
     hashes_of,
     is_database_url,
 )
+from mildroute.serving.config import ON_FAILURE, one_of
 from mildroute.serving.http.errors import APIError
 from mildroute.serving.http.request import Request
 
@@ -97,6 +98,8 @@ class Tenant:
         tokens_per_minute: Of requests and responses together.
         dollars_per_month: That may be spent in a month of UTC.
         max_in_flight: Requests at the same time.
+        on_failure: What becomes of its limits while the store that gateways share is away, as
+            ``store.on_failure`` has it, or none for that setting.
     """
 
     name: str
@@ -105,6 +108,7 @@ class Tenant:
     tokens_per_minute: float | None = None
     dollars_per_month: float | None = None
     max_in_flight: int | None = None
+    on_failure: str | None = None
 
     @cached_property
     def limits(self) -> dict[str, float]:
@@ -114,7 +118,7 @@ class Tenant:
 
 
 # Names of the limits, as keys.yaml has them.
-LIMITS = tuple(field.name for field in fields(Tenant) if field.name != "name")
+LIMITS = tuple(field.name for field in fields(Tenant) if field.name not in ("name", "on_failure"))
 
 
 @dataclass(frozen=True)
@@ -336,7 +340,10 @@ def parse_date(value: Any) -> float:
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 
 
-_CHECKS: dict[str, Check] = dict.fromkeys(LIMITS, check_positive) | {"max_in_flight": _check_count}
+_CHECKS: dict[str, Check] = dict.fromkeys(LIMITS, check_positive) | {
+    "max_in_flight": _check_count,
+    "on_failure": one_of(ON_FAILURE),
+}
 _TEAM_SHAPE = Shape(_CHECKS)
 _SHAPE = Shape(
     {"hash": _check_hashes, "expires": parse_date, "models": listed(text), "team": text} | _CHECKS,
@@ -405,7 +412,7 @@ def client_from_settings(
         models=None if models is None else frozenset(models),
         expires=None if expires is None else parse_date(expires),
         team=teams.get(settings.get("team", "")),
-        **{limit: settings[limit] for limit in LIMITS if limit in settings},
+        **{name: settings[name] for name in _CHECKS if name in settings},
     )
 
 

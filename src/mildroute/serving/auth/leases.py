@@ -7,9 +7,9 @@ import contextlib
 import itertools
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from mildroute.serving.auth.limits import (
     PERIODS,
@@ -19,9 +19,12 @@ from mildroute.serving.auth.limits import (
     TokenBucket,
     UsageBudget,
 )
-from mildroute.serving.store import RedisStore, Script, StoreError
+from mildroute.serving.store import RedisStore, Script, StoreError, StoreWait
 
 __all__ = ["SCRIPTS", "LeasedBudgets"]
+
+
+_Checked = TypeVar("_Checked")
 
 
 # How a limit is shared without a call for each request.
@@ -38,9 +41,14 @@ __all__ = ["SCRIPTS", "LeasedBudgets"]
 # on a clock that only grows, so a wrong wall clock changes nothing.
 #
 # A lease that is not renewed within `lease_ttl` goes back. What its gateway had spent was settled
-# each second, so a kill -9 loses at most the spending of one second. A store that was flushed gets
-# its sums back from the first gateway that knew them (`life` tells one life of an entry from the
-# next), and lends nothing for 1.5 s, in which all gateways that hold a lease report it.
+# each second, and each tenth of one if it is more than a hundredth of the limit and of 40 requests:
+# so much is lost by a kill -9, at less than 0.05 calls a request.
+#
+# A store that was flushed, or killed, gets its sums back from the first gateway that knew them
+# (`life` tells one life of an entry from the next), and lends nothing for 2.5 s, in which all
+# gateways report what they know: one needs up to 1.25 s to find a store that is back. A
+# gateway that knew nothing of the limit may come before them. While the store itself is younger
+# than that (`epoch`), such a gateway gets at most a sixteenth of the limit.
 
 
 _COUNT = """
@@ -48,7 +56,8 @@ local clock = redis.call('TIME')
 redis.call('ZADD', KEYS[1], clock[1], ARGV[1])
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', clock[1] - 10)
 redis.call('EXPIRE', KEYS[1], 60)
-return redis.call('ZCARD', KEYS[1])
+redis.call('SET', KEYS[2], clock[1], 'NX')
+return {redis.call('ZCARD', KEYS[1]), redis.call('GET', KEYS[2])}
 """
 LEND = Script("lend", Path(__file__).with_name("lend.lua"))
 _COUNT_GATEWAYS = Script("count_gateways", _COUNT)
@@ -57,6 +66,11 @@ SCRIPTS = (LEND, _COUNT_GATEWAYS)
 # Seconds between two settlements, which also is the idle time after which a slice that another
 # gateway needs goes back.
 _INTERVAL = 1.0
+# Seconds until much spending is settled, the part of a limit that is much, and the settlements of
+# requests that a call must be for: of two limits each, 20 requests.
+_SHORT_INTERVAL = 0.1
+_MUCH = 0.01
+_SPENDS_PER_CALL = 40
 # Seconds after which an idle slice goes back unasked.
 _IDLE = 10.0
 # Seconds for which a refusal of the store stands.
@@ -70,6 +84,7 @@ class Lease(UsageBudget):
     """What a gateway may spend of a shared limit.
 
     Attributes:
+        owner: Whose limit it is, as the store's entries name it.
         key: Its entry in the store.
         total: What this gateway has spent.
         lease: The most that it may have spent.
@@ -81,21 +96,27 @@ class Lease(UsageBudget):
     """
 
     def __init__(
-        self, lender: LeasedBudgets, key: str, limit: float, unit: str, until: str
+        self, lender: LeasedBudgets, owner: str, name: str, limit: float, unit: str, until: str
     ) -> None:
         UsageBudget.__init__(self, limit, unit, until)
         self._lender = lender
+        self.owner = owner
         # The lease as the latest call said it, and as the store knows it.
         self._sent_lease = 0.0
         self._stored_lease = 0.0
-        self.key = key
+        self.key = lender.store.key(f"{{{owner}}}", name)
         self.total = 0.0
         self.lease = 0.0
         self.used_at = -math.inf
         self.refused_until = -math.inf
         self.refused = math.inf
         self.asked = 0.0
-        self.call: asyncio.Future[None] | None = None
+        self.call: asyncio.Task[bool] | None = None
+
+    @property
+    def on_failure(self) -> str:
+        """What becomes of the limit while the store is away."""
+        return self._lender.on_failure(self.owner)
 
     def usable(self) -> float:
         """What requests may take now, reservations taken off."""
@@ -153,9 +174,9 @@ class Lease(UsageBudget):
 class LeasedPeriod(Lease, PeriodBudget):
     """Dollars of a day or a month that gateways share."""
 
-    def __init__(self, lender: LeasedBudgets, key: str, period: str, spent: float) -> None:
+    def __init__(self, lender: LeasedBudgets, owner: str, period: str, spent: float) -> None:
         unit, until, _ = PERIODS[period]
-        super().__init__(lender, key, math.inf, unit, until)
+        super().__init__(lender, owner, period, math.inf, unit, until)
         self._period = period
         # Of the latest reply: the period's start and end, the life of the entry, what all gateways
         # had spent, this one's part of it, what was in no lease, and how many use the limit.
@@ -176,12 +197,24 @@ class LeasedPeriod(Lease, PeriodBudget):
         # Whether the lease is a share that was taken while the store was away.
         self._is_share = False
 
+    @property
+    def has_history(self) -> bool:
+        """Whether the store has told of the current period."""
+        self._roll()
+        return self._start != 0.0 and self.limit < math.inf
+
     def spent(self, now: float) -> float:  # noqa: ARG002
         self._roll()
         return self._known + self.total - self._settled
 
     def left(self, now: float) -> float:
         return self.limit - self.spent(now)
+
+    def spend(self, amount: float, now: float = 0.0) -> None:
+        super().spend(amount, now)
+        if self.limit < math.inf:
+            is_much = self.total - self._settled > _MUCH * self.limit
+            self._lender.count_spend(self, is_much=is_much)
 
     def seconds_until(self, amount: float, now: float) -> float:  # noqa: ARG002
         return max(0.0, self._ends_at - self._lender.clock())
@@ -190,16 +223,22 @@ class LeasedPeriod(Lease, PeriodBudget):
         if self.limit == math.inf:
             return math.inf
         self._roll()
-        if self._lender.store.is_available:
+        if not self._lender.is_away:
             return self.lease - self._spare - self.total - self.reserved
-        if self._lender.on_failure == "open":
+        if self.on_failure == "open":
             return math.inf
-        if self._is_unused and self._lender.on_failure == "share":
+        # A request that is late takes no share: the store may have lent it to others.
+        if not self._lender.store.is_available:
+            self._take_share()
+        return self.lease - self.total - self.reserved
+
+    def _take_share(self) -> None:
+        """Take a part of what was left if nothing was lent."""
+        if self._is_unused and self.on_failure == "share":
             left = max(0.0, min(self._free, self.left(0.0)))
             self.lease = self.total + self.reserved + left / self._lender.gateways
             self._is_unused = False
             self._is_share = True
-        return self.lease - self.total - self.reserved
 
     def terms(self, sequence: int, amount: float, *, is_bounded: bool) -> tuple[Any, ...]:
         self._roll()
@@ -277,7 +316,7 @@ class LeasedPeriod(Lease, PeriodBudget):
 
     def _spare_target(self) -> float:
         """With n gateways that each do so, half of what is left lies in their shares."""
-        if self._lender.on_failure != "share":
+        if self.on_failure != "share":
             return 0.0
         gateways = max(self._gateways, self._lender.gateways)
         return max(0.0, min(self.limit, self._free) + self._spare) / (gateways + 1)
@@ -306,8 +345,10 @@ class LeasedPeriod(Lease, PeriodBudget):
 class LeasedFlow(Lease):
     """Tokens or requests a minute that gateways share."""
 
-    def __init__(self, lender: LeasedBudgets, key: str, rate: float, burst: float) -> None:
-        super().__init__(lender, key, burst, "tokens a minute", "more to flow in")
+    def __init__(
+        self, lender: LeasedBudgets, owner: str, name: str, rate: float, burst: float
+    ) -> None:
+        super().__init__(lender, owner, name, burst, "tokens a minute", "more to flow in")
         self.rate = rate
         self._level = burst  # of the store, by the latest reply
         self._share: TokenBucket | None = None
@@ -322,7 +363,7 @@ class LeasedFlow(Lease):
         return amount <= self.usable() + ROUNDING
 
     def left(self, now: float) -> float:  # noqa: ARG002
-        if not self._lender.store.is_available:
+        if self._lender.is_away:
             return self.usable() + self.reserved
         return self._level + self.lease - self.total
 
@@ -334,9 +375,9 @@ class LeasedFlow(Lease):
 
     def usable(self) -> float:
         slack = self.lease - self.total - self.reserved
-        if self._lender.store.is_available or self._lender.on_failure == "closed":
+        if not self._lender.is_away or self.on_failure == "closed":
             return slack
-        if self._lender.on_failure == "open":
+        if self.on_failure == "open":
             return math.inf
         return max(0.0, slack) + self._shared().level()
 
@@ -386,7 +427,7 @@ class LeasedFlow(Lease):
         return self._share
 
     def _charge_share(self, amount: float) -> None:
-        if not self._lender.store.is_available and self._lender.on_failure == "share":
+        if self._lender.is_away and self.on_failure == "share":
             excess = amount - max(0.0, self.lease - self.total - self.reserved)
             if excess > 0:
                 self._shared().spend(excess)
@@ -395,11 +436,88 @@ class LeasedFlow(Lease):
 _PADDING = (0,) * 4
 
 
+class LeasedSlots(Lease):
+    """Calls of one expert at the same time, over all gateways.
+
+    While the store is away each gateway has its part of them.
+
+    Attributes:
+        on_change: Called when there may be more slots than before.
+    """
+
+    def __init__(self, lender: LeasedBudgets, expert: str, limit: int) -> None:
+        super().__init__(lender, f"expert:{expert}", "slots", limit, "", "")
+        self.on_change: Callable[[], None] | None = None
+        # Whether another gateway waits for some, and how many gateways call the expert.
+        self._is_needed = False
+        self._gateways = 1
+        self._timer: asyncio.TimerHandle | None = None
+
+    def usable(self) -> float:
+        if self._lender.store.is_available:
+            return self.lease - self.reserved
+        share = max(1.0, self.limit // self._lender.gateways)
+        return (self.limit if self.on_failure == "open" else share) - self.reserved
+
+    def take(self) -> bool:
+        """Count one more call, if there may be one."""
+        if self.usable() < 1:
+            return False
+        self.reserve(1)
+        return True
+
+    def give_back(self) -> None:
+        """A call has ended."""
+        self.reserved -= 1
+        self._trim()
+
+    def want(self, calls: int) -> None:
+        """So many calls wait: borrow slots for them, or look again soon."""
+        self._touch()
+        if self.call is not None or self._timer is not None:
+            return
+        if not self._lender.store.is_available or self._lender.clock() < self.refused_until:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(_REFUSAL, self._look_again)
+        else:
+            self._lender.exchange([(self, float(calls))]).add_done_callback(self._look_again)
+
+    def _look_again(self, _: object = None) -> None:
+        self._timer = None
+        if self.on_change is not None:
+            self.on_change()
+
+    def _trim(self) -> None:
+        """Leave the slots beyond a fair share to a gateway that waits for some."""
+        if self._is_needed:
+            self.lease = min(self.lease, max(self.reserved, self.limit // self._gateways))
+
+    def terms(self, sequence: int, amount: float, *, is_bounded: bool) -> tuple[Any, ...]:  # noqa: ARG002
+        self.lease = max(self.lease, self.reserved)
+        self._sent_lease = self.lease
+        gateways = self._lender.gateways
+        return "slots", self.limit, gateways, sequence, "", self.lease, amount, 1, *_PADDING
+
+    def accept(self, reply: Sequence[Any]) -> None:
+        grant = float(reply[0])
+        self.lease += grant
+        self._stored_lease = self._sent_lease + grant
+        self._is_needed = bool(reply[1])
+        self._gateways = int(reply[2])
+        if grant < self.asked:
+            self._refuse(_REFUSAL)
+
+    def release_idle(self, idle: float) -> bool:
+        if idle >= (_INTERVAL if self._is_needed else _IDLE):
+            self.release()
+        self._trim()
+        return self.lease > 0 or self.lease != self._stored_lease
+
+
 class LeasedBudgets:
     """Makes budgets that gateways share through a store, and borrows for them.
 
     Attributes:
-        on_failure: What becomes of limits while the store is away.
         gateways: That share it, this one included.
         active: Budgets of which something was taken lately.
     """
@@ -409,13 +527,22 @@ class LeasedBudgets:
     def __init__(self, store: RedisStore, clock: Callable[[], float] = time.monotonic) -> None:
         self.store = store
         self.clock = clock
-        self.on_failure = store.config.on_failure
+        # Of owners whose limits have a mode of their own while the store is away.
+        self._on_failure: dict[str, str] = {}
+        self._is_late = False
         self.gateways = store.config.replicas
         self._counted_at = -math.inf
         self.active: set[Lease] = set()
+        # Budgets of which much was spent since they were settled, and spends of all.
+        self._urgent: set[Lease] = set()
+        self._spends = 0
+        # All of them, and the life of the store in which they were settled.
+        self._periods: list[LeasedPeriod] = []
+        self._epoch = b""
         self._ttl = store.config.lease_ttl
         self._sequence = itertools.count(1)
-        self._flows: dict[str, LeasedFlow] = {}
+        self._flows: dict[tuple[str, str], LeasedFlow] = {}
+        self._slots: dict[str, LeasedSlots] = {}
         self._task: asyncio.Task[None] | None = None
         self._releases: set[asyncio.Task[bool]] = set()
 
@@ -437,30 +564,67 @@ class LeasedBudgets:
 
     def period(self, owner: str, period: str, spent: float, at: float) -> PeriodBudget:  # noqa: ARG002
         """Dollars of a ``"day"`` or ``"month"``."""
-        return LeasedPeriod(self, self.store.key(f"{{{owner}}}", period), period, spent)
+        budget = LeasedPeriod(self, owner, period, spent)
+        self._periods.append(budget)
+        return budget
 
     def tokens(self, owner: str, limit: float) -> UsageBudget:
         """Tokens a minute."""
-        return self._flow(self.store.key(f"{{{owner}}}", "tokens"), limit / 60.0, limit)
+        return self._flow(owner, "tokens", limit / 60.0, limit)
 
     def requests(self, owner: str, rate_per_second: float, burst: float) -> LeasedFlow:
         """A bucket of requests."""
-        return self._flow(self.store.key(f"{{{owner}}}", "requests"), rate_per_second, burst)
+        return self._flow(owner, "requests", rate_per_second, burst)
 
-    def _flow(self, key: str, rate: float, burst: float) -> LeasedFlow:
-        flow = self._flows.get(key)
+    def slots(self, expert: str, limit: int) -> LeasedSlots:
+        """Calls of an expert at the same time."""
+        slots = self._slots.get(expert)
+        if slots is None:
+            slots = self._slots[expert] = LeasedSlots(self, expert, limit)
+        slots.change_limit(limit)
+        return slots
+
+    def _flow(self, owner: str, name: str, rate: float, burst: float) -> LeasedFlow:
+        flow = self._flows.get((owner, name))
         if flow is None:
-            flow = self._flows[key] = LeasedFlow(self, key, rate, burst)
+            flow = self._flows[owner, name] = LeasedFlow(self, owner, name, rate, burst)
         # New limits go on from where the old ones are.
         flow.rate = rate
         flow.change_limit(burst)
         return flow
 
-    async def borrow(self, wanted: Sequence[tuple[Lease, float]], *, is_bounded: bool) -> bool:
+    @property
+    def is_away(self) -> bool:
+        """Whether limits are kept without the store, at least for the request in hand."""
+        return self._is_late or not self.store.is_available
+
+    def on_failure(self, owner: str) -> str:
+        """What becomes of an owner's limits while the store is away."""
+        return self._on_failure.get(owner, self.store.config.on_failure)
+
+    def set_on_failure(self, owner: str, mode: str | None) -> None:
+        """The same of one owner; none for the setting of the store."""
+        if mode is None:
+            self._on_failure.pop(owner, None)
+        else:
+            self._on_failure[owner] = mode
+
+    def check_late(self, check: Callable[[], _Checked]) -> _Checked:
+        """Check a request that has waited for the store long enough, as if that were away."""
+        self._is_late = True
+        try:
+            return check()
+        finally:
+            self._is_late = False
+
+    async def borrow(
+        self, wanted: Sequence[tuple[Lease, float]], wait: StoreWait, *, is_bounded: bool
+    ) -> bool:
         """Whether a check that failed may succeed now.
 
         Args:
             wanted: Budgets, each with what must be free.
+            wait: What the request may still wait.
             is_bounded: Whether all of that must be left of each limit, or anything.
         """
         now = self.clock()
@@ -469,20 +633,21 @@ class LeasedBudgets:
             for lease, amount in wanted
             if not lease.covers(amount, is_bounded, now)
         ]
-        if not short or not self.store.is_available:
+        if not short or wait.is_over or not self.store.is_available:
             return False
         if any(lease.refused_until > now and amount >= lease.refused for lease, amount in short):
             return False
+        # One call at a time: this request may profit from the one under way.
         calls = {lease.call for lease, _ in short if lease.call is not None}
-        if calls:
-            # One call at a time: this request may profit from the one under way.
-            await asyncio.wait(calls)
-            return True
-        return await self._exchange(short, is_bounded=is_bounded)
+        if not calls:
+            calls = {self.exchange(short, is_bounded=is_bounded)}
+        if await wait.wait(calls):
+            self.store.mark_away()
+        return True
 
-    def refusal(self) -> LimitExceeded | None:
+    def refusal(self, owners: Iterable[str]) -> LimitExceeded | None:
         """Why requests are refused that nothing is known of, or none."""
-        if self.store.is_available or self.on_failure != "closed":
+        if self.store.is_available or all(self.on_failure(each) != "closed" for each in owners):
             return None
         message = "The store of this key's limits is away, and what was borrowed is spent; wait."
         return LimitExceeded(503, message, "limits_unavailable", 1.0)
@@ -497,17 +662,36 @@ class LeasedBudgets:
         if lease.call is not None:
             return False
         lease.release()
-        return await self._exchange([(lease, 0.0)])
+        return await self.exchange([(lease, 0.0)])
+
+    def count_spend(self, lease: Lease, *, is_much: bool) -> None:
+        """Something was spent; whether it is much since the latest settlement."""
+        self._spends += 1
+        if is_much:
+            self._urgent.add(lease)
 
     async def _settle_forever(self) -> None:
         recovered = self.store.recovered
+        settled_at = self.clock()
         while True:
             # A store that comes back may have forgotten everything: tell it at once.
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_INTERVAL):
+                async with asyncio.timeout(_SHORT_INTERVAL):
                     await recovered.wait()
-            recovered.clear()
-            await self.settle()
+            if recovered.is_set() or self.clock() - settled_at >= _INTERVAL:
+                recovered.clear()
+                settled_at = self.clock()
+                await self.settle()
+            elif self._urgent and self._spends >= _SPENDS_PER_CALL:
+                await self._settle_urgent()
+
+    async def _settle_urgent(self) -> None:
+        """Tell the store what was spent of the limits of which it was most; one call."""
+        due = [lease for lease in self._urgent if lease.call is None][:_BATCH]
+        self._urgent.difference_update(due)
+        self._spends = 0
+        if self.store.is_available:
+            await self._exchange_all(due)
 
     async def settle(self) -> None:
         """Tell the store what was spent, renew what is in use, return what is not."""
@@ -525,37 +709,50 @@ class LeasedBudgets:
 
     async def _count_gateways(self) -> None:
         with contextlib.suppress(StoreError):
-            key = self.store.key("gateways")
-            found = await self.store.run(
-                _COUNT_GATEWAYS, [key], [self.store.gateway], in_background=True
+            keys = [self.store.key("gateways"), self.store.key("epoch")]
+            found, epoch = await self.store.run(
+                _COUNT_GATEWAYS, keys, [self.store.gateway], in_background=True
             )
             # A store that has forgotten some gateways must not make the shares of others larger.
             is_old = self.clock() - self._counted_at > _IDLE
             if found >= self.gateways or is_old:
                 self.gateways = int(found)
                 self._counted_at = self.clock()
+            is_flushed = self._epoch not in (b"", epoch)
+            self._epoch = epoch
+            if is_flushed:
+                # Limits, too, of which nothing is held here: another gateway may be asked for them.
+                await self._exchange_all([lease for lease in self._periods if lease.has_history])
 
     async def _exchange_all(self, leases: Sequence[Lease], ttl: float | None = None) -> None:
         for start in range(0, len(leases), _BATCH):
             free = [lease for lease in leases[start : start + _BATCH] if lease.call is None]
-            await self._exchange([(lease, 0.0) for lease in free], ttl=ttl)
+            if free:
+                await self.exchange([(lease, 0.0) for lease in free], ttl=ttl)
 
-    async def _exchange(
+    def exchange(
         self,
         wanted: Sequence[tuple[Lease, float]],
         *,
         is_bounded: bool = True,
         ttl: float | None = None,
-    ) -> bool:
-        """One call of the script; whether there was a reply."""
+    ) -> asyncio.Task[bool]:
+        """Start a call of the script, for leases without one; tells whether there was a reply.
+
+        It is a task: it goes on if the request that has started it waits no longer.
+        """
         values: list[Any] = [self.store.gateway, self._ttl if ttl is None else ttl]
-        call: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         for lease, amount in wanted:
-            lease.call = call
             lease.asked = amount
             values += lease.terms(next(self._sequence), amount, is_bounded=is_bounded)
+        call = asyncio.get_running_loop().create_task(self._run(wanted, values))
+        for lease, _ in wanted:
+            lease.call = call
+        return call
+
+    async def _run(self, wanted: Sequence[tuple[Lease, float]], values: Sequence[Any]) -> bool:
         try:
-            keys = [lease.key for lease, _ in wanted]
+            keys = [lease.key for lease, _ in wanted] + [self.store.key("epoch")]
             # Never in the background: a request may wait for it.
             replies = await self.store.run(LEND, keys, values, in_background=False)
             for (lease, _), reply in zip(wanted, replies, strict=True):
@@ -566,5 +763,4 @@ class LeasedBudgets:
         finally:
             for lease, _ in wanted:
                 lease.call = None
-            call.set_result(None)
         return True

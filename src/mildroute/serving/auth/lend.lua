@@ -25,6 +25,15 @@ local me = ARGV[1]
 local ttl = tonumber(ARGV[2])
 local function text(number) return string.format('%.17g', number) end
 
+-- Seconds for which a store that was flushed waits for gateways to tell what they hold.
+local PATIENCE = 2.5
+-- When the store was filled for the first time, or again; its last key.
+local epoch = tonumber(redis.call('GET', KEYS[#KEYS]))
+if not epoch then
+  epoch = now
+  redis.call('SET', KEYS[#KEYS], text(now))
+end
+
 local function read(key)
   local flat, record = redis.call('HGETALL', key), {}
   for i = 1, #flat, 2 do record[flat[i]] = flat[i + 1] end
@@ -72,7 +81,7 @@ local function lend_period(key, kind, limit, sequence, start, life, known, acked
       redis.call('HSET', key, 'restored', text(known))
     end
     if not record.hold then
-      record.hold = text(now + 1.5)
+      record.hold = text(now + PATIENCE)
       redis.call('HSET', key, 'hold', record.hold)
     end
   end
@@ -85,6 +94,11 @@ local function lend_period(key, kind, limit, sequence, start, life, known, acked
   local is_needed = tonumber(record.need) and tonumber(record.need) > now
   if wanted > 0 then
     local held = record.hold and tonumber(record.hold) > now
+    if now - epoch < PATIENCE and not record.hold then
+      -- Others may know what was spent: this caller does not.
+      local lent = limit - free
+      held = lent > 0 and lent + wanted > limit / 16
+    end
     if not held and wanted <= free + 1e-9 then
       grant = math.max(wanted, free / (is_young and 64 or 8))
     elseif not held and bounded == 0 and free > 1e-9 then
@@ -132,13 +146,45 @@ local function lend_flow(key, burst, rate, sequence, keep, wanted, bounded)
   return {text(grant), text(level), text(wait)}
 end
 
+local function lend_slots(key, limit, known, sequence, keep, wanted)
+  local record = read(key)
+  local mine = record['g:' .. me] and cmsgpack.unpack(record['g:' .. me])
+  if mine and sequence <= mine[1] then return {} end
+  if not record.life then
+    record.life = text(now)
+    redis.call('HSET', key, 'life', record.life)
+  end
+  local leased, gateways = others(key, record)
+  local free = limit - leased - keep
+  if now - tonumber(record.life) < 1.2 then
+    -- An entry that was just made may be one that was flushed: others tell what they hold.
+    free = math.min(free, math.max(1, math.floor(limit / math.max(known, gateways))) - keep)
+  end
+  local is_needed = tonumber(record.need) and tonumber(record.need) > now and record.needer ~= me
+  if is_needed then free = math.min(free, math.floor(limit / gateways) - keep) end
+  local grant = 0
+  if wanted > 0 then
+    grant = math.max(0, math.min(free, math.max(wanted, math.floor(free / 8))))
+    -- One that has its share does not ask others for theirs.
+    if grant < wanted and keep + grant < math.max(1, math.floor(limit / gateways)) then
+      redis.call('HSET', key, 'need', text(now + 3), 'needer', me)
+    end
+  end
+  redis.call('HSET', key, 'g:' .. me, cmsgpack.pack({sequence, 0, keep + grant, now + ttl}))
+  redis.call('PEXPIRE', key, math.ceil((math.max(ttl, 60) + 10) * 1000))
+  return {text(grant), is_needed and 1 or 0, gateways}
+end
+
 local replies = {}
-for i, key in ipairs(KEYS) do
+for i = 1, #KEYS - 1 do
+  local key = KEYS[i]
   local at = 3 + (i - 1) * 12
   local kind, life, a = ARGV[at], ARGV[at + 4], {}
   for j = 1, 11 do a[j] = tonumber(ARGV[at + j]) end
   if kind == 'flow' then
     replies[i] = lend_flow(key, a[1], a[2], a[3], a[5], a[6], a[7])
+  elseif kind == 'slots' then
+    replies[i] = lend_slots(key, a[1], a[2], a[3], a[5], a[6])
   else
     replies[i] = lend_period(key, kind, a[1], a[2], a[3], life, a[5], a[6], a[7], a[8], a[9],
       a[10], a[11])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import calendar
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -13,6 +13,7 @@ from mildroute.exceptions import ArgumentError
 from mildroute.serving.auth.keys import APIClient, ClientTeam, KeyStore, Tenant
 from mildroute.serving.http.errors import APIError
 from mildroute.serving.http.request import InFlightLimiter, Request
+from mildroute.serving.store import StoreWait
 
 __all__ = [
     "DAY",
@@ -319,6 +320,9 @@ PERIODS: dict[str, tuple[str, str, Callable[[float], float]]] = {
 }
 
 
+_Checked = TypeVar("_Checked")
+
+
 class RequestBucket(Protocol):
     """Requests that may be made now, as :class:`TokenBucket` counts them."""
 
@@ -354,10 +358,18 @@ class BudgetFactory(Protocol):
     def requests(self, owner: str, rate_per_second: float, burst: float) -> RequestBucket:
         """A bucket of requests."""
 
-    async def borrow(self, wanted: Sequence[tuple[Any, float]], *, is_bounded: bool) -> bool:
+    async def borrow(
+        self, wanted: Sequence[tuple[Any, float]], wait: StoreWait, *, is_bounded: bool
+    ) -> bool:
         """Borrow what must be free of each; whether a check that failed may succeed now."""
 
-    def refusal(self) -> LimitExceeded | None:
+    def check_late(self, check: Callable[[], _Checked]) -> _Checked:
+        """Check a request that has waited long enough."""
+
+    def set_on_failure(self, owner: str, mode: str | None) -> None:
+        """What becomes of the limits of an owner while the store is away; none for the usual."""
+
+    def refusal(self, owners: Iterable[str]) -> LimitExceeded | None:
         """Why requests are refused whose limits cannot be looked up, or none."""
 
 
@@ -381,12 +393,19 @@ class LocalBudgets:
     async def borrow(
         self,
         wanted: Sequence[tuple[Any, float]],  # noqa: ARG002
+        wait: StoreWait,  # noqa: ARG002
         *,
         is_bounded: bool,  # noqa: ARG002
     ) -> bool:
         return False
 
-    def refusal(self) -> LimitExceeded | None:
+    def check_late(self, check: Callable[[], _Checked]) -> _Checked:
+        return check()
+
+    def set_on_failure(self, owner: str, mode: str | None) -> None:
+        pass
+
+    def refusal(self, owners: Iterable[str]) -> LimitExceeded | None:  # noqa: ARG002
         return None
 
 
@@ -397,7 +416,6 @@ class Reservation(NamedTuple):
     budgets: list[tuple[UsageBudget, int]]
 
 
-_Checked = TypeVar("_Checked")
 _TOO_MANY_REQUESTS = 429
 
 
@@ -488,6 +506,7 @@ class UsageLimiter:
         client: APIClient,
         check: Callable[[], _Checked | LimitExceeded],
         refused: LimitExceeded,
+        wait: StoreWait,
         *,
         charge: Charge = NOTHING,
         requests: float = 0.0,
@@ -499,26 +518,26 @@ class UsageLimiter:
             client: Whose request it is.
             check: Lets it through, or says why not.
             refused: Why it was not let through.
+            wait: What the request may still wait for the store.
             charge: What must be left of its budgets ...
             requests: ... and of its rate.
             is_bounded: As for :meth:`reserve`.
         """
         if not self._budgets.is_shared or refused.status != _TOO_MANY_REQUESTS:
             return refused
-        wanted = [
-            entry
-            for account in self._admitted_accounts(client)
-            for entry in account.wanted(charge, requests)
-        ]
+        budgets = self._budgets
+        accounts = self._admitted_accounts(client)
+        wanted = [entry for account in accounts for entry in account.wanted(charge, requests)]
         for _ in range(_MAX_BORROWS):
-            is_borrowed = await self._budgets.borrow(wanted, is_bounded=is_bounded)
-            found = check()  # without the store, too: then there is a share
+            is_borrowed = await budgets.borrow(wanted, wait, is_bounded=is_bounded)
+            # Without the store, too: then there is a share.
+            found = budgets.check_late(check) if wait.is_over else check()
             if not isinstance(found, LimitExceeded):
                 return found
             refused = found
-            if not is_borrowed:
+            if not is_borrowed or wait.is_over:
                 break
-        return self._budgets.refusal() or refused
+        return budgets.refusal(account.name for account in accounts) or refused
 
     def settle(
         self, client: APIClient, charge: Charge, reservation: Reservation | None = None
@@ -623,8 +642,8 @@ class Account:
         self._bucket: RequestBucket | None = None
         self.owner = "This key's team" if isinstance(tenant, ClientTeam) else "This key"
         self.tenant = type(tenant)(tenant.name)
-        self.day = factory.period(self._name, "day", spent[0], at)
-        self.month = factory.period(self._name, "month", spent[1], at)
+        self.day = factory.period(self.name, "day", spent[0], at)
+        self.month = factory.period(self.name, "month", spent[1], at)
         self.budgets: list[tuple[UsageBudget, int]] = [
             (self.day, _DOLLARS),
             (self.month, _DOLLARS),
@@ -632,7 +651,7 @@ class Account:
         self.change(tenant)
 
     @property
-    def _name(self) -> str:
+    def name(self) -> str:
         """In the store; a team may have the name of a client."""
         kind = "team" if isinstance(self.tenant, ClientTeam) else "client"
         return f"{kind}:{self.tenant.name}"
@@ -640,16 +659,17 @@ class Account:
     def change(self, tenant: Tenant) -> None:
         """New limits, or the first ones; a rate that stays goes on from where it is."""
         rate, tokens = tenant.requests_per_minute, tenant.tokens_per_minute
+        self._factory.set_on_failure(self.name, tenant.on_failure)
         if rate != self.tenant.requests_per_minute:
             per_second = (rate or 0.0) / _MINUTE
             burst = max(1.0, per_second * _BURST_SECONDS)
             self._bucket = (
-                None if rate is None else self._factory.requests(self._name, per_second, burst)
+                None if rate is None else self._factory.requests(self.name, per_second, burst)
             )
         if tokens != self.tenant.tokens_per_minute:
             self.budgets = [(self.day, _DOLLARS), (self.month, _DOLLARS)]
             if tokens is not None:
-                self.budgets.append((self._factory.tokens(self._name, tokens), _TOKENS))
+                self.budgets.append((self._factory.tokens(self.name, tokens), _TOKENS))
         self.day.change_limit(tenant.dollars_per_day or math.inf)
         self.month.change_limit(tenant.dollars_per_month or math.inf)
         self.tenant = tenant
@@ -728,9 +748,9 @@ class Authenticator:
         limiter = self._usage_limiter
         exceeded = limiter.admit(client)
         if exceeded is not None:
-            exceeded = await limiter.retry(
-                client, lambda: limiter.admit(client), exceeded, requests=1
-            )
+            check = lambda: limiter.admit(client)  # noqa: E731
+            wait = request.store_wait()
+            exceeded = await limiter.retry(client, check, exceeded, wait, requests=1)
         _raise_if_exceeded(exceeded)
 
     def _assign(self, client: APIClient, request: Request) -> None:
@@ -738,12 +758,14 @@ class Authenticator:
         is_shared = len(self._key_store) > 1
         self._limiter.assign(request, client.places, is_shared=is_shared)
 
-    async def admit_inputs(self, client: APIClient, count: int) -> None:
+    async def admit_inputs(self, client: APIClient, request: Request, count: int) -> None:
         """Admit all inputs of a request that was admitted for one, or raise an APIError."""
         if count > 1:
-            await self._admit_free(client, count, admitted=1)
+            await self._admit_free(client, request, count, admitted=1)
 
-    async def reserve(self, client: APIClient, charge: Charge, *, is_bounded: bool) -> Reservation:
+    async def reserve(
+        self, client: APIClient, request: Request, charge: Charge, *, is_bounded: bool
+    ) -> Reservation:
         """Hold the most that a request can take, or raise an APIError; :meth:`settle` follows."""
         limiter = self._usage_limiter
         held = limiter.reserve(client, charge, is_bounded=is_bounded)
@@ -752,6 +774,7 @@ class Authenticator:
                 client,
                 lambda: limiter.reserve(client, charge, is_bounded=is_bounded),
                 held,
+                request.store_wait(),
                 charge=charge,
                 is_bounded=is_bounded,
             )
@@ -762,9 +785,11 @@ class Authenticator:
     async def admit_free(self, client: APIClient, request: Request) -> None:
         """Admit a request that costs nothing, or raise an APIError."""
         self._assign(client, request)
-        await self._admit_free(client, 1, admitted=0)
+        await self._admit_free(client, request, 1, admitted=0)
 
-    async def _admit_free(self, client: APIClient, count: int, admitted: int) -> None:
+    async def _admit_free(
+        self, client: APIClient, request: Request, count: int, admitted: int
+    ) -> None:
         limiter = self._usage_limiter
         exceeded = limiter.admit_free(client, count, admitted)
         if exceeded is not None:
@@ -772,6 +797,7 @@ class Authenticator:
                 client,
                 lambda: limiter.admit_free(client, count, admitted),
                 exceeded,
+                request.store_wait(),
                 requests=count - admitted,
             )
         _raise_if_exceeded(exceeded)

@@ -20,6 +20,7 @@ from mildroute.exceptions import MildrouteError
 from mildroute.serving.config import RequestLimits
 from mildroute.serving.http.body import LARGE_BODY, decoder_for, shorten
 from mildroute.serving.http.errors import APIError
+from mildroute.serving.store import StoreWait
 
 __all__ = [
     "ClientDisconnect",
@@ -123,6 +124,7 @@ class Request:
         "_on_disconnect",
         "_receive",
         "_send",
+        "_store_wait",
         "_task",
         "_timer",
         "_watcher",
@@ -149,6 +151,7 @@ class Request:
         self.is_shared = False
         self._is_ending = False
         self._linger = 0.0
+        self._store_wait: StoreWait | None = None
         self._on_disconnect: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._watcher: asyncio.Task[None] | None = None
@@ -164,6 +167,12 @@ class Request:
             if found == name:
                 return value  # type: ignore[no-any-return]
         return None
+
+    def store_wait(self) -> StoreWait:
+        """What it may still wait for the store of shared state, over all calls."""
+        if self._store_wait is None:
+            self._store_wait = StoreWait()
+        return self._store_wait
 
     async def body(self, limits: RequestLimits) -> bytes | bytearray:
         """The complete body; an APIError if it is too large or too slow."""

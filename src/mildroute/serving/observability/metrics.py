@@ -558,6 +558,11 @@ class _Series:
         for kind in ("router", "canary", "experts", "keys"):
             for result in ("loaded", "rejected"):
                 self.reloads.add((kind, result), 0.0)
+        self.replays = LabeledCounter(
+            "mildroute_idempotent_replays",
+            "Responses that were sent again for the header Idempotency-Key, without a call.",
+            (),
+        )
         self.store_errors = LabeledCounter(
             "mildroute_store_errors",
             "Calls of the shared store that failed or were late.",
@@ -798,6 +803,10 @@ class GatewayMetrics:
     def record_lag(self, seconds: float) -> None:
         """Count how late the event loop woke."""
         self._series.lag.add((), seconds)
+
+    def record_replay(self) -> None:
+        """Count a response that was sent again."""
+        self._series.replays.add(())
 
     def record_store_call(self, operation: str, seconds: float, is_failed: bool) -> None:
         """Count a call of the shared store."""

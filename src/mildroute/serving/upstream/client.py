@@ -14,6 +14,7 @@ from mildroute import __version__
 from mildroute.exceptions import MissingExtraError
 from mildroute.experts.config import ExpertSpec
 from mildroute.experts.secrets import Secret
+from mildroute.serving.auth.leases import LeasedSlots
 from mildroute.serving.http.body import ParsedRequest
 from mildroute.serving.http.request import Header, forward_response_headers
 from mildroute.serving.observability.metrics import GatewayMetrics
@@ -208,6 +209,7 @@ class UpstreamClient:
         connect_timeout: Seconds to connect.
         max_calls: Calls at the same time if the file sets no ``concurrency``; more wait.
         metrics: Get the seconds of connecting and waiting, or none.
+        slots: Calls that gateways share, or none.
     """
 
     def __init__(
@@ -217,6 +219,7 @@ class UpstreamClient:
         connect_timeout: float = 3.0,
         max_calls: int = 1024,
         metrics: GatewayMetrics | None = None,
+        slots: LeasedSlots | None = None,
     ) -> None:
         url = httpx.URL(spec.settings["base_url"].rstrip("/"))
         self.name = spec.name
@@ -235,6 +238,9 @@ class UpstreamClient:
         )
         self._connect_timeout = connect_timeout
         self._max_calls = int(spec.settings.get("concurrency", max_calls))
+        self._slots = slots
+        if slots is not None:
+            slots.on_change = self._wake
         self._calls = 0
         self._idle: deque[Connection] = deque()
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -291,12 +297,11 @@ class UpstreamClient:
         """Keep a connection for the next call, if it can serve one, and let a waiting call go."""
         if connection is not None and connection.release():
             self._keep(connection)
-        while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                return
         self._calls -= 1
+        if self._slots is not None:
+            self._slots.give_back()
+        if self._waiting:
+            self._wake()
 
     def scrub(self, body: bytes) -> bytes:
         """An error of this expert without our key, should it repeat it."""
@@ -320,14 +325,32 @@ class UpstreamClient:
         while self._idle:
             self._idle.pop().abort()
 
+    def _take_place(self) -> bool:
+        """Count one more call, if there may be one."""
+        if self._calls >= self._max_calls or (self._slots is not None and not self._slots.take()):
+            return False
+        self._calls += 1
+        return True
+
+    def _wake(self) -> None:
+        """Let calls go that wait, as many as there are places."""
+        waiting = self._waiting
+        while waiting and (waiting[0].done() or self._take_place()):
+            turn = waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+        if waiting and self._slots is not None:
+            self._slots.want(len(waiting))
+
     async def _acquire(self, deadlines: Deadlines) -> None:
-        if self._calls < self._max_calls:
-            self._calls += 1
+        if self._take_place():
             return
         loop = asyncio.get_running_loop()
         started = loop.time()
         turn: asyncio.Future[None] = loop.create_future()
         self._waiting.append(turn)
+        if self._slots is not None:
+            self._slots.want(len(self._waiting))
         try:
             until = min(deadlines.first_byte_at, deadlines.complete_at)
             async with asyncio.timeout(until - loop.time()):

@@ -17,6 +17,7 @@ from urllib.parse import quote
 from mildroute._yaml import nearest
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.config import ExpertFile, ExpertSpec
+from mildroute.serving.auth.leases import LeasedBudgets
 from mildroute.serving.auth.limits import NOTHING, Charge
 from mildroute.serving.config import AUTO_MODEL, GatewayConfig
 from mildroute.serving.http.body import ParsedRequest
@@ -74,6 +75,7 @@ class UpstreamExpert:
         context: Tokens that it can take, request and response together, or none if unknown.
         targets: What calls of each path are for, for metrics and traces.
         on_open: Called with the seconds until the next probe when its circuit opens, or none.
+        on_rate_limit: Called with the seconds of its cooldown when it is rate limited, or none.
     """
 
     def __init__(
@@ -82,17 +84,23 @@ class UpstreamExpert:
         config: GatewayConfig,
         clock: Callable[[], float] = time.monotonic,
         metrics: GatewayMetrics | None = None,
+        leases: LeasedBudgets | None = None,
     ) -> None:
         self.name = spec.name
         self.spec = spec
         self.header = quote(spec.name, safe=_SAFE_IN_HEADER).encode()
         self.client: UpstreamClient | None = None
         if spec.kind == "openai":
+            limit = spec.settings.get("concurrency")
+            slots = None
+            if leases is not None and limit is not None:
+                slots = leases.slots(spec.name, int(limit))
             self.client = UpstreamClient(
                 spec,
                 connect_timeout=config.failover.connect_timeout,
                 max_calls=config.limits.max_in_flight,
                 metrics=metrics,
+                slots=slots,
             )
         self.targets = {
             path: CallTarget() if self.client is None else self.client.target(operation)
@@ -100,6 +108,7 @@ class UpstreamExpert:
         }
         self.breaker = CircuitBreaker(config.breaker, clock, on_change=self._report_circuit)
         self.on_open: Callable[[float], None] | None = None
+        self.on_rate_limit: Callable[[float], None] | None = None
         self.context: int | None = spec.settings.get("context")
         self._price = spec.price
         self._per_answer = spec.per_answer or 0.0
@@ -113,7 +122,7 @@ class UpstreamExpert:
         """Its status now."""
         has_capacity = self.client is None or (
             self.client.has_capacity
-            and (not self._rate_limits or self._clock() >= self._limited_until)
+            and (not self._limited_until or self._clock() >= self._limited_until)
         )
         return self._statuses[self.breaker.allows_call(), has_capacity]
 
@@ -156,6 +165,7 @@ class UpstreamExpert:
     def record_success(self, started: float) -> None:
         """It responded to a call that began then."""
         self._rate_limits = 0
+        self._limited_until = 0.0
         self.breaker.record_success(started)
 
     def record_failure(self, started: float) -> None:
@@ -174,9 +184,15 @@ class UpstreamExpert:
             if retry_after is None
             else min(retry_after, _MAX_COOLDOWN)
         )
-        self._limited_until = max(self._limited_until, self._clock() + cooldown)
+        self.cool_down(cooldown)
         self.breaker.release(started)
+        if self.on_rate_limit is not None:
+            self.on_rate_limit(cooldown)
         return cooldown
+
+    def cool_down(self, seconds: float) -> None:
+        """Give it no call for so long."""
+        self._limited_until = max(self._limited_until, self._clock() + seconds)
 
 
 def _statuses(spec: ExpertSpec) -> dict[tuple[bool, bool], ExpertStatus]:
@@ -208,8 +224,6 @@ class ExpertPool:
         experts: All of them, by name.
         callable: Those that the gateway can call.
         baseline: The expert that savings are counted against, or none.
-        on_open: Called with the name of an expert whose circuit opens and the seconds until the
-            next probe, or none.
     """
 
     def __init__(
@@ -218,14 +232,15 @@ class ExpertPool:
         config: GatewayConfig,
         clock: Callable[[], float] = time.monotonic,
         metrics: GatewayMetrics | None = None,
+        leases: LeasedBudgets | None = None,
     ) -> None:
         self.path: Path = file.path
         self._config = config
         self._clock = clock
         self._metrics = metrics
+        self._leases = leases
         self._failover = config.failover
         self._max_output_tokens = config.limits.max_output_tokens
-        self.on_open: Callable[[str, float], None] | None = None
         self.experts: dict[str, UpstreamExpert] = {}
         self._retired: dict[str, UpstreamExpert] = {}
         self.install(self.prepare(file))
@@ -279,13 +294,7 @@ class ExpertPool:
         old = self.experts.get(spec.name)
         if old is not None and (old.spec.kind, old.spec.settings) == (spec.kind, spec.settings):
             return old
-        expert = UpstreamExpert(spec, self._config, self._clock, self._metrics)
-        expert.on_open = functools.partial(self._report_open, spec.name)
-        return expert
-
-    def _report_open(self, name: str, seconds: float) -> None:
-        if self.on_open is not None:
-            self.on_open(name, seconds)
+        return UpstreamExpert(spec, self._config, self._clock, self._metrics, self._leases)
 
     def max_charge(self, parsed: ParsedRequest, order: Sequence[str]) -> Charge:
         """The most that a request can take with the experts of a decision.
@@ -330,21 +339,27 @@ _HINT_SECONDS = 1.5
 
 
 class CircuitHints:
-    """Tells other gateways of circuits that open, and hears of theirs.
+    """Tells other gateways of circuits that open and of rate limits, and hears of theirs.
 
-    A hint lives as long as the cooldown. It makes one failure of one's own enough to open the
-    circuit; it opens none by itself, since the other gateway may be the one with the fault, and
-    closes none.
+    A hint lives as long as the cooldown. That of a circuit makes one failure of one's own enough to
+    open it; it opens none by itself, since the other gateway may be the one with the fault, and
+    closes none. That of a rate limit (429) holds here, too: the provider counts all gateways.
     """
 
     def __init__(self, pool: ExpertPool, store: RedisStore) -> None:
         self._pool = pool
         self._store = store
-        pool.on_open = self._publish
+        self._subscribe()
 
-    def _publish(self, name: str, seconds: float) -> None:
+    def _subscribe(self) -> None:
+        for name, expert in self._pool.callable.items():
+            if expert.on_open is None:
+                expert.on_open = functools.partial(self._publish, "circuit", name)
+                expert.on_rate_limit = functools.partial(self._publish, "cooldown", name)
+
+    def _publish(self, kind: str, name: str, seconds: float) -> None:
         lifetime = max(1, math.ceil(1000 * seconds))
-        key = self._store.key("circuit", name)
+        key = self._store.key(kind, name)
         self._store.post("set_hint", "SET", key, self._store.gateway, "PX", lifetime)
 
     async def run(self) -> None:
@@ -356,14 +371,21 @@ class CircuitHints:
 
     async def read(self) -> None:
         """Look for hints once; a StoreError if the store is away."""
-        experts = self._pool.callable
+        self._subscribe()
+        experts = [*self._pool.callable.values()]
         if not experts:
             return
-        keys = [self._store.key("circuit", name) for name in experts]
+        kinds = ("circuit", "cooldown")
+        keys = [self._store.key(kind, expert.name) for kind in kinds for expert in experts]
         found = await self._store.call("get_hints", "MGET", *keys, in_background=True)
-        for expert, gateway in zip(experts.values(), found, strict=True):
-            if gateway is not None and gateway.decode() != self._store.gateway:
+        is_hint = [each is not None and each.decode() != self._store.gateway for each in found]
+        for expert, is_open, is_limited in zip(
+            experts, is_hint[: len(experts)], is_hint[len(experts) :], strict=True
+        ):
+            if is_open:
                 expert.breaker.suspect(_HINT_SECONDS)
+            if is_limited:
+                expert.cool_down(_HINT_SECONDS)
 
 
 def _check_routes(config: GatewayConfig, experts: dict[str, UpstreamExpert]) -> None:
