@@ -27,7 +27,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve
 from rows import Row, at_least, at_most, main, reported
 
 from mildroute.serving.auth.database_store import DatabaseKeyStore
-from mildroute.serving.auth.keys import add_clients, revoke_key
+from mildroute.serving.auth.keys import add_clients, numbered_clients, revoke_key
 
 BATCH = 100_000
 SETTINGS = {"requests_per_minute": 60, "dollars_per_day": 5.0, "models": ["mildroute"]}
@@ -131,7 +131,9 @@ def _fill(url: str, count: int, batch: int) -> tuple[list[str], float]:
     sample: list[str] = []
     started = time.perf_counter()
     for number in range(count // batch):
-        sample += list(add_clients(url, f"client{number}", batch, **SETTINGS).values())[::100]
+        sample += list(
+            add_clients(url, numbered_clients(f"client{number}", batch, **SETTINGS)).values()
+        )[::100]
     return sample, (time.perf_counter() - started) / (count // batch)
 
 
@@ -156,7 +158,12 @@ def _watch(
             if told["phase"] == "waiting":
                 _next_stall(bystander)
                 number = len(found["waiting"]) - 1
-                add_clients(url, f"late{number}", sizes[number + 1] - sizes[number], **SETTINGS)
+                add_clients(
+                    url,
+                    numbered_clients(
+                        f"late{number}", sizes[number + 1] - sizes[number], **SETTINGS
+                    ),
+                )
                 revoke_key(url, f"client0-{100 * number + 1:06d}", time.time())
                 found["changed"].append({"time": time.time()})
             elif told["phase"] == "reloaded":

@@ -8,7 +8,7 @@ import logging
 import socket
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -26,6 +26,18 @@ _LogFormat = Annotated[
     typer.Option(
         help="Of the lines on stderr; text if no settings say otherwise.", metavar="text|json"
     ),
+]
+
+_AdminPort = Annotated[
+    int | None,
+    typer.Option(
+        help="Port of /metrics and /admin, which clients cannot reach then; else --port.",
+        min=1,
+        max=65535,
+    ),
+]
+_AdminHost = Annotated[
+    str | None, typer.Option(help="Address to listen on with --admin-port; 127.0.0.1 by default.")
 ]
 
 _RouterLocation = Annotated[
@@ -48,6 +60,8 @@ def serve_router(
     port: Annotated[
         int, typer.Option(help="Port to listen on; 0 takes a free one.", min=0, max=65535)
     ] = 8000,
+    admin_port: _AdminPort = None,
+    admin_host: _AdminHost = None,
     keys: Annotated[
         str | None,
         typer.Option(
@@ -86,9 +100,15 @@ def serve_router(
 
     Example: mildroute serve router --experts experts.yaml --log decisions
     """
-    chosen = _settings(settings, keys, log, log_format, exploration_rate)
+    chosen = _settings(settings, log, log_format, exploration_rate)
+    given: dict[str, Any] = {"keys": keys, "admin_port": admin_port, "admin_host": admin_host}
+    chosen = dataclasses.replace(
+        chosen, **{name: value for name, value in given.items() if value is not None}
+    )
     _check_reach(host, chosen, open_to_all=no_keys)
-    _check_port(host, port)
+    _check_port(host, port, "--port or --host")
+    if chosen.admin_port is not None:
+        _check_port(chosen.admin_host, chosen.admin_port, "--admin-port or --admin-host")
     if workers == 1:
         _serve(router, experts, chosen, host, port, traces=traces)
     else:
@@ -137,15 +157,19 @@ def _serve_workers(
 def _announce(settings: GatewayConfig, experts: int, address: str) -> None:
     from mildroute.serving.observability.logs import log_event
 
+    admin = None
+    if settings.admin_port is not None:
+        host = settings.admin_host
+        admin = f"http://{f'[{host}]' if ':' in host else host}:{settings.admin_port}"
     if settings.logging.format == "json":
-        log_event(_LOG, logging.INFO, "serving", url=address, experts=experts)
+        log_event(_LOG, logging.INFO, "serving", url=address, experts=experts, admin_url=admin)
     else:
-        typer.echo(f"serving {experts} experts at {address}  (model: mildroute)")
+        more = "" if admin is None else f"\nmetrics and administration at {admin}"
+        typer.echo(f"serving {experts} experts at {address}  (model: mildroute){more}")
 
 
 def _settings(
     path: Path | None,
-    keys: str | None,
     log: Path | None,
     log_format: Literal["text", "json"] | None,
     exploration_rate: float | None,
@@ -153,8 +177,6 @@ def _settings(
     from mildroute.serving.config import GatewayConfig, read_config
 
     found = GatewayConfig() if path is None else read_config(path)
-    if keys is not None:
-        found = dataclasses.replace(found, keys=keys)
     if log is not None:
         found = dataclasses.replace(found, log=dataclasses.replace(found.log, folder=log))
     if log_format is not None:
@@ -179,7 +201,7 @@ def _check_reach(host: str, settings: GatewayConfig, *, open_to_all: bool) -> No
         )
 
 
-def _check_port(host: str, port: int) -> None:
+def _check_port(host: str, port: int, options: str) -> None:
     """Say so before a router is loaded for nothing."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -191,5 +213,5 @@ def _check_port(host: str, port: int) -> None:
     except OSError as error:
         raise ArgumentError(
             f"the gateway must be able to listen on {host} at port {port}, got: {error.strerror};"
-            " give --port or --host."
+            f" give {options}."
         ) from None
