@@ -40,6 +40,15 @@ _AdminHost = Annotated[
     str | None, typer.Option(help="Address to listen on with --admin-port; 127.0.0.1 by default.")
 ]
 
+_Workers = Annotated[
+    int, typer.Option(help="Processes that share the port (Linux).", min=1, metavar="N")
+]
+_Traces = Annotated[
+    bool,
+    typer.Option(
+        "--traces", help="Send OpenTelemetry spans; OTEL_EXPORTER_OTLP_ENDPOINT says where."
+    ),
+]
 _RouterLocation = Annotated[
     str,
     typer.Argument(
@@ -82,15 +91,8 @@ def serve_router(
         float | None,
         typer.Option(help="Fraction of requests routed at random (exploration).", min=0, max=1),
     ] = None,
-    workers: Annotated[
-        int, typer.Option(help="Processes that share the port (Linux).", min=1, metavar="N")
-    ] = 1,
-    traces: Annotated[
-        bool,
-        typer.Option(
-            "--traces", help="Send OpenTelemetry spans; OTEL_EXPORTER_OTLP_ENDPOINT says where."
-        ),
-    ] = False,
+    workers: _Workers = 1,
+    traces: _Traces = False,
 ) -> None:
     """Serve a stored ROUTER as an OpenAI-compatible endpoint that picks the model.
 
@@ -100,11 +102,8 @@ def serve_router(
 
     Example: mildroute serve router --experts experts.yaml --log decisions
     """
-    chosen = _settings(settings, log, log_format, exploration_rate)
-    given: dict[str, Any] = {"keys": keys, "admin_port": admin_port, "admin_host": admin_host}
-    chosen = dataclasses.replace(
-        chosen, **{name: value for name, value in given.items() if value is not None}
-    )
+    given = {"keys": keys, "admin_port": admin_port, "admin_host": admin_host}
+    chosen = _settings(settings, log, log_format, exploration_rate, **given)
     _check_reach(host, chosen, open_to_all=no_keys)
     _check_port(host, port, "--port or --host")
     if chosen.admin_port is not None:
@@ -173,10 +172,13 @@ def _settings(
     log: Path | None,
     log_format: Literal["text", "json"] | None,
     exploration_rate: float | None,
+    **given: Any,
 ) -> GatewayConfig:
     from mildroute.serving.config import GatewayConfig, read_config
 
     found = GatewayConfig() if path is None else read_config(path)
+    given = {name: value for name, value in given.items() if value is not None}
+    found = dataclasses.replace(found, **given)
     if log is not None:
         found = dataclasses.replace(found, log=dataclasses.replace(found.log, folder=log))
     if log_format is not None:
