@@ -26,6 +26,7 @@ CHART = DEPLOY / "helm" / "mildroute"
 FILES = sorted(path for path in DEPLOY.rglob("*.yaml") if "templates" not in path.parts)
 OF_PROMETHEUS = {"job", "instance", "le"}
 PORT = 8000
+ADMIN_PORT = 8001
 
 
 @cache
@@ -182,7 +183,10 @@ def test_compose_starts_the_gateway_likewise_and_opens_ports_to_this_machine_alo
     assert all(
         port.startswith("127.0.0.1:") for service in services.values() for port in service["ports"]
     )
-    assert services["gateway"]["ports"] == [f"127.0.0.1:{PORT}:{PORT}"]
+    assert services["gateway"]["ports"] == [
+        f"127.0.0.1:{port}:{port}" for port in (PORT, ADMIN_PORT)
+    ]
+    assert serve_parameters(services["gateway"]["command"])["admin_port"] == ADMIN_PORT
     mounts = [
         mount.split(":")[0]
         for service in services.values()
@@ -200,7 +204,7 @@ def test_prometheus_scrapes_where_the_gateway_tells() -> None:
     assert (job["job_name"], job["metrics_path"], job["dns_sd_configs"][0]["port"]) == (
         "mildroute",
         "/metrics",
-        PORT,
+        ADMIN_PORT,
     )
     assert 'job="mildroute"' in next(
         rule["expr"] for rule in rules() if rule.get("alert") == "MildrouteDown"
@@ -227,9 +231,13 @@ def test_the_chart_starts_the_gateway_with_options_that_it_has() -> None:
     options = re.findall(r"^ +- (--\S+)$", text, re.MULTILINE)
     parameters = serve_parameters(["router", *options])
     assert parameters["port"] == PORT
-    assert len(options) == 8
-    assert f"containerPort: {PORT}" in text
-    assert {"/healthz", "/readyz"} == set(re.findall(r"httpGet: \{path: (\S+),", text))
+    assert parameters["admin_port"] == ADMIN_PORT
+    assert len(options) == 10
+    assert f"{{name: http, containerPort: {PORT}," in text
+    assert f"{{name: admin, containerPort: {ADMIN_PORT}," in text
+    probed = re.findall(r"httpGet: \{path: (\S+), port: (\S+)\}", text)
+    assert set(probed) == {("/healthz", "admin"), ("/readyz", "admin")}
+    assert f'prometheus.io/port: "{ADMIN_PORT}"' in text
     assert "prometheus.io/path: /metrics" in text
 
 
