@@ -279,9 +279,12 @@ def test_the_image_installs_by_hash_what_is_locked() -> None:
     assert len(re.findall(r"^FROM .*\$\{BASE_DIGEST\}", text, re.MULTILINE)) == 2
 
 
-def test_no_image_is_named_by_a_tag_that_moves() -> None:
-    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+@pytest.mark.parametrize(
+    ("file", "gateway"), [("compose.yaml", "gateway"), ("compose-fleet.yaml", "gateway-1")]
+)
+def test_no_image_is_named_by_a_tag_that_moves(file: str, gateway: str) -> None:
+    services = yaml.safe_load((DEPLOY / file).read_text())["services"]
     tags = {name: service["image"].rpartition(":")[2] for name, service in services.items()}
     assert all(re.match(r"v?\d+\.\d+", tag) for tag in tags.values()), tags
     version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
-    assert tags["gateway"] == version
+    assert tags[gateway] == version
