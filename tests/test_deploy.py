@@ -26,6 +26,7 @@ CHART = DEPLOY / "helm" / "mildroute"
 FILES = sorted(path for path in DEPLOY.rglob("*.yaml") if "templates" not in path.parts)
 OF_PROMETHEUS = {"job", "instance", "le"}
 PORT = 8000
+ADMIN_PORT = 8001
 
 
 @cache
@@ -183,7 +184,10 @@ def test_compose_starts_the_gateway_likewise_and_opens_ports_to_this_machine_alo
     assert all(
         port.startswith("127.0.0.1:") for service in services.values() for port in service["ports"]
     )
-    assert services["gateway"]["ports"] == [f"127.0.0.1:{PORT}:{PORT}"]
+    assert services["gateway"]["ports"] == [
+        f"127.0.0.1:{port}:{port}" for port in (PORT, ADMIN_PORT)
+    ]
+    assert serve_parameters(services["gateway"]["command"])["admin_port"] == ADMIN_PORT
     mounts = [
         mount.split(":")[0]
         for service in services.values()
@@ -194,6 +198,28 @@ def test_compose_starts_the_gateway_likewise_and_opens_ports_to_this_machine_alo
     assert all((DEPLOY / mount).exists() for mount in mounts if mount != "./config")
 
 
+def test_compose_of_a_fleet_starts_what_there_is() -> None:
+    services = yaml.safe_load((DEPLOY / "compose-fleet.yaml").read_text())["services"]
+    gateways = [services[f"gateway-{number}"] for number in (1, 2)]
+    for gateway in gateways:
+        parameters = serve_parameters(gateway["command"])
+        assert (parameters["port"], parameters["admin_port"]) == (PORT, ADMIN_PORT)
+        assert parameters["keys"].startswith("postgresql://mildroute@postgres/")
+    published = [port for gateway in gateways for port in gateway["ports"]]
+    assert len(set(published)) == 4
+    assert all(port.startswith("127.0.0.1:") for port in published)
+    assert not any("ports" in services[name] for name in ("redis", "postgres"))
+    # Each log has one gateway, one process that ships it and one that bills it.
+    for number in (1, 2):
+        for name in ("gateway", "ship", "spend"):
+            assert f"log-{number}:/var/lib/mildroute" in services[f"{name}-{number}"]["volumes"]
+    tools = typer.main.get_command(app)
+    for name in ("ship-1", "spend-1"):
+        _, group, verb = services[name]["entrypoint"]
+        command = tools.commands[group].commands[verb]  # type: ignore[attr-defined]
+        assert command.make_context(verb, list(services[name]["command"])).params["follow"]
+
+
 def test_prometheus_scrapes_where_the_gateway_tells() -> None:
     (job,) = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yaml").read_text())[
         "scrape_configs"
@@ -201,7 +227,7 @@ def test_prometheus_scrapes_where_the_gateway_tells() -> None:
     assert (job["job_name"], job["metrics_path"], job["dns_sd_configs"][0]["port"]) == (
         "mildroute",
         "/metrics",
-        PORT,
+        ADMIN_PORT,
     )
     assert 'job="mildroute"' in next(
         rule["expr"] for rule in rules() if rule.get("alert") == "MildrouteDown"
@@ -228,9 +254,13 @@ def test_the_chart_starts_the_gateway_with_options_that_it_has() -> None:
     options = re.findall(r"^ +- (--\S+)$", text, re.MULTILINE)
     parameters = serve_parameters(["router", *options])
     assert parameters["port"] == PORT
-    assert len(options) == 8
-    assert f"containerPort: {PORT}" in text
-    assert {"/healthz", "/readyz"} == set(re.findall(r"httpGet: \{path: (\S+),", text))
+    assert parameters["admin_port"] == ADMIN_PORT
+    assert len(options) == 10
+    assert f"{{name: http, containerPort: {PORT}," in text
+    assert f"{{name: admin, containerPort: {ADMIN_PORT}," in text
+    probed = re.findall(r"httpGet: \{path: (\S+), port: (\S+)\}", text)
+    assert set(probed) == {("/healthz", "admin"), ("/readyz", "admin")}
+    assert f'prometheus.io/port: "{ADMIN_PORT}"' in text
     assert "prometheus.io/path: /metrics" in text
 
 

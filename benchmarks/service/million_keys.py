@@ -9,16 +9,21 @@ other processes cause stalls as well. So the process asks for real-time priority
 and a bystander, a process with the same loop and without keys, measures what is left of them. There
 are three reloads; the least of their longest stalls is reported, for what a reload itself causes
 comes each time.
+
+Then a gateway gets 100,000 clients over HTTP, 10,000 a request, while it follows their database.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,7 +32,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve
 from rows import Row, at_least, at_most, main, reported
 
 from mildroute.serving.auth.database_store import DatabaseKeyStore
-from mildroute.serving.auth.keys import add_clients, revoke_key
+from mildroute.serving.auth.keys import add_clients, numbered_clients, revoke_key
 
 BATCH = 100_000
 SETTINGS = {"requests_per_minute": 60, "dollars_per_day": 5.0, "models": ["mildroute"]}
@@ -53,21 +58,54 @@ async def longest_stall(is_over):
 
 def show(phase, **figures):
     print(json.dumps({"phase": phase, "time": time.time(), **figures}), flush=True)
-"""
-BYSTANDER = (
-    LOOP
-    + """
-async def run():
+
+async def tell_stalls(end=lambda: None):
     lines = 0
     def read():
         nonlocal lines
         lines += 1
         if not sys.stdin.readline():
-            sys.exit()
+            end()
+            os._exit(0)
     asyncio.get_running_loop().add_reader(sys.stdin, read)
     while True:
         seen = lines
-        show("bystander", stall=await longest_stall(lambda: lines > seen))
+        show("stall", stall=await longest_stall(lambda: lines > seen))
+"""
+BYSTANDER = (
+    LOOP
+    + """
+run_first()
+asyncio.run(tell_stalls())
+"""
+)
+SERVER = (
+    LOOP
+    + """
+import uvicorn
+from mildroute.experts.config import ExpertFile
+from mildroute.serving.app import GatewayServices, create_app
+from mildroute.serving.auth.database_store import DatabaseKeyStore
+from mildroute.serving.config import GatewayConfig
+from mildroute.serving.server import _SWITCH_INTERVAL
+
+sys.setswitchinterval(_SWITCH_INTERVAL)
+url, cache, port = sys.argv[1:]
+store = DatabaseKeyStore(url, interval=0.5, cache=Path(cache))
+config = GatewayConfig(keys=url, admin_key_env="ADMIN_KEY")
+experts = ExpertFile(Path("experts.yaml"), ())
+app = create_app(GatewayServices(config, experts, manager=None, key_store=store))
+gc.collect()
+gc.freeze()
+
+async def run():
+    settings = uvicorn.Config(app, port=int(port), lifespan="on", log_level="error")
+    server = uvicorn.Server(settings)
+    serving = asyncio.create_task(server.serve())
+    while not server.started:
+        await asyncio.sleep(0.01)
+    show("serving")
+    await tell_stalls(lambda: store._builder and store._builder.kill())
 
 run_first()
 asyncio.run(run())
@@ -131,7 +169,9 @@ def _fill(url: str, count: int, batch: int) -> tuple[list[str], float]:
     sample: list[str] = []
     started = time.perf_counter()
     for number in range(count // batch):
-        sample += list(add_clients(url, f"client{number}", batch, **SETTINGS).values())[::100]
+        sample += list(
+            add_clients(url, numbered_clients(f"client{number}", batch, **SETTINGS)).values()
+        )[::100]
     return sample, (time.perf_counter() - started) / (count // batch)
 
 
@@ -156,7 +196,12 @@ def _watch(
             if told["phase"] == "waiting":
                 _next_stall(bystander)
                 number = len(found["waiting"]) - 1
-                add_clients(url, f"late{number}", sizes[number + 1] - sizes[number], **SETTINGS)
+                add_clients(
+                    url,
+                    numbered_clients(
+                        f"late{number}", sizes[number + 1] - sizes[number], **SETTINGS
+                    ),
+                )
                 revoke_key(url, f"client0-{100 * number + 1:06d}", time.time())
                 found["changed"].append({"time": time.time()})
             elif told["phase"] == "reloaded":
@@ -171,6 +216,68 @@ def _next_stall(bystander: subprocess.Popen[str]) -> dict[str, Any]:
     print(file=bystander.stdin, flush=True)
     told: dict[str, Any] = json.loads(bystander.stdout.readline())
     return told
+
+
+def _create_by_http(
+    url: str, folder: Path, batches: int, size: int
+) -> tuple[float, list[tuple[float, float]]]:
+    """Seconds for all batches, and for each the longest stall of the gateway and a bystander."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    options: dict[str, Any] = {
+        "stdin": subprocess.PIPE,
+        "stdout": subprocess.PIPE,
+        "text": True,
+        "env": {**os.environ, "ADMIN_KEY": "operator"},
+    }
+    command = [sys.executable, "-c"]
+    arguments = [url, str(folder / "cache"), str(port)]
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    seconds = 0.0
+    stalls = []
+    with (
+        subprocess.Popen([*command, BYSTANDER], **options) as bystander,
+        subprocess.Popen([*command, SERVER, *arguments], **options) as gateway,
+    ):
+        assert json.loads(gateway.stdout.readline())["phase"] == "serving"  # type: ignore[union-attr]
+        for number in range(batches):
+            clients = numbered_clients(f"http{number}", size, **SETTINGS)
+            body = json.dumps([{"name": name, **settings} for name, settings in clients.items()])
+            request = urllib.request.Request(
+                f"http://127.0.0.1:{port}/admin/keys",
+                body.encode(),
+                {"authorization": "Bearer operator"},
+            )
+            _next_stall(bystander)
+            _next_stall(gateway)
+            started = time.perf_counter()
+            with opener.open(request, timeout=60) as answer:
+                made = json.loads(answer.read())["data"]
+            seconds += time.perf_counter() - started
+            stalls.append((_next_stall(gateway)["stall"], _next_stall(bystander)["stall"]))
+            assert len({each["key"] for each in made}) == size
+    return seconds, stalls
+
+
+def _rows_of_http(quick: bool) -> Iterator[Row]:
+    batches, size = (2, 1000) if quick else (10, 10_000)
+    with tempfile.TemporaryDirectory() as name:
+        url = f"sqlite:///{name}/keys.db"
+        add_clients(url, numbered_clients("first", 1))
+        seconds, stalls = _create_by_http(url, Path(name), batches, size)
+    scale = BATCH / (batches * size)
+    yield reported("seconds to make 100,000 keys over HTTP", seconds * scale, f"{size:,} a request")
+    note = "; ".join(f"{stall:.1f} and {other:.1f}" for stall, other in stalls)
+    yield reported(
+        "milliseconds of the longest stall in a request for keys, median",
+        *(statistics.median(stall for stall, _ in stalls), f"each and a bystander's: {note}"),
+    )
+    yield at_most(
+        "milliseconds of it beyond a bystander's at keys over HTTP, median",
+        *(statistics.median(stall - other for stall, other in stalls), 5.0),
+        full_only=True,
+    )
 
 
 def _seconds(found: dict[str, list[dict[str, Any]]], phase: str) -> float:
@@ -216,6 +323,7 @@ def measure(quick: bool, keys: int = 1_000_000) -> Iterator[Row]:
     )
     yield at_most("seconds until a revoked key is refused", _seconds(found, "revoked"), 5.0)
     yield reported("seconds until new keys in bulk are valid", _seconds(found, "reloaded"))
+    yield from _rows_of_http(quick)
 
 
 if __name__ == "__main__":

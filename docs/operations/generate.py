@@ -377,10 +377,10 @@ def _kind(name: str, hint: Any) -> str:
     if "str" in str(hint):
         return "the name of an environment variable" if name.endswith("_key_env") else "a text"
     number = "a number" if "float" in str(hint) else "a whole number"
-    if name in file._FRACTIONS:
-        return (
-            f"{number} from 0 to 1" if name in file._MAY_BE_ZERO else f"{number} above 0, up to 1"
-        )
+    most = file._AT_MOST.get(name)
+    if most is not None:
+        may_be_zero = name in file._MAY_BE_ZERO
+        return f"{number} from 0 to {most}" if may_be_zero else f"{number} above 0, up to {most}"
     return f"{number}, 0 or more" if name in file._MAY_BE_ZERO else f"{number} above 0"
 
 

@@ -1,6 +1,7 @@
-"""Runs the commands and the Python of gateway.md and puts what they print below each.
+"""Runs the commands and the Python of gateway.md, or fleet.md, and puts what they print below each.
 
 Run: MILDROUTE_LITELLM_ENV=$(scripts/litellm-env) python -m docs.tutorials.generate_gateway [FOLDER]
+     python -m docs.tutorials.generate_gateway --fleet [FOLDER]
 """
 
 from __future__ import annotations
@@ -24,13 +25,11 @@ from typing import IO
 from docs.tutorials.generate import environment, free_port
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "tutorials" / "gateway.md"
 BLOCK = re.compile(
     r"```text\n\$ (?P<command>(?:[^\n]*\\\n)*[^\n]*)\n(?P<shown>.*?)```"
     r"|```python\n(?P<code>.*?)```\n\n```text\n(?P<printed>.*?)```",
     flags=re.DOTALL,
 )
-PORTS = ("8080", "8081", "8000")
 _MARK = "--- end of"
 # A session of Python: a line of JSON is code, the line that comes back is what it printed.
 _PYTHON = """
@@ -58,9 +57,38 @@ class Step:
         return self.is_python and "litellm" in self.code
 
 
-def steps() -> list[Step]:
+@dataclass(frozen=True)
+class Tutorial:
+    """A page that is executed.
+
+    Args:
+        page: The page.
+        ports: That it names; others that are free take their place.
+        examples: Folders that its commands need, of those of the examples; the reader is in the
+            first.
+    """
+
+    page: Path
+    ports: tuple[str, ...]
+    examples: tuple[str, ...]
+
+
+GATEWAY = Tutorial(
+    ROOT / "docs" / "tutorials" / "gateway.md", ("8080", "8081", "8000"), ("gateway", "local_llm")
+)
+FLEET = Tutorial(
+    ROOT / "docs" / "tutorials" / "fleet.md",
+    ("8080", "8081", "8000", "8001", "9000", "9001", "6379"),
+    ("fleet", "gateway"),
+)
+# The database that the page on a fleet names.
+DATABASE = "postgresql://postgres@127.0.0.1:5432/postgres"
+
+
+def steps(tutorial: Tutorial = GATEWAY) -> list[Step]:
     """All blocks, in their order."""
-    found = [match.groupdict() for match in BLOCK.finditer(PAGE.read_text(encoding="utf-8"))]
+    text = tutorial.page.read_text(encoding="utf-8")
+    found = [match.groupdict() for match in BLOCK.finditer(text)]
     return [
         (
             Step(block["command"], block["shown"], is_python=False)
@@ -166,6 +194,7 @@ def session(folder: Path) -> Iterator[Session]:
     """A session in a folder; whatever was started in it ends with it."""
     known = {
         **environment(),
+        "XDG_CACHE_HOME": str(folder.parent / "cache"),
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     }  # else LiteLLM asks the network for prices
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
@@ -189,21 +218,22 @@ def session(folder: Path) -> Iterator[Session]:
             os.killpg(shell.pid, signal.SIGKILL)
 
 
-def lay_out(folder: Path) -> Path:
+def lay_out(folder: Path, tutorial: Tutorial) -> Path:
     """A copy of the examples; gives the folder in which the reader is."""
-    for name in ("gateway", "local_llm"):
+    for name in tutorial.examples:
         shutil.copytree(
             ROOT / "examples" / name,
             folder / name,
             dirs_exist_ok=True,
             ignore=shutil.ignore_patterns("__pycache__"),
         )
-    return folder / "gateway"
+    return folder / tutorial.examples[0]
 
 
 def run(
     folder: Path,
     changed: Callable[[str], str] = lambda command: command,
+    tutorial: Tutorial = GATEWAY,
     *,
     with_litellm: bool = True,
 ) -> list[str | None]:
@@ -214,15 +244,16 @@ def run(
     Args:
         folder: Where to work.
         changed: Takes another command for one of the page.
+        tutorial: The page.
         with_litellm: Whether LiteLLM's block is executed, too.
     """
-    ports = {port: free_port() for port in PORTS}
-    here = lay_out(folder)
-    experts = here / "experts.yaml"
-    experts.write_text(_at_ports(experts.read_text(encoding="utf-8"), ports), encoding="utf-8")
+    ports = {port: free_port() for port in tutorial.ports}
+    here = lay_out(folder, tutorial)
+    for file in here.glob("*.yaml"):
+        file.write_text(_at_ports(file.read_text(encoding="utf-8"), ports), encoding="utf-8")
     back, printed = {free: port for port, free in ports.items()}, list[str | None]()
     with session(here) as live:
-        for step in steps():
+        for step in steps(tutorial):
             if step.needs_litellm and not with_litellm:
                 printed.append(None)
                 continue
@@ -243,7 +274,7 @@ def run(
 
 def _at_ports(text: str, ports: dict[str, str]) -> str:
     return re.sub(
-        r"(127\.0\.0\.1:|--port )(\d+)",
+        r"(127\.0\.0\.1:|--port |--admin-port |-p )(\d+)",
         lambda found: found[1] + ports.get(found[2], found[2]),
         text,
     )
@@ -253,14 +284,27 @@ def main() -> None:
     """Write the page again."""
     parser = argparse.ArgumentParser(description="Execute the tutorial on the gateway.")
     parser.add_argument("folder", nargs="?", type=Path, help="where to work")
+    parser.add_argument("--fleet", action="store_true", help="that on a fleet, with a Postgres")
     options = parser.parse_args()
-    printed = iter(run(options.folder or Path(tempfile.mkdtemp())))
-    PAGE.write_text(
-        BLOCK.sub(
-            lambda block: _filled(block, next(printed) or ""), PAGE.read_text(encoding="utf-8")
-        ),
-        encoding="utf-8",
+    folder = options.folder or Path(tempfile.mkdtemp())
+    tutorial = FLEET if options.fleet else GATEWAY
+    text = tutorial.page.read_text(encoding="utf-8")
+    printed = iter(run_fleet(folder) if options.fleet else run(folder))
+    tutorial.page.write_text(
+        BLOCK.sub(lambda block: _filled(block, next(printed) or ""), text), encoding="utf-8"
     )
+
+
+def run_fleet(
+    folder: Path, changed: Callable[[str], str] = lambda command: command
+) -> list[str | None]:
+    """What each block of the page on a fleet prints, with a Postgres server of its own."""
+    from tests.support.postgres import postgres_server
+
+    with postgres_server() as server:
+        url = server.new_database()
+        printed = run(folder, lambda command: changed(command.replace(DATABASE, f"'{url}'")), FLEET)
+    return [None if text is None else text.replace(url, DATABASE) for text in printed]
 
 
 def _filled(block: re.Match[str], printed: str) -> str:

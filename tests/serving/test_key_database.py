@@ -27,6 +27,7 @@ from mildroute.serving.auth.keys import (
     add_clients,
     describe_clients,
     import_clients,
+    numbered_clients,
     put_team,
     revoke_key,
     rotate_key,
@@ -118,7 +119,10 @@ def test_what_a_file_would_refuse_is_refused_and_changes_nothing(url: str) -> No
         (lambda: rotate_key(url, "b"), "must have the client 'b', got none"),
         (lambda: revoke_key(url, "b", 0.0), "must have the client 'b', got none"),
         (lambda: put_team(url, "red", dollars_per_day=math.inf), "positive number"),
-        (lambda: add_clients(url, "b", 3, tokens_per_minute=0), "positive number"),
+        (
+            lambda: add_clients(url, numbered_clients("b", 3, tokens_per_minute=0)),
+            "positive number",
+        ),
     ):
         with pytest.raises(ArgumentError, match=words):
             change()
@@ -129,23 +133,23 @@ def test_many_clients_come_all_or_none(
     url: str, opened: Callable[..., DatabaseKeyStore], tmp_path: Path
 ) -> None:
     store = opened_after_first(url, opened)
-    made = add_clients(url, "team", 3000, dollars_per_day=1.0)
+    made = add_clients(url, numbered_clients("team", 3000, dollars_per_day=1.0))
     store.refresh()
     assert len(store) == 3001
     assert [name_of(store, key) for key in made.values()] == list(made)
     assert list(made)[::2999] == ["team-000001", "team-003000"]
     with pytest.raises(ArgumentError, match="a name and a key of its own"):
-        add_clients(url, "team", 5000)
+        add_clients(url, numbered_clients("team", 5000))
 
     def fail(_keys: object) -> None:
         raise OSError(28, "disk full")
 
     with pytest.raises(OSError, match="disk full"):
-        add_clients(url, "other", 10, fail)
+        add_clients(url, numbered_clients("other", 10), fail)
     store.refresh()
     assert len(store) == len(opened()) == 3001
     with pytest.raises(ArgumentError, match="need a database"):
-        add_clients(str(tmp_path / "keys.yaml"), "team", 2)
+        add_clients(str(tmp_path / "keys.yaml"), numbered_clients("team", 2))
 
 
 def opened_after_first(url: str, opened: Callable[..., DatabaseKeyStore]) -> DatabaseKeyStore:
@@ -229,9 +233,9 @@ def test_a_bulk_becomes_a_snapshot_in_another_process_and_revocations_do_not_wai
     url: str, opened: Callable[..., DatabaseKeyStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database_store, "_MOST_READ", 50)
-    keys = add_clients(url, "old", 10)
+    keys = add_clients(url, numbered_clients("old", 10))
     store, other = opened(), opened()
-    new = add_clients(url, "new", 200)
+    new = add_clients(url, numbered_clients("new", 200))
     revoke_key(url, "old-000003", 1000.0)
     rotate_key(url, "old-000004")
     rotate_key(url, "old-000004", finish=True)
@@ -264,7 +268,7 @@ def test_changes_become_a_part_of_the_snapshot_after_a_while(
 def test_a_new_snapshot_forgets_no_revocation_even_if_the_database_fails_meanwhile(
     url: str, opened: Callable[..., DatabaseKeyStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keys = add_clients(url, "c", 3)
+    keys = add_clients(url, numbered_clients("c", 3))
     store = opened()
     add_client(url, "d")
     other = opened()
@@ -387,7 +391,7 @@ class TestSnapshotFile:
 
     def test_it_agrees_with_the_table_on_every_digest(self, url: str, tmp_path: Path) -> None:
         """By hand: 500 clients, one of them with two keys, and 500 digests of no client."""
-        made = add_clients(url, "c", 500, team=None)
+        made = add_clients(url, numbered_clients("c", 500, team=None))
         rotate_key(url, "c-000250")
         with closing(KeyDatabase(url)) as database:
             found = KeySnapshot(build_snapshot(database, tmp_path))
@@ -401,14 +405,14 @@ class TestSnapshotFile:
         assert len(found) == len(made) == 500
 
     def test_a_later_one_is_made_from_the_changes_alone(self, url: str, tmp_path: Path) -> None:
-        add_clients(url, "c", 100)
+        add_clients(url, numbered_clients("c", 100))
         rotate_key(url, "c-000050")
         (tmp_path / "whole").mkdir()
         with closing(KeyDatabase(url)) as database:
             build_snapshot(database, tmp_path)
             rotate_key(url, "c-000007")
             rotate_key(url, "c-000050", finish=True)
-            add_clients(url, "d", 10)
+            add_clients(url, numbered_clients("d", 10))
             merged = KeySnapshot(build_snapshot(database, tmp_path))
             whole = KeySnapshot(build_snapshot(database, tmp_path / "whole"))
             rows = {digest: row.name for row in database.clients() for digest in row.digests}
@@ -461,7 +465,7 @@ class TestSnapshotFile:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         monkeypatch.setattr(database_store, "_DECODED", 3)
-        made = list(add_clients(url, "c", 5).values())
+        made = list(add_clients(url, numbered_clients("c", 5)).values())
         store = opened()
         first = store.find(f"Bearer {made[0]}")
         for key in (made[1], made[2], made[0], made[3], made[4]):

@@ -28,12 +28,12 @@ EXAMPLES = settings(
     database=None,
 )
 OPERATIONS = [
-    (path, method)
-    for path, methods in openapi_schema(with_admin=True)["paths"].items()
-    for method in methods
+    (path, method) for path, methods in openapi_schema()["paths"].items() for method in methods
 ]
 WITH_BODY = [
-    (path, "post") for path, methods in openapi_schema()["paths"].items() if "post" in methods
+    (path, "post")
+    for path, methods in openapi_schema()["paths"].items()
+    if "post" in methods and path != "/admin/keys"
 ]
 
 
@@ -63,7 +63,7 @@ def schema_at(url: str) -> Any:
 
 
 def test_the_description_names_presets_and_its_parts_are_there() -> None:
-    document = openapi_schema({"cheap": 1.0}, with_admin=True)
+    document = openapi_schema({"cheap": 1.0})
     written = json.dumps(document)
     assert '"enum": ["cheap"]' in written
     for name in re.findall(r"#/components/schemas/(\w+)", written):
@@ -87,9 +87,9 @@ def test_metrics_are_described_with_the_key_that_they_need() -> None:
 
 
 def test_every_path_of_the_gateway_is_described(gateway: Running) -> None:
-    served = {route.path.replace(":path}", "}") for route in gateway.app._router.routes}  # type: ignore[attr-defined]
+    served = {route.path.replace(":path}", "}") for route in gateway.app._app.routes}  # type: ignore[attr-defined]
     assert served == {path for path, _ in OPERATIONS}
-    assert set(openapi_schema()["paths"]) == served - {"/admin/reload"}
+    assert set(gateway.http.get("/openapi.json").json()["paths"]) == served
 
 
 @pytest.mark.slow

@@ -90,7 +90,7 @@ def new_key(
 
     Example: mildroute keys new team-a --dollars-per-day 5 --file keys.yaml
     """
-    from mildroute.serving.auth.keys import add_client, add_clients
+    from mildroute.serving.auth.keys import add_client, add_clients, numbered_clients
 
     settings = {
         "requests_per_minute": requests_per_minute,
@@ -108,7 +108,8 @@ def new_key(
     if count is None or out is None:
         _show_key(name, add_client(file, name, **settings), file, as_json=as_json)
         return
-    made = add_clients(file, name, count, partial(_write_keys, out), **settings)
+    clients = numbered_clients(name, count, **settings)
+    made = add_clients(file, clients, partial(_write_keys, out))
     if as_json:
         print_json({"clients": len(made), "keys": str(out), "file": file})
     else:

@@ -8,7 +8,7 @@ import logging
 import socket
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -28,6 +28,27 @@ _LogFormat = Annotated[
     ),
 ]
 
+_AdminPort = Annotated[
+    int | None,
+    typer.Option(
+        help="Port of /metrics and /admin, which clients cannot reach then; else --port.",
+        min=1,
+        max=65535,
+    ),
+]
+_AdminHost = Annotated[
+    str | None, typer.Option(help="Address to listen on with --admin-port; 127.0.0.1 by default.")
+]
+
+_Workers = Annotated[
+    int, typer.Option(help="Processes that share the port (Linux).", min=1, metavar="N")
+]
+_Traces = Annotated[
+    bool,
+    typer.Option(
+        "--traces", help="Send OpenTelemetry spans; OTEL_EXPORTER_OTLP_ENDPOINT says where."
+    ),
+]
 _RouterLocation = Annotated[
     str,
     typer.Argument(
@@ -48,6 +69,8 @@ def serve_router(
     port: Annotated[
         int, typer.Option(help="Port to listen on; 0 takes a free one.", min=0, max=65535)
     ] = 8000,
+    admin_port: _AdminPort = None,
+    admin_host: _AdminHost = None,
     keys: Annotated[
         str | None,
         typer.Option(
@@ -68,15 +91,8 @@ def serve_router(
         float | None,
         typer.Option(help="Fraction of requests routed at random (exploration).", min=0, max=1),
     ] = None,
-    workers: Annotated[
-        int, typer.Option(help="Processes that share the port (Linux).", min=1, metavar="N")
-    ] = 1,
-    traces: Annotated[
-        bool,
-        typer.Option(
-            "--traces", help="Send OpenTelemetry spans; OTEL_EXPORTER_OTLP_ENDPOINT says where."
-        ),
-    ] = False,
+    workers: _Workers = 1,
+    traces: _Traces = False,
 ) -> None:
     """Serve a stored ROUTER as an OpenAI-compatible endpoint that picks the model.
 
@@ -86,9 +102,12 @@ def serve_router(
 
     Example: mildroute serve router --experts experts.yaml --log decisions
     """
-    chosen = _settings(settings, keys, log, log_format, exploration_rate)
+    given = {"keys": keys, "admin_port": admin_port, "admin_host": admin_host}
+    chosen = _settings(settings, log, log_format, exploration_rate, **given)
     _check_reach(host, chosen, open_to_all=no_keys)
-    _check_port(host, port)
+    _check_port(host, port, "--port or --host")
+    if chosen.admin_port is not None:
+        _check_port(chosen.admin_host, chosen.admin_port, "--admin-port or --admin-host")
     if workers == 1:
         _serve(router, experts, chosen, host, port, traces=traces)
     else:
@@ -137,24 +156,29 @@ def _serve_workers(
 def _announce(settings: GatewayConfig, experts: int, address: str) -> None:
     from mildroute.serving.observability.logs import log_event
 
+    admin = None
+    if settings.admin_port is not None:
+        host = settings.admin_host
+        admin = f"http://{f'[{host}]' if ':' in host else host}:{settings.admin_port}"
     if settings.logging.format == "json":
-        log_event(_LOG, logging.INFO, "serving", url=address, experts=experts)
+        log_event(_LOG, logging.INFO, "serving", url=address, experts=experts, admin_url=admin)
     else:
-        typer.echo(f"serving {experts} experts at {address}  (model: mildroute)")
+        more = "" if admin is None else f"\nmetrics and administration at {admin}"
+        typer.echo(f"serving {experts} experts at {address}  (model: mildroute){more}")
 
 
 def _settings(
     path: Path | None,
-    keys: str | None,
     log: Path | None,
     log_format: Literal["text", "json"] | None,
     exploration_rate: float | None,
+    **given: Any,
 ) -> GatewayConfig:
     from mildroute.serving.config import GatewayConfig, read_config
 
     found = GatewayConfig() if path is None else read_config(path)
-    if keys is not None:
-        found = dataclasses.replace(found, keys=keys)
+    given = {name: value for name, value in given.items() if value is not None}
+    found = dataclasses.replace(found, **given)
     if log is not None:
         found = dataclasses.replace(found, log=dataclasses.replace(found.log, folder=log))
     if log_format is not None:
@@ -179,7 +203,7 @@ def _check_reach(host: str, settings: GatewayConfig, *, open_to_all: bool) -> No
         )
 
 
-def _check_port(host: str, port: int) -> None:
+def _check_port(host: str, port: int, options: str) -> None:
     """Say so before a router is loaded for nothing."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -191,5 +215,5 @@ def _check_port(host: str, port: int) -> None:
     except OSError as error:
         raise ArgumentError(
             f"the gateway must be able to listen on {host} at port {port}, got: {error.strerror};"
-            " give --port or --host."
+            f" give {options}."
         ) from None

@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from mildroute.exceptions import MissingExtraError
 from mildroute.experts.config import ExpertFile
@@ -38,6 +39,7 @@ from mildroute.serving.observability.feedback import FeedbackLog
 from mildroute.serving.observability.logs import AccessLog
 from mildroute.serving.observability.metrics import GatewayMetrics, LoopLagMonitor
 from mildroute.serving.observability.tracing import Tracing
+from mildroute.serving.openapi import openapi_schema
 from mildroute.serving.routing.decider import Decider, SessionAffinity
 from mildroute.serving.routing.reload import PredictorManager, Reloader
 from mildroute.serving.upstream.failover import Failover
@@ -47,7 +49,8 @@ __all__ = ["Gateway", "GatewayServices", "create_app"]
 
 
 try:
-    from starlette.routing import BaseRoute, Route, Router
+    from starlette.routing import Route, Router
+    from starlette.types import ASGIApp
 except ImportError:
     raise MissingExtraError.for_package(
         "starlette", extra="serve", user="mildroute.serving"
@@ -56,6 +59,8 @@ except ImportError:
 
 _COMPLETION_PATHS = ("chat/completions", "completions", "responses", "embeddings")
 _POLL_INTERVAL = 0.02
+# Of each path, by method.
+_Handlers = dict[str, dict[str, Handler]]
 
 
 @dataclass(frozen=True)
@@ -117,6 +122,7 @@ class Gateway:
         pool: Its experts.
         limiter: Its requests in flight.
         reloader: Reloads its router, its experts and its keys.
+        admin: The ASGI application of the admin port, or none if there is no such port.
 
     Example:
         >>> Gateway.__name__
@@ -134,10 +140,8 @@ class Gateway:
         self.reloader = Reloader(
             services.manager, services.key_store, config.keys, self.pool, metrics
         )
-        self._router = Router(
-            self._routes(), redirect_slashes=False, default=self._not_found, lifespan=self._lifespan
-        )
-        self._app = AccessLog(self._router) if config.logging.access else self._router
+        self.admin: ASGIApp | None = None
+        self._app = self._build_apps()
         metrics.watch(
             in_flight=lambda: float(self.limiter.in_flight),
             circuits=self.pool.circuits,
@@ -198,8 +202,8 @@ class Gateway:
                 if log is not None:
                     log.close()
 
-    def _routes(self) -> list[BaseRoute]:
-        """The hot paths first: a router looks at one after the other."""
+    def _build_apps(self) -> ASGIApp:
+        """Build the application of clients, and that of the admin port if there is one."""
         services, config = self._services, self._services.config
         authenticator = Authenticator(
             services.key_store, services.usage_limiter, self.limiter, services.now
@@ -214,31 +218,44 @@ class Gateway:
             config,
             _admin_auth(config.metrics_key_env),
         )
+        # The hot paths first: a router looks at one after the other.
         post = self._post_handlers(authenticator) | {"/v1/feedback": management.feedback}
+        limited: _Handlers = {path: {"POST": handler} for path, handler in post.items()}
+        limited["/v1/models"] = {"GET": management.models}
+        limited["/v1/models/{model:path}"] = {"GET": management.model}
+        # These respond even if too many requests are in flight.
+        probes: _Handlers = {
+            "/healthz": {"GET": management.health},
+            "/readyz": {"GET": management.readiness},
+        }
+        operator: _Handlers = {"/metrics": {"GET": management.metrics}}
         admin_auth = _admin_auth(config.admin_key_env)
         if admin_auth is not None:
-            post["/admin/reload"] = AdminEndpoints(self.reloader, admin_auth).reload
-        get: dict[str, Handler] = {
-            "/v1/models": management.models,
-            "/v1/models/{model:path}": management.model,
-        }
-        # These respond even if too many requests are in flight.
-        unlimited: dict[str, Handler] = {
-            "/healthz": management.health,
-            "/readyz": management.readiness,
-            "/metrics": management.metrics,
-            "/openapi.json": management.openapi,
-        }
-        groups = (
-            ("POST", post, self.limiter),
-            ("GET", get, self.limiter),
-            ("GET", unlimited, None),
+            operator |= AdminEndpoints(self.reloader, admin_auth, config).handlers()
+        if config.admin_port is None:
+            return self._build_app(limited, probes | operator, lifespan=self._lifespan)
+        self.admin = self._build_app({}, probes | operator)
+        return self._build_app(limited, probes, lifespan=self._lifespan)
+
+    def _build_app(self, limited: _Handlers, unlimited: _Handlers, lifespan: Any = None) -> ASGIApp:
+        """Build an application of paths whose requests in flight are limited, and of others."""
+        config = self._services.config
+        paths = [path.replace(":path}", "}") for path in (*limited, *unlimited, "/openapi.json")]
+        document = openapi_schema(
+            config.routing.presets, paths, with_metrics_key=config.metrics_key_env is not None
         )
-        return [
-            Route(path, Endpoint({method: handler}, limiter, services.metrics.record_rejection))
-            for method, handlers, limiter in groups
-            for path, handler in handlers.items()
+
+        async def describe(request: Request) -> None:
+            await request.send_json(document)
+
+        unlimited = unlimited | {"/openapi.json": {"GET": describe}}
+        routes = [
+            Route(path, Endpoint(methods, limiter, self._services.metrics.record_rejection))
+            for handlers, limiter in ((limited, self.limiter), (unlimited, None))
+            for path, methods in handlers.items()
         ]
+        router = Router(routes, redirect_slashes=False, default=self._not_found, lifespan=lifespan)
+        return AccessLog(router) if config.logging.access else router
 
     def _post_handlers(self, authenticator: Authenticator) -> dict[str, Handler]:
         """Endpoints that decide."""

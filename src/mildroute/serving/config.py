@@ -292,6 +292,9 @@ class GatewayConfig:
             cache folder if none is named.
         admin_key_env: Environment variable of the key for ``/admin``, or none: then there is no
             ``/admin``.
+        admin_port: Port of ``/metrics`` and ``/admin``, which are not on the port of clients then;
+            ``/healthz`` and ``/readyz`` are on both. None for one port for all.
+        admin_host: Address to listen on with that port.
         metrics_key_env: Environment variable of the key for ``/metrics``, or none: then every
             client that can reach the gateway may read them. It may be the same variable.
         shadow_router: Folder of a second router whose choices are only logged, or none.
@@ -320,6 +323,8 @@ class GatewayConfig:
     keys_interval: float = 2.0
     keys_cache: Path | None = None
     admin_key_env: str | None = None
+    admin_port: int | None = None
+    admin_host: str = "127.0.0.1"
     metrics_key_env: str | None = None
     shadow_router: Path | None = None
     router_public_keys: Path | None = None
@@ -338,8 +343,7 @@ _MAY_BE_ZERO = {
     "ttl",
     "max_stored_bytes",
 }
-# Settings that must be at most 1.
-_FRACTIONS = {"exploration_rate", "failure_rate", "switch_threshold"}
+_AT_MOST = {"exploration_rate": 1, "failure_rate": 1, "switch_threshold": 1, "admin_port": 65535}
 
 
 def read_config(path: str | Path) -> GatewayConfig:
@@ -433,8 +437,8 @@ def _number(name: str, *, whole: bool) -> Callable[[Any], None]:
             raise ArgumentError(
                 f"it must be {'at least' if name in _MAY_BE_ZERO else 'more than'} 0, got {value}."
             )
-        if name in _FRACTIONS and value > 1:
-            raise ArgumentError(f"it must be at most 1, got {value}.")
+        if value > _AT_MOST.get(name, math.inf):
+            raise ArgumentError(f"it must be at most {_AT_MOST[name]}, got {value}.")
 
     return check
 

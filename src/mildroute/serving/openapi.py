@@ -13,22 +13,25 @@ __all__ = ["openapi_schema"]
 
 
 def openapi_schema(
-    presets: Collection[str] = (), *, with_admin: bool = False, with_metrics_key: bool = False
+    presets: Collection[str] = (),
+    paths: Collection[str] | None = None,
+    *,
+    with_metrics_key: bool = False,
 ) -> dict[str, Any]:
     """An OpenAPI 3.1 document.
 
     Args:
         presets: Names of targets.
-        with_admin: Whether ``/admin`` is there.
+        paths: That are served; all by default.
         with_metrics_key: Whether ``/metrics`` needs a key.
     """
     document = read_document(Path(__file__).with_name("openapi.yaml")).value
     document["info"]["version"] = __version__
     _set_presets(document, sorted(presets))
-    if not with_admin:
-        del document["paths"]["/admin/reload"]
     if with_metrics_key:
         document["paths"]["/metrics"]["get"]["security"] = [{"operator": []}]
+    if paths is not None:
+        document["paths"] = {path: document["paths"][path] for path in paths}
     return document  # type: ignore[no-any-return]
 
 

@@ -10,7 +10,7 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, ClassVar
 
 from mildroute.exceptions import MissingExtraError
@@ -230,6 +230,9 @@ except ImportError:  # it is faster, and not for every system
 _KEEP_ALIVE = 75
 _POLL_INTERVAL = 0.02
 _SWITCH_INTERVAL = 0.0005
+_ADMIN_CONNECTIONS = 64
+# Seconds that requests of operators get when all of the clients' have ended.
+_ADMIN_DRAIN = 10.0
 
 
 def serve(
@@ -239,6 +242,7 @@ def serve(
     announce: Callable[[str], None],
     *,
     sockets: list[socket.socket] | None = None,
+    admin_sockets: list[socket.socket] | None = None,
     attach: Callable[[Gateway], Awaitable[None]] | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM; then requests under way are given their time.
@@ -251,6 +255,7 @@ def serve(
         port: Port to listen on; 0 takes a free one.
         announce: Called with the base URL once the gateway listens.
         sockets: Bound ones to listen on instead, or none.
+        admin_sockets: Bound ones of the admin port, or none to bind it here.
         attach: Awaited with the gateway before it listens, or none.
     """
     # What was loaded stays. Without this a collection walks through all of it and stops the gateway
@@ -262,7 +267,29 @@ def serve(
     # an expert of 30 ms went from 37 to 59 ms, and goes to 45 so.
     sys.setswitchinterval(_SWITCH_INTERVAL)
     runner = asyncio if uvloop is None else uvloop
-    runner.run(_serve(services, host, port, announce, sockets, attach))
+    runner.run(_serve(services, host, port, announce, sockets, admin_sockets, attach))
+
+
+class _AdminServer(uvicorn.Server):
+    """Serves the admin port beside the port of clients, and ends after it."""
+
+    def __init__(self, config: uvicorn.Config, sockets: list[socket.socket] | None) -> None:
+        super().__init__(config)
+        self._sockets = sockets
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are for the server of clients, which stops this one when it has drained."""
+        yield
+
+    async def start(self) -> None:
+        self._task = asyncio.create_task(self.serve(self._sockets))
+        while not self.started:
+            await asyncio.sleep(_POLL_INTERVAL)
+
+    async def stop(self) -> None:
+        self.should_exit = True
+        await self._task
 
 
 class _Server(uvicorn.Server):
@@ -275,8 +302,10 @@ class _Server(uvicorn.Server):
         announce: Callable[[str], None],
         shutdown_delay: float = 0.0,
         on_stopped: Callable[[], None] = lambda: None,
+        admin: _AdminServer | None = None,
     ) -> None:
         super().__init__(config)
+        self._admin = admin
         self._on_stopped = on_stopped
         self._gateway = gateway
         self._announce = announce
@@ -286,6 +315,8 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: Any = None) -> None:
         await super().startup(sockets)
         if self.started:
+            if self._admin is not None:
+                await self._admin.start()
             host = f"[{self.config.host}]" if ":" in self.config.host else self.config.host
             self._announce(f"http://{host}:{self.servers[0].sockets[0].getsockname()[1]}/v1")
 
@@ -299,6 +330,9 @@ class _Server(uvicorn.Server):
         while loop.time() < until and not self._is_hurried:
             await asyncio.sleep(_POLL_INTERVAL)
         await super().shutdown(sockets)
+        if self._admin is not None:
+            # Last: probes and scrapes must see a gateway that drains.
+            await self._admin.stop()
         # uvicorn raises SIGTERM again at once when this has ended, and nothing runs after that.
         self._on_stopped()
 
@@ -327,21 +361,41 @@ def _within_descriptors(limits: RequestLimits) -> RequestLimits:
     return dataclasses.replace(limits, max_connections=min(limits.max_connections, soft // 2))
 
 
-def _uvicorn_config(gateway: Gateway, config: GatewayConfig, host: str, port: int) -> Any:
+def _uvicorn_config(
+    app: Any, limits: RequestLimits, host: str, port: int, drain_timeout: float, **options: Any
+) -> Any:
     return uvicorn.Config(
-        gateway,
+        app,
         host=host,
         port=port,
-        http=protocol_with_limits(_within_descriptors(config.limits)),
+        http=protocol_with_limits(limits),
         ws="none",
-        lifespan="on",
         access_log=False,
         log_config=None,
         server_header=False,
         log_level="warning",
         timeout_keep_alive=_KEEP_ALIVE,
-        timeout_graceful_shutdown=max(1, round(config.failover.drain_timeout)),
+        timeout_graceful_shutdown=max(1, round(drain_timeout)),
+        **options,
     )
+
+
+def _client_config(gateway: Gateway, config: GatewayConfig, host: str, port: int) -> Any:
+    limits = _within_descriptors(config.limits)
+    drain_timeout = config.failover.drain_timeout
+    return _uvicorn_config(gateway, limits, host, port, drain_timeout, lifespan="on")
+
+
+def _admin_server(
+    gateway: Gateway, config: GatewayConfig, sockets: list[socket.socket] | None
+) -> _AdminServer | None:
+    if gateway.admin is None or config.admin_port is None:
+        return None
+    # However many connections clients hold, operators have some of their own.
+    limits = dataclasses.replace(config.limits, max_connections=_ADMIN_CONNECTIONS)
+    host, port = config.admin_host, config.admin_port
+    settings = _uvicorn_config(gateway.admin, limits, host, port, _ADMIN_DRAIN, lifespan="off")
+    return _AdminServer(settings, sockets)
 
 
 def _reload_on_hangup(gateway: Gateway, loop: asyncio.AbstractEventLoop) -> None:
@@ -364,6 +418,7 @@ async def _serve(
     port: int,
     announce: Callable[[str], None],
     sockets: list[socket.socket] | None,
+    admin_sockets: list[socket.socket] | None,
     attach: Callable[[Gateway], Awaitable[None]] | None,
 ) -> None:
     gateway = create_app(services)
@@ -388,11 +443,12 @@ async def _serve(
                 manager.close()
 
     server = _Server(
-        _uvicorn_config(gateway, config, host, port),
+        _client_config(gateway, config, host, port),
         gateway,
         announce,
         config.failover.shutdown_delay,
         close,
+        _admin_server(gateway, config, admin_sockets),
     )
     connections = server.server_state.connections
     services.metrics.watch(connections=lambda: len(connections))

@@ -135,6 +135,7 @@ class _Job:
     traces: bool
     host: str
     addresses: tuple[tuple[int, Any], ...]
+    admin_addresses: tuple[tuple[int, Any], ...]
 
 
 def serve_workers(
@@ -173,13 +174,15 @@ def serve_workers(
         )
     # Bound and not listening: they hold the port while all workers are being started.
     reserved = list(_bind(_addresses_of(host, port)))
-    addresses = tuple((int(bound.family), bound.getsockname()) for bound in reserved)
-    job = _Job(router, experts, config, traces, host, addresses)
+    admin = []
+    if config.admin_port is not None:
+        admin = list(_bind(_addresses_of(config.admin_host, config.admin_port)))
+    job = _Job(router, experts, config, traces, host, _names_of(reserved), _names_of(admin))
     supervisor = _Supervisor(job, workers, announce)
     try:
         asyncio.run(supervisor.run())
     finally:
-        for bound in reserved:
+        for bound in (*reserved, *admin):
             bound.close()
     if supervisor.failure:
         raise ArgumentError(supervisor.failure)
@@ -192,6 +195,10 @@ def serve_workers(
 def _addresses_of(host: str, port: int) -> list[tuple[int, Any]]:
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     return [(family, address) for family, _, _, _, address in found]
+
+
+def _names_of(sockets: Iterable[socket.socket]) -> tuple[tuple[int, Any], ...]:
+    return tuple((int(bound.family), bound.getsockname()) for bound in sockets)
 
 
 def _bind(addresses: Iterable[tuple[int, Any]]) -> Iterable[socket.socket]:
@@ -218,8 +225,16 @@ def _run_worker(job: _Job, link: socket.socket) -> None:
         try:
             services = load_gateway(job.router, job.experts, job.config, traces=job.traces)
             worker = _Worker(link, services.metrics, len(services.experts.experts))
-            sockets = list(_bind(job.addresses))
-            serve(services, job.host, 0, worker.announce, sockets=sockets, attach=worker.attach)
+            # Any worker answers on the admin port for all, and the last to drain goes on with it.
+            serve(
+                services,
+                job.host,
+                0,
+                worker.announce,
+                sockets=list(_bind(job.addresses)),
+                admin_sockets=list(_bind(job.admin_addresses)),
+                attach=worker.attach,
+            )
         except MildrouteError as error:
             link.sendall(frame(0, "failed", [str(error)]))
             sys.exit(1)

@@ -19,12 +19,14 @@ from mildroute.exceptions import ArgumentError
 __all__ = [
     "NO_DIGEST",
     "PREFIX",
+    "ClientExistsError",
     "ClientRow",
     "Database",
     "DatabaseError",
     "KeyDatabase",
     "hashes_of",
     "is_database_url",
+    "run_behind_gateway",
 ]
 
 
@@ -37,6 +39,18 @@ _BUSY_TIMEOUT = 30.0
 
 class DatabaseError(ArgumentError):
     """A database cannot be reached, or does not take a statement."""
+
+
+class ClientExistsError(ArgumentError):
+    """A new client has the name of one that there is."""
+
+
+def run_behind_gateway() -> None:
+    """Let this process have what gateways leave of the processor."""
+    # Behind the gateway, also if that has a higher priority.
+    os.nice(5)
+    if hasattr(os, "SCHED_BATCH"):
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def is_database_url(source: str | Path) -> bool:
@@ -297,6 +311,11 @@ class KeyDatabase(Database):
         """Clients that have changed since a version."""
         return (ClientRow(*row) for row in self.stream(f"{_ROWS} WHERE version > %s", since))
 
+    def page(self, after: str, limit: int) -> list[ClientRow]:
+        """Clients by name, from the one after a name on."""
+        query = f"{_ROWS} WHERE name > %s ORDER BY name LIMIT %s"
+        return [ClientRow(*row) for row in self.execute(query, after, limit)]
+
     def changed_clients(self, since: int) -> Iterator[ClientRow]:
         """Of the clients that were there at a version, those that have changed since."""
         query = f"{_ROWS} WHERE version > %s AND created <= %s"
@@ -324,7 +343,7 @@ class KeyDatabase(Database):
         except DatabaseError as error:
             if type(error.__cause__).__name__ not in ("IntegrityError", "UniqueViolation"):
                 raise
-            raise ArgumentError(
+            raise ClientExistsError(
                 "each client needs a name and a key of its own, got one that the database has"
                 " already; choose other names."
             ) from error

@@ -10,6 +10,7 @@ import math
 import os
 import re
 import secrets
+import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mildroute._yaml import (
     Check,
@@ -35,13 +36,19 @@ from mildroute.experts.secrets import Secret
 from mildroute.serving.auth.database import (
     NO_DIGEST,
     PREFIX,
+    ClientExistsError,
+    DatabaseError,
     KeyDatabase,
     hashes_of,
     is_database_url,
+    run_behind_gateway,
 )
 from mildroute.serving.config import ON_FAILURE, one_of
 from mildroute.serving.http.errors import APIError
-from mildroute.serving.http.request import Request
+
+if TYPE_CHECKING:
+    # Keys are made in processes of their own, which start ten times as fast without scikit-learn.
+    from mildroute.serving.http.request import Request
 
 __all__ = [
     "ANYONE",
@@ -51,13 +58,17 @@ __all__ = [
     "ClientTeam",
     "KeyStore",
     "Tenant",
+    "UnknownClientError",
     "add_client",
     "add_clients",
     "client_from_settings",
+    "create_clients",
     "describe_clients",
+    "describe_page",
     "hash_key",
     "import_clients",
     "new_key",
+    "numbered_clients",
     "put_team",
     "revoke_key",
     "rotate_key",
@@ -85,6 +96,12 @@ _HASH = re.compile(r"sha256:[0-9a-f]{64}")
 _MAX_HASHES = 2
 # The entry of the key file that holds no client.
 _TEAMS = "teams"
+# Of one request.
+_MOST_NEW_CLIENTS = 10_000
+
+
+class UnknownClientError(ArgumentError):
+    """There is no client of a name."""
 
 
 @dataclass(frozen=True)
@@ -477,7 +494,7 @@ def add_client(path: str | Path, name: str, **settings: Any) -> str:
 
     def add(entries: dict[str, Any]) -> dict[str, Any]:
         if name in entries or name == _TEAMS:
-            raise ArgumentError(
+            raise ClientExistsError(
                 f"{Path(path).name} has a client {name!r} already; choose another name, or run"
                 " 'mildroute keys rotate' to replace its key."
             )
@@ -530,21 +547,28 @@ def describe_clients(path: str | Path, now: float) -> list[dict[str, Any]]:
     Its status is ``"valid"``, ``"rotating"`` or ``"expired"``.
     """
     entries, _ = _read_entries(path)
-    rows = []
-    for name, settings in entries.items():
-        expires = settings.get("expires")
-        status = "rotating" if len(hashes_of(settings)) > 1 else "valid"
-        if expires is not None and parse_date(expires) <= now:
-            status = "expired"
-        shown = {key: value for key, value in settings.items() if key != "hash"}
-        rows.append({"name": name, "status": status} | shown)
-    return rows
+    return [_described(name, settings, now) for name, settings in entries.items()]
+
+
+def describe_page(url: str, now: float, after: str, limit: int) -> list[dict[str, Any]]:
+    """The same of the clients of a database whose names come after another one."""
+    with contextlib.closing(KeyDatabase(url)) as database:
+        return [_described(row.name, row.entry(), now) for row in database.page(after, limit)]
+
+
+def _described(name: str, settings: Mapping[str, Any], now: float) -> dict[str, Any]:
+    expires = settings.get("expires")
+    status = "rotating" if len(hashes_of(settings)) > 1 else "valid"
+    if expires is not None and parse_date(expires) <= now:
+        status = "expired"
+    shown = {key: value for key, value in settings.items() if key != "hash"}
+    return {"name": name, "status": status} | shown
 
 
 def _entry_of(path: str | Path, entries: dict[str, Any], name: str) -> dict[str, Any]:
     if name not in entries:
         way_out = nearest(name, entries) if entries else "see 'mildroute keys list'."
-        raise ArgumentError(
+        raise UnknownClientError(
             f"{Path(path).name} must have the client {name!r:.60}, got none; {way_out}"
         )
     return dict(entries[name])
@@ -586,8 +610,9 @@ def _write_entry(
 class _DatabaseDocument(YamlDocument):
     """Settings on their way to a database, which has no lines that a message could name."""
 
-    def error(self, place: Place, message: str) -> ArgumentError:  # noqa: ARG002
-        return ArgumentError(f"{self.name}: {message}")
+    def error(self, place: Place, message: str) -> ArgumentError:
+        client = f" {place[0]}:" if len(place) > 1 else ""
+        return ArgumentError(f"{self.name}:{client} {message}")
 
 
 def _write_client(url: str, name: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
@@ -616,21 +641,23 @@ def _document(url: str) -> YamlDocument:
     return _DatabaseDocument(Path(url).name, None)
 
 
+def numbered_clients(prefix: str, count: int, **settings: Any) -> dict[str, dict[str, Any]]:
+    """Clients that differ in their numbers alone: ``prefix-000001`` and so on."""
+    digits = max(6, len(str(count)))
+    return {f"{prefix}-{number:0{digits}d}": settings for number in range(1, count + 1)}
+
+
 def add_clients(
     url: str,
-    prefix: str,
-    count: int,
+    clients: Mapping[str, Mapping[str, Any]],
     save_keys: Callable[[Mapping[str, str]], None] = lambda _: None,
-    **settings: Any,
 ) -> dict[str, str]:
     """Make keys for many new clients of a database, all or none.
 
     Args:
         url: Of the database; a key file is for few.
-        prefix: Of their names: ``prefix-000001`` and so on.
-        count: Of clients.
+        clients: Settings of each, by name, as for :func:`add_client`.
         save_keys: Called with the keys before they become valid; if it fails, none of them does.
-        settings: Of each of them, as for :func:`add_client`.
 
     Returns:
         The keys, by the names of their clients.
@@ -640,18 +667,76 @@ def add_clients(
             f"many clients at once need a database, got the file {url!r:.80}; name one as"
             " sqlite:////folder/keys.db or postgresql://host/name."
         )
-    given = {key: value for key, value in settings.items() if value is not None}
-    digits = max(6, len(str(count)))
-    keys = {f"{prefix}-{number:0{digits}d}": new_key() for number in range(1, count + 1)}
+    keys = {name: new_key() for name in clients}
+    entries = {
+        name: {"hash": hash_key(keys[name])}
+        | {key: value for key, value in settings.items() if value is not None}
+        for name, settings in clients.items()
+    }
     with _change(url) as (database, version):
-        # They differ in their numbers alone, so that one is checked for all.
-        first = next(iter(keys))
-        sample = {first: {"hash": hash_key(keys[first])} | given}
-        _check_clients(_document(url), sample, database.teams())
-        entries = ((name, {"hash": hash_key(key)} | given) for name, key in keys.items())
-        database.add(entries, version)
+        _check_clients(_document(url), entries, database.teams())
+        database.add(entries.items(), version)
         save_keys(keys)
     return keys
+
+
+def create_clients(url: str, body: bytes) -> dict[str, str]:
+    """Make keys for the new clients of a request's body, all or none.
+
+    Args:
+        url: Of the database.
+        body: JSON of a client, its name among its settings, or of a list of clients.
+
+    Returns:
+        The keys, by the names of their clients.
+    """
+    try:
+        given = json.loads(body)
+    except (ValueError, RecursionError):
+        raise ArgumentError("the body must be JSON in UTF-8; see /openapi.json.") from None
+    listed_clients = given if isinstance(given, list) else [given]
+    if not 1 <= len(listed_clients) <= _MOST_NEW_CLIENTS:
+        raise ArgumentError(
+            f"a request must have 1 to {_MOST_NEW_CLIENTS:,} clients, got {len(listed_clients):,};"
+            " send several requests."
+        )
+    clients: dict[str, dict[str, Any]] = {}
+    for settings in listed_clients:
+        if not isinstance(settings, dict):
+            raise ArgumentError("a client must be a JSON object with a name; see /openapi.json.")
+        name = validate_name(settings.pop("name", None))
+        if "hash" in settings:
+            raise ArgumentError(
+                f"{name}: the gateway makes the key of a new client, got a hash; leave it out, or"
+                " run 'mildroute keys import' for keys that there are."
+            )
+        if name in clients:
+            raise ArgumentError(f"each client must be there once, got {name!r} twice.")
+        clients[name] = settings
+    return add_clients(url, clients)
+
+
+def _main(url: str) -> None:
+    """Answer a request for new keys: its body comes in, a head and the response's body go out.
+
+    Gateways run it beside themselves, so that no request of a client waits.
+    """
+    run_behind_gateway()
+    head: dict[str, Any] = {}
+    response = b""
+    try:
+        keys = create_clients(url, sys.stdin.buffer.read())
+        names = list(keys)
+        head = {"status": 200, "clients": len(names), "first": names[0], "last": names[-1]}
+        data = [{"name": name, "key": key} for name, key in keys.items()]
+        response = json.dumps({"object": "list", "data": data}).encode()
+    except ClientExistsError as error:
+        head = {"status": 409, "message": str(error)}
+    except DatabaseError as error:
+        head = {"status": 503, "message": str(error), "retry_after": 5}
+    except ArgumentError as error:
+        head = {"status": 400, "message": str(error)}
+    sys.stdout.buffer.write(json.dumps(head).encode() + b"\n" + response)
 
 
 def import_clients(path: str | Path, url: str) -> int:
@@ -744,3 +829,7 @@ class AdminAuth:
         sent = hashlib.sha256(request.header(b"authorization") or b"").digest()
         if not hmac.compare_digest(sent, self._wanted):
             raise APIError(401, "the operator's own key is needed, as 'Authorization: Bearer ...'.")
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

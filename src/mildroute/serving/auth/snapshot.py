@@ -26,7 +26,13 @@ import numpy as np
 
 from mildroute._files import atomic_write, cache_folder, lock_now
 from mildroute.exceptions import ArgumentError
-from mildroute.serving.auth.database import NO_DIGEST, PREFIX, ClientRow, KeyDatabase
+from mildroute.serving.auth.database import (
+    NO_DIGEST,
+    PREFIX,
+    ClientRow,
+    KeyDatabase,
+    run_behind_gateway,
+)
 
 __all__ = ["SUFFIX", "KeySnapshot", "build_snapshot", "newest_snapshot", "snapshot_folder"]
 
@@ -232,10 +238,7 @@ def _main(url: str, folder: str) -> None:
     file = os.open(Path(folder, "lock"), os.O_RDWR | os.O_CREAT, 0o600)
     if lock_now(file) is False:
         return
-    # Behind the gateway, also if that has a higher priority.
-    os.nice(5)
-    if hasattr(os, "SCHED_BATCH"):
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    run_behind_gateway()
     with contextlib.closing(KeyDatabase(url)) as database:
         build_snapshot(database, Path(folder))
 
