@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
+import subprocess
+import sys
 import threading
 import urllib.error
 from pathlib import Path
@@ -97,23 +100,27 @@ def test_the_admin_port_has_metrics_and_reloads_and_ends_last(
             assert refuses(admin)
 
 
-def test_a_port_that_is_taken_is_said_before_a_router_is_loaded(tmp_path: Path) -> None:
-    import socket
-    import subprocess
-    import sys
+def refusal(folder: Path, port: str, admin_port: str) -> str:
+    """What is said of two ports, before anything else is looked at."""
+    command = [sys.executable, "-m", "mildroute", "serve", "none", "--experts", "none.yaml"]
+    run = subprocess.run(
+        [*command, "--port", port, "--admin-port", admin_port],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 2
+    return " ".join(run.stderr.split())
 
+
+def test_ports_that_cannot_be_had_are_refused_before_a_router_is_loaded(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        command = [sys.executable, "-m", "mildroute", "serve", "none", "--experts", "none.yaml"]
-        run = subprocess.run(
-            [*command, "--port", "0", "--admin-port", port],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    assert run.returncode == 2
-    assert f"at port {port}" in run.stderr
-    assert "--admin-port" in run.stderr
+        said = refusal(tmp_path, "0", port)
+        assert f"at port {port}" in said
+        assert "--admin-port" in said
+    said = refusal(tmp_path, port, port)
+    assert f"got {port} for both" in said

@@ -105,9 +105,7 @@ def serve_router(
     given = {"keys": keys, "admin_port": admin_port, "admin_host": admin_host}
     chosen = _settings(settings, log, log_format, exploration_rate, **given)
     _check_reach(host, chosen, open_to_all=no_keys)
-    _check_port(host, port, "--port or --host")
-    if chosen.admin_port is not None:
-        _check_port(chosen.admin_host, chosen.admin_port, "--admin-port or --admin-host")
+    _check_ports(host, port, chosen)
     if workers == 1:
         _serve(router, experts, chosen, host, port, traces=traces)
     else:
@@ -203,8 +201,20 @@ def _check_reach(host: str, settings: GatewayConfig, *, open_to_all: bool) -> No
         )
 
 
-def _check_port(host: str, port: int, options: str) -> None:
+def _check_ports(host: str, port: int, settings: GatewayConfig) -> None:
     """Say so before a router is loaded for nothing."""
+    _check_port(host, port, "--port or --host")
+    if settings.admin_port is None:
+        return
+    if settings.admin_port == port:
+        raise ArgumentError(
+            f"metrics and administration need a port that is not the clients', got {port} for both;"
+            " give another --admin-port, or none."
+        )
+    _check_port(settings.admin_host, settings.admin_port, "--admin-port or --admin-host")
+
+
+def _check_port(host: str, port: int, options: str) -> None:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
