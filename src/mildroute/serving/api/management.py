@@ -148,10 +148,11 @@ class AdminEndpoints:
 
 def _create_keys(url: str, body: bytes) -> tuple[dict[str, Any], bytes]:
     """Head and body of the response to a request for new keys."""
-    command = [sys.executable, "-m", keys.__name__, url]
+    command = [sys.executable, "-m", keys.__name__]
+    given = f"{url}\n".encode() + body
     try:
         done = subprocess.run(  # noqa: S603 - our own module
-            command, input=body, stdout=subprocess.PIPE, timeout=_CREATE_TIMEOUT, check=True
+            command, input=given, stdout=subprocess.PIPE, timeout=_CREATE_TIMEOUT, check=True
         )
     except (OSError, subprocess.SubprocessError) as error:
         # Not its text: it may hold the output, and with it keys.

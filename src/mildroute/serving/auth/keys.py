@@ -716,15 +716,17 @@ def create_clients(url: str, body: bytes) -> dict[str, str]:
     return add_clients(url, clients)
 
 
-def _main(url: str) -> None:
+def _main() -> None:
     """Answer a request for new keys: its body comes in, a head and the response's body go out.
 
-    Gateways run it beside themselves, so that no request of a client waits.
+    Gateways run it beside themselves, so that no request of a client waits. Before the body comes
+    the URL of the database: it may hold a password, and arguments can be read by all users.
     """
     run_behind_gateway()
     head: dict[str, Any] = {}
     response = b""
     try:
+        url = sys.stdin.buffer.readline().decode().rstrip("\n")
         keys = create_clients(url, sys.stdin.buffer.read())
         names = list(keys)
         head = {"status": 200, "clients": len(names), "first": names[0], "last": names[-1]}
@@ -832,4 +834,4 @@ class AdminAuth:
 
 
 if __name__ == "__main__":
-    _main(*sys.argv[1:])
+    _main()
