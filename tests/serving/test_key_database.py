@@ -7,6 +7,7 @@ import logging
 import math
 import os
 import stat
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -532,3 +533,24 @@ def test_the_command_line_manages_a_database(url: str, tmp_path: Path) -> None:
     assert again.exit_code == 2
     assert "choose another one" in again.output
     assert len(json.loads(run("list"))) == 21
+
+
+def test_the_url_of_a_database_is_no_argument_of_a_process(
+    url: str, opened: Callable[..., DatabaseKeyStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All users of a machine can read arguments, and the URL may hold a password."""
+    commands: list[list[str]] = []
+    start = subprocess.Popen.__init__
+
+    def spy(self: Any, command: list[str], *others: Any, **further: Any) -> None:
+        commands.append(command)
+        start(self, command, *others, **further)
+
+    monkeypatch.setattr(subprocess.Popen, "__init__", spy)
+    monkeypatch.setattr(database_store, "_MOST_READ", 5)
+    add_client(url, "a")
+    store = opened()
+    add_clients(url, numbered_clients("b", 20))
+    until(lambda: (store.refresh(), len(store))[1] == 21, 30)
+    assert commands
+    assert not any(url in word for command in commands for word in command)

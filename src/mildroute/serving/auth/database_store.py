@@ -288,8 +288,10 @@ class DatabaseKeyStore(KeyStore):
         elif self._builder is None and time.monotonic() >= self._build_after:
             self._build_after = time.monotonic() + _BUILD_INTERVAL
             # A process of its own: to make one takes seconds of this one's interpreter lock.
-            command = [sys.executable, "-m", snapshot.__name__, self._url, str(self._folder)]
-            self._builder = subprocess.Popen(command, stdin=subprocess.DEVNULL)  # noqa: S603
+            command = [sys.executable, "-m", snapshot.__name__, str(self._folder)]
+            self._builder = subprocess.Popen(command, stdin=subprocess.PIPE)  # noqa: S603
+            with self._builder.stdin as given:  # type: ignore[union-attr]
+                given.write(f"{self._url}\n".encode())
 
     def _teams(self, limits: Mapping[str, Mapping[str, Any]]) -> dict[str, ClientTeam]:
         return {

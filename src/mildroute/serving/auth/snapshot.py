@@ -233,8 +233,10 @@ def snapshot_folder(cache: Path | None, url: str) -> Path:
     return folder
 
 
-def _main(url: str, folder: str) -> None:
-    """Make a snapshot, unless another process does."""
+def _main(folder: str) -> None:
+    """Make a snapshot, unless another process does; the URL of the database comes in."""
+    # Not as an argument: it may hold a password, and arguments can be read by all users.
+    url = sys.stdin.readline().rstrip("\n")
     file = os.open(Path(folder, "lock"), os.O_RDWR | os.O_CREAT, 0o600)
     if lock_now(file) is False:
         return
