@@ -34,6 +34,7 @@ PIECES = r"\[(None|''), ('.*'|\".*\")(, ('.*'|\".*\"))+(, (None|''))?\]\n"
 READY = r'\{"status": "ready", "router": "[0-9a-f]{16}"\}\n'
 # A word of each block, and what it prints; what a model says may differ from one machine to the
 # next.
+INFO = r"[-\d]{10}T[\d:.]{12}[+-]\d\d:\d\d INFO mildroute\.\S+"
 SHAPES = (
     ("serve_smollm2.py --port 8080", SERVING.format(port=8080)),
     ("serve_smollm2.py --port 8081", SERVING.format(port=8081)),
@@ -91,7 +92,10 @@ SHAPES = (
     ("make_table.py --rows 400", FITTED.format(rows=400)),
     (
         "kill -HUP",
-        r"[-\d]{10}T[\d:.]{12}[+-]\d\d:\d\d INFO mildroute\.\S+ now serving router [0-9a-f]{16}\n",
+        (
+            rf"{INFO} the experts were read again; experts: 2\n"
+            rf"{INFO} now serving router [0-9a-f]{{16}}\n"
+        ),
     ),
     ("/readyz", READY),
     ("kill %3", r""),

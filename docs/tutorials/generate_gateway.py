@@ -122,7 +122,7 @@ class Session:
         # not of this step.
         for job in self.jobs:
             job.read()
-        return self._command(step.code) + self._news(step.code)
+        return self._command(step.code) + self._news(step.code, "now serving router")
 
     def _command(self, command: str) -> str:
         _write(self.shell.stdin, f"{{ {command}\n}} 2>&1; echo; echo {_MARK} $?\n")
@@ -145,10 +145,12 @@ class Session:
         self._command(f"{command.removesuffix('&')} > {said} 2>&1 &")
         return self._news(command)
 
-    def _news(self, command: str) -> str:
-        """What one of those that stay says next."""
+    def _news(self, command: str, wanted: str = "") -> str:
+        """What one of those that stay says next, until it has said what is wanted."""
         end = time.monotonic() + 120
-        while not (text := "".join(job.read() for job in self.jobs)).endswith("\n"):
+        text = ""
+        while not text.endswith("\n") or wanted not in text:
+            text += "".join(job.read() for job in self.jobs)
             if time.monotonic() > end:
                 raise SystemExit(f"{command}\nnothing was said for two minutes.")
             time.sleep(0.02)
