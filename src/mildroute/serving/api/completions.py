@@ -177,7 +177,7 @@ class CompletionsEndpoint:
                 400, message, code="previous_response_not_found", param="previous_response_id"
             )
         target = resolve_target(target_headers(request.headers), parsed.model, self._routing)
-        return await self._decider.decide(parsed, target, context.coin_key, request)
+        return await self._decider.decide(parsed, target, context.coin_key)
 
     async def _reserve(self, context: RequestContext, request: Request, decision: Decision) -> None:
         """Hold the most that a request can take; an APIError if its key has not so much left."""

@@ -17,7 +17,6 @@ from mildroute.routers.operating_point import OperatingPoint
 from mildroute.serving.config import AUTO_MODEL, TARGETS, RoutingConfig
 from mildroute.serving.http.body import ParsedRequest
 from mildroute.serving.http.errors import APIError
-from mildroute.serving.http.request import Request
 from mildroute.serving.routing.policy import Decision, decide, decide_pinned
 from mildroute.serving.routing.predictor import (
     ROWS_PER_TURN,
@@ -189,7 +188,7 @@ class Decider:
         return False
 
     async def decide(
-        self, parsed: ParsedRequest, target: Target | None, coin_key: str, request: Request
+        self, parsed: ParsedRequest, target: Target | None, coin_key: str
     ) -> RoutingResult:
         """Decide for one request, in time.
 
@@ -197,7 +196,6 @@ class Decider:
             parsed: The request.
             target: What the operating point is chosen by, or none for the router's own.
             coin_key: Seeds the coin between two vertices.
-            request: As it came, for what it may wait.
         """
         if self._manager.canary is None:
             predictor = self._predictor()
@@ -207,7 +205,7 @@ class Decider:
         lookup = self._affinity.start_lookup(parsed)
         prediction = await predictor.predict(parsed.text, point, coin_key)
         if lookup is not None:
-            await request.store_wait().wait([lookup])  # it ran beside the encoder
+            await lookup  # it ran beside the encoder
         shadow = None
         if self._shadow is not None:
             shadow = asyncio.get_running_loop().create_task(
