@@ -13,7 +13,10 @@ from mildroute.experts.config import read_experts
 from mildroute.serving.config import read_config
 from tests.test_tutorial_gateway import FITTED, READY, SERVING, _fitted, needs_curl
 
-POINTER = r'\{"digest": "[0-9a-f]{64}"\}\n'
+# The progress of an upload, and what the pointer says now.
+PUBLISHED = r"(?s).*[0-9a-f]{16} serves"
+ALL = r"[0-9a-f]{16} serves all requests\.\n"
+BOTH = r'(\{"status": "ready", "router": "[0-9a-f]{16}", "canary": .*\n){2}'
 GATEWAY = (
     r"serving 2 experts at http://127\.0\.0\.1:%d/v1  \(model: mildroute\)\n"
     r"metrics and administration at http://127\.0\.0\.1:%d\n"
@@ -26,7 +29,8 @@ SHAPES = (
     ("expert.py --port 8080", SERVING.format(port=8080)),
     ("expert.py --port 8081", SERVING.format(port=8081)),
     ("--rows 300", LEARNED.format(rows=300)),
-    ("publish()", POINTER),
+    ("openssl", r""),
+    ("rollout publish", PUBLISHED + r" all requests\.\n"),
     ("keys team", r"The limits of team 'research' are in postgresql://\S+\n"),
     ("export ADMIN_KEY", r""),
     ("--log log-1", GATEWAY % (8000, 9000)),
@@ -38,8 +42,11 @@ SHAPES = (
     ("ask()", r""),
     ("for turn", r"(200\n){5,6}(429\n){4,5}\{.*insufficient_quota.*\n"),
     ("readyz", READY + READY),
-    ("--rows 400", LEARNED.format(rows=400) + POINTER),
-    ("readyz", READY + READY),
+    ("--rows 400", LEARNED.format(rows=400)),
+    ("--canary 0.25", PUBLISHED + r", and the canary [0-9a-f]{16} gets 0\.25 of the requests\.\n"),
+    ("readyz", BOTH),
+    ("promote", ALL + READY + READY),
+    ("rollback", ALL + READY + READY),
     ("-X DELETE", r'\{"object": "mildroute\.key", "name": "alice", "status": "expired"\}\n'),
     ("ask 127", r"401\n401\n\{.*key_expired.*\n"),
     ("log ship", r"([23] lines shipped to shipped in 1 object\.\n){2}"),
@@ -72,19 +79,18 @@ def test_the_page_runs_and_its_two_gateways_act_as_one(tmp_path: Path) -> None:
             return command
         number = 2 if "--rows 400" in command else 1
         told = rf"router in router, learned from {number + 2}00 queries\nat some price weight\n"
-        rest = " && publish && cat routers/prod.json" if number == 2 else ""
-        return f"rm -rf router && cp -r ../fitted-{number} router && printf '{told}'{rest}"
+        return f"rm -rf router && cp -r ../fitted-{number} router && printf '{told}'"
 
     printed = [text or "" for text in run_fleet(tmp_path, quickly)]
     check(printed)
-    before, after = (
-        found
+    first, _, promoted, back = (
+        re.findall('"router": "([0-9a-f]{16})"', found)
         for step, found in zip(steps(FLEET), printed, strict=True)
         if "echo; curl" in step.code
     )
-    # Both serve the same router, and then the next one.
-    assert len(set(before.split())) == len(set(after.split())) == 4
-    assert before != after
+    # Both serve the same router, then the next one, and the first one again.
+    assert len(set(first)) == len(set(promoted)) == 1
+    assert first == back != promoted
 
 
 def test_the_files_of_the_page_can_be_read() -> None:
