@@ -101,7 +101,7 @@ class AdminEndpoints:
         """Make keys for one or many new clients of a database; the response alone shows them.
 
         A process of its own parses, checks and writes them: 10,000 clients made the event loop late
-        by 24 to 58 ms in a thread, by 2 to 5 ms so (benchmarks/service/million_keys.py).
+        by 24 to 58 ms in a thread, by 2 to 5 ms so, in one run each of ten such requests.
         """
         url = self._database(request)
         body = bytes(await request.body(self._limits))

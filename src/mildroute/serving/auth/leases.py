@@ -42,7 +42,7 @@ _Checked = TypeVar("_Checked")
 #
 # A lease that is not renewed within `lease_ttl` goes back. What its gateway had spent was settled
 # each second, and each tenth of one if it is more than a hundredth of the limit and of 40 requests:
-# so much is lost by a kill -9, at less than 0.05 calls a request.
+# so much is lost by a kill -9.
 #
 # A store that was flushed, or killed, gets its sums back from the first gateway that knew them
 # (`life` tells one life of an entry from the next), and lends nothing for 2.5 s, in which all
