@@ -21,14 +21,13 @@ GATEWAY = (
     r"serving 2 experts at http://127\.0\.0\.1:%d/v1  \(model: mildroute\)\n"
     r"metrics and administration at http://127\.0\.0\.1:%d\n"
 )
-LEARNED = "(?s).*" + FITTED.removeprefix("(?s)")
 # A word of each block, and what it prints.
 SHAPES = (
     ("redis-server", r"PONG\n"),
     ("export DATABASE", r""),
     ("expert.py --port 8080", SERVING.format(port=8080)),
     ("expert.py --port 8081", SERVING.format(port=8081)),
-    ("--rows 300", LEARNED.format(rows=300)),
+    ("--rows 300", FITTED.format(rows=300)),
     ("openssl", r""),
     ("rollout publish", PUBLISHED + r" all requests\.\n"),
     ("keys team", r"The limits of team 'research' are in postgresql://\S+\n"),
@@ -42,7 +41,7 @@ SHAPES = (
     ("ask()", r""),
     ("for turn", r"(200\n){5,6}(429\n){4,5}\{.*insufficient_quota.*\n"),
     ("readyz", READY + READY),
-    ("--rows 400", LEARNED.format(rows=400)),
+    ("--rows 400", FITTED.format(rows=400)),
     ("--canary 0.25", PUBLISHED + r", and the canary [0-9a-f]{16} gets 0\.25 of the requests\.\n"),
     ("readyz", BOTH),
     ("promote", ALL + READY + READY),

@@ -29,7 +29,7 @@ SERVING = r"serving at http://127\.0\.0\.1:{port}/v1\n"
 OTHER = "split|single|exploration|out_of_distribution|router_timeout"
 WHO = rf"(small|large), (router|{OTHER})"
 EASY, HARD = (rf"({name}, router|(small|large), ({OTHER}))" for name in ("small", "large"))
-FITTED = r"(?s)router in router, learned from {rows} queries\n.*price weight.*"
+FITTED = r"(?s).*router in router, learned from {rows} queries\n.*price weight.*"
 PIECES = r"\[(None|''), ('.*'|\".*\")(, ('.*'|\".*\"))+(, (None|''))?\]\n"
 READY = r'\{"status": "ready", "router": "[0-9a-f]{16}"\}\n'
 # A word of each block, and what it prints; what a model says may differ from one machine to the
