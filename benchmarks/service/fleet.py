@@ -385,10 +385,11 @@ def speed_rows(folder: Path, seconds: float, rounds: int) -> Iterator[Row]:
         bare.start()
         found: dict[str, list[tuple[float, float]]] = {"with": [], "without": []}
         alone: dict[str, list[float]] = {"with": [], "without": []}
+        named: dict[str, list[float]] = {"with": [], "without": []}
         first = 1
         for _ in range(rounds):
             for name, gateway in zip(found, ours.gateways, strict=True):
-                for at_once in (32, 1):
+                for at_once, seen in ((32, None), (1, alone), (1, named)):
                     job = ours.job(
                         gateway.port,
                         "speed",
@@ -398,15 +399,21 @@ def speed_rows(folder: Path, seconds: float, rounds: int) -> Iterator[Row]:
                         most_at_once=at_once,
                         requests_per_connection=0,
                         first_number=first,
+                        names_conversations=seen is named,
                     )
                     before = _cpu(gateway)
                     _, totals = Traffic(job).start().finish()
                     first += totals.requests + 1
-                    if at_once == 1:
-                        alone[name] += totals.seconds
-                    else:
+                    if seen is None:
                         found[name].append(_speed(totals, seconds, _cpu(gateway) - before))
+                    else:
+                        seen[name] += totals.seconds
     yield from _compared(found, alone)
+    # A later turn of it may have been at another gateway, so the store is asked.
+    added = statistics.median(named["with"]) - statistics.median(named["without"])
+    yield reported(
+        "added by the store to a conversation that is new to a gateway, p50, ms", 1000 * added
+    )
 
 
 def _cpu(gateway: GatewayProcess) -> float:

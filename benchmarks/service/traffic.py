@@ -62,6 +62,8 @@ class Job:
     retries: bool = True
     # What most requests name; for the others the gateway's setting counts.
     max_tokens: int = 64
+    # Whether each request names a conversation of its own, which no gateway knows.
+    names_conversations: bool = True
 
 
 @dataclass
@@ -276,10 +278,9 @@ class Clients:
 def request_of(told: Told, job: Job) -> bytes:
     """The request with its number."""
     name, path = f"#{told.number}", "chat/completions"
-    document: dict[str, Any] = {
-        "model": "mildroute",
-        "metadata": {"conversation_id": conversation_of(told.number)},
-    }
+    document: dict[str, Any] = {"model": "mildroute"}
+    if job.names_conversations:
+        document["metadata"] = {"conversation_id": conversation_of(told.number)}
     if told.kind == "responses":
         path = "responses"
         document["input"] = f"prove that {name} is a number"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import difflib
-import math
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +16,14 @@ from mildroute.exceptions import ArgumentError, MildrouteError
 # Numbers in settings: seconds, dollars and counts, checked where they are given.
 
 
+_MOST = 2**63 - 1
+
+
+def is_finite(value: float) -> bool:
+    """Whether a number is finite as a float, too; ``math.isfinite`` raises if an int is not."""
+    return abs(value) <= sys.float_info.max
+
+
 def validate_amount(name: str, value: Any, *, positive: bool = False) -> float:
     """A finite number that is not negative.
 
@@ -25,7 +33,7 @@ def validate_amount(name: str, value: Any, *, positive: bool = False) -> float:
         positive: Whether zero is refused, too.
     """
     rule = "positive" if positive else "not negative"
-    good = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    good = isinstance(value, (int, float)) and not isinstance(value, bool) and is_finite(value)
     if not good or value < 0 or (positive and value == 0):
         raise ArgumentError(f"{name} must be a finite number, {rule}, got {value!r:.80}.")
     return float(value)
@@ -33,7 +41,7 @@ def validate_amount(name: str, value: Any, *, positive: bool = False) -> float:
 
 def validate_count(name: str, value: Any, *, least: int = 1) -> int:
     """A whole number."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MOST:
         raise ArgumentError(
             f"{name} must be a whole number of at least {least}, got {value!r:.80}."
         )

@@ -127,7 +127,8 @@ class TestOneGateway:
             other = served.chat("Something else", headers=headers())
             body = chat_body()
             path = served.http.post("/v1/completions", content=body, headers=headers())
-        assert [other.status_code, path.status_code] == [422, 422]
+            target = served.chat(headers=headers() | {"x-mildroute-preset": "other"})
+        assert [other.status_code, path.status_code, target.status_code] == [422, 422, 422]
         assert other.json()["error"]["code"] == "idempotency_key_reused"
         assert len(expert.calls) == 1
 

@@ -8,6 +8,7 @@ import math
 import os
 import stat
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -554,3 +555,31 @@ def test_the_url_of_a_database_is_no_argument_of_a_process(
     until(lambda: (store.refresh(), len(store))[1] == 21, 30)
     assert commands
     assert not any(url in word for command in commands for word in command)
+
+
+def test_processes_that_come_and_go_see_one_database(tmp_path: Path) -> None:
+    """To open and close the file beside SQLite dropped the locks of a gateway.
+
+    The next process then took itself for the last, and deleted the write-ahead log of the others.
+    """
+    url = f"sqlite:///{tmp_path}/keys.db"
+    add_client(url, "first")
+    code = (
+        "import sys; from mildroute.serving.auth.keys import add_client, describe_clients;"
+        "add_client(sys.argv[1], sys.argv[2]);"
+        "print(*[each['name'] for each in describe_clients(sys.argv[1], 0.0)])"
+    )
+
+    def add_elsewhere(name: str) -> set[str]:
+        command = [sys.executable, "-c", code, url, name]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        return set(done.stdout.split())
+
+    with closing(KeyDatabase(url)) as held:
+        assert len(held.execute("SELECT name FROM mildroute_clients")) == 1
+        KeyDatabase(url).close()
+        add_elsewhere("second")
+        assert len(held.execute("SELECT name FROM mildroute_clients")) == 2
+        add_client(url, "third")
+        assert add_elsewhere("fourth") == {"first", "second", "third", "fourth"}
+        assert len(held.execute("SELECT name FROM mildroute_clients")) == 4

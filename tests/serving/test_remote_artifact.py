@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import math
+import os
 import shutil
 import subprocess
 import sys
@@ -208,6 +209,37 @@ async def test_a_new_pointer_is_followed_a_bad_one_is_not_and_back_is_the_same(
     assert serving[0] == serving[2] != serving[1]
     watching.cancel()
     manager.close()
+
+
+@pytest.mark.anyio
+async def test_a_pointer_that_cannot_be_read_is_reported_and_does_not_stop_the_watch(
+    tmp_path: Path, routers: list[Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    store = Store(f"file://{tmp_path}/store")
+    store.publish(routers[0])
+    metrics = GatewayMetrics()
+    manager = PredictorManager(store.pointer, RULES, metrics=metrics)
+    manager.load()
+    watching = asyncio.ensure_future(manager.watch(0.01))
+    pointer = Path(store.pointer.removeprefix("file://"))
+    try:
+        # A pipe blocked its reader for good.
+        for spoil in (lambda path: path.write_text("{"), os.mkfifo):
+            pointer.unlink()
+            spoil(pointer)
+            caplog.clear()
+            async with asyncio.timeout(20):
+                while "the artifact was not replaced" not in caplog.text:
+                    await asyncio.sleep(0.01)
+        pointer.unlink()
+        store.publish(routers[1])
+        wanted = json.loads((routers[1] / "router.json").read_bytes())["sha256"][:16]
+        async with asyncio.timeout(20):
+            while manager.predictor.digest != wanted:
+                await asyncio.sleep(0.01)
+    finally:
+        watching.cancel()
+        manager.close()
 
 
 @pytest.fixture

@@ -252,6 +252,27 @@ class TestMoney:
 
         run(test())
 
+    def test_a_reservation_beyond_the_limit_does_not_keep_others_out(
+        self, redis: RedisServer
+    ) -> None:
+        """What was lent over a limit goes back with the request that needed it."""
+
+        async def test() -> None:
+            async with gateways(redis.url, 2) as fleet:
+                client = APIClient("a", dollars_per_day=1.0)
+
+                async def ask(limits: Limits) -> bool:
+                    held = await limits.reserve(client, Charge(2.0), is_bounded=False)
+                    if isinstance(held, LimitExceeded):
+                        return False
+                    limits.limiter.settle(client, Charge(0.01), held)
+                    return True
+
+                for turn in range(20):
+                    await eventually(lambda limits=fleet[turn % 2]: ask(limits))  # type: ignore[misc]
+
+        run(test())
+
     def test_a_team_and_its_clients_each_keep_their_limit(self, redis: RedisServer) -> None:
         async def test() -> None:
             team = ClientTeam("t", dollars_per_day=0.5, members=("a", "b"))

@@ -212,8 +212,15 @@ def read_pointer(url: str) -> Pointer:
     Raises:
         ArtifactError: It cannot be read, or is no pointer.
     """
-    with _remote(url) as (system, path), system.open_input_stream(path) as file:
-        content = file.read(_MAX_POINTER)
+    with _remote(url) as (system, path):
+        # A pipe in its place would block its reader for good.
+        if system.get_file_info(path).type not in (pafs.FileType.File, pafs.FileType.NotFound):
+            raise ArtifactError(
+                f"{without_credentials(url)} must be a file, got something else; write the pointer"
+                " again."
+            )
+        with system.open_input_stream(path) as file:
+            content = file.read(_MAX_POINTER)
     try:
         return _parse_pointer(json.loads(content))
     except (ValueError, TypeError, KeyError, RecursionError):

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit
 
 from mildroute._fit import Target, TargetKind
-from mildroute._yaml import Check, Shape, boolean, check_shape, read_document, text
+from mildroute._yaml import Check, Shape, boolean, check_shape, is_finite, read_document, text
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.secrets import refuse_literal_secrets, validate_variable
 from mildroute.routers.operating_point import HIGHEST_QUALITY, quality_hint
@@ -428,7 +428,7 @@ def _number(name: str, *, whole: bool) -> Callable[[Any], None]:
         if (
             isinstance(value, bool)
             or not isinstance(value, int if whole else (int, float))
-            or not math.isfinite(value)
+            or not is_finite(value)
         ):
             raise ArgumentError(
                 f"it must be a {'whole ' if whole else ''}number, got {value!r:.60}."

@@ -97,8 +97,10 @@ class CompletionsEndpoint:
         parsed = self._with_owner(parsed, client.name)
         context = self._recorder.start(client, parsed, arrived)
         if name is not None:
+            # Another target is another request, though its body is the same.
+            targets = sorted(target_headers(request.headers).items())
             context.idempotent = await self._idempotency.begin(
-                name, path, body, request, is_stream=parsed.is_stream
+                name, f"{path} {targets}", body, request, is_stream=parsed.is_stream
             )
             if context.idempotent is None:
                 return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import secrets
@@ -180,8 +181,7 @@ class Database:
 def _sqlite(url: str, create: bool) -> Any:
     path = Path(url.removeprefix(_SQLITE)).absolute()
     try:
-        # Only its owner may read a new file; the files that SQLite puts beside it follow.
-        os.close(os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o600))
+        _prepare_file(path, create=create)
     except OSError as error:
         raise sqlite3.OperationalError(f"{path}: {error.strerror}; check the URL.") from None
     # A connection wanders between the threads of an executor, one at a time.
@@ -194,6 +194,20 @@ def _sqlite(url: str, create: bool) -> Any:
         # 64 MB in place of 2: hashes come in no order, so an insert meets any page of their index.
         found.execute("PRAGMA cache_size=-65536")
     return found
+
+
+def _prepare_file(path: Path, *, create: bool) -> None:
+    """Make the file of a database if there is none; an OSError if it cannot be used."""
+    if create:
+        with contextlib.suppress(FileExistsError):
+            # Only its owner may read a new file; the files that SQLite puts beside it follow.
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    # A file that is there is never opened here: to close it again would drop the locks that this
+    # process holds on it for SQLite. Then another process takes itself for the last one, deletes
+    # the write-ahead log, and both go on with different databases.
+    path.stat()
+    if not os.access(path, os.R_OK | os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
 def _postgres(url: str) -> Any:

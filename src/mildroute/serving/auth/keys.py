@@ -308,11 +308,16 @@ def validate_name(name: Any) -> str:
     return name
 
 
+# Of a limit: sums of it stay exact enough in a float.
+_MOST = 1e15
+
+
 def check_positive(value: Any) -> None:
     """Refuse what is no positive number."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= _MOST:
         raise ArgumentError(
-            f"it must be a positive number, got {value!r:.60}; leave the key out for no limit."
+            f"it must be a positive number, got {value!r:.60}; 1e15 is the highest limit, or leave"
+            " the key out for none."
         )
 
 
@@ -338,11 +343,17 @@ def _check_hashes(value: Any) -> None:
 
 
 def _check_count(value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST:
         raise ArgumentError(
-            f"it must be a whole number of at least 1, got {value!r:.60}; leave the key out for no"
-            " limit."
+            f"it must be a whole number of at least 1, got {value!r:.60}; 1e15 is the highest limit,"
+            " or leave the key out for none."
         )
+
+
+def _check_models(value: Any) -> None:
+    listed(text)(value)
+    if not value:
+        raise ArgumentError("it must name a route or an expert, got []; leave it out for all.")
 
 
 def parse_date(value: Any) -> float:
@@ -362,10 +373,13 @@ _CHECKS: dict[str, Check] = dict.fromkeys(LIMITS, check_positive) | {
     "on_failure": one_of(ON_FAILURE),
 }
 _TEAM_SHAPE = Shape(_CHECKS)
-_SHAPE = Shape(
-    {"hash": _check_hashes, "expires": parse_date, "models": listed(text), "team": text} | _CHECKS,
-    required=("hash",),
-)
+_OWN_CHECKS: dict[str, Check] = {
+    "hash": _check_hashes,
+    "expires": parse_date,
+    "models": _check_models,
+    "team": text,
+}
+_SHAPE = Shape(_OWN_CHECKS | _CHECKS, required=("hash",))
 
 
 def _read_entries(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:

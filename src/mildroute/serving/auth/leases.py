@@ -41,8 +41,8 @@ _Checked = TypeVar("_Checked")
 # on a clock that only grows, so a wrong wall clock changes nothing.
 #
 # A lease that is not renewed within `lease_ttl` goes back. What its gateway had spent was settled
-# each second, and each tenth of one if it is more than a hundredth of the limit and of 40 requests:
-# so much is lost by a kill -9.
+# each second, and after a tenth of one if it is more than a thousandth of the limit, and of 20
+# requests or the last ones for now: so much is lost by a kill -9.
 #
 # A store that was flushed, or killed, gets its sums back from the first gateway that knew them
 # (`life` tells one life of an entry from the next), and lends nothing for 2.5 s, in which all
@@ -69,7 +69,7 @@ _INTERVAL = 1.0
 # Seconds until much spending is settled, the part of a limit that is much, and the settlements of
 # requests that a call must be for: of two limits each, 20 requests.
 _SHORT_INTERVAL = 0.1
-_MUCH = 0.01
+_MUCH = 0.001
 _SPENDS_PER_CALL = 40
 # Seconds after which an idle slice goes back unasked.
 _IDLE = 10.0
@@ -215,6 +215,12 @@ class LeasedPeriod(Lease, PeriodBudget):
         if self.limit < math.inf:
             is_much = self.total - self._settled > _MUCH * self.limit
             self._lender.count_spend(self, is_much=is_much)
+
+    def settle(self, amount: float, reserved: float, now: float) -> None:
+        super().settle(amount, reserved, now)
+        if self._free < 0 and not self.reserved:
+            # More than the limit was lent, for a request that named no most: now others may.
+            self._lender.release_soon(self)
 
     def seconds_until(self, amount: float, now: float) -> float:  # noqa: ARG002
         return max(0.0, self._ends_at - self._lender.clock())
@@ -673,6 +679,7 @@ class LeasedBudgets:
     async def _settle_forever(self) -> None:
         recovered = self.store.recovered
         settled_at = self.clock()
+        before = 0
         while True:
             # A store that comes back may have forgotten everything: tell it at once.
             with contextlib.suppress(TimeoutError):
@@ -682,8 +689,9 @@ class LeasedBudgets:
                 recovered.clear()
                 settled_at = self.clock()
                 await self.settle()
-            elif self._urgent and self._spends >= _SPENDS_PER_CALL:
+            elif self._urgent and (self._spends >= _SPENDS_PER_CALL or self._spends == before):
                 await self._settle_urgent()
+            before = self._spends
 
     async def _settle_urgent(self) -> None:
         """Tell the store what was spent of the limits of which it was most; one call."""

@@ -83,7 +83,7 @@ class IdempotentRequest:
 
     Args:
         name: Digest of its client and its key.
-        digest: Of its path and its body.
+        digest: Of its path, its target and its body.
 
     Attributes:
         response: Complete, or none if there is none yet or it was too large to be kept.
@@ -196,13 +196,20 @@ class IdempotencyCache:
         return name in self._kept
 
     async def begin(
-        self, name: str, path: str, body: bytes | bytearray, request: Request, *, is_stream: bool
+        self, name: str, head: str, body: bytes | bytearray, request: Request, *, is_stream: bool
     ) -> IdempotentRequest | None:
         """Begin a request, which must be ended; none if an earlier response was sent for it.
 
         A request that is in flight is waited for, unless it is streamed or at another gateway.
+
+        Args:
+            name: Of client and key.
+            head: What besides the body makes two requests the same.
+            body: Of the request.
+            request: Gets the earlier response.
+            is_stream: Whether the response is streamed.
         """
-        digest = await parse_body(body, _digest, path, body)
+        digest = await parse_body(body, _digest, head, body)
         self._evict()
         known = self._in_flight.get(name) or self._kept.get(name)
         if known is None:
@@ -309,8 +316,8 @@ class IdempotencyCache:
         self._renew_later(store, entry)
 
 
-def _digest(path: str, body: bytes | bytearray) -> bytes:
-    found = hashlib.sha256(path.encode() + b"\0")
+def _digest(head: str, body: bytes | bytearray) -> bytes:
+    found = hashlib.sha256(head.encode() + b"\0")
     found.update(body)
     return found.digest()
 

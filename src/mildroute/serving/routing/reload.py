@@ -279,7 +279,11 @@ class PredictorManager:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(seconds)
-            now = await loop.run_in_executor(None, _state_of, self.folder)
+            try:
+                now = await loop.run_in_executor(None, _state_of, self.folder)
+            except ArtifactError:
+                await self.try_reload()  # which says why, and counts it
+                continue
             if now != self._seen and now is not None:
                 await self.try_reload()
 
@@ -403,12 +407,15 @@ def _location(folder: str | Path) -> Path | str:
 
 
 def _state_of(location: Path | str) -> Hashable:
-    """What changes when the artifact is replaced; none if that cannot be seen."""
+    """What changes when the artifact is replaced; none if a folder does not show it.
+
+    An ArtifactError if a pointer cannot be read.
+    """
+    if isinstance(location, str):
+        return read_pointer(location)
     try:
-        if isinstance(location, str):
-            return read_pointer(location)
         return _stat(location / MANIFEST), _stat(location / SIGNATURE, missing_ok=True)
-    except (OSError, ArtifactError):
+    except OSError:
         return None
 
 
