@@ -345,8 +345,8 @@ def _check_hashes(value: Any) -> None:
 def _check_count(value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST:
         raise ArgumentError(
-            f"it must be a whole number of at least 1, got {value!r:.60}; 1e15 is the highest limit,"
-            " or leave the key out for none."
+            f"it must be a whole number of at least 1, got {value!r:.60}; 1e15 is the highest"
+            " limit, or leave the key out for none."
         )
 
 
