@@ -230,17 +230,16 @@ def rate_rows(folder: Path, count: int, seconds: float) -> Iterator[Row]:
     ):
         job = ours.job(port, "rate", ["team-0"], rate=3 * per_second, seconds=seconds)
         told, _ = Traffic(job).start().finish()
+    yield _rate_row(f"rate of a key over {count} gateways: off its limit, %", told, per_second)
+    yield at_most(f"rate of a key over {count} gateways: server errors", len(failed(told)), 0)
+
+
+def _rate_row(name: str, told: list[Told], per_second: float) -> Row:
     good = [each.at for each in told if each.is_good]
     # The bucket holds ten seconds of requests at first.
     allowed = per_second * (10 + max(good) - min(good))
-    yield at_most(
-        f"rate of a key over {count} gateways: off its limit, %",
-        100 * abs(len(good) / allowed - 1),
-        2.0,
-        f"{len(good)} of {len(told)} let through, {allowed:.0f} allowed",
-        full_only=True,
-    )
-    yield at_most(f"rate of a key over {count} gateways: server errors", len(failed(told)), 0)
+    note = f"{len(good)} of {len(told)} let through, {allowed:.0f} allowed"
+    return at_most(name, 100 * abs(len(good) / allowed - 1), 2.0, note, full_only=True)
 
 
 FAULTS = ("stopped", "killed", "flushed", "paused")
@@ -629,14 +628,7 @@ def clock_rows(folder: Path, count: int, requests: int, seconds: float) -> Itera
     yield at_least(
         f"{title}: least of a limit that could be spent", min(spent.values()) / limit, 0.98
     )
-    good = [each.at for each in rated_told if each.is_good]
-    allowed = per_second * (10 + max(good) - min(good))
-    yield at_most(
-        f"{title}: rate of a key off its limit, %",
-        100 * abs(len(good) / allowed - 1),
-        2.0,
-        f"{len(good)} of {len(rated_told)} let through, {allowed:.0f} allowed",
-    )
+    yield _rate_row(f"{title}: rate of a key off its limit, %", rated_told, per_second)
     yield at_most(f"{title}: server errors", len(failed([*told, *rated_told])), 0)
 
 

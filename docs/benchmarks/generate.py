@@ -79,6 +79,13 @@ SPEED = {
         ),
     ),
     "soak": ("Soak", "An hour at 70% of the peak, after which nothing may have piled up."),
+    "fleet": (
+        "A fleet",
+        (
+            "Gateways, experts, clients, a load balancer and Redis are processes on loopback. What"
+            " was spent is read from the books of the experts."
+        ),
+    ),
     "chaos": (
         "Chaos",
         (
