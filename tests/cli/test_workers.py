@@ -30,7 +30,7 @@ from mildroute.serving.observability.decision_log import SpendLedger
 from mildroute.serving.workers import Channel
 from tests.cli.test_serve import SONGS, SUMS, ask, experts_file, fitted, running
 from tests.experts.hostile_server import HostileServer, says
-from tests.support.processes import children
+from tests.support.processes import BackgroundLoad, children
 
 
 def until(is_so: Callable[[], Any], seconds: float = 60.0) -> Any:
@@ -77,12 +77,12 @@ def decisions(folder: Path) -> dict[int, list[str]]:
     return found
 
 
-class Load:
+class Load(BackgroundLoad):
     """Clients that ask one request after the other, each on a connection of its own."""
 
     def __init__(self, address: str, clients: int = 2) -> None:
+        super().__init__()
         self._address = address
-        self._is_over = threading.Event()
         self._threads = [threading.Thread(target=self._run) for _ in range(clients)]
         self.ids: list[str] = []
         self.failed: list[tuple[float, Exception]] = []
@@ -95,16 +95,6 @@ class Load:
                 self.ids.append(headers["x-mildroute-decision-id"])
             except (OSError, HTTPException) as error:  # the second if an answer is cut
                 self.failed.append((started, error))
-
-    def __enter__(self) -> Load:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._is_over.set()
-        for thread in self._threads:
-            thread.join()
 
 
 @pytest.fixture

@@ -539,7 +539,7 @@ def test_the_command_line_manages_a_database(url: str, tmp_path: Path) -> None:
 def test_the_url_of_a_database_is_no_argument_of_a_process(
     url: str, opened: Callable[..., DatabaseKeyStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All users of a machine can read arguments, and the URL may hold a password."""
+    """All users of a machine can read arguments, and the URL names a host and its user."""
     commands: list[list[str]] = []
     start = subprocess.Popen.__init__
 

@@ -25,6 +25,7 @@ from mildroute.serving.routing.reload import Canary, PredictorManager
 from tests.experts.hostile_server import Behavior, Call, HostileServer, says
 from tests.serving.fakes import FakeManager, FakePredictor, write_experts
 from tests.serving.running import TRUST, Running, running, until
+from tests.support.processes import BackgroundLoad
 
 OPERATOR = {"authorization": "Bearer a-long-key-of-the-operator"}
 SETTINGS = GatewayConfig(
@@ -71,11 +72,11 @@ def digest_of(router: Path) -> str:
     return str(json.loads((router / "router.json").read_bytes())["sha256"])[:16]
 
 
-class Load:
+class Load(BackgroundLoad):
     """Clients that ask one request after the other."""
 
     def __init__(self, gateways: list[Running], clients: int = 4, **fields: Any) -> None:
-        self._is_over = threading.Event()
+        super().__init__()
         self._fields = {"model": "mildroute", **fields}
         urls = [gateways[place % len(gateways)].url for place in range(clients)]
         self._threads = [threading.Thread(target=self._run, args=pair) for pair in enumerate(urls)]
@@ -91,16 +92,6 @@ class Load:
                 answer = http.post("/v1/chat/completions", json=body)
                 expert = answer.headers.get("x-mildroute-expert", "")
                 self.answers.append((answer.status_code, expert))
-
-    def __enter__(self) -> Load:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._is_over.set()
-        for thread in self._threads:
-            thread.join()
 
     def more(self, count: int = 30) -> None:
         """Wait for further answers."""

@@ -1,12 +1,14 @@
-"""Processes below another one, and what kills one of them."""
+"""Processes below another one, what kills one of them, and clients in threads."""
 
 from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 
 def children(parent: int) -> Iterator[int]:
@@ -30,3 +32,21 @@ def kill_a_worker(folder: Path, pattern: str, title: bytes, killed: list[int]) -
             os.kill(pid, signal.SIGKILL)
             killed.append(pid)
             return
+
+
+class BackgroundLoad:
+    """Clients in threads of their own, which ask until a block has ended."""
+
+    def __init__(self) -> None:
+        self._is_over = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        for thread in self._threads:
+            thread.join()

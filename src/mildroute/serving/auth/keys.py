@@ -734,7 +734,7 @@ def _main() -> None:
     """Answer a request for new keys: its body comes in, a head and the response's body go out.
 
     Gateways run it beside themselves, so that no request of a client waits. Before the body comes
-    the URL of the database: it may hold a password, and arguments can be read by all users.
+    the URL of the database: all users can read arguments, and it names a host and its user.
     """
     run_behind_gateway()
     head: dict[str, Any] = {}

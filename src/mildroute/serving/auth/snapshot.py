@@ -235,7 +235,7 @@ def snapshot_folder(cache: Path | None, url: str) -> Path:
 
 def _main(folder: str) -> None:
     """Make a snapshot, unless another process does; the URL of the database comes in."""
-    # Not as an argument: it may hold a password, and arguments can be read by all users.
+    # Not as an argument: all users can read those, and it names a host and its user.
     url = sys.stdin.readline().rstrip("\n")
     file = os.open(Path(folder, "lock"), os.O_RDWR | os.O_CREAT, 0o600)
     if lock_now(file) is False:

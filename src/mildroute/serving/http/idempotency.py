@@ -184,7 +184,7 @@ class IdempotencyCache:
         if not _is_valid(key):
             raise APIError(
                 400,
-                "Idempotency-Key must have 1 to 255 characters of ASCII, without marks of control;"
+                "Idempotency-Key must have 1 to 255 ASCII characters, without control characters;"
                 " send a UUID.",
                 code="idempotency_key_invalid",
             )
