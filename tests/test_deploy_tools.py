@@ -110,6 +110,7 @@ def test_kubernetes_takes_what_the_chart_renders(values: Path, tmp_path: Path) -
         ("keys.url=sqlite:///keys.db", "keys.url"),
         ("router.existingClaim=routers", "secrets.keys must name a secret"),
         ("replicas=2", "Additional property replicas is not allowed"),
+        ("router.publicKeys=keys.pem", "router.publicKeys"),
         ("image.tag=latest", "image.tag"),
         ("image.digest=abc", "image.digest"),
         ("service.port=0", "service.port"),
@@ -162,6 +163,8 @@ def test_pods_that_share_a_store_scale_by_themselves() -> None:
     assert "replicas" not in found["Deployment"]["spec"]
     (container,) = found["Deployment"]["spec"]["template"]["spec"]["containers"]
     assert "--settings=/etc/mildroute/config/gateway.yaml" in container["args"]
+    settings = yaml.safe_load(found["ConfigMap"]["data"]["gateway.yaml"])
+    assert "BEGIN PUBLIC KEY" in found["ConfigMap"]["data"][settings["router_public_keys"]]
     assert [each["name"] for each in container["env"]] == [
         "XDG_CACHE_HOME",
         "STORE_PASSWORD",

@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 
 def make_router(
@@ -15,6 +16,7 @@ def make_router(
     experts: tuple[str, ...] = ("small", "middle", "large"),
     *,
     priced: bool = False,
+    encoder: Any = None,
 ) -> Path:
     """A router between three experts, fitted on a small table.
 
@@ -40,7 +42,8 @@ def make_router(
         costs = pd.DataFrame(
             {name: error + 0.01 * place for place, (name, error) in enumerate(errors.items())}
         )
-        return save_router(TextRouter(router=RegressionRouter()).fit(texts, costs), folder)
+        router = TextRouter(encoder=encoder, router=RegressionRouter())
+        return save_router(router.fit(texts, costs), folder)
     columns: dict[str, object] = {"query_id": [str(place) for place in range(rows)], "input": texts}
     for place, (name, error) in enumerate(errors.items()):
         columns |= {f"score:{name}": 1 - error, f"cost:{name}": np.full(rows, 0.0001 * 10**place)}

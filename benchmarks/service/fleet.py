@@ -6,8 +6,9 @@ Gateways, experts, clients, a load balancer and Redis are processes on loopback.
 of a day that their clients try to exceed; what was spent is read from the books of the experts.
 Redis is stopped, killed, flushed and paused under load, a gateway that holds slices of budgets is
 killed, and chains of responses go from gateway to gateway. Signed routers are rolled out and back
-by a pointer, unsigned and corrupt ones are offered, and a key is revoked. A million keys:
-million_keys.py; kills while the log is shipped: pytest --slow tests/serving/test_shipping.py.
+by a pointer, unsigned and corrupt ones are offered, and a key is revoked. Workers with a MiniLM
+each are compared with workers that share one. A million keys: million_keys.py; kills while the log
+is shipped: pytest --slow tests/serving/test_shipping.py.
 """
 
 from __future__ import annotations
@@ -41,19 +42,26 @@ from processes import GatewayProcess, House, house
 from rows import Row, at_least, at_most, main, reported
 from traffic import Job, Told, Totals, Traffic
 
+from mildroute.encoders import SentenceEncoder
+from mildroute.encoders.onnx_export import find_model
+from mildroute.exceptions import MissingExtraError
 from mildroute.persistence.remote import publish_router, roll_back, sign_router
 from mildroute.serving.auth.keys import import_clients, revoke_key
 from mildroute.serving.observability.decision_log import DecisionRecord, read_log
 
 REQUESTS = 20_000
 LEASE_TTL = 5.0
-# Responses have 1 to 7 tokens. Of a limit the last reservation can never be spent, so that it must
-# be small beside the limit.
+# Responses have 1 to 7 tokens.
 MAX_TOKENS = 8
 # Dollars: a request of 60 tokens and a response at the prices of the most expensive expert.
 RESERVATION = (60 * 2.0 + MAX_TOKENS * 8.0) / 1e6
+# Of a limit the last reservation can never be spent: with fewer, what could be spent would tell the
+# size of reservations and not how well gateways share a limit.
+FEWEST_RESERVATIONS = 60
 # Dollars that a request of the clients costs on average, about.
 MEAN_COST = 4e-5
+# Requests a second with new texts, of which MiniLM encodes about 80 on a core.
+ENCODER_RATE = 20.0
 KINDS = {"stream": 4, "chat": 4, "known": 2}
 
 
@@ -181,7 +189,7 @@ def failed(told: Iterable[Told]) -> list[Told]:
 
 def money_rows(folder: Path, count: int, keys: int, requests: int) -> Iterator[Row]:
     """Clients want more than their keys allow."""
-    limit = requests / keys * MEAN_COST / 2
+    limit = max(requests / keys * MEAN_COST / 2, FEWEST_RESERVATIONS * RESERVATION)
     budgets = {f"team-{number}": limit for number in range(keys)}
     with (
         fleet(folder, count, budgets, clients=keys) as ours,
@@ -194,7 +202,10 @@ def money_rows(folder: Path, count: int, keys: int, requests: int) -> Iterator[R
     exhausted = [key for key in budgets if any(e.key == key and e.status == 429 for e in told)]
     shares = [spent[key] / limit for key in exhausted]
     title = f"{count} gateways, {keys} keys"
-    note = f"{len(told):,} requests, limit ${limit:.4f}, {len(exhausted)} keys were refused"
+    note = (
+        f"{len(told):,} requests, limit ${limit:.4f}, of which a reservation is"
+        f" {100 * RESERVATION / limit:.1f}%; {len(exhausted)} keys were refused"
+    )
     yield at_most(
         f"{title}: dollars over a limit, in reservations",
         (max(spent.values()) - limit) / RESERVATION,
@@ -205,6 +216,7 @@ def money_rows(folder: Path, count: int, keys: int, requests: int) -> Iterator[R
         f"{title}: least of a limit that could be spent, of keys that were refused",
         min(shares, default=math.nan),
         0.98,
+        f"a reservation is {RESERVATION / limit:.4f} of it",
         full_only=True,
     )
     yield reported(f"{title}: median of it", statistics.median(shares or [math.nan]))
@@ -677,15 +689,106 @@ def workers_rows(folder: Path, seconds: float, rounds: int) -> Iterator[Row]:
     )
 
 
+def encoder_rows(folder: Path, workers: int, seconds: float, rounds: int) -> Iterator[Row]:
+    """Workers with a MiniLM each, and with one that they share, by turns; every text is new."""
+    title = f"--workers {workers}, MiniLM in one process"
+    try:
+        find_model(None)
+    except MissingExtraError as error:
+        yield reported(f"{title}: skipped", math.nan, str(error))
+        return
+    router = make_router(folder / "minilm", encoder=SentenceEncoder(precision="int8"))
+    sizes, work, waits = _encoder_rounds(folder, router, workers, seconds, rounds)
+    megabytes = {name: sum(each) for name, each in sizes.items()}
+    of_worker = {name: statistics.median(each) for name, each in sizes.items()}
+    cpu_of = {name: statistics.median(each) for name, each in work.items()}
+    wait_of = {name: 1000 * statistics.median(each) for name, each in waits.items()}
+    yield at_most(
+        f"{title}: memory of all processes / with one in each worker",
+        megabytes["shared"] / megabytes["own"],
+        0.8,
+        f"{megabytes['shared']:.0f} and {megabytes['own']:.0f} MB, shared pages counted once; a"
+        f" worker {of_worker['shared']:.0f} and {of_worker['own']:.0f}",
+        full_only=True,
+    )
+    yield at_most(
+        f"{title}: CPU of a request / with one in each worker",
+        cpu_of["shared"] / cpu_of["own"],
+        1.1,
+        f"{cpu_of['shared']:.1f} and {cpu_of['own']:.1f} ms, {ENCODER_RATE:g} new texts a second",
+        full_only=True,
+    )
+    yield at_most(
+        f"{title}: added to a request, p50, ms",
+        wait_of["shared"] - wait_of["own"],
+        2.0,
+        f"{wait_of['shared']:.1f} and {wait_of['own']:.1f} ms",
+        full_only=True,
+    )
+
+
+def _encoder_rounds(
+    folder: Path, router: Path, workers: int, seconds: float, rounds: int
+) -> tuple[dict[str, list[float]], dict[str, list[float]], dict[str, list[float]]]:
+    """Megabytes of each process, CPU milliseconds of a request by round, and seconds of each."""
+    work: dict[str, list[float]] = {"shared": [], "own": []}
+    waits: dict[str, list[float]] = {"shared": [], "own": []}
+    first = 1
+    with house(folder / "house", clients=1) as ours, ExitStack() as stack:
+        gateways = {}
+        for name in work:
+            settings = f"encoder: {{timeout: 10, process: {name}}}\n"
+            gateway = gateways[name] = ours.further_gateway(name, settings)
+            gateway.router = router
+            gateway.options = ("--workers", str(workers))
+            gateway.start()
+            stack.callback(gateway.stop)
+        for turn in range(rounds + 1):
+            for name, gateway in gateways.items():
+                job = Job(
+                    gateway.port,
+                    ours.keys,
+                    rate=ENCODER_RATE,
+                    seconds=seconds,
+                    kinds={"chat": 1},
+                    first_number=first,
+                    book=str(folder / "encoder.jsonl"),
+                )
+                before = _cpu_with_children(gateway)
+                _, totals = Traffic(job).start().finish()
+                first += totals.requests + 1
+                if turn:  # the first round warms all processes up
+                    cpu = _cpu_with_children(gateway) - before
+                    work[name].append(1000 * cpu / max(totals.good, 1))
+                    waits[name] += totals.seconds
+        sizes = {name: _proportional_memory(gateway) for name, gateway in gateways.items()}
+    return sizes, work, waits
+
+
+def _proportional_memory(gateway: GatewayProcess) -> list[float]:
+    """Megabytes of a gateway's processes, a page that n of them have counted as an n-th."""
+    return [
+        int(line.split()[1]) / 1000
+        for home in _processes(gateway)
+        for line in (home / "smaps_rollup").read_text().splitlines()
+        if line.startswith("Pss:")
+    ]
+
+
 def _cpu_with_children(gateway: GatewayProcess) -> float:
     """Seconds of a gateway's process and of its workers."""
-    ticks = 0
+    stats = [(home / "stat").read_text().rsplit(")", 1)[1].split() for home in _processes(gateway)]
+    ticks = sum(int(fields[11]) + int(fields[12]) for fields in stats)
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _processes(gateway: GatewayProcess) -> Iterator[Path]:
+    """Where the system tells of a gateway's process and of its workers."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
-            fields = stat.read_text().rsplit(")", 1)[1].split()
-            if str(gateway.process.pid) in (stat.parent.name, fields[1]):
-                ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
+            parent = stat.read_text().rsplit(")", 1)[1].split()[1]
+            if str(gateway.process.pid) in (stat.parent.name, parent):
+                yield stat.parent
 
 
 def measure(quick: bool, requests: int) -> Iterator[Row]:
@@ -695,7 +798,7 @@ def measure(quick: bool, requests: int) -> Iterator[Row]:
     count = 2 if quick else 4
     try:
         yield from money_rows(
-            folder / "money", count, 2 if quick else 50, 500 if quick else requests
+            folder / "money", count, 2 if quick else 50, 800 if quick else requests
         )
         yield from chain_rows(folder / "chains", count, 5 if quick else 400)
         if not quick:
@@ -706,6 +809,7 @@ def measure(quick: bool, requests: int) -> Iterator[Row]:
             yield from speed_rows(folder / "speed", 4.0, 5)
             yield from clock_rows(folder / "clock", count, requests // 5, 40.0)
             yield from workers_rows(folder / "workers", 4.0, 5)
+            yield from encoder_rows(folder / "encoder", 4, 10.0, 3)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

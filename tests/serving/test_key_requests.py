@@ -99,7 +99,7 @@ def test_many_keys_are_made_at_once_and_listed_by_pages(gateway: Running) -> Non
 @pytest.mark.parametrize(
     ("body", "status", "words"),
     [
-        ([{"name": "new"}, {"name": "taken"}], 409, "choose other names"),
+        ([{"name": "new"}, {"name": "taken"}], 409, "got 'taken', which the database"),
         ([{"name": "new"}, {"name": "new"}], 400, "got 'new' twice"),
         ([{"name": "new"}, {"name": "b", "dollars_per_day": 0}], 400, "b: .*positive number"),
         ([{"name": "new"}, {"name": "b", "dollar_per_day": 1}], 400, "did you mean"),

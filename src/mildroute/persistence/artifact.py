@@ -36,6 +36,7 @@ __all__ = [
     "check_replaceable",
     "check_router",
     "digest_of",
+    "has_network",
     "load_router",
     "manifest_to_bytes",
     "parse_document",
@@ -304,6 +305,8 @@ CARD = "CARD.md"
 # Not written here; see mildroute.persistence.remote.
 SIGNATURE = "router.json.sig"
 _LARGEST_MANIFEST = 64 << 20
+# Fitted attribute in which every encoder and router keeps an exported model.
+_NETWORK = "onnx_"
 
 
 class Router(Protocol):
@@ -388,7 +391,11 @@ def save_router(
 
 
 def load_router(
-    folder: str | os.PathLike[str], *, weights_limit: int = 4 << 30, digest: str | None = None
+    folder: str | os.PathLike[str],
+    *,
+    weights_limit: int = 4 << 30,
+    digest: str | None = None,
+    networks: bool = True,
 ) -> Router:
     """Rebuild a stored router, which then predicts bit for bit as before.
 
@@ -401,6 +408,8 @@ def load_router(
         folder: What :func:`save_router` wrote.
         weights_limit: Largest weights file that is read, in bytes.
         digest: The ``sha256`` that its manifest must have, or none for any.
+        networks: Whether its ONNX models are kept. Without them it decides on vectors that another
+            process has encoded, and cannot encode itself.
 
     Returns:
         The router.
@@ -429,7 +438,11 @@ def load_router(
             " the artifact again."
         )
     tensors = tensors_from_bytes(weights, manifest["weights"]["tensors"])
-    router: Router = decode(manifest["router"], tensors)
+    tree = manifest["router"]
+    if not networks:
+        tree = _without_networks(tree)
+        tensors = {name: tensor for name, tensor in tensors.items() if not _is_network(name)}
+    router: Router = decode(tree, tensors)
     if tensors:
         raise ArtifactError(
             f"every tensor must belong to the router, got {sorted(tensors)!r:.200} besides; store"
@@ -437,6 +450,24 @@ def load_router(
         )
     check_router(router, manifest)
     return router
+
+
+def has_network(manifest: Mapping[str, Any]) -> bool:
+    """Whether a stored router carries an ONNX model, such as that of a sentence encoder."""
+    return any(map(_is_network, manifest["weights"]["tensors"]))
+
+
+def _is_network(tensor: str) -> bool:
+    return tensor.endswith(f".{_NETWORK}")
+
+
+def _without_networks(node: Any) -> Any:
+    """A tree without the attributes that hold ONNX models."""
+    if isinstance(node, list):
+        return [_without_networks(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    return {key: _without_networks(item) for key, item in node.items() if key != _NETWORK}
 
 
 def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:

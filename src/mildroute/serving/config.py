@@ -142,6 +142,10 @@ class EncoderConfig:
         threads: Threads that encode.
         cache_size: Vectors that are cached by content; 0 caches none.
         max_chars: Characters of an input that are read: its beginning and its end.
+        process: Where the workers of ``mildroute serve --workers`` encode: ``auto`` starts one
+            process for all of them if the artifact has an ONNX model, such as MiniLM, ``shared``
+            does so for every artifact whose vectors are dense, and with ``own`` each worker has its
+            own encoder. That one process has the threads and the queue of all workers together.
     """
 
     timeout: float = 0.25
@@ -150,6 +154,7 @@ class EncoderConfig:
     threads: int = 1
     cache_size: int = 10_000
     max_chars: int = 8_000
+    process: Literal["auto", "shared", "own"] = "auto"
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,12 @@ __all__ = ["load_gateway"]
 
 
 def load_gateway(
-    router: str | Path, experts: str | Path, config: GatewayConfig, *, traces: bool = False
+    router: str | Path,
+    experts: str | Path,
+    config: GatewayConfig,
+    *,
+    traces: bool = False,
+    encoder_socket: str | None = None,
 ) -> GatewayServices:
     """Load everything that a gateway needs.
 
@@ -38,6 +43,7 @@ def load_gateway(
         config: How the gateway behaves.
         traces: Whether spans are sent to the collector that OpenTelemetry's environment variables
             name.
+        encoder_socket: Of the process that encodes for all workers, or none.
 
     Returns:
         The parts of a gateway; close their ``manager`` in the end.
@@ -58,13 +64,19 @@ def load_gateway(
 
     keys = config.router_public_keys
     manager = PredictorManager(
-        router, config.encoder, names, on_change, _targets(config), metrics, keys
+        router, config.encoder, names, on_change, _targets(config), metrics, keys, encoder_socket
     )
     manager.load()
     metrics.watch(queue=lambda: manager.waiting, canary=lambda: _canary_share(manager))
     shadow = None
     if config.shadow_router is not None:
-        shadow = PredictorManager(config.shadow_router, config.encoder, names, public_keys=keys)
+        shadow = PredictorManager(
+            config.shadow_router,
+            config.encoder,
+            names,
+            public_keys=keys,
+            encoder_socket=encoder_socket,
+        )
         shadow.load()
     folder = config.log.folder
     key_store = _key_store(config)

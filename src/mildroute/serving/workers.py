@@ -11,8 +11,10 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,9 @@ from mildroute.serving.factory import load_gateway
 from mildroute.serving.http.errors import APIError
 from mildroute.serving.observability.logs import log_event, log_to_stderr
 from mildroute.serving.observability.metrics import GatewayMetrics, Snapshot, merge_snapshots
+from mildroute.serving.routing.batching import EncoderQueue
+from mildroute.serving.routing.encoder_process import EncoderServer
+from mildroute.serving.routing.predictor import Predictor
 from mildroute.serving.server import serve
 
 __all__ = ["Channel", "serve_workers"]
@@ -40,6 +45,8 @@ _KILL_DELAY = 10.0
 # Seconds after which the last known figures of a worker are taken.
 _SNAPSHOT_TIMEOUT = 1.0
 _MERGE_TIMEOUT = 5.0
+# What the encoder process counts; all else is counted by workers.
+_ENCODER_METRICS = ("mildroute_encoder_batch_size", "process_")
 
 Handler = Callable[..., Awaitable[Any]]
 
@@ -136,6 +143,7 @@ class _Job:
     host: str
     addresses: tuple[tuple[int, Any], ...]
     admin_addresses: tuple[tuple[int, Any], ...]
+    encoder_socket: str | None
 
 
 def serve_workers(
@@ -152,7 +160,7 @@ def serve_workers(
     """Serve with several processes until SIGINT or SIGTERM, which all of them are told.
 
     A worker that dies is started again. SIGHUP makes all of them read the artifact, the experts
-    and the keys again.
+    and the keys again. One more process encodes for all of them, if the encoder is heavy.
 
     Args:
         router: Folder of the artifact, or the URL of a pointer to one.
@@ -177,10 +185,13 @@ def serve_workers(
     admin = []
     if config.admin_port is not None:
         admin = list(_bind(_addresses_of(config.admin_host, config.admin_port)))
-    job = _Job(router, experts, config, traces, host, _names_of(reserved), _names_of(admin))
-    supervisor = _Supervisor(job, workers, announce)
     try:
-        asyncio.run(supervisor.run())
+        with _encoder_listener(config) as listener:
+            path = None if listener is None else listener.getsockname()
+            addresses = (_names_of(reserved), _names_of(admin))
+            job = _Job(router, experts, config, traces, host, *addresses, path)
+            supervisor = _Supervisor(job, workers, announce, listener)
+            asyncio.run(supervisor.run())
     finally:
         for bound in (*reserved, *admin):
             bound.close()
@@ -215,6 +226,62 @@ def _bind(addresses: Iterable[tuple[int, Any]]) -> Iterable[socket.socket]:
         yield bound
 
 
+@contextlib.contextmanager
+def _encoder_listener(config: GatewayConfig) -> Iterator[socket.socket | None]:
+    """The socket of the encoder process, in a folder that no other user can enter; or none.
+
+    The parent listens, so that workers can connect before that process runs, and start it thereby.
+    """
+    if config.encoder.process == "own":
+        yield None
+        return
+    with contextlib.ExitStack() as stack:
+        try:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="mildroute-"))
+            listener = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            listener.bind(f"{folder}/encoder.sock")
+            listener.listen()
+        except OSError as error:
+            # A read-only file system, or a path of more than 107 bytes.
+            _LOG.warning("each worker has its own encoder, for want of a socket: %s", error)
+            listener = None
+        yield listener
+
+
+# The encoder process.
+
+
+def _run_encoder(job: _Job, workers: int, listener: socket.socket, link: socket.socket) -> None:
+    # It ends with its parent and after the last worker, so that workers that drain have vectors.
+    os.setpgrp()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with log_to_stderr(job.config.logging):
+        asyncio.run(_serve_encoder(job, workers, listener, link))
+
+
+async def _serve_encoder(
+    job: _Job, workers: int, listener: socket.socket, link: socket.socket
+) -> None:
+    metrics = GatewayMetrics()
+    own = job.config.encoder
+    config = replace(
+        own, threads=workers * own.threads, max_queue_size=workers * own.max_queue_size
+    )
+
+    def load(folder: str, digest: str) -> EncoderQueue:
+        queue = Predictor.load(folder, config, digest).queue
+        queue.on_batch = metrics.record_batch
+        return queue
+
+    async def snapshot() -> Snapshot:
+        return [family for family in metrics.snapshot() if family[0].startswith(_ENCODER_METRICS)]
+
+    channel = Channel(snapshot=snapshot)
+    await channel.open(link)
+    await EncoderServer(load, config).serve(listener, channel.run())
+
+
 # A worker.
 
 
@@ -223,7 +290,13 @@ def _run_worker(job: _Job, link: socket.socket) -> None:
     os.setpgrp()
     with log_to_stderr(job.config.logging):
         try:
-            services = load_gateway(job.router, job.experts, job.config, traces=job.traces)
+            services = load_gateway(
+                job.router,
+                job.experts,
+                job.config,
+                traces=job.traces,
+                encoder_socket=job.encoder_socket,
+            )
             worker = _Worker(link, services.metrics, len(services.experts.experts))
             # Any worker answers on the admin port for all, and the last to drain goes on with it.
             serve(
@@ -294,15 +367,20 @@ class _Worker:
 
 
 class _Child:
-    """One worker as its parent sees it."""
+    """A worker or the encoder process as its parent sees it.
 
-    def __init__(self, number: int, job: _Job, **handlers: Callable[..., Awaitable[Any]]) -> None:
-        self.number = number
+    Args:
+        target: What it runs.
+        *arguments: Of the target, which gets its end of the channel as the last one.
+        **handlers: What it may call.
+    """
+
+    def __init__(self, target: Callable[..., None], *arguments: Any, **handlers: Handler) -> None:
         self.failure = ""
         self.snapshot: Snapshot = []
         self.channel = Channel(failed=self._failed, **handlers)
         self._link, theirs = socket.socketpair()
-        self._process = _PROCESSES.Process(target=_run_worker, args=(job, theirs))
+        self._process = _PROCESSES.Process(target=target, args=(*arguments, theirs))
         self._process.start()
         theirs.close()
 
@@ -328,6 +406,45 @@ class _Child:
         self.failure = failure
 
 
+class _Delays:
+    """Seconds until a process that died is started again.
+
+    Args:
+        event: What the log says of its death ...
+        **fields: ... and of which process.
+    """
+
+    def __init__(self, event: str, **fields: Any) -> None:
+        self._event = event
+        self._fields = fields
+        self._delay = _MIN_DELAY
+        self._started = 0.0
+
+    def start(self) -> None:
+        """It is started."""
+        self._started = time.monotonic()
+
+    def next(self, exit_code: int) -> float:
+        """It has died."""
+        if time.monotonic() - self._started > _HEALTHY_SECONDS:
+            self._delay = _MIN_DELAY
+        delay = self._delay
+        fields = self._fields | {"exit_code": exit_code, "restart": delay}
+        log_event(_LOG, logging.ERROR, self._event, **fields)
+        self._delay = min(2 * delay, _MAX_DELAY)
+        return delay
+
+
+async def _readable(link: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    is_readable = asyncio.Event()
+    loop.add_reader(link, is_readable.set)
+    try:
+        await is_readable.wait()
+    finally:
+        loop.remove_reader(link)
+
+
 class _Supervisor:
     """Starts workers, starts those again that die, and stops all of them.
 
@@ -337,8 +454,16 @@ class _Supervisor:
         exit_codes: Of the workers that were told to stop.
     """
 
-    def __init__(self, job: _Job, workers: int, announce: Callable[[int, str], None]) -> None:
+    def __init__(
+        self,
+        job: _Job,
+        workers: int,
+        announce: Callable[[int, str], None],
+        encoder_listener: socket.socket | None,
+    ) -> None:
         self._job = job
+        self._encoder_listener = encoder_listener
+        self._encoder: _Child | None = None
         self._count = workers
         self._announce = announce
         self._children: dict[int, _Child] = {}
@@ -360,17 +485,19 @@ class _Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop, number)
         loop.add_signal_handler(signal.SIGHUP, self._reload_all)
+        encoder = loop.create_task(self._keep_encoder_running())
         await asyncio.gather(*(self._keep_running(number) for number in range(self._count)))
+        encoder.cancel()
+        await asyncio.wait([encoder])
 
     async def _keep_running(self, number: int) -> None:
         """Run one worker after the other."""
-        loop = asyncio.get_running_loop()
-        delay = _MIN_DELAY
+        delays = _Delays("worker died", worker=number)
         if number:
             # What is wrong is said once, by the first.
             await self._may_start.wait()
         while not self._is_stopping.is_set():
-            started = loop.time()
+            delays.start()
             code = await self._run_child(number)
             if self._is_stopping.is_set():
                 self.exit_codes.append(code)
@@ -379,13 +506,27 @@ class _Supervisor:
                 self._is_stopping.set()
                 self._may_start.set()
             else:
-                delay = _MIN_DELAY if loop.time() - started > _HEALTHY_SECONDS else delay
-                log_event(
-                    _LOG, logging.ERROR, "worker died", worker=number, exit_code=code, restart=delay
-                )
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._is_stopping.wait(), delay)
-                delay = min(2 * delay, _MAX_DELAY)
+                    await asyncio.wait_for(self._is_stopping.wait(), delays.next(code))
+
+    async def _keep_encoder_running(self) -> None:
+        """Run one encoder process after the other, the first as soon as a worker connects."""
+        listener = self._encoder_listener
+        if listener is None:
+            return
+        delays = _Delays("encoder process died")
+        while True:
+            await _readable(listener)
+            delays.start()
+            child = self._encoder = _Child(_run_encoder, self._job, self._count, listener)
+            try:
+                code = await child.wait()
+            finally:
+                # No worker is left if it still runs.
+                child.signal(signal.SIGKILL)
+                self._encoder = None
+                self._ended = merge_snapshots([], [self._ended, child.snapshot])
+            await asyncio.sleep(delays.next(code))
 
     async def _run_child(self, number: int) -> int:
         async def ready(experts: int, address: str) -> None:
@@ -395,7 +536,7 @@ class _Supervisor:
             others = [other for other in self._children.values() if other is not child]
             return await self._reload(others)
 
-        child = _Child(number, self._job, ready=ready, reload=reload, metrics=self._metrics)
+        child = _Child(_run_worker, self._job, ready=ready, reload=reload, metrics=self._metrics)
         self._children[number] = child
         try:
             return await child.wait()
@@ -444,6 +585,8 @@ class _Supervisor:
         return [result is True for result in results if not isinstance(result, OSError)]
 
     async def _metrics(self) -> Snapshot:
-        children = list(self._ready)
-        await asyncio.gather(*(child.refresh() for child in children))
-        return merge_snapshots([child.snapshot for child in self._ready], [self._ended])
+        await asyncio.gather(*(child.refresh() for child in self._counted()))
+        return merge_snapshots([child.snapshot for child in self._counted()], [self._ended])
+
+    def _counted(self) -> list[_Child]:
+        return [*self._ready, *([] if self._encoder is None else [self._encoder])]

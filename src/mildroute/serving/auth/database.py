@@ -253,6 +253,8 @@ _ROWS = "SELECT name, digest, older_digest, settings, created, version FROM mild
 NO_DIGEST = bytes(32)
 # Bytes of a digest by which it is looked up.
 PREFIX = 8
+# SQLite takes up to 32,766 parameters.
+_NAMES_PER_QUERY = 1_000
 
 
 class ClientRow(NamedTuple):
@@ -320,6 +322,17 @@ class KeyDatabase(Database):
         """A client by its name, or none."""
         rows = self.execute(f"{_ROWS} WHERE name = %s", name)
         return ClientRow(*rows[0]) if rows else None
+
+    def first_taken(self, names: Sequence[str]) -> str | None:
+        """The first of these names that a client has, or none."""
+        for start in range(0, len(names), _NAMES_PER_QUERY):
+            part = names[start : start + _NAMES_PER_QUERY]
+            marks = ", ".join(["%s"] * len(part))
+            rows = self.execute(f"{_ROWS} WHERE name IN ({marks})", *part)
+            taken = {ClientRow(*row).name for row in rows}
+            if taken:
+                return next(name for name in part if name in taken)
+        return None
 
     def clients(self, since: int = -1) -> Iterator[ClientRow]:
         """Clients that have changed since a version."""

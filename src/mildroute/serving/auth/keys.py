@@ -687,10 +687,19 @@ def add_clients(
         | {key: value for key, value in settings.items() if value is not None}
         for name, settings in clients.items()
     }
-    with _change(url) as (database, version):
-        _check_clients(_document(url), entries, database.teams())
-        database.add(entries.items(), version)
-        save_keys(keys)
+    try:
+        with _change(url) as (database, version):
+            _check_clients(_document(url), entries, database.teams())
+            database.add(entries.items(), version)
+            save_keys(keys)
+    except ClientExistsError as error:
+        # Postgres answers no further query in a transaction that has failed.
+        with contextlib.closing(KeyDatabase(url)) as database:
+            taken = database.first_taken(list(entries))
+        raise ClientExistsError(
+            f"each client needs a name of its own, got {taken!r}, which the database has already;"
+            " choose another name."
+        ) from error
     return keys
 
 

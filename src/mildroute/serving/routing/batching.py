@@ -63,13 +63,15 @@ class EncoderQueue:
         encode: From texts to as many rows; called on threads of this queue alone.
 
     Attributes:
+        compute: The same function, to be called before there are requests.
         waiting: Inputs that wait or are being computed.
-        on_batch: Called with the size of each batch, or none.
+        on_batch: Called with the size of each batch that is computed here, or none.
     """
 
     def __init__(self, encode: Encode, config: EncoderConfig) -> None:
-        self._encode = encode
+        self.compute = encode
         self._config = config
+        self._max_running = config.threads
         self._threads = ThreadPoolExecutor(config.threads, thread_name_prefix="mildroute-encoder")
         self._cache: OrderedDict[bytes, Any] = OrderedDict()
         self._texts: OrderedDict[bytes, str] = OrderedDict()
@@ -112,7 +114,7 @@ class EncoderQueue:
             timer.cancel()
 
     async def encode_batch(self, texts: Sequence[str]) -> list[Any]:
-        """The rows of many inputs, however long it takes.
+        """The rows of many inputs, however long it takes; none for one that cannot be had.
 
         They are encoded in small batches, only while no input of a request waits, and in turn with
         those of other callers: four calls of 1,000 long inputs kept one thread busy for 18 seconds,
@@ -144,15 +146,13 @@ class EncoderQueue:
         return f"{text[: limit // 2]}\n{text[-(limit // 2) :]}"
 
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
-        while self._texts and self._running < self._config.threads:
+        while self._texts and self._running < self._max_running:
             self._running += 1
             batch = [
                 self._texts.popitem(last=False)
                 for _ in range(min(self._config.max_batch_size, len(self._texts)))
             ]
-            if self.on_batch is not None:
-                self.on_batch(len(batch))
-            work = loop.run_in_executor(self._threads, self._encode, [text for _, text in batch])
+            work = self._submit(loop, [text for _, text in batch], is_background=False)
             keys = [key for key, _ in batch]
             work.add_done_callback(functools.partial(self._deliver, loop, keys))
         if not self._running:
@@ -166,9 +166,17 @@ class EncoderQueue:
                 continue
             self._running += 1
             texts = batch.next_texts(self._config.max_batch_size)
-            work = loop.run_in_executor(self._threads, self._encode, texts)
+            work = self._submit(loop, texts, is_background=True)
             work.add_done_callback(functools.partial(self._deliver_background, loop, batch))
             return
+
+    def _submit(
+        self, loop: asyncio.AbstractEventLoop, texts: list[str], *, is_background: bool
+    ) -> asyncio.Future[Any]:
+        """The rows of some texts, to come; none for a text whose row cannot be had."""
+        if self.on_batch is not None and not is_background:
+            self.on_batch(len(texts))
+        return loop.run_in_executor(self._threads, self.compute, texts)
 
     def _deliver_background(
         self, loop: asyncio.AbstractEventLoop, batch: _BackgroundBatch, done: asyncio.Future[Any]

@@ -16,7 +16,7 @@ import numpy as np
 from mildroute._fit import Target, operating_point
 from mildroute._hashing import request_uniforms
 from mildroute.exceptions import ArgumentError, ArtifactError, MildrouteError
-from mildroute.persistence.artifact import load_router, read_manifest
+from mildroute.persistence.artifact import has_network, load_router, read_manifest
 from mildroute.pipeline import TextRouter
 from mildroute.routers.frontier import FrontierRouter
 from mildroute.routers.operating_point import OperatingPoint
@@ -24,6 +24,7 @@ from mildroute.routers.topics import TopicFeatures
 from mildroute.serving.config import EncoderConfig, describe_target
 from mildroute.serving.observability.drift import DriftReference
 from mildroute.serving.routing.batching import EncoderQueue
+from mildroute.serving.routing.encoder_process import SharedEncoderQueue
 
 __all__ = ["ROWS_PER_TURN", "Prediction", "Predictor", "TooManyTargetsError"]
 
@@ -131,6 +132,7 @@ class Predictor:
 
     Args:
         sha256: Digest of the artifact, as a pointer names it.
+        queue: Gives its vectors; by default its own encoder does.
 
     Attributes:
         digest: Its beginning, for logs and metrics.
@@ -140,7 +142,9 @@ class Predictor:
         own: The operating point of the artifact, or none where it knows no prices.
     """
 
-    def __init__(self, router: Any, sha256: str, config: EncoderConfig) -> None:
+    def __init__(
+        self, router: Any, sha256: str, config: EncoderConfig, queue: EncoderQueue | None = None
+    ) -> None:
         self._router = router
         self.sha256 = sha256
         self.digest = sha256[:16]
@@ -158,35 +162,50 @@ class Predictor:
         self._resolver = ThreadPoolExecutor(1, thread_name_prefix="mildroute-targets")
         self._defaults: dict[float | None, str] = {}
         self.default = self.default_at(None if self.own is None else self.own.price_weight)
-        self.queue = EncoderQueue(self._encode, config)
+        self.queue = EncoderQueue(self._encode, config) if queue is None else queue
 
     @classmethod
     def load(
-        cls, folder: str | os.PathLike[str], config: EncoderConfig, sha256: str | None = None
+        cls,
+        folder: str | os.PathLike[str],
+        config: EncoderConfig,
+        sha256: str | None = None,
+        encoder_socket: str | None = None,
     ) -> Predictor:
         """Read an artifact and try it on a few inputs.
 
         An ArtifactError says why it cannot serve, or that it is not the one of this digest.
+
+        With the socket of a process that encodes for all workers, the model of a heavy encoder is
+        not loaded here.
         """
-        sha256 = sha256 or str(read_manifest(folder)["sha256"])
-        router: Any = load_router(folder, digest=sha256)
+        manifest = read_manifest(folder)
+        sha256 = sha256 or str(manifest["sha256"])
+        is_shared = config.process == "shared" or has_network(manifest)
+        path = encoder_socket if is_shared else None
+        router: Any = load_router(folder, digest=sha256, networks=path is None)
         if not isinstance(router, TextRouter) and getattr(router, "tokenizer_", None) is None:
             raise ArtifactError(
                 f"a gateway needs a router over texts, got a {type(router).__name__}; fit one with"
                 " mildroute fit."
             )
+        queue = None if path is None else _shared_queue(path, folder, sha256, config)
+        if path is not None and queue is None:
+            router = load_router(folder, digest=sha256)
         _take_one_thread(router)
-        _take_precision(router)
-        predictor = cls(router, sha256, config)
-        predictor.probe()
+        predictor = cls(router, sha256, config, queue)
+        _take_precision(router, predictor.probe())
         return predictor
 
-    def probe(self) -> None:
-        """Decide on a few inputs; refuse the artifact if that fails or gives no probabilities."""
+    def probe(self) -> Any:
+        """Decide on a few inputs; refuse the artifact if that fails or gives no probabilities.
+
+        Returns:
+            The dtype of its vectors.
+        """
         try:
-            predictions = [
-                self._predict_row(row, self.own, "") for row in self._encode(list(_PROBES))
-            ]
+            rows = self.queue.compute(list(_PROBES))
+            predictions = [self._predict_row(row, self.own, "") for row in rows]
         except Exception as broken:
             self.close()
             raise ArtifactError(
@@ -196,6 +215,7 @@ class Predictor:
         if not np.allclose(sums, 1.0, atol=1e-6):
             self.close()
             raise ArtifactError(f"posteriors must add up to 1, got {sums}; fit the router again.")
+        return getattr(rows, "dtype", None)
 
     async def predict(
         self, text: str, point: OperatingPoint | None, request_id: str
@@ -215,12 +235,15 @@ class Predictor:
 
     async def predict_batch(
         self, texts: Sequence[str], point: OperatingPoint | None, request_ids: Sequence[str]
-    ) -> list[Prediction]:
-        """Opinions on many inputs, however long it takes."""
+    ) -> list[Prediction | None]:
+        """Opinions on many inputs, however long it takes.
+
+        None for an input whose vector cannot be had.
+        """
         rows = await self.queue.encode_batch(texts)
-        found = []
+        found: list[Prediction | None] = []
         for place, (row, request_id) in enumerate(zip(rows, request_ids, strict=True), 1):
-            found.append(self._predict_row(row, point, request_id))
+            found.append(None if row is None else self._predict_row(row, point, request_id))
             if place % ROWS_PER_TURN == 0:
                 # 1,000 rows in one go kept all other clients waiting for a quarter of a second.
                 await asyncio.sleep(0)
@@ -424,14 +447,27 @@ def _mean(ends: list[tuple[float, list[float]]]) -> list[float]:
     return [first * a + second * b for a, b in zip(one, other, strict=True)]
 
 
-def _take_precision(router: Any) -> None:
+def _shared_queue(
+    path: str, folder: str | os.PathLike[str], sha256: str, config: EncoderConfig
+) -> SharedEncoderQueue | None:
+    """A queue that asks the encoder process; none if its vectors are sparse."""
+    queue = SharedEncoderQueue(path, folder, sha256, config)
+    is_taken = False
+    try:
+        is_taken = queue.connect()
+    finally:
+        if not is_taken:
+            queue.close()
+    return queue if is_taken else None
+
+
+def _take_precision(router: Any, precision: Any) -> None:
     """Topics in the precision of the vectors.
 
     They are converted for each call otherwise, 14 of 128 microseconds of a decision.
     """
     if not isinstance(router, TextRouter):
         return
-    precision = getattr(router.encoder_.transform([""]), "dtype", None)
     for part in getattr(router.router_, "routers_", (router.router_,)):
         topics = getattr(part, "topics_", None)
         if isinstance(topics, TopicFeatures) and precision == np.float32:

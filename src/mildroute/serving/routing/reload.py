@@ -15,6 +15,7 @@ from mildroute.exceptions import ArgumentError, ArtifactError, MildrouteError
 from mildroute.experts.config import read_experts
 from mildroute.persistence.artifact import MANIFEST, SIGNATURE, read_manifest
 from mildroute.persistence.remote import (
+    Pointer,
     fetch_artifact,
     fetch_signature,
     read_pointer,
@@ -118,12 +119,14 @@ class Reloader:
 
 
 @contextlib.contextmanager
-def _reported(metrics: GatewayMetrics | None, kind: str, refusal: str) -> Iterator[None]:
+def _reported(
+    metrics: GatewayMetrics | None, kind: str, refusal: str, *, level: int = logging.WARNING
+) -> Iterator[None]:
     """Count a reload, and log why it was rejected."""
     try:
         yield
     except MildrouteError as error:
-        _LOG.warning("%s: %s", refusal, error)
+        _LOG.log(level, "%s: %s", refusal, error)
         if metrics is not None:
             metrics.record_reload(kind, is_loaded=False)
         raise
@@ -161,6 +164,8 @@ class _Loaded(NamedTuple):
     predictor: Predictor
     canary: Canary | None = None
     canary_error: MildrouteError | None = None
+    # That named a canary which was refused.
+    pointer: Pointer | None = None
 
 
 # Seconds for which requests in flight may go on with the router that was replaced.
@@ -181,6 +186,7 @@ class PredictorManager:
         metrics: Count reloads, or none.
         public_keys: PEM file of keys one of which must have signed an artifact, or none. It is read
             at each load.
+        encoder_socket: Of the process that encodes for all workers, or none.
 
     Attributes:
         canary: Decides a share of the requests, or none.
@@ -195,6 +201,7 @@ class PredictorManager:
         targets: Mapping[str, Target] | None = None,
         metrics: GatewayMetrics | None = None,
         public_keys: Path | None = None,
+        encoder_socket: str | None = None,
     ) -> None:
         self._metrics = metrics
         self.folder = _location(folder)
@@ -203,10 +210,13 @@ class PredictorManager:
         self._on_change = on_change
         self._targets = targets or {}
         self._public_keys = public_keys
+        self._encoder_socket = encoder_socket
         self._predictor: Predictor | None = None
         self.canary: Canary | None = None
         self._replaced: set[Predictor] = set()
         self._seen: Hashable = None
+        # The pointer whose canary was refused at the last look, or none.
+        self._refused: Pointer | None = None
         self._lock = asyncio.Lock()
 
     @property
@@ -325,9 +335,13 @@ class PredictorManager:
         return [predictor for predictor in before if predictor not in held]
 
     def _report_canary(self, loaded: _Loaded) -> None:
+        # One that was refused is tried again at each look, and said once for each pointer.
+        is_known = loaded.pointer is not None and loaded.pointer == self._refused
+        self._refused = loaded.pointer
         if loaded.canary is None and loaded.canary_error is None:
             return
-        with _reported(self._metrics, "canary", "the canary was not taken"):
+        level = logging.DEBUG if is_known else logging.WARNING
+        with _reported(self._metrics, "canary", "the canary was not taken", level=level):
             if loaded.canary_error is not None:
                 raise CanaryError(str(loaded.canary_error))
 
@@ -341,7 +355,7 @@ class PredictorManager:
             try:
                 canary = Canary(self._fetch(location, pointer.canary), pointer.share)
             except MildrouteError as error:
-                return loaded._replace(canary_error=error)
+                return loaded._replace(canary_error=error, pointer=pointer)
             loaded = loaded._replace(canary=canary)
         self._seen = pointer
         return loaded
@@ -350,7 +364,7 @@ class PredictorManager:
         digest = str(read_manifest(folder)["sha256"])
         if self._public_keys is not None:
             verify_signature(digest, read_signature(folder), self._public_keys)
-        return self._checked(Predictor.load(folder, self._config, digest))
+        return self._load_predictor(folder, digest)
 
     def _fetch(self, url: str, digest: str) -> Predictor:
         """The predictor of a digest; one that is in use already is used on."""
@@ -359,10 +373,10 @@ class PredictorManager:
         for predictor in self._held():
             if predictor.sha256 == digest:
                 return predictor
-        folder = fetch_artifact(url, digest)
-        return self._checked(Predictor.load(folder, self._config, digest))
+        return self._load_predictor(fetch_artifact(url, digest), digest)
 
-    def _checked(self, predictor: Predictor) -> Predictor:
+    def _load_predictor(self, folder: Path, digest: str) -> Predictor:
+        predictor = Predictor.load(folder, self._config, digest, self._encoder_socket)
         if self._experts is not None and not self._experts & set(predictor.experts):
             predictor.close()
             names = ", ".join(predictor.experts)
