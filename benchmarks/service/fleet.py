@@ -60,7 +60,7 @@ RESERVATION = (60 * 2.0 + MAX_TOKENS * 8.0) / 1e6
 FEWEST_RESERVATIONS = 60
 # Dollars that a request of the clients costs on average, about.
 MEAN_COST = 4e-5
-# Requests a second with new texts, of which MiniLM encodes about 80 on a core.
+# Requests a second with new texts, of which MiniLM encodes about 60 on a core.
 ENCODER_RATE = 20.0
 KINDS = {"stream": 4, "chat": 4, "known": 2}
 
@@ -697,7 +697,7 @@ def encoder_rows(folder: Path, workers: int, seconds: float, rounds: int) -> Ite
     except MissingExtraError as error:
         yield reported(f"{title}: skipped", math.nan, str(error))
         return
-    router = make_router(folder / "minilm", encoder=SentenceEncoder(precision="int8"))
+    router = make_router(folder / "minilm", encoder=SentenceEncoder())
     sizes, work, waits = _encoder_rounds(folder, router, workers, seconds, rounds)
     megabytes = {name: sum(each) for name, each in sizes.items()}
     of_worker = {name: statistics.median(each) for name, each in sizes.items()}

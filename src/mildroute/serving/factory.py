@@ -68,16 +68,7 @@ def load_gateway(
     )
     manager.load()
     metrics.watch(queue=lambda: manager.waiting, canary=lambda: _canary_share(manager))
-    shadow = None
-    if config.shadow_router is not None:
-        shadow = PredictorManager(
-            config.shadow_router,
-            config.encoder,
-            names,
-            public_keys=keys,
-            encoder_socket=encoder_socket,
-        )
-        shadow.load()
+    shadow = _shadow(config, names, encoder_socket)
     folder = config.log.folder
     key_store = _key_store(config)
     ledger = None if folder is None else SpendLedger.resume(folder, time.time())
@@ -100,6 +91,21 @@ def load_gateway(
         tracing=Tracing(otlp_provider() if traces else None),
         shadow=shadow,
     )
+
+
+def _shadow(
+    config: GatewayConfig, names: frozenset[str], encoder_socket: str | None
+) -> PredictorManager | None:
+    """The router whose choices are only logged, if there is one."""
+    folder = config.shadow_router
+    if folder is None:
+        return None
+    keys = config.router_public_keys
+    manager = PredictorManager(
+        folder, config.encoder, names, public_keys=keys, encoder_socket=encoder_socket
+    )
+    manager.load()
+    return manager
 
 
 def _leases(config: GatewayConfig, metrics: GatewayMetrics) -> LeasedBudgets | None:

@@ -162,7 +162,8 @@ async def _answer(queue: EncoderQueue, payload: bytes, writer: asyncio.StreamWri
         if is_background:
             rows = await queue.encode_batch(texts)
         else:
-            rows = await asyncio.gather(*(queue.encode(text) for text in texts))
+            # A worker sends the inputs of requests one by one; this queue makes the batches.
+            rows = [await queue.encode(text) for text in texts]
     except Exception as error:  # noqa: BLE001 - the worker must not wait for ever
         # Its text may quote an input.
         _LOG.error("the encoder failed on %d inputs: %s", len(texts), type(error).__name__)
