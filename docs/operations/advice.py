@@ -168,7 +168,9 @@ ADVICE = {
             ),
         ),
         "`router_timeout` also counts inputs beyond `encoder.max_queue_size`, and batches on"
-        " which the encoder failed, which have a line `the encoder failed` in the log.",
+        " which the encoder failed, which have a line `the encoder failed` in the log. With"
+        " `--workers` it also counts requests while the encoder process was away (`encoder process"
+        " died`).",
     ),
     "MildrouteFar": Advice(
         "For an hour more than 5% of inputs have been unlike all that the router was trained on."
