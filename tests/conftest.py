@@ -36,9 +36,15 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     wanted = config.getoption("--slow")
     left_out = [item for item in items if (item.get_closest_marker("slow") is not None) != wanted]
     items[:] = [item for item in items if item not in set(left_out)]
     config.hook.pytest_deselected(items=left_out)
     items.sort(key=lambda item: item.path.name not in LONGEST)
+    # Five hundred examples cover no line that the tests by hand do not, and a tracer makes them
+    # twice as slow.
+    for item in items:
+        if item.get_closest_marker("hypothesis") is not None:
+            item.add_marker("no_cover")

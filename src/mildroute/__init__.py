@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from mildroute._optional import lazy_exports
 
 if TYPE_CHECKING:
-    from mildroute._fit import FitResult as FitResult, Target as Target, fit as fit
+    from mildroute._fit import FitResult as FitResult, fit as fit
     from mildroute.collection.job import CollectionJob as CollectionJob, collect as collect
     from mildroute.costs.table import CostTable as CostTable
     from mildroute.evaluation.comparison import compare as compare
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from mildroute.pipeline import TextRouter as TextRouter
     from mildroute.routers.frontier import FrontierRouter as FrontierRouter
     from mildroute.routers.mild import MildRouter as MildRouter
+    from mildroute.routers.operating_point import Target as Target
 
 __version__ = "0.1.0.dev0"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -28,9 +28,8 @@ from mildroute.routers.operating_point import (
     FEWEST_TO_PROMISE,
     CostQualityCurve,
     OperatingPoint,
+    Target,
     Vertex,
-    check_price_weight,
-    check_quality,
 )
 from mildroute.routers.surrogate import CustomLossRouter
 
@@ -113,15 +112,8 @@ def _vertex_words(vertex: Vertex, experts: Sequence[str]) -> str:
 # From a cost table to a router with an operating point: what ``mildroute fit`` does.
 
 
-TargetKind: TypeAlias = Literal["price weight", "budget", "quality"]
 Progress: TypeAlias = Callable[[int, int, str], None]
 
-# Kinds of targets, and for each what a usual value is.
-_USUAL: dict[str, str] = {
-    "price weight": "10 makes a dollar worth ten errors",
-    "budget": "give dollars per 1,000 queries, such as 1.5",
-    "quality": "0.95 keeps 95% of the best expert's score",
-}
 _STEPS = 12
 _ROUNDING = 1e-9
 # Errors that the whole difference between the most expensive and the cheapest expert is worth at
@@ -137,45 +129,6 @@ _ALLOWANCE = 0.15
 _STANDARD_ERRORS = 4.0
 # A point counts as cheaper if its bill is below this part of another's.
 _CHEAPER = 0.99
-
-
-def _is_number(value: Any, kind: type) -> bool:
-    return isinstance(value, kind) and not isinstance(value, bool)
-
-
-@dataclass(frozen=True)
-class Target:
-    """What the operating point is chosen by.
-
-    Attributes:
-        kind: ``"price weight"`` (errors that a dollar is worth), ``"budget"`` (dollars per 1,000
-            queries) or ``"quality"`` (share of the score of the best single expert by score).
-        value: Its value.
-
-    Example:
-        >>> Target("budget", 1.5).kind
-        'budget'
-    """
-
-    kind: TargetKind
-    value: float
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be a target."""
-        if self.kind not in _USUAL:
-            raise ArgumentError(
-                f"a target must be {', '.join(map(repr, _USUAL))}, got {self.kind!r:.80}; for"
-                " example Target('quality', 0.95)."
-            )
-        if not _is_number(self.value, Real) or not 0 <= self.value < np.inf:
-            raise ArgumentError(
-                f"a {self.kind} must be a finite number, not negative, got {self.value!r:.80};"
-                f" {_USUAL[self.kind]}."
-            )
-        if self.kind == "quality":
-            check_quality(self.value)
-        if self.kind == "price weight":
-            check_price_weight(self.value)
 
 
 @dataclass(frozen=True)
@@ -301,12 +254,16 @@ def fit(
     return FitResult(_with_metadata(fitted, table, costs, target, judge), point, note, warnings)
 
 
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
 def _check_arguments(
     table: Any, target: Any, thorough: Any, n_jobs: Any, seed: Any, progress: Any
 ) -> None:
     """Refuse arguments of another type or value before anything is fitted."""
-    is_count = _is_number(n_jobs, Integral) and n_jobs != 0
-    is_seed = _is_number(seed, Integral) and 0 <= seed < 2**32
+    is_count = _is_integer(n_jobs) and n_jobs != 0
+    is_seed = _is_integer(seed) and 0 <= seed < 2**32
     for name, value, holds, rule, way_out in (
         ("table", table, isinstance(table, CostTable), "a CostTable", "CostTable.read makes one"),
         (

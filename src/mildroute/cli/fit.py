@@ -28,9 +28,9 @@ from mildroute.cli._output import print_json, print_notes, print_table, progress
 from mildroute.exceptions import ArgumentError
 
 if TYPE_CHECKING:
-    from mildroute._fit import FitResult, Target
+    from mildroute._fit import FitResult
     from mildroute.costs.table import CostTable
-    from mildroute.routers.operating_point import OperatingPoint
+    from mildroute.routers.operating_point import OperatingPoint, Target
 
 __all__ = ["fit_router"]
 

@@ -13,8 +13,8 @@ from mildroute.cli._output import print_json, print_table, progress_bar
 from mildroute.exceptions import ArgumentError
 
 if TYPE_CHECKING:
-    from mildroute._fit import Target
     from mildroute.pipeline import RoutedInput
+    from mildroute.routers.operating_point import Target
 
 __all__ = ["route_inputs"]
 

@@ -39,9 +39,8 @@ from mildroute.evaluation.metrics import (
 from mildroute.exceptions import ArgumentError, ShapeError
 
 if TYPE_CHECKING:
-    from mildroute._fit import Target
     from mildroute.costs.table import CostTable
-    from mildroute.routers.operating_point import OperatingPoint
+    from mildroute.routers.operating_point import OperatingPoint, Target
 
 __all__ = [
     "BASELINES",

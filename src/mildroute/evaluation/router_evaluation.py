@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from mildroute._fit import Target, describe_router, point_of, split_words
+from mildroute._fit import describe_router, point_of, split_words
 from mildroute._format import pluralize, to_jsonable
 from mildroute._hashing import text_fingerprints
 from mildroute.costs.table import CostTable
@@ -25,7 +25,7 @@ from mildroute.evaluation.metrics import best_single, chosen_costs
 from mildroute.exceptions import ArgumentError, TableError
 from mildroute.pipeline import TextRouter
 from mildroute.routers.frontier import FrontierRouter
-from mildroute.routers.operating_point import OperatingPoint
+from mildroute.routers.operating_point import OperatingPoint, Target
 
 __all__ = ["RouterEvaluation", "TargetCheck", "evaluate"]
 

@@ -23,8 +23,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from mildroute._fit import Target
 from mildroute.exceptions import ArgumentError
+from mildroute.routers.operating_point import Target
 from mildroute.serving.client import RouteClient
 from mildroute.serving.config import EncoderConfig, parse_target
 from mildroute.serving.http.prompt import prompt_of_messages

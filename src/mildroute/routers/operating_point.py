@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from numbers import Real
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,8 @@ __all__ = [
     "HIGHEST_QUALITY",
     "CostQualityCurve",
     "OperatingPoint",
+    "Target",
+    "TargetKind",
     "Vertex",
     "check_price_weight",
     "check_quality",
@@ -647,6 +650,51 @@ def _check_promise(confidence: float, queries: int) -> None:
             f"queries must be at least 1, got {queries}; it is the size of the batch that the"
             " promise is about."
         )
+
+
+TargetKind: TypeAlias = Literal["price weight", "budget", "quality"]
+# Kinds of targets, and for each what a usual value is.
+_USUAL: dict[str, str] = {
+    "price weight": "10 makes a dollar worth ten errors",
+    "budget": "give dollars per 1,000 queries, such as 1.5",
+    "quality": "0.95 keeps 95% of the best expert's score",
+}
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the operating point is chosen by.
+
+    Attributes:
+        kind: ``"price weight"`` (errors that a dollar is worth), ``"budget"`` (dollars per 1,000
+            queries) or ``"quality"`` (share of the score of the best single expert by score).
+        value: Its value.
+
+    Example:
+        >>> Target("budget", 1.5).kind
+        'budget'
+    """
+
+    kind: TargetKind
+    value: float
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be a target."""
+        if self.kind not in _USUAL:
+            raise ArgumentError(
+                f"a target must be {', '.join(map(repr, _USUAL))}, got {self.kind!r:.80}; for"
+                " example Target('quality', 0.95)."
+            )
+        is_number = isinstance(self.value, Real) and not isinstance(self.value, bool)
+        if not is_number or not 0 <= self.value < np.inf:
+            raise ArgumentError(
+                f"a {self.kind} must be a finite number, not negative, got {self.value!r:.80};"
+                f" {_USUAL[self.kind]}."
+            )
+        if self.kind == "quality":
+            check_quality(self.value)
+        if self.kind == "price weight":
+            check_price_weight(self.value)
 
 
 def measure_curve(

@@ -7,9 +7,9 @@ from typing import Any
 
 import httpx
 
-from mildroute._fit import Target
 from mildroute.experts.secrets import Secret
 from mildroute.experts.settings import validate_base_url
+from mildroute.routers.operating_point import Target
 
 __all__ = ["RouteClient"]
 

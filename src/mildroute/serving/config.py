@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit
 
-from mildroute._fit import Target, TargetKind
 from mildroute._yaml import Check, Shape, boolean, check_shape, is_finite, read_document, text
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.secrets import refuse_literal_secrets, validate_variable
-from mildroute.routers.operating_point import HIGHEST_QUALITY, quality_hint
+from mildroute.routers.operating_point import HIGHEST_QUALITY, Target, TargetKind, quality_hint
 
 __all__ = [
     "AUTO_MODEL",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from mildroute._fit import Target
 from mildroute.experts.config import read_experts
+from mildroute.routers.operating_point import Target
 from mildroute.serving.app import GatewayServices
 from mildroute.serving.auth.database import is_database_url
 from mildroute.serving.auth.keys import KeyStore

@@ -11,9 +11,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from mildroute._fit import Target
 from mildroute.exceptions import ArgumentError, ArtifactError
-from mildroute.routers.operating_point import OperatingPoint
+from mildroute.routers.operating_point import OperatingPoint, Target
 from mildroute.serving.config import AUTO_MODEL, TARGETS, RoutingConfig
 from mildroute.serving.http.body import ParsedRequest
 from mildroute.serving.http.errors import APIError

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mildroute._fit import Target
 from mildroute.exceptions import ArgumentError
+from mildroute.routers.operating_point import Target
 from mildroute.serving.config import TARGETS, RoutingConfig, parse_target, target_from_setting
 from mildroute.serving.http.body import ParsedRequest
 from mildroute.serving.http.errors import APIError

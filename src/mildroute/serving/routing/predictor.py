@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from mildroute._fit import Target, operating_point
+from mildroute._fit import operating_point
 from mildroute._hashing import request_uniforms
 from mildroute.exceptions import ArgumentError, ArtifactError, MildrouteError
 from mildroute.persistence.artifact import has_network, load_router, read_manifest
 from mildroute.pipeline import TextRouter
 from mildroute.routers.frontier import FrontierRouter
-from mildroute.routers.operating_point import OperatingPoint
+from mildroute.routers.operating_point import OperatingPoint, Target
 from mildroute.routers.topics import TopicFeatures
 from mildroute.serving.config import EncoderConfig, describe_target
 from mildroute.serving.observability.drift import DriftReference

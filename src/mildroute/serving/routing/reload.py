@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, M
 from pathlib import Path
 from typing import NamedTuple
 
-from mildroute._fit import Target
 from mildroute.exceptions import ArgumentError, ArtifactError, MildrouteError
 from mildroute.experts.config import read_experts
 from mildroute.persistence.artifact import MANIFEST, SIGNATURE, read_manifest
@@ -22,6 +21,7 @@ from mildroute.persistence.remote import (
     read_signature,
     verify_signature,
 )
+from mildroute.routers.operating_point import Target
 from mildroute.serving.auth.keys import KeyStore
 from mildroute.serving.config import EncoderConfig, describe_target
 from mildroute.serving.observability.metrics import GatewayMetrics
