@@ -7,7 +7,7 @@ ResNet-18 takes one batch of 1,024 images of the first cell of Table 1a. DeBERTa
 random weights in its exact shape and the
 tokens of MiniLM, since neither its weights nor its vocabulary come with the data; it reads
 questions of the two MMLU subjects of Table 3a.
-A quick run takes 32 images and 4 texts.
+A quick run takes 8 images and 2 texts.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from mildroute.deep.data import TextReader
 from mildroute.deep.models import Classifier, load_classifier
 from mildroute.exceptions import ArgumentError
 
-QUICK = {"resnet18": 32, "deberta": 4}
+QUICK = {"resnet18": 8, "deberta": 2}
 TOKENS, GIB = 256, 2**20
 # ``config.json`` of microsoft/deberta-v3-xsmall, with three labels.
 DEBERTA_V3_XSMALL = DebertaV2Config(

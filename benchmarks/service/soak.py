@@ -239,7 +239,7 @@ def rows_of(found: Outcome) -> Iterable[Row]:
 
 
 def measure(quick: bool, minutes: float) -> Iterator[Row]:
-    seconds, every, peak_seconds = (5.0, 0.5, 2.0) if quick else (minutes * 60, 5.0, 15.0)
+    seconds, every, peak_seconds = (2.5, 0.25, 1.0) if quick else (minutes * 60, 5.0, 15.0)
     folder = Path(tempfile.mkdtemp(prefix="mildroute-soak-"))
     try:
         yield from rows_of(soak(folder, seconds, every, peak_seconds))

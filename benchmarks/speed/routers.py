@@ -52,9 +52,9 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 def fit_row(quick: bool) -> Row:
-    X, costs = problem(2000 if quick else 12_000, 384, 7)
+    X, costs = problem(400 if quick else 12_000, 384, 7)
     winner = costs.argmin(axis=1)
-    plain = min(seconds(lambda: LogisticRegression().fit(X, winner)) for _ in range(3))
+    plain = min(seconds(lambda: LogisticRegression().fit(X, winner)) for _ in range(1 if quick else 3))
     ours = min(
         seconds(lambda: MildRouter(random_state=0).fit(X, costs)) for _ in range(1 if quick else 3)
     )
@@ -86,7 +86,7 @@ def predict_rows(quick: bool) -> Iterator[Row]:
         X[:2000], costs[:2000]
     )
     value, ours, _ = ratio(
-        lambda: topics.predict(X), lambda: (X @ weights + intercept).argmax(axis=1), rounds=3
+        lambda: topics.predict(X), lambda: (X @ weights + intercept).argmax(axis=1), rounds=1 if quick else 3
     )
     yield reported(
         "speed of predict with topics / bare product and argmax", 1 / value, f"{1e3 * ours:.0f} ms"
@@ -101,7 +101,7 @@ def large_fit() -> None:
 
 
 def memory_row(quick: bool) -> Row:
-    rows, width, experts = (300, 16, 5) if quick else (50_000, 384, 100)
+    rows, width, experts = (100, 8, 3) if quick else (50_000, 384, 100)
     start = time.perf_counter()
     words = [sys.executable, __file__, LARGE_FIT, *map(str, (rows, width, experts))]
     run = subprocess.run(words, capture_output=True, text=True, check=True)

@@ -34,7 +34,7 @@ from rows import Row, at_least, at_most, main, reported
 SCAN, SUMMARISE = "--scan", "--summarize"
 EXPERTS = ("small", "medium", "large", "coder", "thinker")
 SHARD = 250_000
-WORDS, CORPUS_WORDS, QUICK_CORPUS_WORDS = 50_000, 8_000_000, 500_000
+WORDS, CORPUS_WORDS, QUICK_CORPUS_WORDS = 50_000, 8_000_000, 100_000
 
 
 def corpus(rng: np.random.Generator, length: int) -> str:
@@ -131,7 +131,7 @@ def run(kind: str, folder: Path) -> tuple[int, float, int]:
 
 def large_table_rows(quick: bool) -> Iterator[Row]:
     """Both in turn, several times, so that a busy machine slows both."""
-    wanted, rounds = (200_000, 1) if quick else (5_000_000, 5)
+    wanted, rounds = (40_000, 1) if quick else (5_000_000, 5)
     words = QUICK_CORPUS_WORDS if quick else CORPUS_WORDS
     folder = Path(tempfile.mkdtemp(prefix="mildroute-tables-"))
     try:

@@ -14,6 +14,7 @@ import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -31,9 +32,18 @@ SUMS = [f"add {place} and {place + 1}" for place in range(40)]
 SONGS = [f"sing song number {place}" for place in range(40)]
 
 
-def fitted(folder: Path, experts: tuple[str, str] = ("small", "large")) -> Path:
-    costs = named_costs([[0.0, 1.0]] * 40 + [[1.0, 0.0]] * 40, experts)
-    return save_router(TextRouter().fit([*SUMS, *SONGS], costs), folder)  # type: ignore[arg-type]
+@cache
+def router_of(experts: tuple[str, str], *, swapped: bool = False) -> TextRouter:
+    """A router that sends sums to the first expert and songs to the second, or the other way."""
+    costs = [[0.0, 1.0]] * 40 + [[1.0, 0.0]] * 40
+    named = named_costs(costs[::-1] if swapped else costs, experts)
+    return TextRouter().fit([*SUMS, *SONGS], named)  # type: ignore[arg-type]
+
+
+def fitted(
+    folder: Path, experts: tuple[str, str] = ("small", "large"), *, swapped: bool = False
+) -> Path:
+    return save_router(router_of(experts, swapped=swapped), folder)
 
 
 def experts_file(folder: Path, url: str) -> Path:
@@ -114,13 +124,7 @@ def test_it_routes_reloads_on_sighup_and_ends_in_order(tmp_path: Path) -> None:
             assert (sums["x-mildroute-expert"], songs["x-mildroute-expert"]) == ("small", "large")
             assert [call.json["model"] for call in server.calls] == ["small-1", "large-1"]
             before = router_in_use(address)
-            save_router(
-                TextRouter().fit(
-                    [*SUMS, *SONGS],
-                    named_costs([[1.0, 0.0]] * 40 + [[0.0, 1.0]] * 40, ("small", "large")),
-                ),
-                tmp_path / "router",
-            )  # type: ignore[arg-type]
+            fitted(tmp_path / "router", swapped=True)
             process.send_signal(signal.SIGHUP)
             for _ in range(200):
                 if router_in_use(address) != before:

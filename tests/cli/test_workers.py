@@ -23,12 +23,9 @@ from typing import Any
 
 import pytest
 
-from mildroute import TextRouter
-from mildroute.persistence import save_router
-from mildroute.routers.base import named_costs
 from mildroute.serving.observability.decision_log import SpendLedger
 from mildroute.serving.workers import Channel
-from tests.cli.test_serve import SONGS, SUMS, ask, experts_file, fitted, running
+from tests.cli.test_serve import ask, experts_file, fitted, running
 from tests.experts.hostile_server import HostileServer, says
 from tests.support.processes import BackgroundLoad, children
 
@@ -141,8 +138,7 @@ def test_workers_share_a_port_their_metrics_and_their_reloads(
             return metric(address, re.escape(name))
 
         before = json.loads(get(address, "/readyz"))["router"]
-        costs = named_costs([[1.0, 0.0]] * 40 + [[0.0, 1.0]] * 40, ("small", "large"))
-        save_router(TextRouter().fit([*SUMS, *SONGS], costs), folder / "router")  # type: ignore[arg-type]
+        fitted(folder / "router", swapped=True)
         process.send_signal(signal.SIGHUP)
         until(lambda: reloads("loaded") == 2)
         assert f'mildroute_router_info{{baseline="large",digest="{before}"}}' not in get(

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
+from itertools import product
 
+import pytest
 import torch
 from hypothesis import strategies as st
 from torch import Tensor
@@ -103,6 +105,32 @@ def problems(draw: st.DrawFn, max_rows: int = 3, max_experts: int = 6) -> Proble
         draw(st.integers(2, max_experts)),
         tied=draw(st.booleans()),
     )
+
+
+def every_problem(
+    max_rows: int = 3, max_experts: int = 6, count: int = 500
+) -> Callable[[Callable[[Problem], None]], Callable[[], None]]:
+    """Run a test on so many problems: all sizes, with ties and without, each again and again.
+
+    A loop, since Hypothesis needs three times as long as the test itself, and cannot shrink a seed.
+    """
+    shapes = list(product(range(1, max_rows + 1), range(2, max_experts + 1), (False, True)))
+
+    def decorate(test: Callable[[Problem], None]) -> Callable[[], None]:
+        def run() -> None:
+            for seed in range(count):
+                rows, experts, tied = shapes[seed % len(shapes)]
+                try:
+                    test(draw_problem(seed, rows, experts, tied=tied))
+                except AssertionError as error:
+                    raise AssertionError(f"{seed=} {rows=} {experts=} {tied=}: {error}") from error
+
+        run.__name__ = test.__name__
+        run.__doc__ = test.__doc__
+        run.__module__ = test.__module__
+        return pytest.mark.no_cover(run)  # type: ignore[no-any-return]
+
+    return decorate
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
-from losses.cases import Problem, draw_problem, problems, seeds
+from losses.cases import Problem, draw_problem, every_problem, problems, seeds
 from losses.reference import each_row, ramp_row
 from mildroute.exceptions import ArgumentError, CostError, MarginError, MildrouteError, ShapeError
 from mildroute.losses.bounds import (
@@ -147,8 +147,7 @@ def test_for_labels_and_unit_costs_both_bounds_agree(
         assert getattr(by_reward, name) == pytest.approx(getattr(by_label, name)), name
 
 
-@settings(max_examples=500, deadline=None)
-@given(problem=problems(max_rows=6))
+@every_problem(max_rows=6)
 def test_the_empirical_margin_loss_is_its_formula(problem: Problem) -> None:
     expected = (
         each_row(ramp_row, problem.scores, problem.rewards, margins=problem.margins).mean().item()

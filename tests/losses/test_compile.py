@@ -14,6 +14,8 @@ from torch import Tensor
 from losses.cases import LOSSES, TRAINABLE, Case, Problem, draw_problem
 
 COMPILER = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
+# A tracer makes the compiler twice as slow.
+pytestmark = pytest.mark.no_cover
 PROBLEM = draw_problem(0, rows=3, experts=4).to(torch.float32)
 
 

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
-from losses.cases import Problem, problems, taus
+from losses.cases import Problem, every_problem, problems, taus
 from losses.reference import choice_of, cost_sensitive_terms, each_row, ramp
 from mildroute.exceptions import ArgumentError, MarginError, MildrouteError, ShapeError
 from mildroute.losses.cost_sensitive import (
@@ -72,8 +72,7 @@ def slow_zero_one_row(scores: list[float], label: int, costs: list[float]) -> fl
     return 0.0 if choice_of(scores) == label else costs[choice_of(scores)]
 
 
-@settings(max_examples=500, deadline=None)
-@given(problem=problems())
+@every_problem()
 def test_margin_and_zero_one_losses_are_their_formulas(problem: Problem) -> None:
     margin = each_row(
         slow_margin_row, problem.scores, problem.labels, problem.costs, margins=problem.margins

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from losses.cases import Problem, draw_problem, problems, seeds
+from losses.cases import Problem, draw_problem, every_problem, problems, seeds
 from losses.reference import chain, choice_of, deferral_gradient_row, each_row
 from mildroute.exceptions import ArgumentError, MarginError, MildrouteError, ShapeError
 from mildroute.losses import decision as decisions
@@ -119,8 +119,7 @@ def test_margins_a_hair_apart_decode_as_equal_ones(seed: int, experts: int, tau:
     )
 
 
-@settings(max_examples=500, deadline=None)
-@given(problem=problems(max_experts=8))
+@every_problem(max_experts=8)
 def test_the_largest_score_wins_by_argmax_whatever_the_margins(problem: Problem) -> None:
     assert choose(problem.scores, problem.margins, decision="argmax").tolist() == [
         choice_of(row) for row in problem.scores.tolist()
@@ -176,8 +175,7 @@ def test_scores_minimise_the_loss_of_the_posterior_they_decode_to(
     assert gradient.abs().max() <= 1e-9
 
 
-@settings(max_examples=500, deadline=None)
-@given(problem=problems(max_experts=6))
+@every_problem(max_experts=6)
 def test_logarithms_of_posteriors_are_log_posteriors(problem: Problem) -> None:
     probabilities = posterior(problem.scores, problem.margins)
     torch.testing.assert_close(

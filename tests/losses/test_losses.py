@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
-from losses.cases import Problem, draw_problem, problems, seeds, taus
+from losses.cases import Problem, draw_problem, every_problem, problems, seeds, taus
 from losses.reference import (
     deferral_row,
     each_row,
@@ -67,8 +67,7 @@ def test_the_pairwise_loss_is_its_formula(problem: Problem, tau: float) -> None:
     )
 
 
-@settings(max_examples=500, deadline=None)
-@given(problem=problems())
+@every_problem()
 def test_the_hinge_loss_is_its_formula(problem: Problem) -> None:
     expected = each_row(hinge_row, problem.scores, problem.rewards, margins=problem.margins)
     torch.testing.assert_close(rows_of(hinge_loss, problem), expected, rtol=1e-12, atol=TINY)
@@ -146,15 +145,13 @@ def test_equal_margins_give_soft_cross_entropy_at_that_temperature(
     )
 
 
-@settings(max_examples=500, deadline=None)
-@given(problem=problems())
+@every_problem()
 def test_tdef_is_the_deferral_loss_with_unit_margins(problem: Problem) -> None:
     expected = deferral_loss(problem.scores, problem.rewards, torch.ones_like(problem.margins))
     assert torch.equal(tdef_loss(problem.scores, problem.rewards), expected)
 
 
-@settings(max_examples=500, deadline=None)
-@given(problem=problems())
+@every_problem()
 def test_cross_entropy_looks_at_the_winner_alone(problem: Problem) -> None:
     expected = F.cross_entropy(problem.scores, winner_targets(problem.rewards))
     torch.testing.assert_close(
@@ -166,8 +163,7 @@ def test_cross_entropy_looks_at_the_winner_alone(problem: Problem) -> None:
     )
 
 
-@settings(max_examples=500, deadline=None)
-@given(problem=problems())
+@every_problem()
 def test_weighted_cross_entropy_weighs_winners_by_their_rarity(problem: Problem) -> None:
     mass = smoothed_win_counts(problem.counts)
     rarity = mass.sum() / (len(mass) * mass)

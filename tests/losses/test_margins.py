@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
-from losses.cases import Problem, draw_problem, problems, seeds
+from losses.cases import Problem, draw_problem, every_problem, seeds
 from mildroute.exceptions import ArgumentError, CostError, MarginError, MildrouteError, ShapeError
 from mildroute.losses.rewards import (
     reward_mass,
@@ -22,8 +22,7 @@ def spread_term(counts: Tensor, norms: Tensor, margins: Tensor) -> Tensor:
     return (counts * norms**2 / margins**2).sum()
 
 
-@settings(max_examples=500, deadline=None)
-@given(problem=problems(max_rows=6))
+@every_problem(max_rows=6)
 def test_winner_counts_add_up_to_the_rows_and_split_ties(problem: Problem) -> None:
     counts = winner_counts(problem.costs)
     expected = [0.0] * problem.costs.shape[1]

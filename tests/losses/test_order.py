@@ -1,23 +1,20 @@
 from __future__ import annotations
 
 import torch
-from hypothesis import given, settings
 
-from losses.cases import Problem, problems
+from losses.cases import Problem, every_problem
 from losses.reference import choice_of, each_row
 from mildroute.losses._tensors import argmax_last, argsort_desc, runner_up_score
 
 
-@settings(max_examples=500, deadline=None)
-@given(problem=problems(max_experts=9))
+@every_problem(max_experts=9)
 def test_the_largest_is_the_highest_index_of_equals(problem: Problem) -> None:
     assert argmax_last(problem.scores).tolist() == [
         choice_of(row) for row in problem.scores.tolist()
     ]
 
 
-@settings(max_examples=500, deadline=None)
-@given(problem=problems(max_experts=9))
+@every_problem(max_experts=9)
 def test_descending_sorts_by_value_then_by_index_from_above(problem: Problem) -> None:
     expected = [
         sorted(range(len(row)), key=lambda k: (-row[k], -k)) for row in problem.scores.tolist()
@@ -25,8 +22,7 @@ def test_descending_sorts_by_value_then_by_index_from_above(problem: Problem) ->
     assert argsort_desc(problem.scores).tolist() == expected
 
 
-@settings(max_examples=500, deadline=None)
-@given(problem=problems(max_experts=9))
+@every_problem(max_experts=9)
 def test_the_runner_up_is_the_best_of_the_others(problem: Problem) -> None:
     expected = each_row(
         lambda row: [max(row[:k] + row[k + 1 :]) for k in range(len(row))], problem.scores

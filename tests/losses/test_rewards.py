@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
-from losses.cases import Problem, problems
+from losses.cases import Problem, every_problem, problems
 from losses.reference import choice_of
 from mildroute.exceptions import ArgumentError, CostError, MildrouteError, ShapeError
 from mildroute.losses.rewards import (
@@ -43,8 +43,7 @@ def test_rewards_of_a_small_table() -> None:
     assert gap_rewards(COSTS).tolist() == [[1, 0, 0], [0, 0.25, 0.5]]
 
 
-@settings(max_examples=500, deadline=None)
-@given(problem=problems())
+@every_problem()
 def test_sum_rewards_give_the_deferral_loss_up_to_a_constant(problem: Problem) -> None:
     """The paper's Lemma 1."""
     experts = problem.costs.shape[1]
@@ -95,8 +94,7 @@ def test_gap_rewards_are_not_negative_and_the_worst_expert_gets_none(
     assert torch.equal(rewards.amin(dim=1), torch.zeros(len(rewards), dtype=torch.float64))
 
 
-@settings(max_examples=500, deadline=None)
-@given(problem=problems())
+@every_problem()
 def test_every_reward_prefers_the_cheapest_expert(problem: Problem) -> None:
     best = winner_targets(-problem.costs) > 0
     for name in ("sum", "complement", "gap"):

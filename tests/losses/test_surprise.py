@@ -4,10 +4,9 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
 from torch import Tensor
 
-from losses.cases import Problem, draw_problem, problems
+from losses.cases import Problem, draw_problem, every_problem
 from losses.reference import deferral_gradient_row, deferral_row, each_row, odds
 from mildroute.losses import _logsumexp as surprise
 from mildroute.losses._logsumexp import (
@@ -84,8 +83,7 @@ def test_float32_losses_and_gradients_match_the_slow_form(experts: int) -> None:
     assert ((gradient - slow_gradient).norm(dim=1) / slow_gradient.norm(dim=1)).max() <= 1e-4
 
 
-@settings(max_examples=500, deadline=None)
-@given(problem=problems())
+@every_problem()
 def test_surprises_are_their_formula(problem: Problem) -> None:
     margins = problem.margins.tolist()
     expected = each_row(

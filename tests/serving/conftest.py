@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tests.support.postgres import PostgresServer
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     from tests.support.postgres import postgres_server
 
