@@ -42,7 +42,7 @@ from mildroute.routers.knn import KNNRouter
 from mildroute.routers.operating_point import OperatingPoint
 
 NAME, FOLDS, FIRST_SEED, HULL_POINTS = "routerbench_subset", 5, 420, 40
-QUICK_ROWS = 200
+QUICK_ROWS = 150
 # Shares of the best single expert's score that the router is asked to keep.
 TARGETS = (0.9, 0.95, 0.97, 0.99)
 

@@ -102,13 +102,8 @@ def soak(folder: Path, seconds: float, every: float, peak_seconds: float) -> Out
         ).start()
         samples = list(sampled(ours, seconds, every))
         failed, totals = traffic.finish()
-        time.sleep(1.0)
-        after = look(ours)
         found = Outcome(peak, totals, failed, samples)
-        found.descriptors_left = (
-            after.descriptors - before.descriptors - (lines_of(ours) - lines_before)
-        )
-        found.tasks_left = after.tasks - before.tasks
+        found.descriptors_left, found.tasks_left = left_over(ours, before, lines_before)
         in_log, in_metrics = charged(folder / "log"), charged_in_metrics(ours.gateway.metrics())
         for key in ours.keys:
             seen = math.fsum(cost_of(each, key) for each in (first, totals))
@@ -126,6 +121,18 @@ def look(ours: House) -> Sample:
         in_flight=figure(page, "mildroute_in_flight"),
         **system,
     )
+
+
+def left_over(ours: House, before: Sample, lines: int) -> tuple[float, float]:
+    """File descriptors and tasks beyond those before, once the last clients have gone."""
+    until = time.monotonic() + 10
+    while True:
+        now = look(ours)
+        descriptors = now.descriptors - before.descriptors - (lines_of(ours) - lines)
+        tasks = now.tasks - before.tasks
+        if (descriptors <= 0 and tasks <= 0) or time.monotonic() > until:
+            return descriptors, tasks
+        time.sleep(0.1)
 
 
 def figure(page: str, name: str) -> float:

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
@@ -54,7 +53,9 @@ def seconds(call: Callable[[], object]) -> float:
 def fit_row(quick: bool) -> Row:
     X, costs = problem(400 if quick else 12_000, 384, 7)
     winner = costs.argmin(axis=1)
-    plain = min(seconds(lambda: LogisticRegression().fit(X, winner)) for _ in range(1 if quick else 3))
+    plain = min(
+        seconds(lambda: LogisticRegression().fit(X, winner)) for _ in range(1 if quick else 3)
+    )
     ours = min(
         seconds(lambda: MildRouter(random_state=0).fit(X, costs)) for _ in range(1 if quick else 3)
     )
@@ -86,7 +87,9 @@ def predict_rows(quick: bool) -> Iterator[Row]:
         X[:2000], costs[:2000]
     )
     value, ours, _ = ratio(
-        lambda: topics.predict(X), lambda: (X @ weights + intercept).argmax(axis=1), rounds=1 if quick else 3
+        lambda: topics.predict(X),
+        lambda: (X @ weights + intercept).argmax(axis=1),
+        rounds=1 if quick else 3,
     )
     yield reported(
         "speed of predict with topics / bare product and argmax", 1 / value, f"{1e3 * ours:.0f} ms"
@@ -112,7 +115,6 @@ def memory_row(quick: bool) -> Row:
 
 
 def measure(quick: bool) -> Iterator[Row]:
-    torch.set_num_threads(1)
     yield from predict_rows(quick)
     yield fit_row(quick)
     yield memory_row(quick)

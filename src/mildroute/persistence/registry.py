@@ -111,13 +111,14 @@ def _storable_classes(module: ModuleType) -> dict[str, type[Any]]:
 def _leads_to(point: importlib.metadata.EntryPoint, cls: type[Any]) -> bool:
     """Whether an entry point is of this class.
 
-    Those of other distributions are not imported to find out.
+    Those of other distributions are not imported to find out. The point is loaded as it is: to look
+    for it again reads the metadata of every installed distribution, which took a second a router.
     """
     if point.module.partition(".")[0] != cls.__module__.partition(".")[0]:
         return False
     try:
-        return _checked_plugin(point.name) is cls
-    except ArtifactError:
+        return point.load() is cls and hasattr(cls, "get_params")
+    except (ImportError, AttributeError):
         return False
 
 
