@@ -19,10 +19,13 @@ settings.load_profile("suite")
 # Files that take minutes come first, so that no process waits at the end for another one's.
 LONGEST = (
     "test_benchmarks.py",
-    "test_on_ray.py",
+    "test_tutorial_fleet.py",
+    "test_readme.py",
+    "test_fitting.py",
+    "test_workers.py",
     "test_embedding.py",
     "test_plugins.py",
-    "test_readme.py",
+    "test_tutorial_gateway.py",
 )
 
 
@@ -39,10 +42,12 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     wanted = config.getoption("--slow")
-    left_out = [item for item in items if (item.get_closest_marker("slow") is not None) != wanted]
-    items[:] = [item for item in items if item not in set(left_out)]
+    is_slow = [item.get_closest_marker("slow") is not None for item in items]
+    left_out = [item for item, slow in zip(items, is_slow, strict=True) if slow != wanted]
+    items[:] = [item for item, slow in zip(items, is_slow, strict=True) if slow == wanted]
     config.hook.pytest_deselected(items=left_out)
-    items.sort(key=lambda item: item.path.name not in LONGEST)
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.name, len(LONGEST)))
     # Five hundred examples cover no line that the tests by hand do not, and a tracer makes them
     # twice as slow.
     for item in items:

@@ -335,7 +335,7 @@ def _counting(calls: int) -> tuple[float, float]:
 
 def measure(quick: bool) -> Iterator[Row]:
     yield from written_by_hand(500 if quick else 5000)
-    seconds, rounds, rows = (0.3, 1, 40) if quick else (6.0, 5, 400)
+    seconds, rounds, rows = (0.7, 1, 40) if quick else (6.0, 5, 400)
     folder = Path(tempfile.mkdtemp(prefix="mildroute-gateway-"))
     try:
         with replay_server() as upstream:

@@ -91,7 +91,7 @@ def test_people_see_what_each_saves_and_keeps(
     """With fast routers: what is printed does not depend on them."""
     monkeypatch.setattr(
         "mildroute.evaluation.comparison.default_routers",
-        lambda seed, *, for_target: {"kNN": KNNRouter(), "linear regression": RegressionRouter()},
+        lambda *_, **__: {"kNN": KNNRouter(), "linear regression": RegressionRouter()},
     )
     result = mildroute("compare", table, "--budget", 5)
     assert result.exit_code == 0, result.output
