@@ -47,7 +47,7 @@ def make_router(
     columns: dict[str, object] = {"query_id": [str(place) for place in range(rows)], "input": texts}
     for place, (name, error) in enumerate(errors.items()):
         columns |= {f"score:{name}": 1 - error, f"cost:{name}": np.full(rows, 0.0001 * 10**place)}
-    return save_router(fit(CostTable.from_data(columns)).router, folder)
+    return save_router(fit(CostTable.from_data(columns), thorough=False).router, folder)
 
 
 def put_in_place(new: Path, place: Path) -> None:

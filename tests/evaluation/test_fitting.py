@@ -47,7 +47,9 @@ def test_experts_that_cost_the_same_on_the_whole_and_not_on_each_row_need_a_grid
 
 
 def test_a_more_expensive_target_gives_a_better_score() -> None:
-    cheap, dear = (fit(TABLE, target=Target("budget", budget)).point for budget in (3.0, 11.0))
+    cheap, dear = (
+        fit(TABLE, target=Target("budget", budget), thorough=False).point for budget in (3.0, 11.0)
+    )
     assert cheap is not None
     assert dear is not None
     assert cheap.dollars_per_1000 <= 3.0
@@ -55,7 +57,7 @@ def test_a_more_expensive_target_gives_a_better_score() -> None:
 
 
 def test_a_price_weight_is_taken_as_it_is_and_kept() -> None:
-    fitted = fit(TABLE, target=Target("price weight", 12.5))
+    fitted = fit(TABLE, target=Target("price weight", 12.5), thorough=False)
     assert fitted.point is not None
     stored = fitted.router.operating_point
     assert stored is not None
@@ -79,7 +81,8 @@ def test_where_nothing_cheaper_can_be_promised_the_best_answers_all_and_the_caus
     noise["score:dear"][:4] = 1.0
     bills = {"cost:dear": [0.01] * 80, "cost:cheap": [0.001] * 80}
     fitted = fit(
-        CostTable.from_data({"input": [f"word{row}" for row in range(80)], **noise, **bills})
+        CostTable.from_data({"input": [f"word{row}" for row in range(80)], **noise, **bills}),
+        thorough=False,
     )
     assert fitted.point is not None
     assert fitted.point.shares == pytest.approx((1.0, 0.0))
@@ -100,7 +103,7 @@ def test_why_a_router_is_constant() -> None:
         table = CostTable.from_data(
             {**columns, "cost:small": [bill] * 200, "cost:large": [0.01] * 200}
         )
-        fitted = fit(table, target=target)
+        fitted = fit(table, target=target, thorough=False)
         assert fitted.point is not None
         return why_constant(fitted.router.router_, fitted.point, target)
 
@@ -272,7 +275,7 @@ def test_what_is_served_has_the_promised_shares_score_and_bill() -> None:
 
 def test_a_target_out_of_reach_is_said() -> None:
     with pytest.raises(UnreachableTargetError, match="raise the budget"):
-        fit(TABLE, target=Target("budget", 0.1))
+        fit(TABLE, target=Target("budget", 0.1), thorough=False)
 
 
 def test_a_table_without_inputs_or_dollars_is_refused_where_they_are_needed() -> None:

@@ -34,7 +34,7 @@ BILLS: dict[str, Any] = {"cost:small": np.full(400, 0.001), "cost:large": np.ful
 
 @pytest.fixture(scope="module")
 def fitted() -> FitResult:
-    return fit(TRAIN, target=Target("budget", 6.0))
+    return fit(TRAIN, target=Target("budget", 6.0), thorough=False)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_the_budget_is_checked_on_held_out_rows(found: RouterEvaluation) -> None
 
 
 def test_quality_is_measured_against_the_best_single_expert_of_these_rows() -> None:
-    found = evaluate(fit(TRAIN, target=Target("quality", 0.9)).router, HELD_OUT)
+    found = evaluate(fit(TRAIN, target=Target("quality", 0.9), thorough=False).router, HELD_OUT)
     assert found.promise is not None
     assert found.promise.promised == 0.9
     assert found.promise.measured.value == pytest.approx(
@@ -67,7 +67,7 @@ def answered_by_large(dollars: bool, right: Any) -> RouterEvaluation:
     seen = CostTable.from_data(
         COLUMNS | {"score:small": np.zeros(400), "score:large": np.ones(400)} | BILLS
     )
-    router = fit(seen, target=Target("quality", 1.0)).router
+    router = fit(seen, target=Target("quality", 1.0), thorough=False).router
     router.target_ = {"kind": "quality", "value": 0.9}
     asked = CostTable.from_data(
         COLUMNS | {"score:small": np.ones(400), "score:large": right} | (BILLS if dollars else {})
@@ -98,7 +98,7 @@ def test_rows_that_are_luck_for_both_sides_do_not_make_a_promise_uncertain() -> 
     table = CostTable.from_data(
         COLUMNS | {"score:small": np.arange(400) % 2, "score:large": np.arange(400) % 2} | BILLS
     )
-    found = evaluate(fit(table, target=Target("quality", 0.99)).router, table)
+    found = evaluate(fit(table, target=Target("quality", 0.99), thorough=False).router, table)
     assert found.promise is not None
     assert (found.promise.verdict, found.promise.measured.low) == ("met", 1.0)
 
@@ -138,7 +138,7 @@ def test_rows_that_share_a_text_are_split_by_their_ids() -> None:
     known = CostTable.from_data(
         COLUMNS | {"score:small": np.zeros(400), "score:large": lucky.astype(float)} | BILLS
     )
-    router = fit(known, target=Target("budget", 5.5)).router
+    router = fit(known, target=Target("budget", 5.5), thorough=False).router
     assert router.operating_point is not None
     assert router.operating_point.is_mixed
     same = CostTable.from_data(
@@ -307,7 +307,9 @@ def test_nothing_in_a_table_becomes_markup() -> None:
             "cost:b": np.full(rows, 0.2),
         }
     )
-    page = report_html(evaluate(fit(table).router, table), title=evil, provenance={evil: evil})
+    page = report_html(
+        evaluate(fit(table, thorough=False).router, table), title=evil, provenance={evil: evil}
+    )
     assert "<script" not in page
     assert not re.search(r"<text[^>]*>[^<]*<script", page)
 

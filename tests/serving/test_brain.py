@@ -44,7 +44,9 @@ def table() -> CostTable:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_router(fit(table()).router, tmp_path_factory.mktemp("artifact") / "router")
+    return save_router(
+        fit(table(), thorough=False).router, tmp_path_factory.mktemp("artifact") / "router"
+    )
 
 
 @pytest.fixture(scope="module")

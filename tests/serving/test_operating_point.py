@@ -76,7 +76,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     columns: dict[str, Any] = {"query_id": known.ids, "input": known.texts}
     for place, (name, dollars) in enumerate((("small", 0.001), ("large", 0.01))):
         columns |= {f"score:{name}": known.scores[:, place], f"cost:{name}": np.full(400, dollars)}
-    fitted = fit(CostTable.from_data(columns), target=Target("budget", 3.0), seed=7)
+    fitted = fit(CostTable.from_data(columns), target=Target("budget", 3.0), thorough=False, seed=7)
     assert fitted.point is not None
     assert fitted.point.is_mixed
     return save_router(fitted.router, tmp_path_factory.mktemp("artifact") / "router")

@@ -43,7 +43,7 @@ def router(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "cost:small": [0.001] * 80,
         "cost:large": [0.002] * 80,
     }
-    fitted = fit(CostTable.from_data(columns))
+    fitted = fit(CostTable.from_data(columns), thorough=False)
     return save_router(fitted.router, folder)
 
 

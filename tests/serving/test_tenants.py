@@ -172,7 +172,7 @@ def router(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "cost:small": [0.001] * 120,
         "cost:large": [0.001] * 120,
     }
-    fitted = fit(CostTable.from_data(columns))
+    fitted = fit(CostTable.from_data(columns), thorough=False)
     return save_router(fitted.router, tmp_path_factory.mktemp("router") / "artifact")
 
 
