@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         MatrixFactorizationRouter as MatrixFactorizationRouter,
     )
     from mildroute.routers.mild import MildRouter as MildRouter
-    from mildroute.routers.operating_point import OperatingPoint as OperatingPoint
+    from mildroute.routers.operating_point import OperatingPoint as OperatingPoint, Target as Target
     from mildroute.routers.regression import (
         MLPRegressionRouter as MLPRegressionRouter,
         RegressionRouter as RegressionRouter,
