@@ -685,7 +685,8 @@ class Target:
                 f"a target must be {', '.join(map(repr, _USUAL))}, got {self.kind!r:.80}; for"
                 " example Target('quality', 0.95)."
             )
-        is_number = isinstance(self.value, Real) and not isinstance(self.value, bool)
+        value: Any = self.value
+        is_number = isinstance(value, Real) and not isinstance(value, bool)
         if not is_number or not 0 <= self.value < np.inf:
             raise ArgumentError(
                 f"a {self.kind} must be a finite number, not negative, got {self.value!r:.80};"
