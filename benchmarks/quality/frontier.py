@@ -31,7 +31,7 @@ from mildroute.routers.mild import MildRouter
 
 SEEDS, CONFIDENCE = 20, 0.95
 # Rows of a quick run; the set has 3,148.
-QUICK_ROWS = 400
+QUICK_ROWS = 600
 
 
 @cache
