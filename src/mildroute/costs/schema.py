@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from mildroute.exceptions import ArgumentError, TableError
 
 __all__ = [
+    "ANSWER",
     "COUNTS",
     "DOLLARS",
     "GROUP",
@@ -207,6 +208,8 @@ def _is_number(word: str) -> bool:
 ID, INPUT, GROUP, SPLIT, TIME = "query_id", "input", "group", "split", "time"
 SCORE, DOLLARS, LATENCY = "score:", "cost:", "latency:"
 COUNTS = ("intokens:", "outtokens:", "inchars:", "outchars:")
+# Texts, and many: they are read only where they are asked for.
+ANSWER = "answer:"
 
 _PLAIN = (ID, INPUT, GROUP, SPLIT, TIME)
 _PREFIXES = (SCORE, DOLLARS, LATENCY, *COUNTS)
@@ -232,12 +235,15 @@ class TableSchema:
         return tuple(prefix + expert for expert in self.experts if prefix + expert in self.sources)
 
 
-def infer_schema(names: Sequence[str], experts: Sequence[str] | None = None) -> TableSchema:
+def infer_schema(
+    names: Sequence[str], experts: Sequence[str] | None = None, *, answers: bool = False
+) -> TableSchema:
     """Find the columns of the format among the names of a source.
 
     Args:
         names: Column names of the source.
         experts: The experts to keep, or none for all of them.
+        answers: Whether the answers of these experts are read, too; then all must be there.
     """
     _check_unique(names)
     found = tuple(name.removeprefix(SCORE) for name in names if name.startswith(SCORE))
@@ -251,9 +257,11 @@ def infer_schema(names: Sequence[str], experts: Sequence[str] | None = None) -> 
     elif "text" in names:
         repairs = ("columns 'input' and 'text' are both there: 'input' is used",)
     sources = {name: sources[name] for name in _PLAIN if name in sources}
+    if answers:
+        _check_answers(names, kept)
     sources |= {
         name: name
-        for prefix in _PREFIXES
+        for prefix in (*_PREFIXES, *([ANSWER] if answers else []))
         for name in (prefix + expert for expert in kept)
         if name in names
     }
@@ -309,6 +317,15 @@ def _check_known(names: Iterable[str], found: tuple[str, ...]) -> None:
                 f"{prefix!r} columns must be there for all experts or for none, got none for"
                 f" {without[0]!r}; add {prefix + without[0]!r} or drop the others."
             )
+
+
+def _check_answers(names: Sequence[str], experts: tuple[str, ...]) -> None:
+    without = [expert for expert in experts if ANSWER + expert not in names]
+    if without:
+        raise TableError(
+            f"the answers of all experts are needed, got no column {ANSWER + without[0]!r}; collect"
+            " with --answers, or keep experts whose answers are there."
+        )
 
 
 def _plain(name: str) -> str:

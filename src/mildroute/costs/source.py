@@ -47,6 +47,7 @@ def open_source(
     experts: Sequence[str] | None = None,
     missing: str = "raise",
     rows: int = 65_536,
+    answers: bool = False,
 ) -> Source:
     """Open files or a table in memory.
 
@@ -55,13 +56,14 @@ def open_source(
         experts: The experts to keep, or none for all.
         missing: How a missing score counts.
         rows: Rows of a part, about.
+        answers: Whether the answers of experts are read, too.
 
     Returns:
         The open source. A long table is held in memory as a whole.
     """
     count = checked_missing(missing)
     if not is_source(source):
-        return _in_memory(to_arrow(source), experts, count, rows)
+        return _in_memory(to_arrow(source), experts, count, rows, answers=answers)
     files = resolve_files(source)
     schema = read_schema(files[0])
     parse = files[0].kind == "csv"
@@ -71,10 +73,10 @@ def open_source(
         )
     if is_long_format(schema.names):
         whole = _whole(files)
-        return _in_memory(whole, experts, count, rows, parse=parse)
-    layout = infer_schema(schema.names, experts)
+        return _in_memory(whole, experts, count, rows, parse=parse, answers=answers)
+    layout = infer_schema(schema.names, experts, answers=answers)
     schemas = [schema, *map(read_schema, files[1:])]
-    _check_agreement(files, schemas, layout, experts)
+    _check_agreement(files, schemas, layout, experts, answers=answers)
     log = RepairLog(list(layout.repairs))
     unasked = missing_score_reason(schema.names, schema.metadata)
     return Source(
@@ -86,7 +88,13 @@ def open_source(
 
 
 def _in_memory(
-    table: pa.Table, experts: Sequence[str] | None, missing: Any, rows: int, *, parse: bool = False
+    table: pa.Table,
+    experts: Sequence[str] | None,
+    missing: Any,
+    rows: int,
+    *,
+    parse: bool = False,
+    answers: bool = False,
 ) -> Source:
     log = RepairLog()
     names = _column_names(table)
@@ -97,7 +105,7 @@ def _in_memory(
             wide.column_names,
             False,
         )
-    layout = infer_schema(names, experts)
+    layout = infer_schema(names, experts, answers=answers)
     log.notes += layout.repairs
     starts = range(0, table.num_rows, rows)
     unasked = missing_score_reason(names, table.schema.metadata or {})
@@ -137,9 +145,11 @@ def _check_agreement(
     schemas: Sequence[Schema],
     layout: TableSchema,
     experts: Sequence[str] | None,
+    *,
+    answers: bool,
 ) -> None:
     for file, schema in zip(files[1:], schemas[1:], strict=True):
-        other = infer_schema(schema.names, experts).sources if schema.names else {}
+        other = infer_schema(schema.names, experts, answers=answers).sources if schema.names else {}
         odd = sorted(set(other.values()) ^ set(layout.sources.values()))
         if odd:
             raise TableError(

@@ -17,7 +17,7 @@ from mildroute._format import pluralize
 from mildroute._hashing import content_hash
 from mildroute.costs.files import is_source, write_table
 from mildroute.costs.prices import CHARACTERS_PER_TOKEN, PriceList, metadata_of
-from mildroute.costs.schema import COUNTS, DOLLARS, GROUP, ID, INPUT, LATENCY, SCORE, SPLIT
+from mildroute.costs.schema import ANSWER, COUNTS, DOLLARS, GROUP, ID, INPUT, LATENCY, SCORE, SPLIT
 from mildroute.costs.source import Source, open_source
 from mildroute.costs.split import DuplicateDetector, split_rows
 from mildroute.costs.validation import (
@@ -49,7 +49,7 @@ class CostTable:
     source: ``query_id``, ``input`` (or ``text``), optional ``group``, ``split``, ``time``, and for
     each expert ``score:<expert>`` in [0, 1], optional ``cost:<expert>`` in dollars,
     ``latency:<expert>`` in seconds, ``intokens:``, ``outtokens:``, ``inchars:`` and
-    ``outchars:<expert>``.
+    ``outchars:<expert>``, and, read on request, ``answer:<expert>``.
 
     Attributes:
         arrow: The columns in Arrow, under their canonical names and types.
@@ -76,7 +76,12 @@ class CostTable:
 
     @classmethod
     def read(
-        cls, source: Any, *, experts: Sequence[str] | None = None, missing: str = "raise"
+        cls,
+        source: Any,
+        *,
+        experts: Sequence[str] | None = None,
+        missing: str = "raise",
+        answers: bool = False,
     ) -> CostTable:
         """Read Parquet, CSV or JSON lines.
 
@@ -87,6 +92,7 @@ class CostTable:
             experts: The experts to keep, in this order, or none for all.
             missing: What a missing score means: 'refuse' the table, count it as 'wrong' (0), or
                 'drop' the row.
+            answers: Whether ``answer:<expert>`` is read, too, as plans need it.
 
         Returns:
             The table.
@@ -101,11 +107,18 @@ class CostTable:
                 f"read takes a path, a URL or a list of them, got {type(source).__name__}; use"
                 " CostTable.from_data for tables in memory."
             )
-        return cls._of_opened(open_source(source, experts=experts, missing=missing, rows=_RUN))
+        return cls._of_opened(
+            open_source(source, experts=experts, missing=missing, rows=_RUN, answers=answers)
+        )
 
     @classmethod
     def from_data(
-        cls, data: Any, *, experts: Sequence[str] | None = None, missing: str = "raise"
+        cls,
+        data: Any,
+        *,
+        experts: Sequence[str] | None = None,
+        missing: str = "raise",
+        answers: bool = False,
     ) -> CostTable:
         """Take a table in memory.
 
@@ -115,6 +128,7 @@ class CostTable:
             data: The table.
             experts: The experts to keep, in this order, or none for all.
             missing: As for ``read``.
+            answers: As for ``read``.
 
         Returns:
             The table.
@@ -128,9 +142,11 @@ class CostTable:
             return data if experts is None else data.select(experts)
         if is_source(data):
             raise TableError(
-                f"of takes a table in memory, got {data!r}; use CostTable.read for files."
+                f"from_data takes a table in memory, got {data!r}; use CostTable.read for files."
             )
-        return cls._of_opened(open_source(data, experts=experts, missing=missing, rows=_RUN))
+        return cls._of_opened(
+            open_source(data, experts=experts, missing=missing, rows=_RUN, answers=answers)
+        )
 
     @classmethod
     def from_long(
@@ -225,6 +241,21 @@ class CostTable:
         """Seconds of each expert on each query, shape (n, p), or none; read-only."""
         return self._matrix(LATENCY) if self._has(LATENCY) else None
 
+    def answers(self, expert: str) -> list[str]:
+        """Texts that an expert answered, length n; a TableError if they were not read.
+
+        Example:
+            >>> columns = {"score:a": [1], "score:b": [1], "answer:a": ["4"], "answer:b": ["four"]}
+            >>> CostTable.from_data(columns, answers=True).answers("b")
+            ['four']
+        """
+        if not self._has(ANSWER):
+            raise TableError(
+                f"the answers of {expert!r} are needed, got none; read the table with answers=True,"
+                " and collect it with --answers."
+            )
+        return list(self.arrow.column(ANSWER + expert).to_pylist())
+
     @cached_property
     def content_hash(self) -> str:
         """SHA-256 of the content, the same for every file format."""
@@ -307,7 +338,7 @@ class CostTable:
             >>> CostTable.from_data({"query_id": ["q"], **scores}).select(["c", "a"]).experts
             ('c', 'a')
         """
-        source = open_source(self.arrow, experts=experts, rows=_RUN)
+        source = open_source(self.arrow, experts=experts, rows=_RUN, answers=self._has(ANSWER))
         kept = self.arrow.select(list(source.layout.sources))
         return replace(self, arrow=kept, experts=source.layout.experts)
 

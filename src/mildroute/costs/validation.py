@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from mildroute._format import pluralize
 from mildroute.costs.schema import (
+    ANSWER,
     DOLLARS,
     GROUP,
     ID,
@@ -205,17 +206,20 @@ def validate(part: Chunk, log: RepairLog) -> pa.Table:
         for name in (ID, INPUT, GROUP, SPLIT, TIME)
         if name in columns
     }
+    answers = {
+        name: pc.fill_null(as_text(columns[name], name), "") for name in part.layout.names(ANSWER)
+    }
     numbers = {
         name: as_numbers(columns[name], name, parse=part.parse, first_row=part.first_row)
         for name in columns
-        if name not in texts
+        if name not in texts and name not in answers
     }
     absent = _absent(numbers, part, rows)
     if absent and part.missing == "zero":
         _count_as_wrong(numbers, absent, log)
     for name, column in numbers.items():
         numbers[name] = _in_range(column, name, rows, absent if part.missing == "drop" else {})
-    table = pa.table(texts | numbers)
+    table = pa.table(texts | numbers | answers)
     if absent and part.missing == "drop":
         bad = np.any(list(absent.values()), axis=0)
         log.add("dropped", int(bad.sum()))

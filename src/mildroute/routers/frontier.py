@@ -37,7 +37,7 @@ from mildroute.routers.operating_point import (
 )
 from mildroute.routers.regression import RegressionRouter
 
-__all__ = ["FoldVectors", "FrontierRouter", "cut_into_folds"]
+__all__ = ["FoldVectors", "FrontierRouter", "cut_into_folds", "dollars_of"]
 
 
 _Tell: TypeAlias = Callable[[int, int, str], None]
@@ -71,11 +71,14 @@ class _Rows(NamedTuple):
     dollars: Matrix
     weights: NDArray[np.float64] | None
     groups: Any
+    looks: int = 0
 
     def take(self, rows: NDArray[np.intp], vectors: Any) -> _Rows:
         weights = None if self.weights is None else self.weights[rows]
         groups = None if self.groups is None else np.asarray(self.groups)[rows]
-        return _Rows(vectors[rows], self.errors[rows], self.dollars[rows], weights, groups)
+        return _Rows(
+            vectors[rows], self.errors[rows], self.dollars[rows], weights, groups, self.looks
+        )
 
     def costs(self, price_weight: float) -> Matrix:
         return np.asarray(self.errors + price_weight * self.dollars)
@@ -179,7 +182,7 @@ class FrontierRouter(RouterMixin, BaseEstimator):
             The router itself.
         """
         X, errors, weights = self._check_fit(X, y, sample_weight)
-        dollars = _dollars(prices, errors.shape)
+        dollars = dollars_of(prices, errors.shape)
         if groups is not None and len(groups) != len(errors):
             raise ShapeError(f"groups must be ({len(errors)},), one per row, got {len(groups)}.")
         if weights is not None and folds is not None:
@@ -190,7 +193,7 @@ class FrontierRouter(RouterMixin, BaseEstimator):
             X, errors, weights = drop_zero_weight(X, errors, weights)
         grid = _grid(self.price_weights)
         self.grid_ = grid if dollars.any() else np.zeros(1)
-        rows = _Rows(X, errors, dollars, weights, groups)
+        rows = _Rows(X, errors, dollars, weights, groups, len(getattr(self, "looks_", ())))
         parts = list(folds) if folds is not None else _sliced(X, self.random_state)
         with checked_rows():
             found = self._fit_all(self._templates(rows), rows, parts, progress or _tell_nobody)
@@ -682,6 +685,7 @@ def _measured(
         rows.dollars,
         rows.weights,
         refits if len(parts) > 1 else None,
+        rows.looks,
     )
     return _Measured(type(template).__name__, along, kept, curve)
 
@@ -824,7 +828,8 @@ def _grid(price_weights: Sequence[float]) -> NDArray[np.float64]:
     return grid
 
 
-def _dollars(prices: Any, shape: tuple[int, int]) -> Matrix:
+def dollars_of(prices: Any, shape: tuple[int, int]) -> Matrix:
+    """Dollars of each expert on each row, from those or from one price per expert."""
     dollars = np.zeros(shape[1]) if prices is None else np.asarray(prices, dtype=np.float64)
     if dollars.shape not in (shape, shape[1:]):
         raise ShapeError(

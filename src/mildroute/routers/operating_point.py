@@ -197,6 +197,8 @@ class CostQualityCurve:
         share_replicates: Bootstrap shares, shape (B, P + p, p).
         refit_dollars: Mean dollars of each fold's router on all rows, shape (K, P + p): how much
             the bill moves when it is fitted again.
+        looks: How many of the p experts, the last ones, are looks of a cascade: they can be
+            operated on as experts can, and no saving is counted against them.
     """
 
     weights: NDArray[np.float64]
@@ -209,6 +211,7 @@ class CostQualityCurve:
     share_replicates: NDArray[np.float64]
     refit_dollars: NDArray[np.float64]
     rows: int
+    looks: int = 0
 
     @property
     def experts(self) -> int:
@@ -220,10 +223,15 @@ class CostQualityCurve:
         """Places of the single experts, shape (p,)."""
         return np.arange(len(self.weights), len(self.dollars))
 
+    @property
+    def baselines(self) -> NDArray[np.intp]:
+        """Places of the single experts without looks."""
+        return self.singles[: self.experts - self.looks]
+
     @cached_property
     def best(self) -> int:
         """Index of the best single expert by score, the cheapest of equals."""
-        errors, dollars = self.errors[self.singles], self.dollars[self.singles]
+        errors, dollars = self.errors[self.baselines], self.dollars[self.baselines]
         return _lowest(np.ones(len(errors), dtype=bool), errors, dollars)
 
     @property
@@ -237,7 +245,7 @@ class CostQualityCurve:
 
         Best again in each, because who is best is a matter of luck too.
         """
-        return np.asarray(self.error_replicates[:, self.singles].min(axis=1))
+        return np.asarray(self.error_replicates[:, self.baselines].min(axis=1))
 
     @cached_property
     def hull(self) -> NDArray[np.intp]:
@@ -250,8 +258,8 @@ class CostQualityCurve:
     @cached_property
     def coin_hull(self) -> NDArray[np.intp]:
         """Vertices of the frontier of single experts alone."""
-        return self.singles[
-            convex_hull_indices(self.dollars[self.singles], 1 - self.errors[self.singles])
+        return self.baselines[
+            convex_hull_indices(self.dollars[self.baselines], 1 - self.errors[self.baselines])
         ]
 
     @cached_property
@@ -285,11 +293,11 @@ class CostQualityCurve:
         bills = np.linspace(low, high, 50)
         with_singles = np.arange(len(self.dollars))
         found = self._area(self.dollars, self.errors, with_singles, bills) - self._area(
-            self.dollars, self.errors, self.singles, bills
+            self.dollars, self.errors, self.baselines, bills
         )
         replicates = [
             self._area(dollars, errors, with_singles, bills)
-            - self._area(dollars, errors, self.singles, bills)
+            - self._area(dollars, errors, self.baselines, bills)
             for dollars, errors in zip(
                 self.dollars_replicates[:_HULLS], self.error_replicates[:_HULLS], strict=True
             )
@@ -705,6 +713,7 @@ def measure_curve(
     dollars: NDArray[np.float64],
     row_weights: NDArray[np.float64] | None = None,
     refit_dollars: NDArray[np.float64] | None = None,
+    looks: int = 0,
 ) -> CostQualityCurve:
     """Measure held-out choices along price weights, beside the single experts.
 
@@ -716,6 +725,7 @@ def measure_curve(
         row_weights: Weight of each row, shape (n,), or none.
         refit_dollars: Mean dollars of each fold's router at each price weight, shape (K, P), or
             none.
+        looks: How many of the experts, the last ones, are looks of a cascade.
     """
     rows, experts = errors.shape
     choices = np.vstack([choices, np.tile(np.arange(experts)[:, None], (1, rows))])
@@ -739,6 +749,7 @@ def measure_curve(
         share_replicates=replicates[:, 2 * points :].reshape(-1, points, experts),
         refit_dollars=np.hstack([refits, np.tile(means[points - experts :], (len(refits), 1))]),
         rows=rows,
+        looks=looks,
     )
 
 
