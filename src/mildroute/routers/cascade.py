@@ -210,44 +210,37 @@ class CascadeRouter(FrontierRouter):
         return router.predict(joined, found["price_weight"])
 
     def _choose(
-        self, X: Matrix, errors: Matrix, dollars: Matrix, answers: SeenAnswers, at: Any = None
+        self, X: Matrix, errors: Matrix, dollars: Matrix, answers: SeenAnswers
     ) -> list[_Look]:
-        """The looks by which mean costs along the grid fall most, one after the other."""
-        grid = np.asarray(self.price_weights, dtype=np.float64)
-        if not dollars.any():
-            grid = grid[:1]
-        weights = grid[np.unique(np.linspace(0, len(grid) - 1, _WEIGHTS).astype(np.intp))]
-        if at is not None:
-            weights = np.asarray(at, dtype=np.float64)
-        alone = errors.mean(axis=0) + weights[:, None] * dollars.mean(axis=0)
-        order = np.argsort(alone, axis=1).T.ravel()
-        first = list(dict.fromkeys(order.tolist()))[: self.max_first]
+        """The looks that are offered."""
         folds = cut_into_folds(len(X), self.random_state)
         if not folds or errors.shape[1] < 2:
             return []
-        sets: list[tuple[int, ...]] = [(one,) for one in sorted(first)]
+        grid = np.asarray(self.price_weights, dtype=np.float64)
+        weights = grid[np.unique(np.linspace(0, len(grid) - 1, _WEIGHTS).astype(np.intp))]
+        if not dollars.any():
+            weights = weights[:1]
+        alone = errors.mean(axis=0) + weights[:, None] * dollars.mean(axis=0)
+        ranked = dict.fromkeys(np.argsort(alone, axis=1).T.ravel().tolist())
+        first = sorted([*ranked][: self.max_first])
+        # None is the first: what routing by the question alone pays.
+        sets: list[tuple[int, ...]] = [(), *((one,) for one in first)]
         if errors.shape[1] > 2:
-            sets += combinations(sorted(first), 2)
-        candidates = [
+            sets += combinations(first, 2)
+        found = [
             look
             for ask in sets
             for look in _looks(ask, weights, X, errors, dollars, answers, folds, self.random_state)
         ]
-        candidates += _rules(sorted(first), errors, dollars, answers)
-        costs = np.array(
-            [look.errors.mean() + weights * look.dollars.mean() for look in candidates]
-        )
-        best = alone.min(axis=1)
-        scale = np.maximum(best, 1e-12)
-        found: list[_Look] = []
-        while len(found) < self.max_looks:
-            gains = (np.maximum(best - costs, 0.0) / scale).sum(axis=1)
-            place = int(gains.argmax())
-            if gains[place] <= 0:
-                break
-            found.append(candidates[place])
-            best = np.minimum(best, costs[place])
-        return found
+        plain, candidates = found[: len(weights)], found[len(weights) :]
+        candidates += _rules(first, errors, dollars, answers)
+        best = [
+            errors[:, place] + weight * dollars[:, place]
+            for place, weight in zip(alone.argmin(axis=1), weights, strict=True)
+        ]
+        routed = [look.costs(weight) for look, weight in zip(plain, weights, strict=True)]
+        baselines = [min(pair, key=np.mean) for pair in zip(best, routed, strict=True)]
+        return _worthwhile(candidates, baselines, weights, self.max_looks)
 
     def _learn(
         self,
@@ -282,6 +275,45 @@ class _Look(NamedTuple):
     otherwise: int | None
     errors: NDArray[np.float64]
     dollars: NDArray[np.float64]
+
+    def costs(self, price_weight: float) -> NDArray[np.float64]:
+        """What it costs on each row."""
+        return self.errors + price_weight * self.dollars
+
+
+def _worthwhile(
+    candidates: list[_Look],
+    baselines: list[NDArray[np.float64]],
+    weights: NDArray[np.float64],
+    most: int,
+) -> list[_Look]:
+    """The looks by which costs along the grid fall most, one after the other.
+
+    Only what is better than the baseline of a weight by two standard errors counts there: the best
+    of a hundred looks that are worth nothing is better by that much.
+
+    Args:
+        candidates: All looks that were tried.
+        baselines: Costs of each row at each weight, by routing or by the best single expert.
+        weights: Price weights.
+        most: Looks that are taken at most.
+    """
+    gains = np.zeros((len(candidates), len(weights)))
+    for column, (weight, baseline) in enumerate(zip(weights, baselines, strict=True)):
+        for row, look in enumerate(candidates):
+            saved = baseline - look.costs(weight)
+            if saved.mean() > 2 * saved.std() / np.sqrt(len(saved)):
+                gains[row, column] = saved.mean() / max(float(baseline.mean()), 1e-12)
+    found: list[_Look] = []
+    covered = np.zeros(len(weights))
+    while len(found) < most:
+        further = np.maximum(gains - covered, 0.0).sum(axis=1)
+        if not further.size or further.max() <= 0:
+            break
+        place = int(further.argmax())
+        found.append(candidates[place])
+        covered = np.maximum(covered, gains[place])
+    return found
 
 
 def _looks(
