@@ -25,10 +25,10 @@ LAYERS += [
     "costs",
     "routers",
     "experts",
+    "judges",
     "encoders",
     "pipeline",
     "persistence",
-    "judges",
     "_fit",
     "datasets",
 ]

@@ -9,23 +9,40 @@ the router in front learns when to look as it learns whom to ask.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import solve
+from scipy.sparse import issparse
+from sklearn.base import clone
 
 from mildroute.exceptions import ArgumentError, ShapeError
-from mildroute.routers.base import Matrix, expert_names, fitting_threads, named_costs
-from mildroute.routers.frontier import FoldVectors, FrontierRouter, cut_into_folds, dollars_of
+from mildroute.routers._decision import argmax_last
+from mildroute.routers.base import Matrix, fitting_threads, posterior_of_costs
+from mildroute.routers.frontier import (
+    FoldVectors,
+    FrontierRouter,
+    RoutersAlong,
+    TrainingRows,
+    cut_vectors,
+    dollars_of,
+    measure_folds,
+)
 from mildroute.routers.operating_point import OperatingPoint
 from mildroute.routers.regression import RegressionRouter
 
 __all__ = ["CascadePath", "CascadeRouter", "SeenAnswers"]
 
 
-# Price weights of the grid at which looks are tried: each is a fit of all folds.
+# Price weights of the grid at which looks are tried.
 _WEIGHTS = 6
+# Penalties of the regressions in units of the features' variance, from strong to weak.
+_ALPHAS = (10.0, 1.0, 0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 1e-4)
+# Answers that are looked at together at most.
+_MOST_SEEN = 2
 
 
 class SeenAnswers(NamedTuple):
@@ -43,6 +60,11 @@ class SeenAnswers(NamedTuple):
     def take(self, rows: Any) -> SeenAnswers:
         """The answers to some of the rows."""
         return SeenAnswers(self.vectors[rows], self.readings[rows])
+
+    def agree(self, one: int, other: int) -> NDArray[np.bool_]:
+        """Whether two experts say the same, shape (n,)."""
+        said = self.readings[:, one]
+        return np.asarray((said == self.readings[:, other]) & (said >= 0))
 
 
 class CascadePath(NamedTuple):
@@ -62,21 +84,30 @@ class CascadePath(NamedTuple):
 class CascadeRouter(FrontierRouter):
     """A frontier whose router may look at the answers of one or two experts before it chooses.
 
-    Its columns are the p experts, each asked alone, and m looks: the experts of a look are asked at
-    the same time, and then one of their answers is returned or one more expert is asked. Routing
-    without a look, single experts and a coin between them stay inside the family, and targets are
-    met as by a :class:`~mildroute.routers.frontier.FrontierRouter`.
+    Its columns are the p experts, each asked alone, and m looks. A look asks one expert, or two at
+    the same time, and then returns one of their answers, asks one more expert and returns its
+    answer, or asks one more and looks again. Routing without a look, single experts and a coin
+    between them stay inside the family, and targets are met as by a
+    :class:`~mildroute.routers.frontier.FrontierRouter`.
 
     Args:
-        max_looks: Looks that are offered at most; 0 for none.
-        max_first: Experts that may be asked for a look at most: those of lowest mean cost at some
-            price weight. Fitting takes time in proportion to their number and its square.
+        max_calls: Experts that are asked for one row at most; 1 is routing without a look.
+        max_looks: Looks that are offered at most.
+        max_first: Experts that may be looked at, at most: those of lowest mean cost at some price
+            weight. Fitting takes time in proportion to the square of their number.
         router: As for :class:`~mildroute.routers.frontier.FrontierRouter`, and all further ones.
 
     Attributes:
-        looks_: The experts that each look asks and the price weight at which it goes on, as plain
-            values.
-        look_routers_: Its router after the look, over vectors of the question and the answers.
+        front_: Router over experts and looks, or none where no look is worth it.
+        modes_: How to decide at each price weight of the grid: -2 without looks, -1 by ``front_``,
+            else always for the column of this index.
+        looks_: Index of the stage that each look begins with.
+        stages_: What is asked and looked at, as plain values: ``ask`` the experts whose answers are
+            seen, ``price_weight`` the weight at which it goes on, ``then`` the stages it may go on
+            with, ``otherwise`` the expert that a rule asks if the answers differ.
+        stage_weights_: Of the expected errors and dollars after each stage, shape (features, 2 *
+            options); empty for a rule.
+        stage_intercepts_: Shape (2 * options,).
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -92,12 +123,17 @@ class CascadeRouter(FrontierRouter):
         (1.0, True)
     """
 
-    looks_: list[dict[str, Any]]
-    look_routers_: list[RegressionRouter | None]
+    front_: RegressionRouter | None
+    modes_: list[int]
+    looks_: list[int]
+    stages_: list[dict[str, Any]]
+    stage_weights_: list[NDArray[np.float64]]
+    stage_intercepts_: list[NDArray[np.float64]]
 
     def __init__(
         self,
         *,
+        max_calls: int = 3,
         max_looks: int = 4,
         max_first: int = 5,
         router: Any = None,
@@ -115,6 +151,7 @@ class CascadeRouter(FrontierRouter):
             n_jobs=n_jobs,
             random_state=random_state,
         )
+        self.max_calls = max_calls
         self.max_looks = max_looks
         self.max_first = max_first
 
@@ -132,35 +169,91 @@ class CascadeRouter(FrontierRouter):
         """Learn from errors, dollars and answers.
 
         Args:
-            X: Vectors of questions, shape (n, d), dense.
+            X: Vectors of questions, shape (n, d), dense where there are answers.
             y: Error of each expert on each row (one minus its score), shape (n, p).
             sample_weight: Weight of each row, shape (n,), or none; looks are chosen and learned
                 without it.
             prices: Dollars of each expert on each row, shape (n, p), or per expert, shape (p,).
             groups: Group of each training row, shape (n,), or none.
             progress: Called with steps done, steps in all and a word on the next one, or none.
-            folds: As for :class:`~mildroute.routers.frontier.FrontierRouter`.
+            folds: As for :class:`~mildroute.routers.frontier.FrontierRouter`; each may have
+                answers of its own.
             answers: Of all experts on all rows; without them there are no looks.
 
         Returns:
             The router itself.
         """
-        self.looks_, self.look_routers_ = [], []
-        errors = np.asarray(y, dtype=np.float64)
-        names = expert_names(y) or [f"expert_{place}" for place in range(errors.shape[-1])]
-        paid = prices
-        if answers is not None and self.max_looks > 0 and errors.ndim == 2 and len(errors):
-            dollars = dollars_of(prices, errors.shape)
-            vectors = np.asarray(X, dtype=np.float32)
-            _check_answers(answers, vectors, errors)
-            with fitting_threads(vectors, errors.shape[1]):
-                looks = self._choose(vectors, errors, dollars, answers)
-                self._learn(looks, vectors, errors, dollars, answers)
-            names = [*names, *(_name(look, names) for look in looks)]
-            errors = np.hstack([errors, *(look.errors[:, None] for look in looks)])
-            paid = np.hstack([dollars, *(look.dollars[:, None] for look in looks)])
-        super().fit(X, named_costs(errors, names), sample_weight, paid, groups, progress, folds)
+        self.looks_, self.stages_, self.stage_weights_, self.stage_intercepts_ = [], [], [], []
+        self.front_, self.modes_ = None, []
+        if sample_weight is not None and answers is not None:
+            raise ArgumentError(
+                "a cascade takes no sample_weight beside answers; repeat rows, or leave it out."
+            )
+        super().fit(X, y, sample_weight, prices, groups, progress, folds)
+        if answers is not None and min(self.max_calls - 1, self.max_looks) > 0:
+            errors = np.asarray(y, dtype=np.float64)
+            rows = TrainingRows(
+                _check_answers(answers, X, errors),
+                errors,
+                dollars_of(prices, errors.shape),
+                None,
+                groups,
+            )
+            with fitting_threads(rows.X, errors.shape[1]):
+                self._fit_looks(rows, answers, folds)
         return self
+
+    def _fit_looks(
+        self, rows: TrainingRows, answers: SeenAnswers, folds: Sequence[FoldVectors] | None
+    ) -> None:
+        parts = list(folds or cut_vectors(rows.X, self.random_state))
+        learner = _Learner(self, rows, answers, parts)
+        looks = learner.choose()
+        if not looks:
+            return
+        for look in looks:
+            self.looks_.append(learner.keep(look))
+        names = [str(name) for name in self.experts_]
+        columns = TrainingRows(
+            rows.X,
+            np.column_stack([rows.errors, *(look.errors for look in looks)]),
+            np.column_stack([rows.dollars, *(look.dollars for look in looks)]),
+            None,
+            rows.groups,
+            len(looks),
+        )
+        template = RegressionRouter(
+            features="average", contrasts=True, random_state=self.random_state
+        )
+        self.front_ = _fit_front(template, columns)
+        everything = np.arange(len(rows.errors))
+        fronts = [
+            _fit_front(
+                template,
+                columns.take(np.setdiff1d(everything, part.held_out), part.vectors),
+            )
+            for part in parts
+        ]
+        plain = [along for along, _, _ in self._folds or ()]
+        self.modes_ = _choose_modes(self.grid_, plain, fronts, parts, columns)
+        along = self._along()
+        alongs = [
+            _CascadeAlong(before, front, self.modes_)
+            for before, front in zip(plain, fronts, strict=True)
+        ]
+        measured = measure_folds(type(self).__name__, along, alongs, columns, parts)
+        self._folds, self.curve_ = measured.folds, asdict(measured.curve)
+        self.__dict__.pop("_known_curve", None)
+        self.experts_ = np.array([*names, *(_name(look, names) for look in looks)], dtype=object)
+
+    def _along(self) -> RoutersAlong:
+        plain = super()._along()
+        return plain if self.front_ is None else _CascadeAlong(plain, self.front_, self.modes_)
+
+    @property
+    def n_experts(self) -> int:
+        """Number of experts; the columns behind them are looks."""
+        return len(self.experts_) - len(self.looks_)
 
     def follow(
         self,
@@ -180,111 +273,445 @@ class CascadeRouter(FrontierRouter):
             point: As for ``predict``.
             request_ids: As for ``predict``.
         """
-        chosen = self.predict(X, price_weight, point=point, request_ids=request_ids)
-        experts = len(self.experts_) - len(self.looks_)
-        vectors = np.asarray(X, dtype=np.float32)
-        is_called = np.zeros((len(chosen), experts), dtype=np.bool_)
-        for place, look in enumerate(self.looks_):
-            rows = np.flatnonzero(chosen == experts + place)
-            if len(rows):
-                is_called[np.ix_(rows, look["ask"])] = True
-                chosen[rows] = self.look(place, vectors[rows], answers.take(rows))
-        is_look = np.asarray(is_called.any(axis=1))
-        is_called[np.arange(len(chosen)), chosen] = True
-        return CascadePath(chosen, is_called, is_look)
+        return self.walk(
+            self.predict(X, price_weight, point=point, request_ids=request_ids), X, answers
+        )
 
-    def look(self, place: int, X: Any, answers: SeenAnswers) -> NDArray[np.intp]:
-        """The expert whose answer is returned after a look; one that was not asked is asked now.
+    def walk(self, chosen: NDArray[np.intp], X: Any, answers: SeenAnswers) -> CascadePath:
+        """What becomes of each row after its column, an expert or a look, has been chosen.
 
         Args:
-            place: Of the look in ``looks_``.
-            X: Vectors of questions, shape (n, d).
-            answers: Of all experts; those that the look does not ask are not read.
+            chosen: Column of each row, shape (n,).
+            X: As for ``follow``.
+            answers: As for ``follow``.
         """
-        found = self.looks_[place]
+        vectors, experts = np.asarray(X, dtype=np.float32), self.n_experts
+        is_called = np.zeros((len(chosen), experts), dtype=np.bool_)
+        # Below the number of experts it is one of them, else a stage.
+        at = np.array(chosen)
+        for place, stage in enumerate(self.looks_):
+            at[chosen == experts + place] = experts + stage
+        is_look = at >= experts
+        while (at >= experts).any():
+            stage = int(at.max()) - experts
+            rows = np.flatnonzero(at == experts + stage)
+            is_called[np.ix_(rows, self.stages_[stage]["ask"])] = True
+            at[rows] = self.step(stage, vectors[rows], answers.take(rows))
+        is_called[np.arange(len(at)), at] = True
+        return CascadePath(at, is_called, is_look)
+
+    def step(self, stage: int, X: Any, answers: SeenAnswers) -> NDArray[np.intp]:
+        """What to do after a stage's answers have been seen, shape (n,).
+
+        Below p it is the expert whose answer is returned, and that is asked if it has not been;
+        from p on, p plus the stage to go on with, which asks for one answer more.
+
+        Args:
+            stage: Its index in ``stages_``.
+            X: Vectors of questions, shape (n, d).
+            answers: Of all experts; those that the stage does not ask are not read.
+        """
+        found = self.stages_[stage]
+        ask = found["ask"]
         if found["otherwise"] is not None:
-            return np.where(_agree(answers, found["ask"]), found["ask"][0], found["otherwise"])
-        joined = _joined(np.asarray(X, dtype=np.float32), answers, found["ask"])
-        router = self.look_routers_[place]
-        assert router is not None, "only a rule has none"  # noqa: S101
-        return router.predict(joined, found["price_weight"])
-
-    def _choose(
-        self, X: Matrix, errors: Matrix, dollars: Matrix, answers: SeenAnswers
-    ) -> list[_Look]:
-        """The looks that are offered."""
-        folds = cut_into_folds(len(X), self.random_state)
-        if not folds or errors.shape[1] < 2:
-            return []
-        grid = np.asarray(self.price_weights, dtype=np.float64)
-        weights = grid[np.unique(np.linspace(0, len(grid) - 1, _WEIGHTS).astype(np.intp))]
-        if not dollars.any():
-            weights = weights[:1]
-        alone = errors.mean(axis=0) + weights[:, None] * dollars.mean(axis=0)
-        ranked = dict.fromkeys(np.argsort(alone, axis=1).T.ravel().tolist())
-        first = sorted([*ranked][: self.max_first])
-        # None is the first: what routing by the question alone pays.
-        sets: list[tuple[int, ...]] = [(), *((one,) for one in first)]
-        if errors.shape[1] > 2:
-            sets += combinations(first, 2)
-        found = [
-            look
-            for ask in sets
-            for look in _looks(ask, weights, X, errors, dollars, answers, folds, self.random_state)
-        ]
-        plain, candidates = found[: len(weights)], found[len(weights) :]
-        candidates += _rules(first, errors, dollars, answers)
-        best = [
-            errors[:, place] + weight * dollars[:, place]
-            for place, weight in zip(alone.argmin(axis=1), weights, strict=True)
-        ]
-        routed = [look.costs(weight) for look, weight in zip(plain, weights, strict=True)]
-        baselines = [min(pair, key=np.mean) for pair in zip(best, routed, strict=True)]
-        return _worthwhile(candidates, baselines, weights, self.max_looks)
-
-    def _learn(
-        self,
-        looks: list[_Look],
-        X: Matrix,
-        errors: Matrix,
-        dollars: Matrix,
-        answers: SeenAnswers,
-    ) -> None:
-        known: dict[tuple[int, ...], RegressionRouter] = {}
-        for look in looks:
-            if look.otherwise is None and look.ask not in known:
-                known[look.ask] = _after(look.ask, X, errors, dollars, answers, self.random_state)
-            self.looks_.append(
-                {
-                    "ask": list(look.ask),
-                    "price_weight": look.weight,
-                    "otherwise": look.otherwise,
-                }
-            )
-            self.look_routers_.append(None if look.otherwise is not None else known[look.ask])
+            return np.where(answers.agree(*ask), ask[0], found["otherwise"]).astype(np.intp)
+        joined = _joined(np.asarray(X, dtype=np.float32), answers, ask)
+        expected = joined @ self.stage_weights_[stage] + self.stage_intercepts_[stage]
+        errors, dollars = np.hsplit(expected, 2)
+        chosen = (errors + found["price_weight"] * dollars).argmin(axis=1)
+        experts = self.n_experts
+        after = np.array([*range(experts), *(experts + then for then in found["then"])])
+        return np.asarray(after[chosen])
 
 
 class _Look(NamedTuple):
     """A look, and what it pays on rows that it has not learned from, shape (n,) each.
 
-    After it a router decides at a weight, or by a rule, which asks one expert if answers differ.
+    After it a regression decides at a weight, or by a rule, which asks one expert if answers
+    differ.
+
+    Attributes:
+        problem: The regression, or none for a rule.
+        then: Looks that it may go on with.
     """
 
     ask: tuple[int, ...]
     weight: float
-    otherwise: int | None
     errors: NDArray[np.float64]
     dollars: NDArray[np.float64]
+    problem: _Problem | None = None
+    then: tuple[_Look, ...] = ()
+    otherwise: int | None = None
 
     def costs(self, price_weight: float) -> NDArray[np.float64]:
         """What it costs on each row."""
         return self.errors + price_weight * self.dollars
 
 
+class _Problem:
+    """What to expect after answers were seen: a ridge regression of errors and dollars.
+
+    Penalties are chosen for the principal components of the errors, as
+    :func:`~mildroute.routers._ridge.ridge` does with contrasts.
+
+    Args:
+        ask: Experts whose answers are seen.
+        errors: Error of each option, shape (n, q).
+        dollars: Further dollars of each option, shape (n, q).
+
+    Attributes:
+        alphas: Penalty of each target, shape (2q,).
+    """
+
+    def __init__(self, ask: tuple[int, ...], errors: Matrix, dollars: Matrix) -> None:
+        self.ask = ask
+        centered = errors - errors.mean(axis=0)
+        self._rotation = np.linalg.eigh(centered.T @ centered)[1]
+        self.targets = np.hstack([errors @ self._rotation, dollars])
+        self._held_out = np.empty((len(_ALPHAS), *self.targets.shape), dtype=np.float32)
+        self.alphas = np.empty(0)
+
+    def solve(self, design: _Design, held_out: NDArray[np.intp]) -> None:
+        """Predict a fold by a regression on the others."""
+        gram = design.regression(self.ask, self.targets, design.is_seen)
+        columns = design.part(self.ask, held_out)
+        for place, alpha in enumerate(_ALPHAS):
+            weights, intercept = gram.solve(alpha)
+            self._held_out[place, held_out] = columns @ weights.astype(np.float32) + intercept
+
+    def expected(self) -> tuple[Matrix, Matrix]:
+        """Errors and dollars on held-out rows, shape (n, q) each; the penalties are taken."""
+        if not len(self.alphas):
+            best = ((self._held_out - self.targets) ** 2).mean(axis=1).argmin(axis=0)
+            self.alphas = np.array(_ALPHAS)[best]
+            self._held_out = self._held_out[best, :, np.arange(len(best))].T.copy()
+        errors, dollars = np.hsplit(self._held_out.astype(np.float64), 2)
+        return errors @ self._rotation.T, dollars
+
+    def fit(self, design: _Design) -> tuple[Matrix, NDArray[np.float64]]:
+        """Weights and intercepts of errors and dollars, learned from all rows."""
+        gram = design.regression(self.ask, self.targets, slice(None))
+        weights = np.empty((len(gram.mean), len(self.alphas)))
+        intercept = np.empty(len(self.alphas))
+        for alpha in np.unique(self.alphas):
+            taken = self.alphas == alpha
+            solution, offset = gram.solve(alpha)
+            weights[:, taken], intercept[taken] = solution[:, taken], offset[taken]
+        options = len(self._rotation)
+        back = np.eye(2 * options)
+        back[:options, :options] = self._rotation.T
+        return weights @ back, intercept @ back
+
+
+class _Moments(NamedTuple):
+    """First and second moments of features and targets."""
+
+    mean: NDArray[np.float64]
+    covariance: Matrix
+    target_mean: NDArray[np.float64]
+    moments: Matrix
+
+    def solve(self, alpha: float) -> tuple[Matrix, NDArray[np.float64]]:
+        """Weights, shape (d, q), and intercepts at a penalty."""
+        covariance = self.covariance.copy()
+        covariance.flat[:: len(covariance) + 1] += alpha * (float(np.trace(covariance)) or 1.0)
+        weights = solve(covariance, self.moments, assume_a="pos", check_finite=False)
+        return weights, self.target_mean - self.mean @ weights
+
+
+class _Design:
+    """Vectors of questions, answers and agreements side by side, and their products.
+
+    The products of one matrix serve all sets of experts that may be looked at: to look at one is to
+    take some of its columns.
+
+    Args:
+        first: Experts that may be looked at.
+        held_out: Rows that are not learned from.
+    """
+
+    def __init__(
+        self,
+        X: NDArray[np.float32],
+        answers: SeenAnswers,
+        first: Sequence[int],
+        held_out: NDArray[np.intp],
+    ) -> None:
+        pairs = list(combinations(first, _MOST_SEEN))
+        blocks = [X, *(answers.vectors[:, place] for place in first)]
+        blocks += [_agreement(answers, pair) for pair in pairs]
+        self._columns = np.hstack(blocks).astype(np.float32)
+        edges = np.cumsum([0, *(block.shape[1] for block in blocks)])
+        spans = [np.arange(*edge) for edge in zip(edges, edges[1:], strict=False)]
+        self._question = spans[0]
+        self._answers = dict(zip(first, spans[1:], strict=False))
+        self._agreements = dict(zip(pairs, spans[1 + len(first) :], strict=True))
+        self.is_seen = np.ones(len(X), dtype=np.bool_)
+        self.is_seen[held_out] = False
+        seen = self._columns[self.is_seen]
+        self._mean = seen.mean(axis=0, dtype=np.float64)
+        centered = seen - self._mean.astype(np.float32)
+        self._covariance = (centered.T @ centered).astype(np.float64) / len(seen)
+
+    def part(self, ask: tuple[int, ...], rows: Any) -> NDArray[np.float32]:
+        """Some rows and the columns that are seen after some experts have been asked."""
+        return np.asarray(self._columns[rows][:, self._places(ask)])
+
+    def regression(self, ask: tuple[int, ...], targets: Matrix, rows: Any) -> _Moments:
+        """Moments of the rows that are learned from."""
+        places = self._places(ask)
+        columns, seen = self.part(ask, rows), targets[rows]
+        target_mean = seen.mean(axis=0)
+        centered = (seen - target_mean).astype(np.float32)
+        return _Moments(
+            self._mean[places],
+            self._covariance[np.ix_(places, places)],
+            target_mean,
+            (columns.T @ centered).astype(np.float64) / len(seen),
+        )
+
+    def _places(self, ask: tuple[int, ...]) -> NDArray[np.intp]:
+        parts = [self._question, *(self._answers[place] for place in ask)]
+        if len(ask) == _MOST_SEEN:
+            parts.append(self._agreements[ask])
+        return np.concatenate(parts)
+
+
+# How to decide at a price weight: by the router without looks, by the router that knows them too,
+# or always for one column, which has its own index.
+_PLAIN, _FRONT = -2, -1
+
+
+class _CascadeAlong(RoutersAlong):
+    """Routers along the grid, some of which may choose a look.
+
+    Args:
+        plain: Routers over the experts alone.
+        front: Router over experts and looks.
+        modes: How to decide at each price weight of the grid.
+    """
+
+    def __init__(self, plain: RoutersAlong, front: RegressionRouter, modes: Sequence[int]) -> None:
+        super().__init__(plain.routers, plain.grid)
+        self._plain = plain
+        self._front = front
+        self._modes = modes
+
+    def posterior(self, X: Any, weights: Any) -> Matrix:
+        """Posterior over columns, at a price weight or at one per row."""
+        wanted = np.asarray(weights, dtype=np.float64)
+        if wanted.ndim == 0:
+            return next(iter(self.posteriors(X, [float(wanted)])))
+        found = np.empty((X.shape[0], len(self._front.experts_)))
+        for weight in np.unique(wanted):
+            rows = np.flatnonzero(wanted == weight)
+            found[rows] = self.posterior(X[rows], weight)
+        return found
+
+    def posteriors(
+        self, X: Any, weights: Sequence[float] | NDArray[np.float64]
+    ) -> Iterator[Matrix]:
+        """Posterior over columns at each of several price weights."""
+        plain = self._plain.posteriors(X, weights)
+        errors, prices = self._front.expected(X)
+        for weight, posterior in zip(weights, plain, strict=True):
+            mode = self._mode(float(weight))
+            if mode == _PLAIN:
+                looks = errors.shape[1] - posterior.shape[1]
+                yield np.hstack([posterior, np.zeros((len(posterior), looks))])
+                continue
+            found = posterior_of_costs(errors if prices is None else errors + weight * prices)
+            if mode != _FRONT:
+                found *= 0.5
+                found[:, mode] += 0.5
+            yield found
+
+    def choices(self, X: Any, weights: NDArray[np.float64]) -> NDArray[np.intp]:
+        """Column of each row at each of many price weights, shape (W, n)."""
+        return np.array([argmax_last(posterior) for posterior in self.posteriors(X, weights)])
+
+    def _mode(self, weight: float) -> int:
+        """That of the nearest weight of the grid, on a logarithmic scale."""
+        if len(self.grid) == 1:
+            return self._modes[0]
+        scale, unit = np.log1p(self.grid / self.grid[1]), self.grid[1]
+        return self._modes[int(np.abs(scale - np.log1p(weight / unit)).argmin())]
+
+
+def _fit_front(template: RegressionRouter, rows: TrainingRows) -> RegressionRouter:
+    return clone(template).fit(rows.X, rows.errors, prices=rows.dollars, groups=rows.groups)
+
+
+def _choose_modes(
+    grid: NDArray[np.float64],
+    plain: Sequence[RoutersAlong],
+    fronts: Sequence[RegressionRouter],
+    parts: Sequence[FoldVectors],
+    columns: TrainingRows,
+) -> list[int]:
+    """How to decide at each weight: what is simpler, unless another costs less on held-out rows.
+
+    Less by more than one standard error of the difference.
+    """
+    shape = (len(grid), len(columns.errors))
+    routed, fronted = np.empty(shape, dtype=np.intp), np.empty(shape, dtype=np.intp)
+    for along, front, part in zip(plain, fronts, parts, strict=True):
+        held_out = part.held_out
+        vectors = part.vectors[held_out]
+        routed[:, held_out] = along.choices(vectors, grid)
+        alone = _CascadeAlong(along, front, [_FRONT] * len(grid))
+        fronted[:, held_out] = alone.choices(vectors, grid)
+    rows = np.arange(shape[1])
+    modes = []
+    for place, weight in enumerate(grid):
+        costs = columns.costs(weight)
+        best = int(costs.mean(axis=0).argmin())
+        mode, paid = _PLAIN, costs[rows, routed[place]]
+        for other, found in ((best, costs[:, best]), (_FRONT, costs[rows, fronted[place]])):
+            saved = paid - found
+            if saved.mean() > saved.std() / np.sqrt(len(saved)):
+                mode, paid = other, found
+        modes.append(mode)
+    return modes
+
+
+class _Learner:
+    """Tries looks on rows that they have not learned from."""
+
+    def __init__(
+        self,
+        router: CascadeRouter,
+        rows: TrainingRows,
+        answers: SeenAnswers,
+        parts: Sequence[FoldVectors],
+    ) -> None:
+        self._router = router
+        self._X = rows.X
+        self._errors = rows.errors
+        self._dollars = dollars = rows.dollars
+        self._answers = answers
+        self._parts = [
+            (part.held_out, _dense(part.vectors), part.answers or answers) for part in parts
+        ]
+        grid = np.asarray(router.price_weights, dtype=np.float64)
+        spread = np.unique(np.linspace(0, len(grid) - 1, _WEIGHTS).astype(np.intp))
+        self._weights = [float(weight) for weight in (grid[spread] if dollars.any() else grid[:1])]
+        self._first = self._worth_asking()
+        self._stages: dict[int, int] = {}
+
+    def choose(self) -> list[_Look]:
+        """The looks that are offered."""
+        experts = self._errors.shape[1]
+        if not self._parts or experts < 2:
+            return []
+        most = min(_MOST_SEEN, self._router.max_calls - 1, experts - 1)
+        plain = self._problem(())
+        pairs = [self._problem(pair) for pair in combinations(self._first, 2) if most > 1]
+        shallow = [self._problem((one,)) for one in self._first]
+        self._cross_fit([plain, *pairs, *shallow])
+        routed = [self._look(plain, weight) for weight in self._weights]
+        both = [self._look(problem, weight) for problem in pairs for weight in self._weights]
+        found = [self._look(problem, weight) for problem in shallow for weight in self._weights]
+        if both:
+            found += both + self._deeper(both)
+        if experts > _MOST_SEEN:
+            found += self._rules()
+        return _worthwhile(found, self._baselines(routed), self._weights, self._router.max_looks)
+
+    def keep(self, look: _Look) -> int:
+        """Learn a look and those that it goes on with from all rows; the index of its stage."""
+        if id(look) in self._stages:
+            return self._stages[id(look)]
+        then = [self.keep(further) for further in look.then]
+        weights, intercept = np.empty((0, 0)), np.empty(0)
+        if look.problem is not None:
+            weights, intercept = look.problem.fit(self._whole)
+        router = self._router
+        stage = {"ask": list(look.ask), "price_weight": look.weight}
+        router.stages_.append(stage | {"then": then, "otherwise": look.otherwise})
+        router.stage_weights_.append(weights)
+        router.stage_intercepts_.append(intercept)
+        self._stages[id(look)] = len(router.stages_) - 1
+        return self._stages[id(look)]
+
+    @property
+    def _whole(self) -> _Design:
+        if not hasattr(self, "_design"):
+            none = np.empty(0, dtype=np.intp)
+            self._design = _Design(self._X, self._answers, self._first, none)
+        return self._design
+
+    def _worth_asking(self) -> list[int]:
+        alone = self._errors.mean(axis=0) + np.outer(self._weights, self._dollars.mean(axis=0))
+        ranked = dict.fromkeys(np.argsort(alone, axis=1).T.ravel().tolist())
+        return sorted([*ranked][: self._router.max_first])
+
+    def _problem(self, ask: tuple[int, ...], then: Sequence[_Look] = ()) -> _Problem:
+        further = np.array(self._dollars)
+        further[:, list(ask)] = 0.0
+        asked = self._dollars[:, list(ask)].sum(axis=1)
+        return _Problem(
+            ask,
+            np.column_stack([self._errors, *(look.errors for look in then)]),
+            np.column_stack([further, *(look.dollars - asked for look in then)]),
+        )
+
+    def _cross_fit(self, problems: Sequence[_Problem]) -> None:
+        for held_out, X, answers in self._parts:
+            design = _Design(X, answers, self._first, held_out)
+            for problem in problems:
+                problem.solve(design, held_out)
+
+    def _look(self, problem: _Problem, weight: float, then: tuple[_Look, ...] = ()) -> _Look:
+        """What is paid where the option of lowest expected cost is taken."""
+        errors, dollars = problem.expected()
+        chosen = (errors + weight * dollars).argmin(axis=1)
+        asked = self._dollars[:, list(problem.ask)]
+        further = np.array(self._dollars)
+        further[:, list(problem.ask)] = 0.0
+        rows = np.arange(len(chosen))
+        paid = np.column_stack([self._errors, *(look.errors for look in then)])
+        bill = np.column_stack(
+            [further + asked.sum(axis=1, keepdims=True), *(look.dollars for look in then)]
+        )
+        return _Look(problem.ask, weight, paid[rows, chosen], bill[rows, chosen], problem, then)
+
+    def _deeper(self, both: list[_Look]) -> list[_Look]:
+        """One answer first, then perhaps a second one, and perhaps an expert more."""
+        options = []
+        for one in self._first:
+            for weight in self._weights:
+                then = tuple(look for look in both if one in look.ask and look.weight == weight)
+                options.append((self._problem((one,), then), weight, then))
+        self._cross_fit([problem for problem, _, _ in options])
+        return [self._look(*option) for option in options]
+
+    def _rules(self) -> Iterator[_Look]:
+        """Two experts and what they agree on, else a third one: nothing is learned."""
+        errors, dollars = self._errors, self._dollars
+        for ask in combinations(self._first, _MOST_SEEN):
+            agree = self._answers.agree(*ask)
+            asked = dollars[:, list(ask)].sum(axis=1)
+            for otherwise in range(errors.shape[1]):
+                if otherwise not in ask and self._router.max_calls > _MOST_SEEN:
+                    paid = np.where(agree, errors[:, ask[0]], errors[:, otherwise])
+                    bill = asked + np.where(agree, 0.0, dollars[:, otherwise])
+                    yield _Look(ask, 0.0, paid, bill, otherwise=otherwise)
+
+    def _baselines(self, routed: list[_Look]) -> list[NDArray[np.float64]]:
+        """Costs of each row by the best single expert or by routing, whichever is lower."""
+        found = []
+        for look, weight in zip(routed, self._weights, strict=True):
+            costs = self._errors + weight * self._dollars
+            best = costs[:, costs.mean(axis=0).argmin()]
+            found.append(min(best, look.costs(weight), key=np.mean))
+        return found
+
+
 def _worthwhile(
     candidates: list[_Look],
     baselines: list[NDArray[np.float64]],
-    weights: NDArray[np.float64],
+    weights: Sequence[float],
     most: int,
 ) -> list[_Look]:
     """The looks by which costs along the grid fall most, one after the other.
@@ -316,78 +743,15 @@ def _worthwhile(
     return found
 
 
-def _looks(
-    ask: tuple[int, ...],
-    weights: NDArray[np.float64],
-    X: Matrix,
-    errors: Matrix,
-    dollars: Matrix,
-    answers: SeenAnswers,
-    folds: list[NDArray[np.intp]],
-    random_state: int | None,
-) -> Iterator[_Look]:
-    """The same experts looked at, with each weight for what comes after."""
-    chosen = np.empty((len(weights), len(X)), dtype=np.intp)
-    for held_out in folds:
-        seen = np.setdiff1d(np.arange(len(X)), held_out)
-        router = _after(ask, X[seen], errors[seen], dollars[seen], answers.take(seen), random_state)
-        joined = _joined(X[held_out], answers.take(held_out), ask)
-        for place, weight in enumerate(weights):
-            chosen[place, held_out] = router.predict(joined, float(weight))
-    asked = dollars[:, list(ask)].sum(axis=1)
-    further = _further(dollars, ask)
-    rows = np.arange(len(X))
-    for weight, choice in zip(weights, chosen, strict=True):
-        yield _Look(ask, float(weight), None, errors[rows, choice], asked + further[rows, choice])
-
-
-def _rules(
-    first: Sequence[int], errors: Matrix, dollars: Matrix, answers: SeenAnswers
-) -> Iterator[_Look]:
-    """Two experts and what they agree on, else a third one: nothing is learned."""
-    for ask in combinations(first, 2):
-        agrees = _agree(answers, ask)
-        asked = dollars[:, list(ask)].sum(axis=1)
-        for otherwise in range(errors.shape[1]):
-            if otherwise not in ask:
-                yield _Look(
-                    ask,
-                    0.0,
-                    otherwise,
-                    np.where(agrees, errors[:, ask[0]], errors[:, otherwise]),
-                    asked + np.where(agrees, 0.0, dollars[:, otherwise]),
-                )
-
-
-def _agree(answers: SeenAnswers, ask: Sequence[int]) -> NDArray[np.bool_]:
-    one, two = (answers.readings[:, place] for place in ask)
-    return np.asarray((one == two) & (one >= 0))
-
-
-def _after(
-    ask: tuple[int, ...],
-    X: Matrix,
-    errors: Matrix,
-    dollars: Matrix,
-    answers: SeenAnswers,
-    random_state: int | None,
-) -> RegressionRouter:
-    """The router after a look: who has been asked costs nothing more."""
-    router = RegressionRouter(contrasts=True, random_state=random_state)
-    return router.fit(_joined(X, answers, ask), errors, prices=_further(dollars, ask))
-
-
-def _further(dollars: Matrix, ask: Sequence[int]) -> Matrix:
-    further = np.array(dollars)
-    further[:, list(ask)] = 0.0
-    return further
+def _agreement(answers: SeenAnswers, pair: Sequence[int]) -> NDArray[np.float32]:
+    return np.where(answers.agree(*pair), 1.0, -1.0).astype(np.float32)[:, None]
 
 
 def _joined(X: Matrix, answers: SeenAnswers, ask: Sequence[int]) -> NDArray[np.float32]:
     """Vectors of the questions, of the answers that were seen, and whether they agree."""
     parts = [X, *(answers.vectors[:, place] for place in ask)]
-    if len(ask) > 1:
-        parts.append(np.where(_agree(answers, ask), 1.0, -1.0)[:, None])
+    if len(ask) == _MOST_SEEN:
+        parts.append(_agreement(answers, ask))
     return np.hstack(parts).astype(np.float32)
 
 
@@ -395,13 +759,23 @@ def _name(look: _Look, names: Sequence[str]) -> str:
     asked = " + ".join(names[place] for place in look.ask)
     if look.otherwise is not None:
         return f"{asked}, else {names[look.otherwise]}"
-    return f"look at {asked} (price weight {look.weight:g})"
+    again = ", look again" if look.then else ""
+    return f"look at {asked}{again} (price weight {look.weight:g})"
 
 
-def _check_answers(answers: SeenAnswers, X: Matrix, errors: Matrix) -> None:
-    shape = errors.shape
-    if X.ndim != 2 or len(X) != len(errors):
-        raise ShapeError(f"X must be ({len(errors)}, d), dense, got shape {X.shape}.")
+def _dense(X: Any) -> NDArray[np.float32]:
+    if issparse(X):
+        raise ArgumentError(
+            f"a cascade needs dense vectors, got a sparse matrix of shape {X.shape}; take a"
+            " ReducedEncoder."
+        )
+    return np.asarray(X, dtype=np.float32)
+
+
+def _check_answers(answers: SeenAnswers, X: Any, errors: Matrix) -> NDArray[np.float32]:
+    shape, vectors = errors.shape, _dense(X)
+    if vectors.ndim != 2 or len(vectors) != len(errors):
+        raise ShapeError(f"X must be ({len(errors)}, d), got shape {vectors.shape}.")
     if answers.vectors.ndim != 3 or answers.vectors.shape[:2] != shape:
         raise ShapeError(
             f"vectors of answers must be ({shape[0]}, {shape[1]}, f), got shape"
@@ -411,3 +785,4 @@ def _check_answers(answers: SeenAnswers, X: Matrix, errors: Matrix) -> None:
         raise ShapeError(f"readings must be {shape}, got shape {answers.readings.shape}.")
     if not np.isfinite(answers.vectors).all():
         raise ArgumentError("vectors of answers must be finite, got NaN or infinity.")
+    return vectors

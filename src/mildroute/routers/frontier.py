@@ -37,7 +37,16 @@ from mildroute.routers.operating_point import (
 )
 from mildroute.routers.regression import RegressionRouter
 
-__all__ = ["FoldVectors", "FrontierRouter", "cut_into_folds", "dollars_of"]
+__all__ = [
+    "FoldVectors",
+    "FrontierRouter",
+    "RoutersAlong",
+    "TrainingRows",
+    "cut_into_folds",
+    "cut_vectors",
+    "dollars_of",
+    "measure_folds",
+]
 
 
 _Tell: TypeAlias = Callable[[int, int, str], None]
@@ -57,14 +66,20 @@ class FoldVectors(NamedTuple):
 
     Attributes:
         vectors: Vectors of all rows, shape (n, d).
+        answers: Answers to all rows as features that have not seen the fold either, or none.
     """
 
     held_out: NDArray[np.intp]
     vectors: Any
+    answers: Any = None
 
 
-class _Rows(NamedTuple):
-    """Training rows; weights and groups may be none."""
+class TrainingRows(NamedTuple):
+    """What a frontier is learned from; weights and groups may be none.
+
+    Attributes:
+        looks: How many of the columns of errors and dollars, the last ones, are looks of a cascade.
+    """
 
     X: Any
     errors: Matrix
@@ -73,14 +88,16 @@ class _Rows(NamedTuple):
     groups: Any
     looks: int = 0
 
-    def take(self, rows: NDArray[np.intp], vectors: Any) -> _Rows:
+    def take(self, rows: NDArray[np.intp], vectors: Any) -> TrainingRows:
+        """Some of the rows, with vectors of another encoder."""
         weights = None if self.weights is None else self.weights[rows]
         groups = None if self.groups is None else np.asarray(self.groups)[rows]
-        return _Rows(
+        return TrainingRows(
             vectors[rows], self.errors[rows], self.dollars[rows], weights, groups, self.looks
         )
 
     def costs(self, price_weight: float) -> Matrix:
+        """Cost of each column on each row, shape (n, p)."""
         return np.asarray(self.errors + price_weight * self.dollars)
 
 
@@ -131,7 +148,7 @@ class FrontierRouter(RouterMixin, BaseEstimator):
 
     supports_price_weight = True
     _transient: ClassVar[tuple[str, ...]] = ("_folds", "_known_curve")
-    _folds: list[tuple[_Along, NDArray[np.intp], Any]] | None
+    _folds: list[tuple[RoutersAlong, NDArray[np.intp], Any]] | None
     point_: dict[str, Any] | None
 
     def __init__(
@@ -193,8 +210,8 @@ class FrontierRouter(RouterMixin, BaseEstimator):
             X, errors, weights = drop_zero_weight(X, errors, weights)
         grid = _grid(self.price_weights)
         self.grid_ = grid if dollars.any() else np.zeros(1)
-        rows = _Rows(X, errors, dollars, weights, groups, len(getattr(self, "looks_", ())))
-        parts = list(folds) if folds is not None else _sliced(X, self.random_state)
+        rows = TrainingRows(X, errors, dollars, weights, groups)
+        parts = list(folds) if folds is not None else cut_vectors(X, self.random_state)
         with checked_rows():
             found = self._fit_all(self._templates(rows), rows, parts, progress or _tell_nobody)
         taken, self.selection_ = _best(found)
@@ -426,8 +443,8 @@ class FrontierRouter(RouterMixin, BaseEstimator):
             self._known_curve = CostQualityCurve(**self.curve_)
         return self._known_curve
 
-    def _along(self) -> _Along:
-        return _Along(self.routers_, self.grid_)
+    def _along(self) -> RoutersAlong:
+        return RoutersAlong(self.routers_, self.grid_)
 
     def _point(self, price_weight: Any, point: OperatingPoint | None) -> OperatingPoint | None:
         if price_weight is not None and point is not None:
@@ -473,7 +490,7 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         )
         return np.where((fallen < chance)[:, None], first, second[0][1])
 
-    def _templates(self, rows: _Rows) -> list[Any]:
+    def _templates(self, rows: TrainingRows) -> list[Any]:
         if self.router is not None:
             if isinstance(self.router, MildRouter) and self.router.hidden_layer_sizes is not None:
                 raise ArgumentError(
@@ -490,14 +507,14 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         return [first, second] if wanted else [first]
 
     def _fit_all(
-        self, templates: list[Any], rows: _Rows, parts: list[FoldVectors], tell: _Tell
+        self, templates: list[Any], rows: TrainingRows, parts: list[FoldVectors], tell: _Tell
     ) -> list[_Measured]:
         steps, found = len(templates) * (len(parts) + 2), []
         for number, template in enumerate(templates):
             base = number * (len(parts) + 2)
             name = type(template).__name__
             tell(base, steps, f"{name} on all rows")
-            along = _Along.fitted(template, rows, self.grid_)
+            along = RoutersAlong.fitted(template, rows, self.grid_)
             tell(base + 1, steps, f"{name} on folds")
             copies = Parallel(n_jobs=self.n_jobs, return_as="generator")(
                 delayed(_fold_of)(template, along, rows, part) for part in parts
@@ -506,12 +523,12 @@ class FrontierRouter(RouterMixin, BaseEstimator):
             for done, copy in enumerate(copies):
                 folds.append(copy)
                 tell(base + 2 + done, steps, f"{name} on folds")
-            found.append(_measured(template, along, folds, rows, parts))
+            found.append(measure_folds(name, along, folds, rows, parts))
         tell(steps, steps, "done")
         return found
 
 
-class _Along:
+class RoutersAlong:
     """Fitted routers along the grid.
 
     One that takes a price weight, or one per grid point whose posteriors are mixed.
@@ -521,7 +538,7 @@ class _Along:
         self.routers, self.grid = routers, grid
 
     @classmethod
-    def fitted(cls, template: Any, rows: _Rows, grid: NDArray[np.float64]) -> _Along:
+    def fitted(cls, template: Any, rows: TrainingRows, grid: NDArray[np.float64]) -> RoutersAlong:
         """Fit a router along the grid.
 
         What it searches for is found once, in the middle of the grid, and kept.
@@ -556,7 +573,7 @@ class _Along:
             grid,
         )
 
-    def refitted(self, template: Any, rows: _Rows) -> _Along:
+    def refitted(self, template: Any, rows: TrainingRows) -> RoutersAlong:
         """Copies with the same settings, fitted on other rows."""
         if _takes_prices(template):
             return self.fitted(template, rows, self.grid)
@@ -564,7 +581,7 @@ class _Along:
             fit_with_metadata(_kept(router), rows.X, rows.costs(weight), rows.weights, rows.groups)
             for router, weight in zip(self.routers, self.grid, strict=True)
         ]
-        return _Along(fits, self.grid)
+        return RoutersAlong(fits, self.grid)
 
     def posterior(self, X: Any, weights: Any) -> Matrix:
         """Posterior (n, p) at a price weight, or at one per row."""
@@ -645,20 +662,35 @@ class _Measured:
     """A method with its held-out curve."""
 
     name: str
-    along: _Along
-    folds: list[tuple[_Along, NDArray[np.intp], Any]]
+    along: RoutersAlong
+    folds: list[tuple[RoutersAlong, NDArray[np.intp], Any]]
     curve: CostQualityCurve
 
 
-def _fold_of(template: Any, along: _Along, rows: _Rows, part: FoldVectors) -> _Along:
+def _fold_of(
+    template: Any, along: RoutersAlong, rows: TrainingRows, part: FoldVectors
+) -> RoutersAlong:
     """The routers that have not seen a fold."""
     seen = np.setdiff1d(np.arange(len(rows.errors)), part.held_out)
     return along.refitted(template, rows.take(seen, part.vectors))
 
 
-def _measured(
-    template: Any, along: _Along, folds: list[_Along], rows: _Rows, parts: list[FoldVectors]
+def measure_folds(
+    name: str,
+    along: RoutersAlong,
+    folds: Sequence[RoutersAlong],
+    rows: TrainingRows,
+    parts: Sequence[FoldVectors],
 ) -> _Measured:
+    """Measure a method on rows that its routers have not seen.
+
+    Args:
+        name: Of the method.
+        along: Routers that have seen all rows; they are measured where there are no folds.
+        folds: Routers that have not seen a fold, for each.
+        rows: All rows.
+        parts: The folds.
+    """
     weights = _measured_weights(along.grid)
     choices = np.empty((len(weights), len(rows.errors)), dtype=np.intp)
     refits = np.empty((len(parts), len(weights)))
@@ -687,7 +719,7 @@ def _measured(
         refits if len(parts) > 1 else None,
         rows.looks,
     )
-    return _Measured(type(template).__name__, along, kept, curve)
+    return _Measured(name, along, kept, curve)
 
 
 def _best(found: list[_Measured]) -> tuple[_Measured, str]:
@@ -720,7 +752,7 @@ def _best(found: list[_Measured]) -> tuple[_Measured, str]:
     return found[taken], f"{words} (standard error {100 * error:.1f})"
 
 
-def _wins_on_sample(router: MildRouter, rows: _Rows, grid: NDArray[np.float64]) -> bool:
+def _wins_on_sample(router: MildRouter, rows: TrainingRows, grid: NDArray[np.float64]) -> bool:
     """Tell whether a surrogate loss is clearly better than cost regression on some rows.
 
     They are compared at the middle of the grid.
@@ -805,7 +837,7 @@ def cut_into_folds(rows: int, random_state: int | None) -> list[NDArray[np.intp]
     return [np.flatnonzero(fold == current) for current in range(folds)]
 
 
-def _sliced(X: Any, random_state: int | None) -> list[FoldVectors]:
+def cut_vectors(X: Any, random_state: int | None) -> list[FoldVectors]:
     """Folds of vectors that owe nothing to their rows."""
     return [FoldVectors(held_out, X) for held_out in cut_into_folds(X.shape[0], random_state)]
 

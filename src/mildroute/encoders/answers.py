@@ -1,0 +1,235 @@
+"""Features of answers: what a cascade sees of them before it decides again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
+
+from mildroute.encoders.base import Encoder
+from mildroute.encoders.text import ReducedEncoder
+from mildroute.exceptions import ArgumentError, ShapeError
+from mildroute.judges._normalize import plain, without_thinking
+from mildroute.judges._numbers import read_number
+from mildroute.judges.multiple_choice import options_of, read_choice
+from mildroute.routers.cascade import SeenAnswers
+
+__all__ = ["AnswerFeatures", "Reading", "see_answers"]
+
+
+Reading = Literal["auto", "choice", "number", "text", "none"]
+
+# Answers state their results at the end, and a vector of all of a long answer says less.
+_TAIL = 400
+# Longer answers are prose, which says the same in many ways.
+_SHORT = 120
+_LETTERS = options_of(None, "ABCDEFGHIJ")
+# Answers that are learned from.
+_MOST_ROWS = 10_000
+# Answers on which the kind of reading is tried, and the share of them that it must read.
+_SAMPLE = 300
+_SHARE = 0.75
+# Numbers beside vectors of length 1: a standard deviation of a tenth weighs about as much.
+_SCALE = 0.1
+_QUOTES = " \t\r\n.;\"'`$*"
+
+
+class AnswerFeatures(Encoder):
+    """Makes vectors of answers: what they say, how long they are, and how sure their expert was.
+
+    Nothing of it knows a reference or a score, so that a gateway sees what was learned from.
+
+    Args:
+        encoder: Transformer of the ends of answers to vectors; by default a
+            :class:`~mildroute.encoders.text.ReducedEncoder` of 128 columns.
+        reading: How the result that an answer states is read, so that two answers can be compared:
+            ``"choice"`` a letter from A to J, ``"number"``, ``"text"`` short answers and JSON as
+            they stand, ``"none"`` not at all, or ``"auto"``, the one that reads most of the
+            training answers.
+
+    Attributes:
+        encoder_: The fitted encoder.
+        reading_: The reading in use.
+        means_: Of the numbers beside the vector, shape (k,).
+        scales_: Their standard deviations, 1 where they never change, shape (k,).
+
+    Example:
+        >>> features = AnswerFeatures().fit(["The answer is (A).", "I say (B)."] * 20)
+        >>> features.reading_, features.read(["So the answer is (C).", "No idea."])
+        ('choice', ['C', None])
+    """
+
+    encoder_: Any
+    means_: NDArray[np.float64]
+    scales_: NDArray[np.float64]
+
+    def __init__(self, *, encoder: Any = None, reading: Reading = "auto") -> None:
+        self.encoder = encoder
+        self.reading = reading
+
+    def fit(self, X: Any, y: Any = None, logprobs: Any = None) -> AnswerFeatures:  # noqa: ARG002
+        """Learn from n answers of all experts.
+
+        Args:
+            X: n texts.
+            y: Ignored.
+            logprobs: As for ``transform``.
+        """
+        if self.reading not in ("auto", *_READERS):
+            raise ArgumentError(
+                f"reading must be one of auto, {', '.join(_READERS)}, got {self.reading!r}."
+            )
+        rows = self._read(X)
+        known = _logprobs(logprobs, len(rows))
+        # More answers take time and tell no more.
+        some = np.linspace(0, len(rows) - 1, min(len(rows), _MOST_ROWS)).astype(np.intp)
+        rows, known = [rows[place] for place in some], known[some]
+        encoder = ReducedEncoder(n_components=128) if self.encoder is None else clone(self.encoder)
+        self.encoder_ = encoder.fit(_tails(rows))
+        self.reading_ = _best_reading(rows) if self.reading == "auto" else self.reading
+        results = [_READERS[self.reading_](text) for text in rows]
+        numbers = _numbers(rows, results, known)
+        self.means_ = numbers.mean(axis=0)
+        deviations = numbers.std(axis=0)
+        self.scales_ = np.where(deviations > 0, deviations, 1.0)
+        return self
+
+    def transform(self, X: Any, logprobs: Any = None) -> NDArray[np.float32]:
+        """Vectors of n answers, float32, shape (n, d).
+
+        Args:
+            X: n texts.
+            logprobs: Mean log-probability of the tokens of each answer, shape (n,), NaN where it is
+                not known; or none.
+        """
+        return self.see(X, logprobs)[0]
+
+    def read(self, X: Any) -> list[str | None]:
+        """The result that each answer states, or none where it cannot be read."""
+        check_is_fitted(self)
+        return [_READERS[self.reading_](text) for text in self._read(X)]
+
+    def see(self, X: Any, logprobs: Any = None) -> tuple[NDArray[np.float32], list[str | None]]:
+        """Vectors of n answers, as by ``transform``, and the results that they state."""
+        check_is_fitted(self)
+        rows = self._read(X)
+        results = self.read(rows)
+        numbers = _numbers(rows, results, _logprobs(logprobs, len(rows)))
+        standard = _SCALE * (numbers - self.means_) / self.scales_
+        vectors = np.asarray(self.encoder_.transform(_tails(rows)), dtype=np.float32)
+        return np.hstack([vectors, standard.astype(np.float32)]), results
+
+
+def _numbers(
+    rows: list[str], results: list[str | None], logprobs: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Length, whether a result can be read, and what the expert thought of it itself."""
+    length = np.log1p([len(text) for text in rows])
+    is_read = np.array([result is not None for result in results])
+    is_known = ~np.isnan(logprobs)
+    chance = np.where(is_known, np.exp(np.minimum(logprobs, 0.0)), 0.0)
+    return np.stack([length, length**2, is_read, is_known, chance], axis=1)
+
+
+def see_answers(
+    features: AnswerFeatures,
+    answers: Sequence[Sequence[str] | None],
+    logprobs: Sequence[Any] | None = None,
+) -> SeenAnswers:
+    """Answers of p experts to n questions as a cascade sees them.
+
+    Args:
+        features: Fitted.
+        answers: n texts of each expert, or none of one that was not asked.
+        logprobs: Mean log-probability of the tokens of each, shape (n,) of each expert, or none.
+    """
+    known = [place for place, texts in enumerate(answers) if texts is not None]
+    if not known:
+        raise ArgumentError("answers must be of one expert or more, got none.")
+    rows = len(answers[known[0]] or ())
+    found: dict[int, NDArray[np.float32]] = {}
+    readings = np.full((rows, len(answers)), -1, dtype=np.intp)
+    codes: dict[str, int] = {}
+    for place in known:
+        texts = list(answers[place] or ())
+        if len(texts) != rows:
+            raise ShapeError(f"answers must be {rows} of each expert, got {len(texts)} of one.")
+        given = None if logprobs is None else logprobs[place]
+        found[place], results = features.see(texts, given)
+        readings[:, place] = [
+            -1 if result is None else codes.setdefault(result, len(codes)) for result in results
+        ]
+    width = found[known[0]].shape[1]
+    vectors = np.zeros((rows, len(answers), width), dtype=np.float32)
+    for place, vector in found.items():
+        vectors[:, place] = vector
+    return SeenAnswers(vectors, readings)
+
+
+def _tails(rows: list[str]) -> list[str]:
+    # An encoder may not take an empty text.
+    return [text[-_TAIL:] or " " for text in rows]
+
+
+def _logprobs(given: Any, rows: int) -> NDArray[np.float64]:
+    if given is None:
+        return np.full(rows, np.nan)
+    found = np.asarray(given, dtype=np.float64)
+    if found.shape != (rows,):
+        raise ShapeError(f"logprobs must be ({rows},), one per answer, got shape {found.shape}.")
+    return found
+
+
+# Results that answers state, by the parsers of the judges.
+
+
+def _choice(text: str) -> str | None:
+    return read_choice(text[-_TAIL:], _LETTERS)
+
+
+def _number(text: str) -> str | None:
+    found = read_number(text[-_TAIL:])
+    return None if found is None else f"{found.value}{'%' if found.percent else ''}"
+
+
+def _short_text(text: str) -> str | None:
+    """A short answer without what does not change its meaning, numbers and JSON in one spelling."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        document = None
+    if isinstance(document, (dict, list)):
+        return json.dumps(document, sort_keys=True).casefold()
+    found = plain(without_thinking(text)).replace("\\", "").strip(_QUOTES).casefold()
+    if not found or len(found) > _SHORT:
+        return None
+    try:
+        return repr(float(found.replace(",", "")))
+    except ValueError:
+        return "".join(found.split())
+
+
+def _nothing(_text: str) -> None:
+    return None
+
+
+_READERS: dict[str, Callable[[str], str | None]] = {
+    "choice": _choice,
+    "text": _short_text,
+    "number": _number,
+    "none": _nothing,
+}
+
+
+def _best_reading(rows: list[str]) -> str:
+    sample = [text for text in rows if text.strip()]
+    sample = sample[:: max(len(sample) // _SAMPLE, 1)]
+    for name, read in _READERS.items():
+        if sample and np.mean([read(text) is not None for text in sample]) >= _SHARE:
+            return name
+    return "none"
