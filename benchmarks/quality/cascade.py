@@ -22,12 +22,15 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from itertools import combinations
+from itertools import chain, combinations, permutations
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import cross_val_predict
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
@@ -35,8 +38,6 @@ from cells import origin_of, run_cells, save_cell
 from pairs import Difference, difference, holm, per_query
 from rows import Row, at_least, at_most, main, reported
 from tasks import PRO_FOUR, columns, data_folder, split
-
-import pyarrow.parquet as pq
 
 from mildroute.encoders.answers import AnswerFeatures, see_answers
 from mildroute.encoders.text import ReducedEncoder
@@ -115,7 +116,7 @@ def pool_of(name: str) -> Pool:
         np.vstack([part.vectors for part in parts]),
         np.vstack([part.errors for part in parts]),
         dollars / dollars.mean(axis=0).max(),
-        [sum(texts, []) for texts in zip(*(part.answers for part in parts), strict=True)],
+        [list(chain(*texts)) for texts in zip(*(part.answers for part in parts), strict=True)],
     )
 
 
@@ -216,37 +217,41 @@ def agreement(train: Rows, test: Rows, weight: float) -> NDArray[np.float64]:
     return paid(test, *best)
 
 
-def threshold_cascade(train: Rows, test: Rows, weight: float) -> NDArray[np.float64]:
+def chances_to_be_right(train: Rows, test: Rows) -> dict[int, list[NDArray[np.float64]]]:
+    """Of each expert's answer, by a logistic regression: held-out training rows, test rows."""
+    found = {}
+    for first in range(train.errors.shape[1]):
+        is_right = train.errors[:, first] < 0.5
+        seen = [np.hstack([rows.X, rows.answers.vectors[:, first]]) for rows in (train, test)]
+        model = LogisticRegression(C=3.0, max_iter=100, tol=1e-3)
+        held_out = cross_val_predict(model, seen[0], is_right, cv=3, method="predict_proba")
+        found[first] = [
+            held_out[:, 1],
+            model.fit(seen[0], is_right).predict_proba(seen[1])[:, 1],
+        ]
+    return found
+
+
+def threshold_cascade(
+    train: Rows,
+    test: Rows,
+    chances: Mapping[int, Sequence[NDArray[np.float64]]],
+    weight: float,
+) -> NDArray[np.float64]:
     """In FrugalGPT's manner: a list of two experts, a scorer of the first's answer, a threshold.
 
     List and threshold are those of lowest cost on held-out training rows.
     """
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import cross_val_predict
-
-    best: tuple[float, NDArray[np.float64]] | None = None
-    for first in range(train.errors.shape[1]):
-        is_right = train.errors[:, first] < 0.5
-        if is_right.all() or not is_right.any():
-            continue
-        seen = [np.hstack([rows.X, rows.answers.vectors[:, first]]) for rows in (train, test)]
-        model = LogisticRegression(C=3.0, max_iter=300)
-        held_out = cross_val_predict(model, seen[0], is_right, cv=3, method="predict_proba")[:, 1]
-        chances = model.fit(seen[0], is_right).predict_proba(seen[1])[:, 1]
-        for second in range(train.errors.shape[1]):
-            if second == first:
-                continue
-            for threshold in np.quantile(held_out, np.linspace(0, 1, 41)):
-                paid = [
-                    np.where(
-                        chance >= threshold, rows.errors[:, first], rows.costs(weight)[:, second]
-                    )
-                    + weight * rows.dollars[:, first]
-                    for chance, rows in ((held_out, train), (chances, test))
-                ]
-                if best is None or paid[0].mean() < best[0]:
-                    best = float(paid[0].mean()), paid[1]
-    assert best is not None
+    best: tuple[float, NDArray[np.float64]] = np.inf, np.empty(0)
+    for first, second in permutations(range(train.errors.shape[1]), 2):
+        for threshold in np.quantile(chances[first][0], np.linspace(0, 1, 41)):
+            paid = [
+                np.where(chance >= threshold, rows.errors[:, first], rows.costs(weight)[:, second])
+                + weight * rows.dollars[:, first]
+                for chance, rows in zip(chances[first], (train, test), strict=True)
+            ]
+            if paid[0].mean() < best[0]:
+                best = float(paid[0].mean()), paid[1]
     return best[1]
 
 
@@ -267,6 +272,7 @@ def run_cell(name: str, seed: int, rows: int | None, folder: Path) -> str:
         cascade.fit(train.X, train.errors, prices=train.dollars, answers=train.answers)
         cascades[method] = cascade
         seconds.append(time.perf_counter() - started)
+    chances = chances_to_be_right(train, test)
     found: dict[str, Any] = {"rows": places, "seconds": seconds}
     for weight in POOLS[name]:
         costs = test.costs(weight)
@@ -276,7 +282,7 @@ def run_cell(name: str, seed: int, rows: int | None, folder: Path) -> str:
             "oracle": costs.min(axis=1),
             "default router": costs[np.arange(len(costs)), chosen],
             "agreement": agreement(train, test, weight),
-            "threshold cascade": threshold_cascade(train, test, weight),
+            "threshold cascade": threshold_cascade(train, test, chances, weight),
         }
         for method, cascade in cascades.items():
             path = cascade.follow(test.X, test.answers, weight)

@@ -22,6 +22,7 @@ from mildroute.persistence.registry import get_encoder, get_router, storage_name
 from mildroute.pipeline import TextRouter
 from mildroute.routers._cross_validation import cross_val_posterior
 from mildroute.routers.base import named_costs
+from mildroute.routers.cascade import CascadeRouter
 from mildroute.routers.frontier import FrontierRouter
 from mildroute.routers.mild import MildRouter
 from mildroute.routers.operating_point import (
@@ -183,11 +184,12 @@ def fit(
     seed: int = 0,
     judge: str | None = None,
     progress: Progress | None = None,
+    cascade: bool = False,
 ) -> FitResult:
     """Fit encoder and router on a table, and choose the operating point on held-out rows of it.
 
     Args:
-        table: With inputs; with dollars where money shall count.
+        table: With inputs; with dollars where money shall count; with answers for a cascade.
         encoder: Transformer of inputs to vectors or its name, see
             :func:`~mildroute.persistence.registry.get_encoder`; by default TF-IDF of few columns.
         router: Router over vectors or its name, such as ``"KNNRouter"``; by default a
@@ -200,6 +202,8 @@ def fit(
         seed: Of folds, clusterings and coins, from 0 to 2**32 - 1.
         judge: Name of the judge that gave the scores, for reports.
         progress: Called with steps done, steps in all and a word on the current one.
+        cascade: Let the router look at answers before it decides, where that is worth it, see
+            :class:`~mildroute.routers.cascade.CascadeRouter`.
 
     Returns:
         The router, ready to be saved, and its operating point.
@@ -228,6 +232,11 @@ def fit(
             " MildRouter on vectors."
         )
     costs = named_costs(table.costs(), table.experts)
+    if table.dollars is None and cascade:
+        raise TableError(
+            "a cascade needs dollars, got a table without 'cost:<expert>' columns: if answers cost"
+            " nothing, all are worth asking; give prices."
+        )
     if table.dollars is None:
         return _without_dollars(
             table,
@@ -237,7 +246,8 @@ def fit(
             target,
             judge,
         )
-    frontier = FrontierRouter(
+    kind = CascadeRouter if cascade else FrontierRouter
+    frontier = kind(
         router=router,
         price_weights=default_price_weights(table.dollars),
         thorough=thorough,
@@ -245,7 +255,14 @@ def fit(
         random_state=seed,
     )
     fitted = TextRouter(encoder=encoder, router=frontier)
-    fitted.fit(table.inputs, costs, groups=table.groups, prices=table.dollars, progress=progress)
+    fitted.fit(
+        table.inputs,
+        costs,
+        groups=table.groups,
+        prices=table.dollars,
+        progress=progress,
+        answers=[table.answers(name) for name in table.experts] if cascade else None,
+    )
     point, note = operating_point(fitted.router_, target)
     fitted.router_.operate_at(point)
     point, warnings = _checked(fitted, table, point, target)
@@ -358,9 +375,9 @@ def _checked(
 
     The coin takes its place if the router that is stored does not do what was measured.
     """
-    choice = router.predict(table.inputs)
+    choice, names = router.predict(table.inputs), router.experts_
     served, promised = (
-        np.bincount(choice, minlength=len(table.experts)) / len(table),
+        np.bincount(choice, minlength=len(names)) / len(table),
         np.clip(point.shares, 0.0, 1.0),
     )
     allowed = _ALLOWANCE + _STANDARD_ERRORS * np.sqrt(promised * (1 - promised) / len(table))
@@ -369,9 +386,12 @@ def _checked(
         return point, ()
     seen = (
         f"the fitted router sends {served[worst]:.0%} of its own training rows to"
-        f" {table.experts[worst]}, where {promised[worst]:.0%} of held-out rows went"
+        f" {names[worst]}, where {promised[worst]:.0%} of held-out rows went"
     )
-    if _is_better(table, choice, point):
+    columns = getattr(router.router_, "columns", None)
+    scores = table.scores if columns is None else 1 - columns.errors
+    dollars = table.dollars if columns is None else columns.dollars
+    if _is_better(scores, dollars, choice, point):
         # Neighbors know their own rows by heart: better and cheaper than promised, and no evidence
         # about further rows.
         return point, (
@@ -398,13 +418,12 @@ def _few_to_promise(rows: int) -> tuple[str, ...]:
     )
 
 
-def _is_better(table: CostTable, choice: NDArray[np.intp], point: OperatingPoint) -> bool:
+def _is_better(
+    scores: NDArray[np.float64], dollars: Any, choice: NDArray[np.intp], point: OperatingPoint
+) -> bool:
     """Whether choices have a higher score for a lower bill than an operating point promises."""
-    rows = np.arange(len(table))
-    score, bill = (
-        table.scores[rows, choice].mean(),
-        1000 * np.asarray(table.dollars)[rows, choice].mean(),
-    )
+    rows = np.arange(len(choice))
+    score, bill = scores[rows, choice].mean(), 1000 * np.asarray(dollars)[rows, choice].mean()
     return bool(score > point.score and bill < point.dollars_per_1000)
 
 
@@ -413,6 +432,7 @@ def coin_curve(curve: CostQualityCurve) -> CostQualityCurve:
     places = curve.singles
     first: dict[str, Any] = {"weights": curve.weights[:0], "shares": curve.shares[places]}
     first |= {"share_replicates": curve.share_replicates[:, places], "rows": curve.rows}
+    first |= {"looks": curve.looks}
     others = {
         field.name: getattr(curve, field.name)[..., places]
         for field in fields(curve)

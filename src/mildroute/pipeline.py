@@ -17,11 +17,19 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from mildroute._hashing import request_uniforms
+from mildroute.costs.table import CostTable
+from mildroute.encoders.answers import AnswerFeatures, see_answers
 from mildroute.encoders.text import ReducedEncoder
 from mildroute.exceptions import ArgumentError, ShapeError
 from mildroute.routers._decision import argmax_last, argsort_desc
 from mildroute.routers.base import Matrix
-from mildroute.routers.frontier import FoldVectors, FrontierRouter, cut_into_folds
+from mildroute.routers.cascade import CascadeRouter, SeenAnswers
+from mildroute.routers.frontier import (
+    FoldVectors,
+    FrontierRouter,
+    cut_into_folds,
+    cut_vectors,
+)
 from mildroute.routers.mild import MildRouter
 from mildroute.routers.operating_point import OperatingPoint, check_price_weight
 from mildroute.routers.outcome import OutcomeModel
@@ -37,6 +45,8 @@ DEFAULT_ENCODER: Callable[[], Any] = ReducedEncoder
 # 6% on average, and by 1% if each fold had its own encoder (30 fits on 500 to 3,000 rows). At
 # 11,000 rows the bill was still off by 8% in one run.
 _OWN_ROWS = 20_000
+# The same for answers, which are several times as many.
+_OWN_ANSWERS = 20_000
 
 
 @dataclass(frozen=True)
@@ -84,10 +94,14 @@ class TextRouter(BaseEstimator):
         encoder: Transformer of inputs to vectors; by default :data:`DEFAULT_ENCODER`.
         router: Router over vectors; by default :class:`~mildroute.routers.frontier.FrontierRouter`
             where ``fit`` is given prices, else
-            :class:`~mildroute.routers.mild.MildRouter`.
+            :class:`~mildroute.routers.mild.MildRouter`; with answers a
+            :class:`~mildroute.routers.cascade.CascadeRouter`.
+        answer_features: Transformer of answers, for a router that looks at them; by default
+            :class:`~mildroute.encoders.answers.AnswerFeatures`.
 
     Attributes:
         encoder_: The fitted encoder.
+        answer_features_: The fitted transformer of answers, or none.
         router_: The fitted router over its vectors.
         experts_: Names of the experts, shape (p,).
         target_: What its operating point was chosen by, or none.
@@ -111,10 +125,14 @@ class TextRouter(BaseEstimator):
     seen_: NDArray[np.int64] | None
     outcome_model_: OutcomeModel | None = None
     judge_: str | None = None
+    answer_features_: AnswerFeatures | None = None
 
-    def __init__(self, *, encoder: Any = None, router: Any = None) -> None:
+    def __init__(
+        self, *, encoder: Any = None, router: Any = None, answer_features: Any = None
+    ) -> None:
         self.encoder = encoder
         self.router = router
+        self.answer_features = answer_features
 
     def fit(
         self,
@@ -124,6 +142,7 @@ class TextRouter(BaseEstimator):
         groups: Any = None,
         prices: Any = None,
         progress: Any = None,
+        answers: Sequence[Sequence[str]] | None = None,
     ) -> TextRouter:
         """Fit the encoder on the inputs and the router on their vectors.
 
@@ -137,29 +156,35 @@ class TextRouter(BaseEstimator):
             prices: Dollars, shape (n, p) or (p,), or none; only for a router that can weigh them.
             progress: Called with steps done, steps in all and a word on the next one, where the
                 router tells its progress; or none.
+            answers: n texts of each of the p experts, for a router that may look at them; or none.
 
         Returns:
             The router itself.
         """
         default = MildRouter() if prices is None else FrontierRouter()
+        default = default if answers is None else CascadeRouter()
         router = default if self.router is None else clone(self.router)
         given = {
             "sample_weight": sample_weight,
             "groups": groups,
             "prices": prices,
             "progress": progress,
+            "answers": answers,
         }
         known = inspect.signature(router.fit).parameters
-        for name in ("prices", "sample_weight"):
+        for name in ("prices", "sample_weight", "answers"):
             if given[name] is not None and name not in known:
                 raise ArgumentError(
                     f"{type(router).__name__} cannot take {name}; leave them out or take a"
-                    " FrontierRouter."
+                    f" {'CascadeRouter' if name == 'answers' else 'FrontierRouter'}."
                 )
         encoder = DEFAULT_ENCODER() if self.encoder is None else clone(self.encoder)
         vectors = encoder.fit_transform(X)
         if "folds" in known and sample_weight is None:
             given["folds"] = fold_vectors(encoder, X, vectors, router)
+        self.answer_features_ = None
+        if answers is not None:
+            self._learn_answers(answers, vectors, given, router)
         router.fit(
             vectors,
             y,
@@ -171,10 +196,32 @@ class TextRouter(BaseEstimator):
             getattr(router, "data_hash_", None),
         )
         self.target_, self.seen_, self.judge_ = None, None, None
-        self.outcome_model_ = (
-            None if issparse(vectors) else OutcomeModel().fit(vectors, y, sample_weight, prices)
-        )
+        self.outcome_model_ = None
+        if not issparse(vectors):
+            if isinstance(router, CascadeRouter) and router.columns is not None:
+                y, prices = router.columns.errors, router.columns.dollars
+            self.outcome_model_ = OutcomeModel().fit(vectors, y, sample_weight, prices)
         return self
+
+    def _learn_answers(
+        self, answers: Sequence[Sequence[str]], vectors: Any, given: dict[str, Any], router: Any
+    ) -> None:
+        """Replace texts of answers by what a cascade sees of them, and fit the features."""
+        features = AnswerFeatures() if self.answer_features is None else clone(self.answer_features)
+        features.fit([text for texts in answers for text in texts])
+        given["answers"] = seen = see_answers(features, answers)
+        self.answer_features_ = features
+        if len(answers) * len(seen.readings) <= _OWN_ANSWERS:
+            folds = given.get("folds") or cut_vectors(vectors, getattr(router, "random_state", 0))
+            everything = np.arange(len(seen.readings))
+            given["folds"] = [
+                fold._replace(
+                    answers=features.refit_vectors(
+                        answers, seen, np.setdiff1d(everything, fold.held_out)
+                    )
+                )
+                for fold in folds
+            ] or None
 
     def set_metadata(
         self,
@@ -206,6 +253,46 @@ class TextRouter(BaseEstimator):
         """Names of the experts, shape (p,)."""
         experts: NDArray[np.object_] = self.router_.experts_
         return experts
+
+    @property
+    def n_experts(self) -> int:
+        """Number of experts; the names behind them are looks of a cascade."""
+        router = self.router_
+        return router.n_experts if isinstance(router, CascadeRouter) else len(router.experts_)
+
+    def see(self, answers: Sequence[Sequence[str] | None]) -> SeenAnswers:
+        """Answers of the p experts as its router looks at them.
+
+        Args:
+            answers: n texts of each expert, or none of one that was not asked.
+        """
+        if self.answer_features_ is None:
+            raise ArgumentError(
+                "this router was fitted without answers and looks at none; fit it with answers."
+            )
+        return see_answers(self.answer_features_, answers)
+
+    def with_looks(self, table: CostTable) -> CostTable:
+        """The table with a column for each look: what it pays with the table's answers.
+
+        A router without looks, and a table that has the columns already, change nothing.
+        """
+        router, experts = self.router_, [str(name) for name in self.experts_]
+        if not isinstance(router, CascadeRouter) or set(experts) <= set(table.experts):
+            return table
+        table = table.select(experts[: self.n_experts])
+        vectors = self.encoder_.transform(table.inputs)
+        seen = self.see([table.answers(name) for name in table.experts])
+        scores, rows = table.scores, np.arange(len(table))
+        found = table
+        for place, name in enumerate(experts[self.n_experts :]):
+            path = router.walk(np.full(len(rows), self.n_experts + place), vectors, seen)
+            bills = [
+                None if matrix is None else (matrix * path.is_called).sum(axis=1)
+                for matrix in (table.dollars, table.latencies)
+            ]
+            found = found.with_expert(name, scores[rows, path.experts], *bills)
+        return found
 
     @property
     def operating_point(self) -> OperatingPoint | None:
@@ -315,7 +402,11 @@ class TextRouter(BaseEstimator):
         else:
             ends = [(1.0, np.asarray(router.posterior_unchecked(vectors)))]
         expected = _Expected(self.outcome_model_, vectors)
-        fallback = names.index(default) if default in names else expected.best_single(weight)
+        fallback = (
+            names.index(default)
+            if default in names[: self.n_experts]
+            else expected.best_single(weight, self.n_experts)
+        )
         fallen = (
             request_uniforms(request_ids, int(getattr(router, "random_state", None) or 0))
             if len(ends) > 1
@@ -395,8 +486,10 @@ class _Expected:
             self.scores, self.dollars = outlook.expected(vectors)
             self.is_out_of_distribution = outlook.is_out_of_distribution(vectors)
 
-    def best_single(self, price_weight: float | None) -> int:
-        return 0 if self._outlook is None else self._outlook.best_single(price_weight or 0.0)
+    def best_single(self, price_weight: float | None, experts: int) -> int:
+        if self._outlook is None:
+            return 0
+        return self._outlook.best_single(price_weight or 0.0, experts)
 
     def of(self, row: int) -> dict[str, Any]:
         return {

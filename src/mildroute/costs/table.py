@@ -342,6 +342,34 @@ class CostTable:
         kept = self.arrow.select(list(source.layout.sources))
         return replace(self, arrow=kept, experts=source.layout.experts)
 
+    def with_expert(
+        self,
+        name: str,
+        scores: ArrayLike,
+        dollars: ArrayLike | None = None,
+        latencies: ArrayLike | None = None,
+    ) -> CostTable:
+        """The table with one expert more, behind the others.
+
+        Args:
+            name: Of the expert.
+            scores: Its score on each query, shape (n,).
+            dollars: Its dollars on each query, shape (n,), where the table has dollars.
+            latencies: Its seconds on each query, shape (n,), where the table has latencies.
+
+        Example:
+            >>> table = CostTable.from_data({"score:a": [1, 0], "score:b": [0, 0]})
+            >>> table.with_expert("c", [1, 1]).scores[:, 2]
+            array([1., 1.])
+        """
+        arrow = self.arrow
+        for prefix, values in ((SCORE, scores), (DOLLARS, dollars), (LATENCY, latencies)):
+            if self._has(prefix):
+                arrow = arrow.append_column(
+                    prefix + name, pa.array(np.asarray(values, dtype=np.float64))
+                )
+        return replace(self, arrow=arrow, experts=(*self.experts, name))
+
     def split(
         self, test: float = 0.2, *, by: str = "random", seed: int = 0
     ) -> tuple[CostTable, CostTable]:

@@ -29,8 +29,8 @@ _TAIL = 400
 # Longer answers are prose, which says the same in many ways.
 _SHORT = 120
 _LETTERS = options_of(None, "ABCDEFGHIJ")
-# Answers that are learned from.
-_MOST_ROWS = 10_000
+# Answers that are learned from, and those of them that are read for means and deviations.
+_MOST_ROWS, _MOST_READ = 10_000, 1_000
 # Answers on which the kind of reading is tried, and the share of them that it must read.
 _SAMPLE = 300
 _SHARE = 0.75
@@ -92,6 +92,8 @@ class AnswerFeatures(Encoder):
         encoder = ReducedEncoder(n_components=128) if self.encoder is None else clone(self.encoder)
         self.encoder_ = encoder.fit(_tails(rows))
         self.reading_ = _best_reading(rows) if self.reading == "auto" else self.reading
+        step = max(len(rows) // _MOST_READ, 1)
+        rows, known = rows[::step], known[::step]
         results = [_READERS[self.reading_](text) for text in rows]
         numbers = _numbers(rows, results, known)
         self.means_ = numbers.mean(axis=0)
@@ -123,6 +125,26 @@ class AnswerFeatures(Encoder):
         standard = _SCALE * (numbers - self.means_) / self.scales_
         vectors = np.asarray(self.encoder_.transform(_tails(rows)), dtype=np.float32)
         return np.hstack([vectors, standard.astype(np.float32)]), results
+
+    def refit_vectors(
+        self, answers: Sequence[Sequence[str]], seen: SeenAnswers, rows: NDArray[np.intp]
+    ) -> SeenAnswers:
+        """The answers as features see them that have learned from some rows alone.
+
+        Args:
+            answers: n texts of each expert.
+            seen: The same answers as these features see them.
+            rows: Rows to learn from.
+        """
+        some = rows[:: max(len(rows) * len(answers) // _MOST_ROWS, 1)]
+        encoder = clone(self.encoder_)
+        encoder.fit(_tails([texts[row] for texts in answers for row in some]))
+        numbers = seen.vectors[:, :, -len(self.means_) :]
+        vectors = [
+            np.hstack([encoder.transform(_tails(list(texts))), numbers[:, place]])
+            for place, texts in enumerate(answers)
+        ]
+        return SeenAnswers(np.stack(vectors, axis=1).astype(np.float32), seen.readings)
 
 
 def _numbers(

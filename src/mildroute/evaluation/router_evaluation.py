@@ -197,26 +197,38 @@ def evaluate(
             raise ArgumentError("give a target or a price_weight, not both.")
         target = Target("price weight", price_weight)
     point = point_of(router, target)
-    aligned = _aligned(table, list(router.experts_))
+    aligned = _aligned(router.with_looks(table), list(router.experts_))
+    experts = router.n_experts  # a look is no single expert to compare with
     weight = 0.0 if point is None else point.price_weight
+    costs = _costs(aligned, weight)
+    best = _best_of(costs, aligned, experts)
+    best_by_score = _best_of(-aligned.scores, aligned, experts)
     vectors = router.encoder_.transform(aligned.inputs)
     decided = router.explain_vectors(vectors, request_keys(aligned), point=point)
     choice = np.array([each.expert for each in decided], dtype=np.intp)
     found = evaluate_choices(
         choice,
-        _costs(aligned, weight),
+        costs,
         aligned.scores,
         aligned.dollars,
         np.array([each.posterior for each in decided]),
         aligned.groups,
         experts=aligned.experts,
+        reference=best,
         clustered=False,
         seed=seed,
     )
     saved = (
         None
         if aligned.dollars is None
-        else savings(choice, aligned.scores, aligned.dollars, experts=aligned.experts, seed=seed)
+        else savings(
+            choice,
+            aligned.scores,
+            aligned.dollars,
+            reference=best_by_score,
+            experts=aligned.experts,
+            seed=seed,
+        )
     )
     frontier = None
     if isinstance(router.router_, FrontierRouter) and aligned.dollars is not None:
@@ -227,7 +239,7 @@ def evaluate(
         price_weight=weight,
         frontier=frontier,
         savings=saved,
-        promise=_promise(_promised(router, target), aligned, choice, seed),
+        promise=_promise(_promised(router, target), aligned, choice, best_by_score, seed),
         warnings=(*_warnings(aligned, weight), *_seen_rows(router, aligned)),
         about=describe_router(router),
         point=point,
@@ -263,6 +275,12 @@ def _aligned(table: CostTable, experts: list[str]) -> CostTable:
             " missing; add its scores."
         )
     return table if list(table.experts) == experts else table.select(experts)
+
+
+def _best_of(costs: NDArray[np.float64], table: CostTable, experts: int) -> int:
+    """The best single expert, without looks."""
+    dollars = table.dollars
+    return best_single(costs[:, :experts], None if dollars is None else dollars[:, :experts])
 
 
 def _costs(table: CostTable, weight: float) -> NDArray[np.float64]:
@@ -302,7 +320,7 @@ def _frontier(router: FrontierRouter, table: CostTable, vectors: Any, seed: int)
 
 
 def _promise(
-    target: Target | None, table: CostTable, choice: NDArray[np.intp], seed: int
+    target: Target | None, table: CostTable, choice: NDArray[np.intp], best: int, seed: int
 ) -> TargetCheck | None:
     if target is None:
         return None
@@ -316,7 +334,6 @@ def _promise(
             words, promised, bill, _decided(table, bill.high <= promised, bill.low > promised)
         )
     if target.kind == "quality":
-        best = best_single(-table.scores, table.dollars)
         drawn = bootstrap_means(
             {"score": chosen_costs(table.scores, choice), "best": table.scores[:, best]}, seed=seed
         )

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
-from itertools import combinations
-from typing import Any, NamedTuple
+from itertools import combinations, pairwise
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,6 +123,8 @@ class CascadeRouter(FrontierRouter):
         (1.0, True)
     """
 
+    _transient: ClassVar[tuple[str, ...]] = (*FrontierRouter._transient, "_columns")
+    _columns: TrainingRows | None
     front_: RegressionRouter | None
     modes_: list[int]
     looks_: list[int]
@@ -184,7 +186,7 @@ class CascadeRouter(FrontierRouter):
             The router itself.
         """
         self.looks_, self.stages_, self.stage_weights_, self.stage_intercepts_ = [], [], [], []
-        self.front_, self.modes_ = None, []
+        self.front_, self.modes_, self._columns = None, [], None
         if sample_weight is not None and answers is not None:
             raise ArgumentError(
                 "a cascade takes no sample_weight beside answers; repeat rows, or leave it out."
@@ -222,9 +224,8 @@ class CascadeRouter(FrontierRouter):
             rows.groups,
             len(looks),
         )
-        template = RegressionRouter(
-            features="average", contrasts=True, random_state=self.random_state
-        )
+        template = RegressionRouter(contrasts=True, random_state=self.random_state)
+        self._columns = columns
         self.front_ = _fit_front(template, columns)
         everything = np.arange(len(rows.errors))
         fronts = [
@@ -254,6 +255,14 @@ class CascadeRouter(FrontierRouter):
     def n_experts(self) -> int:
         """Number of experts; the columns behind them are looks."""
         return len(self.experts_) - len(self.looks_)
+
+    @property
+    def columns(self) -> TrainingRows | None:
+        """Errors and dollars of experts and looks on the training rows, held out for looks.
+
+        None where there are no looks, and after a router has been stored.
+        """
+        return getattr(self, "_columns", None)
 
     def follow(
         self,
@@ -442,7 +451,7 @@ class _Design:
         blocks += [_agreement(answers, pair) for pair in pairs]
         self._columns = np.hstack(blocks).astype(np.float32)
         edges = np.cumsum([0, *(block.shape[1] for block in blocks)])
-        spans = [np.arange(*edge) for edge in zip(edges, edges[1:], strict=False)]
+        spans = [np.arange(*edge) for edge in pairwise(edges)]
         self._question = spans[0]
         self._answers = dict(zip(first, spans[1:], strict=False))
         self._agreements = dict(zip(pairs, spans[1 + len(first) :], strict=True))
@@ -759,8 +768,8 @@ def _name(look: _Look, names: Sequence[str]) -> str:
     asked = " + ".join(names[place] for place in look.ask)
     if look.otherwise is not None:
         return f"{asked}, else {names[look.otherwise]}"
-    again = ", look again" if look.then else ""
-    return f"look at {asked}{again} (price weight {look.weight:g})"
+    again = "perhaps another, then " if look.then else ""
+    return f"{asked}, then {again}decide at {look.weight:g}"
 
 
 def _dense(X: Any) -> NDArray[np.float32]:

@@ -119,11 +119,11 @@ class OutcomeModel(BaseEstimator):
         chosen = np.bincount(argmax_last(posterior), minlength=posterior.shape[1]) / len(posterior)
         self.shares_ = chosen if shares is None else np.asarray(shares, dtype=np.float64)
 
-    def best_single(self, price_weight: float = 0.0) -> int:
-        """Index of the expert of lowest mean cost."""
+    def best_single(self, price_weight: float = 0.0, experts: int | None = None) -> int:
+        """Index of the expert of lowest mean cost, of all or of the first ones."""
         check_is_fitted(self)
         dollars = 0.0 if self.mean_dollars_ is None else self.mean_dollars_
-        return int(np.argmin(self.mean_errors_ + price_weight * dollars))
+        return int(np.argmin((self.mean_errors_ + price_weight * dollars)[:experts]))
 
     def _mark(self, X: NDArray[Any]) -> None:
         """Landmarks are drawn at random; all other rows tell what is usual."""
