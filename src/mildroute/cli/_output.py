@@ -27,6 +27,7 @@ def load_table(
     prices: Path | None = None,
     output_tokens: float | None = None,
     missing: str = "raise",
+    answers: bool = False,
 ) -> CostTable:
     """Read a table, keep some experts and put dollars to it.
 
@@ -38,6 +39,7 @@ def load_table(
         prices: File of list prices, or none.
         output_tokens: Tokens of an answer, where the table has no counts.
         missing: What a missing score means.
+        answers: Whether answers are read, too.
 
     Returns:
         The table.
@@ -56,7 +58,10 @@ def load_table(
             " neither."
         )
     table = CostTable.read(
-        source, experts=names_in(experts) if isinstance(experts, str) else experts, missing=missing
+        source,
+        experts=names_in(experts) if isinstance(experts, str) else experts,
+        missing=missing,
+        answers=answers,
     )
     if missing != "raise":
         for repair in table.repairs:

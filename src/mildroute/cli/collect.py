@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -66,6 +67,10 @@ _ExpertsPerQuery: TypeAlias = Annotated[
         help="How many experts each query is given to; a router needs all.", metavar="all|N"
     ),
 ]
+_Answers: TypeAlias = Annotated[
+    bool,
+    typer.Option("--answers", help="Write the answers into the table, for fit --cascade."),
+]
 _Ray: TypeAlias = Annotated[
     bool,
     typer.Option(
@@ -96,6 +101,7 @@ def collect_costs(
     judge_setting: _JudgeSetting = None,
     max_dollars: _MaxDollars = None,
     experts_per_query: _ExpertsPerQuery = "all",
+    answers: _Answers = False,
     ray: _Ray = False,
     ray_workers: _RayWorkers = None,
     yes: _Yes = False,
@@ -114,7 +120,9 @@ def collect_costs(
     from mildroute.experts.config import read_experts
 
     file, settings = read_experts(experts), dict(map(_setting, judge_setting or []))
-    job = _job(queries, file, judge, settings, out, max_dollars, experts_per_query)
+    job = replace(
+        _job(queries, file, judge, settings, out, max_dollars, experts_per_query), answers=answers
+    )
     run = _on_ray(file, judge, settings, ray_workers) if ray else _here(ray_workers)
     with _live(quiet=as_json) as tell:
         found = run(

@@ -64,12 +64,15 @@ def evaluate_router(
 
         check_report_extra()
     router = load_router(folder)
+    # Behind them are looks of a cascade, which a table has no columns of.
+    experts = getattr(router, "n_experts", None)
     table = load_table(
         source,
-        experts=list(router.experts_),
+        experts=list(router.experts_)[:experts],
         prices=prices,
         output_tokens=output_tokens,
         missing=missing,
+        answers=experts is not None and experts < len(router.experts_),
     )
     with progress_bar("evaluate") as tell:
         tell(0, 1, f"{len(table):,} queries")

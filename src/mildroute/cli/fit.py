@@ -68,6 +68,16 @@ _Thorough: TypeAlias = Annotated[
         ),
     ),
 ]
+_Cascade: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--cascade",
+        help=(
+            "Look at answers before deciding, where that is worth it; the table needs them"
+            " (collect --answers)."
+        ),
+    ),
+]
 _Jobs: TypeAlias = Annotated[
     int | None,
     typer.Option("--jobs", help="Processes that fit side by side; -1: one a core.", min=-1),
@@ -90,6 +100,7 @@ def fit_router(
     encoder: Encoder = "auto",
     router: _Router = _DEFAULT,
     thorough: _Thorough = False,
+    cascade: _Cascade = False,
     jobs: _Jobs = None,
     seed: Seed = 0,
     missing: Missing = "raise",
@@ -109,13 +120,19 @@ def fit_router(
     check_replaceable(out)
     _check_hold_out(hold_out, source, force)
     table = load_table(
-        source, experts=experts, prices=prices, output_tokens=output_tokens, missing=missing
+        source,
+        experts=experts,
+        prices=prices,
+        output_tokens=output_tokens,
+        missing=missing,
+        answers=cascade,
     )
     train, held = table, None
     if hold_out is not None:
         train, held = table.split(test, by=split_of(table, by), seed=seed)
     given = {"encoder": get_encoder(encoder), "router": chosen, "target": target, "seed": seed}
     given |= {"thorough": thorough or "auto", "n_jobs": jobs, "judge": judge_of(source)}
+    given |= {"cascade": cascade}
     with progress_bar("fit") as tell:
         fitted = fit(train, progress=tell, **given)
     report = _save(fitted, out, train)

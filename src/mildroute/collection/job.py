@@ -47,6 +47,7 @@ class CollectionJob:
         prices: List prices to keep beside the table, or none.
         max_dollars: Cap on all that was ever spent in this folder, or none.
         experts_per_query: How many experts each query is given to, or none for all.
+        answers: Whether the table holds the texts of the answers, too.
 
     Example:
         >>> CollectionJob.__name__
@@ -60,6 +61,7 @@ class CollectionJob:
     prices: PriceList | None = None
     max_dollars: float | None = None
     experts_per_query: int | None = None
+    answers: bool = False
 
     @property
     def wanted(self) -> Callable[[str, str], bool]:
@@ -196,6 +198,7 @@ def collect(
             job.judge,
             job.prices,
             job.experts_per_query,
+            answers=job.answers,
         )
         spent = archive.spent()
         reasons = (

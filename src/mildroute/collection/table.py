@@ -25,6 +25,7 @@ TABLE = "costs.parquet"
 _KEPT = ("group", "split", "time")
 # Columns of an expert; tokens only where all of them were counted.
 _KINDS = ("score", "cost", "latency", "intokens", "outtokens")
+_ANSWER = "answer"
 _RUN = 8192
 
 
@@ -48,6 +49,8 @@ def write_costs(
     judge: Judge,
     prices: PriceList | None,
     experts_per_query: int | None = None,
+    *,
+    answers: bool = False,
 ) -> Gaps:
     """Write the table of the experts, scored by the judge, each in its present version.
 
@@ -62,9 +65,11 @@ def write_costs(
         prices: List prices to keep beside the table, or none.
         experts_per_query: How many experts each query is given to, or none for all; the table says
             so.
+        answers: Whether the texts of the answers are written, too, as a cascade needs them.
     """
-    found = _cells(archive, experts, judge)
-    kinds = _KINDS if all(None not in cell for cell in found.values()) else _KINDS[:3]
+    found = _cells(archive, experts, judge, answers=answers)
+    kinds = _KINDS if all(None not in cell[:5] for cell in found.values()) else _KINDS[:3]
+    kinds = (*kinds, _ANSWER) if answers else kinds
     schema = _schema([name for name in _KEPT if name in queries.others], kinds, experts)
     schema = schema.with_metadata(_about(experts, judge, prices, experts_per_query))
     wanted = sample_experts([expert.name for expert in experts], experts_per_query)
@@ -89,9 +94,9 @@ def write_costs(
 
 
 def _cells(
-    archive: AnswerStore, experts: Sequence[Expert], judge: Judge
+    archive: AnswerStore, experts: Sequence[Expert], judge: Judge, *, answers: bool
 ) -> dict[tuple[str, str], list[Any]]:
-    """Score, dollars, latency and tokens by expert and digest of the query.
+    """Score, dollars, latency, tokens and text by expert and digest of the query.
 
     The last answer counts, its dollars alone.
     """
@@ -104,21 +109,33 @@ def _cells(
             and (row["judge"], row["judge_version"]) == who
         )
         if is_wanted and row["score"] is not None:
-            cells[row["expert"], row["query"]] = [row["score"], None, None, None, None]
+            cells[row["expert"], row["query"]] = [row["score"], *[None] * 5]
     for row in archive.entries(
         ANSWERS,
-        ["expert", "version", "query", "error", "dollars", "latency", "tokens_in", "tokens_out"],
+        [
+            "expert",
+            "version",
+            "query",
+            "error",
+            "dollars",
+            "latency",
+            "tokens_in",
+            "tokens_out",
+            *(["text"] if answers else []),
+        ],
     ):
         cell = cells.get((row["expert"], row["query"]))
         if cell is not None and versions.get(row["expert"]) == row["version"] and not row["error"]:
-            cell[1:] = [row["dollars"], row["latency"], row["tokens_in"], row["tokens_out"]]
+            cell[1:5] = [row["dollars"], row["latency"], row["tokens_in"], row["tokens_out"]]
+            cell[5] = row.get("text")
     return cells
 
 
 def _schema(kept: Sequence[str], kinds: Sequence[str], experts: Sequence[Expert]) -> pa.Schema:
     texts = dict.fromkeys(("query_id", "input", *kept), pa.string())
+    types = {"intokens": pa.int64(), "outtokens": pa.int64(), _ANSWER: pa.string()}
     numbers = {
-        f"{kind}:{expert.name}": pa.int64() if "tokens" in kind else pa.float64()
+        f"{kind}:{expert.name}": types.get(kind, pa.float64())
         for expert in experts
         for kind in kinds
     }
@@ -146,12 +163,10 @@ def _row(
         name: None if query.fields.get(name) is None else str(query.fields[name]) for name in _KEPT
     }
     for expert in experts:
-        values = cells.get((expert.name, digest), [None] * 5)
+        values = cells.get((expert.name, digest), [None] * 6)
         row |= {
             f"{kind}:{expert.name}": value
-            for kind, value in zip(
-                ("score", "cost", "latency", "intokens", "outtokens"), values, strict=True
-            )
+            for kind, value in zip((*_KINDS, _ANSWER), values, strict=True)
         }
     return row
 

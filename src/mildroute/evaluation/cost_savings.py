@@ -317,6 +317,7 @@ def savings(
     *,
     reference: int | Literal["best single"] | None = None,
     experts: Sequence[str] | None = None,
+    looks: int = 0,
     margin: float = 0.005,
     confidence: float = 0.95,
     seed: int = 0,
@@ -339,6 +340,8 @@ def savings(
             equals. For a fixed operating point it is the best in hindsight, which favors the
             reference; name the one chosen on training rows to be exact.
         experts: Names of the experts.
+        looks: How many of the columns, the last ones, are looks of a cascade: they can be chosen,
+            and are no experts to compare with.
         margin: Loss of score that still counts as equal quality: half a point of a hundred.
         confidence: Of each interval.
         seed: Of the halving and of the bootstrap.
@@ -370,12 +373,13 @@ def savings(
         point = _pick(checked[:, first], quality[first], money[first], base, margin)
         chosen = checked[point]
     chosen = as_choice(chosen, *quality.shape)
-    rivals = (base, *_mixed(chosen[first], quality[first], money[first]))
+    alone = quality.shape[1] - looks
+    rivals = (base, *_mixed(chosen[first], quality[first], money[first], alone))
     columns = _columns(chosen[rows], quality[rows], money[rows], rivals)
     clusters = None if groups is None else group_codes(groups, len(quality))[rows]
     judge = _Judge(margin, clusters, confidence, seed)
     found = judge.savings(columns, names[base], point)
-    return replace(found, also=_also(found, judge, quality[rows], money[rows], names))
+    return replace(found, also=_also(found, judge, quality[rows], money[rows], names[:alone]))
 
 
 def _as_expert(reference: Any, names: Sequence[str]) -> int:
@@ -427,12 +431,12 @@ def _pick(
     return int(np.where(affordable | ~affordable.any(), means, -np.inf).argmax())
 
 
-def _mixed(choice: Choice, scores: Matrix, dollars: Matrix) -> tuple[int, int]:
+def _mixed(choice: Choice, scores: Matrix, dollars: Matrix, experts: int) -> tuple[int, int]:
     """Return the two experts whose random mix is the best for the bill of these choices.
 
-    The cheaper one comes first.
+    They are of the first columns; the cheaper one comes first.
     """
-    singles = single_points(scores, dollars)
+    singles = single_points(scores[:, :experts], dollars[:, :experts])
     bill = max(
         dollars_per_1000(dollars, choice), min(single.dollars_per_1000 for single in singles)
     )
@@ -508,7 +512,7 @@ def _also(
         return None
     base = list(names).index(found.reference)
     bills = 1000 * dollars.mean(axis=0)
-    for expert in np.argsort(bills, kind="stable"):
+    for expert in np.argsort(bills[: len(names)], kind="stable"):
         if bills[expert] > found.dollars_per_1000.value * (1 + _ROUNDING):
             return None
         alone = judge.savings(

@@ -227,6 +227,7 @@ def evaluate(
             aligned.dollars,
             reference=best_by_score,
             experts=aligned.experts,
+            looks=len(aligned.experts) - experts,
             seed=seed,
         )
     )
