@@ -84,6 +84,30 @@ def parse_completion(document: Any) -> Completion:
     return Completion(None if text is None else _clean(text), problem, *tokens)
 
 
+def answer_text(body: bytes | bytearray) -> str:
+    """The text of a body of /chat/completions or /completions, or its tool calls as JSON.
+
+    Empty if it holds neither.
+    """
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return ""
+    text = parse_completion(document).text
+    if text or not isinstance(document, dict):
+        return text or ""
+    choices = document.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else None
+    message = first.get("message") if isinstance(first, dict) else None
+    calls = message.get("tool_calls") if isinstance(message, dict) else None
+    return json.dumps([_function(call) for call in calls]) if isinstance(calls, list) else ""
+
+
+def _function(call: Any) -> Any:
+    """Name and arguments of a tool call, without the id, which is new each time."""
+    return call.get("function") if isinstance(call, dict) else None
+
+
 def _said(choice: dict[str, Any]) -> tuple[str | None, str]:
     message = choice.get("message")
     content = message.get("content") if isinstance(message, dict) else choice.get("text")

@@ -185,27 +185,44 @@ class CascadeRouter(FrontierRouter):
         Returns:
             The router itself.
         """
-        self.looks_, self.stages_, self.stage_weights_, self.stage_intercepts_ = [], [], [], []
-        self.front_, self.modes_, self._columns = None, [], None
         if sample_weight is not None and answers is not None:
             raise ArgumentError(
                 "a cascade takes no sample_weight beside answers; repeat rows, or leave it out."
             )
+        self._forget_looks()
         super().fit(X, y, sample_weight, prices, groups, progress, folds)
-        if answers is not None and min(self.max_calls - 1, self.max_looks) > 0:
-            errors = np.asarray(y, dtype=np.float64)
-            rows = TrainingRows(
-                _check_answers(answers, X, errors),
-                errors,
-                dollars_of(prices, errors.shape),
-                None,
-                groups,
-            )
-            with fitting_threads(rows.X, errors.shape[1]):
-                self._fit_looks(rows, answers, folds)
+        if answers is not None:
+            self.fit_looks(X, y, prices, groups, folds, answers)
         return self
 
-    def _fit_looks(
+    def fit_looks(
+        self,
+        X: Any,
+        y: Any,
+        prices: Any,
+        groups: Any,
+        folds: Sequence[FoldVectors] | None,
+        answers: SeenAnswers,
+    ) -> CascadeRouter:
+        """Learn looks alone, for a router that has been fitted without in this process.
+
+        The arguments are those of ``fit``, and the rows the same.
+        """
+        self._forget_looks()
+        errors = np.asarray(y, dtype=np.float64)
+        vectors = _check_answers(answers, X, errors)
+        dollars = dollars_of(prices, errors.shape)
+        if min(self.max_calls - 1, self.max_looks) > 0:
+            rows = TrainingRows(vectors, errors, dollars, None, groups)
+            with fitting_threads(vectors, errors.shape[1]):
+                self._add_looks(rows, answers, folds)
+        return self
+
+    def _forget_looks(self) -> None:
+        self.looks_, self.stages_, self.stage_weights_, self.stage_intercepts_ = [], [], [], []
+        self.front_, self.modes_, self._columns = None, [], None
+
+    def _add_looks(
         self, rows: TrainingRows, answers: SeenAnswers, folds: Sequence[FoldVectors] | None
     ) -> None:
         parts = list(folds or cut_vectors(rows.X, self.random_state))

@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Callable
 from time import perf_counter
+from urllib.parse import quote
 
 from mildroute.serving.auth.keys import APIClient
 from mildroute.serving.auth.limits import Charge, Reservation
@@ -24,7 +25,7 @@ from mildroute.serving.observability.tracing import RequestSpan, Tracing
 from mildroute.serving.routing.decider import RoutingResult
 from mildroute.serving.routing.policy import Decision
 from mildroute.serving.upstream.failover import AttemptLog
-from mildroute.serving.upstream.pool import UpstreamExpert
+from mildroute.serving.upstream.pool import SAFE_IN_HEADER, UpstreamExpert
 
 __all__ = ["RequestContext", "RequestRecorder"]
 
@@ -153,11 +154,14 @@ class RequestContext:
         """Headers that tell the client of the decision and of the expert that served it."""
         # The log keeps the reason of the choice; the client is told if another expert served.
         decision = self.routing.decision
-        is_fallback = self.served_by and self.served_by != decision.expert
+        is_fallback = self.served_by and self.served_by != decision.expert and not decision.look
         headers = [
             (b"x-mildroute-reason", b"fallback" if is_fallback else decision.reason.encode()),
             (b"x-mildroute-decision-id", self.decision_id.encode()),
         ]
+        if decision.look:
+            calls = [quote(call.expert, safe=SAFE_IN_HEADER) for call in self.attempts.calls]
+            headers.append((b"x-mildroute-calls", ", ".join(calls).encode()))
         return headers if expert is None else [(b"x-mildroute-expert", expert), *headers]
 
     @property
@@ -172,7 +176,7 @@ class RequestContext:
         routing, parsed = self.routing, self.parsed
         prediction, decision = routing.prediction, routing.decision
         ended = perf_counter()
-        selected = decision.expert or ""
+        selected = decision.selected
         baseline_cost = (
             0.0
             if baseline is None or not self.served_by

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter
+from typing import Any
 
 from mildroute.costs.prices import CHARACTERS_PER_TOKEN
+from mildroute.experts._http import answer_text
 from mildroute.serving.auth.limits import Authenticator, check_model
 from mildroute.serving.config import GatewayConfig
 from mildroute.serving.context import RequestContext, RequestRecorder
@@ -25,11 +28,11 @@ from mildroute.serving.http.request import (
 from mildroute.serving.http.response_ids import ResponseIdCodec, ResponseIdFilter
 from mildroute.serving.routing.decider import Decider, RoutingResult
 from mildroute.serving.routing.policy import (
-    Decision,
     get_request_id,
     resolve_target,
     target_headers,
 )
+from mildroute.serving.routing.predictor import Predictor
 from mildroute.serving.upstream._http1 import StreamError, UpstreamError, UpstreamTimeout
 from mildroute.serving.upstream.client import UpstreamRequest
 from mildroute.serving.upstream.failover import (
@@ -48,6 +51,20 @@ _INTERNAL_ERROR = 500
 _TRACE_HEADERS = (b"traceparent", b"tracestate")
 # Reasons of calls whose experts may have generated a response that did not arrive.
 _UNKNOWN = ("", "hedged")
+
+
+@dataclass
+class _Calls:
+    """Calls of one request.
+
+    Attributes:
+        answered: Responses of experts whose answers are looked at.
+    """
+
+    request: UpstreamRequest
+    deadline: float
+    context: RequestContext
+    answered: dict[str, Attempt] = field(default_factory=dict)
 
 
 class CompletionsEndpoint:
@@ -128,7 +145,7 @@ class CompletionsEndpoint:
             self._recorder.trace(context, request)
             context.request_id = get_request_id(request.headers)
             routing = await self._decide(context, request)
-            await self._reserve(context, request, routing.decision)
+            await self._reserve(context, request, routing)
             self._recorder.decided(context, routing)
             # A client that leaves now has caused a call that is paid for.
             request.linger(self._limits.disconnect_timeout, context.attempts.abandon)
@@ -181,11 +198,18 @@ class CompletionsEndpoint:
         target = resolve_target(target_headers(request.headers), parsed.model, self._routing)
         return await self._decider.decide(parsed, target, context.coin_key)
 
-    async def _reserve(self, context: RequestContext, request: Request, decision: Decision) -> None:
+    async def _reserve(
+        self, context: RequestContext, request: Request, routing: RoutingResult
+    ) -> None:
         """Hold the most that a request can take; an APIError if its key has not so much left."""
-        client, parsed = context.client, context.parsed
+        client, parsed, decision = context.client, context.parsed, routing.decision
         if any(tenant.limits for tenant in client.tenants):
             charge = self._pool.max_charge(parsed, decision.order)
+            if decision.look and routing.predictor is not None:
+                predictor = routing.predictor
+                charge = self._pool.max_charge_of_look(
+                    parsed, predictor.looks[decision.look], decision.order, predictor.max_calls
+                )
             is_bounded = parsed.tokens_out is not None or parsed.path == "embeddings"
             context.reservation = await self._authenticator.reserve(
                 client, request, charge, is_bounded=is_bounded
@@ -198,19 +222,86 @@ class CompletionsEndpoint:
         headers = request.headers
         if context.span is not None:
             headers = [header for header in headers if header[0] not in _TRACE_HEADERS]
-        started = perf_counter()
+        calls = _Calls(
+            UpstreamRequest(context.parsed, forward_request_headers(headers)),
+            self._failover.deadline(),
+            context,
+        )
         try:
-            return await self._failover.call(
-                UpstreamRequest(context.parsed, forward_request_headers(headers)),
-                decision.order,
-                decision.excluded,
-                context.attempts,
-                context.span,
-            )
+            if decision.look and context.routing.predictor is not None:
+                return await self._look(calls, context.routing.predictor)
+            return await self._attempt(decision.order, calls)
         finally:
-            context.waited = perf_counter() - started
             self._charge_hedged(context)
             self._recorder.attempted(context)
+
+    async def _attempt(self, order: Sequence[str], calls: _Calls) -> Attempt | None:
+        """Call experts until one responds."""
+        context, started = calls.context, perf_counter()
+        try:
+            return await self._failover.call(
+                calls.request,
+                order,
+                context.decision.excluded,
+                context.attempts,
+                context.span,
+                calls.deadline,
+            )
+        finally:
+            context.waited += perf_counter() - started
+
+    async def _look(self, calls: _Calls, predictor: Predictor) -> Attempt | None:
+        """Call the experts of a look, and decide again by what they answered.
+
+        An expert that fails ends it: the first answer that has come is returned, and if there is
+        none the next expert of the order is called.
+        """
+        context = calls.context
+        decision, prediction = context.decision, context.routing.prediction
+        stage: int | None = predictor.stage_of(decision.look)
+        served = ""
+        try:
+            while stage is not None:
+                wanted = predictor.asked(stage)
+                if not await self._ask(wanted, calls) or prediction is None:
+                    break
+                answers = {name: attempt.response.body for name, attempt in calls.answered.items()}
+                found = await asyncio.to_thread(_step, predictor, stage, prediction.row, answers)
+                stage = found if isinstance(found, int) else None
+                if isinstance(found, str) and await self._ask((found,), calls):
+                    served = found
+            if not served and calls.answered:
+                served = next(iter(calls.answered))
+            if served:
+                return calls.answered.pop(served)
+            failed = {failure.expert for failure in context.attempts.failures}
+            return await self._attempt(
+                [name for name in decision.order if name not in failed], calls
+            )
+        finally:
+            for attempt in calls.answered.values():
+                attempt.close()
+
+    async def _ask(self, names: Sequence[str], calls: _Calls) -> bool:
+        """Call experts that have not answered yet, at the same time; whether all have answers.
+
+        Each is charged when it has answered, whatever becomes of its answer.
+        """
+        wanted = [name for name in names if name not in calls.answered]
+        started = perf_counter()
+        waited = calls.context.waited
+        try:
+            found = await asyncio.gather(*(self._attempt((name,), calls) for name in wanted))
+        finally:
+            # Calls at the same time are waited for once.
+            calls.context.waited = waited + perf_counter() - started
+        for name, attempt in zip(wanted, found, strict=True):
+            if attempt is not None:
+                calls.answered[name] = attempt
+                attempt.call.status = attempt.response.status
+                if attempt.response.status < 400:
+                    _charge(attempt, calls.context)
+        return all(attempt is not None and attempt.response.status < 300 for attempt in found)
 
     async def _send_failure(self, context: RequestContext, request: Request) -> None:
         if request.is_disconnected:
@@ -307,7 +398,7 @@ class CompletionsEndpoint:
         """Charge the most that calls can have cost which ended before they told."""
         if not context.served_by:
             for call in context.attempts.calls:
-                if call.reason in _UNKNOWN:
+                if call.reason in _UNKNOWN and (call.reason or not call.is_charged):
                     dollars, tokens = self._pool.max_charge(context.parsed, (call.expert,))
                     tokens_in = context.parsed.tokens_in
                     call.charge((tokens_in, int(tokens) - tokens_in), dollars)
@@ -360,18 +451,30 @@ def _hides_usage(attempt: Attempt, context: RequestContext) -> bool:
 
 
 def _count_usage(attempt: Attempt, context: RequestContext) -> None:
-    """Count the tokens of a response, or estimate them if it does not report any."""
+    """Count the tokens of the response that the client gets."""
+    context.tokens, context.cached_tokens = _charge(attempt, context)
+
+
+def _step(
+    predictor: Predictor, stage: int, row: Any, bodies: Mapping[str, bytes | bytearray]
+) -> str | int:
+    return predictor.step(stage, row, {name: answer_text(body) for name, body in bodies.items()})
+
+
+def _charge(attempt: Attempt, context: RequestContext) -> tuple[tuple[int, int], int]:
+    """Charge a call for the tokens of its response, or for an estimate if it reports none."""
     parsed, response = context.parsed, attempt.response
-    tokens_in, tokens_out, context.cached_tokens = response.usage
+    tokens_in, tokens_out, cached_tokens = response.usage
     is_reported = tokens_in is not None
     if tokens_out is None:
         is_text = parsed.path != "embeddings"
         tokens_out = len(response.body) // CHARACTERS_PER_TOKEN if is_text else 0
-    context.tokens = (parsed.tokens_in if tokens_in is None else tokens_in, tokens_out)
-    cost = attempt.expert.cost(*context.tokens, context.cached_tokens)
+    tokens = (parsed.tokens_in if tokens_in is None else tokens_in, tokens_out)
+    cost = attempt.expert.cost(*tokens, cached_tokens)
     call = attempt.call
-    call.charge(context.tokens, cost, context.cached_tokens, is_reported=is_reported)
+    call.charge(tokens, cost, cached_tokens, is_reported=is_reported)
     call.end()
+    return tokens, cached_tokens
 
 
 def _no_eligible_expert(context: RequestContext) -> APIError:

@@ -8,7 +8,7 @@ import math
 import random
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mildroute.exceptions import ArgumentError, ArtifactError
@@ -16,7 +16,13 @@ from mildroute.routers.operating_point import OperatingPoint, Target
 from mildroute.serving.config import AUTO_MODEL, TARGETS, RoutingConfig
 from mildroute.serving.http.body import ParsedRequest
 from mildroute.serving.http.errors import APIError
-from mildroute.serving.routing.policy import Decision, decide, decide_pinned
+from mildroute.serving.routing.policy import (
+    Decision,
+    decide,
+    decide_pinned,
+    resolve_look,
+    status_of_look,
+)
 from mildroute.serving.routing.predictor import (
     ROWS_PER_TURN,
     Prediction,
@@ -25,13 +31,16 @@ from mildroute.serving.routing.predictor import (
 )
 from mildroute.serving.routing.reload import PredictorManager
 from mildroute.serving.store import RedisStore, StoreError
-from mildroute.serving.upstream.pool import ExpertPool
+from mildroute.serving.upstream.pool import ExpertPool, ExpertStatus
 
 __all__ = ["Decider", "RoutingResult", "SessionAffinity"]
 
 
 _FIELD_OF_TARGET = {kind: name for name, kind in TARGETS.items()}
 
+
+# Requests whose answers can be looked at; the last one asks for a decision alone.
+_LOOK_PATHS = ("chat/completions", "completions", "route")
 
 # Part of its time to live after which a conversation in the store is renewed.
 _PUBLISH_AFTER = 0.25
@@ -133,6 +142,7 @@ class RoutingResult:
         target: What the operating point was chosen by, or none for the router's own.
         first_choice: What the router alone would choose, or empty.
         shadow: Gives the choice of the shadow router, or none.
+        predictor: The router itself, which goes on after a look, or none.
     """
 
     decision: Decision
@@ -142,6 +152,7 @@ class RoutingResult:
     target: Target | None = None
     first_choice: str = ""
     shadow: asyncio.Task[str] | None = None
+    predictor: Predictor | None = None
 
 
 class Decider:
@@ -214,8 +225,8 @@ class Decider:
         if parsed.owner is None:
             default = self._default(predictor, prediction, point)
             session_expert = self._affinity.get(parsed.conversation)
-            decision = decide(
-                prediction, parsed, statuses, self._config, default, session_expert, self._random
+            decision = self._choose(
+                predictor, prediction, parsed, statuses, default, session_expert
             )
         else:
             # No other expert knows the response that this one goes on from: an error is better than
@@ -243,14 +254,8 @@ class Decider:
                 parsed = requests[place]
                 default = self._default(predictor, prediction, point)
                 session_expert = self._affinity.get(parsed.conversation)
-                decision = decide(
-                    prediction,
-                    parsed,
-                    statuses,
-                    self._config,
-                    default,
-                    session_expert,
-                    self._random,
+                decision = self._choose(
+                    predictor, prediction, parsed, statuses, default, session_expert
                 )
                 results[place] = self._result(decision, prediction, predictor, target)
                 if len(results) % ROWS_PER_TURN == 0:
@@ -287,6 +292,30 @@ class Decider:
             is_taken = canary.takes(parsed.conversation or coin_key)
             groups.setdefault(canary.predictor if is_taken else current, []).append(place)
         return list(groups.items())
+
+    def _choose(
+        self,
+        predictor: Predictor,
+        prediction: Prediction | None,
+        parsed: ParsedRequest,
+        statuses: Mapping[str, ExpertStatus],
+        default: str,
+        session_expert: str | None,
+    ) -> Decision:
+        """Choose an expert, or a look of a cascade if the request can wait for a whole answer."""
+        looks = predictor.looks
+        if looks and (parsed.is_stream or parsed.path not in _LOOK_PATHS):
+            looks = {}
+            prediction = prediction and prediction.first_experts(predictor.n_experts)
+        if looks:
+            found = {
+                name: status_of_look(map(statuses.get, asked)) for name, asked in looks.items()
+            }
+            statuses = {**statuses, **{name: each for name, each in found.items() if each}}
+        decision = decide(
+            prediction, parsed, statuses, self._config, default, session_expert, self._random
+        )
+        return resolve_look(decision, looks)
 
     def pin_expert(self, parsed: ParsedRequest) -> RoutingResult:
         """Decide for the expert that the client named; an APIError if it cannot be called."""
@@ -335,6 +364,7 @@ class Decider:
             target,
             first_choice,
             shadow,
+            predictor,
         )
 
     def _first_choice(self, prediction: Prediction) -> str:

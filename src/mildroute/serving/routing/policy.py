@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mildroute.exceptions import ArgumentError
@@ -25,7 +25,9 @@ __all__ = [
     "decide",
     "decide_pinned",
     "get_request_id",
+    "resolve_look",
     "resolve_target",
+    "status_of_look",
     "target_headers",
     "validate_id",
 ]
@@ -63,12 +65,20 @@ class Decision:
             at the end of the order nevertheless: they may be well again by then.
         propensities: Probability of each expert to be the first, by name, before the coin and the
             exploration; they add up to 1 over the eligible ones.
+        look: Name of the look of a cascade that was chosen, or empty: the experts that it asks come
+            first, and answers decide what follows.
     """
 
     order: tuple[str, ...]
     reason: str
     excluded: Mapping[str, str] = field(default_factory=dict)
     propensities: Mapping[str, float] = field(default_factory=dict)
+    look: str = ""
+
+    @property
+    def selected(self) -> str:
+        """What was chosen, an expert or a look; empty if none can serve the request."""
+        return self.look or self.expert or ""
 
     @property
     def expert(self) -> str | None:
@@ -171,6 +181,31 @@ def _explore(
     # The same number says which: below the rate it is spread evenly, too. Rounding may reach the
     # end, hence the bound.
     return explorable[min(int(number / rate * len(explorable)), len(explorable) - 1)]
+
+
+def status_of_look(asked: Iterable[ExpertStatus | None]) -> ExpertStatus | None:
+    """The status of a look: of the least of the experts that it asks; none if one is not there."""
+    found = list(asked)
+    known = [status for status in found if status is not None]
+    if len(known) < len(found):
+        return None
+    contexts = [status.context for status in known if status.context is not None]
+    able = [status.capabilities for status in known if status.capabilities is not None]
+    return ExpertStatus(
+        all(status.is_available for status in known),
+        all(status.has_capacity for status in known),
+        min(contexts, default=None),
+        frozenset.intersection(*able) if able else None,
+    )
+
+
+def resolve_look(decision: Decision, looks: Mapping[str, tuple[str, ...]]) -> Decision:
+    """The decision with experts alone in its order, those of its look first."""
+    if not looks:
+        return decision
+    look = decision.expert if decision.expert in looks else ""
+    names = (*looks.get(look or "", ()), *(name for name in decision.order if name not in looks))
+    return replace(decision, order=tuple(dict.fromkeys(names)), look=look or "")
 
 
 def decide_pinned(

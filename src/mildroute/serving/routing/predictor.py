@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,6 +18,7 @@ from mildroute._hashing import request_uniforms
 from mildroute.exceptions import ArgumentError, ArtifactError, MildrouteError
 from mildroute.persistence.artifact import has_network, load_router, read_manifest
 from mildroute.pipeline import TextRouter
+from mildroute.routers.cascade import CascadeRouter
 from mildroute.routers.frontier import FrontierRouter
 from mildroute.routers.operating_point import OperatingPoint, Target
 from mildroute.routers.topics import TopicFeatures
@@ -53,6 +54,7 @@ class Prediction:
         default: Expert that stands in for inputs unlike the training data; empty if the artifact
             knows none.
         point: The operating point, or none where the router knows no prices.
+        row: Vector of the input, which a look needs again.
     """
 
     experts: tuple[str, ...]
@@ -66,6 +68,7 @@ class Prediction:
     coin: float = 0.0
     default: str = ""
     point: OperatingPoint | None = None
+    row: Any = None
 
     @cached_property
     def orders(self) -> tuple[tuple[float, tuple[str, ...]], ...]:
@@ -96,6 +99,22 @@ class Prediction:
         for chance, order in self.orders:
             found[order[0]] += chance
         return tuple(found.values())
+
+    def first_experts(self, count: int) -> Prediction:
+        """The same without the columns behind the first ones, which are looks of a cascade."""
+        kept = frozenset(self.experts[:count])
+        total = sum(self.posterior[:count]) or 1.0
+        return replace(
+            self,
+            experts=self.experts[:count],
+            posterior=tuple(value / total for value in self.posterior[:count]),
+            scores=None if self.scores is None else self.scores[:count],
+            dollars=None if self.dollars is None else self.dollars[:count],
+            vertices=tuple(
+                (chance, tuple([name for name in order if name in kept]))
+                for chance, order in self.vertices
+            ),
+        )
 
     @property
     def is_single(self) -> bool:
@@ -140,6 +159,9 @@ class Predictor:
             data, or the first expert where the artifact does not know it.
         has_prices: Whether it can decide at any price weight, quality or budget.
         own: The operating point of the artifact, or none where it knows no prices.
+        n_experts: Number of its experts; the names behind them are looks of a cascade.
+        looks: Experts that each look asks first, by its name.
+        max_calls: Experts that are asked for one request at most.
     """
 
     def __init__(
@@ -151,6 +173,12 @@ class Predictor:
         self.experts: tuple[str, ...] = tuple(str(name) for name in router.experts_)
         self._inner = router.router_ if isinstance(router, TextRouter) else None
         self._frontier = self._inner if isinstance(self._inner, FrontierRouter) else None
+        self._cascade = self._inner if isinstance(self._inner, CascadeRouter) else None
+        self.n_experts = len(self.experts) if self._cascade is None else self._cascade.n_experts
+        self.max_calls = 1 if self._cascade is None else self._cascade.max_calls
+        self.looks = {
+            name: self.asked(self.stage_of(name)) for name in self.experts[self.n_experts :]
+        }
         self._outcome_model = getattr(router, "outcome_model_", None)
         self._seed = int(getattr(self._inner, "random_state", None) or 0)
         self.has_prices = self._frontier is not None
@@ -249,6 +277,35 @@ class Predictor:
                 await asyncio.sleep(0)
         return found
 
+    def stage_of(self, look: str) -> int:
+        """The stage that a look begins with."""
+        place = self.experts.index(look) - self.n_experts
+        return self._cascade.looks_[place]  # type: ignore[union-attr]
+
+    def asked(self, stage: int) -> tuple[str, ...]:
+        """Experts whose answers a stage looks at."""
+        asked = self._cascade.stages_[stage]["ask"]  # type: ignore[union-attr]
+        return tuple([self.experts[place] for place in asked])
+
+    def step(self, stage: int, row: Any, answers: Mapping[str, str]) -> str | int:
+        """What to do after a stage's answers have come, as the library does it.
+
+        The expert whose answer is returned, and that is called if it has not been, or the stage to
+        go on with.
+
+        Args:
+            stage: From :meth:`stage_of`, or from here.
+            row: Vector of the input, of the prediction.
+            answers: Texts, by expert.
+        """
+        texts = [
+            [answers[name]] if name in answers else None for name in self.experts[: self.n_experts]
+        ]
+        seen = self._router.see(texts)
+        vector = row if row.ndim == 2 else row[None, :]
+        found = int(self._cascade.step(stage, vector, seen)[0])  # type: ignore[union-attr]
+        return self.experts[found] if found < self.n_experts else found - self.n_experts
+
     async def point(self, target: Target | None) -> OperatingPoint | None:
         """The operating point that a target asks for, found once and remembered.
 
@@ -337,6 +394,7 @@ class Predictor:
             coin,
             self.default_at(weight),
             point,
+            vector if self.looks else None,
         )
 
     def _ends(self, vector: Any, point: OperatingPoint | None) -> list[tuple[float, list[float]]]:
@@ -434,7 +492,7 @@ class Predictor:
                 (
                     0
                     if self._outcome_model is None
-                    else int(self._outcome_model.best_single(price_weight or 0.0))
+                    else int(self._outcome_model.best_single(price_weight or 0.0, self.n_experts))
                 )
             ]
             if len(self._defaults) < _MAX_TARGETS:

@@ -398,7 +398,7 @@ class PredictorManager:
 
 
 def _warn_of_unknown(predictor: Predictor, known: Iterable[str]) -> None:
-    unknown = [name for name in predictor.experts if name not in known]
+    unknown = [name for name in predictor.experts[: predictor.n_experts] if name not in known]
     if unknown:
         names = ", ".join(unknown)
         _LOG.warning("experts.yaml lacks %s, whom the router knows: they are never asked", names)

@@ -242,6 +242,11 @@ class AttemptRecord:
         self.cost_usd = cost_usd
         self.is_reported = is_reported
 
+    @property
+    def is_charged(self) -> bool:
+        """Whether it is known what it has taken."""
+        return self.tokens != (0, 0)
+
     def entry(self) -> dict[str, object]:
         """As the decision log has it."""
         if not self.seconds:
@@ -373,6 +378,7 @@ class Failover:
         excluded: Container[str],
         log: AttemptLog,
         span: RequestSpan | None = None,
+        deadline: float | None = None,
     ) -> Attempt | None:
         """Call the experts in their order until one responds; none if none does.
 
@@ -382,9 +388,9 @@ class Failover:
             excluded: Experts that were unavailable when the order was made.
             log: Gets the calls and failures.
             span: Of the request, or none.
+            deadline: By the clock of the event loop; by default the timeout of a request from now.
         """
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._config.timeout
+        deadline = self.deadline() if deadline is None else deadline
         names = order[: self._config.max_attempts]
         calls = _Calls(request, excluded, names, deadline, log, span)
         self._budget.count_request()
@@ -399,6 +405,10 @@ class Failover:
             calls.is_retry = True
             attempt = await self._call_each(names, calls)
         return attempt
+
+    def deadline(self) -> float:
+        """When a request that begins now must have its response, by the clock of the event loop."""
+        return asyncio.get_running_loop().time() + self._config.timeout
 
     async def _call_each(self, names: Sequence[str], calls: _Calls) -> Attempt | None:
         if self._config.hedge_delay is not None and len(names) > 1:

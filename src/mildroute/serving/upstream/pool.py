@@ -28,7 +28,14 @@ from mildroute.serving.store import RedisStore, StoreError
 from mildroute.serving.upstream.circuit_breaker import CircuitBreaker, State
 from mildroute.serving.upstream.client import UpstreamClient
 
-__all__ = ["CircuitHints", "ExpertPool", "ExpertStatus", "PoolChange", "UpstreamExpert"]
+__all__ = [
+    "SAFE_IN_HEADER",
+    "CircuitHints",
+    "ExpertPool",
+    "ExpertStatus",
+    "PoolChange",
+    "UpstreamExpert",
+]
 
 
 _LOG = logging.getLogger(__name__)
@@ -41,7 +48,7 @@ _FIRST_COOLDOWN = 1.0
 _MAX_COOLDOWN = 60.0
 # Tokens that no expert takes.
 _MAX_CONTEXT = 1 << 32
-_SAFE_IN_HEADER = " !#$&'()*+,/:;<=>?@[]^`{|}"
+SAFE_IN_HEADER = " !#$&'()*+,/:;<=>?@[]^`{|}"
 
 
 @dataclass(frozen=True)
@@ -88,7 +95,7 @@ class UpstreamExpert:
     ) -> None:
         self.name = spec.name
         self.spec = spec
-        self.header = quote(spec.name, safe=_SAFE_IN_HEADER).encode()
+        self.header = quote(spec.name, safe=SAFE_IN_HEADER).encode()
         self.client: UpstreamClient | None = None
         if spec.kind == "openai":
             limit = spec.settings.get("concurrency")
@@ -306,6 +313,26 @@ class ExpertPool:
         combine = sum if self._failover.hedge_delay is not None else max
         dollars, tokens = zip(NOTHING, *charges, strict=True)
         return Charge(combine(dollars), combine(tokens))
+
+    def max_charge_of_look(
+        self, parsed: ParsedRequest, asked: Sequence[str], order: Sequence[str], max_calls: int
+    ) -> Charge:
+        """The most that a request can take whose answers are looked at.
+
+        All experts that are asked, and the most expensive others that may follow.
+        """
+        charges = {
+            name: self.find(name).max_charge(parsed, self._max_output_tokens) for name in order
+        }
+        others = [charge for name, charge in charges.items() if name not in asked]
+        further = max(max_calls - len(asked), 0)
+        return Charge(
+            *(
+                sum(charges[name][place] for name in asked)
+                + sum(sorted([charge[place] for charge in others], reverse=True)[:further])
+                for place in range(2)
+            )
+        )
 
     def statuses(self) -> dict[str, ExpertStatus]:
         """Status now of each expert that can be called."""
