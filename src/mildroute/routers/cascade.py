@@ -104,7 +104,8 @@ class CascadeRouter(FrontierRouter):
         looks_: Index of the stage that each look begins with.
         stages_: What is asked and looked at, as plain values: ``ask`` the experts whose answers are
             seen, ``price_weight`` the weight at which it goes on, ``then`` the stages it may go on
-            with, ``otherwise`` the expert that a rule asks if the answers differ.
+            with, ``otherwise`` the expert that a rule asks if the answers differ,
+            ``second_call_rate`` the share of held-out rows on which it asked for more.
         stage_weights_: Of the expected errors and dollars after each stage, shape (features, 2 *
             options); empty for a rule.
         stage_intercepts_: Shape (2 * options,).
@@ -365,6 +366,7 @@ class _Look(NamedTuple):
     weight: float
     errors: NDArray[np.float64]
     dollars: NDArray[np.float64]
+    second_call_rate: float
     problem: _Problem | None = None
     then: tuple[_Look, ...] = ()
     otherwise: int | None = None
@@ -654,6 +656,7 @@ class _Learner:
             weights, intercept = look.problem.fit(self._whole)
         router = self._router
         stage = {"ask": list(look.ask), "price_weight": look.weight}
+        stage["second_call_rate"] = look.second_call_rate
         router.stages_.append(stage | {"then": then, "otherwise": look.otherwise})
         router.stage_weights_.append(weights)
         router.stage_intercepts_.append(intercept)
@@ -700,7 +703,10 @@ class _Learner:
         bill = np.column_stack(
             [further + asked.sum(axis=1, keepdims=True), *(look.dollars for look in then)]
         )
-        return _Look(problem.ask, weight, paid[rows, chosen], bill[rows, chosen], problem, then)
+        further_rate = float((~np.isin(chosen, problem.ask)).mean())
+        return _Look(
+            problem.ask, weight, paid[rows, chosen], bill[rows, chosen], further_rate, problem, then
+        )
 
     def _deeper(self, both: list[_Look]) -> list[_Look]:
         """One answer first, then perhaps a second one, and perhaps an expert more."""
@@ -722,7 +728,8 @@ class _Learner:
                 if otherwise not in ask and self._router.max_calls > _MOST_SEEN:
                     paid = np.where(agree, errors[:, ask[0]], errors[:, otherwise])
                     bill = asked + np.where(agree, 0.0, dollars[:, otherwise])
-                    yield _Look(ask, 0.0, paid, bill, otherwise=otherwise)
+                    rate = float((~agree).mean())
+                    yield _Look(ask, 0.0, paid, bill, rate, otherwise=otherwise)
 
     def _baselines(self, routed: list[_Look]) -> list[NDArray[np.float64]]:
         """Costs of each row by the best single expert or by routing, whichever is lower."""

@@ -190,6 +190,7 @@ def _decision_body(context: RequestContext) -> dict[str, Any]:
         "decision_id": context.decision_id,
         "expert": decision.expert,
         "reason": decision.reason,
+        "look": _look_body(context),
         "probabilities": dict(decision.propensities),
         "ranking": ranking,
         "order": list(decision.order),
@@ -201,6 +202,18 @@ def _decision_body(context: RequestContext) -> dict[str, Any]:
             else _point_body(prediction.point, experts)
         ),
         "router": context.routing.router,
+    }
+
+
+def _look_body(context: RequestContext) -> dict[str, Any] | None:
+    """The look of a cascade that a request begins with: what it asks, and how often it goes on."""
+    look, predictor = context.decision.look, context.routing.predictor
+    if not look or predictor is None:
+        return None
+    return {
+        "name": look,
+        "ask": list(predictor.looks[look]),
+        "second_call_rate": predictor.second_call_rate(look),
     }
 
 

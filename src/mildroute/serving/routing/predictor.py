@@ -282,6 +282,11 @@ class Predictor:
         place = self.experts.index(look) - self.n_experts
         return self._cascade.looks_[place]  # type: ignore[union-attr]
 
+    def second_call_rate(self, look: str) -> float:
+        """Share of held-out rows on which a look asked for more than its first answers."""
+        stage = self._cascade.stages_[self.stage_of(look)]  # type: ignore[union-attr]
+        return float(stage["second_call_rate"])
+
     def asked(self, stage: int) -> tuple[str, ...]:
         """Experts whose answers a stage looks at."""
         asked = self._cascade.stages_[stage]["ask"]  # type: ignore[union-attr]

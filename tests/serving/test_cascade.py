@@ -1,0 +1,278 @@
+"""Cascades in the gateway: the library's path on every request, its bill, and what failures do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mildroute import CostTable, Target, fit
+from mildroute.persistence.artifact import save_router
+from mildroute.pipeline import TextRouter
+from mildroute.routers.cascade import CascadePath, CascadeRouter
+from mildroute.serving.auth.keys import APIClient, KeyStore, hash_key, new_key
+from mildroute.serving.auth.limits import UsageLimiter
+from mildroute.serving.config import EncoderConfig, FailoverConfig, GatewayConfig, RoutingConfig
+from mildroute.serving.routing.predictor import Predictor
+from tests.experts.hostile_server import Behavior, Call, HostileServer, says, status
+from tests.serving.fakes import FakeManager
+from tests.serving.running import Running, running
+
+EXPERTS = ("small", "mid", "large")
+# Dollars per million output tokens; an answer has ten.
+PRICES = (1.0, 2.0, 20.0)
+TOKENS = 10
+WORDS = [
+    "red",
+    "green",
+    "blue",
+    "tall",
+    "short",
+    "old",
+    "new",
+    "fast",
+    "slow",
+    "warm",
+    "cold",
+    "big",
+]
+
+
+def table_of(rows: int, seed: int) -> CostTable:
+    """Two cheap experts whose answers tell whether they know, and an expensive one that does."""
+    rng = np.random.default_rng(seed)
+    truth = rng.integers(0, 4, rows)
+    is_right = rng.random((rows, 3)) < (0.7, 0.72, 0.97)
+    said = np.where(is_right, truth[:, None], (truth[:, None] + rng.integers(1, 4, (rows, 3))) % 4)
+    is_sure = rng.random((rows, 3)) < np.where(is_right, 0.9, 0.2)
+    texts = [f"{' '.join(rng.choice(WORDS, 5))} {seed} {row}" for row in range(rows)]
+    columns: dict[str, Any] = {"query_id": [f"{seed}-{row}" for row in range(rows)], "input": texts}
+    for place, name in enumerate(EXPERTS):
+        columns[f"score:{name}"] = is_right[:, place].astype(float)
+        columns[f"cost:{name}"] = np.full(rows, PRICES[place] * TOKENS / 1e6)
+        columns[f"answer:{name}"] = [
+            f"{'Certainly, this is clear' if sure else 'Hmm, I am not certain at all'}."
+            f" The answer is ({'ABCD'[letter]})."
+            for sure, letter in zip(is_sure[:, place], said[:, place], strict=True)
+        ]
+    return CostTable.from_data(columns, answers=True)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = fit(table_of(500, 0), cascade=True, target=Target("quality", 0.95))
+    path = tmp_path_factory.mktemp("cascade") / "router"
+    save_router(found.router, path)
+    return path
+
+
+@pytest.fixture
+def predictor(folder: Path) -> Iterator[Predictor]:
+    found = Predictor.load(folder, EncoderConfig())
+    yield found
+    found.close()
+
+
+class Experts:
+    """Servers that answer as a table says, one for each expert."""
+
+    def __init__(self, table: CostTable) -> None:
+        self.answers = {
+            name: dict(zip(table.inputs or (), table.answers(name), strict=True))
+            for name in EXPERTS
+        }
+        self.broken: dict[str, Behavior] = {}
+        self.servers: dict[str, HostileServer] = {}
+
+    def behavior(self, name: str, call: Call) -> Behavior:
+        said = self.answers[name][call.prompt]
+        return self.broken.get(name) or says(said, (0, TOKENS))
+
+    @property
+    def calls(self) -> list[tuple[str, str]]:
+        """Expert and question of every call."""
+        return [
+            (name, call.prompt) for name, server in self.servers.items() for call in server.calls
+        ]
+
+
+@contextmanager
+def gateway(
+    table: CostTable,
+    predictor: Predictor,
+    settings: GatewayConfig | None = None,
+    services: dict[str, Any] | None = None,
+) -> Iterator[tuple[Running, Experts]]:
+    experts = Experts(table)
+    with ExitStack() as stack:
+        for name in EXPERTS:
+            script = (lambda each: lambda call: experts.behavior(each, call))(name)
+            experts.servers[name] = stack.enter_context(HostileServer(script))
+        urls = {
+            name: {
+                "base_url": experts.servers[name].url,
+                "price": {"input": 0.0, "output": PRICES[place]},
+            }
+            for place, name in enumerate(EXPERTS)
+        }
+        given = {"manager": FakeManager(predictor), **(services or {})}  # type: ignore[arg-type]
+        yield (
+            stack.enter_context(
+                running(settings or GatewayConfig(), predictor, given, **urls)  # type: ignore[arg-type]
+            ),
+            experts,
+        )
+
+
+def path_of(router: TextRouter, table: CostTable) -> CascadePath:
+    """What the library does."""
+    inner = router.router_
+    assert isinstance(inner, CascadeRouter)
+    texts = table.inputs or []
+    columns = [routed.expert for routed in router.explain(texts)]
+    seen = router.see([table.answers(name) for name in EXPERTS])
+    return inner.walk(np.array(columns), router.encoder_.transform(texts), seen)
+
+
+def test_every_choice_and_bill_is_the_librarys(predictor: Predictor) -> None:
+    table = table_of(200, 1)
+    texts = table.inputs or []
+    path = path_of(predictor._router, table)
+    with gateway(table, predictor) as (gate, experts):
+        with ThreadPoolExecutor(8) as pool:
+            found = list(pool.map(gate.chat, texts))
+        records = {record.request_id: record for record in gate.records(200)}
+        assert records
+        served = [answer.headers["x-mildroute-expert"] for answer in found]
+    assert served == [EXPERTS[place] for place in path.experts]
+    said = [answer.json()["choices"][0]["message"]["content"] for answer in found]
+    assert said == [experts.answers[name][text] for name, text in zip(served, texts, strict=True)]
+    wanted = {
+        (name, text)
+        for row, text in enumerate(texts)
+        for place, name in enumerate(EXPERTS)
+        if path.is_called[row, place]
+    }
+    assert sorted(experts.calls) == sorted(wanted), "no expert is called twice or in vain"
+    assert path.is_look.mean() > 0.5
+    assert len(set(served)) > 1
+
+
+def test_the_log_has_each_call_with_its_own_bill(predictor: Predictor) -> None:
+    table = table_of(40, 2)
+    with gateway(table, predictor) as (gate, experts):
+        headers = [gate.chat(text).headers for text in table.inputs or ()]
+        records = list(gate.records(40))
+    bills = {name: PRICES[place] * TOKENS / 1e6 for place, name in enumerate(EXPERTS)}
+    assert sum(record.cost_usd for record in records) == pytest.approx(
+        sum(bills[name] for name, _ in experts.calls)
+    )
+    for record, header in zip(records, headers, strict=True):
+        called = [entry["expert"] for entry in record.attempts]
+        assert record.served_by in called
+        assert [entry["cost_usd"] for entry in record.attempts] == pytest.approx(
+            [bills[str(name)] for name in called]
+        )
+        assert record.decision_id == header["x-mildroute-decision-id"]
+        if record.selected in predictor.looks:
+            assert header["x-mildroute-calls"] == ", ".join(map(str, called))
+            assert header["x-mildroute-reason"] != "fallback"
+
+
+def test_a_stream_is_routed_without_a_look(predictor: Predictor) -> None:
+    table = table_of(6, 3)
+    with gateway(table, predictor) as (gate, experts):
+        for text in table.inputs or ():
+            answer = gate.chat(text, stream=True)
+            assert answer.status_code == 200
+            assert "x-mildroute-calls" not in answer.headers
+        assert len(experts.calls) == 6
+        assert all(record.selected in EXPERTS for record in gate.records(6))
+
+
+@pytest.mark.parametrize("broken", EXPERTS)
+def test_an_expert_that_fails_costs_no_answer(predictor: Predictor, broken: str) -> None:
+    table = table_of(30, 4)
+    with gateway(table, predictor, GatewayConfig(failover=FailoverConfig(max_rounds=1))) as (
+        gate,
+        experts,
+    ):
+        experts.broken[broken] = status(500)
+        found = [gate.chat(text) for text in table.inputs or ()]
+        assert [answer.status_code for answer in found] == [200] * 30
+        assert broken not in {answer.headers["x-mildroute-expert"] for answer in found}
+
+
+def test_a_reservation_covers_the_longest_path(predictor: Predictor) -> None:
+    table = table_of(60, 5)
+    key = new_key()
+    limiter = UsageLimiter()
+    # Ten answers of the most expensive expert.
+    limit = 10 * PRICES[2] * TOKENS / 1e6
+    client = APIClient("team", dollars_per_day=limit)
+    services = {"key_store": KeyStore([(hash_key(key), client)]), "usage_limiter": limiter}
+    with gateway(table, predictor, services=services) as (gate, experts):
+        headers = {"authorization": f"Bearer {key}"}
+        with ThreadPoolExecutor(8) as pool:
+            codes = list(
+                pool.map(
+                    lambda text: gate.chat(text, headers=headers, max_tokens=TOKENS).status_code,
+                    table.inputs or (),
+                )
+            )
+        spent = sum(PRICES[EXPERTS.index(name)] * TOKENS / 1e6 for name, _ in experts.calls)
+        assert set(codes) <= {200, 429}
+        assert 429 in codes
+        assert spent <= limit * (1 + 1e-9)
+        assert limiter.spent(client) == pytest.approx(spent)
+
+
+def test_a_decision_tells_of_the_look(predictor: Predictor) -> None:
+    table = table_of(20, 6)
+    with gateway(table, predictor) as (gate, experts):
+        for text in table.inputs or ():
+            found = gate.http.post("/v1/route", json={"input": text}).json()
+            if found["look"] is not None:
+                assert found["look"]["ask"][0] == found["expert"]
+                assert found["look"]["name"] in predictor.looks
+                assert 0 < found["look"]["second_call_rate"] <= 1
+                assert set(found["order"]) == set(EXPERTS)
+                break
+        else:
+            pytest.fail("no request was looked at")
+        assert not experts.calls
+
+
+def test_tool_calls_are_answers() -> None:
+    from mildroute.experts._http import answer_text
+
+    call = {"id": "x1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
+    body = {"choices": [{"message": {"content": None, "tool_calls": [call]}}]}
+    assert json.loads(answer_text(json.dumps(body).encode())) == [call["function"]]
+    for other in (b"", b"{", b"[]", b'{"choices": 1}', b'{"choices": [{"message": 4}]}'):
+        assert answer_text(other) == ""
+
+
+def test_conversations_stay_with_the_expert_that_answered(predictor: Predictor) -> None:
+    table = table_of(3, 7)
+    settings = GatewayConfig(routing=RoutingConfig(switch_threshold=1.0))
+    text = (table.inputs or [""])[0]
+    with gateway(table, predictor, settings) as (gate, experts):
+        first = gate.chat(text, user="u")
+        name = first.headers["x-mildroute-expert"]
+        turns = [
+            {"role": "user", "content": text},
+            {"role": "assistant", "content": "x"},
+            {"role": "user", "content": text},
+        ]
+        body = {"model": "mildroute", "messages": turns, "user": "u"}
+        second = gate.http.post("/v1/chat/completions", json=body)
+        assert second.headers["x-mildroute-expert"] == name
+        assert second.headers["x-mildroute-reason"] == "sticky"
+        assert experts.calls
