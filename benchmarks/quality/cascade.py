@@ -46,7 +46,7 @@ from mildroute.routers.frontier import FrontierRouter
 
 SMALL = (
     "Phi-3-mini-4k-instruct",
-    "mathstral-7B-v0.1",
+    "mathstral-7B",
     "Meta-Llama-3.1-8B-Instruct",
     "Mixtral-8x7B-Instruct-v0.1",
     "Meta-Llama-3.1-70B-Instruct",

@@ -54,6 +54,7 @@ def test_a_decision_tells_all_that_is_known(gateway: Running) -> None:
         "decision_id": record.decision_id,
         "expert": "small",
         "reason": "router",
+        "look": None,
         "probabilities": {"small": 1.0, "large": 0.0, "crowd": 0.0},
         "ranking": [
             {"expert": "small", "posterior": pytest.approx(3 / 6), "score": 0.5, "dollars": 0.25},
