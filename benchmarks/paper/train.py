@@ -141,7 +141,7 @@ def train_network(classifier: Classifier, training: Training, material: Training
         >>> train_network.__name__  # needs images or texts, see the tests
         'train_network'
     """
-    from mildroute.deep.fine_tune import FineTuneConfig, TrainingRows, fine_tune
+    from mildroute.deep.fine_tune import FineTuneConfig, FineTuneData, fine_tune
 
     recipe, lesson = recipe_of(training.network), lesson_of(training.aim, material.costs)
     plan = FineTuneConfig(
@@ -158,7 +158,7 @@ def train_network(classifier: Classifier, training: Training, material: Training
     )
     looked_at = material.held_out if recipe.keep == "loss" else material.held_out[:0]
     train, held_out = (
-        TrainingRows(_read(classifier, material.inputs, rows), lesson.costs[rows])
+        FineTuneData(_read(classifier, material.inputs, rows), lesson.costs[rows])
         for rows in (material.train, looked_at)
     )
     return fine_tune(classifier, train, held_out, lesson.deferral, plan)

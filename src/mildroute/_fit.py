@@ -232,12 +232,12 @@ def fit(
             " MildRouter on vectors."
         )
     costs = named_costs(table.costs(), table.experts)
-    if table.dollars is None and cascade:
-        raise TableError(
-            "a cascade needs dollars, got a table without 'cost:<expert>' columns: if answers cost"
-            " nothing, all are worth asking; give prices."
-        )
     if table.dollars is None:
+        if cascade:
+            raise TableError(
+                "a cascade needs dollars, got a table without 'cost:<expert>' columns: if answers"
+                " cost nothing, all are worth asking; give prices."
+            )
         return _without_dollars(
             table,
             costs,
@@ -247,22 +247,8 @@ def fit(
             judge,
         )
     kind = CascadeRouter if cascade else FrontierRouter
-    frontier = kind(
-        router=router,
-        price_weights=default_price_weights(table.dollars),
-        thorough=thorough,
-        n_jobs=n_jobs,
-        random_state=seed,
-    )
-    fitted = TextRouter(encoder=encoder, router=frontier)
-    fitted.fit(
-        table.inputs,
-        costs,
-        groups=table.groups,
-        prices=table.dollars,
-        progress=progress,
-        answers=[table.answers(name) for name in table.experts] if cascade else None,
-    )
+    frontier = kind(router=router, thorough=thorough, n_jobs=n_jobs, random_state=seed)
+    fitted = _fit_frontier(table, costs, encoder, frontier, progress)
     point, note = operating_point(fitted.router_, target)
     fitted.router_.operate_at(point)
     point, warnings = _checked(fitted, table, point, target)
@@ -273,6 +259,21 @@ def fit(
 
 def _is_integer(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _fit_frontier(
+    table: CostTable, costs: Any, encoder: Any, frontier: FrontierRouter, progress: Progress | None
+) -> TextRouter:
+    frontier.set_params(price_weights=default_price_weights(np.asarray(table.dollars)))
+    is_cascade = isinstance(frontier, CascadeRouter)
+    return TextRouter(encoder=encoder, router=frontier).fit(
+        table.inputs,
+        costs,
+        groups=table.groups,
+        prices=table.dollars,
+        progress=progress,
+        answers=[table.answers(name) for name in table.experts] if is_cascade else None,
+    )
 
 
 def _check_arguments(

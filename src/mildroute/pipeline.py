@@ -6,7 +6,7 @@ Inputs go in, experts come out, and one artifact holds both.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -161,9 +161,6 @@ class TextRouter(BaseEstimator):
         Returns:
             The router itself.
         """
-        default = MildRouter() if prices is None else FrontierRouter()
-        default = default if answers is None else CascadeRouter()
-        router = default if self.router is None else clone(self.router)
         given = {
             "sample_weight": sample_weight,
             "groups": groups,
@@ -171,26 +168,20 @@ class TextRouter(BaseEstimator):
             "progress": progress,
             "answers": answers,
         }
-        known = inspect.signature(router.fit).parameters
-        for name in ("prices", "sample_weight", "answers"):
-            if given[name] is not None and name not in known:
-                raise ArgumentError(
-                    f"{type(router).__name__} cannot take {name}; leave them out or take a"
-                    f" {'CascadeRouter' if name == 'answers' else 'FrontierRouter'}."
-                )
+        router, known = self._new_router(given)
         encoder = DEFAULT_ENCODER() if self.encoder is None else clone(self.encoder)
         vectors = encoder.fit_transform(X)
         if "folds" in known and sample_weight is None:
             given["folds"] = fold_vectors(encoder, X, vectors, router)
-        self.answer_features_ = None
+        features = None
         if answers is not None:
-            self._learn_answers(answers, vectors, given, router)
+            features = self._learn_answers(answers, vectors, given, router)
         router.fit(
             vectors,
             y,
             **{name: value for name, value in given.items() if value is not None and name in known},
         )
-        self.encoder_, self.router_ = encoder, router
+        self.encoder_, self.router_, self.answer_features_ = encoder, router, features
         self.n_rows_, self.data_hash_ = (
             getattr(router, "n_rows_", None),
             getattr(router, "data_hash_", None),
@@ -203,14 +194,27 @@ class TextRouter(BaseEstimator):
             self.outcome_model_ = OutcomeModel().fit(vectors, y, sample_weight, prices)
         return self
 
+    def _new_router(self, given: dict[str, Any]) -> tuple[Any, Mapping[str, Any]]:
+        """A router that can take what is given, and the parameters of its ``fit``."""
+        default = MildRouter() if given["prices"] is None else FrontierRouter()
+        default = default if given["answers"] is None else CascadeRouter()
+        router = default if self.router is None else clone(self.router)
+        known = inspect.signature(router.fit).parameters
+        for name in ("prices", "sample_weight", "answers"):
+            if given[name] is not None and name not in known:
+                raise ArgumentError(
+                    f"{type(router).__name__} cannot take {name}; leave them out or take a"
+                    f" {'CascadeRouter' if name == 'answers' else 'FrontierRouter'}."
+                )
+        return router, known
+
     def _learn_answers(
         self, answers: Sequence[Sequence[str]], vectors: Any, given: dict[str, Any], router: Any
-    ) -> None:
-        """Replace texts of answers by what a cascade sees of them, and fit the features."""
+    ) -> AnswerFeatures:
+        """Fit the features, and replace texts of answers by what a cascade sees of them."""
         features = AnswerFeatures() if self.answer_features is None else clone(self.answer_features)
         features.fit([text for texts in answers for text in texts])
         given["answers"] = seen = see_answers(features, answers)
-        self.answer_features_ = features
         if len(answers) * len(seen.readings) <= _OWN_ANSWERS:
             folds = given.get("folds") or cut_vectors(vectors, getattr(router, "random_state", 0))
             everything = np.arange(len(seen.readings))
@@ -222,6 +226,7 @@ class TextRouter(BaseEstimator):
                 )
                 for fold in folds
             ] or None
+        return features
 
     def set_metadata(
         self,

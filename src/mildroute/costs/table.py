@@ -92,7 +92,7 @@ class CostTable:
             experts: The experts to keep, in this order, or none for all.
             missing: What a missing score means: 'refuse' the table, count it as 'wrong' (0), or
                 'drop' the row.
-            answers: Whether ``answer:<expert>`` is read, too, as plans need it.
+            answers: Whether ``answer:<expert>`` is read, too, as a cascade needs it.
 
         Returns:
             The table.

@@ -24,7 +24,7 @@ from mildroute.routers.base import Matrix
 
 __all__ = [
     "FineTuneConfig",
-    "TrainingRows",
+    "FineTuneData",
     "comparable_costs",
     "fine_tune",
     "held_out_rows",
@@ -74,7 +74,7 @@ class FineTuneConfig:
 
 
 @dataclass(frozen=True)
-class TrainingRows:
+class FineTuneData:
     """Inputs of some rows as a reader gives them, their costs, and their weights or none.
 
     Costs have shape (n, p), weights shape (n,).
@@ -84,10 +84,10 @@ class TrainingRows:
     costs: Matrix
     weights: NDArray[np.float64] | None = None
 
-    def part(self, places: NDArray[np.intp]) -> TrainingRows:
+    def part(self, places: NDArray[np.intp]) -> FineTuneData:
         """Some of the rows."""
         weights = None if self.weights is None else self.weights[places]
-        return TrainingRows([self.inputs[place] for place in places], self.costs[places], weights)
+        return FineTuneData([self.inputs[place] for place in places], self.costs[places], weights)
 
 
 def held_out_rows(rows: int, share: float, groups: Any, seed: int) -> NDArray[np.intp]:
@@ -135,8 +135,8 @@ def comparable_costs(costs: Matrix, reward: str) -> Matrix:
 
 def fine_tune(
     classifier: Classifier,
-    train: TrainingRows,
-    held_out: TrainingRows,
+    train: FineTuneData,
+    held_out: FineTuneData,
     deferral: DeferralConfig,
     plan: FineTuneConfig,
 ) -> float:
@@ -144,8 +144,8 @@ def fine_tune(
 
     Args:
         classifier: The network and what it reads.
-        train: TrainingRows to learn from, costs as the loss shall see them.
-        held_out: TrainingRows to choose the state by, weights already in their costs; may be empty.
+        train: Rows to learn from, costs as the loss shall see them.
+        held_out: Rows to choose the state by, weights already in their costs; may be empty.
         deferral: Margins, reward and decision.
         plan: How long and how fast.
 
@@ -185,8 +185,8 @@ def scores_of_rows(classifier: Classifier, inputs: list[dict[str, Any]]) -> Matr
 
 def _trainer(
     classifier: Classifier,
-    train: TrainingRows,
-    held_out: TrainingRows,
+    train: FineTuneData,
+    held_out: FineTuneData,
     deferral: DeferralConfig,
     plan: FineTuneConfig,
     scratch: str,

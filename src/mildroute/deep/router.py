@@ -17,7 +17,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from mildroute.deep._transformers import need, own_randomness
 from mildroute.deep.config import DeferralConfig, Margins, config_for, config_of, write_config
-from mildroute.deep.inference import ImageScorer, TextScorer
 from mildroute.deep.selection import (
     REWARDS,
     Objective,
@@ -28,7 +27,8 @@ from mildroute.deep.selection import (
 )
 from mildroute.encoders.base import as_list, as_texts
 from mildroute.encoders.image import as_images
-from mildroute.encoders.onnx_export import find_model
+from mildroute.encoders.onnx_export import find_model, prepared
+from mildroute.encoders.onnx_runtime import TextModel, open_session
 from mildroute.exceptions import ArgumentError
 from mildroute.routers._decision import (
     argmax_last,
@@ -110,7 +110,7 @@ class DeepRouter(RouterMixin, BaseEstimator):
             size of the margins sets how much the decay weighs; to AdamW it means little. Random
             weights are told by batch norms that have seen no batch, as those of the ResNet-18.
         weight_decay: Decay of the weights. None: 1e-3 with Adam, .01 with AdamW.
-        batch_size: TrainingRows of a step.
+        batch_size: Rows of a step.
         max_tokens: Tokens of a text that are read.
         margins: ``"cv"`` (equal ones of a chosen size), ``"uniform"`` (1 for each), ``"theory"``
             (the paper's) or an array of shape (p,).
@@ -337,7 +337,7 @@ class DeepRouter(RouterMixin, BaseEstimator):
         """
         from mildroute.deep.fine_tune import (
             FineTuneConfig,
-            TrainingRows,
+            FineTuneData,
             comparable_costs,
             fine_tune,
             scores_of_rows,
@@ -369,9 +369,9 @@ class DeepRouter(RouterMixin, BaseEstimator):
                 by.name,
             )
             share = None if data.weights is None else data.weights / data.weights.mean()
-            every = TrainingRows(classifier.reader.rows(data.rows), seen, share)
+            every = FineTuneData(classifier.reader.rows(data.rows), seen, share)
             # The mean of weighted costs is the weighted mean that the state is to be chosen by.
-            held_out = TrainingRows(
+            held_out = FineTuneData(
                 every.part(out).inputs, seen[out] if share is None else seen[out] * share[out, None]
             )
             train = every.part(np.setdiff1d(np.arange(len(seen)), out))
@@ -448,13 +448,13 @@ class DeepRouter(RouterMixin, BaseEstimator):
 
     def _scores(self, X: Any) -> Matrix:
         if not hasattr(self, "_scorer"):
-            self._scorer: TextScorer | ImageScorer = self._opened()
+            self._scorer: _TextScorer | _ImageScorer = self._opened()
         return self._scorer.scores(X, self.batch_size) / self.temperature_
 
-    def _opened(self) -> TextScorer | ImageScorer:
+    def _opened(self) -> _TextScorer | _ImageScorer:
         if self.tokenizer_ is None:
-            return ImageScorer(self.onnx_, self.preparation_ or {}, threads=self.threads)
-        return TextScorer(
+            return _ImageScorer(self.onnx_, self.preparation_ or {}, threads=self.threads)
+        return _TextScorer(
             self.onnx_,
             self.tokenizer_,
             max_tokens=self.max_tokens,
@@ -579,3 +579,75 @@ def _digests(rows: Sequence[Any]) -> NDArray[np.float64]:
     )
     found = b"".join(hashlib.blake2b(part, digest_size=8).digest() for part in content)
     return np.frombuffer(found, np.uint32).reshape(len(rows), 2).astype(np.float64)
+
+
+# Scores by an exported network: onnxruntime and tokenizers alone.
+
+
+_PARTS = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
+
+
+class _TextScorer(TextModel):
+    """Texts to scores, shape (n, p).
+
+    Args:
+        tokenizer: The bytes of its ``tokenizer.json``.
+        threads: Threads of one run, or none.
+    """
+
+    def __init__(
+        self,
+        onnx: NDArray[np.uint8],
+        tokenizer: NDArray[np.uint8],
+        *,
+        max_tokens: int,
+        pad: int = 0,
+        threads: int | None = None,
+    ) -> None:
+        super().__init__(onnx, tokenizer, max_tokens=max_tokens, threads=threads)
+        self._pad = pad
+
+    def scores(self, texts: Sequence[str], size: int) -> NDArray[np.float64]:
+        """Scores of n texts, shape (n, p), in batches of ``size``."""
+        parts = list(self.batches(list(texts), size))
+        order = np.concatenate([rows for rows, _ in parts])
+        found = np.concatenate([scores for _, scores in parts]).astype(np.float64)
+        return found[np.argsort(order)]
+
+    def _run(self, tokens: list[Any]) -> NDArray[np.float32]:
+        longest = max(1, *(len(found.ids) for found in tokens))
+        padded = {name: self._padded(name, tokens, longest) for name in self._inputs}
+        return np.asarray(self._session.run(None, padded)[0])
+
+    def _padded(self, name: str, tokens: list[Any], longest: int) -> NDArray[np.int64]:
+        padded = np.full(
+            (len(tokens), longest), self._pad if name == "input_ids" else 0, dtype=np.int64
+        )
+        for place, found in enumerate(tokens):
+            row = getattr(found, _PARTS[name])
+            padded[place, : len(row)] = row
+        return padded
+
+
+class _ImageScorer:
+    """Images to scores, shape (n, p).
+
+    Args:
+        threads: Threads of one run, or none.
+    """
+
+    def __init__(
+        self, onnx: NDArray[np.uint8], preparation: dict[str, Any], *, threads: int | None = None
+    ) -> None:
+        self._session = open_session(onnx, threads)
+        self._preparation = preparation
+
+    def scores(self, images: Sequence[Any], size: int) -> NDArray[np.float64]:
+        """Scores of n images of Pillow, shape (n, p), in batches of ``size``."""
+        parts = []
+        for start in range(0, len(images), size):
+            pixels = np.stack(
+                [prepared(image, self._preparation) for image in images[start : start + size]]
+            )
+            parts.append(self._session.run(None, {"pixel_values": pixels})[0])
+        return np.concatenate(parts).astype(np.float64)

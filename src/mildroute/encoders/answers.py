@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
@@ -91,6 +92,7 @@ class AnswerFeatures(Encoder):
         rows, known = [rows[place] for place in some], known[some]
         encoder = ReducedEncoder(n_components=128) if self.encoder is None else clone(self.encoder)
         self.encoder_ = encoder.fit(_tails(rows))
+        _dense_vectors(encoder, rows[:1])
         self.reading_ = _best_reading(rows) if self.reading == "auto" else self.reading
         step = max(len(rows) // _MOST_READ, 1)
         rows, known = rows[::step], known[::step]
@@ -123,7 +125,7 @@ class AnswerFeatures(Encoder):
         results = self.read(rows)
         numbers = _numbers(rows, results, _logprobs(logprobs, len(rows)))
         standard = _SCALE * (numbers - self.means_) / self.scales_
-        vectors = np.asarray(self.encoder_.transform(_tails(rows)), dtype=np.float32)
+        vectors = _dense_vectors(self.encoder_, rows)
         return np.hstack([vectors, standard.astype(np.float32)]), results
 
     def refit_vectors(
@@ -141,7 +143,7 @@ class AnswerFeatures(Encoder):
         encoder.fit(_tails([texts[row] for texts in answers for row in some]))
         numbers = seen.vectors[:, :, -len(self.means_) :]
         vectors = [
-            np.hstack([encoder.transform(_tails(list(texts))), numbers[:, place]])
+            np.hstack([_dense_vectors(encoder, list(texts)), numbers[:, place]])
             for place, texts in enumerate(answers)
         ]
         return SeenAnswers(np.stack(vectors, axis=1).astype(np.float32), seen.readings)
@@ -196,6 +198,16 @@ def see_answers(
 def _tails(rows: list[str]) -> list[str]:
     # An encoder may not take an empty text.
     return [text[-_TAIL:] or " " for text in rows]
+
+
+def _dense_vectors(encoder: Any, rows: list[str]) -> NDArray[np.float32]:
+    vectors = encoder.transform(_tails(rows))
+    if issparse(vectors):
+        raise ArgumentError(
+            f"the encoder of answers must give dense vectors, got a sparse matrix of"
+            f" {type(encoder).__name__}; wrap it in a ReducedEncoder."
+        )
+    return np.asarray(vectors, dtype=np.float32)
 
 
 def _logprobs(given: Any, rows: int) -> NDArray[np.float64]:

@@ -23,12 +23,14 @@ if TYPE_CHECKING:
     from mildroute.evaluation.cost_savings import Savings as Savings, savings as savings
     from mildroute.evaluation.frontier import (
         Frontier as Frontier,
+        PairCurve as PairCurve,
         Point as Point,
         aiq as aiq,
         convex_hull as convex_hull,
         interpolate as interpolate,
         measure_frontier as measure_frontier,
         oracle_point as oracle_point,
+        pgr_curve as pgr_curve,
         random_mixture as random_mixture,
         single_points as single_points,
     )
@@ -72,7 +74,6 @@ if TYPE_CHECKING:
         estimate_policy_cost as estimate_policy_cost,
         fit_outcome_model as fit_outcome_model,
     )
-    from mildroute.evaluation.pgr import PairCurve as PairCurve, pgr_curve as pgr_curve
     from mildroute.evaluation.report import report_html as report_html
     from mildroute.evaluation.router_evaluation import (
         RouterEvaluation as RouterEvaluation,

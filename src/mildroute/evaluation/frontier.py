@@ -1,4 +1,4 @@
-"""Cost-quality frontiers: measured points, convex hulls, random mixes and AIQ."""
+"""Cost-quality frontiers: measured points, convex hulls, random mixes, AIQ and PGR."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from mildroute.routers.operating_point import convex_hull_indices
 __all__ = [
     "Band",
     "Frontier",
+    "PairCurve",
     "Point",
     "aiq",
     "convex_hull",
@@ -33,6 +34,7 @@ __all__ = [
     "measure_frontier",
     "mix_shares",
     "oracle_point",
+    "pgr_curve",
     "random_mixture",
     "single_points",
 ]
@@ -512,3 +514,116 @@ def _around(
 
 def _plain(values: NDArray[np.float64]) -> tuple[float, ...]:
     return tuple(values.tolist())
+
+
+# Two experts, a weak and a strong one: how much of the gap between them is recovered by how many
+# calls to the strong one. The figures are RouteLLM's (Ong et al., 2024): the performance gap
+# recovered, PGR = (score - weak) / (strong - weak); APGR, its mean over the share of calls to the
+# strong expert; CPT(x), the least such share whose PGR is x.
+
+
+@dataclass(frozen=True)
+class PairCurve:
+    """Mean score along the share of calls to the strong expert.
+
+    Attributes:
+        shares: Shares of calls to the strong expert, ascending from 0 to 1, shape (m,).
+        scores: Mean score at each share, shape (m,); the first is the weak expert's, the last the
+            strong one's.
+
+    Example:
+        >>> curve = PairCurve(np.array([0.0, 0.5, 1.0]), np.array([0.4, 0.7, 0.8]))
+        >>> curve.recovered().round(2)
+        array([0.  , 0.75, 1.  ])
+        >>> round(curve.average_recovered(), 4), round(curve.calls_for(0.5), 4)
+        (0.625, 0.3333)
+    """
+
+    shares: NDArray[np.float64]
+    scores: NDArray[np.float64]
+
+    def recovered(self) -> NDArray[np.float64]:
+        """PGR at each share, shape (m,); NaN where both experts score the same."""
+        gap = self.scores[-1] - self.scores[0]
+        return np.asarray((self.scores - self.scores[0]) / (gap if gap != 0 else np.nan))
+
+    def average_recovered(
+        self, rule: Literal["trapezium", "grid"] = "trapezium", points: int = 10
+    ) -> float:
+        """APGR: PGR averaged over the share of strong calls.
+
+        Args:
+            rule: ``"trapezium"``, the area under PGR, is what RouteLLM's program computes, and
+                random choice gets exactly one half; ``"grid"`` is the mean over shares 1/points,
+                2/points, ..., 1, as its paper writes.
+            points: Size of the grid.
+
+        Returns:
+            1 where the first strong call recovers all, 0.5 for random choice by the first rule, NaN
+            where the experts score the same.
+        """
+        if rule not in ("trapezium", "grid"):
+            raise ArgumentError(f"rule must be 'trapezium' or 'grid', got {rule!r}.")
+        recovered = self.recovered()
+        if rule == "grid":
+            return float(
+                np.interp(np.arange(1, points + 1) / points, self.shares, recovered).mean()
+            )
+        return float((np.diff(self.shares) * (recovered[1:] + recovered[:-1]) / 2).sum())
+
+    def calls_for(self, recovered: float) -> float:
+        """CPT.
+
+        Least share of strong calls whose PGR is at least this, linear between the points of the
+        curve.
+
+        Args:
+            recovered: The PGR wanted, such as 0.5 for CPT(50%).
+
+        Returns:
+            The share; NaN where it is never reached.
+        """
+        reached = self.recovered()
+        at = np.flatnonzero(reached >= recovered)
+        if not len(at):
+            return float("nan")
+        if at[0] == 0:
+            return float(self.shares[0])
+        before, after = at[0] - 1, at[0]
+        way = (recovered - reached[before]) / (reached[after] - reached[before])
+        return float(self.shares[before] + way * (self.shares[after] - self.shares[before]))
+
+
+def pgr_curve(preference: Any, scores: Any, weak: int = 0, strong: int = 1) -> PairCurve:
+    """Send ever more rows to the strong expert, those first that need it most.
+
+    Args:
+        preference: How much each row needs the strong expert, shape (n,): the posterior of the
+            strong expert, or a difference of scores. Rows of equal preference switch together.
+        scores: Score of each expert on each row, shape (n, p).
+        weak: Index of the weak expert.
+        strong: Index of the strong expert.
+
+    Returns:
+        The curve, one point for each distinct preference and one for no strong call.
+
+    Example:
+        >>> pgr_curve([0.9, 0.1, 0.5], [[0, 1], [1, 1], [1, 0]]).scores.round(3)
+        array([0.667, 1.   , 0.667, 0.667])
+    """
+    matrix = as_matrix(scores, "scores")
+    wanted = np.asarray(preference, dtype=np.float64)
+    if wanted.shape != (len(matrix),):
+        raise ShapeError(
+            f"preference must be ({len(matrix)},), one per row, got shape {wanted.shape}."
+        )
+    if np.isnan(wanted).any():
+        raise ArgumentError(
+            "preference must not be NaN; say for each row how much it needs the strong expert."
+        )
+    order = np.argsort(-wanted, kind="stable")
+    gained = np.cumsum((matrix[:, strong] - matrix[:, weak])[order])
+    ends = np.append(np.flatnonzero(np.diff(wanted[order])), len(order) - 1)
+    start = matrix[:, weak].mean()
+    curve = np.concatenate([[start], start + gained[ends] / len(matrix)])
+    return PairCurve(np.concatenate([[0.0], (ends + 1) / len(matrix)]), curve)
