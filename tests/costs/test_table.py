@@ -122,3 +122,50 @@ def test_shards_are_written_into_a_new_folder_alone(tmp_path: Path) -> None:
         table.save(tmp_path / "t.parquet", shards=2)
     with pytest.raises(ArgumentError, match="at least 1"):
         table.save(tmp_path / "other", shards=0)
+
+
+ANSWERED = COLUMNS | {"answer:a": ["yes", None], "answer:b": ["no", "maybe"]}
+
+
+def test_answers_are_read_only_where_they_are_asked_for() -> None:
+    plain = CostTable.from_data(ANSWERED)
+    assert set(plain.ignored) == {"answer:a", "answer:b", "comment"}
+    with pytest.raises(TableError, match="answers of 'a' are needed, got none; read the table"):
+        plain.answers("a")
+    table = CostTable.from_data(ANSWERED, answers=True)
+    assert table.answers("a") == ["yes", ""], "no answer is an empty text"
+    assert table.answers("b") == ["no", "maybe"]
+    np.testing.assert_array_equal(table.scores, plain.scores)
+
+
+def test_answers_must_be_there_of_all_experts_that_are_kept() -> None:
+    some = {name: values for name, values in ANSWERED.items() if name != "answer:b"}
+    with pytest.raises(TableError, match=r"got no column 'answer:b'; collect with --answers"):
+        CostTable.from_data(some, answers=True)
+    numbers = ANSWERED | {"answer:b": [0.5, 1.5]}
+    with pytest.raises(TableError, match="column 'answer:b' must hold text"):
+        CostTable.from_data(numbers, answers=True)
+
+
+@pytest.mark.parametrize("name", ["table.parquet", "table.csv", "table.jsonl"])
+def test_answers_are_written_selected_and_taken_with_their_rows(name: str, tmp_path: Path) -> None:
+    table = CostTable.from_data(ANSWERED, answers=True)
+    back = CostTable.read(table.save(tmp_path / name), answers=True)
+    assert back.answers("a") == ["yes", ""]
+    assert table.select(["b", "a"]).answers("b") == ["no", "maybe"]
+    assert table.take([1]).answers("b") == ["maybe"]
+
+
+def test_another_expert_stands_behind_the_others() -> None:
+    table = CostTable.from_data(ANSWERED, answers=True)
+    more = table.with_expert("c", [1, 0], dollars=[0.3, 0.4], latencies=[5, 6])
+    assert more.experts == ("a", "b", "c")
+    assert more.scores[:, 2].tolist() == [1.0, 0.0]
+    assert more.dollars is not None
+    assert more.dollars[:, 2].tolist() == [0.3, 0.4]
+    assert more.latencies is not None
+    assert more.latencies[:, 2].tolist() == [5.0, 6.0]
+    assert more.take([1]).scores.tolist() == [[0.25, 1.0, 0.0]]
+    assert table.experts == ("a", "b")
+    bare = CostTable.from_data({"score:a": [1, 0], "score:b": [0, 0]}).with_expert("c", [1, 1])
+    assert bare.dollars is None

@@ -5,9 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from sklearn.linear_model import Ridge
 
 from mildroute.exceptions import ArgumentError, ShapeError
-from mildroute.routers.cascade import CascadePath, CascadeRouter, SeenAnswers
+from mildroute.routers.cascade import (
+    _ALPHAS,
+    CascadePath,
+    CascadeRouter,
+    SeenAnswers,
+    _Design,
+    _Problem,
+)
 from mildroute.routers.frontier import FrontierRouter
 
 PRICES = np.array([0.001, 0.002, 0.02])
@@ -133,3 +141,58 @@ def test_answers_of_another_shape_are_refused() -> None:
     holes = SeenAnswers(np.full((60, 3, 1), np.nan, dtype=np.float32), answers.readings)
     with pytest.raises(ArgumentError, match="must be finite"):
         router.fit(X, errors, prices=PRICES, answers=holes)
+
+
+def test_held_out_predictions_are_those_of_a_ridge_regression_without_the_fold() -> None:
+    """`_Problem` takes its products from one matrix; here each fold is fitted by itself."""
+    X, errors, answers = experts(300, 9)
+    vectors = X.astype(np.float32)
+    dollars = np.outer(1 + np.abs(X[:, 0]), PRICES)
+    folds = [np.arange(start, 300, 3) for start in range(3)]
+    further = dollars.copy()
+    further[:, [0, 1]] = 0.0  # what has been asked costs nothing more
+    problem = _Problem((0, 1), errors, further)
+    for held_out in folds:
+        problem.solve(_Design(vectors, answers, [0, 1, 2], held_out), held_out)
+    expected_errors, expected_dollars = problem.expected()
+
+    agree = np.where(answers.readings[:, 0] == answers.readings[:, 1], 1.0, -1.0)
+    design = np.column_stack([X, answers.vectors[:, 0], answers.vectors[:, 1], agree])
+    centered = errors - errors.mean(axis=0)
+    rotation = np.linalg.eigh(centered.T @ centered)[1]
+    targets = np.hstack([errors @ rotation, further])
+    slow = np.array([ridge_out_of_fold(design, targets, folds, alpha) for alpha in _ALPHAS])
+    best = ((slow - targets) ** 2).mean(axis=1).argmin(axis=0)
+    np.testing.assert_array_equal(problem.alphas, np.array(_ALPHAS)[best])
+    kept = np.stack([slow[place, :, column] for column, place in enumerate(best)], axis=1)
+    np.testing.assert_allclose(expected_errors, kept[:, :3] @ rotation.T, atol=1e-4)
+    np.testing.assert_allclose(expected_dollars, kept[:, 3:], atol=1e-4)
+
+    weights, intercepts = problem.fit(_Design(vectors, answers, [0, 1, 2], np.empty(0, np.intp)))
+    joined = design @ weights + intercepts
+    rotated = np.empty_like(targets)
+    for column, alpha in enumerate(problem.alphas):
+        rotated[:, column] = ridge(design, targets[:, [column]], design, alpha)[:, 0]
+    np.testing.assert_allclose(joined[:, :3], rotated[:, :3] @ rotation.T, atol=1e-4)
+    np.testing.assert_allclose(joined[:, 3:], rotated[:, 3:], atol=1e-4)
+
+
+def ridge(
+    seen: NDArray[np.float64], targets: NDArray[np.float64], new: NDArray[np.float64], alpha: float
+) -> NDArray[np.float64]:
+    """Scikit-learn's, with a penalty in units of the features' summed variance."""
+    penalty = alpha * seen.var(axis=0).sum() * len(seen)
+    return np.asarray(Ridge(penalty).fit(seen, targets).predict(new)).reshape(len(new), -1)
+
+
+def ridge_out_of_fold(
+    design: NDArray[np.float64],
+    targets: NDArray[np.float64],
+    folds: list[NDArray[np.intp]],
+    alpha: float,
+) -> NDArray[np.float64]:
+    found = np.empty_like(targets)
+    for held_out in folds:
+        seen = np.setdiff1d(np.arange(len(design)), held_out)
+        found[held_out] = ridge(design[seen], targets[seen], design[held_out], alpha)
+    return found
