@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mildroute.costs.table import CostTable
+from mildroute.exceptions import TableError
 from tests.collection.pools import write_queries
 from tests.experts.hostile_server import HostileServer, says
 
@@ -157,3 +158,21 @@ def test_what_cannot_be_done_is_said_in_one_line(
     result = mildroute("collect", "queries.jsonl", "--experts", "experts.yaml", "--yes", *options)
     assert result.exit_code == 2
     assert message in result.stderr
+
+
+def test_answers_are_written_on_request_and_cost_no_further_calls(
+    pool: HostileServer, mildroute: Callable[..., Any]
+) -> None:
+    options = ["queries.jsonl", "--experts", "experts.yaml", "--judge", "exact", "--yes", "--json"]
+    assert mildroute("collect", *options).exit_code == 0
+    calls = len(pool.calls)
+    with pytest.raises(TableError, match="got no column 'answer:first'; collect with --answers"):
+        CostTable.read("costs", answers=True)
+    again = mildroute("collect", *options, "--answers")
+    assert again.exit_code == 0, again.output
+    assert len(pool.calls) == calls
+    table = CostTable.read("costs", answers=True)
+    assert table.answers("clerk") == ["no idea"] * 12
+    assert [int(text) for text in table.answers("first")] == [
+        int(str(text).split()[0]) + 1 for text in table.inputs or ()
+    ]

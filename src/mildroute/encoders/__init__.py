@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING
 from mildroute._optional import lazy_exports
 
 if TYPE_CHECKING:
+    from mildroute.encoders.answers import (
+        AnswerFeatures as AnswerFeatures,
+        see_answers as see_answers,
+    )
     from mildroute.encoders.base import Encoder as Encoder
     from mildroute.encoders.image import ImageEncoder as ImageEncoder
     from mildroute.encoders.sentence import SentenceEncoder as SentenceEncoder

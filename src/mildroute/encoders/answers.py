@@ -171,6 +171,12 @@ def see_answers(
         features: Fitted.
         answers: n texts of each expert, or none of one that was not asked.
         logprobs: Mean log-probability of the tokens of each, shape (n,) of each expert, or none.
+
+    Example:
+        >>> features = AnswerFeatures().fit(["The answer is (A).", "I say (B)."] * 20)
+        >>> seen = see_answers(features, [["The answer is (A)."], ["It is (A)."], None])
+        >>> seen.readings
+        array([[ 0,  0, -1]])
     """
     known = [place for place, texts in enumerate(answers) if texts is not None]
     if not known:

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
         OracleRouter as OracleRouter,
         RandomRouter as RandomRouter,
     )
+    from mildroute.routers.cascade import (
+        CascadePath as CascadePath,
+        CascadeRouter as CascadeRouter,
+        SeenAnswers as SeenAnswers,
+    )
     from mildroute.routers.frontier import FrontierRouter as FrontierRouter
     from mildroute.routers.knn import KNNRouter as KNNRouter
     from mildroute.routers.matrix_factorization import (

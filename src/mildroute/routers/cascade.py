@@ -52,6 +52,11 @@ class SeenAnswers(NamedTuple):
         vectors: Features of each answer, shape (n, p, f).
         readings: What each answer says in the end, as a number, shape (n, p); equal numbers of a
             row agree, and one below 0 says nothing.
+
+    Example:
+        >>> readings = np.array([[0, 0], [0, 1], [-1, -1]])
+        >>> SeenAnswers(np.zeros((3, 2, 1), dtype=np.float32), readings).agree(0, 1)
+        array([ True, False, False])
     """
 
     vectors: NDArray[np.float32]
@@ -74,6 +79,13 @@ class CascadePath(NamedTuple):
         experts: Index of the expert whose answer is returned, shape (n,).
         is_called: Whether each expert was asked, shape (n, p).
         is_look: Whether answers were looked at before the choice, shape (n,).
+
+    Example:
+        >>> # The first row asks expert 0 and returns its answer, the second then asks expert 1.
+        >>> is_called = np.array([[True, False], [True, True]])
+        >>> path = CascadePath(np.array([0, 1]), is_called, np.array([True, True]))
+        >>> float(path.is_called.sum(axis=1).mean())
+        1.5
     """
 
     experts: NDArray[np.intp]
