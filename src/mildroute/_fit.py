@@ -92,8 +92,13 @@ def saving_words(point: OperatingPoint, experts: Sequence[str]) -> str:
     return f"saves {point.saved:.0%} [{low}, {high}] of the bill of {name}, {kept}: {bills}"
 
 
-def split_words(point: OperatingPoint, experts: Sequence[str]) -> str:
-    """Who decides: the router, one expert for everything, or two of these at random."""
+def split_words(point: OperatingPoint, experts: Sequence[str], looks: int = 0) -> str:
+    """How it decides: the router, one expert for everything, or two of these at random.
+
+    The last names may be those of looks, which are sentences and stand in quotes.
+    """
+    first = len(experts) - looks
+    experts = [name if place < first else f"'{name}'" for place, name in enumerate(experts)]
     if not point.is_mixed:
         (vertex,) = point.vertices
         itself = f"decides each request itself (price weight {vertex.price_weight:.4g})"

@@ -277,17 +277,31 @@ class TextRouter(BaseEstimator):
             )
         return see_answers(self.answer_features_, answers)
 
-    def with_looks(self, table: CostTable) -> CostTable:
+    def see_table(self, table: CostTable) -> SeenAnswers | None:
+        """A table's answers as its router looks at them.
+
+        None for a router without looks, and for a table that has columns of them already.
+        """
+        names = [str(name) for name in self.experts_]
+        if self.n_experts == len(names) or set(names) <= set(table.experts):
+            return None
+        return self.see([table.answers(name) for name in names[: self.n_experts]])
+
+    def with_looks(self, table: CostTable, seen: SeenAnswers | None = None) -> CostTable:
         """The table with a column for each look: what it pays with the table's answers.
 
         A router without looks, and a table that has the columns already, change nothing.
+
+        Args:
+            table: With the router's experts and their answers.
+            seen: The answers as ``see_table`` returns them, to see them once; or none.
         """
-        router, experts = self.router_, [str(name) for name in self.experts_]
-        if not isinstance(router, CascadeRouter) or set(experts) <= set(table.experts):
+        seen = self.see_table(table) if seen is None else seen
+        if seen is None:
             return table
+        router, experts = self.router_, [str(name) for name in self.experts_]
         table = table.select(experts[: self.n_experts])
         vectors = self.encoder_.transform(table.inputs)
-        seen = self.see([table.answers(name) for name in table.experts])
         scores, rows = table.scores, np.arange(len(table))
         found = table
         for place, name in enumerate(experts[self.n_experts :]):

@@ -66,6 +66,13 @@ def test_one_vertex_needs_no_coin(vertex: Vertex, words: str) -> None:
     assert split_words(replace(POINT, vertices=(vertex,)), NAMES) == words
 
 
+def test_the_name_of_a_look_is_quoted_since_it_is_a_sentence() -> None:
+    names = ["large", "small, then decide at 24"]
+    point = replace(POINT, vertices=(Vertex(0.0, 1, 1.0),))
+    assert split_words(point, names, looks=1) == "sends all to 'small, then decide at 24'"
+    assert split_words(point, names) == "sends all to small, then decide at 24"
+
+
 def test_the_only_expert() -> None:
     assert only_expert(POINT) is None
     assert only_expert(replace(POINT, shares=(0.0, 1.0))) == 1

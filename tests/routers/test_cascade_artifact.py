@@ -12,9 +12,12 @@ from mildroute import TextRouter
 from mildroute._fit import FitResult, Target, fit
 from mildroute.costs.table import CostTable
 from mildroute.encoders.text import ReducedEncoder
+from mildroute.evaluation.comparison import request_keys
+from mildroute.evaluation.report import report_html
 from mildroute.evaluation.router_evaluation import evaluate
 from mildroute.exceptions import ArgumentError, TableError
 from mildroute.persistence import load_router, save_router
+from mildroute.routers.base import named_costs
 from mildroute.routers.cascade import CascadePath, CascadeRouter
 from mildroute.routers.regression import RegressionRouter
 from tests.support.answered import PRICES, answered_columns, answered_table
@@ -156,6 +159,59 @@ def test_it_saves_more_than_routing_without_looks(found: FitResult, test_rows: C
     assert routed.dollars_per_1000 is not None
     assert saved.dollars_per_1000.value < 0.8 * routed.dollars_per_1000.value
     assert saved.reference == "large", "a look is no expert to compare with"
+
+
+def test_an_evaluation_tells_what_looks_did_and_what_they_bought(
+    router: TextRouter, test_rows: CostTable
+) -> None:
+    assessed = evaluate(router, test_rows)
+    found = assessed.second_look
+    assert found is not None
+    looks = router.with_looks(test_rows)
+    assert looks.dollars is not None
+    vectors = router.encoder_.transform(test_rows.inputs)
+    decided = router.explain_vectors(vectors, request_keys(looks), point=assessed.point)
+    choice = np.array([each.expert for each in decided])
+    seen = router.see([test_rows.answers(name) for name in PRICES])
+    path = router.router_.walk(choice, vectors, seen)
+    rows = np.arange(len(test_rows))
+    assert found.looked_at == pytest.approx(path.is_look.mean())
+    assert found.calls == pytest.approx(path.is_called.sum(axis=1).mean())
+    assert sum(row.share for row in found.rows) == pytest.approx(1.0)
+    for row in found.rows:
+        at = choice < 3
+        if row.name != "without a look":
+            at = choice == list(looks.experts).index(row.name)
+        assert row.share == pytest.approx(at.mean())
+        assert row.calls == pytest.approx(path.is_called[at].sum(axis=1).mean())
+        assert row.score == pytest.approx(test_rows.scores[rows, path.experts][at].mean())
+        bill = 1000 * (path.is_called @ np.array(list(PRICES.values())))[at].mean()
+        assert row.dollars_per_1000 == pytest.approx(bill)
+    weight = assessed.price_weight
+    plain = router.router_.predict_without_looks(vectors, weight)
+    assert set(plain) <= {0, 1, 2}
+    costs = looks.costs(price_weight=weight)
+    assert found.gain.value == pytest.approx((costs[rows, choice] - costs[rows, plain]).mean())
+    assert found.gain.high < 0, "looks are worth it here"
+    assert [row.oracle_share for row in assessed.evaluation.per_expert][3:] == [0.0] * found.looks
+    assert assessed.frontier is not None
+    assert [point.name for point in assessed.frontier.singles] == list(PRICES)
+
+
+def test_a_report_has_a_section_on_looks_where_there_are_any(
+    router: TextRouter, test_rows: CostTable
+) -> None:
+    page = report_html(evaluate(router, test_rows))
+    looks = len(router.experts_) - 3
+    assert f"3 experts and {looks} looks" in page
+    section = page[page.index("<h2>Second look</h2>") :]
+    assert "calls on average" in section
+    assert "looks are worth it" in section
+    errors = named_costs(1 - test_rows.scores, test_rows.experts)
+    plain = TextRouter(router=RegressionRouter()).fit(test_rows.inputs, errors)
+    page = report_html(evaluate(plain, CostTable.from_data(answered_columns(60, 4))))
+    assert "Second look" not in page
+    assert "3 experts;" in page
 
 
 def test_a_router_without_looks_says_what_is_missing(test_rows: CostTable) -> None:

@@ -119,22 +119,15 @@ def fit_router(
     chosen = _chosen_router(router, seed, thorough, jobs)
     check_replaceable(out)
     _check_hold_out(hold_out, source, force)
-    table = load_table(
-        source,
-        experts=experts,
-        prices=prices,
-        output_tokens=output_tokens,
-        missing=missing,
-        answers=cascade,
-    )
+    reading: dict[str, Any] = {"experts": experts, "prices": prices, "missing": missing}
+    table = load_table(source, output_tokens=output_tokens, answers=cascade, **reading)
     train, held = table, None
     if hold_out is not None:
         train, held = table.split(test, by=split_of(table, by), seed=seed)
     given = {"encoder": get_encoder(encoder), "router": chosen, "target": target, "seed": seed}
     given |= {"thorough": thorough or "auto", "n_jobs": jobs, "judge": judge_of(source)}
-    given |= {"cascade": cascade}
     with progress_bar("fit") as tell:
-        fitted = fit(train, progress=tell, **given)
+        fitted = fit(train, progress=tell, cascade=cascade, **given)
     report = _save(fitted, out, train)
     if held is not None and hold_out is not None:
         # Last, so that rows kept apart always belong to the router beside them.
@@ -276,6 +269,9 @@ def _show(
 
 def _method(fitted: FitResult, point: OperatingPoint) -> str:
     choice: str = fitted.router.router_.selection_
+    looks = len(fitted.router.experts_) - fitted.router.n_experts
+    if looks:
+        return f"a cascade with {looks} looks to choose from; without them, {choice}"
     return (
         choice
         if point.uses_router
@@ -291,10 +287,11 @@ def _show_point(fitted: FitResult, point: OperatingPoint) -> None:
     score = shown_interval(Interval(point.score, *point.score_interval), "{:.3f}")
     low, high = point.dollars_interval
     names = list(fitted.router.experts_)
+    looks = len(names) - fitted.router.n_experts
     print_notes(
         [
             f"operating point: {fitted.note}",
-            f"it {split_words(point, names)}",
+            f"it {split_words(point, names, looks)}",
             f"method: {_method(fitted, point)}",
             (
                 f"expected on further queries: score {score}, {point.dollars_per_1000:.4g} dollars"

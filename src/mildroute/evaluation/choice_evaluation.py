@@ -245,6 +245,17 @@ class _Case:
     dollars: Matrix | None
     names: tuple[str, ...]
     base: int
+    looks: int
+
+    @property
+    def experts(self) -> int:
+        """Number of experts; the columns behind them are looks of a cascade."""
+        return len(self.names) - self.looks
+
+    @property
+    def oracle_shares(self) -> NDArray[np.float64]:
+        """Of each column: an oracle needs no look, even where one costs as little."""
+        return np.append(oracle_shares(self.costs[:, : self.experts]), np.zeros(self.looks))
 
 
 def evaluate_choices(
@@ -257,6 +268,7 @@ def evaluate_choices(
     *,
     experts: Sequence[str] | None = None,
     reference: int | None = None,
+    looks: int = 0,
     clustered: bool = True,
     confidence: float = 0.95,
     seed: int = 0,
@@ -273,6 +285,8 @@ def evaluate_choices(
         experts: Names of the experts.
         reference: The best single expert as chosen on training rows; by default the best in
             hindsight, which is a little too good.
+        looks: How many of the columns, the last ones, are looks of a cascade: they can be chosen,
+            and are no experts that an oracle could send to.
         clustered: Resample whole groups, so that the intervals are about further groups; else rows,
             about further queries of these groups.
         confidence: Of each interval.
@@ -287,7 +301,7 @@ def evaluate_choices(
         >>> found.score.value, found.dollars_per_1000.value, found.gap_closed.value
         (1.0, 1.5, 1.0)
     """
-    case = _checked(choice, costs, scores, dollars, experts, reference)
+    case = _checked(choice, costs, scores, dollars, experts, reference, looks)
     won, found = recall_counts(case.costs, case.choice)
     columns = figure_columns(case.costs, case.choice, case.base, case.scores, case.dollars)
     columns |= _expert_columns(case, won, found)
@@ -301,12 +315,12 @@ def evaluate_choices(
         **figures,
         gap_closed=drawn.interval(gap_of_means, confidence),
         dollars_per_1000=None if case.dollars is None else drawn.interval("dollars", confidence),
-        worst_recall=drawn.interval(lambda mean: _worst(mean, count), confidence),
+        worst_recall=drawn.interval(lambda mean: _worst(mean, case.experts), confidence),
         exactly_one_right_recall=drawn.interval(
             lambda mean: mean["alone found"] / mean["alone"], confidence
         ),
         effective_experts=drawn.interval(lambda mean: _effective(mean, count), confidence),
-        oracle_effective_experts=effective_experts(oracle_shares(case.costs)),
+        oracle_effective_experts=effective_experts(case.oracle_shares),
         calibration_error=None if posterior is None else calibration_error(posterior, case.costs),
         brier_score=None if posterior is None else brier_score(posterior, case.costs),
         per_expert=_expert_rows(case, drawn, confidence),
@@ -322,6 +336,7 @@ def _checked(
     dollars: Any,
     experts: Sequence[str] | None,
     reference: int | None,
+    looks: int,
 ) -> _Case:
     matrix = as_matrix(costs)
     shape = (matrix.shape[0], matrix.shape[1])
@@ -333,7 +348,13 @@ def _checked(
     money = None if dollars is None else as_matrix(dollars, "dollars", shape)
     base = best_single(matrix, money) if reference is None else reference
     return _Case(
-        as_choice(choice, *shape), matrix, as_matrix(scores, "scores", shape), money, names, base
+        as_choice(choice, *shape),
+        matrix,
+        as_matrix(scores, "scores", shape),
+        money,
+        names,
+        base,
+        looks,
     )
 
 
@@ -341,7 +362,7 @@ def _expert_columns(
     case: _Case, won: NDArray[np.bool_], found: NDArray[np.bool_]
 ) -> dict[str, NDArray[Any]]:
     right = case.scores >= 0.5
-    alone = right.sum(axis=1) == 1
+    alone = right[:, : case.experts].sum(axis=1) == 1
     columns: dict[str, NDArray[Any]] = {
         "alone": alone,
         "alone found": alone & right[np.arange(len(right)), case.choice],
@@ -368,7 +389,7 @@ def _effective(mean: Means, experts: int) -> NDArray[np.float64]:
 
 
 def _expert_rows(case: _Case, drawn: BootstrapSamples, confidence: float) -> tuple[ExpertRow, ...]:
-    shares, best = expert_shares(case.choice, len(case.names)), oracle_shares(case.costs)
+    shares, best = expert_shares(case.choice, len(case.names)), case.oracle_shares
     rows = []
     for index, name in enumerate(case.names):
         recall = drawn.interval(partial(_recall, index), confidence)

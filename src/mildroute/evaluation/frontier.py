@@ -248,6 +248,7 @@ def measure_frontier(
     price_weights: Sequence[float] | None = None,
     experts: Sequence[str] | None = None,
     path: Sequence[int] | None = None,
+    looks: int = 0,
     resamples: int = 2000,
     confidence: float = 0.95,
     seed: int = 0,
@@ -263,6 +264,8 @@ def measure_frontier(
         experts: Names of the experts.
         path: What is operated on, as chosen on other rows: indices of rows of ``choices`` or, from
             W on, of single experts; or none.
+        looks: How many of the experts, the last ones, are looks of a cascade: they may be on the
+            path, and are no single experts.
         resamples: Number of bootstrap resamples.
         confidence: Of each interval and of the band at each bill.
         seed: Seed of the draws.
@@ -287,16 +290,17 @@ def measure_frontier(
         for index, (name, weight) in enumerate(labels)
     )
     names = names_of(experts, quality.shape[1])
-    singles = tuple(
+    columns_alone = tuple(
         _point(found, f"single{index}", name, None, confidence) for index, name in enumerate(names)
     )
+    singles = columns_alone[: len(names) - looks]
     if path is None:
         return Frontier(
             points, singles, oracle_point(quality, money), _band(found, points, confidence)
         )
     every = [
         *((point, f"{index}") for index, point in enumerate(points)),
-        *((s, f"single{k}") for k, s in enumerate(singles)),
+        *((s, f"single{k}") for k, s in enumerate(columns_alone)),
     ]
     along = sorted((every[place] for place in path), key=lambda entry: entry[0].dollars_per_1000)
     taken, keys = tuple(point for point, _ in along), [key for _, key in along]

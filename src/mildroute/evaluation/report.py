@@ -323,6 +323,7 @@ def report_html(
         cards=_cards(assessment),
         caption=_caption(assessment),
         experts=_experts(assessment),
+        looks=_looks(assessment),
         groups=_groups(assessment),
         losses=_losses(assessment),
         provenance=list(_provenance(assessment, provenance or {}).items()),
@@ -333,10 +334,9 @@ def report_html(
 def _scope(assessment: RouterEvaluation) -> str:
     table = assessment.table
     groups = "" if table.groups is None else f"{len(set(table.groups)):,} groups, "
-    return (
-        f"{groups}{len(table.experts)} experts; intervals are 95%, over further queries of the same"
-        " kind"
-    )
+    looks = assessment.looks
+    number = f"{len(table.experts) - looks} experts{f' and {looks} looks' if looks else ''}"
+    return f"{groups}{number}; intervals are 95%, over further queries of the same kind"
 
 
 def _cards(assessment: RouterEvaluation) -> list[dict[str, str]]:
@@ -424,6 +424,43 @@ def _experts(assessment: RouterEvaluation) -> dict[str, Any]:
         "head": head if found.dollars_per_1000 is None else [*head, "per 1,000 alone"],
         "rows": rows,
         "note": note,
+    }
+
+
+def _looks(assessment: RouterEvaluation) -> dict[str, Any] | None:
+    """What was looked at and what it bought, for a router with looks."""
+    found = assessment.second_look
+    if found is None:
+        return None
+    gain, plain = found.gain, found.plain
+    if gain.high < 0:
+        verdict = "looks are worth it"
+    elif gain.low > 0:
+        verdict = "looks cost more than they bring"
+    else:
+        verdict = "these rows do not show that looks are worth it"
+    return {
+        "sentence": (
+            f"Answers were looked at on {found.looked_at:.1%} of the queries; a query took"
+            f" {found.calls:.2f} calls on average. Against the same router without looks, at the"
+            f" same price weight, the cost of a query changes by {shown_interval(gain, '{:+.4f}')}:"
+            f" {verdict}."
+        ),
+        "head": ["begins with", "queries", "calls", "score", "dollars per 1,000"],
+        "rows": [
+            [
+                row.name,
+                f"{row.share:.1%}",
+                f"{row.calls:.2f}",
+                f"{row.score:.3f}",
+                as_dollars(row.dollars_per_1000),
+            ]
+            for row in (*sorted(found.rows, key=lambda row: -row.share), plain)
+        ],
+        "note": (
+            "Score and dollars are those of the queries in the row, with all calls that were made."
+            " The last row is the router without looks on all queries."
+        ),
     }
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +20,16 @@ from mildroute.evaluation.choice_evaluation import Evaluation, evaluate_choices,
 from mildroute.evaluation.comparison import request_keys
 from mildroute.evaluation.cost_savings import Savings, savings, shown_interval
 from mildroute.evaluation.frontier import Frontier, Point, measure_frontier
-from mildroute.evaluation.intervals import Interval, bootstrap_means
+from mildroute.evaluation.intervals import (
+    Difference,
+    Interval,
+    bootstrap_means,
+    paired_difference,
+)
 from mildroute.evaluation.metrics import best_single, chosen_costs
 from mildroute.exceptions import ArgumentError, TableError
 from mildroute.pipeline import TextRouter
+from mildroute.routers.cascade import SeenAnswers
 from mildroute.routers.frontier import FrontierRouter
 from mildroute.routers.operating_point import OperatingPoint, Target
 
@@ -57,6 +63,38 @@ class TargetCheck:
 
 
 @dataclass(frozen=True)
+class SecondLook:
+    """What a cascade did on held-out rows, and what its looks bought.
+
+    Attributes:
+        looks: Looks that the router may take.
+        looked_at: Share of the rows on which answers were looked at before the choice.
+        calls: Experts asked for a row on average.
+        rows: Of each look that was taken, and last of routing without looks: its name, its share,
+            calls, score and dollars per 1,000 on the rows that it got.
+        plain: The same router without looks, at the same price weight, on all rows.
+        gain: Cost with looks minus cost without, on all rows.
+    """
+
+    looks: int
+    looked_at: float
+    calls: float
+    rows: tuple[LookRow, ...]
+    plain: LookRow
+    gain: Difference
+
+
+class LookRow(NamedTuple):
+    """Some rows of a table: their share, and calls, score and dollars per 1,000 on them."""
+
+    name: str
+    share: float
+    calls: float
+    score: float
+    dollars_per_1000: float
+
+
+@dataclass(frozen=True)
 class RouterEvaluation:
     """A router on held-out rows.
 
@@ -74,6 +112,7 @@ class RouterEvaluation:
         point: The operating point in use, as measured when the router was fitted; none where the
             router knows no prices.
         far_rows: Rows unlike the training data, which the best single expert at this price answers.
+        second_look: What looks at answers did, or none for a router without looks.
 
     Example:
         >>> RouterEvaluation.__dataclass_fields__["promise"].name
@@ -90,6 +129,7 @@ class RouterEvaluation:
     about: Mapping[str, str] = field(default_factory=dict)
     point: OperatingPoint | None = None
     far_rows: int = 0
+    second_look: SecondLook | None = None
 
     @property
     def price_weight_used(self) -> float:
@@ -98,6 +138,11 @@ class RouterEvaluation:
         0 where the table has no dollars, whatever the router weighs.
         """
         return 0.0 if self.table.dollars is None else self.price_weight
+
+    @property
+    def looks(self) -> int:
+        """How many columns of the table, the last ones, are looks of a cascade."""
+        return 0 if self.second_look is None else self.second_look.looks
 
     @property
     def title(self) -> str:
@@ -122,7 +167,9 @@ class RouterEvaluation:
     @property
     def decision(self) -> str | None:
         """How the operating point decides, in words; none where the router knows no prices."""
-        return None if self.point is None else split_words(self.point, self.table.experts)
+        return (
+            None if self.point is None else split_words(self.point, self.table.experts, self.looks)
+        )
 
     @property
     def chosen(self) -> Point | None:
@@ -157,6 +204,7 @@ class RouterEvaluation:
             "savings": saved,
             "promise": to_jsonable(self.promise) if self.promise else None,
             "far_rows": self.far_rows,
+            "second_look": None if self.second_look is None else to_jsonable(self.second_look),
             "warnings": list(self.warnings),
             "content_hash": self.table.content_hash,
         }
@@ -197,11 +245,11 @@ def evaluate(
             raise ArgumentError("give a target or a price_weight, not both.")
         target = Target("price weight", price_weight)
     point = point_of(router, target)
-    aligned = _aligned(router.with_looks(table), list(router.experts_))
+    seen = router.see_table(table)
+    aligned = _aligned(router.with_looks(table, seen), list(router.experts_))
     experts = router.n_experts  # a look is no single expert to compare with
     weight = 0.0 if point is None else point.price_weight
     costs = _costs(aligned, weight)
-    best = _best_of(costs, aligned, experts)
     best_by_score = _best_of(-aligned.scores, aligned, experts)
     vectors = router.encoder_.transform(aligned.inputs)
     decided = router.explain_vectors(vectors, request_keys(aligned), point=point)
@@ -214,37 +262,75 @@ def evaluate(
         np.array([each.posterior for each in decided]),
         aligned.groups,
         experts=aligned.experts,
-        reference=best,
+        reference=_best_of(costs, aligned, experts),
+        looks=len(aligned.experts) - experts,
         clustered=False,
         seed=seed,
     )
-    saved = (
-        None
-        if aligned.dollars is None
-        else savings(
-            choice,
-            aligned.scores,
-            aligned.dollars,
-            reference=best_by_score,
-            experts=aligned.experts,
-            looks=len(aligned.experts) - experts,
-            seed=seed,
-        )
-    )
-    frontier = None
-    if isinstance(router.router_, FrontierRouter) and aligned.dollars is not None:
-        frontier = _frontier(router.router_, aligned, vectors, seed)
     return RouterEvaluation(
         table=aligned,
         evaluation=found,
         price_weight=weight,
-        frontier=frontier,
-        savings=saved,
+        frontier=_frontier(router, aligned, vectors, seed),
+        savings=_savings(choice, aligned, best_by_score, experts, seed),
         promise=_promise(_promised(router, target), aligned, choice, best_by_score, seed),
         warnings=(*_warnings(aligned, weight), *_seen_rows(router, aligned)),
         about=describe_router(router),
         point=point,
         far_rows=sum(each.is_out_of_distribution for each in decided),
+        second_look=_second_look(router.router_, choice, vectors, seen, aligned, weight, seed),
+    )
+
+
+def _savings(
+    choice: NDArray[np.intp], table: CostTable, reference: int, experts: int, seed: int
+) -> Savings | None:
+    if table.dollars is None:
+        return None
+    return savings(
+        choice,
+        table.scores,
+        table.dollars,
+        reference=reference,
+        experts=table.experts,
+        looks=len(table.experts) - experts,
+        seed=seed,
+    )
+
+
+def _second_look(
+    router: Any,
+    choice: NDArray[np.intp],
+    vectors: Any,
+    seen: SeenAnswers | None,
+    table: CostTable,
+    weight: float,
+    seed: int,
+) -> SecondLook | None:
+    if seen is None or table.dollars is None:
+        return None
+    scores, dollars = table.scores, table.dollars
+    rows, experts = np.arange(len(table)), router.n_experts
+    calls = router.walk(choice, vectors, seen).is_called.sum(axis=1)
+
+    def row_of(name: str, chosen: NDArray[np.intp], calls: Any, kept: Any) -> LookRow:
+        score = scores[rows, chosen][kept].mean()
+        bill = 1000 * dollars[rows, chosen][kept].mean()
+        return LookRow(
+            name, float(kept.mean()), float(calls[kept].mean()), float(score), float(bill)
+        )
+
+    kinds = [(str(table.experts[k]), choice == k) for k in range(experts, len(table.experts))]
+    kinds.append(("without a look", choice < experts))
+    plain = router.predict_without_looks(vectors, weight)
+    costs = _costs(table, weight)
+    return SecondLook(
+        looks=len(table.experts) - experts,
+        looked_at=float((choice >= experts).mean()),
+        calls=float(calls.mean()),
+        rows=tuple(row_of(name, choice, calls, kept) for name, kept in kinds if kept.any()),
+        plain=row_of("routing alone", plain, np.ones(len(rows)), rows >= 0),
+        gain=paired_difference(costs[rows, choice], costs[rows, plain], seed=seed),
     )
 
 
@@ -288,12 +374,15 @@ def _costs(table: CostTable, weight: float) -> NDArray[np.float64]:
     return table.costs(price_weight=weight if table.dollars is not None else 0.0)
 
 
-def _frontier(router: FrontierRouter, table: CostTable, vectors: Any, seed: int) -> Frontier:
-    """What can be operated.
+def _frontier(fitted: TextRouter, table: CostTable, vectors: Any, seed: int) -> Frontier | None:
+    """What can be operated, or none without dollars.
 
     The vertices of the stored frontier, measured on these rows, and other price weights beside
     them.
     """
+    router = fitted.router_
+    if not isinstance(router, FrontierRouter) or table.dollars is None:
+        return None
     curve = router.curve
     drawn = (
         np.linspace(0, len(curve.weights) - 1, min(len(curve.weights), _WEIGHTS_DRAWN))
@@ -316,6 +405,7 @@ def _frontier(router: FrontierRouter, table: CostTable, vectors: Any, seed: int)
         price_weights=weights.tolist(),
         experts=table.experts,
         path=path,
+        looks=len(table.experts) - fitted.n_experts,
         seed=seed,
     )
 

@@ -316,6 +316,10 @@ class CascadeRouter(FrontierRouter):
             self.predict(X, price_weight, point=point, request_ids=request_ids), X, answers
         )
 
+    def predict_without_looks(self, X: Any, price_weight: float) -> NDArray[np.intp]:
+        """Expert of each row by the router that knows no looks, shape (n,)."""
+        return argmax_last(super()._along().posterior(self._check_predict(X), price_weight))
+
     def walk(self, chosen: NDArray[np.intp], X: Any, answers: SeenAnswers) -> CascadePath:
         """What becomes of each row after its column, an expert or a look, has been chosen.
 
