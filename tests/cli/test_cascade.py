@@ -128,4 +128,9 @@ def test_the_commands_of_the_guide_run_one_after_the_other(
         quick = ["--router", "RegressionRouter"] if command[0] == "fit" else []
         result = mildroute(*command, *quick)
         assert result.exit_code == 0, result.output
+        assert "has learned from" not in result.output, "the rows are held out"
+    first, second = (
+        CostTable.read(name) for name in ("held_out.parquet", "plain_held_out.parquet")
+    )
+    assert first.query_ids == second.query_ids
     assert "Second look" in Path("report.html").read_text()
