@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from mildroute import CostTable, Target, fit
+from mildroute.experts._http import answer_text
 from mildroute.persistence.artifact import save_router
 from mildroute.pipeline import TextRouter
 from mildroute.routers.cascade import CascadePath, CascadeRouter
@@ -23,6 +24,7 @@ from mildroute.serving.routing.predictor import Predictor
 from tests.experts.hostile_server import Behavior, Call, HostileServer, says, status
 from tests.serving.fakes import FakeManager
 from tests.serving.running import Running, running
+from tests.serving.streams import DONE, event, streams, usage
 
 EXPERTS = ("small", "mid", "large")
 # Dollars per million output tokens; an answer has ten.
@@ -74,7 +76,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def predictor(folder: Path) -> Iterator[Predictor]:
-    found = Predictor.load(folder, EncoderConfig())
+    found = Predictor.load(folder, EncoderConfig(timeout=30.0))
     yield found
     found.close()
 
@@ -88,10 +90,15 @@ class Experts:
             for name in EXPERTS
         }
         self.broken: dict[str, Behavior] = {}
+        self.streams = False
         self.servers: dict[str, HostileServer] = {}
 
     def behavior(self, name: str, call: Call) -> Behavior:
         said = self.answers[name][call.prompt]
+        if self.streams:
+            half = len(said) // 2
+            pieces = (event(said[:half]), event(said[half:]), usage(0, TOKENS), DONE)
+            return streams(*pieces)
         return self.broken.get(name) or says(said, (0, TOKENS))
 
     @property
@@ -196,6 +203,27 @@ def test_a_stream_is_routed_without_a_look(predictor: Predictor) -> None:
         assert all(record.selected in EXPERTS for record in gate.records(6))
 
 
+def test_a_stream_is_held_back_until_it_is_decided_if_told_to(predictor: Predictor) -> None:
+    table = table_of(40, 8)
+    texts = table.inputs or []
+    path = path_of(predictor._router, table)
+    settings = GatewayConfig(routing=RoutingConfig(stream_looks="hold"))
+    with gateway(table, predictor, settings) as (gate, experts):
+        experts.streams = True
+        found = [gate.chat(text, stream=True) for text in texts]
+        served = [answer.headers["x-mildroute-expert"] for answer in found]
+        assert served == [EXPERTS[place] for place in path.experts]
+        for answer, name, text in zip(found, served, texts, strict=True):
+            assert answer.headers["content-type"].startswith("text/event-stream")
+            assert answer_text(answer.content) == experts.answers[name][text]
+            assert answer.text.rstrip().endswith("[DONE]")
+        assert len(experts.calls) == path.is_called.sum()
+        bills = {name: PRICES[place] * TOKENS / 1e6 for place, name in enumerate(EXPERTS)}
+        assert sum(record.cost_usd for record in gate.records(40)) == pytest.approx(
+            sum(bills[name] for name, _ in experts.calls)
+        )
+
+
 @pytest.mark.parametrize("broken", EXPERTS)
 def test_an_expert_that_fails_costs_no_answer(predictor: Predictor, broken: str) -> None:
     table = table_of(30, 4)
@@ -250,8 +278,6 @@ def test_a_decision_tells_of_the_look(predictor: Predictor) -> None:
 
 
 def test_tool_calls_are_answers() -> None:
-    from mildroute.experts._http import answer_text
-
     call = {"id": "x1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
     body = {"choices": [{"message": {"content": None, "tool_calls": [call]}}]}
     assert json.loads(answer_text(json.dumps(body).encode())) == [call["function"]]

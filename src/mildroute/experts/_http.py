@@ -90,7 +90,7 @@ def answer_text(body: bytes | bytearray) -> str:
     Empty if it holds neither.
     """
     try:
-        document = json.loads(body)
+        document = _joined_events(body) if _is_stream(body) else json.loads(body)
     except (ValueError, RecursionError):
         return ""
     text = parse_completion(document).text
@@ -101,6 +101,36 @@ def answer_text(body: bytes | bytearray) -> str:
     message = first.get("message") if isinstance(first, dict) else None
     calls = message.get("tool_calls") if isinstance(message, dict) else None
     return json.dumps([_function(call) for call in calls]) if isinstance(calls, list) else ""
+
+
+def _is_stream(body: bytes | bytearray) -> bool:
+    return body.lstrip().startswith((b"data:", b"event:", b":"))
+
+
+def _joined_events(body: bytes | bytearray) -> dict[str, Any]:
+    """The first choice of a stream of events, as if it had been sent whole."""
+    text: list[str] = []
+    calls: dict[int, dict[str, str]] = {}
+    for line in body.split(b"\n"):
+        data = line.removeprefix(b"data:").strip()
+        if data == line or not data.startswith(b"{"):
+            continue
+        choices = json.loads(data).get("choices")
+        first = choices[0] if isinstance(choices, list) and choices else None
+        if not isinstance(first, dict) or first.get("index", 0) != 0:
+            continue
+        delta = first.get("delta")
+        said = delta.get("content") if isinstance(delta, dict) else first.get("text")
+        text.append(said if isinstance(said, str) else "")
+        for call in (delta.get("tool_calls") if isinstance(delta, dict) else None) or ():
+            function = calls.setdefault(call.get("index", 0), {"name": "", "arguments": ""})
+            for name, value in (call.get("function") or {}).items():
+                if name in function and isinstance(value, str):
+                    function[name] += value
+    message: dict[str, Any] = {"content": "".join(text) or None}
+    if calls:
+        message["tool_calls"] = [{"function": function} for function in calls.values()]
+    return {"choices": [{"message": message}]}
 
 
 def _function(call: Any) -> Any:

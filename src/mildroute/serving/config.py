@@ -61,6 +61,8 @@ class RoutingConfig:
         response_id_key_env: Environment variable of the key by which the ids of responses name
             their expert, the same in every replica; the key for ``/admin`` if none is named. With
             neither, clients could make up such ids.
+        stream_looks: What a cascade does with requests that stream: ``route`` chooses an expert
+            without a look, ``hold`` keeps the answer back until it is whole and has been looked at.
     """
 
     default: str | None = None
@@ -72,6 +74,7 @@ class RoutingConfig:
     presets: Mapping[str, float | Mapping[str, float]] = field(default_factory=dict)
     routes: Mapping[str, float | Mapping[str, float] | None] = field(default_factory=dict)
     response_id_key_env: str | None = None
+    stream_looks: Literal["route", "hold"] = "route"
 
 
 @dataclass(frozen=True)

@@ -271,7 +271,8 @@ class CompletionsEndpoint:
                 if isinstance(found, str) and await self._ask((found,), calls):
                     served = found
             if not served and calls.answered:
-                served = next(iter(calls.answered))
+                # A refusal of one expert is no answer while another has one.
+                served = min(calls.answered, key=lambda name: calls.answered[name].response.status)
             if served:
                 return calls.answered.pop(served)
             failed = {failure.expert for failure in context.attempts.failures}
@@ -291,17 +292,38 @@ class CompletionsEndpoint:
         started = perf_counter()
         waited = calls.context.waited
         try:
-            found = await asyncio.gather(*(self._attempt((name,), calls) for name in wanted))
+            found = await asyncio.gather(*(self._answer(name, calls) for name in wanted))
         finally:
             # Calls at the same time are waited for once.
             calls.context.waited = waited + perf_counter() - started
-        for name, attempt in zip(wanted, found, strict=True):
-            if attempt is not None:
-                calls.answered[name] = attempt
-                attempt.call.status = attempt.response.status
-                if attempt.response.status < 400:
-                    _charge(attempt, calls.context)
+        calls.answered |= {
+            name: attempt
+            for name, attempt in zip(wanted, found, strict=True)
+            if attempt is not None
+        }
         return all(attempt is not None and attempt.response.status < 300 for attempt in found)
+
+    async def _answer(self, name: str, calls: _Calls) -> Attempt | None:
+        """Call an expert for its whole answer, and charge it; none if it has none."""
+        attempt = await self._attempt((name,), calls)
+        if attempt is None:
+            return None
+        attempt.call.status = attempt.response.status
+        try:
+            if attempt.response.has_events:
+                await attempt.response.read_all(calls.deadline, self._limits.max_response_bytes)
+        except UpstreamError as error:
+            attempt.record_failure()
+            calls.context.attempts.fail(name, error.reason)
+            attempt.close()
+            return None
+        except BaseException:
+            attempt.close()
+            raise
+        finally:
+            if attempt.response.status < 400:
+                _charge(attempt, calls.context)
+        return attempt
 
     async def _send_failure(self, context: RequestContext, request: Request) -> None:
         if request.is_disconnected:

@@ -304,7 +304,8 @@ class Decider:
     ) -> Decision:
         """Choose an expert, or a look of a cascade if the request can wait for a whole answer."""
         looks = predictor.looks
-        if looks and (parsed.is_stream or parsed.path not in _LOOK_PATHS):
+        is_streamed = parsed.is_stream and self._config.stream_looks == "route"
+        if looks and (is_streamed or parsed.path not in _LOOK_PATHS):
             looks = {}
             prediction = prediction and prediction.first_experts(predictor.n_experts)
         if looks:

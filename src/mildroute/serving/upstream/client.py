@@ -23,6 +23,7 @@ from mildroute.serving.upstream._http1 import (
     Connection,
     Deadlines,
     IncompleteStream,
+    ResponseTooLarge,
     StaleConnection,
     StreamError,
     UpstreamConnectError,
@@ -163,6 +164,17 @@ class UpstreamResponse:
             ):
                 async with asyncio.timeout_at(deadline):
                     self.body += await self._connection.read()
+        except TimeoutError:
+            raise UpstreamTimeout from None
+
+    async def read_all(self, deadline: float, max_bytes: int) -> None:
+        """Read a stream to its end; an UpstreamError as by ``read``, or if it is late or long."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                while not self.is_complete:
+                    self.body += await self.read()
+                    if len(self.body) > max_bytes:
+                        raise ResponseTooLarge
         except TimeoutError:
             raise UpstreamTimeout from None
 
