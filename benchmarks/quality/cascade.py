@@ -438,8 +438,8 @@ def measure(quick: bool, store: Path | None, seeds: int) -> Iterator[Row]:
         folder.mkdir(parents=True, exist_ok=True)
         drawn = range(FIRST_SEED, FIRST_SEED + seeds)
         if quick:
-            run_cell("zeroeval", FIRST_SEED, 400, folder)
-            cells = {"zeroeval": read_cells("zeroeval", 400, folder)}
+            run_cell("zeroeval", FIRST_SEED, 300, folder)
+            cells = {"zeroeval": read_cells("zeroeval", 300, folder)}
         else:
             jobs: list[tuple[str, int, int | None, Path]] = [
                 (name, seed, None, folder) for seed in drawn for name in POOLS

@@ -153,7 +153,7 @@ def test_held_out_predictions_are_those_of_a_ridge_regression_without_the_fold()
     further[:, [0, 1]] = 0.0  # what has been asked costs nothing more
     problem = _Problem((0, 1), errors, further)
     for held_out in folds:
-        problem.solve(_Design(vectors, answers, [0, 1, 2], held_out), held_out)
+        _Problem.solve([problem], _Design(vectors, answers, [0, 1, 2], held_out), held_out)
     expected_errors, expected_dollars = problem.expected()
 
     agree = np.where(answers.readings[:, 0] == answers.readings[:, 1], 1.0, -1.0)
