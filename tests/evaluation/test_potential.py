@@ -82,3 +82,43 @@ def test_without_dollars_there_is_nothing_to_save() -> None:
         potential_of(CostTable.from_data({"query_id": [str(row) for row in range(60)], **free}))
         is None
     )
+
+
+def topics(rows: int, chances: list[float], seed: int) -> tuple[CostTable, np.ndarray]:
+    """Questions of four topics, whose chances for the small expert are known; the rest is luck."""
+    rng = np.random.default_rng(seed)
+    topic = rng.integers(0, 4, rows)
+    words = np.array(["add the numbers", "sing a song", "prove the lemma", "paint a picture"])
+    known = np.stack([np.array(chances)[topic], np.full(rows, 0.9)], axis=1)
+    # Outcomes depend on each other beyond what the topic tells; means are as known.
+    scores = (rng.random((rows, 1)) + rng.choice([0, 0.5], (rows, 2))) % 1 < known
+    columns = {
+        "query_id": [str(row) for row in range(rows)],
+        "input": [f"{words[at]} {row}" for row, at in enumerate(topic)],
+        "score:small": scores[:, 0].astype(float),
+        "score:large": scores[:, 1].astype(float),
+        "cost:small": np.full(rows, 0.001),
+        "cost:large": np.full(rows, 0.01),
+    }
+    return CostTable.from_data(columns), known
+
+
+@pytest.mark.parametrize("chances", [[0.9, 0.85, 0.4, 0.1], [0.6, 0.6, 0.6, 0.6]])
+def test_what_is_in_reach_is_what_knowing_the_chances_saves(chances: list[float]) -> None:
+    table, known = topics(1000, chances, 0)
+    found = potential_of(table)
+    assert found is not None
+    assert found.best == "large"
+    assert table.dollars is not None
+    for level in found.levels[1:]:
+        wanted = level.kept * known[:, 1].mean()
+        truth = 1 - _least_dollars(known, table.dollars, wanted) / 0.01
+        assert level.in_reach == pytest.approx(truth, abs=0.08)
+        assert level.in_reach < level.perfect - 0.1, "the rest is luck"
+
+
+def test_nothing_is_in_reach_where_nothing_was_tried() -> None:
+    table, _ = topics(40, [0.5] * 4, 0)
+    found = potential_of(table)
+    assert found is not None
+    assert all(level.in_reach is None for level in found.levels)

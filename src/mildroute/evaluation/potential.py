@@ -47,6 +47,9 @@ class SavingLevel:
 
     Attributes:
         perfect: Share of its bill that is saved at most, by who knows all outcomes.
+        in_reach: The same by who knows the chances of each expert that inputs give away, as far as
+            the quick router tells, and no outcome: the rest of ``perfect`` is luck, or not to be
+            seen in the inputs. A little too good for few rows; or none.
         router: The same expected of a quick router that keeps the share with 95% confidence, with
             its interval; or none.
     """
@@ -55,6 +58,7 @@ class SavingLevel:
     perfect: float
     router: Interval | None
     coin: Interval
+    in_reach: float | None = None
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,9 @@ def potential_of(
     dollars, scores = table.dollars, table.scores
     if dollars is None:
         return None
-    quick = _quick_curve(table, dollars, seed, progress)
+    router = _quick_router(table, dollars, seed, progress)
+    quick = None if router is None else router.curve
+    chances = None if router is None else _chances(router, scores)
     singles = (
         measure_curve(np.zeros(0), np.empty((0, len(table)), dtype=np.intp), 1 - scores, dollars)
         if quick is None
@@ -107,6 +113,7 @@ def potential_of(
             1 - _least_dollars(scores, dollars, share * (1 - singles.best_error)) / bill,
             None if quick is None else _saved(quick, share),
             _saved(singles, share),
+            None if chances is None else _in_reach(chances, dollars, share, singles.best),
         )
         for share in _LEVELS
     )
@@ -115,13 +122,13 @@ def potential_of(
     )
 
 
-def _quick_curve(
+def _quick_router(
     table: CostTable,
     dollars: NDArray[np.float64],
     seed: int,
     progress: Callable[[int, int, str], None] | None,
-) -> CostQualityCurve | None:
-    """Held-out points of a ridge regression, or none if there is too little to learn from."""
+) -> FrontierRouter | None:
+    """A ridge regression with its folds, or none if there is too little to learn from."""
     if table.inputs is None or len(table) < _FEWEST_ROWS:
         return None
     quick = RegressionRouter(contrasts=True, random_state=seed)
@@ -138,8 +145,36 @@ def _quick_curve(
         )
     except MildrouteError:
         return None  # inputs that the default encoder cannot read: the table may still be fine
-    curve: CostQualityCurve = router.router_.curve
-    return curve
+    fitted: FrontierRouter = router.router_
+    return fitted
+
+
+def _chances(router: FrontierRouter, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Expected score of each expert on each row, by routers that have not seen it, calibrated.
+
+    A line for each expert maps what was expected to what came. Its slope is below 1 where
+    expectations differ more than they should, which a choice among them would take for savings.
+    """
+    expected = router.expected_errors(scores.shape)
+    found = np.empty(scores.shape)
+    for expert, (forecast, score) in enumerate(zip(1 - expected.T, scores.T, strict=True)):
+        spread = forecast.var()
+        slope = np.cov(forecast, score, bias=True)[0, 1] / spread if spread > 0 else 0.0
+        line = score.mean() + max(slope, 0.0) * (forecast - forecast.mean())
+        found[:, expert] = np.clip(line, 0.0, 1.0)
+    return found
+
+
+def _in_reach(
+    chances: NDArray[np.float64], dollars: NDArray[np.float64], share: float, best: int
+) -> float:
+    """Share of the best expert's bill that is saved by the best choice on chances alone.
+
+    The score of a choice has the same mean for any dependence between experts, so their chances
+    are enough.
+    """
+    wanted = share * float(chances[:, best].mean())
+    return 1 - _least_dollars(chances, dollars, wanted) / float(dollars[:, best].mean())
 
 
 def _saved(curve: CostQualityCurve, share: float) -> Interval:

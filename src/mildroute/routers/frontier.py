@@ -443,6 +443,16 @@ class FrontierRouter(RouterMixin, BaseEstimator):
             self._known_curve = CostQualityCurve(**self.curve_)
         return self._known_curve
 
+    def expected_errors(self, shape: tuple[int, int]) -> Matrix:
+        """Expected error of each expert on each training row, by routers that have not seen it.
+
+        For a router in it that tells them, and before it is stored; rows of no fold are NaN.
+        """
+        found = np.full(shape, np.nan)
+        for along, held_out, vectors in self._folds or ():
+            found[held_out] = along.routers[0].expected(vectors)[0]
+        return found
+
     def _along(self) -> RoutersAlong:
         return RoutersAlong(self.routers_, self.grid_)
 
