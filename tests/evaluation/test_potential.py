@@ -114,7 +114,7 @@ def test_what_is_in_reach_is_what_knowing_the_chances_saves(chances: list[float]
         wanted = level.kept * known[:, 1].mean()
         truth = 1 - _least_dollars(known, table.dollars, wanted) / 0.01
         assert level.in_reach == pytest.approx(truth, abs=0.08)
-        assert level.in_reach < level.perfect - 0.1, "the rest is luck"
+        assert level.in_reach < level.perfect - 0.05, "the rest is luck"
 
 
 def test_nothing_is_in_reach_where_nothing_was_tried() -> None:
