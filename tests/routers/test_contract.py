@@ -38,6 +38,7 @@ INDEX_MATTERS = {
 # standard rows are not centered.
 SPARSE_DIFFERS = {
     "MatrixFactorizationRouter",
+    "CascadeRouter",
     "FrontierRouter",
     "MildRouter",
     "MLPRegressionRouter",
