@@ -7,8 +7,8 @@ Eight pools: four experts of MMLU-Pro and four of ZeroEval, where the most expen
 .1 and .03 errors; five small models of MMLU-Pro and four of function calling (BFCL, real tokens),
 where it costs .1. A cell is one split of one data set, and serves all its prices. Vectors of
 questions are MiniLM's; answers are seen through :class:`~mildroute.encoders.answers.AnswerFeatures`
-fitted on the training rows. Cells that are stored already are not computed again. A complete run
-writes results/cascade.*.
+fitted on the training rows. Cells that are stored already are not computed again, and ``--seeds 0``
+computes none and reports what is stored. It writes results/cascade.md.
 """
 
 from __future__ import annotations
@@ -465,7 +465,9 @@ def write_report(rows: Sequence[Row], cells: Mapping[str, Mapping[int, Any]]) ->
     origin = origin_of(
         ("numpy", "scikit-learn"),
         command="python benchmarks/quality/cascade.py",
-        seeds=f"{FIRST_SEED} to {FIRST_SEED + max(map(len, cells.values())) - 1}",
+        seeds="; ".join(
+            f"{name} {min(found)} to {max(found)} ({len(found)})" for name, found in cells.items()
+        ),
     )
     lines = ["# A second look: cascades against routing by the question alone", ""]
     lines += [f"- {name}: {value}" for name, value in origin.items()]
