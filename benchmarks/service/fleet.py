@@ -55,11 +55,11 @@ LEASE_TTL = 5.0
 MAX_TOKENS = 8
 # Dollars: a request of 60 tokens and a response at the prices of the most expensive expert.
 RESERVATION = (60 * 2.0 + MAX_TOKENS * 8.0) / 1e6
-# Dollars that a request of the clients costs on average, about, and one of that expert. Of a limit
-# the last reservation can never be spent: the limit of 400 requests of that expert, halved, is 109
-# reservations, so that what could be spent tells how well gateways share it.
+# Of a limit the last reservation can never be spent: with fewer, what could be spent would tell the
+# size of reservations and not how well gateways share a limit.
+FEWEST_RESERVATIONS = 60
+# Dollars that a request of the clients costs on average, about.
 MEAN_COST = 4e-5
-MEAN_COST_OF_LARGE = 1e-4
 # Requests a second with new texts, of which MiniLM encodes about 60 on a core.
 ENCODER_RATE = 20.0
 KINDS = {"stream": 4, "chat": 4, "known": 2}
@@ -188,15 +188,14 @@ def failed(told: Iterable[Told]) -> list[Told]:
 
 
 def money_rows(folder: Path, count: int, keys: int, requests: int) -> Iterator[Row]:
-    """Clients want twice as much as their keys allow, of the most expensive expert."""
-    limit = requests / keys * MEAN_COST_OF_LARGE / 2
+    """Clients want more than their keys allow."""
+    limit = max(requests / keys * MEAN_COST / 2, FEWEST_RESERVATIONS * RESERVATION)
     budgets = {f"team-{number}": limit for number in range(keys)}
     with (
         fleet(folder, count, budgets, clients=keys) as ours,
         balanced(gateway.port for gateway in ours.gateways) as port,
     ):
-        job = ours.job(port, "money", budgets, count=requests, model="large")
-        told, _ = Traffic(job).start().finish()
+        told, _ = Traffic(ours.job(port, "money", budgets, count=requests)).start().finish()
         lend, session = ours.store_calls()
         spent = ours.spent(told)
         charged = math.fsum(record.cost_usd for record in ours.logs())

@@ -64,8 +64,6 @@ class Job:
     max_tokens: int = 64
     # Whether each request names a conversation of its own, which no gateway knows.
     names_conversations: bool = True
-    # A route, or an expert that all requests name.
-    model: str = "mildroute"
 
 
 @dataclass
@@ -280,7 +278,7 @@ class Clients:
 def request_of(told: Told, job: Job) -> bytes:
     """The request with its number."""
     name, path = f"#{told.number}", "chat/completions"
-    document: dict[str, Any] = {"model": job.model}
+    document: dict[str, Any] = {"model": "mildroute"}
     if job.names_conversations:
         document["metadata"] = {"conversation_id": conversation_of(told.number)}
     if told.kind == "responses":
