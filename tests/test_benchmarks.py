@@ -28,6 +28,8 @@ OTHERS = {
     "speed/http_load.py",
     "speed/replay_server.py",
 }
+# Quick runs that would take the gate past 20 minutes; they run with the slow tests.
+HEAVY = {"deep", "encoders", "engine", "gateway", "one_step", "paper-tables"}
 SECONDS = 600
 FIELDS = {"name": str, "value": float | int | None, "limit": float | int | None, "ok": bool}
 # What a quick run must show beyond its rows' own limits: the lowest and the highest value.
@@ -67,7 +69,9 @@ def refuse(constant: str) -> None:
     raise ValueError(f"{constant} is no JSON")
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in HEAVY)) for name in SCRIPTS]
+)
 def test_a_quick_run_is_recorded_and_holds_its_limits(name: str, tmp_path: Path) -> None:
     if record.needs_data(SCRIPTS[name]) and "MILDROUTE_DATA" not in os.environ:
         pytest.skip("needs the benchmark data: set MILDROUTE_DATA to its folder")
