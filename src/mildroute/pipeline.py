@@ -287,7 +287,9 @@ class TextRouter(BaseEstimator):
             return None
         return self.see([table.answers(name) for name in names[: self.n_experts]])
 
-    def with_looks(self, table: CostTable, seen: SeenAnswers | None = None) -> CostTable:
+    def with_looks(
+        self, table: CostTable, seen: SeenAnswers | None = None, vectors: Any = None
+    ) -> CostTable:
         """The table with a column for each look: what it pays with the table's answers.
 
         A router without looks, and a table that has the columns already, change nothing.
@@ -295,13 +297,14 @@ class TextRouter(BaseEstimator):
         Args:
             table: With the router's experts and their answers.
             seen: The answers as ``see_table`` returns them, to see them once; or none.
+            vectors: Vectors of the table's inputs, to encode them once; or none.
         """
         seen = self.see_table(table) if seen is None else seen
         if seen is None:
             return table
         router, experts = self.router_, [str(name) for name in self.experts_]
         table = table.select(experts[: self.n_experts])
-        vectors = self.encoder_.transform(table.inputs)
+        vectors = self.encoder_.transform(table.inputs) if vectors is None else vectors
         scores, rows = table.scores, np.arange(len(table))
         found = table
         for place, name in enumerate(experts[self.n_experts :]):

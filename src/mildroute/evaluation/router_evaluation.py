@@ -246,12 +246,12 @@ def evaluate(
         target = Target("price weight", price_weight)
     point = point_of(router, target)
     seen = router.see_table(table)
-    aligned = _aligned(router.with_looks(table, seen), list(router.experts_))
+    vectors = router.encoder_.transform(table.inputs)
+    aligned = _aligned(router.with_looks(table, seen, vectors), list(router.experts_))
     experts = router.n_experts  # a look is no single expert to compare with
     weight = 0.0 if point is None else point.price_weight
     costs = _costs(aligned, weight)
     best_by_score = _best_of(-aligned.scores, aligned, experts)
-    vectors = router.encoder_.transform(aligned.inputs)
     decided = router.explain_vectors(vectors, request_keys(aligned), point=point)
     choice = np.array([each.expert for each in decided], dtype=np.intp)
     found = evaluate_choices(

@@ -186,8 +186,7 @@ class CascadeRouter(FrontierRouter):
         Args:
             X: Vectors of questions, shape (n, d), dense where there are answers.
             y: Error of each expert on each row (one minus its score), shape (n, p).
-            sample_weight: Weight of each row, shape (n,), or none; looks are chosen and learned
-                without it.
+            sample_weight: Weight of each row, shape (n,), or none; not beside answers.
             prices: Dollars of each expert on each row, shape (n, p), or per expert, shape (p,).
             groups: Group of each training row, shape (n,), or none.
             progress: Called with steps done, steps in all and a word on the next one, or none.
@@ -564,13 +563,18 @@ class _CascadeAlong(RoutersAlong):
     def posteriors(
         self, X: Any, weights: Sequence[float] | NDArray[np.float64]
     ) -> Iterator[Matrix]:
-        """Posterior over columns at each of several price weights."""
-        plain = self._plain.posteriors(X, weights)
-        errors, prices = self._front.expected(X)
-        for weight, posterior in zip(weights, plain, strict=True):
-            mode = self._mode(float(weight))
-            if mode == _PLAIN:
-                looks = errors.shape[1] - posterior.shape[1]
+        """Posterior over columns at each of several price weights.
+
+        Each router is asked only where it decides: a gateway calls this for every request.
+        """
+        modes = [self._mode(float(weight)) for weight in weights]
+        alone = [weight for weight, mode in zip(weights, modes, strict=True) if mode == _PLAIN]
+        plain = iter(self._plain.posteriors(X, alone) if alone else ())
+        errors, prices = (None, None) if len(alone) == len(modes) else self._front.expected(X)
+        for weight, mode in zip(weights, modes, strict=True):
+            if errors is None or mode == _PLAIN:
+                posterior = next(plain)
+                looks = len(self._front.experts_) - posterior.shape[1]
                 yield np.hstack([posterior, np.zeros((len(posterior), looks))])
                 continue
             found = posterior_of_costs(errors if prices is None else errors + weight * prices)
