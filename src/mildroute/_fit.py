@@ -46,7 +46,8 @@ def method_of(router: TextRouter) -> str:
     is_frontier = isinstance(inner, FrontierRouter)
     learned = inner.routers_[0] if is_frontier else inner
     loss = f" with the loss {learned.loss!r}" if isinstance(learned, CustomLossRouter) else ""
-    return f"{_name(learned)}{loss}{', for any price' if is_frontier else ''}"
+    look = " with looks at answers" if isinstance(inner, CascadeRouter) and inner.looks_ else ""
+    return f"{_name(learned)}{loss}{look}{', for any price' if is_frontier else ''}"
 
 
 def describe_router(router: TextRouter) -> dict[str, str]:

@@ -201,12 +201,19 @@ def test_an_evaluation_tells_what_looks_did_and_what_they_bought(
 def test_a_report_has_a_section_on_looks_where_there_are_any(
     router: TextRouter, test_rows: CostTable
 ) -> None:
-    page = report_html(evaluate(router, test_rows))
+    assessed = evaluate(router, test_rows)
+    page = report_html(assessed)
     looks = len(router.experts_) - 3
     assert f"3 experts and {looks} looks" in page
     section = page[page.index("<h2>Second look</h2>") :]
     assert "calls on average" in section
-    assert "looks are worth it" in section
+    assert "with looks at answers" in page
+    assert assessed.point is not None
+    assert assessed.point.is_mixed
+    assert "at the price weight that decides most of them, has a score of" in section
+    assert "worth it" not in section, "one of two price weights does not judge both"
+    page = report_html(evaluate(router, test_rows, price_weight=assessed.price_weight))
+    assert "looks are worth it" in page
     errors = named_costs(1 - test_rows.scores, test_rows.experts)
     plain = TextRouter(router=RegressionRouter()).fit(test_rows.inputs, errors)
     page = report_html(evaluate(plain, CostTable.from_data(answered_columns(60, 4))))

@@ -19,7 +19,7 @@ from mildroute._format import as_dollars, format_number
 from mildroute.evaluation.cost_savings import shown_interval, shown_limits
 from mildroute.evaluation.frontier import Frontier, Point, convex_hull
 from mildroute.evaluation.intervals import Interval
-from mildroute.evaluation.router_evaluation import RouterEvaluation
+from mildroute.evaluation.router_evaluation import RouterEvaluation, SecondLook
 from mildroute.exceptions import MissingExtraError
 
 if TYPE_CHECKING:
@@ -432,19 +432,11 @@ def _looks(assessment: RouterEvaluation) -> dict[str, Any] | None:
     found = assessment.second_look
     if found is None:
         return None
-    gain, plain = found.gain, found.plain
-    if gain.high < 0:
-        verdict = "looks are worth it"
-    elif gain.low > 0:
-        verdict = "looks cost more than they bring"
-    else:
-        verdict = "these rows do not show that looks are worth it"
+    plain = found.plain
     return {
         "sentence": (
             f"Answers were looked at on {found.looked_at:.1%} of the queries; a query took"
-            f" {found.calls:.2f} calls on average. Against the same router without looks, at the"
-            f" same price weight, the cost of a query changes by {shown_interval(gain, '{:+.4f}')}:"
-            f" {verdict}."
+            f" {found.calls:.2f} calls on average. {_bought(assessment, found)}"
         ),
         "head": ["begins with", "queries", "calls", "score", "dollars per 1,000"],
         "rows": [
@@ -462,6 +454,28 @@ def _looks(assessment: RouterEvaluation) -> dict[str, Any] | None:
             " The last row is the router without looks on all queries."
         ),
     }
+
+
+def _bought(assessment: RouterEvaluation, found: SecondLook) -> str:
+    """The verdict on looks, where one price weight decides all queries."""
+    gain, plain = found.gain, found.plain
+    if assessment.point is not None and assessment.point.is_mixed:
+        # Two price weights share the queries; the cost at one of them says nothing about both.
+        return (
+            f"The same router without looks, at the price weight that decides most of them, has a"
+            f" score of {plain.score:.3f} for {as_dollars(plain.dollars_per_1000)} per 1,000"
+            f" queries."
+        )
+    if gain.high < 0:
+        verdict = "looks are worth it"
+    elif gain.low > 0:
+        verdict = "looks cost more than they bring"
+    else:
+        verdict = "these rows do not show that looks are worth it"
+    return (
+        f"Against the same router without looks, at the same price weight, the cost of a query"
+        f" changes by {shown_interval(gain, '{:+.4f}')}: {verdict}."
+    )
 
 
 def _groups(assessment: RouterEvaluation) -> dict[str, Any] | None:
