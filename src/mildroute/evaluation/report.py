@@ -358,13 +358,12 @@ def _cards(assessment: RouterEvaluation) -> list[dict[str, str]]:
                 "note": f"{promise.target}; measured {promise.words}",
             }
         )
-    cards.append(
-        _card(
-            "way from the best single expert at this price to the oracle",
-            found.gap_closed,
-            "{:.1%}",
-        )
+    way = _card(
+        "way from the best single expert at this price to the oracle", found.gap_closed, "{:.1%}"
     )
+    if assessment.in_reach is not None:
+        way["note"] += f"; {assessment.in_reach:.1%} in reach of inputs alone"
+    cards.append(way)
     cards.append(_card("worst expert's recall", found.worst_recall, "{:.2f}"))
     return cards
 

@@ -27,6 +27,7 @@ from mildroute.evaluation.intervals import (
     paired_difference,
 )
 from mildroute.evaluation.metrics import best_single, chosen_costs
+from mildroute.evaluation.potential import calibrated
 from mildroute.exceptions import ArgumentError, TableError
 from mildroute.pipeline import TextRouter
 from mildroute.routers.cascade import SeenAnswers
@@ -37,6 +38,8 @@ __all__ = ["RouterEvaluation", "TargetCheck", "evaluate"]
 
 
 _WEIGHTS_DRAWN = 24
+# Of fewer rows a line from forecasts to outcomes flatters.
+_FEWEST_TO_CALIBRATE = 50
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,9 @@ class RouterEvaluation:
             router knows no prices.
         far_rows: Rows unlike the training data, which the best single expert at this price answers.
         second_look: What looks at answers did, or none for a router without looks.
+        in_reach: Share of the way from the best single expert at this price to the oracle that is
+            gone by knowing the chances of experts as far as inputs tell, and no outcome; or none.
+            The rest is luck, or shows in answers alone.
 
     Example:
         >>> RouterEvaluation.__dataclass_fields__["promise"].name
@@ -130,6 +136,7 @@ class RouterEvaluation:
     point: OperatingPoint | None = None
     far_rows: int = 0
     second_look: SecondLook | None = None
+    in_reach: float | None = None
 
     @property
     def price_weight_used(self) -> float:
@@ -203,6 +210,7 @@ class RouterEvaluation:
             else to_jsonable(self.frontier.path),
             "savings": saved,
             "promise": to_jsonable(self.promise) if self.promise else None,
+            "in_reach": self.in_reach,
             "far_rows": self.far_rows,
             "second_look": None if self.second_look is None else to_jsonable(self.second_look),
             "warnings": list(self.warnings),
@@ -279,6 +287,7 @@ def evaluate(
         point=point,
         far_rows=sum(each.is_out_of_distribution for each in decided),
         second_look=_second_look(router.router_, choice, vectors, seen, aligned, weight, seed),
+        in_reach=_in_reach(router, vectors, aligned, weight),
     )
 
 
@@ -296,6 +305,21 @@ def _savings(
         looks=len(table.experts) - experts,
         seed=seed,
     )
+
+
+def _in_reach(router: TextRouter, vectors: Any, table: CostTable, weight: float) -> float | None:
+    if router.outcome_model_ is None or len(table) < _FEWEST_TO_CALIBRATE:
+        return None
+    experts = router.n_experts
+    forecasts, bills = router.outcome_model_.expected(vectors)
+    scores = table.scores[:, :experts]
+    expected = 1 - np.clip(calibrated(forecasts[:, :experts], scores), 0.0, 1.0)
+    if table.dollars is not None and bills is not None:
+        expected += weight * calibrated(bills[:, :experts], table.dollars[:, :experts])
+    costs = _costs(table, weight)[:, :experts]
+    base = costs.mean(axis=0).min()
+    way = base - costs.min(axis=1).mean()
+    return float(max(base - expected.min(axis=1).mean(), 0.0) / way) if way > 0 else None
 
 
 def _second_look(
