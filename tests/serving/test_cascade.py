@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from mildroute import CostTable, Target, fit
+from mildroute._fit import without_looks
 from mildroute.experts._http import answer_text
 from mildroute.persistence.artifact import save_router
 from mildroute.pipeline import TextRouter
@@ -201,6 +202,21 @@ def test_a_stream_is_routed_without_a_look(predictor: Predictor) -> None:
             assert "x-mildroute-calls" not in answer.headers
         assert len(experts.calls) == 6
         assert all(record.selected in EXPERTS for record in gate.records(6))
+
+
+def test_a_stream_keeps_the_target_without_looks(predictor: Predictor) -> None:
+    table = table_of(120, 4)
+    texts = table.inputs or []
+    for target in (None, Target("budget", 0.1)):
+        plain = without_looks(predictor._router, target)
+        with gateway(table, predictor) as (gate, _):
+            headers = {} if target is None else {"x-mildroute-budget": f"{target.value:g}"}
+            found = [gate.chat(text, headers=headers, stream=True) for text in texts]
+            dollars = [record.cost_usd for record in gate.records(120)]
+        served = [answer.headers["x-mildroute-expert"] for answer in found]
+        assert served == [EXPERTS[routed.expert] for routed in plain.explain(texts)]
+        if target is not None:
+            assert 1000 * np.mean(dollars) < 1.2 * target.value
 
 
 def test_a_stream_is_held_back_until_it_is_decided_if_told_to(predictor: Predictor) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mildroute._fit import describe_router, point_of, split_words
+from mildroute._fit import describe_router, point_of, split_words, without_looks
 from mildroute._format import pluralize, to_jsonable
 from mildroute._hashing import text_fingerprints
 from mildroute.costs.table import CostTable
@@ -75,7 +75,7 @@ class SecondLook:
         calls: Experts asked for a row on average.
         rows: Of each look that was taken, and last of routing without looks: its name, its share,
             calls, score and dollars per 1,000 on the rows that it got.
-        plain: The same router without looks, at the same price weight, on all rows.
+        plain: The same router without looks, for the same target, on all rows.
         gain: Cost with looks minus cost without, on all rows.
     """
 
@@ -286,7 +286,7 @@ def evaluate(
         about=describe_router(router),
         point=point,
         far_rows=sum(each.is_out_of_distribution for each in decided),
-        second_look=_second_look(router.router_, choice, vectors, seen, aligned, weight, seed),
+        second_look=_second_look(router, target, choice, vectors, seen, aligned, weight, seed),
         in_reach=_in_reach(router, vectors, aligned, weight),
     )
 
@@ -323,7 +323,8 @@ def _in_reach(router: TextRouter, vectors: Any, table: CostTable, weight: float)
 
 
 def _second_look(
-    router: Any,
+    router: TextRouter,
+    target: Target | None,
     choice: NDArray[np.intp],
     vectors: Any,
     seen: SeenAnswers | None,
@@ -335,7 +336,7 @@ def _second_look(
         return None
     scores, dollars = table.scores, table.dollars
     rows, experts = np.arange(len(table)), router.n_experts
-    calls = router.walk(choice, vectors, seen).is_called.sum(axis=1)
+    calls = router.router_.walk(choice, vectors, seen).is_called.sum(axis=1)
 
     def row_of(name: str, chosen: NDArray[np.intp], calls: Any, kept: Any) -> LookRow:
         score = scores[rows, chosen][kept].mean()
@@ -346,7 +347,9 @@ def _second_look(
 
     kinds = [(str(table.experts[k]), choice == k) for k in range(experts, len(table.experts))]
     kinds.append(("without a look", choice < experts))
-    plain = router.predict_without_looks(vectors, weight)
+    plain = without_looks(router, target).router_.predict(
+        vectors, request_ids=request_keys(table)
+    )
     costs = _costs(table, weight)
     return SecondLook(
         looks=len(table.experts) - experts,

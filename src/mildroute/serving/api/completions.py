@@ -491,6 +491,9 @@ def _charge(attempt: Attempt, context: RequestContext) -> tuple[tuple[int, int],
     if tokens_out is None:
         is_text = parsed.path != "embeddings"
         tokens_out = len(response.body) // CHARACTERS_PER_TOKEN if is_text else 0
+    if not is_reported and parsed.tokens_out is not None:
+        # A server that floods is no reason to bill more than the request allowed.
+        tokens_out = min(tokens_out, parsed.tokens_out * parsed.choices)
     tokens = (parsed.tokens_in if tokens_in is None else tokens_in, tokens_out)
     cost = attempt.expert.cost(*tokens, cached_tokens)
     call = attempt.call
