@@ -36,6 +36,7 @@ __all__ = [
     "AttemptRecord",
     "Failover",
     "classify_response",
+    "close_result",
     "error_from_failures",
 ]
 
@@ -478,7 +479,7 @@ class Failover:
             for task, name in running.items():
                 calls.log.fail(name, "hedged")
                 task.cancel()
-                task.add_done_callback(_close_result)
+                task.add_done_callback(close_result)
         return None
 
     async def _try(self, name: str, calls: _Calls) -> Attempt | None:
@@ -643,7 +644,7 @@ def _with_headers(request: UpstreamRequest, span: AttemptSpan) -> UpstreamReques
     return request._replace(headers=request.headers + lines.encode("latin-1", "replace"))
 
 
-def _close_result(task: asyncio.Task[Attempt | None]) -> None:
+def close_result(task: asyncio.Task[Attempt | None]) -> None:
     """A response may have come before the task could be cancelled."""
     if not task.cancelled() and task.exception() is None:
         attempt = task.result()
