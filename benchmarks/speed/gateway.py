@@ -280,6 +280,13 @@ def written_by_hand(calls: int) -> Iterator[Row]:
         1.2,
         f"{theirs:.2f} and {ours:.2f} microseconds for a counter and a histogram",
     )
+    ours, theirs = _tfidf(calls // 5)
+    yield at_least(
+        "CPU of scikit-learn's TF-IDF of one text / ours",
+        theirs / ours,
+        2.0,
+        f"{theirs:.0f} and {ours:.0f} microseconds",
+    )
 
 
 async def _request_handling(calls: int) -> tuple[float, float]:
@@ -344,6 +351,21 @@ def _counting(calls: int) -> tuple[float, float]:
         children[label][1].observe(0.3)
 
     return cpu_microseconds(count, calls), cpu_microseconds(count_children, calls)
+
+
+def _tfidf(calls: int) -> tuple[float, float]:
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    from mildroute.encoders.text import TfidfEncoder
+
+    texts = prompts(400)
+    own = TfidfEncoder().fit(texts)
+    theirs = TfidfVectorizer(ngram_range=(1, 2), min_df=2, sublinear_tf=True, dtype=np.float32)
+    theirs.fit(texts)
+    return (
+        cpu_microseconds(lambda: own.transform(texts[:1]), calls),
+        cpu_microseconds(lambda: theirs.transform(texts[:1]), calls),
+    )
 
 
 def measure(quick: bool) -> Iterator[Row]:

@@ -566,7 +566,8 @@ def _charge(attempt: Attempt, context: RequestContext) -> tuple[tuple[int, int],
     cost = attempt.expert.cost(*tokens, cached_tokens)
     call = attempt.call
     call.charge(tokens, cost, cached_tokens, is_reported=is_reported)
-    call.end()
+    if not call.seconds:
+        call.end()
     return tokens, cached_tokens
 
 
