@@ -280,6 +280,7 @@ def _fit_frontier(
         prices=table.dollars,
         progress=progress,
         answers=[table.answers(name) for name in table.experts] if is_cascade else None,
+        logprobs=[table.logprobs(name) for name in table.experts] if is_cascade else None,
     )
 
 

@@ -200,7 +200,8 @@ def _numbers_of(chunk: pa.Array) -> tuple[str, Any]:
     if pa.types.is_timestamp(chunk.type):
         return "microseconds", chunk.cast(pa.int64()).to_numpy()
     # adding zero turns minus zero into zero: they are equal values
-    return "float64", chunk.to_numpy() + 0.0
+    # log-probabilities may be unknown
+    return "float64", chunk.to_numpy(zero_copy_only=False) + 0.0
 
 
 def _little(values: Any) -> Any:

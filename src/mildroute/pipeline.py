@@ -102,6 +102,8 @@ class TextRouter(BaseEstimator):
     Attributes:
         encoder_: The fitted encoder.
         answer_features_: The fitted transformer of answers, or none.
+        logprob_experts_: Names of the experts whose log-probabilities it has learned from; those of
+            others are not looked at.
         router_: The fitted router over its vectors.
         experts_: Names of the experts, shape (p,).
         target_: What its operating point was chosen by, or none.
@@ -126,6 +128,7 @@ class TextRouter(BaseEstimator):
     outcome_model_: OutcomeModel | None = None
     judge_: str | None = None
     answer_features_: AnswerFeatures | None = None
+    logprob_experts_: tuple[str, ...] = ()
 
     def __init__(
         self, *, encoder: Any = None, router: Any = None, answer_features: Any = None
@@ -143,6 +146,7 @@ class TextRouter(BaseEstimator):
         prices: Any = None,
         progress: Any = None,
         answers: Sequence[Sequence[str]] | None = None,
+        logprobs: Sequence[Any] | None = None,
     ) -> TextRouter:
         """Fit the encoder on the inputs and the router on their vectors.
 
@@ -157,6 +161,8 @@ class TextRouter(BaseEstimator):
             progress: Called with steps done, steps in all and a word on the next one, where the
                 router tells its progress; or none.
             answers: n texts of each of the p experts, for a router that may look at them; or none.
+            logprobs: Mean log-probability of the tokens of each answer, shape (n,) for each of the
+                p experts, NaN where one is not known, none for an expert without any; or none.
 
         Returns:
             The router itself.
@@ -175,13 +181,18 @@ class TextRouter(BaseEstimator):
             given["folds"] = fold_vectors(encoder, X, vectors, router)
         features = None
         if answers is not None:
-            features = self._learn_answers(answers, vectors, given, router)
+            features = self._learn_answers(answers, logprobs, vectors, given, router)
         router.fit(
             vectors,
             y,
             **{name: value for name, value in given.items() if value is not None and name in known},
         )
         self.encoder_, self.router_, self.answer_features_ = encoder, router, features
+        self.logprob_experts_ = tuple(
+            str(name)
+            for name, values in zip(router.experts_, logprobs or (), strict=False)
+            if values is not None and not np.isnan(np.asarray(values, dtype=np.float64)).all()
+        )
         self.n_rows_, self.data_hash_ = (
             getattr(router, "n_rows_", None),
             getattr(router, "data_hash_", None),
@@ -209,12 +220,21 @@ class TextRouter(BaseEstimator):
         return router, known
 
     def _learn_answers(
-        self, answers: Sequence[Sequence[str]], vectors: Any, given: dict[str, Any], router: Any
+        self,
+        answers: Sequence[Sequence[str]],
+        logprobs: Sequence[Any] | None,
+        vectors: Any,
+        given: dict[str, Any],
+        router: Any,
     ) -> AnswerFeatures:
         """Fit the features, and replace texts of answers by what a cascade sees of them."""
         features = AnswerFeatures() if self.answer_features is None else clone(self.answer_features)
-        features.fit([text for texts in answers for text in texts])
-        given["answers"] = seen = see_answers(features, answers)
+        values = [
+            np.full(len(texts), np.nan) if known is None else np.asarray(known, dtype=np.float64)
+            for texts, known in zip(answers, _of_each(logprobs, len(answers)), strict=True)
+        ]
+        features.fit([text for texts in answers for text in texts], logprobs=np.concatenate(values))
+        given["answers"] = seen = see_answers(features, answers, values)
         if len(answers) * len(seen.readings) <= _OWN_ANSWERS:
             folds = given.get("folds") or cut_vectors(vectors, getattr(router, "random_state", 0))
             everything = np.arange(len(seen.readings))
@@ -265,17 +285,24 @@ class TextRouter(BaseEstimator):
         router = self.router_
         return router.n_experts if isinstance(router, CascadeRouter) else len(router.experts_)
 
-    def see(self, answers: Sequence[Sequence[str] | None]) -> SeenAnswers:
+    def see(
+        self, answers: Sequence[Sequence[str] | None], logprobs: Sequence[Any] | None = None
+    ) -> SeenAnswers:
         """Answers of the p experts as its router looks at them.
 
         Args:
             answers: n texts of each expert, or none of one that was not asked.
+            logprobs: As for ``fit``.
         """
         if self.answer_features_ is None:
             raise ArgumentError(
                 "this router was fitted without answers and looks at none; fit it with answers."
             )
-        return see_answers(self.answer_features_, answers)
+        values = [
+            known if name in self.logprob_experts_ else None
+            for name, known in zip(self.experts_, _of_each(logprobs, self.n_experts), strict=False)
+        ]
+        return see_answers(self.answer_features_, answers, values)
 
     def see_table(self, table: CostTable) -> SeenAnswers | None:
         """A table's answers as its router looks at them.
@@ -285,7 +312,10 @@ class TextRouter(BaseEstimator):
         names = [str(name) for name in self.experts_]
         if self.n_experts == len(names) or set(names) <= set(table.experts):
             return None
-        return self.see([table.answers(name) for name in names[: self.n_experts]])
+        names = names[: self.n_experts]
+        return self.see(
+            [table.answers(name) for name in names], [table.logprobs(name) for name in names]
+        )
 
     def with_looks(
         self, table: CostTable, seen: SeenAnswers | None = None, vectors: Any = None
@@ -521,6 +551,12 @@ class _Expected:
                 self.is_out_of_distribution is not None and self.is_out_of_distribution[row]
             ),
         }
+
+
+def _of_each(logprobs: Sequence[Any] | None, experts: int) -> Sequence[Any]:
+    if logprobs is not None and len(logprobs) != experts:
+        raise ShapeError(f"logprobs must be of {experts} experts, got {len(logprobs)}.")
+    return [None] * experts if logprobs is None else logprobs
 
 
 def _prediction(

@@ -6,6 +6,7 @@ import json
 import threading
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
@@ -372,3 +373,28 @@ def test_csv_files_are_read_as_text(tmp_path: Path) -> None:
         ("03", "true", "NA"),
     ]
     assert [query.fields["ann"] for query in read] == ["007", None, "1e5"]
+
+
+def test_log_probabilities_stand_beside_answers_if_any_are_told(tmp_path: Path) -> None:
+    tells = Counting("a", lambda query: Answer(query.reference, logprob=-0.5))
+    run(tmp_path, [tells, Counting("b")], answers=True)
+    table = CostTable.read(tmp_path / "costs", answers=True)
+    assert table.logprobs("b") is None
+    assert table.logprobs("a") is not None
+    assert set(table.logprobs("a")) == {-0.5}  # type: ignore[arg-type]
+    run(tmp_path, [tells, Counting("b")])
+    assert "logprob:a" not in pq.read_schema(tmp_path / "costs" / "costs.parquet").names
+
+
+def test_a_store_without_log_probabilities_is_resumed(tmp_path: Path) -> None:
+    """Those that were not asked for are unknown, and are not asked for again."""
+    run(tmp_path, [Counting("a"), Counting("b")], queries=write_queries(tmp_path, 10))
+    for path in (tmp_path / "costs" / "_collected" / "answers").glob("*.parquet"):
+        pq.write_table(pq.read_table(path).drop_columns("logprob"), path)
+    tells = Counting("a", lambda query: Answer(query.reference, logprob=-0.5))
+    queries = write_queries(tmp_path, 12)
+    run(tmp_path, [tells, Counting("b")], queries=queries, answers=True)
+    assert set(tells.asked) == {"q10", "q11"}
+    found = CostTable.read(tmp_path / "costs", answers=True).logprobs("a")
+    assert found is not None
+    np.testing.assert_array_equal(found, [np.nan] * 10 + [-0.5] * 2)

@@ -147,6 +147,40 @@ def test_answers_must_be_there_of_all_experts_that_are_kept() -> None:
         CostTable.from_data(numbers, answers=True)
 
 
+TOLD = ANSWERED | {"logprob:b": [None, -0.25]}
+
+
+@pytest.mark.parametrize("name", ["told.parquet", "told.csv", "told.jsonl"])
+def test_log_probabilities_are_read_with_answers(tmp_path: Path, name: str) -> None:
+    assert "logprob:b" in CostTable.from_data(TOLD).ignored
+    table = CostTable.from_data(TOLD, answers=True)
+    again = CostTable.read(table.save(tmp_path / name), answers=True)
+    assert again.content_hash == table.content_hash
+    assert table.content_hash != CostTable.from_data(ANSWERED, answers=True).content_hash
+    for found in (table, again, table.select(["b", "a"])):
+        assert found.logprobs("a") is None
+        np.testing.assert_array_equal(found.logprobs("b"), [np.nan, -0.25])
+    assert table.take([1]).logprobs("b") == [-0.25]
+
+
+def test_log_probabilities_are_finite_and_not_positive() -> None:
+    for value, said in ((0.5, "0.5"), (float("-inf"), "-inf")):
+        rule = f"'logprob:b', row 1 .*: a log-probability must be a number of at most 0, got {said}"
+        with pytest.raises(TableError, match=rule):
+            CostTable.from_data(TOLD | {"logprob:b": [-1.0, value]}, answers=True)
+
+
+def test_what_is_not_known_of_a_row_does_not_make_its_copy_another_row() -> None:
+    twice = {name: [values[0], *values] for name, values in TOLD.items()}
+    assert len(CostTable.from_data(twice, answers=True)) == 2
+
+
+def test_a_log_probability_of_an_answer_that_never_came_stays_unknown() -> None:
+    holes = TOLD | {"score:b": [None, 1.0], "cost:b": [None, 0.1]}
+    found = CostTable.from_data(holes, answers=True, missing="zero").logprobs("b")
+    np.testing.assert_array_equal(found, [np.nan, -0.25])
+
+
 @pytest.mark.parametrize("name", ["table.parquet", "table.csv", "table.jsonl"])
 def test_answers_are_written_selected_and_taken_with_their_rows(name: str, tmp_path: Path) -> None:
     table = CostTable.from_data(ANSWERED, answers=True)

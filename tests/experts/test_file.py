@@ -10,7 +10,7 @@ import pytest
 
 from mildroute.costs.prices import Price
 from mildroute.exceptions import ArgumentError
-from mildroute.experts.config import ExpertFile, read_experts
+from mildroute.experts.config import ExpertFile, build_expert, read_experts
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "experts.yaml"
 SMALL = """\
@@ -292,3 +292,11 @@ def test_every_cut_of_the_example_is_read_or_refused_with_a_line(tmp_path: Path)
     said = [complaint(tmp_path, text[:end]) for end in range(0, len(text), 97)]
     assert all(message.startswith("experts.yaml:") for message in said if message)
     assert "" in said
+
+
+def test_log_probabilities_are_for_models_behind_an_address(tmp_path: Path) -> None:
+    spec = read(tmp_path, SMALL + "    logprobs: true\n").experts[0]
+    assert build_expert(spec).model.logprobs  # type: ignore[attr-defined]
+    people = "experts:\n  a: {kind: people, field: label, logprobs: true}\n"
+    assert "unknown key 'logprobs'" in refusal(tmp_path, people)
+    assert "logprobs" in refusal(tmp_path, SMALL + "    logprobs: 5\n")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
@@ -9,6 +10,7 @@ from mildroute._fingerprint import fingerprint
 from mildroute.costs.prices import Price
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.base import Query
+from mildroute.experts.prompts import PromptTemplate
 from mildroute.experts.settings import ModelSettings
 
 URL = "https://api.example.com/v1"
@@ -107,3 +109,15 @@ def test_a_version_is_the_same_on_every_machine_and_for_equal_settings() -> None
     )
     with pytest.raises(ArgumentError, match="JSON"):
         fingerprint("a", {"x": math.inf})
+
+
+def test_log_probabilities_are_asked_for_and_are_no_part_of_the_version() -> None:
+    plain = ModelSettings("http://127.0.0.1:8080/v1", "m")
+    asking = ModelSettings("http://127.0.0.1:8080/v1", "m", logprobs=True)
+    assert json.loads(asking.body(Query("q1", "Hi"))) == {
+        **json.loads(plain.body(Query("q1", "Hi"))),
+        "logprobs": True,
+    }
+    assert asking.fingerprint == plain.fingerprint
+    with pytest.raises(ArgumentError, match="logprobs must be false for a raw prompt"):
+        ModelSettings("http://127.0.0.1:8080/v1", "m", PromptTemplate(raw="{input}"), logprobs=True)

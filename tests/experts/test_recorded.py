@@ -214,3 +214,14 @@ def test_the_upper_bound_is_that_of_the_recorded_expert(tmp_path: Path) -> None:
         )
         == 0.5
     )
+
+
+def test_log_probabilities_are_replayed(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    path.write_text(json.dumps({"query_id": "q1", "text": "4", "logprob": -0.5}))
+    expert = ReplayExpert.read("a", path)
+    assert asyncio.run(expert.answer([Query("q1", "2 + 2?")]))[0].logprob == -0.5
+    for wrong in (0.5, True, "-1", float("-inf")):
+        path.write_text(json.dumps({"query_id": "q1", "text": "4", "logprob": wrong}))
+        with pytest.raises(TableError, match="logprob must be a number of at most 0 or missing"):
+            ReplayExpert.read("a", path)

@@ -1,12 +1,19 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
-from mildroute.experts._http import HTTPResult, TransportFailure, classify_attempt, parse_completion
+from mildroute.experts._http import (
+    HTTPResult,
+    TransportFailure,
+    answer_logprob,
+    classify_attempt,
+    parse_completion,
+)
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
 ANYTHING = st.recursive(
@@ -129,3 +136,39 @@ def test_the_servers_own_words_are_shown_on_one_short_line(body: str, said: str)
 def test_numbers_that_python_refuses_to_parse_are_a_broken_body() -> None:
     body = json.dumps({"usage": 1}).replace("1", "1" * 10_000).encode()
     assert classify_attempt(HTTPResult(200, body), str, now=0.0).again == "after failure"
+
+
+def with_logprobs(*values: object) -> dict[str, object]:
+    tokens = [{"token": "x", "logprob": value} for value in values]
+    return {"choices": [{"message": {"content": "4"}, "logprobs": {"content": tokens}}]}
+
+
+@pytest.mark.parametrize(
+    ("document", "mean"),
+    [
+        (with_logprobs(-1.0, -0.5), -0.75),
+        (with_logprobs(0), 0.0),
+        (with_logprobs(1e-9), 0.0),
+        (with_logprobs(), None),
+        (with_logprobs(-1.0, None), None),
+        (with_logprobs(-1.0, "-1"), None),
+        (with_logprobs(-math.inf), None),
+        (with_logprobs(-(10**400)), None),
+        (with_logprobs(0.5), None),
+        ({"choices": [{"message": {"content": "4"}, "logprobs": None}]}, None),
+        ({"choices": [{"message": {"content": "4"}, "logprobs": {"content": 7}}]}, None),
+        ({"choices": [{"message": {"content": "4"}, "logprobs": {"content": [7]}}]}, None),
+        ({"choices": [{"text": "4", "logprobs": {"token_logprobs": [-1.0]}}]}, None),
+        ([], None),
+    ],
+)
+def test_the_mean_log_probability_is_told_or_unknown(document: object, mean: float | None) -> None:
+    assert parse_completion(document).logprob == mean
+    assert answer_logprob(json.dumps(document).encode()) == mean
+
+
+def test_log_probabilities_of_a_stream_are_those_of_all_its_events() -> None:
+    events = [with_logprobs(-1.0), {"choices": [{"logprobs": None}]}, with_logprobs(-0.5, -0.3)]
+    body = b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in events)
+    assert answer_logprob(body + b"data: [DONE]\n\n") == pytest.approx(-0.6)
+    assert answer_logprob(b"data: {\n\n") is None

@@ -15,7 +15,7 @@ from mildroute.encoders.text import ReducedEncoder
 from mildroute.evaluation.comparison import request_keys
 from mildroute.evaluation.report import report_html
 from mildroute.evaluation.router_evaluation import evaluate
-from mildroute.exceptions import ArgumentError, TableError
+from mildroute.exceptions import ArgumentError, ShapeError, TableError
 from mildroute.persistence import load_router, save_router
 from mildroute.routers.base import named_costs
 from mildroute.routers.cascade import CascadePath, CascadeRouter
@@ -259,3 +259,64 @@ def test_a_failed_fit_leaves_a_cascade_as_it_was(router: TextRouter, test_rows: 
         )
     for one, two in zip(before, path_of(router, test_rows), strict=True):
         np.testing.assert_array_equal(one, two)
+
+
+def told_table(rows: int, seed: int, names: tuple[str, ...] = ("small", "mid")) -> CostTable:
+    """Answers of which only log-probabilities tell whether they are right."""
+    columns = answered_columns(rows, seed)
+    random = np.random.default_rng(seed)
+    for name in PRICES:
+        is_right = np.array(columns[f"score:{name}"]) > 0
+        columns[f"answer:{name}"] = [text[-18:] for text in columns[f"answer:{name}"]]
+        is_sure = random.random(rows) < np.where(is_right, 0.9, 0.1)
+        if name in names:
+            columns[f"logprob:{name}"] = np.where(is_sure, -0.1, -1.5) - random.random(rows) / 10
+    return CostTable.from_data(columns, answers=True)
+
+
+def fitted_on(table: CostTable) -> TextRouter:
+    return fit(
+        table,
+        encoder=ReducedEncoder(n_components=8),
+        router=RegressionRouter(),
+        target=Target("quality", 0.95),
+        cascade=True,
+    ).router
+
+
+def test_log_probabilities_are_learned_from_and_stored(tmp_path: Path) -> None:
+    train, held_out = told_table(500, 0), told_table(500, 1)
+    router = fitted_on(train)
+    assert router.logprob_experts_ == ("small", "mid")
+    found = evaluate(router, held_out)
+    assert found.second_look is not None
+    assert found.second_look.looked_at > 0.5
+    save_router(router, tmp_path / "router")
+    again = load_router(tmp_path / "router")
+    assert again.logprob_experts_ == ("small", "mid")
+    seen = router.see_table(held_out)
+    assert seen is not None
+    np.testing.assert_array_equal(again.see_table(held_out).vectors, seen.vectors)
+    blind = router.see([held_out.answers(name) for name in PRICES])
+    assert (blind.vectors != seen.vectors).any()
+    with pytest.raises(ShapeError, match="logprobs must be of 3 experts, got 2"):
+        router.see([["x"]] * 3, [None] * 2)
+
+
+def test_log_probabilities_that_were_not_learned_from_change_nothing() -> None:
+    """Be it those of all experts or of one."""
+    train, held_out = told_table(500, 0, ()), told_table(500, 1)
+    router = fitted_on(train)
+    assert router.logprob_experts_ == ()
+    seen = router.see_table(held_out)
+    plain = router.see_table(told_table(500, 1, ()))
+    if seen is not None and plain is not None:
+        np.testing.assert_array_equal(seen.vectors, plain.vectors)
+    one = fitted_on(told_table(500, 0, ("small",)))
+    assert one.logprob_experts_ == ("small",)
+    seen, plain = (
+        one.see_table(told_table(500, 1, names)) for names in (("small", "mid"), ("small",))
+    )
+    assert seen is not None
+    assert plain is not None
+    np.testing.assert_array_equal(seen.vectors, plain.vectors)

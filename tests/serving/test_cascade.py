@@ -24,13 +24,14 @@ from mildroute.serving.auth.keys import APIClient, KeyStore, hash_key, new_key
 from mildroute.serving.auth.limits import UsageLimiter
 from mildroute.serving.config import EncoderConfig, FailoverConfig, GatewayConfig, RoutingConfig
 from mildroute.serving.routing.predictor import Predictor
+from mildroute.serving.upstream.usage import without_logprobs
 from tests.experts.hostile_server import (
     Behavior,
     Call,
     HostileServer,
     Writer,
+    completion,
     disconnects,
-    says,
     status,
 )
 from tests.serving.fakes import FakeManager
@@ -57,8 +58,11 @@ WORDS = [
 ]
 
 
-def table_of(rows: int, seed: int) -> CostTable:
-    """Two cheap experts whose answers tell whether they know, and an expensive one that does."""
+def table_of(rows: int, seed: int, logprobs: tuple[str, ...] = ()) -> CostTable:
+    """Two cheap experts whose answers tell whether they know, and an expensive one that does.
+
+    With log-probabilities of some experts, those tell it and the texts do not.
+    """
     rng = np.random.default_rng(seed)
     truth = rng.integers(0, 4, rows)
     is_right = rng.random((rows, 3)) < (0.7, 0.72, 0.97)
@@ -70,10 +74,18 @@ def table_of(rows: int, seed: int) -> CostTable:
         columns[f"score:{name}"] = is_right[:, place].astype(float)
         columns[f"cost:{name}"] = np.full(rows, PRICES[place] * TOKENS / 1e6)
         columns[f"answer:{name}"] = [
-            f"{'Certainly, this is clear' if sure else 'Hmm, I am not certain at all'}."
-            f" The answer is ({'ABCD'[letter]})."
+            (
+                ""
+                if logprobs
+                else "Certainly, this is clear. "
+                if sure
+                else "Hmm, I am not certain. "
+            )
+            + f"The answer is ({'ABCD'[letter]})."
             for sure, letter in zip(is_sure[:, place], said[:, place], strict=True)
         ]
+        if name in logprobs:
+            columns[f"logprob:{name}"] = np.where(is_sure[:, place], -0.125, -1.5)
     return CostTable.from_data(columns, answers=True)
 
 
@@ -92,6 +104,33 @@ def predictor(folder: Path) -> Iterator[Predictor]:
     found.close()
 
 
+TOLD = ("small", "mid")
+
+
+@pytest.fixture(scope="module")
+def told_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = fit(table_of(500, 0, TOLD), cascade=True, target=Target("quality", 0.95))
+    path = tmp_path_factory.mktemp("told") / "router"
+    save_router(found.router, path)
+    return path
+
+
+@pytest.fixture
+def told(told_folder: Path) -> Iterator[Predictor]:
+    found = Predictor.load(told_folder, EncoderConfig(timeout=30.0))
+    yield found
+    found.close()
+
+
+def with_logprobs(body: bytes, *values: float | None) -> bytes:
+    """The body with log-probabilities among the members of its choice, in bytes of their own."""
+    if None in values:
+        return body
+    tokens = [{"token": '"}], ü', "logprob": value, "top_logprobs": []} for value in values]
+    member = b'"logprobs" : ' + json.dumps({"content": tokens}, ensure_ascii=False).encode()
+    return body.replace(b'"finish_reason"', member + b', "finish_reason"', 1)
+
+
 class Experts:
     """Servers that answer as a table says, one for each expert."""
 
@@ -100,18 +139,33 @@ class Experts:
             name: dict(zip(table.inputs or (), table.answers(name), strict=True))
             for name in EXPERTS
         }
+        self.logprobs = {
+            name: dict(zip(table.inputs or (), values.tolist(), strict=True))
+            for name in EXPERTS
+            if (values := table.logprobs(name)) is not None
+        }
         self.broken: dict[str, Behavior] = {}
+        self.refuses: set[str] = set()
         self.streams = False
         self.gates: Sequence[threading.Event] = ()
         self.servers: dict[str, HostileServer] = {}
 
     def behavior(self, name: str, call: Call) -> Behavior:
         said = self.answers[name][call.prompt]
+        if call.json.get("logprobs") and name in self.refuses:
+            return status(400, body='{"error": {"message": "logprobs are not supported"}}')
+        logprob = self.logprobs.get(name, {}).get(call.prompt)
+        pair = (None, None)
+        if call.json.get("logprobs") and logprob is not None:
+            # The mean of both is exact.
+            pair = (2 * logprob, 0.0)
         if self.streams:
             half = len(said) // 2
-            pieces = (event(said[:half]), event(said[half:]), usage(0, TOKENS), DONE)
-            return streams(*pieces, gates=self.gates)
-        return self.broken.get(name) or says(said, (0, TOKENS))
+            parts = zip((said[:half], said[half:]), pair, strict=True)
+            pieces = [with_logprobs(event(part), value) for part, value in parts]
+            return streams(*pieces, usage(0, TOKENS), DONE, gates=self.gates)
+        body = json.dumps(completion(said, (0, TOKENS))).encode()
+        return self.broken.get(name) or status(200, {}, with_logprobs(body, *pair))
 
     @property
     def calls(self) -> list[tuple[str, str]]:
@@ -137,6 +191,7 @@ def gateway(
             name: {
                 "base_url": experts.servers[name].url,
                 "price": {"input": 0.0, "output": PRICES[place]},
+                **({"logprobs": True} if name in experts.logprobs else {}),
             }
             for place, name in enumerate(EXPERTS)
         }
@@ -155,7 +210,8 @@ def path_of(router: TextRouter, table: CostTable) -> CascadePath:
     assert isinstance(inner, CascadeRouter)
     texts = table.inputs or []
     columns = [routed.expert for routed in router.explain(texts)]
-    seen = router.see([table.answers(name) for name in EXPERTS])
+    seen = router.see_table(table)
+    assert seen is not None
     return inner.walk(np.array(columns), router.encoder_.transform(texts), seen)
 
 
@@ -431,3 +487,109 @@ def test_conversations_stay_with_the_expert_that_answered(predictor: Predictor) 
         assert second.headers["x-mildroute-expert"] == name
         assert second.headers["x-mildroute-reason"] == "sticky"
         assert experts.calls
+
+
+def asked(experts: Experts) -> dict[str, set[bool]]:
+    """Whether each expert was asked for log-probabilities."""
+    return {
+        name: {"logprobs" in call.json for call in server.calls}
+        for name, server in experts.servers.items()
+    }
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_log_probabilities_decide_as_in_the_library_and_clients_do_not_see_them(
+    told: Predictor, *, is_stream: bool
+) -> None:
+    table = table_of(60, 1, TOLD)
+    texts = table.inputs or []
+    path = path_of(told._router, table)
+    settings = GatewayConfig(routing=RoutingConfig(stream_looks="hold"))
+    with gateway(table, told, settings) as (gate, experts):
+        experts.streams = is_stream
+        found = [gate.chat(text, stream=is_stream) for text in texts]
+        served = [answer.headers["x-mildroute-expert"] for answer in found]
+        assert served == [EXPERTS[place] for place in path.experts]
+        assert len(experts.calls) == path.is_called.sum()
+        assert asked(experts)["large"] == {False}, "its answers are not looked at"
+        assert True in asked(experts)["small"] | asked(experts)["mid"]
+        spent = sum(PRICES[EXPERTS.index(name)] * TOKENS / 1e6 for name, _ in experts.calls)
+        assert sum(record.cost_usd for record in gate.records(60)) == pytest.approx(spent)
+        plain = [
+            gate.chat(text, stream=is_stream, model=name)
+            for text, name in zip(texts, served, strict=True)
+        ]
+    assert [answer.content for answer in found] == [answer.content for answer in plain]
+    assert path.is_look.mean() > 0.5
+    assert len(set(served)) > 1
+
+
+def test_a_client_that_asks_for_log_probabilities_gets_them(told: Predictor) -> None:
+    table = table_of(30, 2, TOLD)
+    path = path_of(told._router, table)
+    with gateway(table, told) as (gate, experts):
+        found = [gate.chat(text, logprobs=True) for text in table.inputs or ()]
+        served = [answer.headers["x-mildroute-expert"] for answer in found]
+        assert served == [EXPERTS[place] for place in path.experts]
+        for name, answer in zip(served, found, strict=True):
+            assert ("logprobs" in answer.json()["choices"][0]) == (name in TOLD)
+        assert asked(experts)["large"] == {True}
+
+
+def test_an_expert_that_refuses_log_probabilities_is_asked_without_them(told: Predictor) -> None:
+    table = table_of(30, 2, TOLD)
+    texts = table.inputs or []
+    with gateway(table, told) as (gate, experts):
+        experts.refuses |= {"small", "mid"}
+        found = [gate.chat(text) for text in texts]
+        assert {answer.status_code for answer in found} == {200}
+        for name in experts.refuses:
+            calls = ["logprobs" in call.json for call in experts.servers[name].calls]
+            assert calls[:2] in ([], [True, False])
+            assert not any(calls[1:]), "it is asked for them once"
+        entries = [entry for record in gate.records(30) for entry in record.attempts]
+        refused = [entry for entry in entries if entry["reason"]]
+        assert {(entry["reason"], entry["cost_usd"]) for entry in refused} == {("logprobs", 0.0)}
+
+
+def test_a_refusal_that_log_probabilities_did_not_cause_is_the_clients(told: Predictor) -> None:
+    table = table_of(3, 2, TOLD)
+    with gateway(table, told, GatewayConfig(failover=FailoverConfig(max_rounds=1))) as (
+        gate,
+        experts,
+    ):
+        for name in EXPERTS:
+            experts.broken[name] = status(400, body='{"error": {"message": "bad request"}}')
+        assert gate.chat((table.inputs or [""])[0]).status_code == 400
+        experts.broken.clear()
+        for text in table.inputs or ():
+            assert gate.chat(text).status_code == 200
+        assert sum("logprobs" in call.json for call in experts.servers["small"].calls) > 1
+
+
+def test_nothing_is_asked_that_was_not_learned_from(predictor: Predictor) -> None:
+    table = table_of(10, 1, TOLD)
+    assert predictor.logprob_experts == frozenset()
+    with gateway(table, predictor) as (gate, experts):
+        assert {gate.chat(text).status_code for text in table.inputs or ()} == {200}
+        assert True not in set().union(*asked(experts).values())
+
+
+@pytest.mark.parametrize(
+    ("told", "left"),
+    [
+        (b'{"choices":[{"logprobs":{"a":[1]},"b":2}]}', b'{"choices":[{"b":2}]}'),
+        (b'{"choices":[{"logprobs":null}]}', b'{"choices":[{}]}'),
+        (b'{"choices": [ {"a" : "logprobs" , "logprobs" : 1 } , {"logprobs":2, "x":3} ]}',
+         b'{"choices": [ {"a" : "logprobs" } , {"x":3} ]}'),
+        (b'{"x":{"logprobs":1},"choices":[{"message":{"logprobs":1}}]}', None),
+        (b'{"choices":{"logprobs":1}}', None),
+        (b'{"choices":[{"logprobs":1', None),
+        (b'{"choices":[{"logprobs":1}],"\xff":1}', None),
+        (b'"logprobs"', None),
+        (b'data: {"choices":[{"logprobs":1,"b":2}]}\r\n\r\ndata: [DONE]\r\n\r\n',
+         b'data: {"choices":[{"b":2}]}\r\n\r\ndata: [DONE]\r\n\r\n'),
+    ],
+)  # fmt: skip
+def test_log_probabilities_are_cut_out(told: bytes, left: bytes | None) -> None:
+    assert without_logprobs(told) == (told if left is None else left)

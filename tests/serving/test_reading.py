@@ -494,3 +494,33 @@ def test_usage_is_asked_for_in_streams_and_all_else_stays(
         options = {} if wanted is None else {"stream_options": wanted}
         assert sent == asked | {"model": "other"} | options
         assert json.loads(b"".join(parsed.body_for("other"))) == asked | {"model": "other"}
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "is_asked"),
+    [
+        ("chat/completions", {}, True),
+        ("chat/completions", {"logprobs": False}, True),
+        ("chat/completions", {"logprobs": None, "top_logprobs": None}, True),
+        ("chat/completions", {"stream": True}, True),
+        ("chat/completions", {"logprobs": True}, False),
+        ("chat/completions", {"logprobs": 5}, False),
+        ("chat/completions", {"logprobs": False, "top_logprobs": 2}, False),
+        ("completions", {}, False),
+        ("responses", {"input": "Hi"}, False),
+    ],
+)
+def test_log_probabilities_are_asked_for_if_told_to_and_all_else_stays(
+    path: str, fields: dict[str, Any], *, is_asked: bool
+) -> None:
+    document = {"ä": "ü", "prompt": "Hi", "messages": [{"role": "user", "content": "ö"}]}
+    for asked in ({"model": "m", **fields, **document}, {**document, **fields, "model": "m"}):
+        parsed = parse_request(path, json.dumps(asked, ensure_ascii=False).encode())
+        options = {"logprobs": True} if is_asked else {}
+        sent = json.loads(b"".join(parsed.body_for("other", logprobs=True)))
+        assert sent == asked | {"model": "other"} | options
+        assert (parsed.logprobs_option is not None) == is_asked
+        if is_asked and fields.get("stream"):
+            both = b"".join(parsed.body_for("other", include_usage=True, logprobs=True))
+            options["stream_options"] = {"include_usage": True}  # type: ignore[assignment]
+            assert json.loads(both) == asked | {"model": "other"} | options

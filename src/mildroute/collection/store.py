@@ -72,6 +72,7 @@ class CallFinished:
         error: Why there is none.
         tokens_in: Tokens that went in, or none.
         tokens_out: Tokens that came out, or none.
+        logprob: Mean log-probability of the answer's tokens, or none.
     """
 
     expert: str
@@ -86,6 +87,7 @@ class CallFinished:
     tokens_in: int | None
     tokens_out: int | None
     attempts: int
+    logprob: float | None
 
     kind = ANSWERS
 
@@ -107,6 +109,7 @@ class CallFinished:
             answer.tokens_in,
             answer.tokens_out,
             int(answer.attempts),
+            answer.logprob,
         )
 
 
@@ -147,6 +150,8 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             "tokens_in": pa.int64(),
             "tokens_out": pa.int64(),
             "attempts": pa.int64(),
+            # Stores from before have no such column.
+            "logprob": pa.float64(),
         }
     ),
     VERDICTS: pa.schema(

@@ -25,7 +25,8 @@ TABLE = "costs.parquet"
 _KEPT = ("group", "split", "time")
 # Columns of an expert; tokens only where all of them were counted.
 _KINDS = ("score", "cost", "latency", "intokens", "outtokens")
-_ANSWER = "answer"
+# Columns of an expert that are written on request.
+_ANSWER, _LOGPROB = "answer", "logprob"
 _RUN = 8192
 
 
@@ -65,12 +66,14 @@ def write_costs(
         prices: List prices to keep beside the table, or none.
         experts_per_query: How many experts each query is given to, or none for all; the table says
             so.
-        answers: Whether the texts of the answers are written, too, as a cascade needs them.
+        answers: Whether the texts of the answers are written, too, as a cascade needs them, and
+            their log-probabilities where they are known.
     """
     found = _cells(archive, experts, judge, answers=answers)
     kinds = _KINDS if all(None not in cell[:5] for cell in found.values()) else _KINDS[:3]
-    kinds = (*kinds, _ANSWER) if answers else kinds
-    schema = _schema([name for name in _KEPT if name in queries.others], kinds, experts)
+    kinds = (*kinds, _ANSWER, _LOGPROB) if answers else kinds
+    told = {name for (name, _), cell in found.items() if cell[6] is not None}
+    schema = _schema([name for name in _KEPT if name in queries.others], kinds, experts, told)
     schema = schema.with_metadata(_about(experts, judge, prices, experts_per_query))
     wanted = sample_experts([expert.name for expert in experts], experts_per_query)
     empty = unwanted = 0
@@ -96,7 +99,7 @@ def write_costs(
 def _cells(
     archive: AnswerStore, experts: Sequence[Expert], judge: Judge, *, answers: bool
 ) -> dict[tuple[str, str], list[Any]]:
-    """Score, dollars, latency, tokens and text by expert and digest of the query.
+    """Score, dollars, latency, tokens, text and log-probability by expert and digest of the query.
 
     The last answer counts, its dollars alone.
     """
@@ -109,7 +112,7 @@ def _cells(
             and (row["judge"], row["judge_version"]) == who
         )
         if is_wanted and row["score"] is not None:
-            cells[row["expert"], row["query"]] = [row["score"], *[None] * 5]
+            cells[row["expert"], row["query"]] = [row["score"], *[None] * 6]
     for row in archive.entries(
         ANSWERS,
         [
@@ -121,23 +124,27 @@ def _cells(
             "latency",
             "tokens_in",
             "tokens_out",
-            *(["text"] if answers else []),
+            *(["text", "logprob"] if answers else []),
         ],
     ):
         cell = cells.get((row["expert"], row["query"]))
         if cell is not None and versions.get(row["expert"]) == row["version"] and not row["error"]:
             cell[1:5] = [row["dollars"], row["latency"], row["tokens_in"], row["tokens_out"]]
-            cell[5] = row.get("text")
+            cell[5:] = [row.get("text"), row.get("logprob")]
     return cells
 
 
-def _schema(kept: Sequence[str], kinds: Sequence[str], experts: Sequence[Expert]) -> pa.Schema:
+def _schema(
+    kept: Sequence[str], kinds: Sequence[str], experts: Sequence[Expert], told: set[str]
+) -> pa.Schema:
+    """Columns of the table; log-probabilities only of experts that told any."""
     texts = dict.fromkeys(("query_id", "input", *kept), pa.string())
     types = {"intokens": pa.int64(), "outtokens": pa.int64(), _ANSWER: pa.string()}
     numbers = {
         f"{kind}:{expert.name}": types.get(kind, pa.float64())
         for expert in experts
         for kind in kinds
+        if kind != _LOGPROB or expert.name in told
     }
     return pa.schema({**texts, **numbers})
 
@@ -163,10 +170,10 @@ def _row(
         name: None if query.fields.get(name) is None else str(query.fields[name]) for name in _KEPT
     }
     for expert in experts:
-        values = cells.get((expert.name, digest), [None] * 6)
+        values = cells.get((expert.name, digest), [None] * 7)
         row |= {
             f"{kind}:{expert.name}": value
-            for kind, value in zip((*_KINDS, _ANSWER), values, strict=True)
+            for kind, value in zip((*_KINDS, _ANSWER, _LOGPROB), values, strict=True)
         }
     return row
 

@@ -22,6 +22,7 @@ __all__ = [
     "ID",
     "INPUT",
     "LATENCY",
+    "LOGPROB",
     "SCORE",
     "SPLIT",
     "TIME",
@@ -210,6 +211,8 @@ SCORE, DOLLARS, LATENCY = "score:", "cost:", "latency:"
 COUNTS = ("intokens:", "outtokens:", "inchars:", "outchars:")
 # Texts, and many: they are read only where they are asked for.
 ANSWER = "answer:"
+# Mean log-probability of an answer's tokens, read together with answers.
+LOGPROB = "logprob:"
 
 _PLAIN = (ID, INPUT, GROUP, SPLIT, TIME)
 _PREFIXES = (SCORE, DOLLARS, LATENCY, *COUNTS)
@@ -243,7 +246,8 @@ def infer_schema(
     Args:
         names: Column names of the source.
         experts: The experts to keep, or none for all of them.
-        answers: Whether the answers of these experts are read, too; then all must be there.
+        answers: Whether the answers of these experts are read, too, which must all be there, and
+            their log-probabilities, which need not.
     """
     _check_unique(names)
     found = tuple(name.removeprefix(SCORE) for name in names if name.startswith(SCORE))
@@ -261,7 +265,7 @@ def infer_schema(
         _check_answers(names, kept)
     sources |= {
         name: name
-        for prefix in (*_PREFIXES, *([ANSWER] if answers else []))
+        for prefix in (*_PREFIXES, *([ANSWER, LOGPROB] if answers else []))
         for name in (prefix + expert for expert in kept)
         if name in names
     }

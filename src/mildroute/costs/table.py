@@ -17,7 +17,18 @@ from mildroute._format import pluralize
 from mildroute._hashing import content_hash
 from mildroute.costs.files import is_source, write_table
 from mildroute.costs.prices import CHARACTERS_PER_TOKEN, PriceList, metadata_of
-from mildroute.costs.schema import ANSWER, COUNTS, DOLLARS, GROUP, ID, INPUT, LATENCY, SCORE, SPLIT
+from mildroute.costs.schema import (
+    ANSWER,
+    COUNTS,
+    DOLLARS,
+    GROUP,
+    ID,
+    INPUT,
+    LATENCY,
+    LOGPROB,
+    SCORE,
+    SPLIT,
+)
 from mildroute.costs.source import Source, open_source
 from mildroute.costs.split import DuplicateDetector, split_rows
 from mildroute.costs.validation import (
@@ -49,7 +60,7 @@ class CostTable:
     source: ``query_id``, ``input`` (or ``text``), optional ``group``, ``split``, ``time``, and for
     each expert ``score:<expert>`` in [0, 1], optional ``cost:<expert>`` in dollars,
     ``latency:<expert>`` in seconds, ``intokens:``, ``outtokens:``, ``inchars:`` and
-    ``outchars:<expert>``, and, read on request, ``answer:<expert>``.
+    ``outchars:<expert>``, and, read on request, ``answer:<expert>`` and ``logprob:<expert>``.
 
     Attributes:
         arrow: The columns in Arrow, under their canonical names and types.
@@ -92,7 +103,8 @@ class CostTable:
             experts: The experts to keep, in this order, or none for all.
             missing: What a missing score means: 'refuse' the table, count it as 'wrong' (0), or
                 'drop' the row.
-            answers: Whether ``answer:<expert>`` is read, too, as a cascade needs it.
+            answers: Whether ``answer:<expert>`` is read, too, as a cascade needs it, and
+                ``logprob:<expert>`` where it is there.
 
         Returns:
             The table.
@@ -255,6 +267,19 @@ class CostTable:
                 " and collect it with --answers."
             )
         return list(self.arrow.column(ANSWER + expert).to_pylist())
+
+    def logprobs(self, expert: str) -> NDArray[np.float64] | None:
+        """Mean log-probability of the tokens of an expert's answers, shape (n,), or none.
+
+        NaN where it is not known. They are read together with answers.
+
+        Example:
+            >>> columns = {"score:a": [1], "score:b": [1], "answer:a": ["4"], "answer:b": ["four"]}
+            >>> CostTable.from_data(columns | {"logprob:a": [-0.5]}, answers=True).logprobs("a")
+            array([-0.5])
+        """
+        name = LOGPROB + expert
+        return self.arrow.column(name).to_numpy() if name in self.arrow.column_names else None
 
     @cached_property
     def content_hash(self) -> str:

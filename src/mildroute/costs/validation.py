@@ -20,6 +20,7 @@ from mildroute.costs.schema import (
     ID,
     INPUT,
     LATENCY,
+    LOGPROB,
     SCORE,
     SPLIT,
     TIME,
@@ -214,6 +215,8 @@ def validate(part: Chunk, log: RepairLog) -> pa.Table:
         for name in columns
         if name not in texts and name not in answers
     }
+    for name in part.layout.names(LOGPROB):
+        answers[name] = _logprobs(numbers.pop(name), name, rows)
     absent = _absent(numbers, part, rows)
     if absent and part.missing == "zero":
         _count_as_wrong(numbers, absent, log)
@@ -270,7 +273,9 @@ def drop_duplicates(table: pa.Table, log: RepairLog) -> pa.Table:
     repeats = np.flatnonzero(originals != np.arange(len(originals)))
     again, before = table.take(repeats), table.take(originals[repeats])
     for name in table.column_names:
-        differs = np.flatnonzero(~_filled(pc.equal(again.column(name), before.column(name))))
+        one, other = again.column(name), before.column(name)
+        are_unknown = pc.and_(pc.is_null(one), pc.is_null(other))
+        differs = np.flatnonzero(~_filled(pc.or_kleene(pc.equal(one, other), are_unknown)))
         if len(differs):
             row = repeats[differs[0]]
             raise TableError(
@@ -405,6 +410,19 @@ def _in_range(
         )
         raise TableError(f"{rows.place(name, row)}: {rule}, got {_shown(values[row])}; {way_out}.")
     return column
+
+
+def _logprobs(column: pa.ChunkedArray, name: str, rows: _Rows) -> pa.ChunkedArray:
+    """Log-probabilities; null where one is not known."""
+    values: NDArray[np.float64] = column.to_numpy()
+    is_bad = np.isinf(values) | (values > 0)
+    if is_bad.any():
+        row = int(is_bad.argmax())
+        raise TableError(
+            f"{rows.place(name, row)}: a log-probability must be a number of at most 0, got"
+            f" {_shown(values[row])}; leave it out where it is not known."
+        )
+    return pa.chunked_array([pa.array(values, from_pandas=True)])
 
 
 def _shown(value: Any) -> str:

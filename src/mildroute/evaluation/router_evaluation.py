@@ -347,9 +347,7 @@ def _second_look(
 
     kinds = [(str(table.experts[k]), choice == k) for k in range(experts, len(table.experts))]
     kinds.append(("without a look", choice < experts))
-    plain = without_looks(router, target).router_.predict(
-        vectors, request_ids=request_keys(table)
-    )
+    plain = without_looks(router, target).router_.predict(vectors, request_ids=request_keys(table))
     costs = _costs(table, weight)
     return SecondLook(
         looks=len(table.experts) - experts,

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import json
 import logging
+import math
 import os
 import ssl
 from collections.abc import Callable
@@ -56,12 +57,14 @@ class Completion:
     Args:
         text: The text; none if there is a problem.
         tokens_in: As the server counted; none where it did not or wrote no plausible number.
+        logprob: Mean log-probability of the answer's tokens, or none if it is not told.
     """
 
     text: str | None
     problem: str = ""
     tokens_in: int | None = None
     tokens_out: int | None = None
+    logprob: float | None = None
 
 
 def parse_completion(document: Any) -> Completion:
@@ -81,7 +84,19 @@ def parse_completion(document: Any) -> Completion:
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
         return Completion(None, "the body holds no choices", *tokens)
     text, problem = _said(choices[0])
-    return Completion(None if text is None else _clean(text), problem, *tokens)
+    logprob = _mean_logprob(choices[0])
+    return Completion(None if text is None else _clean(text), problem, *tokens, logprob)
+
+
+def _mean_logprob(choice: dict[str, Any]) -> float | None:
+    told = choice.get("logprobs")
+    tokens = told.get("content") if isinstance(told, dict) else None
+    if not isinstance(tokens, list) or not tokens:
+        return None
+    values = [token.get("logprob") for token in tokens if isinstance(token, dict)]
+    # Some servers round a certain token to a little more than 0.
+    known = [value for value in values if isinstance(value, (int, float)) and -1e9 <= value <= 1e-3]
+    return min(math.fsum(known) / len(known), 0.0) if len(known) == len(tokens) else None
 
 
 def answer_text(body: bytes | bytearray) -> str:
@@ -89,10 +104,7 @@ def answer_text(body: bytes | bytearray) -> str:
 
     Empty if it holds neither.
     """
-    try:
-        document = _joined_events(body) if _is_stream(body) else json.loads(body)
-    except (ValueError, RecursionError):
-        return ""
+    document = _parse_body(body)
     text = parse_completion(document).text
     if text or not isinstance(document, dict):
         return text or ""
@@ -103,6 +115,18 @@ def answer_text(body: bytes | bytearray) -> str:
     return json.dumps([_function(call) for call in calls]) if isinstance(calls, list) else ""
 
 
+def answer_logprob(body: bytes | bytearray) -> float | None:
+    """Mean log-probability of the tokens of an answer, or none if the body does not tell it."""
+    return parse_completion(_parse_body(body)).logprob
+
+
+def _parse_body(body: bytes | bytearray) -> Any:
+    try:
+        return _joined_events(body) if _is_stream(body) else json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+
+
 def _is_stream(body: bytes | bytearray) -> bool:
     return body.lstrip().startswith((b"data:", b"event:", b":"))
 
@@ -111,6 +135,7 @@ def _joined_events(body: bytes | bytearray) -> dict[str, Any]:
     """The first choice of a stream of events, as if it had been sent whole."""
     text: list[str] = []
     calls: dict[int, dict[str, str]] = {}
+    logprobs: list[Any] = []
     for line in body.split(b"\n"):
         data = line.removeprefix(b"data:").strip()
         if data == line or not data.startswith(b"{"):
@@ -119,6 +144,8 @@ def _joined_events(body: bytes | bytearray) -> dict[str, Any]:
         first = choices[0] if isinstance(choices, list) and choices else None
         if not isinstance(first, dict) or first.get("index", 0) != 0:
             continue
+        told = first.get("logprobs")
+        logprobs += (told.get("content") if isinstance(told, dict) else None) or ()
         delta = first.get("delta")
         said = delta.get("content") if isinstance(delta, dict) else first.get("text")
         text.append(said if isinstance(said, str) else "")
@@ -130,7 +157,7 @@ def _joined_events(body: bytes | bytearray) -> dict[str, Any]:
     message: dict[str, Any] = {"content": "".join(text) or None}
     if calls:
         message["tool_calls"] = [{"function": function} for function in calls.values()]
-    return {"choices": [{"message": message}]}
+    return {"choices": [{"message": message, "logprobs": {"content": logprobs}}]}
 
 
 def _function(call: Any) -> Any:

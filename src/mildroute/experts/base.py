@@ -52,6 +52,7 @@ class Answer:
         attempts: Calls that were made for it.
         unconfirmed_cost: Upper bound of what attempts without an answer may have cost in addition,
             such as those that timed out; a budget counts it, a cost table does not.
+        logprob: Mean log-probability of the answer's tokens, or none if it is not known.
 
     Example:
         >>> Answer("4", dollars=0.001).error, Answer(None, error="timeout after 30 s").text
@@ -66,6 +67,7 @@ class Answer:
     error: str = ""
     attempts: int = 1
     unconfirmed_cost: float = 0.0
+    logprob: float | None = None
 
 
 class CostEstimate(NamedTuple):

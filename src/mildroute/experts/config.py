@@ -210,6 +210,7 @@ def _model(settings: Mapping[str, Any]) -> ModelSettings:
         price=price_in(settings.get("price")),
         context=settings.get("context"),
         version=settings.get("version", ""),
+        logprobs=settings.get("logprobs", False),
     )
 
 
@@ -309,6 +310,7 @@ EXPERT_TYPES: Mapping[str, ExpertType] = {
                 "context": _count("context"),
                 "capabilities": listed(_one_of(CAPABILITIES)),
                 "include_usage": boolean,
+                "logprobs": boolean,
                 "prompt": _PROMPT,
                 "request": validate_request,
                 **_VERSION,

@@ -204,6 +204,7 @@ class OpenAIExpert(Expert):
             error=error,
             attempts=course.attempts,
             unconfirmed_cost=course.unconfirmed_cost,
+            logprob=completion.logprob,
         )
 
     def _dollars(self, completion: Completion, body: bytes) -> float:

@@ -28,6 +28,7 @@ _PARQUET, _JSON_LINES = {".parquet", ".pq"}, {".jsonl", ".ndjson"}
 _MOST = 1e15
 _COUNTS = ("tokens_in", "tokens_out", "attempts")
 _AMOUNTS = ("dollars", "latency", "unconfirmed_cost")
+_LOGPROB = "logprob"
 
 
 class ReplayExpert(Expert):
@@ -59,9 +60,9 @@ class ReplayExpert(Expert):
     def read(cls, name: str, path: str | Path, *, version: str = "") -> ReplayExpert:
         """Read recorded answers from a Parquet or JSON-lines file.
 
-        The file has query_id and text, and where known tokens_in, tokens_out, dollars, latency and
-        error. Of several rows with one query_id the last counts. A last line that was not written
-        to its end is left out.
+        The file has query_id and text, and where known tokens_in, tokens_out, dollars, latency,
+        logprob and error. Of several rows with one query_id the last counts. A last line that was
+        not written to its end is left out.
 
         Example:
             >>> ReplayExpert.read("large", "answers.txt")
@@ -112,7 +113,7 @@ def _version_of(answers: Mapping[str, Answer]) -> str:
 def _parquet_rows(path: Path) -> Iterator[tuple[str, Any]]:
     from pyarrow.parquet import ParquetFile
 
-    known = {"query_id", "text", "error", *_COUNTS, *_AMOUNTS}
+    known = {"query_id", "text", "error", _LOGPROB, *_COUNTS, *_AMOUNTS}
     with ParquetFile(path) as file:
         number = 0
         for batch in file.iter_batches(
@@ -154,7 +155,12 @@ def _answer_in(row: Any, where: str) -> tuple[str, Answer]:
         name: _number(row, name, where, whole=True) for name in _COUNTS if row.get(name) is not None
     }
     amounts = {name: _number(row, name, where) for name in _AMOUNTS if row.get(name) is not None}
-    return row["query_id"], Answer(text, error=error, **counts, **amounts)
+    logprob = row.get(_LOGPROB)
+    if logprob is not None and not (type(logprob) in (int, float) and -_MOST <= logprob <= 0):
+        raise TableError(
+            f"{where}: {_LOGPROB} must be a number of at most 0 or missing, got {logprob!r:.80}."
+        )
+    return row["query_id"], Answer(text, error=error, logprob=logprob, **counts, **amounts)
 
 
 def _number(row: Mapping[str, Any], name: str, where: str, *, whole: bool = False) -> Any:

@@ -139,6 +139,8 @@ class ModelSettings:
         price: Dollars per million tokens; none for a model that costs nothing.
         context: Most tokens of prompt and answer together, if known.
         version: What you call this version, if anything.
+        logprobs: Whether the log-probabilities of an answer's tokens are asked for, too. No part of
+            the version: they do not change the answer.
 
     Example:
         >>> url, request = "http://127.0.0.1:8080/v1", {"max_tokens": 64}
@@ -156,6 +158,7 @@ class ModelSettings:
     price: Price | None = None
     context: int | None = None
     version: str = ""
+    logprobs: bool = False
 
     def __post_init__(self) -> None:
         """Check the parts that are no object of ours."""
@@ -167,6 +170,11 @@ class ModelSettings:
         validate_request(self.request)
         if self.context is not None:
             validate_count("context", self.context)
+        if self.logprobs and self.prompt.raw is not None:
+            raise ArgumentError(
+                "logprobs must be false for a raw prompt: only /chat/completions tells"
+                " log-probabilities in a form that is read; leave it out, or give a user prompt."
+            )
 
     @property
     def url(self) -> str:
@@ -191,8 +199,9 @@ class ModelSettings:
 
     def body(self, query: Query) -> bytes:
         """The request as JSON; a field that the prompt needs and the query lacks is an error."""
+        asked = {"logprobs": True} if self.logprobs else {}
         return json.dumps(
-            {**self.request, "model": self.model, **self.prompt.payload(query)}
+            {**self.request, **asked, "model": self.model, **self.prompt.payload(query)}
         ).encode()
 
     def max_cost(self, body: bytes) -> float:

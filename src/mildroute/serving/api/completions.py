@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+import logging
+from collections.abc import Container, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter
 from typing import Any
 
 from mildroute.costs.prices import CHARACTERS_PER_TOKEN
-from mildroute.experts._http import answer_text
+from mildroute.experts._http import answer_logprob, answer_text
 from mildroute.serving.auth.limits import Authenticator, check_model
 from mildroute.serving.config import GatewayConfig
 from mildroute.serving.context import RequestContext, RequestRecorder
@@ -26,6 +27,7 @@ from mildroute.serving.http.request import (
     shutting_down,
 )
 from mildroute.serving.http.response_ids import ResponseIdCodec, ResponseIdFilter
+from mildroute.serving.observability.logs import log_event
 from mildroute.serving.routing.decider import Decider, RoutingResult
 from mildroute.serving.routing.policy import (
     get_request_id,
@@ -43,15 +45,18 @@ from mildroute.serving.upstream.failover import (
     error_from_failures,
 )
 from mildroute.serving.upstream.pool import ExpertPool
-from mildroute.serving.upstream.usage import UsageFilter
+from mildroute.serving.upstream.usage import UsageFilter, without_logprobs
 
 __all__ = ["CompletionsEndpoint"]
 
 
+_LOG = logging.getLogger(__name__)
 _INTERNAL_ERROR = 500
 _TRACE_HEADERS = (b"traceparent", b"tracestate")
 _EVENT_STREAM = ((b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache"))
 _KEEP_ALIVE = b": keep-alive\n\n"
+# Statuses of a request that has a field which an expert does not know.
+_REFUSED = (400, 422)
 # Reasons of calls whose experts may have generated a response that did not arrive.
 _UNKNOWN = ("", "hedged")
 
@@ -62,12 +67,14 @@ class _Calls:
 
     Attributes:
         answered: Responses of experts whose answers are looked at.
+        logprobs: Mean log-probabilities of their tokens, as far as they are known.
     """
 
     request: UpstreamRequest
     deadline: float
     context: RequestContext
     answered: dict[str, Attempt] = field(default_factory=dict)
+    logprobs: dict[str, float | None] = field(default_factory=dict)
 
 
 class CompletionsEndpoint:
@@ -242,13 +249,18 @@ class CompletionsEndpoint:
             self._recorder.attempted(context)
 
     async def _attempt(
-        self, order: Sequence[str], calls: _Calls, *, is_look: bool = False
+        self,
+        order: Sequence[str],
+        calls: _Calls,
+        *,
+        is_look: bool = False,
+        logprobs: bool = False,
     ) -> Attempt | None:
         """Call experts until one responds."""
         context, started = calls.context, perf_counter()
         try:
             return await self._failover.call(
-                calls.request,
+                calls.request._replace(logprobs=logprobs),
                 order,
                 context.decision.excluded,
                 context.attempts,
@@ -272,10 +284,12 @@ class CompletionsEndpoint:
         try:
             while stage is not None:
                 wanted = predictor.asked(stage)
-                if not await self._ask(wanted, calls) or prediction is None:
+                if (
+                    not await self._ask(wanted, calls, predictor.logprob_experts)
+                    or prediction is None
+                ):
                     break
-                answers = {name: attempt.response.body for name, attempt in calls.answered.items()}
-                found = await asyncio.to_thread(_step, predictor, stage, prediction.row, answers)
+                found = await asyncio.to_thread(_step, predictor, stage, prediction.row, calls)
                 stage = found if isinstance(found, int) else None
                 if isinstance(found, str) and await self._ask((found,), calls):
                     served = found
@@ -316,16 +330,21 @@ class CompletionsEndpoint:
             raise
         return task.result()
 
-    async def _ask(self, names: Sequence[str], calls: _Calls) -> bool:
+    async def _ask(
+        self, names: Sequence[str], calls: _Calls, logprobs: Container[str] = ()
+    ) -> bool:
         """Call experts that have not answered yet, at the same time; whether all have answers.
 
-        Each is charged when it has answered, whatever becomes of its answer.
+        Each is charged when it has answered, whatever becomes of its answer. Log-probabilities are
+        wanted of the experts that ``logprobs`` holds.
         """
         wanted = [name for name in names if name not in calls.answered]
         started = perf_counter()
         waited = calls.context.waited
         try:
-            found = await asyncio.gather(*(self._answer(name, calls) for name in wanted))
+            found = await asyncio.gather(
+                *(self._answer(name, calls, logprobs=name in logprobs) for name in wanted)
+            )
         finally:
             # Calls at the same time are waited for once.
             calls.context.waited = waited + perf_counter() - started
@@ -336,15 +355,23 @@ class CompletionsEndpoint:
         }
         return all(attempt is not None and attempt.response.status < 300 for attempt in found)
 
-    async def _answer(self, name: str, calls: _Calls) -> Attempt | None:
+    async def _answer(self, name: str, calls: _Calls, *, logprobs: bool) -> Attempt | None:
         """Call an expert for its whole answer, and charge it; none if it has none."""
-        attempt = await self._attempt((name,), calls, is_look=True)
+        # They are there as well if the client asks for them itself.
+        is_added = logprobs and self._adds_logprobs(name, calls)
+        attempt = await self._attempt((name,), calls, is_look=True, logprobs=is_added)
         if attempt is None:
             return None
         attempt.call.status = attempt.response.status
+        if is_added and attempt.response.status in _REFUSED:
+            attempt.call.end("logprobs")
+            attempt.close()
+            return await self._ask_without_logprobs(name, calls)
         try:
-            if attempt.response.has_events:
+            if attempt.response.status < 300 and not attempt.response.is_complete:
                 await attempt.response.read_all(calls.deadline, self._limits.max_response_bytes)
+            if logprobs and attempt.response.status < 300:
+                await _read_logprob(attempt, calls, is_added=is_added)
         except UpstreamError as error:
             attempt.record_failure()
             calls.context.attempts.fail(name, error.reason)
@@ -356,6 +383,23 @@ class CompletionsEndpoint:
         finally:
             if attempt.response.status < 400:
                 _charge(attempt, calls.context)
+        return attempt
+
+    def _adds_logprobs(self, name: str, calls: _Calls) -> bool:
+        client = self._pool.find(name).client
+        has_logprobs = client is not None and client.has_logprobs
+        return has_logprobs and calls.request.parsed.logprobs_option is not None
+
+    async def _ask_without_logprobs(self, name: str, calls: _Calls) -> Attempt | None:
+        """Call an expert again that has refused a request, perhaps for the log-probabilities.
+
+        If it takes it now, it is not asked for them again.
+        """
+        attempt = await self._answer(name, calls, logprobs=False)
+        client = self._pool.find(name).client
+        if attempt is not None and attempt.response.status < 300 and client is not None:
+            client.has_logprobs = False
+            log_event(_LOG, logging.WARNING, "expert refuses logprobs", expert=name)
         return attempt
 
     async def _send_failure(self, context: RequestContext, request: Request) -> None:
@@ -548,10 +592,18 @@ def _count_usage(attempt: Attempt, context: RequestContext) -> None:
     context.tokens, context.cached_tokens = _charge(attempt, context)
 
 
-def _step(
-    predictor: Predictor, stage: int, row: Any, bodies: Mapping[str, bytes | bytearray]
-) -> str | int:
-    return predictor.step(stage, row, {name: answer_text(body) for name, body in bodies.items()})
+async def _read_logprob(attempt: Attempt, calls: _Calls, *, is_added: bool) -> None:
+    """Keep the log-probability of an answer, and remove what its client did not ask for."""
+    response = attempt.response
+    logprob = await asyncio.to_thread(answer_logprob, response.body)
+    calls.logprobs[attempt.expert.name] = logprob
+    if is_added:
+        response.body = await asyncio.to_thread(without_logprobs, response.body)
+
+
+def _step(predictor: Predictor, stage: int, row: Any, calls: _Calls) -> str | int:
+    texts = {name: answer_text(attempt.response.body) for name, attempt in calls.answered.items()}
+    return predictor.step(stage, row, texts, calls.logprobs)
 
 
 def _charge(attempt: Attempt, context: RequestContext) -> tuple[tuple[int, int], int]:

@@ -172,6 +172,8 @@ class ParsedRequest:
             it.
         usage_option: Where ``stream_options`` that ask for the usage of a stream go in the body,
             and their bytes; none if the client asks for it itself, or there is none to ask for.
+        logprobs_option: Where a request for the log-probabilities of a chat goes in the body, and
+            its bytes; none if the client asks for them itself, or there are none to ask for.
         is_first_turn: Whether nothing was answered yet: who began with the same words before had
             another conversation, even if its digest is the same.
     """
@@ -191,8 +193,11 @@ class ParsedRequest:
     owner: str | None = None
     is_first_turn: bool = False
     usage_option: tuple[int, int, bytes] | None = None
+    logprobs_option: tuple[int, int, bytes] | None = None
 
-    def body_for(self, model: str, *, include_usage: bool = False) -> list[bytes | memoryview]:
+    def body_for(
+        self, model: str, *, include_usage: bool = False, logprobs: bool = False
+    ) -> list[bytes | memoryview]:
         """The request as it came, byte for byte, but for the model and a decoded id.
 
         In pieces, which are views of the body: a body of 19 MB was held three times otherwise.
@@ -200,6 +205,7 @@ class ParsedRequest:
         Args:
             model: Its new one.
             include_usage: Whether the usage of a stream is asked for, too.
+            logprobs: Whether log-probabilities are asked for, too.
         """
         edits = [(*self.model_span, dumps(model).encode())]
         if self.owner is not None and self.previous_id is not None:
@@ -207,6 +213,8 @@ class ParsedRequest:
             edits.append((start, end, dumps(previous_id).encode()))
         if include_usage and self.usage_option is not None:
             edits.append(self.usage_option)
+        if logprobs and self.logprobs_option is not None:
+            edits.append(self.logprobs_option)
         body = memoryview(self.body)
         pieces: list[bytes | memoryview] = []
         at = 0
@@ -451,6 +459,9 @@ def parse_request(path: str, body: bytes | bytearray, salt: str = "") -> ParsedR
         previous_id=_previous_id(short, text, members) if path == "responses" else None,
         is_first_turn=is_first_turn,
         usage_option=_usage_option(short, text, members) if is_stream and path in _CHOSEN else None,
+        logprobs_option=(
+            _logprobs_option(short, text, members) if path == "chat/completions" else None
+        ),
     )
 
 
@@ -564,6 +575,25 @@ def _usage_option(
     _, (_, end) = _model_of(members)
     _, place = _byte_span(body, text, (end, end))
     return place, place, b',"stream_options":{"include_usage":true}'
+
+
+def _logprobs_option(
+    body: ShortenedBody, text: str, members: list[Member]
+) -> tuple[int, int, bytes] | None:
+    found = None
+    for name, value, start, end in members:
+        if name == "top_logprobs" and value is not None:
+            return None
+        if name == "logprobs":
+            # What is neither true nor false is refused by the expert.
+            if value is not None and value is not False:
+                return None
+            found = (*_byte_span(body, text, (start, end)), b"true")
+    if found is not None:
+        return found
+    _, (_, end) = _model_of(members)
+    _, place = _byte_span(body, text, (end, end))
+    return place, place, b',"logprobs":true'
 
 
 def _wrong_type(field: str, wanted: str, value: Any) -> BadRequest:

@@ -148,6 +148,7 @@ class Predictor:
         max_calls: Experts that are asked for one request at most.
         without_looks: Decides requests that cannot wait for a look, by the same targets; itself
             where there are no looks.
+        logprob_experts: Those whose log-probabilities it has learned from, and looks at.
     """
 
     def __init__(
@@ -165,6 +166,7 @@ class Predictor:
         self.looks = {
             name: self.asked(self.stage_of(name)) for name in self.experts[self.n_experts :]
         }
+        self.logprob_experts = frozenset(getattr(router, "logprob_experts_", ()))
         self._outcome_model = getattr(router, "outcome_model_", None)
         self._seed = int(getattr(self._inner, "random_state", None) or 0)
         self.has_prices = self._frontier is not None
@@ -281,7 +283,13 @@ class Predictor:
         asked = self._cascade.stages_[stage]["ask"]  # type: ignore[union-attr]
         return tuple([self.experts[place] for place in asked])
 
-    def step(self, stage: int, row: Any, answers: Mapping[str, str]) -> str | int:
+    def step(
+        self,
+        stage: int,
+        row: Any,
+        answers: Mapping[str, str],
+        logprobs: Mapping[str, float | None],
+    ) -> str | int:
         """What to do after a stage's answers have come, as the library does it.
 
         The expert whose answer is returned, and that is called if it has not been, or the stage to
@@ -291,11 +299,12 @@ class Predictor:
             stage: From :meth:`stage_of`, or from here.
             row: Vector of the input, of the prediction.
             answers: Texts, by expert.
+            logprobs: Mean log-probabilities of their tokens, as far as they are known.
         """
-        texts = [
-            [answers[name]] if name in answers else None for name in self.experts[: self.n_experts]
-        ]
-        seen = self._router.see(texts)
+        names = self.experts[: self.n_experts]
+        texts = [[answers[name]] if name in answers else None for name in names]
+        known = [logprobs.get(name) for name in names]
+        seen = self._router.see(texts, [None if value is None else [value] for value in known])
         vector = row if row.ndim == 2 else row[None, :]
         found = int(self._cascade.step(stage, vector, seen)[0])  # type: ignore[union-attr]
         return self.experts[found] if found < self.n_experts else found - self.n_experts

@@ -80,10 +80,12 @@ class UpstreamRequest(NamedTuple):
     Args:
         parsed: What the client sent; only its model is changed.
         headers: Further lines of the headers.
+        logprobs: Whether log-probabilities are asked for, though the client did not.
     """
 
     parsed: ParsedRequest
     headers: bytes
+    logprobs: bool = False
 
 
 class UpstreamResponse:
@@ -222,6 +224,9 @@ class UpstreamClient:
         max_calls: Calls at the same time if the file sets no ``concurrency``; more wait.
         metrics: Get the seconds of connecting and waiting, or none.
         slots: Calls that gateways share, or none.
+
+    Attributes:
+        has_logprobs: Whether it may be asked for log-probabilities.
     """
 
     def __init__(
@@ -237,6 +242,7 @@ class UpstreamClient:
         self.name = spec.name
         self.model = str(spec.settings["model"])
         self.includes_usage = bool(spec.settings.get("include_usage", True))
+        self.has_logprobs = bool(spec.settings.get("logprobs", False))
         self._host = url.raw_host.decode()
         self._port = url.port or _PORTS[url.scheme]
         # The same authorities as for collecting; to make it takes a tenth of a second.
@@ -416,7 +422,9 @@ class UpstreamClient:
     def _message(self, request: UpstreamRequest) -> Sequence[bytes | memoryview]:
         """Pieces that are never joined here: the key stays in an object that does not show it."""
         parsed = request.parsed
-        body = parsed.body_for(self.model, include_usage=self.includes_usage)
+        body = parsed.body_for(
+            self.model, include_usage=self.includes_usage, logprobs=request.logprobs
+        )
         start = b"POST %b/%b HTTP/1.1\r\n%b%bcontent-length: %d\r\n" % (
             self._base_path,
             parsed.path.encode(),

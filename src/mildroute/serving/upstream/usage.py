@@ -7,9 +7,9 @@ import re
 from typing import Any, NamedTuple
 
 from mildroute.costs.prices import CHARACTERS_PER_TOKEN
-from mildroute.serving.http.body import LENIENT, split_members
+from mildroute.serving.http.body import LENIENT, find_member, split_members
 
-__all__ = ["StreamUsageParser", "TokenUsage", "UsageFilter", "parse_usage"]
+__all__ = ["StreamUsageParser", "TokenUsage", "UsageFilter", "parse_usage", "without_logprobs"]
 
 
 _KEY = b'"usage"'
@@ -27,6 +27,9 @@ _texts = re.compile(
 _CUT = b"\r\n\r"
 _border = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)").finditer
 _has_usage = re.compile(rb'"usage"[ \t]*:[ \t]*\{').search
+_opening = re.compile(r"\[\s*\{\s*").match
+_next_choice = re.compile(r"\s*,\s*\{\s*").match
+_comma = re.compile(r"\s*,\s*").match
 _is_done = re.compile(rb"^data: ?\[DONE\][ \t]*$", re.MULTILINE).search
 _has_end = re.compile(rb"response\.(?:completed|incomplete|failed)").search
 _ENDS = (b"response.completed", b"response.incomplete", b"response.failed")
@@ -244,6 +247,48 @@ class UsageFilter:
             for start, stop in zip(starts, [*ends, end], strict=True)
             if not _is_usage_event(event := events[start:stop])
         )
+
+
+def without_logprobs(body: bytes | bytearray) -> bytes:
+    """A chat completion, whole or as events, without the log-probabilities of its choices.
+
+    All other bytes stay as they are, and a body that cannot be read stays as it is.
+    """
+    if not body.lstrip().startswith(b"data:"):
+        return _without_logprobs(bytes(body))
+    return b"".join(
+        line[:5] + _without_logprobs(line[5:]) if line.startswith(b"data:") else line
+        for line in bytes(body).splitlines(keepends=True)
+    )
+
+
+def _without_logprobs(document: bytes) -> bytes:
+    if b'"logprobs"' not in document:
+        return document
+    try:
+        text = document.decode()
+        spans = _logprob_spans(text)
+    except (ValueError, RecursionError):
+        return document
+    for start, end in reversed(spans):
+        text = text[:start] + text[end:]
+    return text.encode()
+
+
+def _logprob_spans(text: str) -> list[tuple[int, int]]:
+    """Where the members begin and end, with the comma that goes with each."""
+    spans = []
+    at = find_member(text, text.find("{"), "choices")
+    choice = None if at is None else _opening(text, at)
+    while choice is not None:
+        members, at = split_members(text, choice.end(), LENIENT)
+        ends = [choice.end(), *(end for *_, end in members)]
+        for place, (name, _, _, end) in enumerate(members):
+            if name == "logprobs":
+                comma = _comma(text, end) if place == 0 else None
+                spans.append((ends[place], end if comma is None else comma.end()))
+        choice = _next_choice(text, at)
+    return spans
 
 
 def _end_of_events(data: bytes) -> int:
