@@ -26,7 +26,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 from mildroute import CostTable
-from mildroute.experts._http import answer_logprob, answer_text
+from mildroute.experts.base import answer_logprob, answer_text
 from mildroute.routers.cascade import CascadeRouter
 from mildroute.serving.config import EncoderConfig
 from mildroute.serving.routing.predictor import Predictor

@@ -7,13 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from mildroute.experts._http import (
-    HTTPResult,
-    TransportFailure,
-    answer_logprob,
-    classify_attempt,
-    parse_completion,
-)
+from mildroute.experts._http import HTTPResult, TransportFailure, classify_attempt
+from mildroute.experts.base import answer_logprob, answer_text, parse_completion
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
 ANYTHING = st.recursive(
@@ -172,3 +167,16 @@ def test_log_probabilities_of_a_stream_are_those_of_all_its_events() -> None:
     body = b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in events)
     assert answer_logprob(body + b"data: [DONE]\n\n") == pytest.approx(-0.6)
     assert answer_logprob(b"data: {\n\n") is None
+
+
+@given(ANYTHING)
+def test_any_tool_calls_of_a_stream_are_read(value: Any) -> None:
+    line = json.dumps({"choices": [{"delta": {"tool_calls": value}}]}).encode()
+    assert isinstance(answer_text(b"data: " + line + b"\n\n"), str)
+    assert isinstance(answer_text(json.dumps({"choices": value}).encode()), str)
+
+
+@pytest.mark.parametrize("odd", ["x", [5], [{"index": "a", "function": 7}], [{"function": "f"}]])
+def test_odd_tool_calls_of_a_stream_say_nothing(odd: Any) -> None:
+    line = json.dumps({"choices": [{"delta": {"tool_calls": odd}}]}).encode()
+    assert answer_text(b"data: " + line + b"\n\n") == ""

@@ -119,6 +119,18 @@ class TestLongAnswers:
             assert [gateway.chat().status_code for _ in range(6)] == [504] * 6
             assert gateway.app.pool.circuits() == {"small": "closed"}
 
+    def test_a_call_that_takes_too_long_is_charged_for_the_most_that_it_can_have_cost(self) -> None:
+        price = {"input": 0, "output": 1_000_000}
+        with (
+            HostileServer([hangs(), status(408)]) as first,
+            running(rules(timeout=0.1), small={"base_url": first.url, "price": price}) as gateway,
+        ):
+            assert gateway.chat(max_tokens=7).status_code == 504
+            gateway.chat(max_tokens=7)
+            late, refused = gateway.records(2)
+        assert late.cost_usd == 7.0
+        assert refused.cost_usd == 0.0, "a server that gives up itself has sent no answer"
+
     def test_an_expert_that_hangs_is_replaced_after_the_timeout_of_an_attempt(self) -> None:
         config = rules(attempt_timeout=0.1, first_byte_timeout=5.0)
         with (

@@ -16,7 +16,7 @@ import pytest
 
 from mildroute import CostTable, Target, fit
 from mildroute._fit import without_looks
-from mildroute.experts._http import answer_text
+from mildroute.experts.base import answer_text
 from mildroute.persistence.artifact import save_router
 from mildroute.pipeline import TextRouter
 from mildroute.routers.cascade import CascadePath, CascadeRouter
@@ -420,6 +420,24 @@ def test_an_expert_that_fails_costs_no_answer(predictor: Predictor, broken: str)
         found = [gate.chat(text) for text in table.inputs or ()]
         assert [answer.status_code for answer in found] == [200] * 30
         assert broken not in {answer.headers["x-mildroute-expert"] for answer in found}
+
+
+@pytest.mark.parametrize("silent", EXPERTS)
+@pytest.mark.parametrize("body", [b'{"choices": []}', json.dumps(completion("")).encode(), b"\xff"])
+def test_an_answer_that_says_nothing_is_never_preferred(
+    predictor: Predictor, silent: str, body: bytes
+) -> None:
+    table = table_of(20, 4)
+    for is_stream in (False, True):
+        settings = GatewayConfig(routing=RoutingConfig(stream_looks="hold"))
+        with gateway(table, predictor, settings) as (gate, experts):
+            experts.broken[silent] = status(200, {}, body)
+            for text in table.inputs or ():
+                answer = gate.chat(text, stream=is_stream)
+                assert answer.status_code == 200
+                if "x-mildroute-calls" in answer.headers:
+                    assert answer.headers["x-mildroute-expert"] != silent
+                    assert answer_text(answer.content)
 
 
 def test_a_reservation_covers_the_longest_path(predictor: Predictor) -> None:

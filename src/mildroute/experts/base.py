@@ -1,8 +1,13 @@
-"""Interface of an expert: queries, answers, cost estimates, and the clock that tests replace."""
+"""Interface of an expert: queries, answers, cost estimates, the clock that tests replace.
+
+And what a completion says.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -11,7 +16,17 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from mildroute.costs.prices import CHARACTERS_PER_TOKEN, Price
 
-__all__ = ["Answer", "Clock", "CostEstimate", "Expert", "Query"]
+__all__ = [
+    "Answer",
+    "Clock",
+    "Completion",
+    "CostEstimate",
+    "Expert",
+    "Query",
+    "answer_logprob",
+    "answer_text",
+    "parse_completion",
+]
 
 
 @dataclass(frozen=True)
@@ -159,3 +174,192 @@ class Clock:
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     random: Callable[[], float] = random.random
     time: Callable[[], float] = time.time
+
+
+# What an OpenAI-compatible server said, read without trusting any part of it. The gateway reads
+# answers by it, too, and has no HTTP library of experts.
+
+
+_MOST_TOKENS = 10**9
+_TEXT_PARTS = ("text", "output_text")
+_FINISHES = ("stop", "length", "tool_calls", "function_call", "content_filter", "error", "abort")
+
+
+@dataclass(frozen=True)
+class Completion:
+    """The text of an answer and its tokens, or why there is no text.
+
+    An answer that was cut off at ``max_tokens`` is an answer: a judge sees what a user would see.
+
+    Args:
+        text: The text; none if there is a problem.
+        tokens_in: As the server counted; none where it did not or wrote no plausible number.
+        logprob: Mean log-probability of the answer's tokens, or none if it is not told.
+    """
+
+    text: str | None
+    problem: str = ""
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    logprob: float | None = None
+
+
+def parse_completion(document: Any) -> Completion:
+    """The answer in a parsed body of /chat/completions or /completions.
+
+    Args:
+        document: Parsed JSON, of any shape.
+
+    Returns:
+        The text of the first choice, or the problem; never a text that is not the model's.
+    """
+    if not isinstance(document, dict):
+        return Completion(None, f"the body is a JSON {_name(document)} and no object")
+    usage = document.get("usage")
+    tokens = (_count(usage, "prompt_tokens"), _count(usage, "completion_tokens"))
+    choices = document.get("choices")
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+        return Completion(None, "the body holds no choices", *tokens)
+    text, problem = _said(choices[0])
+    logprob = _mean_logprob(choices[0])
+    return Completion(None if text is None else _clean(text), problem, *tokens, logprob)
+
+
+def _mean_logprob(choice: dict[str, Any]) -> float | None:
+    told = choice.get("logprobs")
+    tokens = told.get("content") if isinstance(told, dict) else None
+    if not isinstance(tokens, list) or not tokens:
+        return None
+    values = [token.get("logprob") for token in tokens if isinstance(token, dict)]
+    # Some servers round a certain token to a little more than 0.
+    known = [value for value in values if isinstance(value, (int, float)) and -1e9 <= value <= 1e-3]
+    return min(math.fsum(known) / len(known), 0.0) if len(known) == len(tokens) else None
+
+
+def answer_text(body: bytes | bytearray) -> str:
+    """The text of a body of /chat/completions or /completions, or its tool calls as JSON.
+
+    Empty if it holds neither.
+    """
+    document = _parse_body(body)
+    text = parse_completion(document).text
+    if text or not isinstance(document, dict):
+        return text or ""
+    choices = document.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else None
+    message = first.get("message") if isinstance(first, dict) else None
+    calls = message.get("tool_calls") if isinstance(message, dict) else None
+    said = [_function(call) for call in calls] if isinstance(calls, list) else []
+    return json.dumps(said) if said else ""
+
+
+def answer_logprob(body: bytes | bytearray) -> float | None:
+    """Mean log-probability of the tokens of an answer, or none if the body does not tell it."""
+    return parse_completion(_parse_body(body)).logprob
+
+
+def _parse_body(body: bytes | bytearray) -> Any:
+    try:
+        return _joined_events(body) if _is_stream(body) else json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _is_stream(body: bytes | bytearray) -> bool:
+    return body.lstrip().startswith((b"data:", b"event:", b":"))
+
+
+def _joined_events(body: bytes | bytearray) -> dict[str, Any]:
+    """The first choice of a stream of events, as if it had been sent whole."""
+    text: list[str] = []
+    calls: dict[int, dict[str, str]] = {}
+    logprobs: list[Any] = []
+    for line in body.split(b"\n"):
+        data = line.removeprefix(b"data:").strip()
+        if data == line or not data.startswith(b"{"):
+            continue
+        choices = json.loads(data).get("choices")
+        first = choices[0] if isinstance(choices, list) and choices else None
+        if not isinstance(first, dict) or first.get("index", 0) != 0:
+            continue
+        told = first.get("logprobs")
+        logprobs += (told.get("content") if isinstance(told, dict) else None) or ()
+        delta = first.get("delta")
+        said = delta.get("content") if isinstance(delta, dict) else first.get("text")
+        text.append(said if isinstance(said, str) else "")
+        parts = delta.get("tool_calls") if isinstance(delta, dict) else None
+        for part in parts if isinstance(parts, list) else ():
+            _join_call(calls, part)
+    message: dict[str, Any] = {"content": "".join(text) or None}
+    if calls:
+        message["tool_calls"] = [{"function": function} for function in calls.values()]
+    return {"choices": [{"message": message, "logprobs": {"content": logprobs}}]}
+
+
+def _join_call(calls: dict[int, dict[str, str]], part: Any) -> None:
+    index = part.get("index", 0) if isinstance(part, dict) else None
+    given = part.get("function") if isinstance(part, dict) else None
+    if not isinstance(index, int) or not isinstance(given, dict):
+        return
+    function = calls.setdefault(index, {"name": "", "arguments": ""})
+    for name in function:
+        if isinstance(given.get(name), str):
+            function[name] += given[name]
+
+
+def _function(call: Any) -> Any:
+    """Name and arguments of a tool call, without the id, which is new each time."""
+    return call.get("function") if isinstance(call, dict) else None
+
+
+def _said(choice: dict[str, Any]) -> tuple[str | None, str]:
+    message = choice.get("message")
+    content = message.get("content") if isinstance(message, dict) else choice.get("text")
+    if content is None and isinstance(message, dict) and isinstance(message.get("refusal"), str):
+        content = message["refusal"]
+    if isinstance(content, list):
+        content = _joined(content)
+    if isinstance(content, str) and (content or choice.get("finish_reason") != "content_filter"):
+        return content, ""
+    if isinstance(content, str) or content is None:
+        return None, f"the answer has no text (finish_reason {_finish(choice)})"
+    return None, f"the answer's text is of type {_name(content)}"
+
+
+def _finish(choice: dict[str, Any]) -> str:
+    """The reason, if it is a known one: any other text may repeat the key."""
+    reason = choice.get("finish_reason")
+    return repr(reason) if reason is None or reason in _FINISHES else "unknown"
+
+
+def _joined(parts: list[Any]) -> str | list[Any]:
+    """The texts of an answer in parts.
+
+    Parts that are not text, such as thoughts, are no part of the answer.
+    """
+    if not all(isinstance(part, dict) for part in parts):
+        return parts
+    texts = [part.get("text") for part in parts if part.get("type") in _TEXT_PARTS]
+    return "".join(texts) if texts and all(isinstance(text, str) for text in texts) else parts
+
+
+def _count(usage: Any, name: str) -> int | None:
+    value = usage.get(name) if isinstance(usage, dict) else None
+    return (
+        value
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_TOKENS
+        else None
+    )
+
+
+def _clean(text: str) -> str:
+    """Half of a surrogate pair is no character and could not be stored."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def _name(value: Any) -> str:
+    return type(value).__name__

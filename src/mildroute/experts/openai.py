@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from mildroute.costs.prices import CHARACTERS_PER_TOKEN
 from mildroute.exceptions import ArgumentError
-from mildroute.experts._http import AttemptOutcome, Completion, HTTPTransport, classify_attempt
-from mildroute.experts.base import Answer, Clock, CostEstimate, Expert, Query
+from mildroute.experts._http import AttemptOutcome, HTTPTransport, classify_attempt
+from mildroute.experts.base import Answer, Clock, Completion, CostEstimate, Expert, Query
 from mildroute.experts.retry import AdaptiveRateLimiter
 from mildroute.experts.secrets import Secret
 from mildroute.experts.settings import CallSettings, ModelSettings

@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import Any
 
 from mildroute.costs.prices import CHARACTERS_PER_TOKEN
-from mildroute.experts._http import answer_logprob, answer_text
+from mildroute.experts.base import answer_logprob, answer_text
 from mildroute.serving.auth.limits import Authenticator, check_model
 from mildroute.serving.config import GatewayConfig
 from mildroute.serving.context import RequestContext, RequestRecorder
@@ -40,6 +40,7 @@ from mildroute.serving.upstream.client import UpstreamRequest
 from mildroute.serving.upstream.failover import (
     FAILURE_REASONS,
     Attempt,
+    AttemptRecord,
     Failover,
     close_result,
     error_from_failures,
@@ -67,6 +68,7 @@ class _Calls:
 
     Attributes:
         answered: Responses of experts whose answers are looked at.
+        silent: Experts whose answers say nothing.
         logprobs: Mean log-probabilities of their tokens, as far as they are known.
     """
 
@@ -75,6 +77,7 @@ class _Calls:
     context: RequestContext
     answered: dict[str, Attempt] = field(default_factory=dict)
     logprobs: dict[str, float | None] = field(default_factory=dict)
+    silent: set[str] = field(default_factory=set)
 
 
 class CompletionsEndpoint:
@@ -245,7 +248,7 @@ class CompletionsEndpoint:
                 return await look
             return await self._attempt(decision.order, calls)
         finally:
-            self._charge_hedged(context)
+            self._charge_lost(context)
             self._recorder.attempted(context)
 
     async def _attempt(
@@ -274,13 +277,13 @@ class CompletionsEndpoint:
     async def _look(self, calls: _Calls, predictor: Predictor) -> Attempt | None:
         """Call the experts of a look, and decide again by what they answered.
 
-        An expert that fails ends it: the first answer that has come is returned, and if there is
-        none the next expert of the order is called.
+        An expert that fails or says nothing ends it: the first answer that has come is returned,
+        and if there is none the next expert of the order is called.
         """
         context = calls.context
-        decision, prediction = context.decision, context.routing.prediction
-        stage: int | None = predictor.stage_of(decision.look)
-        served = ""
+        prediction = context.routing.prediction
+        stage: int | None = predictor.stage_of(context.decision.look)
+        found: int | str | None = None
         try:
             while stage is not None:
                 wanted = predictor.asked(stage)
@@ -291,19 +294,51 @@ class CompletionsEndpoint:
                     break
                 found = await asyncio.to_thread(_step, predictor, stage, prediction.row, calls)
                 stage = found if isinstance(found, int) else None
-                if isinstance(found, str) and await self._ask((found,), calls):
-                    served = found
-            if not served and calls.answered:
-                # A refusal of one expert is no answer while another has one.
-                served = min(calls.answered, key=lambda name: calls.answered[name].response.status)
-            if served:
-                return calls.answered.pop(served)
-            failed = {failure.expert for failure in context.attempts.failures}
-            # Those that have failed come last: of 600 requests in a storm 13 had no other expert.
-            return await self._attempt(sorted(decision.order, key=failed.__contains__), calls)
+            if isinstance(found, str):
+                return await self._escalate(found, calls) or await self._first_answer(calls)
+            return await self._first_answer(calls)
         finally:
             for attempt in calls.answered.values():
                 attempt.close()
+
+    async def _escalate(self, name: str, calls: _Calls) -> Attempt | None:
+        """The answer that a look has chosen; none if its expert fails or says nothing.
+
+        A stream has nothing left to wait for, and is not held back any longer.
+        """
+        if name in calls.answered:
+            return calls.answered.pop(name)
+        if not calls.context.parsed.is_stream:
+            is_answered = await self._ask((name,), calls)
+        else:
+            attempt = await self._attempt((name,), calls, is_look=True)
+            if attempt is None or not attempt.response.is_complete:
+                return attempt
+            calls.answered[name] = attempt
+            is_answered = attempt.response.status < 300
+            if is_answered:
+                _charge(attempt, calls.context)
+        if not is_answered:
+            return None
+        await asyncio.to_thread(_find_silent, calls)
+        return None if name in calls.silent else calls.answered.pop(name)
+
+    async def _first_answer(self, calls: _Calls) -> Attempt | None:
+        """The best of what has come, else the answer of an expert that was not looked at."""
+        answered, context = calls.answered, calls.context
+        # A refusal of one expert is no answer while another has one.
+        said = sorted(
+            answered.keys() - calls.silent, key=lambda name: answered[name].response.status
+        )
+        if said:
+            return answered.pop(said[0])
+        failed = {failure.expert for failure in context.attempts.failures}
+        # Those that have failed come last: of 600 requests in a storm 13 had no other expert.
+        order = sorted(context.decision.order, key=failed.__contains__)
+        attempt = await self._attempt([name for name in order if name not in answered], calls)
+        if attempt is None and answered:
+            return answered.popitem()[1]
+        return attempt
 
     async def _hold(
         self, look: Coroutine[Any, Any, Attempt | None], context: RequestContext, request: Request
@@ -506,22 +541,32 @@ class CompletionsEndpoint:
         except ClientDisconnect:
             request.disconnect()
 
-    def _charge_hedged(self, context: RequestContext) -> None:
-        """Charge the requests that slower experts have read; what they generated is not known."""
+    def _charge_lost(self, context: RequestContext) -> None:
+        """Charge calls whose answers nobody waited for to the end.
+
+        Slower experts of a hedged request have read it; what they generated is not known. One that
+        took too long may have generated all that it was allowed: without a charge, a key could
+        spend without end on answers that come too late.
+        """
         tokens_in = context.parsed.tokens_in
         for call in context.attempts.calls:
             if call.reason == "hedged":
                 cost = self._pool.find(call.expert).cost(tokens_in, 0)
                 call.charge((tokens_in, 0), cost)
+            elif call.reason == "timeout" and not (call.status or call.is_charged):
+                self._charge_most(call, context)
+
+    def _charge_most(self, call: AttemptRecord, context: RequestContext) -> None:
+        dollars, tokens = self._pool.max_charge(context.parsed, (call.expert,))
+        tokens_in = context.parsed.tokens_in
+        call.charge((tokens_in, int(tokens) - tokens_in), dollars)
 
     def _charge_unfinished(self, context: RequestContext) -> None:
         """Charge the most that calls can have cost which ended before they told."""
         if not context.served_by:
             for call in context.attempts.calls:
                 if call.reason in _UNKNOWN and (call.reason or not call.is_charged):
-                    dollars, tokens = self._pool.max_charge(context.parsed, (call.expert,))
-                    tokens_in = context.parsed.tokens_in
-                    call.charge((tokens_in, int(tokens) - tokens_in), dollars)
+                    self._charge_most(call, context)
 
     async def _abort_stream(
         self,
@@ -601,9 +646,23 @@ async def _read_logprob(attempt: Attempt, calls: _Calls, *, is_added: bool) -> N
         response.body = await asyncio.to_thread(without_logprobs, response.body)
 
 
-def _step(predictor: Predictor, stage: int, row: Any, calls: _Calls) -> str | int:
+def _step(predictor: Predictor, stage: int, row: Any, calls: _Calls) -> str | int | None:
+    """What to do after a stage; none if an expert said nothing, which no router has learned from.
+
+    A response without a text or a tool call would else count as an answer, and as a short one.
+    """
+    texts = _find_silent(calls)
+    return None if calls.silent else predictor.step(stage, row, texts, calls.logprobs)
+
+
+def _find_silent(calls: _Calls) -> dict[str, str]:
     texts = {name: answer_text(attempt.response.body) for name, attempt in calls.answered.items()}
-    return predictor.step(stage, row, texts, calls.logprobs)
+    calls.silent = {
+        name
+        for name, text in texts.items()
+        if calls.answered[name].response.status < 300 and not text.strip()
+    }
+    return texts
 
 
 def _charge(attempt: Attempt, context: RequestContext) -> tuple[tuple[int, int], int]:
