@@ -128,7 +128,8 @@ def fit_router(
     from mildroute.persistence.registry import get_encoder
 
     target = target_of(budget, quality, price_weight)
-    chosen = _chosen_router(router, seed, thorough, jobs)
+    given: dict[str, Any] = {"router": _chosen_router(router, seed, thorough, jobs)}
+    given |= {"cascade": cascade, "answer_characters": answer_characters}
     check_replaceable(out)
     _check_hold_out(hold_out, source, force)
     reading: dict[str, Any] = {"experts": experts, "prices": prices, "missing": missing}
@@ -136,8 +137,7 @@ def fit_router(
     train, held = table, None
     if hold_out is not None:
         train, held = table.split(test, by=split_of(table, by), seed=seed)
-    given = {"encoder": get_encoder(encoder), "router": chosen, "target": target, "seed": seed}
-    given |= {"cascade": cascade, "answer_characters": answer_characters}
+    given |= {"encoder": get_encoder(encoder), "target": target, "seed": seed}
     given |= {"thorough": thorough or "auto", "n_jobs": jobs, "judge": judge_of(source)}
     with progress_bar("fit") as tell:
         fitted = fit(train, progress=tell, **given)
@@ -147,9 +147,8 @@ def fit_router(
         held.save(hold_out)
     report["headline"] = _headline(fitted, target)
     if as_json:
-        print_json(report)
-    else:
-        _show(fitted, report, hold_out, is_default=router == _DEFAULT)
+        return print_json(report)
+    return _show(fitted, report, hold_out, is_default=router == _DEFAULT)
 
 
 def _chosen_router(name: str, seed: int, thorough: bool, jobs: int | None) -> Any:
