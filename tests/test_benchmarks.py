@@ -91,6 +91,13 @@ def test_a_quick_run_is_recorded_and_holds_its_limits(name: str, tmp_path: Path)
         assert lowest <= values[figure] <= highest, figure
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["chaos", "hostile"])
+def test_the_gateway_holds_its_limits_with_cascades(name: str, tmp_path: Path) -> None:
+    stored = record.record(name, ["--quick", "--cascade"], tmp_path, timeout=SECONDS)
+    assert [row for row in json.loads(stored.read_text())["rows"] if not row["ok"]] == []
+
+
 def test_whatever_can_be_run_prints_rows_or_is_known_not_to() -> None:
     folder = ROOT / "benchmarks"
     runnable = {

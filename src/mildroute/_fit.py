@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from mildroute._format import as_dollars, as_score, pluralize
 from mildroute._hashing import text_fingerprints
 from mildroute.costs.table import CostTable
+from mildroute.encoders.answers import AnswerFeatures
 from mildroute.exceptions import ArgumentError, TableError
 from mildroute.persistence.registry import get_encoder, get_router, storage_name
 from mildroute.pipeline import TextRouter
@@ -192,6 +193,7 @@ def fit(
     judge: str | None = None,
     progress: Progress | None = None,
     cascade: bool = False,
+    answer_characters: int | None = None,
 ) -> FitResult:
     """Fit encoder and router on a table, and choose the operating point on held-out rows of it.
 
@@ -211,6 +213,8 @@ def fit(
         progress: Called with steps done, steps in all and a word on the current one.
         cascade: Let the router look at answers before it decides, where that is worth it, see
             :class:`~mildroute.routers.cascade.CascadeRouter`.
+        answer_characters: Characters of answers that a cascade sees, from their beginning; none for
+            whole answers.
 
     Returns:
         The router, ready to be saved, and its operating point.
@@ -255,7 +259,8 @@ def fit(
         )
     kind = CascadeRouter if cascade else FrontierRouter
     frontier = kind(router=router, thorough=thorough, n_jobs=n_jobs, random_state=seed)
-    fitted = _fit_frontier(table, costs, encoder, frontier, progress)
+    features = AnswerFeatures(max_characters=answer_characters) if cascade else None
+    fitted = _fit_frontier(table, costs, encoder, frontier, features, progress)
     point, note = operating_point(fitted.router_, target)
     fitted.router_.operate_at(point)
     point, warnings = _checked(fitted, table, point, target)
@@ -269,18 +274,22 @@ def _is_integer(value: Any) -> bool:
 
 
 def _fit_frontier(
-    table: CostTable, costs: Any, encoder: Any, frontier: FrontierRouter, progress: Progress | None
+    table: CostTable,
+    costs: Any,
+    encoder: Any,
+    frontier: FrontierRouter,
+    features: AnswerFeatures | None,
+    progress: Progress | None,
 ) -> TextRouter:
     frontier.set_params(price_weights=default_price_weights(np.asarray(table.dollars)))
-    is_cascade = isinstance(frontier, CascadeRouter)
-    return TextRouter(encoder=encoder, router=frontier).fit(
+    return TextRouter(encoder=encoder, router=frontier, answer_features=features).fit(
         table.inputs,
         costs,
         groups=table.groups,
         prices=table.dollars,
         progress=progress,
-        answers=[table.answers(name) for name in table.experts] if is_cascade else None,
-        logprobs=[table.logprobs(name) for name in table.experts] if is_cascade else None,
+        answers=[table.answers(name) for name in table.experts] if features else None,
+        logprobs=[table.logprobs(name) for name in table.experts] if features else None,
     )
 
 

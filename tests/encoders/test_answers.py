@@ -158,3 +158,14 @@ def test_features_of_a_fold_have_not_seen_its_answers() -> None:
     assert one.readings is seen.readings
     np.testing.assert_array_equal(one.vectors[:2], two.vectors[:2])
     np.testing.assert_array_equal(one.vectors[:, :, -5:], seen.vectors[:, :, -5:])
+
+
+def test_no_more_than_the_beginning_is_seen() -> None:
+    texts = ["Certainly. (A)", "Hmm, well. (B)"] * 20
+    features = AnswerFeatures(max_characters=9, reading="choice").fit(texts)
+    np.testing.assert_array_equal(
+        features.transform(["Certainly. (A)"]), features.transform(["Certainly not: (C)"])
+    )
+    assert features.read(["Certainly. (A)"]) == [None]
+    with pytest.raises(ArgumentError, match="max_characters"):
+        AnswerFeatures(max_characters=0).fit(texts)

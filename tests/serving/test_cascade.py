@@ -307,6 +307,67 @@ def test_a_stream_is_held_back_until_it_is_decided_if_told_to(predictor: Predict
         )
 
 
+@pytest.fixture(scope="module")
+def beginnings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cascade that sees the first 16 characters of an answer, which tell how sure it is."""
+    target = Target("quality", 0.95)
+    found = fit(table_of(500, 0), cascade=True, target=target, answer_characters=16)
+    path = tmp_path_factory.mktemp("beginnings") / "router"
+    save_router(found.router, path)
+    return path
+
+
+def test_a_stream_can_be_decided_on_by_its_beginning(beginnings: Path) -> None:
+    table = table_of(40, 8)
+    texts = table.inputs or []
+    predictor = Predictor.load(beginnings, EncoderConfig(timeout=30.0))
+    path = path_of(predictor._router, table)
+    assert path.is_look.mean() > 0.5
+    settings = GatewayConfig(routing=RoutingConfig(stream_looks="first"))
+    try:
+        with gateway(table, predictor, settings) as (gate, experts):
+            experts.streams = True
+            found = [gate.chat(text, stream=True) for text in texts]
+            records = gate.records(40)
+            served = [answer.headers["x-mildroute-expert"] for answer in found]
+            assert served == [EXPERTS[place] for place in path.experts]
+            for answer, name, text in zip(found, served, texts, strict=True):
+                assert answer_text(answer.content) == experts.answers[name][text]
+                assert answer.text.rstrip().endswith("[DONE]")
+            assert len(experts.calls) == path.is_called.sum()
+            assert len(set(served)) > 1
+    finally:
+        predictor.close()
+    for record in records:
+        for entry in record.attempts:
+            # Of a stream that was given up, a guess from what had come.
+            is_served = entry["expert"] == record.served_by
+            assert entry["tokens_out"] == TOKENS if is_served else entry["tokens_out"] > 0
+
+
+def test_a_stream_begins_before_its_answer_is_whole(beginnings: Path) -> None:
+    table = table_of(40, 8)
+    predictor = Predictor.load(beginnings, EncoderConfig(timeout=30.0))
+    _, body = streamed_look(predictor, table)
+    gate = threading.Event()
+    settings = GatewayConfig(routing=RoutingConfig(stream_looks="first"))
+    try:
+        with gateway(table, predictor, settings) as (served, experts):
+            experts.streams = True
+            experts.gates = (_OPEN, _OPEN, gate)
+            with served.http.stream("POST", "/v1/chat/completions", json=body) as answer:
+                chunks = answer.iter_raw()
+                seen = next(chunks)
+                assert b"data: {" in seen
+                gate.set()
+                seen += b"".join(chunks)
+            assert seen.endswith(DONE)
+    finally:
+        predictor.close()
+
+
+_OPEN = threading.Event()
+_OPEN.set()
 HELD = GatewayConfig(
     routing=RoutingConfig(stream_looks="hold", stream_keep_alive=0.05),
     failover=FailoverConfig(max_rounds=1, drain_timeout=1.0),

@@ -78,6 +78,17 @@ _Cascade: TypeAlias = Annotated[
         ),
     ),
 ]
+_AnswerCharacters: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--answer-characters",
+        help=(
+            "Let a cascade see only so many characters of an answer, from its beginning, as a"
+            " gateway sees streams (routing.stream_looks: first)."
+        ),
+        min=1,
+    ),
+]
 _Jobs: TypeAlias = Annotated[
     int | None,
     typer.Option("--jobs", help="Processes that fit side by side; -1: one a core.", min=-1),
@@ -101,6 +112,7 @@ def fit_router(
     router: _Router = _DEFAULT,
     thorough: _Thorough = False,
     cascade: _Cascade = False,
+    answer_characters: _AnswerCharacters = None,
     jobs: _Jobs = None,
     seed: Seed = 0,
     missing: Missing = "raise",
@@ -116,7 +128,8 @@ def fit_router(
     from mildroute.persistence.registry import get_encoder
 
     target = target_of(budget, quality, price_weight)
-    chosen = _chosen_router(router, seed, thorough, jobs)
+    given: dict[str, Any] = {"router": _chosen_router(router, seed, thorough, jobs)}
+    given |= {"cascade": cascade, "answer_characters": answer_characters}
     check_replaceable(out)
     _check_hold_out(hold_out, source, force)
     reading: dict[str, Any] = {"experts": experts, "prices": prices, "missing": missing}
@@ -124,19 +137,18 @@ def fit_router(
     train, held = table, None
     if hold_out is not None:
         train, held = table.split(test, by=split_of(table, by), seed=seed)
-    given = {"encoder": get_encoder(encoder), "router": chosen, "target": target, "seed": seed}
+    given |= {"encoder": get_encoder(encoder), "target": target, "seed": seed}
     given |= {"thorough": thorough or "auto", "n_jobs": jobs, "judge": judge_of(source)}
     with progress_bar("fit") as tell:
-        fitted = fit(train, progress=tell, cascade=cascade, **given)
+        fitted = fit(train, progress=tell, **given)
     report = _save(fitted, out, train)
     if held is not None and hold_out is not None:
         # Last, so that rows kept apart always belong to the router beside them.
         held.save(hold_out)
     report["headline"] = _headline(fitted, target)
     if as_json:
-        print_json(report)
-    else:
-        _show(fitted, report, hold_out, is_default=router == _DEFAULT)
+        return print_json(report)
+    return _show(fitted, report, hold_out, is_default=router == _DEFAULT)
 
 
 def _chosen_router(name: str, seed: int, thorough: bool, jobs: int | None) -> Any:

@@ -52,6 +52,8 @@ class AnswerFeatures(Encoder):
             ``"choice"`` a letter from A to J, ``"number"``, ``"text"`` short answers and JSON as
             they stand, ``"none"`` not at all, or ``"auto"``, the one that reads most of the
             training answers.
+        max_characters: Characters of an answer that are seen, from its beginning, as a gateway sees
+            a stream that it does not wait for; none for the whole answer.
 
     Attributes:
         encoder_: The fitted encoder.
@@ -69,9 +71,12 @@ class AnswerFeatures(Encoder):
     means_: NDArray[np.float64]
     scales_: NDArray[np.float64]
 
-    def __init__(self, *, encoder: Any = None, reading: Reading = "auto") -> None:
+    def __init__(
+        self, *, encoder: Any = None, reading: Reading = "auto", max_characters: int | None = None
+    ) -> None:
         self.encoder = encoder
         self.reading = reading
+        self.max_characters = max_characters
 
     def fit(self, X: Any, y: Any = None, logprobs: Any = None) -> AnswerFeatures:  # noqa: ARG002
         """Learn from n answers of all experts.
@@ -85,6 +90,8 @@ class AnswerFeatures(Encoder):
             raise ArgumentError(
                 f"reading must be one of auto, {', '.join(_READERS)}, got {self.reading!r}."
             )
+        if self.max_characters is not None and self.max_characters < 1:
+            raise ArgumentError(f"max_characters must be at least 1, got {self.max_characters}.")
         rows = self._read(X)
         known = _logprobs(logprobs, len(rows))
         # More answers take time and tell no more.
@@ -128,6 +135,9 @@ class AnswerFeatures(Encoder):
         vectors = _dense_vectors(self.encoder_, rows)
         return np.hstack([vectors, standard.astype(np.float32)]), results
 
+    def _read(self, X: Any) -> list[Any]:
+        return [text[: self.max_characters] for text in super()._read(X)]
+
     def refit_vectors(
         self, answers: Sequence[Sequence[str]], seen: SeenAnswers, rows: NDArray[np.intp]
     ) -> SeenAnswers:
@@ -138,6 +148,7 @@ class AnswerFeatures(Encoder):
             seen: The same answers as these features see them.
             rows: Rows to learn from.
         """
+        answers = [self._read(texts) for texts in answers]
         some = rows[:: max(len(rows) * len(answers) // _MOST_ROWS, 1)]
         encoder = clone(self.encoder_)
         encoder.fit(_tails([texts[row] for texts in answers for row in some]))

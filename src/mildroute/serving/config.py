@@ -62,7 +62,9 @@ class RoutingConfig:
             their expert, the same in every replica; the key for ``/admin`` if none is named. With
             neither, clients could make up such ids.
         stream_looks: What a cascade does with requests that stream: ``route`` chooses an expert
-            without a look, ``hold`` keeps the answer back until it is whole and has been looked at.
+            without a look, ``hold`` keeps the answer back until it is whole and has been looked at,
+            ``first`` looks at the beginning of the answer, if the router was fitted on beginnings
+            (``fit --answer-characters``), and chooses without a look if not.
         stream_keep_alive: Seconds for which a stream is held back in silence. Then its response
             begins, with a comment after each so many seconds, so that no proxy takes the connection
             for a dead one.
@@ -77,7 +79,7 @@ class RoutingConfig:
     presets: Mapping[str, float | Mapping[str, float]] = field(default_factory=dict)
     routes: Mapping[str, float | Mapping[str, float] | None] = field(default_factory=dict)
     response_id_key_env: str | None = None
-    stream_looks: Literal["route", "hold"] = "route"
+    stream_looks: Literal["route", "hold", "first"] = "route"
     stream_keep_alive: float = 10.0
 
 

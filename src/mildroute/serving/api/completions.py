@@ -58,6 +58,7 @@ _EVENT_STREAM = ((b"content-type", b"text/event-stream"), (b"cache-control", b"n
 _KEEP_ALIVE = b": keep-alive\n\n"
 # Statuses of a request that has a field which an expert does not know.
 _REFUSED = (400, 422)
+_BRACKETS = 8
 # Reasons of calls whose experts may have generated a response that did not arrive.
 _UNKNOWN = ("", "hedged")
 
@@ -67,6 +68,7 @@ class _Calls:
     """Calls of one request.
 
     Attributes:
+        characters: Of a stream that are looked at, or none for all.
         answered: Responses of experts whose answers are looked at.
         silent: Experts whose answers say nothing.
         logprobs: Mean log-probabilities of their tokens, as far as they are known.
@@ -75,6 +77,7 @@ class _Calls:
     request: UpstreamRequest
     deadline: float
     context: RequestContext
+    characters: int | None = None
     answered: dict[str, Attempt] = field(default_factory=dict)
     logprobs: dict[str, float | None] = field(default_factory=dict)
     silent: set[str] = field(default_factory=set)
@@ -282,15 +285,16 @@ class CompletionsEndpoint:
         """
         context = calls.context
         prediction = context.routing.prediction
+        # Not of beginnings: routers learn from whole answers, and the rest is not filtered.
+        logprobs = predictor.logprob_experts
+        if context.parsed.is_stream and self._routing.stream_looks == "first":
+            calls.characters, logprobs = predictor.look_characters, frozenset()
         stage: int | None = predictor.stage_of(context.decision.look)
         found: int | str | None = None
         try:
             while stage is not None:
                 wanted = predictor.asked(stage)
-                if (
-                    not await self._ask(wanted, calls, predictor.logprob_experts)
-                    or prediction is None
-                ):
+                if not await self._ask(wanted, calls, logprobs) or prediction is None:
                     break
                 found = await asyncio.to_thread(_step, predictor, stage, prediction.row, calls)
                 stage = found if isinstance(found, int) else None
@@ -299,7 +303,7 @@ class CompletionsEndpoint:
             return await self._first_answer(calls)
         finally:
             for attempt in calls.answered.values():
-                attempt.close()
+                _discard(attempt, context)
 
     async def _escalate(self, name: str, calls: _Calls) -> Attempt | None:
         """The answer that a look has chosen; none if its expert fails or says nothing.
@@ -370,7 +374,8 @@ class CompletionsEndpoint:
     ) -> bool:
         """Call experts that have not answered yet, at the same time; whether all have answers.
 
-        Each is charged when it has answered, whatever becomes of its answer. Log-probabilities are
+        Each is charged when it has answered, whatever becomes of its answer; a stream of which no
+        more than the beginning was read, when it has ended or is given up. Log-probabilities are
         wanted of the experts that ``logprobs`` holds.
         """
         wanted = [name for name in names if name not in calls.answered]
@@ -404,20 +409,21 @@ class CompletionsEndpoint:
             return await self._ask_without_logprobs(name, calls)
         try:
             if attempt.response.status < 300 and not attempt.response.is_complete:
-                await attempt.response.read_all(calls.deadline, self._limits.max_response_bytes)
+                most = self._limits.max_response_bytes
+                is_enough = partial(_has_text, calls.characters)
+                await attempt.response.read_all(calls.deadline, most, is_enough)
             if logprobs and attempt.response.status < 300:
                 await _read_logprob(attempt, calls, is_added=is_added)
         except UpstreamError as error:
             attempt.record_failure()
             calls.context.attempts.fail(name, error.reason)
-            attempt.close()
+            _discard(attempt, calls.context)
             return None
         except BaseException:
-            attempt.close()
+            _discard(attempt, calls.context)
             raise
-        finally:
-            if attempt.response.status < 400:
-                _charge(attempt, calls.context)
+        if attempt.response.is_complete and attempt.response.status < 400:
+            _charge(attempt, calls.context)
         return attempt
 
     def _adds_logprobs(self, name: str, calls: _Calls) -> bool:
@@ -656,13 +662,36 @@ def _step(predictor: Predictor, stage: int, row: Any, calls: _Calls) -> str | in
 
 
 def _find_silent(calls: _Calls) -> dict[str, str]:
-    texts = {name: answer_text(attempt.response.body) for name, attempt in calls.answered.items()}
+    texts = {
+        name: answer_text(_without_rest(attempt.response.body))
+        for name, attempt in calls.answered.items()
+    }
     calls.silent = {
         name
         for name, text in texts.items()
         if calls.answered[name].response.status < 300 and not text.strip()
     }
     return texts
+
+
+def _without_rest(body: bytes | bytearray) -> bytes | bytearray:
+    """Events that have come whole; other bodies as they are."""
+    return body[: body.rfind(b"\n") + 1] if body.startswith((b"data:", b"event:", b":")) else body
+
+
+def _has_text(characters: int | None, body: bytes | bytearray) -> bool:
+    """Whether events that have come whole hold so much text."""
+    if characters is None or len(body) < characters:
+        return False
+    # A tool call that is not complete ends with brackets that the whole one has later.
+    return len(answer_text(_without_rest(body))) >= characters + _BRACKETS
+
+
+def _discard(attempt: Attempt, context: RequestContext) -> None:
+    """Charge a call for what has come, unless it has been, and be done with it."""
+    if attempt.response.status < 400 and not attempt.call.is_charged:
+        _charge(attempt, context)
+    attempt.close()
 
 
 def _charge(attempt: Attempt, context: RequestContext) -> tuple[tuple[int, int], int]:

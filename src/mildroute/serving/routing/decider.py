@@ -277,7 +277,10 @@ class Decider:
 
     def _able(self, predictor: Predictor, parsed: ParsedRequest) -> Predictor:
         """The router that may decide a request: without looks if its answer cannot be held back."""
-        is_streamed = parsed.is_stream and self._config.stream_looks == "route"
+        mode = self._config.stream_looks
+        is_streamed = parsed.is_stream and (
+            mode == "route" or (mode == "first" and predictor.look_characters is None)
+        )
         if is_streamed or parsed.path not in _LOOK_PATHS:
             return predictor.without_looks
         return predictor

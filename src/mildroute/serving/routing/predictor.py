@@ -149,6 +149,7 @@ class Predictor:
         without_looks: Decides requests that cannot wait for a look, by the same targets; itself
             where there are no looks.
         logprob_experts: Those whose log-probabilities it has learned from, and looks at.
+        look_characters: Characters of an answer that a look sees, or none for all.
     """
 
     def __init__(
@@ -162,6 +163,8 @@ class Predictor:
         self._frontier = self._inner if isinstance(self._inner, FrontierRouter) else None
         self._cascade = self._inner if isinstance(self._inner, CascadeRouter) else None
         self.n_experts = len(self.experts) if self._cascade is None else self._cascade.n_experts
+        features = getattr(router, "answer_features_", None)
+        self.look_characters = None if features is None else features.max_characters
         self.max_calls = 1 if self._cascade is None else self._cascade.max_calls
         self.looks = {
             name: self.asked(self.stage_of(name)) for name in self.experts[self.n_experts :]

@@ -6,7 +6,7 @@ import asyncio
 import re
 import socket
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import NamedTuple
 
@@ -169,11 +169,19 @@ class UpstreamResponse:
         except TimeoutError:
             raise UpstreamTimeout from None
 
-    async def read_all(self, deadline: float, max_bytes: int) -> None:
-        """Read a stream to its end; an UpstreamError as by ``read``, or if it is late or long."""
+    async def read_all(
+        self,
+        deadline: float,
+        max_bytes: int,
+        is_enough: Callable[[bytes | bytearray], bool] = lambda _body: False,
+    ) -> None:
+        """Read a stream to its end, or until it is enough.
+
+        An UpstreamError as by ``read``, or if it is late or long.
+        """
         try:
             async with asyncio.timeout_at(deadline):
-                while not self.is_complete:
+                while not self.is_complete and not is_enough(self.body):
                     self.body += await self.read()
                     if len(self.body) > max_bytes:
                         raise ResponseTooLarge
