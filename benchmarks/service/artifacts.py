@@ -16,29 +16,32 @@ def make_router(
     experts: tuple[str, ...] = ("small", "middle", "large"),
     *,
     priced: bool = False,
+    cascade: bool = False,
     encoder: Any = None,
 ) -> Path:
     """A router between three experts, fitted on a small table.
 
-    A priced one takes targets, and takes seconds to fit.
+    A priced one takes targets, and takes seconds to fit. So does a cascade, which looks at the
+    answer of the cheapest expert and asks another one if that is unsure.
     """
     import numpy as np
     import pandas as pd
+    from expert import text_of
     from loopback import WORDS
 
-    from mildroute import TextRouter, fit
+    from mildroute import Target, TextRouter, fit
     from mildroute.costs.table import CostTable
     from mildroute.persistence import save_router
     from mildroute.routers.regression import RegressionRouter
 
-    rng, rows = np.random.default_rng(seed), 120
+    rng, rows = np.random.default_rng(seed), 240 if cascade else 120
     kinds = rng.integers(0, 3, rows)
     texts = [
         f"{('add', 'sing', 'prove')[kind]} {place} " + " ".join(rng.choice(WORDS, 8))
         for place, kind in enumerate(kinds)
     ]
     errors = {name: np.where(kinds <= place, 0.05, 0.8) for place, name in enumerate(experts)}
-    if not priced:
+    if not priced and not cascade:
         costs = pd.DataFrame(
             {name: error + 0.01 * place for place, (name, error) in enumerate(errors.items())}
         )
@@ -47,7 +50,16 @@ def make_router(
     columns: dict[str, object] = {"query_id": [str(place) for place in range(rows)], "input": texts}
     for place, (name, error) in enumerate(errors.items()):
         columns |= {f"score:{name}": 1 - error, f"cost:{name}": np.full(rows, 0.0001 * 10**place)}
-    return save_router(fit(CostTable.from_data(columns), thorough=False).router, folder)
+    if not cascade:
+        return save_router(fit(CostTable.from_data(columns), thorough=False).router, folder)
+    numbers = rng.permutation(20_000)[:rows]
+    for place, name in enumerate(experts):
+        is_right = (numbers % 3 > 0) | (place == 2) | (place == 1) & (numbers % 2 > 0)
+        columns[f"score:{name}"] = is_right.astype(float)
+        columns[f"answer:{name}"] = [text_of(name, int(number)) for number in numbers]
+    table = CostTable.from_data(columns, answers=True)
+    fitted = fit(table, thorough=False, cascade=True, target=Target("quality", 0.95))
+    return save_router(fitted.router, folder)
 
 
 def put_in_place(new: Path, place: Path) -> None:

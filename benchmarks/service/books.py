@@ -28,6 +28,7 @@ class Audit:
     broken_streams: int = 0
     retried: int = 0
     lines: int = 0
+    looks: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
 
@@ -53,6 +54,7 @@ def audit(told: Iterable[Told], log: Path, answered: Mapping[str, Iterable[int]]
     found, requests = Audit(), list(told)
     records = [record for record in read_log(log) if record.path != "route"]
     found.requests, found.lines = len(requests), len(records)
+    found.looks = sum(record.selected not in PRICES for record in records)
     by_conversation: dict[str, list[DecisionRecord]] = {}
     for record in records:
         by_conversation.setdefault(record.conversation, []).append(record)
@@ -93,8 +95,9 @@ def _check_request(
         found.blame("decisions without a line", told)
         return
     _check_line(told, lines[0], found)
-    if not wrote[told.expert][told.number]:
-        found.blame("answers that their expert did not give", told)
+    for expert in {told.expert, *_answers_of(lines[0])}:
+        if not wrote[expert][told.number]:
+            found.blame("answers that their expert did not give", (expert, told))
 
 
 def _check_answer(told: Told, found: Audit) -> None:
@@ -115,16 +118,35 @@ def _check_line(told: Told, line: DecisionRecord, found: Audit) -> None:
     for name, (written, seen) in pairs.items():
         if written != seen:
             found.blame(f"lines with another {name}", (written, seen, told))
-    if not math.isclose(line.cost_usd, dollars_of(told.expert, told.tokens), rel_tol=1e-9):
+    if not math.isclose(line.cost_usd, _dollars_of_calls(told, line), rel_tol=1e-9):
         found.blame("lines with other dollars", (line.cost_usd, told))
+
+
+def _answers_of(line: DecisionRecord) -> list[str]:
+    """Experts that have answered: more than one if a cascade has looked at answers."""
+    return [str(call["expert"]) for call in line.attempts if not call["reason"]]
+
+
+def _dollars_of_calls(told: Told, line: DecisionRecord | None) -> float:
+    """Of all answers to a request.
+
+    A look is charged for calls that broke off as well, by what had come of them until then, which
+    no other book has.
+    """
+    if line is None or line.selected in PRICES:
+        return dollars_of(told.expert, told.tokens)
+    broken = [float(call["cost_usd"]) for call in line.attempts if call["reason"]]
+    answers = [dollars_of(expert, told.tokens) for expert in _answers_of(line)]
+    return math.fsum(answers + broken)
 
 
 def _check_sums(requests: list[Told], records: list[DecisionRecord], found: Audit) -> None:
     """Of each key, over requests that went well; others may have cost a part."""
     good = {request.decision_id for request in requests if request.is_good}
+    lines = {record.decision_id: record for record in records}
     for key in {request.key for request in requests}:
         seen = math.fsum(
-            dollars_of(each.expert, each.tokens)
+            _dollars_of_calls(each, lines.get(each.decision_id))
             for each in requests
             if each.is_good and each.key == key
         )

@@ -3,7 +3,8 @@
 Experts die, hang, reset and err, artifacts come and go, the gateway itself is restarted; and the
 books must agree.
 
-Run: python benchmarks/service/chaos.py [--json] [--quick] [--minutes 5] [--requests 20000]
+Run: python benchmarks/service/chaos.py [--json] [--quick] [--cascade] [--minutes 5]
+    [--requests 20000]
 
 All are processes on loopback. At each moment at least one of three experts is well. Clients stream
 and do not, with tools, over three keys, at a pace that does not wait for answers; they try again
@@ -14,6 +15,8 @@ byte cannot be saved: it must end with an error event, and is counted apart, too
 Then two runs of so many requests through two gateways behind a TCP load balancer, where gateways
 and experts are killed with kill -9 and clients never try again (see crashes.py). In the first run
 three of five keys have small budgets, in the second one.
+
+With --cascade the router looks at answers, of streams, too, and the bounds stay the same.
 """
 
 from __future__ import annotations
@@ -51,6 +54,7 @@ failover:
   drain_timeout: {DRAIN}
 breaker: {{consecutive_failures: 3, cooldown: 0.3, max_cooldown: 2.0}}
 encoder: {{timeout: 1.0}}
+routing: {{stream_looks: hold}}
 """
 
 
@@ -63,6 +67,7 @@ class Plan:
     beat: float = 1.5
     reload_every: float = 5.0
     restarts: bool = True
+    cascade: bool = False
 
 
 @dataclass
@@ -85,7 +90,7 @@ class Outcome:
 
 def rage(folder: Path, plan: Plan) -> Outcome:
     """Everything at once, then an end in good order."""
-    with house(folder, SETTINGS) as ours:
+    with house(folder, SETTINGS, cascade=plan.cascade) as ours:
         traffic = Traffic(
             Job(ours.port, ours.keys, plan.rate, plan.seconds, str(folder / "clients.jsonl"))
         ).start()
@@ -170,7 +175,7 @@ def in_flight(ours: House) -> float:
     return float(found[0].split()[1]) if found else 0.0
 
 
-def rows_of(found: Outcome) -> Iterable[Row]:
+def rows_of(found: Outcome, *, cascade: bool) -> Iterable[Row]:
     """The outcome in rows."""
     books, failed = found.audit, found.audit.requests - found.audit.good
     mute = sum(
@@ -190,6 +195,9 @@ def rows_of(found: Outcome) -> Iterable[Row]:
         note,
     )
     yield reported("requests that succeed, %, all", 100 * books.good / max(books.requests, 1))
+    if cascade:
+        looked = 100 * books.looks / max(books.lines, 1)
+        yield at_least("requests whose answers were looked at, %", looked, 50)
     yield at_most("streams broken off without an error event", mute, 0)
     yield at_most(
         "answers that nobody asked for, or to another question",
@@ -260,17 +268,18 @@ def others(books: Audit) -> int:
     return sum(books.faults[name] for name in wrong(books))
 
 
-def measure(quick: bool, minutes: float, requests: int) -> Iterator[Row]:
+def measure(quick: bool, minutes: float, requests: int, cascade: bool) -> Iterator[Row]:
     plan = Plan(4.0, 20.0, beat=0.4, reload_every=0.5) if quick else Plan(minutes * 60, 60.0)
+    plan.cascade = cascade
     folder = Path(tempfile.mkdtemp(prefix="mildroute-chaos-"))
     pauses = Pauses((2.0, 3.0), (2.0, 3.0), (0.1, 0.3), (1.0, 2.0)) if quick else Pauses()
     runs = BUDGETS[:1] if quick else BUDGETS
     try:
-        yield from rows_of(rage(folder / "storm", plan))
+        yield from rows_of(rage(folder / "storm", plan), cascade=cascade)
         for place, budgets in enumerate(runs, start=1):
             # Of 600 requests, the few that meet two faults at once are more than 0.1%.
             count, limit = (600, 1.0) if quick else (requests, 0.1)
-            found = crash(folder / f"crashes-{place}", count, budgets, pauses)
+            found = crash(folder / f"crashes-{place}", count, budgets, pauses, cascade=cascade)
             yield from crash_rows(found, count, f"two gateways, run {place}", limit)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -283,5 +292,6 @@ if __name__ == "__main__":
         {
             "--minutes": {"type": float, "default": MINUTES},
             "--requests": {"type": int, "default": REQUESTS},
+            "--cascade": {"action": "store_true"},
         },
     )

@@ -39,6 +39,7 @@ failover:
   connect_timeout: 1.0
   timeout: 30.0
   max_attempts: 3
+routing: {stream_looks: hold}
 """
 MOODS = {"small": "normal", "middle": "flaky"}
 DEAD = "large"
@@ -107,7 +108,9 @@ class Pair:
         self.gateways = [house.gateway, house.further_gateway("second")]
         self.gateways[1].start()
         work = house.folder / "offered"
-        self._good = itertools.cycle(make_router(work / f"good-{seed}", seed) for seed in (1, 2))
+        self._good = itertools.cycle(
+            make_router(work / f"good-{seed}", seed, cascade=house.cascade) for seed in (1, 2)
+        )
         self._bad = itertools.cycle(list(bad_artifacts(next(self._good), work)))
         self._next, self._victims = itertools.cycle(self.gateways), itertools.cycle(MOODS)
         self._turns = itertools.count()
@@ -197,9 +200,16 @@ class Outcome:
     budgets: dict[str, float]
 
 
-def crash(folder: Path, requests: int, budgets: dict[str, float], pauses: Pauses) -> Outcome:
+def crash(
+    folder: Path,
+    requests: int,
+    budgets: dict[str, float],
+    pauses: Pauses,
+    *,
+    cascade: bool = False,
+) -> Outcome:
     """Clients ask while gateways and experts are killed."""
-    with house(folder, SETTINGS, clients=5, budgets=budgets) as ours:
+    with house(folder, SETTINGS, clients=5, budgets=budgets, cascade=cascade) as ours:
         for name, mood in MOODS.items():
             ours.experts[name].tell(mood)
         ours.experts[DEAD].kill()

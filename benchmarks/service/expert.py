@@ -2,9 +2,9 @@
 
 Run by itself: python expert.py NAME BOOK [PORT] prints its port and serves until it is killed.
 ``POST /control`` with ``{"mode": "error", "share": 0.5}`` changes how it behaves. To a prompt with
-"#123" in it the answer is "NAME:123", and the tokens follow from the number, so that everyone who
-knows it can check the bill. The book has one line for each answer that was written to its end, and
-the file beside it, ``.calls``, one for each call; they outlive the process.
+"#123" in it the answer is "NAME:123 perhaps", and word and tokens follow from the number, so that
+everyone who knows it can check the bill. The book has one line for each answer that was written to
+its end, and the file beside it, ``.calls``, one for each call; they outlive the process.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def tokens_of(number: int) -> tuple[int, int]:
 
 
 def text_of(name: str, number: int) -> str:
-    """The answer."""
-    return f"{name}:{number}"
+    """The answer; a cascade can learn from its last word whether it is right."""
+    return f"{name}:{number} {'surely' if number % 3 else 'perhaps'}"
 
 
 def _usage(path: bytes, number: int) -> dict[str, int]:

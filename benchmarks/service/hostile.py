@@ -2,14 +2,14 @@
 
 No 500, no hang, no secret told, no call of anybody outside the list.
 
-Run: python benchmarks/service/hostile.py [--json] [--quick]
+Run: python benchmarks/service/hostile.py [--json] [--quick] [--cascade]
 
 The gateway runs as ``mildroute serve`` with keys, a log and the operator's path. The keys of
 experts, operator and clients are known here, and looked for in every answer, in all that the
 gateway prints, in its log and on its page of metrics; so is a mark in prompts. A server that nobody
 may call listens at the address that is written wherever one can be written, the proxy variables of
 the gateway's environment included. Every connection must have ended in time, and while all this
-goes on the gateway must say that it is well.
+goes on the gateway must say that it is well. With --cascade its router looks at answers.
 """
 
 from __future__ import annotations
@@ -52,7 +52,10 @@ failover:
   connect_timeout: 1.0
   timeout: 8.0
   drain_timeout: 3
-routing: {{presets: {{cheap: 100, good: {{quality: 0.9}}}}, routes: {{fast: 7}}}}
+routing:
+  presets: {{cheap: 100, good: {{quality: 0.9}}}}
+  routes: {{fast: 7}}
+  stream_looks: hold
 """
 ODD = (
     "  'odd \"name%0d%0aX-Injected: 1 é': {{kind: openai, base_url: 'http://127.0.0.1:{port}/v1',"
@@ -89,7 +92,7 @@ class Outcome:
     calls: int
 
 
-def besiege(folder: Path, amounts: Amounts) -> Outcome:
+def besiege(folder: Path, amounts: Amounts, *, cascade: bool) -> Outcome:
     """All attacks, then a look at what is left."""
     canary = Canary()
     there = f"http://127.0.0.1:{canary.port}"
@@ -99,7 +102,12 @@ def besiege(folder: Path, amounts: Amounts) -> Outcome:
     environment = {**MARKS, **proxies, "CANARY": str(canary.port)}
     try:
         with house(
-            folder, SETTINGS, environment=environment, priced=True, further=ODD.format(port=1)
+            folder,
+            SETTINGS,
+            environment=environment,
+            priced=True,
+            cascade=cascade,
+            further=ODD.format(port=1),
         ) as ours:
             before, lines = ours.gateway.resources()["descriptors"], connections_to_experts(ours)
             judge, pulse = Judge(ours.port, secrets_of(ours), LIMIT), Pulse(ours.port)
@@ -291,14 +299,14 @@ def rows_of(found: Outcome, least: int) -> Iterable[Row]:
     yield at_most("tracebacks in the gateway's output", found.tracebacks, 0)
 
 
-def measure(quick: bool) -> Iterator[Row]:
+def measure(quick: bool, cascade: bool) -> Iterator[Row]:
     amounts = Amounts(1, 3, 0, 30, 20, 20, 1) if quick else Amounts(4, 1, 160, 4000, 1500, 1500, 10)
     folder = Path(tempfile.mkdtemp(prefix="mildroute-hostile-"))
     try:
-        yield from rows_of(besiege(folder, amounts), 250 if quick else 10_000)
+        yield from rows_of(besiege(folder, amounts, cascade=cascade), 250 if quick else 10_000)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":
-    main(__doc__ or "", measure)
+    main(__doc__ or "", measure, {"--cascade": {"action": "store_true"}})

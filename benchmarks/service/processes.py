@@ -181,6 +181,7 @@ class House:
     experts: dict[str, ExpertProcess]
     keys: dict[str, str]
     admin_key: str
+    cascade: bool = False
 
     @property
     def port(self) -> int:
@@ -213,6 +214,7 @@ def house(
     environment: Mapping[str, str] | None = None,
     further: str = "",
     priced: bool = False,
+    cascade: bool = False,
 ) -> Iterator[House]:
     """A gateway between three experts, with keys for so many clients and one for the operator.
 
@@ -225,6 +227,7 @@ def house(
         environment: Of the gateway and the experts, besides.
         further: Lines of experts.yaml for further experts.
         priced: Whether the router takes price weights, qualities and budgets.
+        cascade: Whether the router looks at answers; it takes those, too.
     """
     from artifacts import make_router
 
@@ -237,7 +240,7 @@ def house(
         **(environment or {}),
     }
     folder.mkdir(parents=True, exist_ok=True)
-    router = make_router(folder / "router", priced=priced)
+    router = make_router(folder / "router", priced=priced, cascade=cascade)
     experts = {name: ExpertProcess(name, folder / f"{name}.book", given) for name in PRICES}
     with ExitStack() as stack:
         for expert in experts.values():
@@ -265,4 +268,4 @@ def house(
         gateway = GatewayProcess(folder, router, given)
         gateway.start()
         stack.callback(gateway.end)
-        yield House(folder, gateway, experts, keys, given["ADMIN_KEY"])
+        yield House(folder, gateway, experts, keys, given["ADMIN_KEY"], cascade)

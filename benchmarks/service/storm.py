@@ -106,7 +106,9 @@ class Reloads(threading.Thread):
         self._house, self._pause, self._stopped = house, pause, threading.Event()
         self._turn = threading.Lock()
         self._work = house.folder / "offered"
-        self._good = [make_router(self._work / f"good-{seed}", seed) for seed in (1, 2)]
+        self._good = [
+            make_router(self._work / f"good-{seed}", seed, cascade=house.cascade) for seed in (1, 2)
+        ]
         self._bad = itertools.cycle(bad_artifacts(self._good[0], self._work))
         self.done = self.refused = 0
         self.faults: list[str] = []

@@ -36,7 +36,7 @@ import numpy as np
 sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1])]
 from http_load import Load, load
 from loopback import COMMAND, WORDS, free_port, is_answering
-from replay_server import replay_server
+from replay_server import Replay, letter_of, replay_server
 from rows import Row, at_least, at_most, main, reported
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,8 +82,11 @@ def prompts(count: int, words: int = 45, seed: int = 0) -> list[str]:
     return [f"#{place} " + " ".join(rng.choice(WORDS, words)) for place in range(count)]
 
 
-def fit_router(folder: Path, encoder: str, rows: int) -> Path:
-    """A router between two experts, fitted by the command line on a small table."""
+def fit_router(folder: Path, encoder: str, rows: int, *, cascade: bool = False) -> Path:
+    """A router between two experts, fitted by the command line on a small table.
+
+    A cascade learns that the first expert is right if it answers A or B.
+    """
     texts, rng = prompts(rows, seed=1), np.random.default_rng(2)
     lines = [
         {
@@ -96,6 +99,10 @@ def fit_router(folder: Path, encoder: str, rows: int) -> Path:
         }
         for place, text in enumerate(texts)
     ]
+    if cascade:
+        for place, line in enumerate(lines):
+            line |= {"score:small": float(is_returned(place)), "score:large": 1.0}
+            line |= {"answer:small": letter_of(place), "answer:large": letter_of(place)}
     folder.mkdir(parents=True)
     (folder / "table.jsonl").write_text("\n".join(map(json.dumps, lines)))
     command = [
@@ -106,9 +113,15 @@ def fit_router(folder: Path, encoder: str, rows: int) -> Path:
         "--encoder",
         encoder,
         "--json",
+        *(["--cascade"] if cascade else []),
     ]
     subprocess.run([*COMMAND, *command], check=True, capture_output=True)
     return folder / "router"
+
+
+def is_returned(number: int) -> bool:
+    """Whether a cascade returns the first answer to a prompt of this number."""
+    return letter_of(number) in "AB"
 
 
 @contextmanager
@@ -267,6 +280,13 @@ def written_by_hand(calls: int) -> Iterator[Row]:
         1.2,
         f"{theirs:.2f} and {ours:.2f} microseconds for a counter and a histogram",
     )
+    ours, theirs = _tfidf(calls // 5)
+    yield at_least(
+        "CPU of scikit-learn's TF-IDF of one text / ours",
+        theirs / ours,
+        2.0,
+        f"{theirs:.0f} and {ours:.0f} microseconds",
+    )
 
 
 async def _request_handling(calls: int) -> tuple[float, float]:
@@ -333,6 +353,21 @@ def _counting(calls: int) -> tuple[float, float]:
     return cpu_microseconds(count, calls), cpu_microseconds(count_children, calls)
 
 
+def _tfidf(calls: int) -> tuple[float, float]:
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    from mildroute.encoders.text import TfidfEncoder
+
+    texts = prompts(400)
+    own = TfidfEncoder().fit(texts)
+    theirs = TfidfVectorizer(ngram_range=(1, 2), min_df=2, sublinear_tf=True, dtype=np.float32)
+    theirs.fit(texts)
+    return (
+        cpu_microseconds(lambda: own.transform(texts[:1]), calls),
+        cpu_microseconds(lambda: theirs.transform(texts[:1]), calls),
+    )
+
+
 def measure(quick: bool) -> Iterator[Row]:
     yield from written_by_hand(500 if quick else 5000)
     seconds, rounds, rows = (0.7, 1, 40) if quick else (6.0, 5, 400)
@@ -341,6 +376,8 @@ def measure(quick: bool) -> Iterator[Row]:
         with replay_server() as upstream:
             plain = fit_router(folder / "tfidf", "auto", rows)
             yield from passing_through(folder, plain, upstream.url, upstream.port, seconds, rounds)
+            looking = fit_router(folder / "cascade", "auto", max(rows, 200), cascade=True)
+            yield from second_look(folder, plain, looking, upstream, seconds, rounds)
             deep = fit_router(folder / "minilm", "minilm-int8", rows)
             yield from encoding(folder, deep, upstream.url, seconds, rounds)
             yield from beside_litellm(folder, plain, upstream.url, seconds, rounds)
@@ -408,6 +445,43 @@ def first_bytes(
             times["gateway"] - times["direct"],
             note,
         )
+
+
+def second_look(
+    folder: Path, plain: Path, cascade: Path, upstream: Replay, seconds: float, rounds: int
+) -> Iterator[Row]:
+    """A cascade that returns the first answer, beside a router that calls one expert."""
+    known = [text for place, text in enumerate(prompts(200)) if is_returned(place)]
+    with (
+        gateway(folder / "routing", plain, upstream.url) as routing,
+        gateway(folder / "looking", cascade, upstream.url) as looking,
+    ):
+        for port in (routing, looking):
+            load(port, known, connections=8, seconds=seconds)
+        before = upstream.served()
+        found = alternated(
+            {
+                name: lambda port=port: load(port, known, connections=1, seconds=seconds / 3)
+                for name, port in (("routing", routing), ("looking", looking))
+            },
+            3 * rounds,
+        )
+    calls = upstream.served() - before - sum(len(each.waits) for each in found["routing"])
+    answers = sum(len(each.waits) for each in found["looking"])
+    times = {
+        side: statistics.median(each.first_byte(0.5) for each in loads) * 1e3
+        for side, loads in found.items()
+    }
+    records = (folder / "looking").rglob("*.jsonl")
+    looks = sum(path.read_bytes().count(b'"selected":"small, ') for path in records)
+    yield at_most(
+        "added to the first byte by a second look, p50, ms",
+        times["looking"] - times["routing"],
+        3.0,
+        f"{times['looking']:.2f} and {times['routing']:.2f} ms; {looks:,} looks",
+        full_only=True,
+    )
+    yield at_most("calls of experts for an answer that is returned", calls / answers, 1.0)
 
 
 def encoding(folder: Path, router: Path, url: str, seconds: float, rounds: int) -> Iterator[Row]:

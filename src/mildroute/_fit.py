@@ -6,6 +6,7 @@ What ``mildroute fit`` does, and the words for its result.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from numbers import Integral
@@ -508,6 +509,24 @@ def point_of(router: TextRouter, target: Target | None) -> OperatingPoint | None
         if target is None
         else operating_point(inner, target)[0]
     )
+
+
+def without_looks(router: TextRouter, target: Target | None = None) -> TextRouter:
+    """A router that decides by inputs alone, for the same target as a cascade.
+
+    Args:
+        router: Whose router over vectors is a cascade.
+        target: Instead of the one that its operating point was chosen by.
+    """
+    plain = router.router_.without_looks()
+    if target is None and router.target_ is not None:
+        target = Target(router.target_["kind"], float(router.target_["value"]))
+    if target is None:
+        own = point_of(router, None)
+        target = Target("price weight", 0.0 if own is None else own.price_weight)
+    found = copy(router)
+    found.router_ = plain.operate_at(operating_point(plain, target)[0])
+    return found
 
 
 def operating_point(router: FrontierRouter, target: Target | None) -> tuple[OperatingPoint, str]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.feature_extraction.text import TfidfVectorizer
 
 from mildroute.encoders.text import TfidfEncoder
 from mildroute.exceptions import ArgumentError
@@ -21,6 +22,22 @@ def test_weights_and_vectors_follow_the_definition() -> None:
     np.testing.assert_allclose(
         encoder.transform(["a a b"]).toarray()[0], raw / np.linalg.norm(raw), rtol=1e-6
     )
+
+
+def test_vectors_are_scikit_learns() -> None:
+    texts = ["what is 2 + 2", "what is 3 + 4 + 3", "write a poem", "write it again", ""]
+    encoder = TfidfEncoder().fit(texts[:4])
+    reference = TfidfVectorizer(
+        ngram_range=(1, 2),
+        token_pattern=r"\w+|[^\w\s]",  # noqa: S106
+        min_df=2,
+        sublinear_tf=True,
+        dtype=np.float32,
+    ).fit(texts[:4])
+    found = encoder.transform(texts)
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found.toarray(), reference.transform(texts).toarray())
+    np.testing.assert_array_equal(encoder.transform(texts[1:2]).toarray(), found[1:2].toarray())
 
 
 def test_signs_count_as_words() -> None:

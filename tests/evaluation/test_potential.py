@@ -7,8 +7,14 @@ import pytest
 from cli.conftest import small_table
 from scipy.optimize import linprog
 
+from mildroute import TextRouter
 from mildroute.costs.table import CostTable
 from mildroute.evaluation.potential import _least_dollars, potential_of
+from mildroute.evaluation.report import report_html
+from mildroute.evaluation.router_evaluation import evaluate
+from mildroute.routers.base import named_costs
+from mildroute.routers.frontier import FrontierRouter
+from mildroute.routers.regression import RegressionRouter
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -122,3 +128,23 @@ def test_nothing_is_in_reach_where_nothing_was_tried() -> None:
     found = potential_of(table)
     assert found is not None
     assert all(level.in_reach is None for level in found.levels)
+
+
+@pytest.mark.parametrize("chances", [[0.9, 0.85, 0.4, 0.1], [0.6, 0.6, 0.6, 0.6]])
+def test_an_evaluation_knows_how_much_of_the_way_is_in_reach(chances: list[float]) -> None:
+    table, _ = topics(1000, chances, 0)
+    router = FrontierRouter(router=RegressionRouter(), price_weights=(0, 10, 100))
+    fitted = TextRouter(router=router)
+    errors = named_costs(1 - table.scores, table.experts)
+    fitted.fit(table.inputs, errors, prices=table.dollars)
+    rows, known = topics(2000, chances, 1)
+    found = evaluate(fitted, rows, price_weight=20.0)
+    costs = rows.costs(price_weight=20.0)
+    bills = 20.0 * np.array([0.001, 0.01])
+    base = costs.mean(axis=0).min()
+    gained = base - (1 - known + bills).min(axis=1).mean()
+    truth = max(gained, 0.0) / (base - costs.min(axis=1).mean())
+    assert found.in_reach == pytest.approx(truth, abs=0.08)
+    assert found.as_dict()["in_reach"] == found.in_reach
+    assert "in reach of inputs alone" in report_html(found)
+    assert evaluate(fitted, rows.take(np.arange(40))).in_reach is None

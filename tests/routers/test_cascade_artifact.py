@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mildroute import TextRouter
-from mildroute._fit import FitResult, Target, fit
+from mildroute._fit import FitResult, Target, fit, without_looks
 from mildroute.costs.table import CostTable
 from mildroute.encoders.text import ReducedEncoder
 from mildroute.evaluation.comparison import request_keys
@@ -188,7 +188,7 @@ def test_an_evaluation_tells_what_looks_did_and_what_they_bought(
         bill = 1000 * (path.is_called @ np.array(list(PRICES.values())))[at].mean()
         assert row.dollars_per_1000 == pytest.approx(bill)
     weight = assessed.price_weight
-    plain = router.router_.predict_without_looks(vectors, weight)
+    plain = without_looks(router).predict(test_rows.inputs, request_ids=request_keys(test_rows))
     assert set(plain) <= {0, 1, 2}
     costs = looks.costs(price_weight=weight)
     assert found.gain.value == pytest.approx((costs[rows, choice] - costs[rows, plain]).mean())
@@ -210,7 +210,7 @@ def test_a_report_has_a_section_on_looks_where_there_are_any(
     assert "with looks at answers" in page
     assert assessed.point is not None
     assert assessed.point.is_mixed
-    assert "at the price weight that decides most of them, has a score of" in section
+    assert "without looks, for the same target, has a score of" in section
     assert "worth it" not in section, "one of two price weights does not judge both"
     page = report_html(evaluate(router, test_rows, price_weight=assessed.price_weight))
     assert "looks are worth it" in page

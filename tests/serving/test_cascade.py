@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -13,6 +15,7 @@ import numpy as np
 import pytest
 
 from mildroute import CostTable, Target, fit
+from mildroute._fit import without_looks
 from mildroute.experts._http import answer_text
 from mildroute.persistence.artifact import save_router
 from mildroute.pipeline import TextRouter
@@ -22,7 +25,15 @@ from mildroute.serving.auth.limits import UsageLimiter
 from mildroute.serving.config import EncoderConfig, FailoverConfig, GatewayConfig, RoutingConfig
 from mildroute.serving.routing.predictor import Predictor
 from mildroute.serving.upstream.usage import without_logprobs
-from tests.experts.hostile_server import Behavior, Call, HostileServer, completion, status
+from tests.experts.hostile_server import (
+    Behavior,
+    Call,
+    HostileServer,
+    Writer,
+    completion,
+    disconnects,
+    status,
+)
 from tests.serving.fakes import FakeManager
 from tests.serving.running import Running, running
 from tests.serving.streams import DONE, event, streams, usage
@@ -136,6 +147,7 @@ class Experts:
         self.broken: dict[str, Behavior] = {}
         self.refuses: set[str] = set()
         self.streams = False
+        self.gates: Sequence[threading.Event] = ()
         self.servers: dict[str, HostileServer] = {}
 
     def behavior(self, name: str, call: Call) -> Behavior:
@@ -151,7 +163,7 @@ class Experts:
             half = len(said) // 2
             parts = zip((said[:half], said[half:]), pair, strict=True)
             pieces = [with_logprobs(event(part), value) for part, value in parts]
-            return streams(*pieces, usage(0, TOKENS), DONE)
+            return streams(*pieces, usage(0, TOKENS), DONE, gates=self.gates)
         body = json.dumps(completion(said, (0, TOKENS))).encode()
         return self.broken.get(name) or status(200, {}, with_logprobs(body, *pair))
 
@@ -259,6 +271,21 @@ def test_a_stream_is_routed_without_a_look(predictor: Predictor) -> None:
         assert all(record.selected in EXPERTS for record in gate.records(6))
 
 
+def test_a_stream_keeps_the_target_without_looks(predictor: Predictor) -> None:
+    table = table_of(120, 4)
+    texts = table.inputs or []
+    for target in (None, Target("budget", 0.1)):
+        plain = without_looks(predictor._router, target)
+        with gateway(table, predictor) as (gate, _):
+            headers = {} if target is None else {"x-mildroute-budget": f"{target.value:g}"}
+            found = [gate.chat(text, headers=headers, stream=True) for text in texts]
+            dollars = [record.cost_usd for record in gate.records(120)]
+        served = [answer.headers["x-mildroute-expert"] for answer in found]
+        assert served == [EXPERTS[routed.expert] for routed in plain.explain(texts)]
+        if target is not None:
+            assert 1000 * np.mean(dollars) < 1.2 * target.value
+
+
 def test_a_stream_is_held_back_until_it_is_decided_if_told_to(predictor: Predictor) -> None:
     table = table_of(40, 8)
     texts = table.inputs or []
@@ -278,6 +305,108 @@ def test_a_stream_is_held_back_until_it_is_decided_if_told_to(predictor: Predict
         assert sum(record.cost_usd for record in gate.records(40)) == pytest.approx(
             sum(bills[name] for name, _ in experts.calls)
         )
+
+
+HELD = GatewayConfig(
+    routing=RoutingConfig(stream_looks="hold", stream_keep_alive=0.05),
+    failover=FailoverConfig(max_rounds=1, drain_timeout=1.0),
+)
+KEEP_ALIVE = b": keep-alive\n\n"
+
+
+def streamed_look(predictor: Predictor, table: CostTable) -> tuple[str, dict[str, Any]]:
+    """A question whose answers are looked at, and a request that streams."""
+    question = next(
+        text
+        for text, routed in zip(
+            table.inputs or (), predictor._router.explain(table.inputs), strict=True
+        )
+        if routed.expert >= len(EXPERTS)
+    )
+    messages = [{"role": "user", "content": question}]
+    return question, {"model": "mildroute", "messages": messages, "stream": True}
+
+
+def late(behavior: Behavior, gate: threading.Event) -> Behavior:
+    async def behave(call: Call, writer: Writer) -> bool:
+        while not gate.is_set():
+            await asyncio.sleep(0.002)
+        return await behavior(call, writer)
+
+    return behave
+
+
+def test_a_stream_that_is_held_back_for_long_is_kept_alive(predictor: Predictor) -> None:
+    table = table_of(40, 8)
+    question, body = streamed_look(predictor, table)
+    headers = {"idempotency-key": "k"}
+    gate = threading.Event()
+    with gateway(table, predictor, HELD) as (served, experts):
+        experts.streams = True
+        experts.gates = (gate, gate)
+        with served.http.stream(
+            "POST", "/v1/chat/completions", json=body, headers=headers
+        ) as answer:
+            chunks = answer.iter_raw()
+            seen = b""
+            while seen.count(KEEP_ALIVE) < 2:
+                seen += next(chunks)
+            assert seen == KEEP_ALIVE * seen.count(KEEP_ALIVE)
+            gate.set()
+            seen += b"".join(chunks)
+        again = served.http.post("/v1/chat/completions", json=body, headers=headers)
+        [record] = served.records(1)
+        assert answer.status_code == 200
+        assert answer.headers["content-type"] == "text/event-stream"
+        assert answer.headers["x-mildroute-decision-id"] == record.decision_id
+        assert not {"x-mildroute-expert", "x-mildroute-calls"} & set(answer.headers)
+        calls = ", ".join(str(entry["expert"]) for entry in record.attempts)
+        assert f": x-mildroute-expert: {record.served_by}\n".encode() in seen
+        assert f": x-mildroute-calls: {calls}\n".encode() in seen
+        assert seen.endswith(DONE)
+        text = experts.answers[record.served_by][question]
+        assert answer_text(seen) == answer_text(again.content) == text
+        assert again.headers["idempotent-replayed"] == "true"
+        assert again.headers["x-mildroute-expert"] == record.served_by
+        assert not again.content.startswith(b":")
+        assert len(experts.calls) == len(record.attempts)
+
+
+@pytest.mark.parametrize(("broken", "code"), [(disconnects(), 502), (status(400), 400)])
+def test_a_stream_that_has_begun_ends_with_an_error_event(
+    predictor: Predictor, broken: Behavior, code: int
+) -> None:
+    table = table_of(40, 8)
+    _, body = streamed_look(predictor, table)
+    gate = threading.Event()
+    with gateway(table, predictor, HELD) as (served, experts):
+        experts.broken = dict.fromkeys(EXPERTS, late(broken, gate))
+        with served.http.stream("POST", "/v1/chat/completions", json=body) as answer:
+            chunks = answer.iter_raw()
+            seen = next(chunks)
+            gate.set()
+            seen += b"".join(chunks)
+        [record] = served.records(1)
+        assert answer.status_code == 200
+        assert record.status == code
+        *_, last = seen.strip().split(b"\n\n")
+        assert "error" in json.loads(last.replace(b"data: ", b""))
+
+
+def test_a_client_that_leaves_a_stream_that_is_held_back_stops_it(predictor: Predictor) -> None:
+    table = table_of(40, 8)
+    _, body = streamed_look(predictor, table)
+    gate = threading.Event()
+    with gateway(table, predictor, HELD) as (served, experts):
+        experts.streams = True
+        experts.gates = (gate, gate)
+        with served.http.stream("POST", "/v1/chat/completions", json=body) as answer:
+            assert next(answer.iter_raw()) == KEEP_ALIVE
+        gate.set()
+        [record] = served.records(1)
+        assert record.status == 499
+        assert 1 <= len(experts.calls) == len(record.attempts) <= 2
+        assert record.cost_usd > 0
 
 
 @pytest.mark.parametrize("broken", EXPERTS)

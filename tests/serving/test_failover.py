@@ -448,8 +448,8 @@ def test_what_comes_while_the_answer_waits_to_be_passed_on_is_not_lost(
 ) -> None:
     call = Failover.call
 
-    async def and_wait(attempts: Failover, *given: Any) -> Any:
-        found = await call(attempts, *given)
+    async def and_wait(attempts: Failover, *given: Any, **named: Any) -> Any:
+        found = await call(attempts, *given, **named)
         await asyncio.sleep(0.05)  # the whole stream is there before anyone looks again
         return found
 

@@ -113,6 +113,28 @@ def test_an_answer_of_another_expert_fills_its_cell_but_has_no_chance(tmp_path: 
     assert any("1 answers came from another expert" in note for note in found.notes)
 
 
+def test_a_look_of_a_cascade_is_a_choice_of_its_own(tmp_path: Path) -> None:
+    look = "small, then decide at 24"
+    names = {"experts": ("small", "large", look), "posterior": (0.2, 0.1, 0.7)}
+    chances = {"propensities": (0.05, 0.05, 0.9), "propensity": 0.9}
+    calls = (ATTEMPT, {**ATTEMPT, "expert": "large"})
+    failed = ({**ATTEMPT, "reason": "timeout"}, {**ATTEMPT, "expert": "large"})
+    looked = {**names, **chances, "selected": look, "look": look, "served_by": "large"}
+    found = joined(
+        tmp_path,
+        [
+            record("d1", **looked, attempts=calls, cost_usd=0.003),
+            record("d2", **looked, attempts=failed),
+        ],
+        {"d1": 1, "d2": 1},
+    )
+    whole, broken = found.arrow.to_pylist()
+    assert (whole[f"score:{look}"], whole[f"cost:{look}"], whole["score:large"]) == (1, 0.003, None)
+    assert (whole["propensity"], whole[f"propensity:{look}"]) == (0.9, 0.9)
+    assert (broken[f"score:{look}"], broken["score:large"], broken["propensity"]) == (None, 1, None)
+    assert "1 answers came from another expert" in " ".join(found.notes)
+
+
 def test_an_expert_that_the_client_named_was_not_drawn(tmp_path: Path) -> None:
     named = record(
         "d1",

@@ -222,13 +222,16 @@ def test_pieces_of_a_stream_arrive_one_by_one_before_the_last_is_sent() -> None:
 
 def test_a_stream_without_usage_is_counted_and_paid_by_its_characters() -> None:
     pieces = [event("a" * 4), event("b" * 3), event("c" * 4), DONE]
-    with HostileServer([streams(*pieces)]) as expert:
+    with HostileServer([streams(*pieces)] * 2) as expert:
         priced = {"base_url": expert.url, "price": {"input": 0, "output": 1_000_000}}
         with running(small=priced) as gateway:
             gateway.chat("12345678", stream=True)
             record = gateway.records()[0]
+            gateway.chat("12345678", stream=True, max_tokens=2)
+            bounded = gateway.records(2)[1]
     assert record.tokens_out == 3
     assert record.cost_usd == 3.0
+    assert bounded.cost_usd == 2.0, "no more than the request allowed is billed by a guess"
 
 
 def test_an_expert_that_ignores_the_wish_for_a_stream_is_passed_back_as_it_is(

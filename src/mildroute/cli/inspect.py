@@ -170,12 +170,15 @@ def _show_potential(potential: Potential, found: TableSummary) -> None:
         [
             f"{level.kept:.0%}",
             format_number(level.perfect, "{:.0%}"),
+            *([] if level.in_reach is None else [format_number(level.in_reach, "{:.0%}")]),
             *([] if level.router is None else [shown_interval(level.router, "{:.0%}")]),
             format_number(level.coin.value, "{:.0%}"),
         ]
         for level in potential.levels
     ]
-    tried = ["by a quick router [95%]"] if potential.levels[0].router is not None else []
+    is_tried = potential.levels[0].router is not None
+    tried = ["in reach", "by a quick router [95%]"] if is_tried else []
+    known = " in reach: if their chances were known as far as inputs tell;" if is_tried else ""
     sure = (
         "a quick router and a coin keep that score"
         if tried
@@ -188,7 +191,7 @@ def _show_potential(potential: Potential, found: TableSummary) -> None:
     print_table("", ["of its score kept", "at most", *tried, "by a coin"], rows)
     print_notes(
         [
-            f"at most: if all outcomes were known; {sure} with 95% confidence;",
+            f"at most: if all outcomes were known;{known} {sure} with 95% confidence;",
             (
                 f"for the real figure: mildroute fit --quality {potential.levels[-2].kept:g}"
                 " --hold-out held_out.parquet"

@@ -29,7 +29,7 @@ from mildroute.routers.regression import RegressionRouter
 if TYPE_CHECKING:
     from mildroute.costs.table import CostTable
 
-__all__ = ["Potential", "SavingLevel", "potential_of"]
+__all__ = ["Potential", "SavingLevel", "calibrated", "potential_of"]
 
 
 _LEVELS = (1.0, 0.99, 0.95, 0.9)
@@ -98,7 +98,11 @@ def potential_of(
         return None
     router = _quick_router(table, dollars, seed, progress)
     quick = None if router is None else router.curve
-    chances = None if router is None else _chances(router, scores)
+    chances = (
+        None
+        if router is None
+        else np.clip(calibrated(1 - router.expected_errors(scores.shape), scores), 0.0, 1.0)
+    )
     singles = (
         measure_curve(np.zeros(0), np.empty((0, len(table)), dtype=np.intp), 1 - scores, dollars)
         if quick is None
@@ -149,20 +153,23 @@ def _quick_router(
     return fitted
 
 
-def _chances(router: FrontierRouter, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Expected score of each expert on each row, by routers that have not seen it, calibrated.
+def calibrated(
+    forecasts: NDArray[np.float64], outcomes: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Forecasts of each expert on each row, shape (n, p), by models that have not seen the row.
 
     A line for each expert maps what was expected to what came. Its slope is below 1 where
     expectations differ more than they should, which a choice among them would take for savings.
+
+    Example:
+        >>> calibrated(np.array([[0.0], [1.0]]), np.array([[0.4], [0.6]]))[:, 0].round(2)
+        array([0.4, 0.6])
     """
-    expected = router.expected_errors(scores.shape)
-    found = np.empty(scores.shape)
-    for expert, (forecast, score) in enumerate(zip(1 - expected.T, scores.T, strict=True)):
-        spread = forecast.var()
-        slope = np.cov(forecast, score, bias=True)[0, 1] / spread if spread > 0 else 0.0
-        line = score.mean() + max(slope, 0.0) * (forecast - forecast.mean())
-        found[:, expert] = np.clip(line, 0.0, 1.0)
-    return found
+    away = forecasts - forecasts.mean(axis=0)
+    spread = (away**2).mean(axis=0)
+    together = (away * outcomes).mean(axis=0)
+    slope = np.where(spread > 0, np.maximum(together, 0.0) / np.where(spread > 0, spread, 1.0), 0.0)
+    return np.asarray(outcomes.mean(axis=0) + slope * away)
 
 
 def _in_reach(

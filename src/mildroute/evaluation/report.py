@@ -358,13 +358,12 @@ def _cards(assessment: RouterEvaluation) -> list[dict[str, str]]:
                 "note": f"{promise.target}; measured {promise.words}",
             }
         )
-    cards.append(
-        _card(
-            "way from the best single expert at this price to the oracle",
-            found.gap_closed,
-            "{:.1%}",
-        )
+    way = _card(
+        "way from the best single expert at this price to the oracle", found.gap_closed, "{:.1%}"
     )
+    if assessment.in_reach is not None:
+        way["note"] += f"; {assessment.in_reach:.1%} in reach of inputs alone"
+    cards.append(way)
     cards.append(_card("worst expert's recall", found.worst_recall, "{:.2f}"))
     return cards
 
@@ -462,9 +461,8 @@ def _bought(assessment: RouterEvaluation, found: SecondLook) -> str:
     if assessment.point is not None and assessment.point.is_mixed:
         # Two price weights share the queries; the cost at one of them says nothing about both.
         return (
-            f"The same router without looks, at the price weight that decides most of them, has a"
-            f" score of {plain.score:.3f} for {as_dollars(plain.dollars_per_1000)} per 1,000"
-            f" queries."
+            f"The same router without looks, for the same target, has a score of"
+            f" {plain.score:.3f} for {as_dollars(plain.dollars_per_1000)} per 1,000 queries."
         )
     if gain.high < 0:
         verdict = "looks are worth it"
@@ -473,7 +471,7 @@ def _bought(assessment: RouterEvaluation, found: SecondLook) -> str:
     else:
         verdict = "these rows do not show that looks are worth it"
     return (
-        f"Against the same router without looks, at the same price weight, the cost of a query"
+        f"Against the same router without looks, for the same target, the cost of a query"
         f" changes by {shown_interval(gain, '{:+.4f}')}: {verdict}."
     )
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mildroute._fit import describe_router, point_of, split_words
+from mildroute._fit import describe_router, point_of, split_words, without_looks
 from mildroute._format import pluralize, to_jsonable
 from mildroute._hashing import text_fingerprints
 from mildroute.costs.table import CostTable
@@ -27,6 +27,7 @@ from mildroute.evaluation.intervals import (
     paired_difference,
 )
 from mildroute.evaluation.metrics import best_single, chosen_costs
+from mildroute.evaluation.potential import calibrated
 from mildroute.exceptions import ArgumentError, TableError
 from mildroute.pipeline import TextRouter
 from mildroute.routers.cascade import SeenAnswers
@@ -37,6 +38,8 @@ __all__ = ["RouterEvaluation", "TargetCheck", "evaluate"]
 
 
 _WEIGHTS_DRAWN = 24
+# Of fewer rows a line from forecasts to outcomes flatters.
+_FEWEST_TO_CALIBRATE = 50
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ class SecondLook:
         calls: Experts asked for a row on average.
         rows: Of each look that was taken, and last of routing without looks: its name, its share,
             calls, score and dollars per 1,000 on the rows that it got.
-        plain: The same router without looks, at the same price weight, on all rows.
+        plain: The same router without looks, for the same target, on all rows.
         gain: Cost with looks minus cost without, on all rows.
     """
 
@@ -113,6 +116,9 @@ class RouterEvaluation:
             router knows no prices.
         far_rows: Rows unlike the training data, which the best single expert at this price answers.
         second_look: What looks at answers did, or none for a router without looks.
+        in_reach: Share of the way from the best single expert at this price to the oracle that is
+            gone by knowing the chances of experts as far as inputs tell, and no outcome; or none.
+            The rest is luck, or shows in answers alone.
 
     Example:
         >>> RouterEvaluation.__dataclass_fields__["promise"].name
@@ -130,6 +136,7 @@ class RouterEvaluation:
     point: OperatingPoint | None = None
     far_rows: int = 0
     second_look: SecondLook | None = None
+    in_reach: float | None = None
 
     @property
     def price_weight_used(self) -> float:
@@ -203,6 +210,7 @@ class RouterEvaluation:
             else to_jsonable(self.frontier.path),
             "savings": saved,
             "promise": to_jsonable(self.promise) if self.promise else None,
+            "in_reach": self.in_reach,
             "far_rows": self.far_rows,
             "second_look": None if self.second_look is None else to_jsonable(self.second_look),
             "warnings": list(self.warnings),
@@ -278,7 +286,8 @@ def evaluate(
         about=describe_router(router),
         point=point,
         far_rows=sum(each.is_out_of_distribution for each in decided),
-        second_look=_second_look(router.router_, choice, vectors, seen, aligned, weight, seed),
+        second_look=_second_look(router, target, choice, vectors, seen, aligned, weight, seed),
+        in_reach=_in_reach(router, vectors, aligned, weight),
     )
 
 
@@ -298,8 +307,24 @@ def _savings(
     )
 
 
+def _in_reach(router: TextRouter, vectors: Any, table: CostTable, weight: float) -> float | None:
+    if router.outcome_model_ is None or len(table) < _FEWEST_TO_CALIBRATE:
+        return None
+    experts = router.n_experts
+    forecasts, bills = router.outcome_model_.expected(vectors)
+    scores = table.scores[:, :experts]
+    expected = 1 - np.clip(calibrated(forecasts[:, :experts], scores), 0.0, 1.0)
+    if table.dollars is not None and bills is not None:
+        expected += weight * calibrated(bills[:, :experts], table.dollars[:, :experts])
+    costs = _costs(table, weight)[:, :experts]
+    base = costs.mean(axis=0).min()
+    way = base - costs.min(axis=1).mean()
+    return float(max(base - expected.min(axis=1).mean(), 0.0) / way) if way > 0 else None
+
+
 def _second_look(
-    router: Any,
+    router: TextRouter,
+    target: Target | None,
     choice: NDArray[np.intp],
     vectors: Any,
     seen: SeenAnswers | None,
@@ -311,7 +336,7 @@ def _second_look(
         return None
     scores, dollars = table.scores, table.dollars
     rows, experts = np.arange(len(table)), router.n_experts
-    calls = router.walk(choice, vectors, seen).is_called.sum(axis=1)
+    calls = router.router_.walk(choice, vectors, seen).is_called.sum(axis=1)
 
     def row_of(name: str, chosen: NDArray[np.intp], calls: Any, kept: Any) -> LookRow:
         score = scores[rows, chosen][kept].mean()
@@ -322,7 +347,7 @@ def _second_look(
 
     kinds = [(str(table.experts[k]), choice == k) for k in range(experts, len(table.experts))]
     kinds.append(("without a look", choice < experts))
-    plain = router.predict_without_looks(vectors, weight)
+    plain = without_looks(router, target).router_.predict(vectors, request_ids=request_keys(table))
     costs = _costs(table, weight)
     return SecondLook(
         looks=len(table.experts) - experts,

@@ -95,9 +95,7 @@ def _mean_logprob(choice: dict[str, Any]) -> float | None:
         return None
     values = [token.get("logprob") for token in tokens if isinstance(token, dict)]
     # Some servers round a certain token to a little more than 0.
-    known = [
-        value for value in values if isinstance(value, (int, float)) and -1e9 <= value <= 1e-3
-    ]
+    known = [value for value in values if isinstance(value, (int, float)) and -1e9 <= value <= 1e-3]
     return min(math.fsum(known) / len(known), 0.0) if len(known) == len(tokens) else None
 
 

@@ -113,6 +113,7 @@ class CascadeRouter(FrontierRouter):
         front_: Router over experts and looks, or none where no look is worth it.
         modes_: How to decide at each price weight of the grid: -2 without looks, -1 by ``front_``,
             else always for the column of this index.
+        routing_curve_: The curve that routing without looks was measured to have.
         looks_: Index of the stage that each look begins with.
         stages_: What is asked and looked at, as plain values: ``ask`` the experts whose answers are
             seen, ``price_weight`` the weight at which it goes on, ``then`` the stages it may go on
@@ -140,6 +141,7 @@ class CascadeRouter(FrontierRouter):
     _columns: TrainingRows | None
     front_: RegressionRouter | None
     modes_: list[int]
+    routing_curve_: dict[str, Any]
     looks_: list[int]
     stages_: list[dict[str, Any]]
     stage_weights_: list[NDArray[np.float64]]
@@ -203,6 +205,7 @@ class CascadeRouter(FrontierRouter):
             )
         self._forget_looks()
         super().fit(X, y, sample_weight, prices, groups, progress, folds)
+        self.routing_curve_ = self.curve_
         if answers is not None:
             self.fit_looks(X, y, prices, groups, folds, answers)
         return self
@@ -315,9 +318,15 @@ class CascadeRouter(FrontierRouter):
             self.predict(X, price_weight, point=point, request_ids=request_ids), X, answers
         )
 
-    def predict_without_looks(self, X: Any, price_weight: float) -> NDArray[np.intp]:
-        """Expert of each row by the router that knows no looks, shape (n,)."""
-        return argmax_last(super()._along().posterior(self._check_predict(X), price_weight))
+    def without_looks(self) -> FrontierRouter:
+        """The router over experts alone, with its own curve and without an operating point."""
+        names = FrontierRouter().get_params(deep=False)
+        found = FrontierRouter(**{name: getattr(self, name) for name in names})
+        found.routers_, found.grid_ = self.routers_, self.grid_
+        found.curve_, found.point_, found._folds = self.routing_curve_, None, None
+        found.experts_ = self.experts_[: self.n_experts]
+        found.n_features_in_ = self.n_features_in_
+        return found
 
     def walk(self, chosen: NDArray[np.intp], X: Any, answers: SeenAnswers) -> CascadePath:
         """What becomes of each row after its column, an expert or a look, has been chosen.

@@ -63,6 +63,9 @@ class RoutingConfig:
             neither, clients could make up such ids.
         stream_looks: What a cascade does with requests that stream: ``route`` chooses an expert
             without a look, ``hold`` keeps the answer back until it is whole and has been looked at.
+        stream_keep_alive: Seconds for which a stream is held back in silence. Then its response
+            begins, with a comment after each so many seconds, so that no proxy takes the connection
+            for a dead one.
     """
 
     default: str | None = None
@@ -75,6 +78,7 @@ class RoutingConfig:
     routes: Mapping[str, float | Mapping[str, float] | None] = field(default_factory=dict)
     response_id_key_env: str | None = None
     stream_looks: Literal["route", "hold"] = "route"
+    stream_keep_alive: float = 10.0
 
 
 @dataclass(frozen=True)

@@ -214,6 +214,7 @@ class RequestContext:
             first_choice=routing.first_choice,
             trace_id=self.trace_id,
             team="" if self.client.team is None else self.client.team.name,
+            look=decision.look,
         )
 
 

@@ -54,7 +54,7 @@ _DECISIONS: Mapping[str, str] = {
         ),
         _TEXT,
     ),
-    **dict.fromkeys(("request_id", "target", "first_choice", "trace_id", "team"), _TEXT),
+    **dict.fromkeys(("request_id", "target", "first_choice", "trace_id", "team", "look"), _TEXT),
     **dict.fromkeys(
         ("time", "price_weight", "propensity", "cost_usd", "baseline_cost_usd"), _NUMBER
     ),

@@ -68,6 +68,7 @@ class DecisionRecord:
         trace_id: Of the trace that the request belongs to, in 32 hexadecimal digits; empty without
             one.
         team: Name of the client's team at the time, or empty.
+        look: Name of the look of a cascade that was chosen, or empty.
     """
 
     decision_id: str
@@ -101,6 +102,7 @@ class DecisionRecord:
     first_choice: str = ""
     trace_id: str = ""
     team: str = ""
+    look: str = ""
 
 
 # The decision log: one line for each decision, written when its answer has ended.

@@ -15,6 +15,9 @@ of a cost table there are those that estimates need, which ``CostTable`` passes 
 - where the client named the expert itself: then there was no lot at all, and the chances are empty,
   too.
 
+A look of a cascade is a choice like an expert, with a column of its own: the score of the answer
+that came out of it, and the dollars and seconds of all its calls.
+
 Decisions of ``POST /v1/route`` were carried out by the client, and their feedback is that of the
 chosen expert, whose dollars and seconds the gateway does not know. A log of such decisions alone
 gives a table of scores; beside others they are left out.
@@ -53,7 +56,7 @@ _COLUMNS = (
         "propensities",
         "served_by",
     ),
-    *("attempts", "status", "cost_usd", "seconds", "conversation", "shadow", "text"),
+    *("attempts", "status", "cost_usd", "seconds", "conversation", "shadow", "text", "look"),
 )
 _KINDS = (("score:", "score"), ("cost:", "cost_usd"), ("latency:", "seconds"))
 
@@ -161,7 +164,7 @@ class _Found:
 
     def _keep(self, row: dict[str, Any]) -> None:
         if row["served_by"]:
-            self.rows.append(row)
+            self.rows.append({**row, "served_by": row["selected"]} if _is_look(row) else row)
         elif row["selected"] and not row["attempts"] and row["status"] == 200:
             self.told.append({**row, "served_by": row["selected"]})
         else:
@@ -236,6 +239,11 @@ def _table(
 
 def _is_lot(row: Mapping[str, Any]) -> bool:
     return bool(row["reason"] != "pinned")
+
+
+def _is_look(row: Mapping[str, Any]) -> bool:
+    """Whether a look of a cascade was chosen, and no expert failed in it."""
+    return bool(row.get("look")) and not any(call["reason"] for call in row["attempts"])
 
 
 def _is_own(row: Mapping[str, Any]) -> bool:

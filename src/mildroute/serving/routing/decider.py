@@ -208,7 +208,7 @@ class Decider:
             coin_key: Seeds the coin between two vertices.
         """
         if self._manager.canary is None:
-            predictor = self._predictor()
+            predictor = self._able(self._predictor(), parsed)
             point = await _operating_point(predictor, target)
         else:
             predictor, point = await self._router_for(parsed, target, coin_key)
@@ -270,9 +270,17 @@ class Decider:
         if canary is not None and canary.takes(parsed.conversation or coin_key):
             # A target that it alone cannot reach must not fail because of it.
             with contextlib.suppress(APIError):
-                return canary.predictor, await _operating_point(canary.predictor, target)
-        predictor = self._predictor()
+                predictor = self._able(canary.predictor, parsed)
+                return predictor, await _operating_point(predictor, target)
+        predictor = self._able(self._predictor(), parsed)
         return predictor, await _operating_point(predictor, target)
+
+    def _able(self, predictor: Predictor, parsed: ParsedRequest) -> Predictor:
+        """The router that may decide a request: without looks if its answer cannot be held back."""
+        is_streamed = parsed.is_stream and self._config.stream_looks == "route"
+        if is_streamed or parsed.path not in _LOOK_PATHS:
+            return predictor.without_looks
+        return predictor
 
     async def _groups(
         self, requests: Sequence[ParsedRequest], target: Target | None, coin_keys: Sequence[str]
@@ -280,17 +288,16 @@ class Decider:
         """The requests of each router, by their places."""
         canary = self._manager.canary
         current = self._predictor()
-        everything = [(current, range(len(requests)))]
-        if canary is None:
-            return everything
-        try:
-            await _operating_point(canary.predictor, target)
-        except APIError:
-            return everything
+        if canary is not None:
+            try:
+                await _operating_point(canary.predictor, target)
+            except APIError:
+                canary = None
         groups: dict[Predictor, list[int]] = {}
         for place, (parsed, coin_key) in enumerate(zip(requests, coin_keys, strict=True)):
-            is_taken = canary.takes(parsed.conversation or coin_key)
-            groups.setdefault(canary.predictor if is_taken else current, []).append(place)
+            is_taken = canary is not None and canary.takes(parsed.conversation or coin_key)
+            found = canary.predictor if canary is not None and is_taken else current
+            groups.setdefault(self._able(found, parsed), []).append(place)
         return list(groups.items())
 
     def _choose(
@@ -302,12 +309,8 @@ class Decider:
         default: str,
         session_expert: str | None,
     ) -> Decision:
-        """Choose an expert, or a look of a cascade if the request can wait for a whole answer."""
+        """Choose an expert, or a look of a cascade."""
         looks = predictor.looks
-        is_streamed = parsed.is_stream and self._config.stream_looks == "route"
-        if looks and (is_streamed or parsed.path not in _LOOK_PATHS):
-            looks = {}
-            prediction = prediction and prediction.first_experts(predictor.n_experts)
         if looks:
             found = {
                 name: status_of_look(map(statuses.get, asked)) for name, asked in looks.items()

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mildroute._fit import operating_point
+from mildroute._fit import operating_point, without_looks
 from mildroute._hashing import request_uniforms
 from mildroute.exceptions import ArgumentError, ArtifactError, MildrouteError
 from mildroute.persistence.artifact import has_network, load_router, read_manifest
@@ -100,22 +100,6 @@ class Prediction:
             found[order[0]] += chance
         return tuple(found.values())
 
-    def first_experts(self, count: int) -> Prediction:
-        """The same without the columns behind the first ones, which are looks of a cascade."""
-        kept = frozenset(self.experts[:count])
-        total = sum(self.posterior[:count]) or 1.0
-        return replace(
-            self,
-            experts=self.experts[:count],
-            posterior=tuple(value / total for value in self.posterior[:count]),
-            scores=None if self.scores is None else self.scores[:count],
-            dollars=None if self.dollars is None else self.dollars[:count],
-            vertices=tuple(
-                (chance, tuple([name for name in order if name in kept]))
-                for chance, order in self.vertices
-            ),
-        )
-
     @property
     def is_single(self) -> bool:
         """Whether the operating point sends every input to one expert."""
@@ -162,6 +146,8 @@ class Predictor:
         n_experts: Number of its experts; the names behind them are looks of a cascade.
         looks: Experts that each look asks first, by its name.
         max_calls: Experts that are asked for one request at most.
+        without_looks: Decides requests that cannot wait for a look, by the same targets; itself
+            where there are no looks.
         logprob_experts: Those whose log-probabilities it has learned from, and looks at.
     """
 
@@ -193,6 +179,9 @@ class Predictor:
         self._defaults: dict[float | None, str] = {}
         self.default = self.default_at(None if self.own is None else self.own.price_weight)
         self.queue = EncoderQueue(self._encode, config) if queue is None else queue
+        self.without_looks = (
+            Predictor(without_looks(router), sha256, config, self.queue) if self.looks else self
+        )
 
     @classmethod
     def load(
@@ -345,6 +334,8 @@ class Predictor:
 
         For presets, which must not wait behind what clients make up.
         """
+        if self.without_looks is not self:
+            self.without_looks.pin(target)
         found = self._resolve(target)
         if isinstance(found, str):
             raise ArgumentError(found)
@@ -371,7 +362,8 @@ class Predictor:
     def close(self) -> None:
         """Let the threads end."""
         self.queue.close()
-        self._resolver.shutdown(wait=False, cancel_futures=True)
+        for each in {self, self.without_looks}:
+            each._resolver.shutdown(wait=False, cancel_futures=True)
 
     def _encode(self, texts: list[str]) -> Any:
         """A row for each text: its vector, or its posterior where a router reads texts itself."""
@@ -391,8 +383,10 @@ class Predictor:
         scores, dollars, is_out_of_distribution = None, None, False
         if self._outcome_model is not None:
             expected, paid = self._outcome_model.expected(vector)
-            scores = tuple(expected[0].tolist())
-            dollars = None if paid is None else tuple(paid[0].tolist())
+            # It knows the looks, too, where a cascade decides without them.
+            count = len(self.experts)
+            scores = tuple(expected[0, :count].tolist())
+            dollars = None if paid is None else tuple(paid[0, :count].tolist())
             is_out_of_distribution = bool(self._outcome_model.is_out_of_distribution(vector)[0])
         coin = float(request_uniforms((request_id,), self._seed)[0]) if len(ends) > 1 else 0.0
         weight = None if point is None else point.price_weight

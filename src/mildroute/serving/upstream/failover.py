@@ -36,6 +36,7 @@ __all__ = [
     "AttemptRecord",
     "Failover",
     "classify_response",
+    "close_result",
     "error_from_failures",
 ]
 
@@ -379,6 +380,8 @@ class Failover:
         log: AttemptLog,
         span: RequestSpan | None = None,
         deadline: float | None = None,
+        *,
+        is_look: bool = False,
     ) -> Attempt | None:
         """Call the experts in their order until one responds; none if none does.
 
@@ -389,14 +392,16 @@ class Failover:
             log: Gets the calls and failures.
             span: Of the request, or none.
             deadline: By the clock of the event loop; by default the timeout of a request from now.
+            is_look: Whether other experts can serve the request if these fail, so that none of
+                them is called again, or while its circuit is open.
         """
         deadline = self.deadline() if deadline is None else deadline
         names = order[: self._config.max_attempts]
-        calls = _Calls(request, excluded, names, deadline, log, span)
+        calls = _Calls(request, excluded, names, deadline, log, span, is_look)
         self._budget.count_request()
         attempt = await self._call_each(names, calls)
         for _ in range(self._config.max_rounds - 1):
-            if attempt is not None:
+            if attempt is not None or is_look:
                 break
             names, pause = self._next_round(calls)
             if not names or not self._budget.has_room:
@@ -474,7 +479,7 @@ class Failover:
             for task, name in running.items():
                 calls.log.fail(name, "hedged")
                 task.cancel()
-                task.add_done_callback(_close_result)
+                task.add_done_callback(close_result)
         return None
 
     async def _try(self, name: str, calls: _Calls) -> Attempt | None:
@@ -494,6 +499,7 @@ class Failover:
         """Whether to call an expert although its circuit is open: others have failed just now."""
         return (
             bool(calls.log.calls)
+            and not calls.is_look
             and (name == calls.names[-1] or name in calls.excluded)
             and self._budget.try_spend()
         )
@@ -607,6 +613,7 @@ class _Calls:
     deadline: float
     log: AttemptLog
     span: RequestSpan | None
+    is_look: bool = False
     is_retry: bool = False
     context: int | None = None
 
@@ -637,7 +644,7 @@ def _with_headers(request: UpstreamRequest, span: AttemptSpan) -> UpstreamReques
     return request._replace(headers=request.headers + lines.encode("latin-1", "replace"))
 
 
-def _close_result(task: asyncio.Task[Attempt | None]) -> None:
+def close_result(task: asyncio.Task[Attempt | None]) -> None:
     """A response may have come before the task could be cancelled."""
     if not task.cancelled() and task.exception() is None:
         attempt = task.result()
