@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -31,38 +32,34 @@ from mildroute.routers.cascade import CascadeRouter
 from mildroute.serving.config import EncoderConfig
 from mildroute.serving.routing.predictor import Predictor
 from tests.serving.fakes import FakeManager
-from tests.serving.running import running, until
+from tests.serving.running import running
 from tests.support.pages import ROOT
 
 COLORS = ("red", "blue", "green", "black")
 THINGS = ("car", "hat", "coat", "house", "bike", "bag", "door", "shoe", "cup", "lamp")
 PEOPLE = ("Ann", "Tom", "Eva", "Max", "Ida", "Ben", "Zoe", "Leo", "Amy", "Jim", "Sue", "Bob")
-# What collect and clients both send; a grammar of llama.cpp's lets nothing but a color through.
-REQUEST = {
-    "max_tokens": 2,
-    "temperature": 0,
-    "grammar": "root ::= " + " | ".join(f'"{color}"' for color in COLORS),
-}
+# What collect and clients both send: enough for a color, and a call takes half a second.
+REQUEST = {"max_tokens": 6, "temperature": 0}
 # Dollars per million tokens.
 PRICES = {"smollm2": 1.0, "linear": 3.0, "strong": 20.0}
-TRAIN, LEARN, SERVE = 400, 400, 1000
+TRAIN, LEARN, SERVE = 40, 250, 1000
 
 
 def questions(count: int) -> dict[str, str]:
-    """Questions and their answers: half of them name one color, half of them two."""
+    """Questions and their answers: three of four name one color, the others two."""
     random = np.random.default_rng(0)
     found: dict[str, str] = {}
     while len(found) < count:
         person = random.choice(PEOPLE)
         one, other = random.choice(THINGS, 2, replace=False)
         first, second = random.choice(COLORS, 2, replace=False)
-        if len(found) % 2:
+        if len(found) % 4 == 3:
             thing, color = (one, first) if random.random() < 0.5 else (other, second)
             owned = f"a {first} {one} and a {second} {other}"
         else:
             thing, color = other, second
             owned = f"a {color} {thing} from {random.choice(PEOPLE)}"
-        found[f"{person} has {owned}. What color is the {thing}?"] = str(color)
+        found[f"{person} has {owned}. The {thing} is"] = str(color)
     return found
 
 
@@ -119,7 +116,7 @@ def said(question: str, text: str, logprob: float | None = None) -> dict[str, An
 @contextmanager
 def smollm2() -> Iterator[Callable[[dict[str, Any]], dict[str, Any]]]:
     script = ROOT / "examples" / "local_llm" / "serve_smollm2.py"
-    command = [sys.executable, str(script), "--slots", "1"]
+    command = [sys.executable, str(script), "--slots", "2"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -201,13 +198,13 @@ def test_every_choice_is_the_librarys_and_every_bill_the_servers(
         costs, folder = tmp_path / "costs", tmp_path / "router"
         for command in (
             ("collect", tmp_path / "queries.jsonl", "--experts", tmp_path / "experts.yaml",
-             "--judge", "exact", "--answers", "--out", costs, "--yes"),
-            ("fit", costs, "--cascade", "--quality", 0.9, "--out", folder),
+             "--judge", "label", "--judge-setting", f"labels={json.dumps(COLORS)}",
+             "--answers", "--out", costs, "--yes"),
+            ("fit", costs, "--cascade", "--quality", 0.95, "--out", folder),
         ):  # fmt: skip
             done = mildroute(*command)
             assert done.exit_code == 0, done.output
         table = CostTable.read(costs, answers=True)
-        print(f"\nscores {table.scores.mean(axis=0)} of {table.experts}\n{done.output}")
         for name in ("smollm2", "linear"):
             known = table.logprobs(name)
             assert known is not None
@@ -220,9 +217,9 @@ def test_every_choice_is_the_librarys_and_every_bill_the_servers(
         try:
             with running(None, predictor, {"manager": FakeManager(predictor)}, **settings) as gate:  # type: ignore[arg-type]
                 gate.http.timeout = 120
-                found = [gate.chat(text, **REQUEST) for text in serve]
+                with ThreadPoolExecutor(2) as pool:
+                    found = list(pool.map(lambda text: gate.chat(text, **REQUEST), serve))
                 records = gate.records(SERVE)
-                until(lambda: len(records) == SERVE)
         finally:
             predictor.close()
     assert {answer.status_code for answer in found} == {200}
@@ -254,11 +251,5 @@ def test_every_choice_is_the_librarys_and_every_bill_the_servers(
         assert sorted(called) == sorted(text for text, _ in servers[name].answered)
     books = sum(server.tokens * PRICES[name] / 1e6 for name, server in servers.items())
     assert sum(record.cost_usd for record in records) == pytest.approx(books, rel=1e-9)
-    score = np.mean([
-        answer.json()["choices"][0]["message"]["content"] == answers[text]
-        for answer, text in zip(found, serve, strict=True)
-    ])  # fmt: skip
-    calls = {name: len(server.answered) for name, server in servers.items()}
-    print(f"looks {path.is_look.mean():.1%}, calls {calls}, score {score:.3f}, dollars {books:.6f}")
     assert path.is_look.mean() > 0.1
     assert len(set(served)) > 1
