@@ -337,7 +337,7 @@ class CompletionsEndpoint:
         if said:
             return answered.pop(said[0])
         failed = {failure.expert for failure in context.attempts.failures}
-        # Those that have failed come last: of 600 requests in a storm 13 had no other expert.
+        # Those that have failed come last: they may be back when all others have failed, too.
         order = sorted(context.decision.order, key=failed.__contains__)
         attempt = await self._attempt([name for name in order if name not in answered], calls)
         if attempt is None and answered:
