@@ -280,10 +280,12 @@ def _show(
 
 
 def _method(fitted: FitResult, point: OperatingPoint) -> str:
+    from mildroute._format import pluralize
+
     choice: str = fitted.router.router_.selection_
     looks = len(fitted.router.experts_) - fitted.router.n_experts
     if looks:
-        return f"a cascade with {looks} looks to choose from; without them, {choice}"
+        return f"a cascade with {pluralize(looks, 'look')} to choose from; without them, {choice}"
     return (
         choice
         if point.uses_router

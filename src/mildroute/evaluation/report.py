@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mildroute._format import as_dollars, format_number
+from mildroute._format import as_dollars, format_number, pluralize
 from mildroute.evaluation.cost_savings import shown_interval, shown_limits
 from mildroute.evaluation.frontier import Frontier, Point, convex_hull
 from mildroute.evaluation.intervals import Interval
@@ -335,7 +335,8 @@ def _scope(assessment: RouterEvaluation) -> str:
     table = assessment.table
     groups = "" if table.groups is None else f"{len(set(table.groups)):,} groups, "
     looks = assessment.looks
-    number = f"{len(table.experts) - looks} experts{f' and {looks} looks' if looks else ''}"
+    seen = f" and {pluralize(looks, 'look')}" if looks else ""
+    number = f"{len(table.experts) - looks} experts{seen}"
     return f"{groups}{number}; intervals are 95%, over further queries of the same kind"
 
 

@@ -542,9 +542,12 @@ def parse_target(name: str, value: Any) -> Target:
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not (math.isfinite(number) and number >= 0):
+        # A list or an object of a client's body may hold what no log and no error should repeat.
+        is_shown = isinstance(value, (str, int, float))
+        got = f"{value!r:.60}" if is_shown else f"a {type(value).__name__}"
         raise ArgumentError(
-            f"{name} must be a finite number that is not negative, got {value!r:.60}; leave it out"
-            " for the usual one."
+            f"{name} must be a finite number that is not negative, got {got}; leave it out for the"
+            " usual one."
         )
     if name == "quality" and number > HIGHEST_QUALITY:
         raise ArgumentError(

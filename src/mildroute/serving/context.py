@@ -154,7 +154,9 @@ class RequestContext:
         """Headers that tell the client of the decision and of the expert that served it."""
         # The log keeps the reason of the choice; the client is told if another expert served.
         decision = self.routing.decision
-        is_fallback = self.served_by and self.served_by != decision.expert and not decision.look
+        is_fallback = self.served_by and (
+            self.attempts.failures if decision.look else self.served_by != decision.expert
+        )
         headers = [
             (b"x-mildroute-reason", b"fallback" if is_fallback else decision.reason.encode()),
             (b"x-mildroute-decision-id", self.decision_id.encode()),

@@ -400,7 +400,7 @@ def get_request_id(headers: Iterable[Header]) -> str:
 def validate_id(value: Any, param: str) -> str:
     """The id, if it is one: it is hashed and logged, and clients make it up."""
     if not isinstance(value, str) or _is_id(value) is None:
-        got = f"{len(value):,} characters" if isinstance(value, str) else f"{value!r:.60}"
+        got = f"{len(value):,} characters" if isinstance(value, str) else type(value).__name__
         message = (
             f"a request's id must be 1 to {MAX_ID_LENGTH} printable ASCII characters, got {got};"
             " send a shorter one, or none."
