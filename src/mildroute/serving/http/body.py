@@ -444,12 +444,13 @@ def parse_request(path: str, body: bytes | bytearray, salt: str = "") -> ParsedR
         prompt.text = without_secret(prompt.text)
         prompt.opening = prompt.opening and [without_secret(part) for part in prompt.opening]
     is_first_turn, conversation = _conversation_of(path, fields, prompt, salt)
+    span = _byte_span(short, text, place)
     return ParsedRequest(
         path=path,
         model=model,
         text=_encodable(short.data, prompt.text),
         body=body,
-        model_span=_byte_span(short, text, place),
+        model_span=span,
         is_stream=is_stream,
         needs=_needs_of(fields, prompt),
         tokens_in=prompt.estimate(),
@@ -458,9 +459,11 @@ def parse_request(path: str, body: bytes | bytearray, salt: str = "") -> ParsedR
         conversation=conversation,
         previous_id=_previous_id(short, text, members) if path == "responses" else None,
         is_first_turn=is_first_turn,
-        usage_option=_usage_option(short, text, members) if is_stream and path in _CHOSEN else None,
+        usage_option=(
+            _usage_option(short, text, members, span[1]) if is_stream and path in _CHOSEN else None
+        ),
         logprobs_option=(
-            _logprobs_option(short, text, members) if path == "chat/completions" else None
+            _logprobs_option(short, text, members, span[1]) if path == "chat/completions" else None
         ),
     )
 
@@ -561,7 +564,7 @@ def _byte_span(body: ShortenedBody, text: str, place: tuple[int, int]) -> tuple[
 
 
 def _usage_option(
-    body: ShortenedBody, text: str, members: list[Member]
+    body: ShortenedBody, text: str, members: list[Member], behind: int
 ) -> tuple[int, int, bytes] | None:
     for name, value, start, end in members:
         if name == "stream_options" and value is not None:
@@ -572,13 +575,11 @@ def _usage_option(
             return (*_byte_span(body, text, (start, end)), changed)
         if name == "stream_options":
             return (*_byte_span(body, text, (start, end)), b'{"include_usage":true}')
-    _, (_, end) = _model_of(members)
-    _, place = _byte_span(body, text, (end, end))
-    return place, place, b',"stream_options":{"include_usage":true}'
+    return behind, behind, b',"stream_options":{"include_usage":true}'
 
 
 def _logprobs_option(
-    body: ShortenedBody, text: str, members: list[Member]
+    body: ShortenedBody, text: str, members: list[Member], behind: int
 ) -> tuple[int, int, bytes] | None:
     found = None
     for name, value, start, end in members:
@@ -591,9 +592,7 @@ def _logprobs_option(
             found = (*_byte_span(body, text, (start, end)), b"true")
     if found is not None:
         return found
-    _, (_, end) = _model_of(members)
-    _, place = _byte_span(body, text, (end, end))
-    return place, place, b',"logprobs":true'
+    return behind, behind, b',"logprobs":true'
 
 
 def _wrong_type(field: str, wanted: str, value: Any) -> BadRequest:
