@@ -223,6 +223,8 @@ class CascadeRouter(FrontierRouter):
 
         The arguments are those of ``fit``, and the rows the same.
         """
+        if not hasattr(self, "routing_curve_"):
+            self.routing_curve_ = self.curve_
         self._forget_looks()
         errors = np.asarray(y, dtype=np.float64)
         vectors = _check_answers(answers, X, errors)
