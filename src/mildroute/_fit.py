@@ -242,6 +242,11 @@ def fit(
             "a router over texts needs the column 'input' (or 'text'), got none; add it, or fit"
             " MildRouter on vectors."
         )
+    if answer_characters is not None and not cascade:
+        raise ArgumentError(
+            "answer_characters is for a cascade, which looks at answers; ask for one, or leave it"
+            " out."
+        )
     costs = named_costs(table.costs(), table.experts)
     if table.dollars is None:
         if cascade:
@@ -289,7 +294,10 @@ def _fit_frontier(
         prices=table.dollars,
         progress=progress,
         answers=[table.answers(name) for name in table.experts] if features else None,
-        logprobs=[table.logprobs(name) for name in table.experts] if features else None,
+        # Beginnings are looked at in streams, of which no log-probabilities are asked for.
+        logprobs=[table.logprobs(name) for name in table.experts]
+        if features and features.max_characters is None
+        else None,
     )
 
 

@@ -28,6 +28,7 @@ class FakePredictor:
         self.experts, self.default, self.digest = experts, experts[-1], "fake"
         self.looks: dict[str, tuple[str, ...]] = {}
         self.without_looks = self
+        self.logprob_experts: frozenset[str] = frozenset()
         self.n_experts, self.max_calls = len(experts), 1
         self._rank, self._knows_prices = rank, has_prices
         self.is_late, self.seconds = False, 0.0

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from mildroute.serving.auth.keys import APIClient, KeyStore, hash_key, new_key
+from mildroute.serving.auth.limits import UsageLimiter
 from mildroute.serving.config import CircuitBreakerConfig, FailoverConfig, GatewayConfig
 from mildroute.serving.observability.metrics import GatewayMetrics
 from mildroute.serving.upstream.circuit_breaker import RetryBudget
@@ -119,17 +121,26 @@ class TestLongAnswers:
             assert [gateway.chat().status_code for _ in range(6)] == [504] * 6
             assert gateway.app.pool.circuits() == {"small": "closed"}
 
-    def test_a_call_that_takes_too_long_is_charged_for_the_most_that_it_can_have_cost(self) -> None:
+    def test_a_call_that_takes_too_long_counts_for_the_limits_of_its_key(self) -> None:
+        """A key spent $0.30 of its $0.10 a day on answers that came too late, and no bill told."""
         price = {"input": 0, "output": 1_000_000}
+        key = new_key()
+        client = APIClient("team", dollars_per_day=10.0)
+        limiter = UsageLimiter()
+        services = {"key_store": KeyStore([(hash_key(key), client)]), "usage_limiter": limiter}
         with (
-            HostileServer([hangs(), status(408)]) as first,
-            running(rules(timeout=0.1), small={"base_url": first.url, "price": price}) as gateway,
+            HostileServer([status(408), hangs()]) as first,
+            running(
+                rules(timeout=0.1), None, services, small={"base_url": first.url, "price": price}
+            ) as gateway,
         ):
-            assert gateway.chat(max_tokens=7).status_code == 504
-            gateway.chat(max_tokens=7)
-            late, refused = gateway.records(2)
-        assert late.cost_usd == 7.0
-        assert refused.cost_usd == 0.0, "a server that gives up itself has sent no answer"
+            headers = {"authorization": f"Bearer {key}"}
+            gateway.chat(max_tokens=7, headers=headers)
+            assert limiter.spent(client) == 0.0, "a server that gives up itself sent no answer"
+            assert gateway.chat(max_tokens=7, headers=headers).status_code == 504
+            assert limiter.spent(client) == 7.0
+            assert gateway.chat(max_tokens=7, headers=headers).status_code == 429
+            assert [record.cost_usd for record in gateway.records(2)] == [0.0, 0.0]
 
     def test_an_expert_that_hangs_is_replaced_after_the_timeout_of_an_attempt(self) -> None:
         config = rules(attempt_timeout=0.1, first_byte_timeout=5.0)

@@ -646,6 +646,35 @@ def test_a_refusal_that_log_probabilities_did_not_cause_is_the_clients(told: Pre
         assert sum("logprobs" in call.json for call in experts.servers["small"].calls) > 1
 
 
+def test_a_refusal_beside_tools_is_not_held_against_other_requests(told: Predictor) -> None:
+    table = table_of(10, 2, TOLD)
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
+    with gateway(table, told) as (gate, experts):
+        experts.refuses |= {"small", "mid"}
+        for text in table.inputs or ():
+            assert gate.chat(text, tools=tools).status_code == 200
+        experts.refuses.clear()
+        before = len(experts.calls)
+        assert {gate.chat(text).status_code for text in table.inputs or ()} == {200}
+        assert len(experts.calls) > before
+        assert all(gate.app.pool.find(name).gives_logprobs for name in TOLD)
+
+
+def test_there_is_no_look_where_log_probabilities_cannot_be_had(told: Predictor) -> None:
+    table = table_of(20, 2, TOLD)
+    texts = table.inputs or []
+    plain = without_looks(told._router)
+    served = [EXPERTS[routed.expert] for routed in plain.explain(texts)]
+    with gateway(table, told) as (gate, _):
+        for name in TOLD:
+            client = gate.app.pool.find(name).client
+            assert client is not None
+            client.has_logprobs = False
+        found = [gate.chat(text) for text in texts]
+        assert [answer.headers["x-mildroute-expert"] for answer in found] == served
+        assert not any("x-mildroute-calls" in answer.headers for answer in found)
+
+
 def test_nothing_is_asked_that_was_not_learned_from(predictor: Predictor) -> None:
     table = table_of(10, 1, TOLD)
     assert predictor.logprob_experts == frozenset()

@@ -12,7 +12,7 @@ from time import perf_counter
 from urllib.parse import quote
 
 from mildroute.serving.auth.keys import APIClient
-from mildroute.serving.auth.limits import Charge, Reservation
+from mildroute.serving.auth.limits import NOTHING, Charge, Reservation
 from mildroute.serving.config import describe_target
 from mildroute.serving.http.body import ParsedRequest
 from mildroute.serving.http.errors import CLIENT_CLOSED_REQUEST
@@ -66,6 +66,8 @@ class RequestContext:
         status: That the client saw; 499 until it has seen one.
         tokens: Of the request and the response.
         cached_tokens: Those of the request that came from the expert's prompt cache.
+        lost: What calls may have taken that were given up because they took too long: it counts in
+            the budgets of keys, and in no bill.
         reservation: What is held in the client's budgets until it has ended, or none.
         span: Its trace, or none.
         trace_id: Of its trace, or of its client's; empty without one.
@@ -83,6 +85,7 @@ class RequestContext:
         "decision_id",
         "first_byte",
         "idempotent",
+        "lost",
         "parsed",
         "request_id",
         "reservation",
@@ -120,6 +123,7 @@ class RequestContext:
         self.status = CLIENT_CLOSED_REQUEST
         self.tokens = (parsed.tokens_in, 0)
         self.cached_tokens = 0
+        self.lost = NOTHING
         self.reservation: Reservation | None = None
         self.span: RequestSpan | None = None
         self.trace_id = ""
@@ -138,9 +142,9 @@ class RequestContext:
 
     @property
     def charge(self) -> Charge:
-        """What all calls have taken."""
+        """What all calls have taken, or may have."""
         tokens = sum([sum(call.tokens) for call in self.attempts.calls])
-        return Charge(self.cost_usd, tokens)
+        return Charge(self.cost_usd + self.lost.dollars, tokens + self.lost.tokens)
 
     @property
     def coin_key(self) -> str:

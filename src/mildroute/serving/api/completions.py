@@ -12,7 +12,7 @@ from typing import Any
 
 from mildroute.costs.prices import CHARACTERS_PER_TOKEN
 from mildroute.experts.base import answer_logprob, answer_text
-from mildroute.serving.auth.limits import Authenticator, check_model
+from mildroute.serving.auth.limits import Authenticator, Charge, check_model
 from mildroute.serving.config import GatewayConfig
 from mildroute.serving.context import RequestContext, RequestRecorder
 from mildroute.serving.http.body import ParsedRequest, parse_request
@@ -40,7 +40,6 @@ from mildroute.serving.upstream.client import UpstreamRequest
 from mildroute.serving.upstream.failover import (
     FAILURE_REASONS,
     Attempt,
-    AttemptRecord,
     Failover,
     close_result,
     error_from_failures,
@@ -427,9 +426,8 @@ class CompletionsEndpoint:
         return attempt
 
     def _adds_logprobs(self, name: str, calls: _Calls) -> bool:
-        client = self._pool.find(name).client
-        has_logprobs = client is not None and client.has_logprobs
-        return has_logprobs and calls.request.parsed.logprobs_option is not None
+        is_asked = calls.request.parsed.logprobs_option is None
+        return self._pool.find(name).gives_logprobs and not is_asked
 
     async def _ask_without_logprobs(self, name: str, calls: _Calls) -> Attempt | None:
         """Call an expert again that has refused a request, perhaps for the log-probabilities.
@@ -438,7 +436,9 @@ class CompletionsEndpoint:
         """
         attempt = await self._answer(name, calls, logprobs=False)
         client = self._pool.find(name).client
-        if attempt is not None and attempt.response.status < 300 and client is not None:
+        is_taken = attempt is not None and attempt.response.status < 300
+        # One that refuses them beside tools or a schema may still give them to other requests.
+        if is_taken and client is not None and not calls.request.parsed.needs:
             client.has_logprobs = False
             log_event(_LOG, logging.WARNING, "expert refuses logprobs", expert=name)
         return attempt
@@ -551,8 +551,8 @@ class CompletionsEndpoint:
         """Charge calls whose answers nobody waited for to the end.
 
         Slower experts of a hedged request have read it; what they generated is not known. One that
-        took too long may have generated all that it was allowed: without a charge, a key could
-        spend without end on answers that come too late.
+        took too long may have generated all that it was allowed, or nothing: it is in no bill, but
+        counts for the limits of keys, which could else spend without end on late answers.
         """
         tokens_in = context.parsed.tokens_in
         for call in context.attempts.calls:
@@ -560,19 +560,17 @@ class CompletionsEndpoint:
                 cost = self._pool.find(call.expert).cost(tokens_in, 0)
                 call.charge((tokens_in, 0), cost)
             elif call.reason == "timeout" and not (call.status or call.is_charged):
-                self._charge_most(call, context)
-
-    def _charge_most(self, call: AttemptRecord, context: RequestContext) -> None:
-        dollars, tokens = self._pool.max_charge(context.parsed, (call.expert,))
-        tokens_in = context.parsed.tokens_in
-        call.charge((tokens_in, int(tokens) - tokens_in), dollars)
+                most = self._pool.max_charge(context.parsed, (call.expert,))
+                context.lost = Charge(*map(sum, zip(context.lost, most, strict=True)))
 
     def _charge_unfinished(self, context: RequestContext) -> None:
         """Charge the most that calls can have cost which ended before they told."""
         if not context.served_by:
             for call in context.attempts.calls:
                 if call.reason in _UNKNOWN and (call.reason or not call.is_charged):
-                    self._charge_most(call, context)
+                    dollars, tokens = self._pool.max_charge(context.parsed, (call.expert,))
+                    tokens_in = context.parsed.tokens_in
+                    call.charge((tokens_in, int(tokens) - tokens_in), dollars)
 
     async def _abort_stream(
         self,

@@ -160,6 +160,11 @@ class UpstreamExpert:
             self.on_open(seconds)
 
     @property
+    def gives_logprobs(self) -> bool:
+        """Whether it may be asked for log-probabilities."""
+        return self.client is not None and self.client.has_logprobs
+
+    @property
     def list_price(self) -> float:
         """Dollars of a million tokens in and out, to find the most expensive."""
         return self.cost(1_000_000, 1_000_000)
