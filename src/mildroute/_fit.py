@@ -242,18 +242,9 @@ def fit(
             "a router over texts needs the column 'input' (or 'text'), got none; add it, or fit"
             " MildRouter on vectors."
         )
-    if answer_characters is not None and not cascade:
-        raise ArgumentError(
-            "answer_characters is for a cascade, which looks at answers; ask for one, or leave it"
-            " out."
-        )
+    _check_cascade(table, answer_characters, is_cascade=cascade)
     costs = named_costs(table.costs(), table.experts)
     if table.dollars is None:
-        if cascade:
-            raise TableError(
-                "a cascade needs dollars, got a table without 'cost:<expert>' columns: if answers"
-                " cost nothing, all are worth asking; give prices."
-            )
         return _without_dollars(
             table,
             costs,
@@ -272,6 +263,19 @@ def fit(
     warnings = (*warnings, *_few_to_promise(len(table)))
     fitted.router_.operate_at(point)
     return FitResult(_with_metadata(fitted, table, costs, target, judge), point, note, warnings)
+
+
+def _check_cascade(table: CostTable, answer_characters: int | None, *, is_cascade: bool) -> None:
+    if answer_characters is not None and not is_cascade:
+        raise ArgumentError(
+            "answer_characters is for a cascade, which looks at answers; ask for one, or leave it"
+            " out."
+        )
+    if is_cascade and table.dollars is None:
+        raise TableError(
+            "a cascade needs dollars, got a table without 'cost:<expert>' columns: if answers"
+            " cost nothing, all are worth asking; give prices."
+        )
 
 
 def _is_integer(value: Any) -> bool:

@@ -245,6 +245,8 @@ def test_a_table_whose_answers_were_not_read_is_refused(router: TextRouter) -> N
     }
     with pytest.raises(TableError, match="a cascade needs dollars"):
         fit(CostTable.from_data(free, answers=True), cascade=True)
+    with pytest.raises(ArgumentError, match="answer_characters is for a cascade"):
+        fit(table, answer_characters=20)
 
 
 def test_a_failed_fit_leaves_a_cascade_as_it_was(router: TextRouter, test_rows: CostTable) -> None:
