@@ -109,7 +109,8 @@ def test_a_table_without_dollars_is_measured_by_error_alone_and_says_so(fitted: 
     point = fitted.router.operating_point
     assert point is not None
     assert point.price_weight > 0
-    assert (found.price_weight, found.price_weight_used) == (point.price_weight, 0.0)
+    rate = fitted.router.router_.curve.exchange_rate(point)
+    assert (found.price_weight, found.price_weight_used) == (rate, 0.0)
     assert found.warnings == ("no dollars in this table: figures are error alone",)
     assert found.title == "120 queries, error alone"
     assert found.evaluation.deferral_loss.value == pytest.approx(1 - found.evaluation.score.value)

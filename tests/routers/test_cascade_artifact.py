@@ -211,9 +211,10 @@ def test_a_report_has_a_section_on_looks_where_there_are_any(
     assert assessed.point is not None
     assert assessed.point.is_mixed
     assert "without looks, for the same target, has a score of" in section
-    assert "worth it" not in section, "one of two price weights does not judge both"
+    assert "looks are worth it" in section
+    assert "which is what it buys between the two points" in page
     page = report_html(evaluate(router, test_rows, price_weight=assessed.price_weight))
-    assert "looks are worth it" in page
+    assert "the price weight there" in page
     errors = named_costs(1 - test_rows.scores, test_rows.experts)
     plain = TextRouter(router=RegressionRouter()).fit(test_rows.inputs, errors)
     page = report_html(evaluate(plain, CostTable.from_data(answered_columns(60, 4))))
@@ -322,3 +323,18 @@ def test_log_probabilities_that_were_not_learned_from_change_nothing() -> None:
     assert seen is not None
     assert plain is not None
     np.testing.assert_array_equal(seen.vectors, plain.vectors)
+
+
+def test_a_mix_of_two_points_costs_what_both_cost_at_its_exchange_rate(router: TextRouter) -> None:
+    curve, point = router.router_.curve, router.operating_point
+    assert point is not None
+    assert point.is_mixed
+    rate = curve.exchange_rate(point)
+    ends = [
+        curve.errors[place] + rate * curve.dollars[place]
+        for place in map(curve._index, point.vertices)
+    ]
+    assert ends[0] == pytest.approx(ends[1])
+    assert rate > 0
+    whole = router.router_.at(24.0)
+    assert curve.exchange_rate(whole) == 24.0

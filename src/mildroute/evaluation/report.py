@@ -379,12 +379,14 @@ def _card(name: str, interval: Interval, form: str) -> dict[str, str]:
 
 def _caption(assessment: RouterEvaluation) -> str:
     chosen = "" if assessment.decision is None else f"The chosen point {assessment.decision}. "
+    is_mixed = assessment.point is not None and assessment.point.is_mixed
+    worth = "which is what it buys between the two points" if is_mixed else "the price weight there"
     return (
         f"{chosen}The router can be operated anywhere on the solid line: between two dots, requests"
         " are split at random. Its dots were chosen when the router was fitted and are measured on"
         " these rows; the band is 95% at each bill. The dotted line mixes single experts at"
-        f" random. Costs below count a dollar as {assessment.price_weight_used:.4g} errors, the"
-        " price weight of the chosen point."
+        f" random. Costs below count a dollar as {assessment.price_weight_used:.4g} errors,"
+        f" {worth}."
     )
 
 
@@ -457,14 +459,8 @@ def _looks(assessment: RouterEvaluation) -> dict[str, Any] | None:
 
 
 def _bought(assessment: RouterEvaluation, found: SecondLook) -> str:
-    """The verdict on looks, where one price weight decides all queries."""
+    """What looks changed against the same router without them, and the verdict on them."""
     gain, plain = found.gain, found.plain
-    if assessment.point is not None and assessment.point.is_mixed:
-        # Two price weights share the queries; the cost at one of them says nothing about both.
-        return (
-            f"The same router without looks, for the same target, has a score of"
-            f" {plain.score:.3f} for {as_dollars(plain.dollars_per_1000)} per 1,000 queries."
-        )
     if gain.high < 0:
         verdict = "looks are worth it"
     elif gain.low > 0:
@@ -472,8 +468,10 @@ def _bought(assessment: RouterEvaluation, found: SecondLook) -> str:
     else:
         verdict = "these rows do not show that looks are worth it"
     return (
-        f"Against the same router without looks, for the same target, the cost of a query"
-        f" changes by {shown_interval(gain, '{:+.4f}')}: {verdict}."
+        f"The same router without looks, for the same target, has a score of {plain.score:.3f} for"
+        f" {as_dollars(plain.dollars_per_1000)} per 1,000 queries. Looks change the cost of a query"
+        f" by {shown_interval(gain, '{:+.4f}')} (a dollar counts as"
+        f" {assessment.price_weight_used:.4g} errors): {verdict}."
     )
 
 

@@ -104,8 +104,8 @@ class RouterEvaluation:
     Attributes:
         table: The rows, with the router's experts in its order.
         evaluation: Figures of the operating point in use, with intervals.
-        price_weight: Errors that a dollar is worth there, for costs; 0 where the router knows no
-            prices.
+        price_weight: Errors that a dollar is worth there, for costs: between two vertices what it
+            buys on the way from one to the other; 0 where the router knows no prices.
         frontier: Money against quality as the router can be operated, or none without dollars.
         savings: What is saved against the best single expert by score, or none without dollars.
         promise: What the operating point was chosen for, or none.
@@ -257,7 +257,7 @@ def evaluate(
     vectors = router.encoder_.transform(table.inputs)
     aligned = _aligned(router.with_looks(table, seen, vectors), list(router.experts_))
     experts = router.n_experts  # a look is no single expert to compare with
-    weight = 0.0 if point is None else point.price_weight
+    weight = 0.0 if point is None else router.router_.curve.exchange_rate(point)
     costs = _costs(aligned, weight)
     best_by_score = _best_of(-aligned.scores, aligned, experts)
     decided = router.explain_vectors(vectors, request_keys(aligned), point=point)

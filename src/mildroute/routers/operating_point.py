@@ -415,6 +415,24 @@ class CostQualityCurve:
             queries,
         )
 
+    def exchange_rate(self, point: OperatingPoint) -> float:
+        """Errors that a dollar is worth at a point of this curve.
+
+        Its price weight, or between two vertices what a dollar buys on the way from one to the
+        other: at that price both cost the same, and so does every mix of them.
+        """
+        if not point.is_mixed:
+            return point.price_weight
+        one, other = (self._index(vertex) for vertex in point.vertices)
+        bought = float(self.errors[one] - self.errors[other])
+        paid = float(self.dollars[other] - self.dollars[one])
+        return bought / paid if bought * paid > 0 else point.price_weight
+
+    def _index(self, vertex: Vertex) -> int:
+        if vertex.expert is not None:
+            return len(self.weights) + vertex.expert
+        return int(np.abs(self.weights - vertex.price_weight).argmin())
+
     def _paths(self) -> list[_Path]:
         """The operating frontier, and the one of single experts alone.
 
