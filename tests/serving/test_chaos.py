@@ -27,7 +27,7 @@ def test_a_book_that_does_not_agree_is_noticed(tmp_path: Path) -> None:
 
     log = DecisionLog(DecisionLogConfig(tmp_path))
     # By hand: 30 is asked with 20 + 30 % 30 = 20 tokens and answered with 1 + 30 % 7 = 3; small
-    # takes 0.1 and 0.2 dollars a million.
+    # takes 0.1 and 0.2 dollars a million; it is not sure of multiples of three.
     dollars = (0.1 * 20 + 0.2 * 3) / 1e6
     good = {
         "served_by": "small",
@@ -59,7 +59,9 @@ def test_a_book_that_does_not_agree_is_noticed(tmp_path: Path) -> None:
         )
     log.close()
     told = [
-        Told(number, "chat", "team-1", 200, f"d{number}", "small", f"small:{number}", (20, 3))
+        Told(
+            number, "chat", "team-1", 200, f"d{number}", "small", f"small:{number} perhaps", (20, 3)
+        )
         for number in (30, 240, 450, 660, 870)
     ]
     found = audit(told, tmp_path, {"small": [30, 240, 450, 660]})
