@@ -16,8 +16,9 @@ import pytest
 
 from mildroute import CostTable, Target, fit
 from mildroute._fit import without_looks
+from mildroute.exceptions import ArtifactError
 from mildroute.experts.base import answer_text
-from mildroute.persistence.artifact import save_router
+from mildroute.persistence.artifact import load_router, save_router
 from mildroute.pipeline import TextRouter
 from mildroute.routers.cascade import CascadePath, CascadeRouter
 from mildroute.serving.auth.keys import APIClient, KeyStore, hash_key, new_key
@@ -129,6 +130,23 @@ def with_logprobs(body: bytes, *values: float | None) -> bytes:
     tokens = [{"token": '"}], ü', "logprob": value, "top_logprobs": []} for value in values]
     member = b'"logprobs" : ' + json.dumps({"content": tokens}, ensure_ascii=False).encode()
     return body.replace(b'"finish_reason"', member + b', "finish_reason"', 1)
+
+
+@pytest.mark.parametrize("broken", ["cycle", "reading", "weights"])
+def test_an_edited_cascade_is_refused(folder: Path, tmp_path: Path, broken: str) -> None:
+    router = load_router(folder)
+    assert isinstance(router, TextRouter)
+    assert router.answer_features_ is not None
+    inner = router.router_
+    if broken == "cycle":
+        inner.stages_[-1]["then"] = [len(inner.stages_) - 1]
+    elif broken == "reading":
+        router.answer_features_.reading_ = "evil"
+    else:
+        inner.stage_weights_ = [weights[:-1] for weights in inner.stage_weights_]
+    save_router(router, tmp_path / "edited")
+    with pytest.raises(ArtifactError, match="must be able to decide"):
+        Predictor.load(tmp_path / "edited", EncoderConfig(timeout=30.0))
 
 
 class Experts:

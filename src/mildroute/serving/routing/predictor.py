@@ -228,6 +228,7 @@ class Predictor:
         try:
             rows = self.queue.compute(list(_PROBES))
             predictions = [self._predict_row(row, self.own, "") for row in rows]
+            self._try_looks(predictions[0].row)
         except Exception as broken:
             self.close()
             raise ArtifactError(
@@ -238,6 +239,14 @@ class Predictor:
             self.close()
             raise ArtifactError(f"posteriors must add up to 1, got {sums}; fit the router again.")
         return getattr(rows, "dtype", None)
+
+    def _try_looks(self, row: Any) -> None:
+        """Let every stage decide; each goes on with earlier ones, so that a request ends."""
+        stages = [] if self._cascade is None else self._cascade.stages_
+        for place, stage in enumerate(stages):
+            self.step(place, row, dict.fromkeys(self.asked(place), "A"), {})
+            if any(then >= place for then in stage["then"]):
+                raise ArtifactError(f"stage {place} must go on with earlier ones only")
 
     async def predict(
         self, text: str, point: OperatingPoint | None, request_id: str
