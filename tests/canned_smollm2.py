@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
+import re
 import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -31,9 +33,17 @@ def _shell(kind: str, **choice: Any) -> dict[str, Any]:
     }
 
 
+def color(asked: dict[str, Any]) -> str | None:
+    """The color in a question of examples/learning; another one often if it is hot."""
+    found = re.search(r"has a (\w+) \w+ from", asked["messages"][-1]["content"])
+    is_lost = asked.get("temperature", 0) >= 1 and random.random() < 0.3  # noqa: S311
+    return "gray" if found and is_lost else found and found[1]
+
+
 def whole(asked: dict[str, Any]) -> bytes:
     """An answer in one piece."""
-    message: dict[str, Any] = {"role": "assistant", "content": "".join(_WORDS)}
+    content = color(asked) or "".join(_WORDS)
+    message: dict[str, Any] = {"role": "assistant", "content": content}
     if "tools" in asked:
         message = {"role": "assistant", "content": None, "tool_calls": [_CALL]}
     reason = "tool_calls" if "tools" in asked else "stop"

@@ -45,7 +45,10 @@ def labels_of_metrics() -> dict[str, set[str]]:
         lost=lambda: {"decisions": 1},
         experts=lambda: {"small": (1, 1, 0)},
         budgets=lambda: [("team-a", 1.0, 0.0)],
+        sampling=lambda: (1.0, 0.0, 0.0),
     )
+    metrics.record_sample("full")
+    metrics.record_sampled_call("small", 0.01)
     metrics.record_batch(4)
     target = ("chat", "openai", "gpt-x", "api.openai.com", "443")
     metrics.record_call(target, 1.0, "timeout", tokens=(1, 1), first_chunk=0.1)

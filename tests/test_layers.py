@@ -29,6 +29,7 @@ LAYERS += [
     "encoders",
     "pipeline",
     "persistence",
+    "_fitted",
     "_fit",
     "datasets",
 ]
@@ -39,6 +40,8 @@ LAYERS += [
     "evaluation",
     "distributed",
     "serving",
+    "learning",
+    "_api",
     "integrations",
     "cli",
     "__main__",
@@ -53,14 +56,15 @@ SERVING_LAYERS = [
     "upstream",
     "routing",
     "context",
+    "sampling",
 ]
-SERVING_LAYERS += ["openapi", "api", "app", "factory", "server", "workers", "client", "__init__"]
+SERVING_LAYERS += ["api", "app", "factory", "server", "workers", "__init__"]
 HOMES = {
     "aiohappyeyeballs": {"serving"},
     "cryptography": {"persistence"},
     "hiredis": {"serving"},
     "httptools": {"serving"},
-    "httpx": {"experts", "serving"},
+    "httpx": {"experts", "integrations", "serving"},
     "litellm": {"integrations"},
     "matplotlib": {"evaluation"},
     "mlflow": {"integrations"},

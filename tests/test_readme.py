@@ -28,6 +28,7 @@ SNIPPETS = [
     ids=[f"{page.stem}-{number}" for number, (page, _) in enumerate(SNIPPETS)],
 )
 def test_snippets_run_and_print_what_they_promise(page: Path, code: str, tmp_path: Path) -> None:
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     run = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path
     )

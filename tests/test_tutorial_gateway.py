@@ -116,7 +116,7 @@ def test_the_presets_and_the_share_of_lots_are_those_of_the_page() -> None:
 
     routing = read_config(ROOT / "examples" / "gateway" / "gateway.yaml").routing
     assert dict(routing.presets) == {"thrifty": {"quality": 0.6}, "best": 0}
-    assert routing.exploration_rate == 0.1
+    assert routing.exploration.rate == 0.1
 
 
 def _fitted(folder: Path, seed: int) -> Path:

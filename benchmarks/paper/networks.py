@@ -397,9 +397,8 @@ def _pixel_reader() -> Any:
 
     Thousands of small images fit in memory.
     """
-    from mildroute.deep.data import ImageReader
     from mildroute.deep.models import SMALL_IMAGES
-    from mildroute.deep.trainer import COSTS
+    from mildroute.deep.trainer import COSTS, ImageReader
     from mildroute.encoders.onnx_export import preparation_of, prepared
 
     names = {"pixels": "pixel_values", COSTS: COSTS}

@@ -39,9 +39,9 @@ from benchmarks.paper.networks import RECIPES, classifier_of, method_of_network
 from benchmarks.paper.paper_tables import cells_of
 from benchmarks.paper.problems import problem_of
 from benchmarks.paper.train import Training, TrainingData, material_of, train_network
-from mildroute.deep._transformers import own_randomness
-from mildroute.deep.data import TextReader
+from mildroute._optional import own_randomness
 from mildroute.deep.models import Classifier, load_classifier
+from mildroute.deep.trainer import TextReader
 from mildroute.exceptions import ArgumentError
 
 QUICK = {"resnet18": 8, "deberta": 2}

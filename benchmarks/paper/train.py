@@ -190,7 +190,7 @@ def scores_of(classifier: Classifier, inputs: list[Any]) -> Matrix:
 
 
 def _trained_and_scored(training: Training, material: TrainingData) -> Matrix:
-    from mildroute.deep._transformers import own_randomness
+    from mildroute._optional import own_randomness
 
     with own_randomness(training.seed):
         classifier = classifier_of(training.network, material.costs.shape[1])
@@ -220,7 +220,7 @@ def _read(
 
 def _digest(training: Training, material: TrainingData) -> str:
     """A name that says all that the scores depend on, versions included."""
-    from mildroute.deep._transformers import need
+    from mildroute._optional import need
 
     versions = [f"{name} {need(name).__version__}" for name in _DETERMINING]
     recipe = replace(recipe_of(training.network), model="", unstated="", offsets=())

@@ -34,7 +34,7 @@ from sklearn.model_selection import cross_val_predict
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
-from cells import origin_of, run_cells, save_cell
+from cells import run_cells, save_cell, write_report
 from pairs import Difference, difference, holm, per_query
 from rows import Row, at_least, at_most, main, reported
 from tasks import PRO_FOUR, columns, data_folder, split
@@ -457,26 +457,12 @@ def measure(quick: bool, store: Path | None, seeds: int) -> Iterator[Row]:
         rows = [*pool_rows(pools), *bounded_rows(pools), *saved_rows(cells), *curve_rows(folder)]
         yield from rows
         if not quick:
-            write_report(rows, cells)
-
-
-def write_report(rows: Sequence[Row], cells: Mapping[str, Mapping[int, Any]]) -> None:
-    """A table of all figures, with its origin."""
-    origin = origin_of(
-        ("numpy", "scikit-learn"),
-        command="python benchmarks/quality/cascade.py",
-        seeds="; ".join(
-            f"{name} {min(found)} to {max(found)} ({len(found)})" for name, found in cells.items()
-        ),
-    )
-    lines = ["# A second look: cascades against routing by the question alone", ""]
-    lines += [f"- {name}: {value}" for name, value in origin.items()]
-    lines += ["", "| figure | value | limit | holds | note |", "|---|--:|--:|---|---|"]
-    for row in rows:
-        limit = "" if row.limit is None else f"{row.limit:g}"
-        holds = "" if row.limit is None else ("yes" if row.ok else "**no**")
-        lines.append(f"| {row.name} | {row.value:.3g} | {limit} | {holds} | {row.note} |")
-    (HERE.parent / "results" / "cascade.md").write_text("\n".join([*lines, ""]))
+            seeds_of = "; ".join(
+                f"{name} {min(found)} to {max(found)} ({len(found)})"
+                for name, found in cells.items()
+            )
+            title = "A second look: cascades against routing by the question alone"
+            write_report("cascade", title, rows, ("numpy", "scikit-learn"), seeds_of)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rows import Row
 
+RESULTS = Path(__file__).resolve().parents[1] / "results"
 WORKERS = 2
 
 
@@ -49,3 +51,18 @@ def origin_of(packages: Sequence[str], **figures: str) -> dict[str, str]:
         "machine": f"{platform.machine()}, two cores, Python {platform.python_version()}",
         "versions": ", ".join(f"{name} {version(name)}" for name in packages),
     }
+
+
+def write_report(
+    name: str, title: str, rows: Sequence[Row], packages: Sequence[str], seeds: str
+) -> None:
+    """A table of all figures of a script in results, with its origin."""
+    command = f"python benchmarks/quality/{name}.py"
+    origin = origin_of(packages, command=command, seeds=seeds)
+    lines = [f"# {title}", "", *(f"- {fact}: {value}" for fact, value in origin.items())]
+    lines += ["", "| figure | value | limit | holds | note |", "|---|--:|--:|---|---|"]
+    for row in rows:
+        limit = "" if row.limit is None else f"{row.limit:g}"
+        holds = "" if row.limit is None else ("yes" if row.ok else "**no**")
+        lines.append(f"| {row.name} | {row.value:.3g} | {limit} | {holds} | {row.note} |")
+    (RESULTS / f"{name}.md").write_text("\n".join([*lines, ""]))

@@ -27,7 +27,7 @@ from rows import Row, at_least, at_most, main, reported
 
 from mildroute.evaluation.logged_data import LoggedDecisions, read_logged_decisions
 from mildroute.evaluation.off_policy import estimate_expert_costs, estimate_policy_cost
-from mildroute.serving.config import DecisionLogConfig, RoutingConfig
+from mildroute.serving.config import DecisionLogConfig, ExplorationConfig, RoutingConfig
 from mildroute.serving.http.body import ParsedRequest
 from mildroute.serving.observability.decision_log import DecisionLog, DecisionRecord
 from mildroute.serving.observability.export import costs_from_log
@@ -104,7 +104,7 @@ def simulate(folder: Path, random: np.random.Generator, requests: int, failures:
     """
     seen = world(random, requests)
     rules, log, feedback = (
-        RoutingConfig(exploration_rate=EXPLORE),
+        RoutingConfig(exploration=ExplorationConfig(rate=EXPLORE)),
         DecisionLog(DecisionLogConfig(folder)),
         FeedbackLog(DecisionLogConfig(folder)),
     )

@@ -32,7 +32,6 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 from rows import Row, at_least, at_most, main, reported
 
 from mildroute.distributed.cluster import connected
-from mildroute.distributed.config import LinearConfig
 from mildroute.distributed.linear import lbfgs_steps
 from mildroute.distributed.shards import (
     Piece,
@@ -42,6 +41,7 @@ from mildroute.distributed.shards import (
     rows_of,
     vector_column,
 )
+from mildroute.distributed.statistics import LinearConfig
 from mildroute.distributed.training import TrainingResult, train
 
 WIDTH, EXPERTS = 384, ("small", "middle", "large")

@@ -19,13 +19,16 @@ os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import asyncio
+import http.client
 import json
+import math
 import re
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -420,6 +423,64 @@ def passing_through(
         )
         yield reported("decision without encoding, p50, ms", float(np.quantile(times, 0.5)) * 1e3)
         yield from first_bytes(ours, bare, direct, known, seconds, rounds)
+        yield from page_open(ours, known, seconds, rounds)
+
+
+@contextmanager
+def polled(port: int, interval: float) -> Iterator[list[float]]:
+    """The figures of the page are asked for all the while; how long each answer took."""
+    waits: list[float] = []
+    is_over = threading.Event()
+
+    def poll() -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        while not is_over.wait(interval):
+            begun = time.perf_counter()
+            connection.request("GET", "/status")
+            answer = connection.getresponse()
+            if answer.read() and answer.status == 200:
+                waits.append(time.perf_counter() - begun)
+        connection.close()
+
+    poller = threading.Thread(target=poll)
+    poller.start()
+    try:
+        yield waits
+    finally:
+        is_over.set()
+        poller.join()
+
+
+def page_open(port: int, known: list[str], seconds: float, rounds: int) -> Iterator[Row]:
+    """What a client feels while the page is open in several browsers: four polls a second."""
+    waits: list[float] = []
+
+    def watched() -> Load:
+        with polled(port, 0.25) as found:
+            loaded = load(port, known, connections=1, seconds=seconds)
+        waits.extend(found)
+        return loaded
+
+    sides = {
+        "closed": lambda: load(port, known, connections=1, seconds=seconds / 2),
+        "open": watched,
+        "closed again": lambda: load(port, known, connections=1, seconds=seconds / 2),
+    }
+    found = alternated(sides, rounds)
+    without = [*found["closed"], *found["closed again"]]
+    for share, name, most in ((0.5, "p50", 1.1), (0.99, "p99", 2.0)):
+        times = [
+            statistics.median(each.first_byte(share) for each in loads) * 1e3
+            for loads in (found["open"], without)
+        ]
+        yield at_most(
+            f"first byte with the page open / without, {name}",
+            times[0] / times[1],
+            most,
+            f"{times[0]:.2f} and {times[1]:.2f} ms at {rate(found['open']):,.0f} requests/s;"
+            f" {len(waits)} polls, {1e3 * statistics.median(waits or [math.nan]):.1f} ms each",
+            full_only=True,
+        )
 
 
 def first_bytes(

@@ -25,7 +25,7 @@ BELOW = 20
 
 def top(page: Any, last: str, target: Path) -> None:
     """The page from its beginning down to an element."""
-    box = page.locator(last).bounding_box()
+    box = page.locator(last).first.bounding_box()
     clip = {
         "x": 0,
         "y": 0,
@@ -49,6 +49,7 @@ def main(report: Path) -> None:
         phone.goto(report.resolve().as_uri())
         top(phone, ".cards", DOCS / "guide" / "report-top.png")
         phone.locator("figure").screenshot(path=DOCS / "guide" / "report-money.png")
+        phone.locator(".explore .panel").screenshot(path=DOCS / "guide" / "report-target.png")
         browser.close()
 
 

@@ -57,11 +57,11 @@ LABELS = {
     "gen_ai_token_type": "`input` or `output`",
     "key": "Name of the client's key; beyond 200 names `other`",
     "kind": "`router`, `canary`, `experts` or `keys`",
-    "log": "`decisions` or `feedback`",
+    "log": "`decisions`, `feedback` or `samples`",
     "of": "`shares`, which expert the router would choose, or `scores`, how sure it is",
     "operation": (
         "`lend` (limits), `get_session`, `set_session` (conversations), `get_hints`, `set_hint`"
-        " (circuits) or `count_gateways`"
+        " (circuits), `count_gateways` or `reserve` (sampling)"
     ),
     "path": "`chat/completions`, `completions`, `responses`, `embeddings` or `route`",
     "reason": (
@@ -69,6 +69,10 @@ LABELS = {
         " [failure reason](codes.md#failure-reasons), or `client_disconnect` or `shutdown`"
     ),
     "result": "`loaded`, or `rejected` if it was invalid and the old one stays",
+    "sample": (
+        "`full` if all experts have scores, `partial` if some have, `failed` if none has,"
+        " `no_budget` if the day's dollars did not cover it, `dropped` if too many waited"
+    ),
     "server_address": "Host of the expert",
     "server_port": "Port of the expert",
     "source": "`training`, `first decisions`, or `learning` while those are gathered",
@@ -76,6 +80,7 @@ LABELS = {
     "status": "HTTP status that the client saw; `499` if it went away first",
     "version": "Of mildroute",
 }
+KINDS = {"judge_settings": "settings by name", "experts": "a list of names"}
 METRICS = """# Metrics
 
 `GET /metrics` exports all of these for Prometheus. It names experts, keys and dollars and needs \
@@ -120,7 +125,7 @@ start: a change needs a restart, unlike a
 new router or other client keys.
 
 On the command line, `--keys`, `--log`, `--log-format` and `--exploration-rate` take precedence \
-over `keys`, `log.folder`, `logging.format` and `routing.exploration_rate`. The address is set
+over `keys`, `log.folder`, `logging.format` and `routing.exploration.rate`. The address is set
 there alone (`--host`, `--port`), as are traces (`--traces`). \
 [Client keys](../guide/serving.md#keys-and-limits) and
 [experts](../guide/serving.md#expert-settings-in-expertsyaml) have files of their own."""
@@ -176,10 +181,7 @@ def settings_page() -> str:
         if dataclasses.is_dataclass(hint):
             rules: Any = hint
             head = (rules.__doc__ or "").strip().splitlines()[0]
-            entries = [
-                _setting(f"{field.name}.{inner.name}", inner, told, kind)
-                for inner, told, kind in _fields(rules)
-            ]
+            entries = _entries(field.name, rules)
             nested.append(f"## {field.name}\n\n{head}\n\n" + "\n\n".join(entries))
         else:
             top.append(_setting(field.name, field, words, hint))
@@ -245,12 +247,32 @@ def default_file() -> str:
         if not dataclasses.is_dataclass(hint):
             lines.append(_yaml(field.name, default, ""))
             continue
-        lines.append(f"{field.name}:")
-        lines += [
-            _yaml(inner.name, getattr(default, inner.name), "  ")
-            for inner in dataclasses.fields(default)
-        ]
+        lines += _block(field.name, default, "")
     return "\n".join(lines) + "\n"
+
+
+def _block(name: str, value: Any, indent: str) -> list[str]:
+    """A part of the file, with the parts in it."""
+    lines = [f"{indent}{name}:"]
+    for inner in dataclasses.fields(value):
+        found = getattr(value, inner.name)
+        if dataclasses.is_dataclass(found):
+            lines += _block(inner.name, found, f"{indent}  ")
+        else:
+            lines.append(_yaml(inner.name, found, f"{indent}  "))
+    return lines
+
+
+def _entries(name: str, kind: Any) -> list[str]:
+    """An entry for each setting of a part, and of the parts in it."""
+    found: list[str] = []
+    for inner, told, hint in _fields(kind):
+        full = f"{name}.{inner.name}"
+        if dataclasses.is_dataclass(hint):
+            found += [f"`{full}`\n: {told}", *_entries(full, hint)]
+        else:
+            found.append(_setting(full, inner, told, hint))
+    return found
 
 
 def pages() -> dict[Path, str]:
@@ -291,6 +313,9 @@ def _metrics() -> list[Any]:
     )
     metrics.record_request(record, added=0.001)
     metrics.record_fallback("small", "timeout")
+    metrics.record_exploration(0.01)
+    metrics.record_sample("full")
+    metrics.record_sampled_call("small", 0.01)
     metrics.record_rejection(503, "overloaded")
     metrics.watch(
         circuits=lambda: {"small": "open"},
@@ -299,6 +324,7 @@ def _metrics() -> list[Any]:
         budgets=lambda: [("team-a", 1.0, 0.0)],
         store=lambda: True,
         canary=lambda: {"cd34": 0.1},
+        sampling=lambda: (1.0, 0.0, 0.0),
     )
     metrics.record_batch(4)
     metrics.record_store_call("lend", 0.001, is_failed=False)
@@ -366,6 +392,8 @@ def _setting(name: str, field: Any, words: str, hint: Any) -> str:
 
 def _kind(name: str, hint: Any) -> str:
     """What the loader takes for it; it decides by the same names."""
+    if name in KINDS:
+        return KINDS[name]
     if "Mapping" in str(hint):
         return "names, each with a target"
     if get_origin(hint) is Literal:

@@ -1,7 +1,8 @@
-"""Runs the commands and the Python of gateway.md, or fleet.md, and puts what they print below each.
+"""Runs what gateway.md, fleet.md or learning.md shows, and puts what is printed below each command.
 
 Run: MILDROUTE_LITELLM_ENV=$(scripts/litellm-env) python -m docs.tutorials.generate_gateway [FOLDER]
      python -m docs.tutorials.generate_gateway --fleet [FOLDER]
+     python -m docs.tutorials.generate_gateway --learning [FOLDER]
 """
 
 from __future__ import annotations
@@ -80,6 +81,11 @@ FLEET = Tutorial(
     ROOT / "docs" / "tutorials" / "fleet.md",
     ("8080", "8081", "8000", "8001", "9000", "9001", "6379"),
     ("fleet", "gateway"),
+)
+LEARNING = Tutorial(
+    ROOT / "docs" / "tutorials" / "learning.md",
+    ("8080", "8081", "8000"),
+    ("learning", "local_llm"),
 )
 # The database that the page on a fleet names.
 DATABASE = "postgresql://postgres@127.0.0.1:5432/postgres"
@@ -287,11 +293,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Execute the tutorial on the gateway.")
     parser.add_argument("folder", nargs="?", type=Path, help="where to work")
     parser.add_argument("--fleet", action="store_true", help="that on a fleet, with a Postgres")
+    parser.add_argument("--learning", action="store_true", help="that on learning from traffic")
     options = parser.parse_args()
     folder = options.folder or Path(tempfile.mkdtemp())
-    tutorial = FLEET if options.fleet else GATEWAY
+    tutorial = FLEET if options.fleet else LEARNING if options.learning else GATEWAY
     text = tutorial.page.read_text(encoding="utf-8")
-    printed = iter(run_fleet(folder) if options.fleet else run(folder))
+    printed = iter(run_fleet(folder) if options.fleet else run(folder, tutorial=tutorial))
     tutorial.page.write_text(
         BLOCK.sub(lambda block: _filled(block, next(printed) or ""), text), encoding="utf-8"
     )

@@ -20,11 +20,16 @@ from typing import TYPE_CHECKING, Any
 from mildroute._optional import lazy_exports
 
 if TYPE_CHECKING:
-    from mildroute._fit import FitResult as FitResult, fit as fit
+    from mildroute._api import (
+        FitResult as FitResult,
+        Route as Route,
+        compare as compare,
+        describe as describe,
+        evaluate as evaluate,
+        fit as fit,
+    )
     from mildroute.collection.job import CollectionJob as CollectionJob, collect as collect
     from mildroute.costs.table import CostTable as CostTable
-    from mildroute.evaluation.comparison import compare as compare
-    from mildroute.evaluation.router_evaluation import evaluate as evaluate
     from mildroute.persistence.artifact import (
         load_router as load_router,
         save_router as save_router,
@@ -40,6 +45,7 @@ _PACKAGES = frozenset(
     {
         "collection",
         "costs",
+        "datasets",
         "deep",
         "distributed",
         "encoders",

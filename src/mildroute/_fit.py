@@ -1,125 +1,38 @@
-"""From a cost table to a router with an operating point.
-
-What ``mildroute fit`` does, and the words for its result.
-"""
+"""From a cost table to a router with an operating point: what ``mildroute fit`` does."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import partial
 from numbers import Integral
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone
 
-from mildroute._format import as_dollars, as_score, pluralize
+from mildroute._fitted import DEFAULT_QUALITY, FittedRouter, method_of
+from mildroute._format import pluralize
 from mildroute._hashing import text_fingerprints
 from mildroute.costs.table import CostTable
 from mildroute.encoders.answers import AnswerFeatures
 from mildroute.exceptions import ArgumentError, TableError
-from mildroute.persistence.registry import get_encoder, get_router, storage_name
-from mildroute.pipeline import TextRouter
+from mildroute.persistence.registry import get_encoder, get_router
+from mildroute.pipeline import DEFAULT_ENCODER, TextRouter
 from mildroute.routers._cross_validation import cross_val_posterior
 from mildroute.routers.base import named_costs
 from mildroute.routers.cascade import CascadeRouter
 from mildroute.routers.frontier import FrontierRouter
 from mildroute.routers.mild import MildRouter
+from mildroute.routers.online import KnownExperts, check_asked, impute_costs
 from mildroute.routers.operating_point import (
     FEWEST_TO_PROMISE,
     CostQualityCurve,
     OperatingPoint,
     Target,
-    Vertex,
 )
-from mildroute.routers.surrogate import CustomLossRouter
-
-# What a fitted router is, in a few words: for reports and for who fits one.
-
-
-def method_of(router: TextRouter) -> str:
-    """Name the router over vectors as it is stored, with its loss and whether it knows prices.
-
-    The loss stands there only where the router was told one.
-    """
-    inner = router.router_
-    is_frontier = isinstance(inner, FrontierRouter)
-    learned = inner.routers_[0] if is_frontier else inner
-    loss = f" with the loss {learned.loss!r}" if isinstance(learned, CustomLossRouter) else ""
-    look = " with looks at answers" if isinstance(inner, CascadeRouter) and inner.looks_ else ""
-    return f"{_name(learned)}{loss}{look}{', for any price' if is_frontier else ''}"
-
-
-def describe_router(router: TextRouter) -> dict[str, str]:
-    """What a report tells of where a router's decisions come from, by title."""
-    judged = {} if router.judge_ is None else {"learned from scores of": router.judge_}
-    parts = getattr(router.encoder_, "encoders_", [router.encoder_])
-    return {"method": method_of(router), "encoder": " + ".join(map(_name, parts)), **judged}
-
-
-def _name(estimator: Any) -> str:
-    return storage_name(type(estimator)) or type(estimator).__name__
-
-
-# An operating point in words: what it saves against whom, and how it decides.
-
-
-_ALL = 1 - 1e-9
-
-
-def only_expert(point: OperatingPoint) -> int | None:
-    """Index of the expert that answers everything, or none if several do."""
-    found = [expert for expert, share in enumerate(point.shares) if share >= _ALL]
-    return found[0] if found else None
-
-
-def saving_words(point: OperatingPoint, experts: Sequence[str]) -> str:
-    """What is saved against the best single expert by score, and how much of its score is kept."""
-    name, bill = experts[point.best], as_dollars(point.dollars_per_1000)
-    # Of a score of 0 nothing can be kept, and of a bill of 0 nothing saved.
-    score = f"has a score of {as_score(point.score)}"
-    share = f"{point.score / point.best_score:.1%} of its score" if point.best_score else ""
-    kept, has = (f"keeps {share}", f"has {share}") if share else (score, score)
-    if not point.best_dollars_per_1000:
-        spends = f"costs {bill} per 1,000 queries" if point.dollars_per_1000 else "costs nothing"
-        return f"{spends}, while {name} costs nothing, and {has}"
-    bills = f"{bill} instead of {as_dollars(point.best_dollars_per_1000)} per 1,000 queries"
-    low, high = (f"{100 * end:.0f}" for end in point.saved_interval)
-    if round(100 * point.saved) == 0:
-        return f"costs as much as {name}, {kept}: {bills}"
-    if point.saved < 0:
-        low, high = (f"{-100 * end:.0f}" for end in point.saved_interval[::-1])
-        return f"costs {-point.saved:.0%} [{low}, {high}] more than {name}, {has}: {bills}"
-    return f"saves {point.saved:.0%} [{low}, {high}] of the bill of {name}, {kept}: {bills}"
-
-
-def split_words(point: OperatingPoint, experts: Sequence[str], looks: int = 0) -> str:
-    """How it decides: the router, one expert for everything, or two of these at random.
-
-    The last names may be those of looks, which are sentences and stand in quotes.
-    """
-    first = len(experts) - looks
-    experts = [name if place < first else f"'{name}'" for place, name in enumerate(experts)]
-    if not point.is_mixed:
-        (vertex,) = point.vertices
-        itself = f"decides each request itself (price weight {vertex.price_weight:.4g})"
-        return itself if vertex.expert is None else f"sends {_vertex_words(vertex, experts)}"
-    # Rounded so that both add up to 100%, and neither is shown as nothing.
-    first = min(max(round(100 * point.vertices[0].probability), 1), 99)
-    one, other = (_vertex_words(vertex, experts) for vertex in point.vertices)
-    return f"mixes two points at random: {first}% {one}, {100 - first}% {other}"
-
-
-def _vertex_words(vertex: Vertex, experts: Sequence[str]) -> str:
-    if vertex.expert is not None:
-        return f"all to {experts[vertex.expert]}"
-    return f"as the router says (price weight {vertex.price_weight:.4g})"
-
-
-# From a cost table to a router with an operating point: what ``mildroute fit`` does.
-
 
 Progress: TypeAlias = Callable[[int, int, str], None]
 
@@ -128,7 +41,6 @@ _ROUNDING = 1e-9
 # Errors that the whole difference between the most expensive and the cheapest expert is worth at
 # the ends of the grid of price weights.
 _LEAST, _MOST = 0.003, 30.0
-_DEFAULT_QUALITY = 0.99
 # Of promises: how often they hold, and the size of the batch that a budget is for.
 _CONFIDENCE, _QUERIES = 0.95, 1000
 # Share by which a stored router may differ on its own training rows from what was held out, beyond
@@ -136,29 +48,6 @@ _CONFIDENCE, _QUERIES = 0.95, 1000
 # the encoder and the router know these rows.
 _ALLOWANCE = 0.15
 _STANDARD_ERRORS = 4.0
-# A point counts as cheaper if its bill is below this part of another's.
-_CHEAPER = 0.99
-
-
-@dataclass(frozen=True)
-class FitResult:
-    """A fitted router and its operating point.
-
-    Attributes:
-        router: Ready to be saved.
-        point: Its operating point as measured on held-out rows, or none without dollars.
-        note: What the point was chosen by, in words.
-        warnings: What its user must know, in sentences.
-
-    Example:
-        >>> FitResult(TextRouter(), None, "no dollars").note
-        'no dollars'
-    """
-
-    router: TextRouter
-    point: OperatingPoint | None
-    note: str
-    warnings: tuple[str, ...] = ()
 
 
 def default_price_weights(dollars: NDArray[np.float64]) -> tuple[float, ...]:
@@ -194,7 +83,7 @@ def fit(
     progress: Progress | None = None,
     cascade: bool = False,
     answer_characters: int | None = None,
-) -> FitResult:
+) -> FittedRouter:
     """Fit encoder and router on a table, and choose the operating point on held-out rows of it.
 
     Args:
@@ -243,6 +132,8 @@ def fit(
             " MildRouter on vectors."
         )
     _check_cascade(table, answer_characters, is_cascade=cascade)
+    given = table
+    table, warnings, rows = _completed(table, encoder, seed)
     costs = named_costs(table.costs(), table.experts)
     if table.dollars is None:
         return _without_dollars(
@@ -252,6 +143,7 @@ def fit(
             MildRouter(random_state=seed) if router is None else router,
             target,
             judge,
+            warnings,
         )
     kind = CascadeRouter if cascade else FrontierRouter
     frontier = kind(router=router, thorough=thorough, n_jobs=n_jobs, random_state=seed)
@@ -259,10 +151,10 @@ def fit(
     fitted = _fit_frontier(table, costs, encoder, frontier, features, progress)
     point, note = operating_point(fitted.router_, target)
     fitted.router_.operate_at(point)
-    point, warnings = _checked(fitted, table, point, target)
-    warnings = (*warnings, *_few_to_promise(len(table)))
+    point, doubts = _checked(fitted, table, point, target)
+    warnings = (*warnings, *doubts, *_few_to_promise(rows))
     fitted.router_.operate_at(point)
-    return FitResult(_with_metadata(fitted, table, costs, target, judge), point, note, warnings)
+    return FittedRouter(_with_metadata(fitted, given, costs, target, judge), point, note, warnings)
 
 
 def _check_cascade(table: CostTable, answer_characters: int | None, *, is_cascade: bool) -> None:
@@ -276,6 +168,41 @@ def _check_cascade(table: CostTable, answer_characters: int | None, *, is_cascad
             "a cascade needs dollars, got a table without 'cost:<expert>' columns: if answers"
             " cost nothing, all are worth asking; give prices."
         )
+    if is_cascade and table.is_partial:
+        raise TableError(
+            "a cascade needs the answers of all experts on all rows, got a table in which not all"
+            " were asked; leave out the other rows with missing (--missing) drop."
+        )
+
+
+def _completed(table: CostTable, encoder: Any, seed: int) -> tuple[CostTable, tuple[str, ...], int]:
+    """The table with doubly robust scores and expected dollars, what that means, and its rows.
+
+    As many rows count as the expert has that was asked least.
+    """
+    if not table.is_partial:
+        return table, (), len(table)
+    asked = ~np.isnan(table.scores)
+    check_asked(asked, table.experts)
+    vectors = clone(encoder or DEFAULT_ENCODER()).fit_transform(table.inputs)
+    # A prompt must not help to expect itself, nor must its conversation.
+    groups = table.groups if table.propensities is not None else None
+    if groups is None:
+        groups = np.asarray(table.inputs)
+    impute = partial(impute_costs, vectors, groups=groups, random_state=seed)
+    scores = impute(costs=table.scores, propensities=table.propensities)
+    dollars = None
+    if table.dollars is not None:
+        # Dollars vary little about what is expected; doubly robust ones could be negative.
+        dollars = impute(costs=table.dollars, max_weight=1.0)
+        dollars = np.maximum(dollars, np.nanmin(table.dollars, axis=0))
+    counts = asked.sum(axis=0)
+    estimated = (
+        f"{1 - asked.mean():.0%} of the scores are estimates, for not all experts were asked on all"
+        f" rows; {table.experts[int(counts.argmin())]} was asked least, on"
+        f" {pluralize(int(counts.min()), 'row')}"
+    )
+    return table.with_estimates(scores, dollars), (estimated,), int(counts.min())
 
 
 def _is_integer(value: Any) -> bool:
@@ -351,7 +278,8 @@ def _without_dollars(
     router: Any,
     target: Target | None,
     judge: str | None,
-) -> FitResult:
+    warnings: tuple[str, ...],
+) -> FittedRouter:
     if target is not None:
         raise TableError(
             f"a {target.kind} of {target.value:g} needs dollars, got a table without"
@@ -361,10 +289,11 @@ def _without_dollars(
         table.inputs, costs, groups=table.groups
     )
     why = getattr(fitted.router_, "selection_", method_of(fitted))
-    return FitResult(
+    return FittedRouter(
         _with_metadata(fitted, table, costs, None, judge),
         None,
         f"no dollars in the table, so only quality counts; {why}",
+        warnings,
     )
 
 
@@ -471,47 +400,6 @@ def coin_curve(curve: CostQualityCurve) -> CostQualityCurve:
     return replace(curve, **first, **others)
 
 
-def why_constant(
-    router: FrontierRouter, point: OperatingPoint, target: Target | None
-) -> str | None:
-    """Why an operating point sends everything to one expert, or none if it does not."""
-    expert, curve, names = only_expert(point), router.curve, router.experts_
-    if expert is None:
-        return None
-    bills = curve.dollars[curve.singles]
-    if expert == point.best and bills[expert] <= bills.min():
-        return "it is the best by score and the cheapest"
-    if bills[expert] <= bills.min() and target is not None and target.kind == "quality":
-        return (
-            f"it is the cheapest and keeps {100 * target.value:g}% of the score of"
-            f" {names[point.best]}"
-        )
-    if target is not None and target.kind == "price weight":
-        return f"at price weight {target.value:g} it is the best for almost every query"
-    if target is not None and target.kind == "budget":
-        unsure = "no better expert, mix or router stays within the budget with 95% confidence"
-        return (
-            unsure
-            if expert != point.best
-            else "the budget pays for it, and nothing scores higher on held-out rows"
-        )
-    fraction = _DEFAULT_QUALITY if target is None else target.value
-    even = router.for_quality(fraction, confidence=0.5)
-    if even.dollars_per_1000 < _CHEAPER * point.dollars_per_1000:
-        return (
-            f"too few rows to promise {100 * fraction:g}% of the score of {names[point.best]} with"
-            f" 95% confidence for less, though {as_dollars(even.dollars_per_1000)} per 1,000"
-            " queries may do; collect more rows or ask for less quality"
-        )
-    if expert != point.best:
-        return (
-            f"it keeps {100 * fraction:g}% of the score of {names[point.best]}, and nothing cheaper"
-            " does"
-        )
-    beaten = "" if curve.gain[0] > 0 else ", and no router beats a coin between single experts"
-    return f"no cheaper expert or mix keeps {100 * fraction:g}% of its score{beaten}"
-
-
 def point_of(router: TextRouter, target: Target | None) -> OperatingPoint | None:
     """The operating point that a stored router decides at: the one for a target, else its own.
 
@@ -540,8 +428,7 @@ def without_looks(router: TextRouter, target: Target | None = None) -> TextRoute
         target: Instead of the one that its operating point was chosen by.
     """
     plain = router.router_.without_looks()
-    if target is None and router.target_ is not None:
-        target = Target(router.target_["kind"], float(router.target_["value"]))
+    target = target or Target.of(router)
     if target is None:
         own = point_of(router, None)
         target = Target("price weight", 0.0 if own is None else own.price_weight)
@@ -560,7 +447,7 @@ def operating_point(router: FrontierRouter, target: Target | None) -> tuple[Oper
     point = resolve(router.curve, target)
     if target is not None and target.kind == "budget":
         return point, f"best score within {target.value:g} dollars per 1,000 queries"
-    fraction = _DEFAULT_QUALITY if target is None else target.value
+    fraction = DEFAULT_QUALITY if target is None else target.value
     return (
         point,
         (
@@ -578,5 +465,126 @@ def resolve(curve: CostQualityCurve, target: Target | None) -> OperatingPoint:
     if target is not None and target.kind == "budget":
         return curve.for_budget(target.value, _CONFIDENCE, _QUERIES)
     return curve.for_quality(
-        _DEFAULT_QUALITY if target is None else target.value, _CONFIDENCE, _QUERIES
+        DEFAULT_QUALITY if target is None else target.value, _CONFIDENCE, _QUERIES
     )
+
+
+# Experts come, go and change their prices: the table is changed, and the router fitted again as it
+# was.
+
+
+def refit(router: TextRouter, table: CostTable, *, seed: int = 0, **given: Any) -> FittedRouter:
+    """Fit a router on another table with the encoder, method, target and judge of a stored one.
+
+    Args:
+        router: The stored router; not a cascade, which needs answers.
+        table: As for :func:`fit`.
+        seed: As for :func:`fit`.
+        given: Further arguments of :func:`fit`.
+    """
+    inner = router.router_
+    if isinstance(inner, CascadeRouter):
+        raise ArgumentError(
+            "a cascade learns from answers, and cannot be fitted again without them; use 'mildroute"
+            " fit --cascade' on a table that has all experts."
+        )
+    is_frontier = isinstance(inner, FrontierRouter)
+    template = inner.router if is_frontier else inner
+    if is_frontier == (table.dollars is None):
+        raise TableError(
+            f"the router was fitted {'with' if is_frontier else 'without'} dollars, got a table"
+            f" {'without' if is_frontier else 'with'} them; take the table it was fitted on."
+        )
+    return fit(
+        table,
+        encoder=clone(router.encoder_),
+        router=None if template is None else clone(template),
+        target=Target.of(router),
+        judge=router.judge_,
+        seed=seed,
+        **given,
+    )
+
+
+def known_experts(
+    table: CostTable, encoder: Any, further: Sequence[str] = (), *, seed: int = 0
+) -> KnownExperts:
+    """What the experts of a table tell of a new one, on its rows and on further inputs."""
+    return _known(table, 1 - table.scores, _vectors(table, encoder, further), seed)
+
+
+def with_new_expert(
+    table: CostTable, scored: CostTable, encoder: Any, *, seed: int = 0
+) -> tuple[CostTable, str]:
+    """The table with a column for a new expert, estimated from some scored queries.
+
+    Args:
+        table: With inputs, without the new expert.
+        scored: As ``CostTable.read_new_expert`` returns it: rows whose ids are in the table tell
+            more than others.
+        encoder: Transformer of inputs; it is fitted on the table.
+        seed: Of clusters and folds.
+
+    Returns:
+        The table, and what is known of the new expert in words.
+    """
+    name = scored.experts[0]
+    scored = scored.take(~np.isnan(scored.scores[:, 0])).without_latencies()
+    table = _completed(table, encoder, seed)[0].without_latencies()
+    if table.dollars is not None and (
+        scored.dollars is None or np.isnan(scored.dollars[:, 0]).any()
+    ):
+        raise TableError(
+            f"the table has dollars, got scores of {name!r} without 'cost:{name}'; add what each of"
+            " its answers cost."
+        )
+    rows, fresh = _placed(table, scored)
+    vectors = _vectors(table, encoder, fresh)
+    columns = []
+    for known, new, caution in (
+        (1 - table.scores, 1 - scored.scores[:, 0], None),
+        (table.dollars, None if scored.dollars is None else scored.dollars[:, 0], 0.0),
+    ):
+        if known is None or new is None:
+            continue
+        seen = np.full(len(table) + len(fresh), np.nan)
+        seen[rows] = new
+        experts = _known(table, known, vectors, seed)
+        found = (
+            experts.costs_of_new(seen)
+            if caution is None
+            else np.maximum(experts.costs_of_new(seen, caution=caution), new.min())
+        )
+        columns.append(found[: len(table)])
+    return table.with_expert(name, 1 - columns[0], *columns[1:]), (
+        f"the scores of {name} are estimates from {len(rows)} scored queries,"
+        f" {len(rows) - len(fresh)} of them rows of the table, and a little lower than expected, so"
+        " that it is chosen little while little is known of it; intervals do not know this:"
+        " evaluate on held-out rows"
+    )
+
+
+def _placed(table: CostTable, scored: CostTable) -> tuple[list[int], list[str]]:
+    """Row of each scored query in the table or, behind it, among fresh inputs; and those inputs."""
+    places = {query: row for row, query in enumerate(table.query_ids)}
+    fresh = [row for row, query in enumerate(scored.query_ids) if query not in places]
+    if fresh and scored.inputs is None:
+        raise TableError(
+            f"queries that are not in the table need the column 'input', got {len(fresh)} of them"
+            " without it; add it, or give the ids of the table."
+        )
+    places |= {scored.query_ids[row]: len(table) + place for place, row in enumerate(fresh)}
+    inputs = scored.inputs or []
+    return [places[query] for query in scored.query_ids], [inputs[row] for row in fresh]
+
+
+def _vectors(table: CostTable, encoder: Any, further: Sequence[str]) -> tuple[Any, Any]:
+    fitted = clone(encoder)
+    vectors = fitted.fit_transform(table.inputs)
+    return vectors, fitted.transform(list(further)) if further else None
+
+
+def _known(
+    table: CostTable, costs: NDArray[np.float64], vectors: tuple[Any, Any], seed: int
+) -> KnownExperts:
+    return KnownExperts.learn(vectors[0], costs, vectors[1], table.groups, random_state=seed)

@@ -25,6 +25,26 @@ def pluralize(count: int, thing: str) -> str:
     return f"{count:,} {thing[:-1]}ies" if thing.endswith("y") else f"{count:,} {thing}s"
 
 
+def text_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Lines of a table in plain text: the first column is text, the others are numbers.
+
+    Example:
+        >>> print(text_table(["expert", "score"], [["small", "0.71"], ["large", "0.9"]]))
+        expert  score
+        small    0.71
+        large     0.9
+    """
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    lines = []
+    for row in (head, *rows):
+        first, *others = (
+            cell.ljust(width) if place == 0 else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        lines.append("  ".join([first, *others]).rstrip())
+    return "\n".join(lines)
+
+
 # Names of experts where the caller gives them, and plain numbers where not.
 
 
@@ -103,11 +123,15 @@ _LARGEST_IN_FULL = 1e9
 def format_number(number: float, form: str) -> str:
     """A number in a form of ``str.format``, without the minus sign of what rounds to zero.
 
-    "none" for what has no value.
+    "none" for what has no value, and 90,000 for what the form would write as 9e+04.
     """
     if math.isnan(number):
         return "none"
     text = (form if abs(number) < _LARGEST_IN_FULL else "{:.4g}").format(number)
+    if "e" in text and abs(number) < _LARGEST_IN_FULL:
+        rounded = float(text)
+        large = abs(rounded) >= 1
+        return f"{rounded:,.0f}" if large else np.format_float_positional(rounded, trim="-")
     return text[1:] if text.startswith("-") and not text.strip("-0.%") else text
 
 

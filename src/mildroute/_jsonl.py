@@ -118,7 +118,7 @@ class WriteAheadLog(JsonlFile):
         except OSError as error:
             raise TableError(
                 f"an entry must be written to {self.path.name}, got: {error.strerror}; is the disk"
-                " full?"
+                " full? Free some space and run the same command again: what was written is kept."
             ) from error
         now = time.monotonic()
         if self._sync_seconds is not None and now - self._synced >= self._sync_seconds:

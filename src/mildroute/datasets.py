@@ -1,17 +1,28 @@
-"""A real cost table from nothing but scikit-learn.
+"""Real cost tables for everybody.
 
-Handwritten digits and three classifiers of different price.
+One from nothing but scikit-learn, handwritten digits and three classifiers of different price; one
+that is downloaded, exam questions and four LLMs.
 """
 
 from __future__ import annotations
 
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+from urllib.error import URLError
+from urllib.request import urlopen
 
 import numpy as np
 
+from mildroute._files import atomic_write, cache_folder
 from mildroute.costs.table import CostTable
+from mildroute.exceptions import TableError
 
-__all__ = ["DOLLARS_PER_1000", "digits_table"]
+__all__ = ["DOLLARS_PER_1000", "digits_table", "load_mmlu_pro"]
 
 
 # What each classifier is said to cost; the scores are real, the prices are made up.
@@ -55,3 +66,121 @@ def _answers(images: Any, digits: Any, seed: int) -> dict[str, Any]:
         name: cross_val_predict(expert, images, digits, cv=folds)
         for name, expert in experts.items()
     }
+
+
+# Answers of four LLMs to MMLU-Pro, as its authors published them under Apache-2.0.
+_MMLU_PRO = (
+    "https://raw.githubusercontent.com/TIGER-AI-Lab/MMLU-Pro/"
+    "f418b116db00b065c2aea046518d8fcf74d39872/eval_results/"
+)
+# Of each expert: the name of its file, its SHA-256, and its list price of mid-2024 in dollars per
+# million tokens, approximate.
+_ANSWERS: dict[str, tuple[str, str, float]] = {
+    "Llama-3.1-8B": (
+        "Meta-Llama-3_1-8B-Instruct",
+        "d5e76b2564b5baad90892c3664287a51f562a3be792a130acaec458b8560a1cf",
+        0.2,
+    ),
+    "gemini-1.5-flash": (
+        "gemini-1.5-flash-002",
+        "fed3caed9a9c1bfc7da74e5116f70ffdb9023794d1677eb2f7d48a2a4adec2e7",
+        0.35,
+    ),
+    "Llama-3.1-70B": (
+        "Meta-Llama-3_1-70B-Instruct",
+        "26573565138fcd27358a0945c9f525a7d9a75a756689058a0d5bfcbc64fa55cb",
+        0.9,
+    ),
+    "gemini-1.5-pro": (
+        "gemini-1.5-pro-002",
+        "7d95c116e999dc15012d753e871bbbc8fd4e74b9feb49b992ea55247576af370",
+        5.0,
+    ),
+}
+_MOST_BYTES = 50_000_000
+_CHARACTERS_PER_TOKEN = 4
+
+
+def load_mmlu_pro(
+    folder: str | Path | None = None,
+    *,
+    url: str = _MMLU_PRO,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> CostTable:
+    """About 12,000 exam questions of MMLU-Pro, each answered by four LLMs.
+
+    The answers are downloaded once, 15 MB in all, from where the authors of MMLU-Pro published them
+    (Apache-2.0; Wang et al., 2024), and checked by their digests. Scores are real; dollars are list
+    prices of mid-2024 times the length of question and answer.
+
+    Args:
+        folder: Where downloads are kept; by default a folder in the user's cache.
+        url: Where they are; a mirror must have the same files.
+        progress: Called with files read, files in all and the name of the next one.
+
+    Returns:
+        A table whose group is the subject.
+
+    Example:
+        >>> load_mmlu_pro("/tmp", url="no-such-scheme:/")
+        Traceback (most recent call last):
+        mildroute.exceptions.TableError: ...
+    """
+    kept = Path(folder) if folder is not None else cache_folder("datasets") / "mmlu_pro"
+    columns: dict[str, dict[str, Any]] = {}
+    questions: dict[str, dict[str, Any]] = {}
+    for place, (name, (file, digest, price)) in enumerate(_ANSWERS.items()):
+        if progress is not None:
+            progress(place, len(_ANSWERS), name)
+        rows = _answers_in(_downloaded(kept, f"model_outputs_{file}_5shots.zip", url, digest))
+        found = {}
+        for row in rows:
+            key, text = str(row["question_id"]), _question(row)
+            answer = row.get("generated_text") or row.get("model_outputs") or ""
+            tokens = (len(text) + len(answer)) / _CHARACTERS_PER_TOKEN
+            found[key] = (float(row["pred"] == row["answer"]), tokens * price / 1e6)
+            questions.setdefault(key, {"input": text, "group": row["category"]})
+        columns[name] = found
+    ids = sorted(set.intersection(*(set(found) for found in columns.values())), key=int)
+    table: dict[str, Any] = {"query_id": ids}
+    table |= {name: [questions[key][name] for key in ids] for name in ("input", "group")}
+    for name, found in columns.items():
+        table[f"score:{name}"] = [found[key][0] for key in ids]
+        table[f"cost:{name}"] = [found[key][1] for key in ids]
+    return CostTable.from_data(table)
+
+
+def _question(row: dict[str, Any]) -> str:
+    options = "\n".join(f"{chr(65 + place)}. {text}" for place, text in enumerate(row["options"]))
+    return f"{row['question']}\n{options}"
+
+
+def _downloaded(folder: Path, name: str, url: str, digest: str) -> bytes:
+    """The bytes of a file, from the folder or from the network; only such as have the digest."""
+    path = folder / name
+    if path.exists() and hashlib.sha256(data := path.read_bytes()).hexdigest() == digest:
+        return data
+    try:
+        with urlopen(url + name, timeout=60) as response:  # noqa: S310
+            data = bytes(response.read(_MOST_BYTES))
+    except (URLError, OSError, ValueError) as error:
+        raise TableError(
+            f"{url + name} could not be downloaded: {error}; try again, or put the file into"
+            f" {str(folder)!r}."
+        ) from error
+    if hashlib.sha256(data).hexdigest() != digest:
+        raise TableError(
+            f"{url + name} must have the SHA-256 {digest}, got another file of {len(data):,} bytes;"
+            " use the original."
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path) as beside:
+        beside.write_bytes(data)
+    return data
+
+
+def _answers_in(data: bytes) -> list[dict[str, Any]]:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        (name,) = [each for each in archive.namelist() if each.endswith(".json")]
+        rows: list[dict[str, Any]] = json.loads(archive.read(name))
+    return rows

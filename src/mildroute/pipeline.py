@@ -16,6 +16,7 @@ from scipy.sparse import issparse, vstack
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
+from mildroute._format import as_dollars
 from mildroute._hashing import request_uniforms
 from mildroute.costs.table import CostTable
 from mildroute.encoders.answers import AnswerFeatures, see_answers
@@ -85,6 +86,44 @@ class RoutedInput:
     def name(self) -> str:
         """Name of the expert that should answer."""
         return self.experts[self.expert]
+
+    @property
+    def why(self) -> str:
+        """One sentence on why this expert."""
+        if self.reason == "out_of_distribution":
+            return (
+                "the text is unlike the training data, so the best single expert at this price"
+                f" stands in: {self.name}."
+            )
+        if self.reason == "single":
+            return f"the operating point sends every request to {self.name}."
+        if self.reason == "split":
+            chances = sorted(zip(self.probabilities, self.experts, strict=True), reverse=True)
+            sides = " and ".join(
+                f"{expert} ({chance:.0%})" for chance, expert in chances if chance > 0
+            )
+            return (
+                "the operating point mixes two: a coin, the same for the same request, chose"
+                f" {self.name} between {sides}."
+            )
+        where = "here" if self.dollars is None else "at this price"
+        return f"the router chooses {self.name} {where}{self._beside_best()}."
+
+    def _beside_best(self) -> str:
+        """Score and dollars beside those of the expert of the highest expected score."""
+        if self.scores is None:
+            return ""
+        best = max(range(len(self.scores)), key=self.scores.__getitem__)
+        if best == self.expert:
+            return f": the highest expected score, {self.scores[best]:.3f}"
+        beside = (
+            f": expected score {self.scores[self.expert]:.3f}, beside {self.scores[best]:.3f} of"
+            f" {self.experts[best]}"
+        )
+        if self.dollars is None:
+            return beside
+        own, other = (as_dollars(1000 * self.dollars[place]) for place in (self.expert, best))
+        return f"{beside}, for {own} instead of {other} per 1,000"
 
 
 class TextRouter(BaseEstimator):

@@ -77,7 +77,16 @@ def test_the_admin_port_has_metrics_and_reloads_and_ends_last(
                 "/admin/reload",
                 "/admin/keys",
                 "/admin/keys/{name}",
+                "/",
+                "/ui/{name}",
+                "/status",
+                "/status/report",
+                "/v1/route",
+                "/v1/chat/completions",
             }
+            assert status_of(admin, "/status", "wrong")[0] == 401
+            covers = json.loads(get(admin, "/status", "mr-operator"))["covers"]
+            assert covers["workers"] == int(workers)
             assert status_of(admin, "/admin/reload", "wrong", "POST")[0] == 401
             told = json.loads(get(admin, "/admin/reload", "mr-operator", "POST"))
             assert told.get("workers", 1) == int(workers)

@@ -142,6 +142,33 @@ def test_settings_reach_the_judge(pool: HostileServer, mildroute: Callable[..., 
     assert CostTable.read("costs").scores[:, 0].tolist() == [1.0] * 12
 
 
+def test_the_share_that_a_judge_can_score_is_told_before_the_question(
+    tmp_path: Path, pool: HostileServer, mildroute: Callable[..., Any]
+) -> None:
+    with (tmp_path / "queries.jsonl").open("a") as file:
+        file.write('\n{"query_id": "town", "input": "1 town?", "answer": "Paris"}')
+    options = ["--experts", "experts.yaml", "--judge", "numeric"]
+    refused = mildroute("collect", "queries.jsonl", *options, input="n\n")
+    before, _, _ = refused.output.partition("call them?")
+    assert "numeric can score 12 of 13 queries; 1 query: the reference 'Paris' is no" in before
+    assert not pool.calls
+    done = mildroute("collect", "queries.jsonl", *options, "--yes")
+    assert "1 answer: the judge could not tell: the reference 'Paris' is no number" in done.output
+    found = json.loads(mildroute("collect", "queries.jsonl", *options, "--yes", "--json").stdout)
+    assert found["scorable"] == 12
+
+
+def test_settings_of_several_judges_begin_with_their_names(
+    tmp_path: Path, pool: HostileServer, mildroute: Callable[..., Any]
+) -> None:
+    write_queries(tmp_path, 12, clerk="no idea", judge="numeric")
+    options = ["--judge", "numeric,exact", "--judge-setting", "numeric.absolute=100", "--yes"]
+    done = mildroute("collect", "queries.jsonl", "--experts", "experts.yaml", *options)
+    assert done.exit_code == 0, done.output
+    assert len(pool.calls) == 12
+    assert CostTable.read("costs").scores[:, 0].tolist() == [1.0] * 12
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mildroute.cli.compare import show_comparison
+from mildroute.cli.compare import _routers, show_comparison
 from mildroute.costs.table import CostTable
-from mildroute.evaluation.comparison import compare
+from mildroute.evaluation.comparison import compare, default_routers
 from mildroute.routers.baselines import BestSingleRouter
 from mildroute.routers.knn import KNNRouter
 from mildroute.routers.regression import RegressionRouter
@@ -135,6 +135,11 @@ def test_routers_of_choice_stand_beside_the_usual_ones(
         "WeightedCrossEntropyRouter",
     ]
     assert found["default"] == "MildRouter"
+
+
+@pytest.mark.parametrize("name", ["knn", "kNN", "KNNRouter", "tdef", "TDEF", "mild"])
+def test_a_usual_router_under_a_short_name_is_compared_once(name: str) -> None:
+    assert list(_routers([name], 0, for_target=False)) == list(default_routers())
 
 
 def test_an_unknown_router_is_named_with_those_there_are(

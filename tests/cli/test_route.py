@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from mildroute.persistence import load_router, save_router
@@ -32,6 +34,39 @@ def test_a_file_gives_one_decision_a_line(
     first = json.loads(lines[0])
     assert first["expert"] == first["ranking"][0]["expert"] == "large"
     assert sum(entry["posterior"] for entry in first["ranking"]) == pytest.approx(1, abs=1e-5)
+
+
+def test_a_file_may_be_any_table(
+    fitted: Fitted, tmp_path: Path, mildroute: Callable[..., Any]
+) -> None:
+    texts = ["sing a song", "add 1, 2"]
+    (tmp_path / "many.txt").write_text("\n".join(texts) + "\n")
+    (tmp_path / "many.csv").write_text("Nr;Prompt\n1;sing a song\n2;add 1, 2\n")
+    (tmp_path / "many.tsv").write_text("Frage\tkind\nsing a song\tx\nadd 1, 2\ty\n")
+    pq.write_table(pa.table({"question": texts}), tmp_path / "many.parquet")
+    (tmp_path / "many.jsonl").write_text('{"frage": "sing a song"}\n{"frage": "add 1, 2"}\n')
+    want = mildroute("route", fitted[0], "--file", tmp_path / "many.txt").stdout
+    for name, options in (
+        ("many.csv", ()),
+        ("many.tsv", ("--input", "Frage")),
+        ("many.parquet", ()),
+        ("many.jsonl", ("--input", "frage")),
+    ):
+        assert mildroute("route", fitted[0], "--file", tmp_path / name, *options).stdout == want
+    unclear = mildroute("route", fitted[0], "--file", tmp_path / "many.tsv")
+    assert unclear.exit_code == 2
+    assert "got the columns 'Frage', 'kind'; say which one it is" in unclear.stderr
+    alone = mildroute("route", fitted[0], "add 1", "--input", "Prompt")
+    assert "--input Prompt names a column of --file" in alone.stderr
+
+
+def test_a_row_of_a_table_without_a_text_is_named(
+    fitted: Fitted, tmp_path: Path, mildroute: Callable[..., Any]
+) -> None:
+    (tmp_path / "many.csv").write_text("Prompt,n\nadd 1,1\n,2\n")
+    result = mildroute("route", fitted[0], "--file", tmp_path / "many.csv")
+    assert result.exit_code == 2
+    assert "got none in column 'Prompt', row 1" in result.stderr
 
 
 def test_quality_at_any_price_and_price_at_any_quality(

@@ -224,6 +224,7 @@ def test_workers_end_with_their_parent(
 
 def test_what_is_wrong_is_said_once(tmp_path: Path) -> None:
     experts_file(tmp_path, "http://127.0.0.1:9/v1")
+    (tmp_path / "no router").write_text("")
     command = [sys.executable, "-m", "mildroute", "serve", "no router", "--experts", "experts.yaml"]
     result = subprocess.run(
         [*command, "--workers", "3", "--port", "0"],

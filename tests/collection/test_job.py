@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 from pathlib import Path
@@ -11,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mildroute._jsonl import WriteAheadLog
-from mildroute.collection.job import CollectionJob, collect
+from mildroute.collection.job import CollectionJob, CollectionPlan, collect
 from mildroute.collection.queries import open_queries
 from mildroute.collection.store import AnswerStore, CallStarted, written
 from mildroute.costs.table import CostTable
@@ -158,12 +159,10 @@ def test_nothing_is_asked_unless_agreed(tmp_path: Path) -> None:
     job = CollectionJob(
         open_queries(write_queries(tmp_path)), [expert], ExactMatchJudge(), tmp_path / "costs"
     )
-    assert (
-        collect(job, agree=lambda estimates, spent: bool(seen.append((estimates, spent)))) is None
-    )
+    assert collect(job, agree=lambda plan: bool(seen.append(plan))) is None
     assert not expert.asked
-    (estimate,), spent = seen[0]
-    assert (estimate.calls, estimate.at_most, spent) == (20, 5.0, 0.0)
+    (estimate,) = seen[0].estimates
+    assert (estimate.calls, estimate.at_most, seen[0].spending.total) == (20, 5.0, 0.0)
 
 
 def test_each_query_goes_to_as_many_experts_as_wanted(tmp_path: Path) -> None:
@@ -184,7 +183,7 @@ def test_experts_that_were_not_wanted_never_count_as_wrong_and_can_be_asked_late
     with pytest.raises(
         TableError,
         match=(
-            r"each query was given to 2 of the experts only; collect the rest with"
+            r"each query was given to 2 of the experts only; set missing .* collect the rest with"
             r" --experts-per-query all"
         ),
     ):
@@ -238,11 +237,13 @@ def test_an_exception_in_an_expert_loses_nothing_that_was_answered(tmp_path: Pat
             raise RuntimeError("broken")
         return Answer(query.reference)
 
+    broken = Counting("a", breaks, concurrency=1)
     with pytest.raises(RuntimeError, match="broken"):
-        run(tmp_path, [Counting("a", breaks, concurrency=1)])
+        run(tmp_path, [broken])
     again = Counting("a", concurrency=1)
     run(tmp_path, [again])
-    assert set(again.asked) == {f"q{place}" for place in range(7, 20)}
+    assert set(broken.asked) & set(again.asked) == {"q7"}
+    assert len({*broken.asked, *again.asked}) == 20
 
 
 def test_the_table_says_who_was_asked_and_who_judged(tmp_path: Path) -> None:
@@ -268,9 +269,10 @@ def test_an_expert_that_gives_no_answers_is_left_alone_and_the_reason_is_told(
 
 
 def test_failures_between_answers_do_not_stop_an_expert(tmp_path: Path) -> None:
+    calls = itertools.count()
     flaky = Counting(
         "flaky",
-        lambda query: fails(query) if int(query.query_id[1:]) % 15 else Answer(query.reference),
+        lambda query: fails(query) if next(calls) % 15 else Answer(query.reference),
         concurrency=1,
     )
     found = run(tmp_path, [flaky], queries=write_queries(tmp_path, 100))
@@ -360,6 +362,62 @@ def test_one_query_that_can_be_scored_is_enough_to_begin(tmp_path: Path) -> None
         ).empty
         == 1
     )
+
+
+def test_the_share_of_queries_that_a_judge_can_score_is_told_before_paying(tmp_path: Path) -> None:
+    rows = [
+        *({"input": f"{place} + 1?", "answer": str(place + 1)} for place in range(150)),
+        *({"input": "Where?", "answer": f"town {place * 'x'}"} for place in range(100)),
+        *({"input": "Why?"} for _ in range(50)),
+    ]
+    seen: list[CollectionPlan] = []
+    expert = Counting("a")
+    assert (
+        collect(
+            rows,
+            [expert],
+            "numeric",
+            tmp_path,
+            agree=lambda plan: bool(seen.append(plan)),
+        )
+        is None
+    )
+    assert not expert.asked
+    assert str(seen[0].coverage) == (
+        "numeric can score 150 of 300 queries; 100 queries: the reference '...' is no number;"
+        " 50 queries: the query has no reference"
+    )
+
+
+def test_equal_reasons_are_grouped_whatever_they_quote(tmp_path: Path) -> None:
+    rows = [
+        {"input": "1 + 1?", "answer": "2"},
+        *({"input": "Where?", "answer": f"town {place * 'x'}"} for place in range(120)),
+    ]
+    found = collect(rows, [Counting("a")], "numeric", tmp_path)
+    assert found is not None
+    assert found.reasons == {
+        "a": [("the judge could not tell: the reference '...' is no number", 120)]
+    }
+    assert found.coverage is not None
+    assert found.coverage.scorable == 1
+
+
+def test_each_query_may_have_a_judge_of_its_own(tmp_path: Path) -> None:
+    rows = [
+        {"input": "1 + 1?", "answer": "2", "judge": "numeric"},
+        {"input": "Which town?", "answer": "Paris", "judge": "exact"},
+        {"input": "Why?", "answer": "So", "judge": ""},
+    ]
+    expert = Counting("a", lambda query: Answer(f"{query.reference}.0"))
+    found = collect(rows, [expert], "numeric,exact", tmp_path)
+    assert found is not None
+    scores = pq.read_table(found.table)["score:a"].to_pylist()
+    assert scores == [1.0, 0.0, None]
+    assert found.coverage is not None
+    assert found.coverage.reasons == [
+        ("the column 'judge' must be one of numeric, exact, got ''", 1)
+    ]
 
 
 def test_csv_files_are_read_as_text(tmp_path: Path) -> None:

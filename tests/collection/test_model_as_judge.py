@@ -6,14 +6,17 @@ Named on the command line, not asked itself, paid within the cap, closed at the 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
 from mildroute.cli.app import app
-from tests.experts.hostile_server import Behavior, Call, HostileServer, says
+from mildroute.collection.store import AnswerStore, CallStarted, Judged
+from tests.experts.hostile_server import Behavior, Call, HostileServer, disconnects, says
 
 FILE = """
 experts:
@@ -22,7 +25,7 @@ experts:
 judges:
   grader:
     {{kind: openai, base_url: "{url}", model: grader, price: {{input: 0, output: 1000000}},
-     retries: 0{bound}}}
+     retries: {retries}{bound}}}
 """
 BOUND = ", request: {max_tokens: 4}"
 ROWS = 6
@@ -34,9 +37,14 @@ def grade(call: Call) -> Behavior:
 
 
 def collect(
-    folder: Path, server: HostileServer, *more: str, bound: str = BOUND
-) -> dict[str, object]:
-    (folder / "experts.yaml").write_text(FILE.format(url=server.url, bound=bound))
+    folder: Path,
+    server: HostileServer,
+    *more: str,
+    bound: str = BOUND,
+    retries: int = 0,
+    codes: Sequence[int] = (0, 3),
+) -> dict[str, Any]:
+    (folder / "experts.yaml").write_text(FILE.format(url=server.url, bound=bound, retries=retries))
     rows = (
         {"query_id": f"q{row}", "input": "Which city?", "ann": "Paris", "bob": "Rome"}
         for row in range(ROWS)
@@ -55,8 +63,9 @@ def collect(
     run = CliRunner().invoke(
         app, ["collect", str(folder / "queries.jsonl"), *given, "--yes", "--json", *more]
     )
-    assert run.exit_code in (0, 3), run.output
-    return json.loads(run.stdout)
+    assert run.exit_code in codes, run.output
+    found: dict[str, Any] = json.loads(run.stdout)
+    return found
 
 
 def test_it_is_named_on_the_command_line_and_only_judges(tmp_path: Path) -> None:
@@ -83,6 +92,35 @@ def test_verdicts_are_paid_within_the_cap_and_the_rest_is_judged_by_a_later_run(
         found = collect(tmp_path, server, "--max-dollars", "100")
         assert len(server.calls) == 2 * ROWS
         assert found["spent"] == pytest.approx(2 * ROWS * 2.01)
+
+
+def test_verdicts_that_never_came_are_reserved_and_not_paid(tmp_path: Path) -> None:
+    with HostileServer([disconnects()]) as server:
+        found = collect(tmp_path, server, "--max-dollars", "9.5", retries=3, codes=[4])
+        # Each attempt may have cost four dollars, and a retry reserves them again.
+        assert len(server.calls) == 2
+    assert 0 < found["paid"] <= 2 * ROWS * 0.01
+    assert found["reserved"] == 8.0
+    assert found["lost_calls"] >= 1
+
+
+def test_a_verdict_that_a_kill_has_lost_counts_one_attempt(tmp_path: Path) -> None:
+    judge = ("grader", "1")
+    with AnswerStore(tmp_path) as archive:
+        archive.add(CallStarted("ann", "1", "q", 4.0, judge="grader"))
+        archive.add(CallStarted("ann", "1", "r", 4.0, judge="grader"))
+        archive.add(Judged("ann", "1", "r", *judge, 1.0, "", 2.0, 0.5))
+    with AnswerStore(tmp_path) as archive:
+        assert archive.spending() == (2.0, 4.5, 2)
+
+
+def test_verdicts_of_a_store_from_before_are_counted(tmp_path: Path) -> None:
+    with AnswerStore(tmp_path) as archive:
+        archive.add(Judged("ann", "1", "r", "grader", "1", 1.0, "", 2.0))
+    for path in (tmp_path / "verdicts").glob("*.parquet"):
+        pq.write_table(pq.read_table(path).drop_columns("unconfirmed_cost"), path)
+    with AnswerStore(tmp_path) as archive:
+        assert archive.spending() == (2.0, 0.0, 0)
 
 
 def test_a_cap_needs_a_bound_on_verdicts(tmp_path: Path) -> None:

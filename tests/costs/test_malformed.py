@@ -371,9 +371,8 @@ BROKEN_TEXTS = {
     "open_quote.csv": 'query_id,score:a,score:b\np,1,0\n"q,1,0\n',
     "twice.csv": "query_id,score:a,score:a\np,1,0\n",
     "no_header.csv": "p,1,0\nq,0,1\n",
-    "comma.csv": "query_id;score:a;score:b\np;1;0\n",
     "decimal_comma.csv": 'query_id,score:a,score:b\np,"0,5",0\n',
-    "percent.csv": "query_id,score:a,score:b\np,50%,0\n",
+    "percent_cost.csv": "query_id,score:a,score:b,cost:a,cost:b\np,1,0,50%,1\n",
     "empty.jsonl": "",
     "blank.jsonl": "\n \n",
     "cut.jsonl": '{"query_id": "p", "score:a": 1, "score:b": 0}\n{"query_id": "q", "sco',
@@ -406,12 +405,13 @@ def test_a_broken_text_file_is_refused_with_one_line(name: str, tmp_path: Path) 
         one_line(caught.value)
 
 
-@pytest.mark.parametrize("name", ["latin.csv", "latin.jsonl"])
+@pytest.mark.parametrize("name", ["late.csv", "latin.jsonl"])
 def test_text_that_is_not_utf8_is_refused(name: str, tmp_path: Path) -> None:
+    """In a CSV file, if its first megabyte is UTF-8."""
     row = (
         b'{"query_id": "\xe9", "score:a": 1, "score:b": 0}\n'
         if name.endswith("jsonl")
-        else b"query_id,score:a,score:b\n\xe9,1,0\n"
+        else b"query_id,score:a,score:b\n" + b"p" * 2**20 + b"\xe9,1,0\n"
     )
     (tmp_path / name).write_bytes(row)
     with pytest.raises(TableError):

@@ -201,7 +201,7 @@ def test_experts_that_a_gateway_did_not_choose_never_count_as_wrong(
     for missing in ("raise", "zero"):
         with pytest.raises(
             TableError,
-            match=r"a score is missing.*only one expert answered each query.*costs from-log",
+            match=r"a score is missing.*not all experts answered each query.*to keep",
         ):
             look(logged, missing=missing)
     assert look(logged, missing="drop").rows == 1

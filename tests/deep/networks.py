@@ -18,10 +18,10 @@ from encoders.models import (
 )
 from numpy.typing import NDArray
 
-from mildroute.deep._transformers import quiet
-from mildroute.deep.data import CostRows, TextReader
+from mildroute._optional import quiet
 from mildroute.deep.models import SMALL_IMAGES, SmallResNet, SmallResNetConfig
 from mildroute.deep.router import DeepRouter
+from mildroute.deep.trainer import CostRows, TextReader
 
 SUMS = [f"what is {a}+{b}?" for a in range(8) for b in range(8)]
 POEMS = [f"write poem {a} {b}" for a in range(8) for b in range(8)]

@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from mildroute.costs.table import CostTable
-from mildroute.distributed.config import LinearConfig
 from mildroute.distributed.shards import open_shards, vector_column
+from mildroute.distributed.statistics import LinearConfig
 from mildroute.distributed.training import train
 from mildroute.embedding.job import EmbeddingEstimate, EmbeddingJob, embed
 from mildroute.embedding.shards import ShardFolder

@@ -10,7 +10,8 @@ import pytest
 from cli.conftest import small_table
 
 from mildroute import Target, fit
-from mildroute._fit import default_price_weights, describe_router, why_constant
+from mildroute._fit import default_price_weights
+from mildroute._fitted import describe_router, why_constant
 from mildroute.costs.table import CostTable
 from mildroute.encoders.text import TfidfEncoder
 from mildroute.exceptions import ArgumentError, TableError, UnreachableTargetError
@@ -317,15 +318,17 @@ def test_one_fit_checks_and_hashes_the_costs_once(
     thorough: bool | str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []
-    for name in ("_check_costs", "hash_of_data"):
+    for name in ("check_costs", "hash_of_data"):
         real = getattr(router_base, name)
         monkeypatch.setattr(
             router_base,
             name,
-            lambda *given, real=real, name=name: (calls.append(name), real(*given))[1],
+            lambda *given, real=real, name=name, **more: (calls.append(name), real(*given, **more))[
+                1
+            ],
         )
     fit(small_table(200), target=Target("quality", 0.9), thorough=thorough)  # type: ignore[arg-type]
-    assert sorted(calls) == ["_check_costs", "hash_of_data"]
+    assert sorted(calls) == ["check_costs", "hash_of_data"]
 
 
 @pytest.mark.parametrize(
@@ -340,7 +343,7 @@ def test_one_fit_checks_and_hashes_the_costs_once(
         ({"seed": 2**32}, "seed must be a whole number"),
         ({"seed": True}, "seed must be a whole number"),
         ({"seed": "x"}, "seed must be a whole number"),
-        ({"target": 5}, r"target must be a Target or none, got 5 .*Target\('quality', 0.95\)"),
+        ({"target": 5}, "target must be a Target or none, got 5; .*quality=5.*budget=5"),
         ({"thorough": "x"}, "thorough must be True, False or 'auto', got 'x'"),
         ({"n_jobs": "x"}, "n_jobs must be a number of processes, got 'x'"),
         ({"progress": 5}, "progress must be a function or none, got 5"),
@@ -353,10 +356,17 @@ def test_arguments_of_fit_that_mean_nothing_are_rejected(
         fit(TABLE, **arguments)
 
 
-@pytest.mark.parametrize("table", [5, "costs.parquet", None])
-def test_fit_takes_a_table_alone(table: Any) -> None:
-    with pytest.raises(ArgumentError, match=r"table must be a CostTable, got .*CostTable.read"):
-        fit(table)
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (5, "a table must be Arrow, pandas, polars, .*, got int"),
+        ("costs.parquet", "'costs.parquet' does not exist; check the path"),
+        (None, "a table must be Arrow, pandas, polars, .*, got NoneType"),
+    ],
+)
+def test_data_that_are_no_table_are_refused(data: Any, message: str) -> None:
+    with pytest.raises(TableError, match=message):
+        fit(data)
 
 
 @pytest.mark.parametrize(

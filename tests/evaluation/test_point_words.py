@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mildroute._fit import only_expert, saving_words, split_words
+from mildroute._fitted import only_expert, saving_words, split_words
 from mildroute.routers.operating_point import OperatingPoint, Vertex
 
 NAMES = ["large", "small"]

@@ -16,8 +16,7 @@ import httpx
 import pytest
 
 from mildroute.exceptions import ArgumentError, ArtifactError
-from mildroute.integrations.litellm import MildroutePlugin
-from mildroute.serving.client import RouteClient
+from mildroute.integrations.litellm import MildroutePlugin, RouteClient
 
 MODELS = {"sums": "openai/sum-1", "songs": "azure/song-1"}
 BOTH = ["openai/sum-1", "azure/song-1"]

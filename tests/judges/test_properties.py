@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from mildroute.experts.base import Answer, Query
-from mildroute.judges._numbers import read_number
 from mildroute.judges.json_field import json_values
 from mildroute.judges.label import read_label
 from mildroute.judges.llm import RubricJudge, read_grade, read_preference
 from mildroute.judges.multiple_choice import read_choice
+from mildroute.judges.numeric import read_number
 from mildroute.judges.registry import get_judge
 from mildroute.judges.unit_tests import python_in
 from tests.judges.scripted import Scripted

@@ -21,7 +21,7 @@ from benchmarks.paper.train import (
     scores_of,
     train_network,
 )
-from mildroute.deep._transformers import own_randomness
+from mildroute._optional import own_randomness
 from mildroute.losses.functional import deferral_loss
 from mildroute.losses.rewards import rewards_of
 from paper.toys import network_cell, write_images

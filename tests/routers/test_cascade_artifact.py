@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mildroute import TextRouter
-from mildroute._fit import FitResult, Target, fit, without_looks
+from mildroute import FitResult, Target, TextRouter, fit
+from mildroute._fit import without_looks
 from mildroute.costs.table import CostTable
 from mildroute.encoders.text import ReducedEncoder
 from mildroute.evaluation.comparison import request_keys

@@ -24,6 +24,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from mildroute.exceptions import CostError, MildrouteError, ShapeError
 from mildroute.persistence import load_router, save_router
+from mildroute.routers import OnlineRouter
 from routers.every_router import SMALL_MILD, Array, every_router, module_names, problem, small
 
 CLASS_COLUMNS = "asks predict_proba of what is no classifier for a column per class"
@@ -178,6 +179,9 @@ def test_one_row_is_enough_or_refused_in_words(kind: type[Any], experts: int) ->
 def test_costs_that_are_not_finite_are_refused(kind: type[Any], value: float) -> None:
     X, costs = problem(3)
     costs[4, 1] = value
+    if np.isnan(value) and kind is OnlineRouter:  # an expert that was not asked
+        assert_answers(small(kind).fit(X, costs), X, 3)
+        return
     with pytest.raises(CostError, match=r"finite.* 1 times"):
         small(kind).fit(X, costs)
 

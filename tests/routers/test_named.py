@@ -9,7 +9,14 @@ import pytest
 from mildroute.exceptions import ArgumentError, ArtifactError
 from mildroute.persistence.registry import get_router, router_names
 from mildroute.routers.knn import KNNRouter
-from mildroute.routers.surrogate import CustomLossRouter, get_loss
+from mildroute.routers.mild import MildRouter
+from mildroute.routers.regression import RegressionRouter
+from mildroute.routers.surrogate import (
+    CrossEntropyRouter,
+    CustomLossRouter,
+    TDEFRouter,
+    get_loss,
+)
 from routers.storage.test_registry import install
 
 PLUGIN = """
@@ -47,6 +54,24 @@ def test_every_name_gives_a_router_and_the_seed_reaches_it() -> None:
     for name in router_names():
         router = get_router(name, random_state=3)
         assert router.get_params().get("random_state", 3) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("knn", KNNRouter),
+        ("kNN", KNNRouter),
+        ("KnnRouter", KNNRouter),
+        ("tdef", TDEFRouter),
+        ("TDEF", TDEFRouter),
+        ("mild", MildRouter),
+        ("mildrouter", MildRouter),
+        ("CE", CrossEntropyRouter),
+        ("linear regression", RegressionRouter),
+    ],
+)
+def test_short_names_in_any_case_are_those_of_comparisons(name: str, expected: type) -> None:
+    assert type(get_router(name)) is expected
 
 
 @pytest.mark.parametrize(

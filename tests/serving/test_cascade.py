@@ -90,19 +90,30 @@ def table_of(rows: int, seed: int, logprobs: tuple[str, ...] = ()) -> CostTable:
     return CostTable.from_data(columns, answers=True)
 
 
+def save(table: CostTable, folder: Path, **settings: Any) -> Path:
+    found = fit(table, cascade=True, target=Target("quality", 0.95), **settings)
+    save_router(found.router, folder / "router")
+    return folder / "router"
+
+
+@contextmanager
+def loaded(folder: Path) -> Iterator[Predictor]:
+    found = Predictor.load(folder, EncoderConfig(timeout=30.0))
+    try:
+        yield found
+    finally:
+        found.close()
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    found = fit(table_of(500, 0), cascade=True, target=Target("quality", 0.95))
-    path = tmp_path_factory.mktemp("cascade") / "router"
-    save_router(found.router, path)
-    return path
+    return save(table_of(500, 0), tmp_path_factory.mktemp("cascade"))
 
 
 @pytest.fixture
 def predictor(folder: Path) -> Iterator[Predictor]:
-    found = Predictor.load(folder, EncoderConfig(timeout=30.0))
-    yield found
-    found.close()
+    with loaded(folder) as found:
+        yield found
 
 
 TOLD = ("small", "mid")
@@ -110,17 +121,13 @@ TOLD = ("small", "mid")
 
 @pytest.fixture(scope="module")
 def told_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    found = fit(table_of(500, 0, TOLD), cascade=True, target=Target("quality", 0.95))
-    path = tmp_path_factory.mktemp("told") / "router"
-    save_router(found.router, path)
-    return path
+    return save(table_of(500, 0, TOLD), tmp_path_factory.mktemp("told"))
 
 
 @pytest.fixture
 def told(told_folder: Path) -> Iterator[Predictor]:
-    found = Predictor.load(told_folder, EncoderConfig(timeout=30.0))
-    yield found
-    found.close()
+    with loaded(told_folder) as found:
+        yield found
 
 
 def with_logprobs(body: bytes, *values: float | None) -> bytes:
@@ -328,11 +335,7 @@ def test_a_stream_is_held_back_until_it_is_decided_if_told_to(predictor: Predict
 @pytest.fixture(scope="module")
 def beginnings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cascade that sees the first 16 characters of an answer, which tell how sure it is."""
-    target = Target("quality", 0.95)
-    found = fit(table_of(500, 0), cascade=True, target=target, answer_characters=16)
-    path = tmp_path_factory.mktemp("beginnings") / "router"
-    save_router(found.router, path)
-    return path
+    return save(table_of(500, 0), tmp_path_factory.mktemp("beginnings"), answer_characters=16)
 
 
 def test_a_stream_can_be_decided_on_by_its_beginning(beginnings: Path) -> None:
@@ -675,7 +678,7 @@ def test_a_refusal_beside_tools_is_not_held_against_other_requests(told: Predict
         before = len(experts.calls)
         assert {gate.chat(text).status_code for text in table.inputs or ()} == {200}
         assert len(experts.calls) > before
-        assert all(gate.app.pool.find(name).gives_logprobs for name in TOLD)
+        assert all(gate.app.pool.find(name).has_logprobs for name in TOLD)
 
 
 def test_there_is_no_look_where_log_probabilities_cannot_be_had(told: Predictor) -> None:

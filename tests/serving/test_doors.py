@@ -158,16 +158,14 @@ class TestReadiness:
     def test_it_is_ready_with_a_router_and_an_expert(self, gateway: Running) -> None:
         assert gateway.http.get("/readyz").json() == {"status": "ready", "router": "fake"}
 
-    def test_it_is_not_ready_without_a_router_and_says_so_to_clients(
+    def test_without_a_router_it_is_ready_and_passes_requests_through(
         self, expert: HostileServer
     ) -> None:
         with running(services={"manager": FakeManager(None)}, small=expert.url) as gateway:
-            assert gateway.http.get("/readyz").json() == {
-                "status": "not ready",
-                "reason": "no router",
-            }
-            assert gateway.chat().status_code == 503
-            assert gateway.chat(model="small").status_code == 200
+            assert gateway.http.get("/readyz").json() == {"status": "ready", "router": None}
+            passed, named = gateway.chat(), gateway.chat(model="small")
+            assert (passed.status_code, named.status_code) == (200, 200)
+            assert passed.headers["x-mildroute-reason"] == "passthrough"
 
     def test_it_is_not_ready_while_it_drains_but_answers(self, gateway: Running) -> None:
         gateway.app.begin_drain()

@@ -50,8 +50,8 @@ def test_presets_and_routes_are_price_weights_by_name(tmp_path: Path) -> None:
     [
         ("rooting: {}\n", "gateway.yaml:1: unknown key 'rooting'; did you mean 'routing'"),
         (
-            "routing:\n  exploration_rate: 1.5\n",
-            "gateway.yaml:2: 'exploration_rate': it must be at most 1, got 1.5",
+            "routing:\n  exploration: 1.5\n",
+            "gateway.yaml:2: 'exploration': it must be at most 1, got 1.5",
         ),
         (
             "encoder:\n  max_batch_size: 0\n",

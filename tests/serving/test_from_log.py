@@ -73,7 +73,7 @@ def test_the_file_is_no_table_to_fit_on_and_who_did_not_answer_never_counts_as_w
     path = found.save(tmp_path / "table.parquet")
     for missing in ("raise", "zero"):
         with pytest.raises(
-            TableError, match=r"a score is missing.*only one expert answered each query"
+            TableError, match=r"a score is missing.*not all experts answered each query"
         ):
             CostTable.read(path, missing=missing)
     with pytest.raises(TableError, match="every expert has a score, got none of 2 rows"):

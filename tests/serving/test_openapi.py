@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
+from mildroute.serving.app import openapi_schema
 from mildroute.serving.config import DecisionLogConfig, FailoverConfig, GatewayConfig
 from mildroute.serving.observability.feedback import FeedbackLog
-from mildroute.serving.openapi import openapi_schema
 from tests.experts.hostile_server import HostileServer, says
 from tests.serving.running import Running, running
 

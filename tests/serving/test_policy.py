@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mildroute.routers.operating_point import OperatingPoint, Vertex
-from mildroute.serving.config import RoutingConfig
+from mildroute.serving.config import ExplorationConfig, RoutingConfig
 from mildroute.serving.http.body import ParsedRequest
 from mildroute.serving.routing.policy import REASONS, Decision, decide, decide_pinned
 from mildroute.serving.routing.predictor import Prediction
@@ -35,6 +35,7 @@ def decided(
     session_expert: str | None = None,
     default: str = "a",
     chance: float | None = None,
+    exploration_rate: float = 0.0,
     **rules: Any,
 ) -> Decision:
     draw = never_drawn if chance is None else lambda: chance
@@ -42,7 +43,7 @@ def decided(
         prediction,
         request or parsed(),
         UP if statuses is None else statuses,
-        RoutingConfig(**rules),
+        RoutingConfig(exploration=ExplorationConfig(rate=exploration_rate), **rules),
         default,
         session_expert,
         draw,
@@ -307,7 +308,11 @@ REQUESTS = st.builds(
 )
 RULES = st.builds(
     RoutingConfig,
-    exploration_rate=st.sampled_from([0.0, 0.05, 0.5, 1.0]),
+    exploration=st.builds(
+        ExplorationConfig,
+        kind=st.sampled_from(["uniform", "gap"]),
+        rate=st.sampled_from([0.0, 0.05, 0.5, 1.0]),
+    ),
     switch_threshold=st.floats(0, 1),
     session_affinity=st.booleans(),
 )

@@ -15,10 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import boto3
 import fsspec
 import pytest
-from moto.server import ThreadedMotoServer
 
 from mildroute import TextRouter
 from mildroute.exceptions import ArtifactError, MissingExtraError
@@ -36,6 +34,7 @@ from mildroute.routers.base import named_costs
 from mildroute.serving.config import EncoderConfig
 from mildroute.serving.observability.metrics import GatewayMetrics
 from mildroute.serving.routing.reload import Canary, CanaryError, PredictorManager
+from tests.support.s3 import s3_bucket
 
 RULES = EncoderConfig(timeout=10.0)
 TEXTS = [f"add {place}" for place in range(20)] + [f"sing {place}" for place in range(20)]
@@ -245,17 +244,8 @@ async def test_a_pointer_that_cannot_be_read_is_reported_and_does_not_stop_the_w
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Any, str]]:
     """An S3 on loopback, and what its URLs end with."""
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "test")
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    client = boto3.client("s3", endpoint_url=f"http://{host}:{port}", region_name="us-east-1")
-    client.create_bucket(Bucket="models")
-    yield client, f"?endpoint_override={host}:{port}&scheme=http&region=us-east-1"
-    server.stop()
+    with s3_bucket("models", monkeypatch) as found:
+        yield found
 
 
 def test_s3(bucket: tuple[Any, str], routers: list[Path], cache: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from mildroute import Target
 from mildroute.exceptions import ArgumentError
-from mildroute.serving.client import RouteClient
+from mildroute.integrations.litellm import RouteClient
 
 
 def test_the_question_goes_to_the_route_endpoint_with_the_key(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -16,8 +16,33 @@ if TYPE_CHECKING:
 Source: TypeAlias = Annotated[
     str,
     typer.Argument(
-        metavar="TABLE", help="Cost table: Parquet, CSV or JSON lines; a file, folder or URL."
+        metavar="TABLE",
+        help="Cost table: Parquet, CSV, TSV, Excel or JSON lines; a file, folder or URL.",
     ),
+]
+InputColumn: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--input", help="Column of the texts; guessed by default.", metavar="COLUMN"),
+]
+ScoreColumns: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--score",
+        help="Score column of an expert, who may be called otherwise; may be repeated.",
+        metavar="COLUMN[=EXPERT]",
+    ),
+]
+ScoreScale: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--score-scale",
+        help="Worst and best score, such as 0:100, or 1:0 if less is better.",
+        metavar="WORST:BEST",
+    ),
+]
+PriceUnit: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--price-unit", help="Tokens that --prices are for: 1M, 1K or token."),
 ]
 AsJson: TypeAlias = Annotated[
     bool, typer.Option("--json", help="Print JSON for programs instead of tables for people.")
@@ -32,7 +57,11 @@ Experts: TypeAlias = Annotated[
 Prices: TypeAlias = Annotated[
     Path | None,
     typer.Option(
-        "--prices", help="JSON or CSV with dollars per million tokens (expert, input, output)."
+        "--prices",
+        help=(
+            "JSON or CSV with dollars per million tokens (expert, input, output); --price-unit for"
+            " others."
+        ),
     ),
 ]
 OutputTokens: TypeAlias = Annotated[
@@ -45,7 +74,10 @@ Missing: TypeAlias = Annotated[
     str,
     typer.Option(
         "--missing",
-        help="A missing score: raise (an error), zero (it counts as 0) or drop (the row).",
+        help=(
+            "A missing score: raise (an error), zero (it counts as 0), drop (the row) or, in fit,"
+            " keep (the expert was not asked: its costs are estimated)."
+        ),
     ),
 ]
 Budget: TypeAlias = Annotated[
@@ -89,6 +121,43 @@ By: TypeAlias = Annotated[
 TestShare: TypeAlias = Annotated[
     float, typer.Option("--test", help="Share of the rows to measure on.", min=0.01, max=0.9)
 ]
+
+
+def columns_of(
+    input_column: str | None = None,
+    scores: list[str] | None = None,
+    score_scale: str | None = None,
+) -> dict[str, Any]:
+    """What options say of the columns of a table, as ``CostTable.read`` takes it.
+
+    Example:
+        >>> columns_of("Prompt", ["GPT=gpt-4o"], "0:100")["score_scale"]
+        (0.0, 100.0)
+    """
+    found: dict[str, Any] = {"input": input_column}
+    if scores:
+        found["scores"] = _expert_columns(scores)
+    if score_scale is not None:
+        found["score_scale"] = _scale(score_scale)
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _expert_columns(scores: list[str]) -> Any:
+    """The column of each expert; without experts the columns alone."""
+    pairs = [text.rpartition("=") for text in scores]
+    if not any(between for _, between, _ in pairs):
+        return scores
+    return {name: column if between else name for column, between, name in pairs}
+
+
+def _scale(text: str) -> tuple[float, float]:
+    try:
+        worst, best = (float(part) for part in text.split(":"))
+    except ValueError:
+        raise ArgumentError(
+            f"--score-scale must be the worst and the best score, such as 0:100, got {text!r}."
+        ) from None
+    return worst, best
 
 
 def target_of(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +22,15 @@ if TYPE_CHECKING:
 # Cost tables as the command line names them.
 
 
+def check_counted(missing: str) -> None:
+    """Refuse what only fitting can make use of."""
+    if missing == "keep":
+        raise ArgumentError(
+            "--missing keep is for 'mildroute fit', which estimates the costs of experts that were"
+            " not asked; give raise, zero or drop."
+        )
+
+
 def load_table(
     source: str,
     *,
@@ -28,10 +39,13 @@ def load_table(
     output_tokens: float | None = None,
     missing: str = "raise",
     answers: bool = False,
+    partial: bool = False,
+    price_unit: str | None = None,
+    columns: Mapping[str, Any] | None = None,
 ) -> CostTable:
     """Read a table, keep some experts and put dollars to it.
 
-    Says on the error stream how missing scores were counted.
+    Says on the error stream what was guessed of its columns, and how missing scores were counted.
 
     Args:
         source: Path or URL.
@@ -40,6 +54,9 @@ def load_table(
         output_tokens: Tokens of an answer, where the table has no counts.
         missing: What a missing score means.
         answers: Whether answers are read, too.
+        partial: Whether experts may have been left out on some queries, and missing be keep.
+        price_unit: Tokens that the list prices are for, or none for what the file says.
+        columns: Which column is what, as ``CostTable.read`` takes it.
 
     Returns:
         The table.
@@ -57,19 +74,25 @@ def load_table(
             f"--output-tokens {output_tokens:g} needs --prices to become dollars; give both or"
             " neither."
         )
+    if price_unit is not None and prices is None:
+        raise ArgumentError(f"--price-unit {price_unit} needs --prices; give both or neither.")
+    if not partial:
+        check_counted(missing)
     table = CostTable.read(
         source,
         experts=names_in(experts) if isinstance(experts, str) else experts,
         missing=missing,
         answers=answers,
+        **(columns or {}),
     )
+    print_errors(table.notes)
     if missing != "raise":
         for repair in table.repairs:
             typer.echo(f"repaired: {repair}", err=True)
     return (
         table
         if prices is None
-        else table.with_prices(PriceList.read(prices), output_tokens=output_tokens)
+        else table.with_prices(PriceList.read(prices, per=price_unit), output_tokens=output_tokens)
     )
 
 
@@ -179,8 +202,15 @@ def print_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) 
         table.add_column(name, justify="right" if place else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
-    # In a file or a pipe, lines need not fit a screen.
-    Console(width=None if sys.stdout.isatty() else _WIDTH_OF_FILES).print(table)
+    if sys.stdout.isatty():
+        Console().print(table)
+        return
+    # In a file or a pipe, lines need not fit a screen, and blanks at their ends are of no use.
+    console = Console(width=_WIDTH_OF_FILES)
+    with console.capture() as printed:
+        console.print(table)
+    for line in printed.get().splitlines():
+        typer.echo(line.rstrip())
 
 
 def print_notes(notes: Sequence[str], mark: str = "-") -> None:
@@ -191,7 +221,25 @@ def print_notes(notes: Sequence[str], mark: str = "-") -> None:
         - no dollars
     """
     for note in notes:
-        typer.echo(f"{mark} {note}")
+        typer.echo(_filled(f"{mark} {note}", sys.stdout))
+
+
+def _filled(text: str, stream: Any) -> str:
+    """A sentence in lines that fit the screen; in a file or a pipe it stays one line."""
+    if not stream.isatty():
+        return text
+    width = max(shutil.get_terminal_size().columns, 40)
+    return textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
+
+
+def print_errors(notes: Sequence[str]) -> None:
+    """Print notes on the error stream.
+
+    Example:
+        >>> print_errors(())
+    """
+    for note in notes:
+        typer.echo(_filled(f"note: {note}", sys.stderr), err=True)
 
 
 @contextmanager
@@ -228,7 +276,8 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int, str], None]]:
         TextColumn("{task.fields[word]}"),
     )
     with Progress(*columns, *times, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=None, title=title, word="")
+        # Not shown before its total is known.
+        task = progress.add_task("", total=None, visible=False, title=title, word="")
         yield lambda done, total, word: progress.update(
-            task, completed=done, total=total, word=word
+            task, completed=done, total=total, word=word, visible=True
         )

@@ -12,15 +12,14 @@ from typer.core import TyperGroup
 
 from mildroute import __version__
 from mildroute.cli.collect import collect_costs
-from mildroute.cli.compare import compare_routers
-from mildroute.cli.demo import run_demo
+from mildroute.cli.compare import compare_routers, run_demo
 from mildroute.cli.embed import embed_table
 from mildroute.cli.evaluate import evaluate_router
-from mildroute.cli.fit import fit_router
+from mildroute.cli.fit import add_expert, fit_router, remove_expert, reprice
 from mildroute.cli.inspect import inspect_table
 from mildroute.cli.keys import keys
+from mildroute.cli.learn import learn_from_log, rollout
 from mildroute.cli.logs import costs, log, spend
-from mildroute.cli.rollout import rollout
 from mildroute.cli.route import route_inputs
 from mildroute.cli.serve import serve_router
 from mildroute.exceptions import MildrouteError, UnreachableTargetError
@@ -28,8 +27,8 @@ from mildroute.exceptions import MildrouteError, UnreachableTargetError
 __all__ = ["app"]
 
 
-# Exit codes: what was given cannot be used; the target cannot be met.
-BAD_INPUT, OUT_OF_REACH = 2, 3
+# Exit codes: Ctrl-C; what was given cannot be used; the target cannot be met.
+INTERRUPTED, BAD_INPUT, OUT_OF_REACH = 1, 2, 3
 
 
 class _Commands(TyperGroup):
@@ -43,6 +42,9 @@ class _Commands(TyperGroup):
             raise typer.Exit(
                 OUT_OF_REACH if isinstance(error, UnreachableTargetError) else BAD_INPUT
             ) from error
+        except KeyboardInterrupt as interrupt:
+            typer.echo(str(interrupt) or "stopped", err=True)
+            raise typer.Exit(INTERRUPTED) from None
 
 
 app = typer.Typer(
@@ -62,9 +64,13 @@ app.command("embed")(embed_table)
 app.command("inspect")(inspect_table)
 app.command("compare")(compare_routers)
 app.command("fit")(fit_router)
+app.command("add-expert")(add_expert)
+app.command("remove-expert")(remove_expert)
+app.command("reprice")(reprice)
 app.command("evaluate")(evaluate_router)
 app.command("route")(route_inputs)
 app.command("serve")(serve_router)
+app.command("learn")(learn_from_log)
 app.command("demo")(run_demo)
 app.add_typer(costs)
 app.add_typer(keys)

@@ -16,8 +16,12 @@ from mildroute.cli._options import AsJson
 from mildroute.cli._output import duration, print_json, print_notes, print_table
 
 if TYPE_CHECKING:
-    from mildroute.collection.estimate import CollectionEstimate
-    from mildroute.collection.job import CollectionJob, CollectionResult
+    from mildroute.collection.job import (
+        CollectionEstimate,
+        CollectionJob,
+        CollectionPlan,
+        CollectionResult,
+    )
     from mildroute.collection.runner import ExpertProgress
     from mildroute.experts.config import ExpertFile
 
@@ -27,7 +31,7 @@ __all__ = ["collect_costs"]
 # Exit code: an expert has not one score.
 NO_SCORES = 4
 _REDRAW, _REASONS = 0.25, 2
-_COLUMNS = ["expert", "done", "errors", "score", "cells/s", "$ spent", "left", "time left"]
+_COLUMNS = ["expert", "done", "errors", "score", "cells/s", "$ paid", "left", "time left"]
 
 
 _Queries: TypeAlias = Annotated[
@@ -47,7 +51,8 @@ _Judge: TypeAlias = Annotated[
     typer.Option(
         help=(
             "The judge: choice, exact, numeric, regex, json, label, tests, graded, pairwise,"
-            " or a plug-in."
+            " or a plug-in. Of several, as in numeric,exact, the column judge names that of each"
+            " query."
         )
     ),
 ]
@@ -56,7 +61,9 @@ _Out: TypeAlias = Annotated[
 ]
 _JudgeSetting: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(help="A setting of the judge, as name=value; may be repeated."),
+    typer.Option(
+        help="A setting of the judge, as name=value, of several judge.name=value; may be repeated."
+    ),
 ]
 _MaxDollars: TypeAlias = Annotated[
     float | None, typer.Option(help="Cap on all that is ever spent in this folder.")
@@ -127,7 +134,7 @@ def collect_costs(
     with _live(quiet=as_json) as tell:
         found = run(
             job,
-            agree=lambda estimates, spent: _agreed(estimates, spent, job, yes=yes, quiet=as_json),
+            agree=lambda plan: _agreed(plan, job, yes=yes, quiet=as_json),
             progress=tell,
         )
     if found is None:
@@ -135,7 +142,7 @@ def collect_costs(
     elif as_json:
         print_json(_as_dict(found))
     else:
-        _show(found)
+        _show(found, max_dollars)
     if found is not None and any(
         each.done and not each.known and each.done == each.errors for each in found.tallies
     ):
@@ -207,11 +214,10 @@ def _setting(written: str) -> tuple[str, Any]:
         return name, value
 
 
-def _agreed(
-    estimates: list[CollectionEstimate], spent: float, job: CollectionJob, *, yes: bool, quiet: bool
-) -> bool:
+def _agreed(plan: CollectionPlan, job: CollectionJob, *, yes: bool, quiet: bool) -> bool:
     from mildroute._format import pluralize
 
+    estimates = plan.estimates
     calls = sum(each.calls for each in estimates)
     if not quiet:
         print_table(
@@ -219,7 +225,7 @@ def _agreed(
             ["expert", "cells", "known", "calls", "tokens in", "$ expected", "$ at most", "time"],
             [_estimate_row(each) for each in estimates],
         )
-        print_notes(_estimate_notes(estimates, spent, job), mark="")
+        print_notes(_estimate_notes(plan, job), mark="")
     is_judging_paid = _is_judging_paid(estimates, job)
     if quiet and not yes:
         _check_free(sum(each.at_most for each in estimates), is_judging_paid)
@@ -265,12 +271,13 @@ def _estimate_row(each: CollectionEstimate) -> list[str]:
     return [each.expert, *counts, dollars, at_most, duration(each.seconds)]
 
 
-def _estimate_notes(
-    estimates: list[CollectionEstimate], spent: float, job: CollectionJob
-) -> list[str]:
+def _estimate_notes(plan: CollectionPlan, job: CollectionJob) -> list[str]:
+    from mildroute._format import as_dollars
+
+    estimates = plan.estimates
     longest = max((each.seconds for each in estimates), default=0.0)
     notes = [
-        f"all together: {sum(each.dollars for each in estimates):.4g} dollars, about"
+        f"all together: {as_dollars(sum(each.dollars for each in estimates))}, about"
         f" {duration(longest)}; experts are called in parallel"
     ]
     unmeasured = [each.expert for each in estimates if each.calls and not each.is_measured]
@@ -288,8 +295,10 @@ def _estimate_notes(
         f"{name} is called for each verdict, which is paid on top and within the cap"
         for name in judging
     ]
-    cap = "no cap" if job.max_dollars is None else f"a cap of {job.max_dollars:g} dollars"
-    return [*notes, f"spent in {job.folder} so far: {spent:.4g} dollars; {cap}"]
+    if plan.coverage.scorable < plan.coverage.queries:
+        notes.append(str(plan.coverage))
+    cap = "no cap" if job.max_dollars is None else f"a cap of {as_dollars(job.max_dollars)}"
+    return [*notes, f"in {job.folder} so far: {plan.spending}; {cap}"]
 
 
 @contextmanager
@@ -355,17 +364,25 @@ def _tally_row(each: ExpertProgress) -> list[str]:
     ]
 
 
-def _show(found: CollectionResult) -> None:
-    from mildroute._format import pluralize
+def _show(found: CollectionResult, max_dollars: float | None) -> None:
+    from mildroute._format import as_dollars, pluralize
 
     print_table("collected", _COLUMNS, [_tally_row(each) for each in found.tallies])
-    notes = [f"table: {found.table}", f"spent in this folder: {found.spent:.4g} dollars"]
-    if found.is_capped:
-        notes.append("stopped by the cap: raise --max-dollars to go on")
-    if found.empty:
-        are = "is" if found.empty == 1 else "are"
+    notes = [f"table: {found.table}", f"in this folder: {found.spending}"]
+    if max_dollars is not None and found.spending.paid > max_dollars:
         notes.append(
-            f"{pluralize(found.empty, 'cell')} {are} empty: run the same command again to fill"
+            f"the cap of {as_dollars(max_dollars)} was exceeded: an expert charged more tokens than"
+            " max_tokens of its request allows; check its bill before you go on"
+        )
+    if found.is_capped:
+        notes.append(
+            f"stopped by the cap: {pluralize(found.complete, 'complete query')} in the table,"
+            f" {found.left_out:,} left out; raise --max-dollars to go on"
+        )
+    if empty := found.empty - found.left_out_cells:
+        are = "is" if empty == 1 else "are"
+        notes.append(
+            f"{pluralize(empty, 'cell')} {are} empty: run the same command again to fill"
             " them, or read the table with --missing drop"
         )
     if found.unwanted:
@@ -381,7 +398,7 @@ def _show(found: CollectionResult) -> None:
             ),
         ]
     for expert, reasons in found.reasons.items():
-        told = [f"{count:,} x {reason}" for reason, count in reasons[:_REASONS]]
+        told = [f"{pluralize(count, 'answer')}: {reason}" for reason, count in reasons[:_REASONS]]
         more = sum(count for _, count in reasons[_REASONS:])
         notes.append(
             f"{expert}: {'; '.join(told)}{f'; {more:,} for other reasons' if more else ''}"
@@ -390,11 +407,17 @@ def _show(found: CollectionResult) -> None:
 
 
 def _as_dict(found: CollectionResult) -> dict[str, Any]:
-    names = ("expert", "total", "known", "done", "errors", "dollars", "calls", "state")
+    names = ("expert", "total", "known", "done", "errors", "dollars", "reserved", "calls", "state")
     experts = [{name: getattr(each, name) for name in names} for each in found.tallies]
     return {
         "table": str(found.table),
         "spent": found.spent,
+        "paid": found.spending.paid,
+        "reserved": found.spending.reserved,
+        "lost_calls": found.spending.lost_calls,
+        "complete": found.complete,
+        "left_out": found.left_out,
+        "scorable": None if found.coverage is None else found.coverage.scorable,
         "empty": found.empty,
         "unwanted": found.unwanted,
         "is_capped": found.is_capped,

@@ -1,8 +1,10 @@
-"""``mildroute compare``: routers beside single experts and the oracle, under one protocol."""
+"""``mildroute compare``: routers beside single experts and the oracle; ``mildroute demo``."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -12,44 +14,60 @@ from mildroute.cli._options import (
     By,
     Encoder,
     Experts,
+    InputColumn,
     Missing,
     OutputTokens,
     Prices,
+    PriceUnit,
     PriceWeight,
     Quality,
+    ScoreColumns,
+    ScoreScale,
     Seed,
     Source,
     TestShare,
+    columns_of,
     target_of,
 )
 from mildroute.cli._output import print_json, print_notes, print_table, progress_bar
+from mildroute.cli.evaluate import write_report
+from mildroute.exceptions import ArgumentError
 
 if TYPE_CHECKING:
+    from mildroute.costs.table import CostTable
     from mildroute.evaluation.comparison import Comparison, ComparisonRow
+    from mildroute.evaluation.router_evaluation import RouterEvaluation
 
-__all__ = ["compare_routers", "show_comparison"]
+__all__ = ["compare_routers", "run_demo", "show_comparison"]
+
+
+_Routers: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--router",
+        help=("Compare this one, too: a router such as knn, a plug-in or a loss; may be repeated."),
+    ),
+]
 
 
 def compare_routers(
     source: Source,
     experts: Experts = None,
     prices: Prices = None,
+    price_unit: PriceUnit = None,
     output_tokens: OutputTokens = None,
     budget: Budget = None,
     quality: Quality = None,
     price_weight: PriceWeight = None,
     encoder: Encoder = "auto",
-    router: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--router",
-            help="Compare this one, too: a router's class, a plug-in or a loss; may be repeated.",
-        ),
-    ] = None,
+    router: _Routers = None,
     test: TestShare = 0.2,
     by: By = "auto",
     seed: Seed = 0,
     missing: Missing = "raise",
+    input_column: InputColumn = None,
+    scores: ScoreColumns = None,
+    score_scale: ScoreScale = None,
     as_json: AsJson = False,
 ) -> None:
     """Fit several routers on one part of a TABLE and measure them on the other.
@@ -60,17 +78,15 @@ def compare_routers(
     Example: mildroute compare costs.parquet --quality 0.95
     """
     from mildroute.cli._output import load_table, split_of
-    from mildroute.evaluation.comparison import compare, default_routers
-    from mildroute.persistence.registry import get_encoder, get_router
+    from mildroute.evaluation.comparison import compare
+    from mildroute.persistence.registry import get_encoder
 
     target = target_of(budget, quality, price_weight)
     at_point = target is not None and target.kind != "price weight"
-    routers = default_routers(seed, for_target=at_point) | {
-        name: get_router(name, random_state=seed) for name in router or []
-    }
-    table = load_table(
-        source, experts=experts, prices=prices, output_tokens=output_tokens, missing=missing
-    )
+    routers = _routers(router or [], seed, for_target=at_point)
+    reading: dict[str, Any] = {"experts": experts, "prices": prices, "missing": missing}
+    reading |= {"price_unit": price_unit, "output_tokens": output_tokens}
+    table = load_table(source, columns=columns_of(input_column, scores, score_scale), **reading)
     with progress_bar("compare") as tell:
         found = compare(
             table,
@@ -86,6 +102,17 @@ def compare_routers(
         print_json(found.as_dict())
     else:
         show_comparison(found)
+
+
+def _routers(names: Sequence[str], seed: int, *, for_target: bool) -> dict[str, Any]:
+    """The usual routers, and those of these names that are not among them."""
+    from mildroute.evaluation.comparison import default_routers
+    from mildroute.persistence.registry import get_router
+
+    routers = default_routers(seed, for_target=for_target)
+    usual = {type(each) for each in routers.values()}
+    asked = {name: get_router(name, random_state=seed) for name in names}
+    return routers | {name: each for name, each in asked.items() if type(each) not in usual}
 
 
 def show_comparison(found: Comparison) -> None:
@@ -223,3 +250,119 @@ def _against(row: ComparisonRow) -> str:
     if row.holm_p_value > 0.05:
         return "not significantly different"
     return "better" if row.difference.value < 0 else "worse"
+
+
+# mildroute demo: the whole way on real data, with nothing to download.
+
+_DEMO_PRICE_WEIGHT = 10.0
+_DEMO_QUALITY = 0.97
+_DEMO_FILES = {"costs.parquet", "held_out.parquet", "report.html", "router"}
+
+
+_Out: TypeAlias = Annotated[
+    Path, typer.Option("--out", help="Folder for table, router and report.")
+]
+
+
+def run_demo(
+    out: _Out = Path("mildroute-demo"),
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """See the whole way on real data: three classifiers of different price read handwritten digits.
+
+    Example: mildroute demo
+    """
+    from mildroute._fit import fit
+    from mildroute.datasets import digits_table
+    from mildroute.encoders.text import NumberEncoder
+    from mildroute.evaluation.router_evaluation import evaluate
+    from mildroute.persistence.artifact import save_router
+    from mildroute.routers.operating_point import Target
+
+    _check_demo_folder(out)
+    with progress_bar("train three experts") as tell:
+        tell(0, 1, "")
+        table = digits_table(seed)
+    table.save(out / "costs.parquet")
+    found = _compare_demo(table, seed)
+    train, held_out = table.split(0.2, seed=seed)
+    held_out.save(out / "held_out.parquet")
+    with progress_bar("fit for any price") as tell:
+        fitted = fit(
+            train,
+            encoder=NumberEncoder(),
+            target=Target("quality", _DEMO_QUALITY),
+            seed=seed,
+            progress=tell,
+        )
+    save_router(fitted.router, out / "router", card={"notes": "Made by mildroute demo."})
+    measured = evaluate(fitted.router, held_out, seed=seed)
+    write_report(
+        measured,
+        out / "report.html",
+        {"router": "router", "table": "held_out.parquet", "made by": "mildroute demo"},
+    )
+    if as_json:
+        print_json(
+            {
+                "comparison": found.as_dict(),
+                "assessment": measured.as_dict(),
+                "report": str(out / "report.html"),
+            }
+        )
+        return
+    _show_demo(found, measured, fitted.note, out)
+
+
+def _compare_demo(table: CostTable, seed: int) -> Comparison:
+    from mildroute.encoders.text import NumberEncoder
+    from mildroute.evaluation.comparison import compare, default_routers
+
+    wanted = ("MildRouter", "kNN", "TDEF")
+    routers = {name: router for name, router in default_routers(seed).items() if name in wanted}
+    with progress_bar("compare routers") as tell:
+        return compare(
+            table,
+            routers,
+            encoder=NumberEncoder(),
+            price_weight=_DEMO_PRICE_WEIGHT,
+            seed=seed,
+            progress=tell,
+        )
+
+
+def _show_demo(found: Comparison, measured: RouterEvaluation, note: str, out: Path) -> None:
+    typer.echo(
+        "1,797 handwritten digits; a tree, a linear model and a support vector machine at 0.1, 1"
+        " and 10 dollars per 1,000."
+    )
+    show_comparison(found)
+    print_notes(
+        [
+            measured.savings.sentence if measured.savings else "",
+            f"operating point: {note}",
+            f"report: {out / 'report.html'}",
+            (
+                f"go on: mildroute inspect {out / 'costs.parquet'}; mildroute evaluate"
+                f" {out / 'router'} {out / 'held_out.parquet'}"
+            ),
+        ],
+        mark="",
+    )
+
+
+def _check_demo_folder(out: Path) -> None:
+    """A new folder, or one that an earlier demo has left."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        others = {path.name for path in out.iterdir()} - _DEMO_FILES
+    except OSError as error:
+        raise ArgumentError(
+            f"--out must be a folder that can be written to, got {str(out)!r}: {error.strerror}."
+        ) from error
+    if others:
+        raise ArgumentError(
+            f"--out must be a new folder or an earlier demo's, got {str(out)!r} with"
+            f" {sorted(others)[0]!r}; choose another."
+        )

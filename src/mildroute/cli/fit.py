@@ -1,4 +1,4 @@
-"""``mildroute fit``: from a table to a router in a folder."""
+"""``mildroute fit``: from a table to a router, and again when experts come, go or change prices."""
 
 from __future__ import annotations
 
@@ -14,25 +14,31 @@ from mildroute.cli._options import (
     By,
     Encoder,
     Experts,
+    InputColumn,
     Missing,
     OutputTokens,
     Prices,
+    PriceUnit,
     PriceWeight,
     Quality,
+    ScoreColumns,
+    ScoreScale,
     Seed,
     Source,
     TestShare,
+    columns_of,
     target_of,
 )
 from mildroute.cli._output import print_json, print_notes, print_table, progress_bar
 from mildroute.exceptions import ArgumentError
 
 if TYPE_CHECKING:
-    from mildroute._fit import FitResult
+    from mildroute._fitted import FittedRouter
     from mildroute.costs.table import CostTable
-    from mildroute.routers.operating_point import OperatingPoint, Target
+    from mildroute.pipeline import TextRouter
+    from mildroute.routers.operating_point import OperatingPoint
 
-__all__ = ["fit_router"]
+__all__ = ["add_expert", "fit_router", "remove_expert", "reprice"]
 
 
 _SUFFIXES = (".parquet", ".csv", ".jsonl")
@@ -54,7 +60,7 @@ _Router: TypeAlias = Annotated[
     typer.Option(
         "--router",
         help=(
-            "Fit this one: a router's class, a plug-in or a loss; auto: cost regression, if"
+            "Fit this one: a router such as knn, a plug-in or a loss; auto: cost regression, if"
             " there are dollars."
         ),
     ),
@@ -89,9 +95,55 @@ _AnswerCharacters: TypeAlias = Annotated[
         min=1,
     ),
 ]
+_Logged: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--log",
+        help=(
+            "Learn from a gateway's log as well: the table that 'mildroute costs from-log' wrote."
+        ),
+        metavar="LOGGED",
+    ),
+]
 _Jobs: TypeAlias = Annotated[
     int | None,
     typer.Option("--jobs", help="Processes that fit side by side; -1: one a core.", min=-1),
+]
+
+_Stored: TypeAlias = Annotated[
+    Path, typer.Argument(metavar="ROUTER", help="Folder of a stored router.")
+]
+_Table: TypeAlias = Annotated[
+    str,
+    typer.Option("--table", help="The cost table that the router was fitted on.", metavar="TABLE"),
+]
+_NewPrices: TypeAlias = Annotated[
+    Path,
+    typer.Option(
+        "--prices", help="JSON or CSV with dollars per million tokens (expert, input, output)."
+    ),
+]
+_Scores: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--scores",
+        help=(
+            "Scored queries of the new expert: query_id, score:<expert>, cost:<expert>, and input"
+            " where an id is not in the table."
+        ),
+        metavar="SCORED",
+    ),
+]
+_Suggest: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--suggest",
+        help="Write this many queries of the table to --out, on which to score a new expert.",
+        min=1,
+    ),
+]
+_NewOut: TypeAlias = Annotated[
+    Path, typer.Option("--out", help="Folder of the new router; replaced if it holds one.")
 ]
 
 
@@ -107,15 +159,20 @@ def fit_router(
     force: _Force = False,
     experts: Experts = None,
     prices: Prices = None,
+    price_unit: PriceUnit = None,
     output_tokens: OutputTokens = None,
     encoder: Encoder = "auto",
     router: _Router = _DEFAULT,
     thorough: _Thorough = False,
     cascade: _Cascade = False,
     answer_characters: _AnswerCharacters = None,
+    logged: _Logged = None,
     jobs: _Jobs = None,
     seed: Seed = 0,
     missing: Missing = "raise",
+    input_column: InputColumn = None,
+    scores: ScoreColumns = None,
+    score_scale: ScoreScale = None,
     as_json: AsJson = False,
 ) -> None:
     """Fit a router on a TABLE and keep it in a folder.
@@ -123,32 +180,179 @@ def fit_router(
     Example: mildroute fit costs.parquet --budget 1.5 --out router --hold-out held_out.parquet
     """
     from mildroute._fit import fit
-    from mildroute.cli._output import judge_of, load_table, split_of
-    from mildroute.persistence.artifact import check_replaceable
+    from mildroute.cli._output import judge_of, load_table
     from mildroute.persistence.registry import get_encoder
 
     target = target_of(budget, quality, price_weight)
-    given: dict[str, Any] = {"router": _chosen_router(router, seed, thorough, jobs)}
-    given |= {"cascade": cascade, "answer_characters": answer_characters}
-    check_replaceable(out)
-    _check_hold_out(hold_out, source, force)
+    chosen = _chosen_router(router, seed, thorough, jobs)
+    _check_outputs(hold_out, source, force, out)
     reading: dict[str, Any] = {"experts": experts, "prices": prices, "missing": missing}
-    table = load_table(source, output_tokens=output_tokens, answers=cascade, **reading)
-    train, held = table, None
-    if hold_out is not None:
-        train, held = table.split(test, by=split_of(table, by), seed=seed)
-    given |= {"encoder": get_encoder(encoder), "target": target, "seed": seed}
+    reading |= {"output_tokens": output_tokens, "answers": cascade, "partial": hold_out is None}
+    reading |= {"price_unit": price_unit, "columns": columns_of(input_column, scores, score_scale)}
+    parted = None if hold_out is None else (test, by)
+    train, held = _train_and_held_out(load_table(source, **reading), parted, logged, seed)
+    given: dict[str, Any] = {"cascade": cascade, "answer_characters": answer_characters}
+    given |= {"encoder": get_encoder(encoder), "router": chosen, "target": target, "seed": seed}
     given |= {"thorough": thorough or "auto", "n_jobs": jobs, "judge": judge_of(source)}
     with progress_bar("fit") as tell:
         fitted = fit(train, progress=tell, **given)
-    report = _save(fitted, out, train)
-    if held is not None and hold_out is not None:
-        # Last, so that rows kept apart always belong to the router beside them.
-        held.save(hold_out)
-    report["headline"] = _headline(fitted, target)
+    report = {**_save(fitted, out, train), "headline": fitted.headline}
+    if held is not None:  # saved last, so that these rows belong to the router beside them
+        held.save(str(hold_out))
+    is_default = router == _DEFAULT
+    return print_json(report) if as_json else _show(fitted, report, hold_out, is_default=is_default)
+
+
+def _train_and_held_out(
+    table: CostTable, parted: tuple[float, str] | None, logged: str | None, seed: int
+) -> tuple[CostTable, CostTable | None]:
+    """The rows to learn from, with those of a log, and a share of the table that is kept apart."""
+    from mildroute.cli._output import load_table, split_of
+
+    train, held = table, None
+    if parted is not None:
+        train, held = table.split(parted[0], by=split_of(table, parted[1]), seed=seed)
+    if logged is not None:
+        train = train.concat(load_table(logged, missing="keep", partial=True))
+    return train, held
+
+
+def add_expert(
+    folder: _Stored,
+    table: _Table,
+    scores: _Scores = None,
+    suggest: _Suggest = None,
+    out: _NewOut = Path("router-new"),
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Add an expert to a ROUTER from 50 to 1,000 scored queries.
+
+    Queries of the old table tell more than others. Encoder, method and target stay as they are.
+
+    Example: mildroute add-expert router --table costs.parquet --scores new.parquet --out router-new
+    """
+    from mildroute._fit import with_new_expert
+    from mildroute.costs.table import CostTable
+
+    if (scores is None) == (suggest is None):
+        raise ArgumentError("give one of --scores and --suggest, got both or neither.")
+    router, old = _stored(folder, table)
+    if suggest is not None:
+        return _suggest(router, old, suggest, out, seed, as_json=as_json)
+    _check_outputs(None, table, False, out)
+    new = CostTable.read_new_expert(scores, old.experts)
+    train, note = with_new_expert(old, new, router.encoder_, seed=seed)
+    return _fit_again(router, train, out, seed, (note,), as_json=as_json)
+
+
+def remove_expert(
+    folder: _Stored,
+    name: Annotated[str, typer.Argument(metavar="EXPERT", help="Name of the expert.")],
+    table: _Table,
+    out: _NewOut = Path("router-new"),
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Remove an EXPERT from a ROUTER, which is fitted again on the others.
+
+    Example: mildroute remove-expert router gpt-4 --table costs.parquet --out router-new
+    """
+    router, old = _stored(folder, table)
+    if name not in old.experts:
+        raise ArgumentError(
+            f"the router has no expert {name!r}; it has {', '.join(map(repr, old.experts))}."
+        )
+    _check_outputs(None, table, False, out)
+    left = old.select([each for each in old.experts if each != name])
+    _fit_again(router, left, out, seed, (), as_json=as_json)
+
+
+def reprice(
+    folder: _Stored,
+    table: _Table,
+    prices: _NewPrices,
+    output_tokens: OutputTokens = None,
+    out: _NewOut = Path("router-new"),
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Fit a ROUTER again at other prices; scores and queries stay those of its table.
+
+    Example: mildroute reprice router --table costs.parquet --prices prices.json --out router-new
+    """
+    router, new = _stored(folder, table, prices, output_tokens)
+    _check_outputs(None, table, False, out)
+    _fit_again(router, new, out, seed, (), as_json=as_json)
+
+
+def _stored(
+    folder: Path, source: str, prices: Path | None = None, output_tokens: float | None = None
+) -> tuple[TextRouter, CostTable]:
+    """A stored router, and its experts of a table."""
+    from mildroute.cli._output import load_table
+    from mildroute.persistence.artifact import load_router
+    from mildroute.pipeline import TextRouter
+
+    router = load_router(folder)
+    if not isinstance(router, TextRouter):
+        raise ArgumentError(
+            f"the router must have been fitted on texts by 'mildroute fit', got"
+            f" {type(router).__name__}; fit it again."
+        )
+    experts = [str(name) for name in router.experts_[: router.n_experts]]
+    reading: dict[str, Any] = {"prices": prices, "output_tokens": output_tokens}
+    return router, load_table(source, experts=experts, missing="keep", partial=True, **reading)
+
+
+def _suggest(
+    router: TextRouter, table: CostTable, count: int, out: Path, seed: int, *, as_json: bool
+) -> None:
+    import pyarrow.parquet as pq
+
+    from mildroute._fit import known_experts
+
+    if out.suffix != ".parquet" or out.exists():
+        raise ArgumentError(
+            f"--out must be a new .parquet file for the queries, got {str(out)!r}; choose another."
+        )
+    if table.is_partial:
+        raise ArgumentError(
+            "queries are chosen from a table in which all experts were asked on all rows, got a"
+            " partial one; leave out the other rows."
+        )
+    if count > len(table):
+        raise ArgumentError(
+            f"--suggest must be at most {len(table)}, the table's rows, got {count}."
+        )
+    known = known_experts(table, router.encoder_, seed=seed)
+    rows = known.order_queries(count, random_state=seed)
+    pq.write_table(table.arrow.select(["query_id", "input"]).take(rows), out)
+    if as_json:
+        return print_json({"queries": str(out), "rows": count})
+    return typer.echo(f"{count} queries in {out}: score the new expert on them, then give --scores")
+
+
+def _fit_again(
+    router: TextRouter,
+    train: CostTable,
+    out: Path,
+    seed: int,
+    notes: tuple[str, ...],
+    *,
+    as_json: bool,
+) -> None:
+    from dataclasses import replace
+
+    from mildroute._fit import refit
+
+    with progress_bar("fit") as tell:
+        fitted = refit(router, train, seed=seed, progress=tell)
+    fitted = replace(fitted, warnings=(*notes, *fitted.warnings))
+    report = {**_save(fitted, out, train), "headline": fitted.headline}
     if as_json:
         return print_json(report)
-    return _show(fitted, report, hold_out, is_default=router == _DEFAULT)
+    return _show(fitted, report, None, is_default=True)
 
 
 def _chosen_router(name: str, seed: int, thorough: bool, jobs: int | None) -> Any:
@@ -166,17 +370,20 @@ def _chosen_router(name: str, seed: int, thorough: bool, jobs: int | None) -> An
     return get_router(name, random_state=seed)
 
 
-def _save(fitted: FitResult, out: Path, train: CostTable) -> dict[str, Any]:
+def _save(fitted: FittedRouter, out: Path, train: CostTable) -> dict[str, Any]:
     """Store the router; returns what --json prints."""
-    from mildroute._fit import describe_router
+    from mildroute._fitted import describe_router
     from mildroute.persistence.artifact import save_router
 
     about = describe_router(fitted.router)
-    folder = save_router(fitted.router, out, card=_card(fitted, about, train))
+    folder = save_router(fitted.router, out, card=fitted.card(train))
     return _as_dict(fitted, about, folder, len(train))
 
 
-def _check_hold_out(hold_out: str | None, source: str, force: bool) -> None:
+def _check_outputs(hold_out: str | None, source: str, force: bool, out: Path) -> None:
+    from mildroute.persistence.artifact import check_replaceable
+
+    check_replaceable(out)
     if hold_out is None:
         return
     if Path(hold_out).suffix not in _SUFFIXES:
@@ -194,48 +401,8 @@ def _check_hold_out(hold_out: str | None, source: str, force: bool) -> None:
         )
 
 
-def _card(fitted: FitResult, about: Mapping[str, str], train: CostTable) -> dict[str, object]:
-    told = "; ".join(f"{title}: {value}" for title, value in about.items())
-    card: dict[str, object] = {
-        "notes": f"Operating point: {fitted.note}. {told[:1].upper()}{told[1:]}.",
-        "rows": len(train),
-    }
-    if train.prices is not None:
-        listed = {
-            name: {"input": price.input, "output": price.output}
-            for name, price in train.prices.prices.items()
-        }
-        dated = {"date": train.prices.date, "source": train.prices.source}
-        card["prices"] = {key: value for key, value in dated.items() if value} | {
-            "unit": "dollars per million tokens",
-            "experts": {name: listed[name] for name in train.experts},
-        }
-    return card
-
-
-def _headline(fitted: FitResult, target: Target | None) -> str | None:
-    """What is saved against what, or that nothing is gained and why; none without dollars."""
-    from mildroute._fit import only_expert, saving_words, why_constant
-
-    point, names = fitted.point, list(fitted.router.experts_)
-    if point is None:
-        return None
-    only = only_expert(point)
-    if only is None:
-        return saving_words(point, names)
-    alone = (
-        ""
-        if only == point.best
-        else f" by routing ({names[only]} alone {saving_words(point, names)})"
-    )
-    return (
-        f"this router always picks {names[only]}: nothing is gained{alone};"
-        f" {why_constant(fitted.router.router_, point, target)}"
-    )
-
-
 def _as_dict(
-    fitted: FitResult, about: Mapping[str, str], folder: Path, rows: int
+    fitted: FittedRouter, about: Mapping[str, str], folder: Path, rows: int
 ) -> dict[str, Any]:
     from mildroute._format import to_jsonable
 
@@ -261,7 +428,7 @@ def _as_dict(
 
 
 def _show(
-    fitted: FitResult, report: Mapping[str, Any], hold_out: str | None, *, is_default: bool
+    fitted: FittedRouter, report: Mapping[str, Any], hold_out: str | None, *, is_default: bool
 ) -> None:
     from mildroute._format import pluralize
 
@@ -279,7 +446,7 @@ def _show(
         typer.echo(f"measure it: mildroute evaluate {folder} {hold_out} --report report.html")
 
 
-def _method(fitted: FitResult, point: OperatingPoint) -> str:
+def _method(fitted: FittedRouter, point: OperatingPoint) -> str:
     from mildroute._format import pluralize
 
     choice: str = fitted.router.router_.selection_
@@ -293,13 +460,15 @@ def _method(fitted: FitResult, point: OperatingPoint) -> str:
     )
 
 
-def _show_point(fitted: FitResult, point: OperatingPoint) -> None:
-    from mildroute._fit import split_words
+def _show_point(fitted: FittedRouter, point: OperatingPoint) -> None:
+    from mildroute._fitted import split_words
+    from mildroute._format import format_number
     from mildroute.evaluation.cost_savings import shown_interval
     from mildroute.evaluation.intervals import Interval
 
     score = shown_interval(Interval(point.score, *point.score_interval), "{:.3f}")
-    low, high = point.dollars_interval
+    ends = (point.dollars_per_1000, *point.dollars_interval)
+    bill, low, high = (format_number(end, "{:.4g}") for end in ends)
     names = list(fitted.router.experts_)
     looks = len(names) - fitted.router.n_experts
     print_notes(
@@ -308,8 +477,8 @@ def _show_point(fitted: FitResult, point: OperatingPoint) -> None:
             f"it {split_words(point, names, looks)}",
             f"method: {_method(fitted, point)}",
             (
-                f"expected on further queries: score {score}, {point.dollars_per_1000:.4g} dollars"
-                f" per 1,000 [{low:.4g}, {high:.4g}]"
+                f"expected on further queries: score {score}, {bill} dollars per 1,000 [{low},"
+                f" {high}]"
             ),
         ],
         mark="",

@@ -7,13 +7,24 @@ from typing import TYPE_CHECKING, Any
 from mildroute.cli._options import (
     AsJson,
     Experts,
+    InputColumn,
     Missing,
     OutputTokens,
     Prices,
+    PriceUnit,
     PriceWeight,
+    ScoreColumns,
+    ScoreScale,
     Source,
+    columns_of,
 )
-from mildroute.cli._output import print_json, print_notes, print_table, progress_bar
+from mildroute.cli._output import (
+    print_errors,
+    print_json,
+    print_notes,
+    print_table,
+    progress_bar,
+)
 
 if TYPE_CHECKING:
     from mildroute.costs.summary import TableSummary
@@ -31,34 +42,47 @@ def inspect_table(
     source: Source,
     experts: Experts = None,
     prices: Prices = None,
+    price_unit: PriceUnit = None,
     output_tokens: OutputTokens = None,
     price_weight: PriceWeight = None,
     missing: Missing = "raise",
+    input_column: InputColumn = None,
+    scores: ScoreColumns = None,
+    score_scale: ScoreScale = None,
     as_json: AsJson = False,
 ) -> None:
     """Look at a cost TABLE: experts, prices, imbalance, and what routing could save.
 
     Example: mildroute inspect costs.parquet
     """
-    from mildroute.cli._output import judge_of, load_table, names_in
+    from mildroute.cli._output import check_counted, judge_of, load_table, names_in
     from mildroute.costs.summary import describe
 
+    check_counted(missing)
+    columns = columns_of(input_column, scores, score_scale)
     with progress_bar("inspect") as tell:
         tell(0, 1, source)
-        if prices is None and output_tokens is None:
+        if prices is None and output_tokens is None and price_unit is None and not columns:
             table = None
             found = describe(
                 source, price_weight=price_weight or 0.0, experts=names_in(experts), missing=missing
             )
         else:
             table = load_table(
-                source, experts=experts, prices=prices, output_tokens=output_tokens, missing=missing
+                source,
+                experts=experts,
+                prices=prices,
+                price_unit=price_unit,
+                output_tokens=output_tokens,
+                missing=missing,
+                columns=columns,
             )
             found = describe(table, price_weight=price_weight or 0.0)
         judge = judge_of(source)
         potential = _potential(
             found, table, source, {"experts": names_in(experts), "missing": missing}, tell
         )
+    print_errors(() if table is not None else found.notes)
     if as_json:
         print_json({**found.as_dict(), "judge": judge, "potential": potential})
     else:
@@ -87,13 +111,17 @@ def _potential(
 
 
 def _show(found: TableSummary, judge: str | None, potential: Potential | None) -> None:
-    from mildroute._format import pluralize
+    from mildroute._format import format_number, pluralize
 
     rows = [
         [
             expert.name,
             f"{expert.score:.3f}",
-            "" if expert.dollars_per_1000 is None else f"{expert.dollars_per_1000:.4g}",
+            (
+                ""
+                if expert.dollars_per_1000 is None
+                else format_number(expert.dollars_per_1000, "{:.4g}")
+            ),
             f"{expert.wins:.1%}",
             f"{expert.wins_alone:.1%}",
         ]
@@ -159,7 +187,9 @@ def _gains(found: TableSummary) -> list[str]:
 
 
 def _priced(bill: float | None) -> str:
-    return "" if bill is None else f", {bill:.4g} dollars per 1,000"
+    from mildroute._format import format_number
+
+    return "" if bill is None else f", {format_number(bill, '{:.4g}')} dollars per 1,000"
 
 
 def _show_potential(potential: Potential, found: TableSummary) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -134,8 +135,8 @@ def costs_from_log(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Turn decisions and feedback of a gateway into a table, and estimate each expert's mean cost
-    with a 95% interval.
+    """Turn decisions, feedback and samples of a gateway into a table, and estimate each expert's
+    mean cost with a 95% interval.
 
     Example: mildroute costs from-log log --out logged.parquet
     """  # noqa: D205
@@ -229,7 +230,14 @@ def _as_dict(
         name: {**to_jsonable(estimate), "plain_mean": plain}
         for name, (estimate, plain) in values.items()
     }
-    return {"table": str(out), **counts, "experts": experts, "notes": [*found.notes, *notes]}
+    samples = {**asdict(found.samples), "is_enough": found.samples.is_enough}
+    return {
+        "table": str(out),
+        **counts,
+        "samples": samples,
+        "experts": experts,
+        "notes": [*found.notes, *notes],
+    }
 
 
 def _show(
@@ -239,9 +247,15 @@ def _show(
         [
             name,
             f"{estimate.rows:,}",
-            f"{plain:.4f}",
-            f"{estimate.value:.4f}",
-            f"{estimate.low:.4f} to {estimate.high:.4f}",
+            *(
+                (
+                    f"{plain:.4f}",
+                    f"{estimate.value:.4f}",
+                    f"{estimate.low:.4f} to {estimate.high:.4f}",
+                )
+                if math.isfinite(estimate.value)
+                else ("unknown",) * 3
+            ),
             f"{estimate.effective_rows:,.0f}",
         ]
         for name, (estimate, plain) in values.items()
@@ -264,6 +278,8 @@ def _show(
         f"{found.without_score:,} decisions have no score, {found.without_answer:,} no answer;"
         f" {found.unknown:,} scores no decision"
     ]
+    if found.samples.rows:
+        others.append(str(found.samples))
     print_notes([*found.notes, *notes], mark="note:")
     print_notes([*others, f"table: {out}"], mark="")
 

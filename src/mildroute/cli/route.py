@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
 
 import typer
 
-from mildroute.cli._options import AsJson, Budget, PriceWeight, Quality, target_of
+from mildroute.cli._options import (
+    AsJson,
+    Budget,
+    InputColumn,
+    PriceWeight,
+    Quality,
+    target_of,
+)
 from mildroute.cli._output import print_json, print_table, progress_bar
 from mildroute.exceptions import ArgumentError
 
@@ -29,28 +36,34 @@ class _Input(NamedTuple):
     request_id: str | None
 
 
+_Text: TypeAlias = Annotated[
+    str | None, typer.Argument(metavar="TEXT", help="The input; leave it out with --file.")
+]
+_File: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--file",
+        help=(
+            "Many inputs: a text a line, or a table (Parquet, CSV, TSV, Excel, JSON lines) with"
+            " texts and perhaps 'request_id' or 'id'."
+        ),
+    ),
+]
+_RequestId: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--request-id",
+        help="Seeds the coin of an operating point that mixes two; by default the text does.",
+    ),
+]
+
+
 def route_inputs(
     folder: Annotated[Path, typer.Argument(metavar="ROUTER", help="Folder of a stored router.")],
-    text: Annotated[
-        str | None, typer.Argument(metavar="TEXT", help="The input; leave it out with --file.")
-    ] = None,
-    file: Annotated[
-        Path | None,
-        typer.Option(
-            "--file",
-            help=(
-                "Many inputs: a text a line, or JSON lines with 'input' or 'text' and perhaps"
-                " 'request_id' or 'id'."
-            ),
-        ),
-    ] = None,
-    request_id: Annotated[
-        str | None,
-        typer.Option(
-            "--request-id",
-            help="Seeds the coin of an operating point that mixes two; by default the text does.",
-        ),
-    ] = None,
+    text: _Text = None,
+    file: _File = None,
+    input_column: InputColumn = None,
+    request_id: _RequestId = None,
     budget: Budget = None,
     quality: Quality = None,
     price_weight: PriceWeight = None,
@@ -71,8 +84,14 @@ def route_inputs(
             f"--request-id is for one TEXT, got --file {str(file)!r}; put a 'request_id' into its"
             " JSON lines."
         )
+    if file is None and input_column is not None:
+        raise ArgumentError(f"--input {input_column} names a column of --file; give both.")
     target = target_of(budget, quality, price_weight)
-    inputs = _lines(file) if file is not None else [_Input(text or "", request_id or None)]
+    inputs = (
+        _inputs(file, input_column)
+        if file is not None
+        else [_Input(text or "", request_id or None)]
+    )
     with progress_bar("route") as tell:
         tell(0, 1, f"{len(inputs):,} inputs")
         predictions = _predictions(load_router(folder), inputs, target)
@@ -117,7 +136,7 @@ def _as_dict(given: _Input, prediction: RoutedInput) -> dict[str, Any]:
     return {
         "expert": prediction.name,
         "reason": prediction.reason,
-        "why": _why(prediction),
+        "why": prediction.why,
         "is_out_of_distribution": prediction.is_out_of_distribution,
         "price_weight": prediction.price_weight,
         "request_id": given.request_id,
@@ -127,68 +146,52 @@ def _as_dict(given: _Input, prediction: RoutedInput) -> dict[str, Any]:
 
 
 def _show(prediction: RoutedInput) -> None:
+    from mildroute._format import format_number
+
     scores, dollars = prediction.scores, prediction.dollars
     rows = [
         [
             prediction.experts[place],
             "" if scores is None else f"{scores[place]:.3f}",
-            "" if dollars is None else f"{1000 * dollars[place]:.4g}",
+            "" if dollars is None else format_number(1000 * dollars[place], "{:.4g}"),
             f"{prediction.probabilities[place]:.1%}",
         ]
         for place in prediction.ranking
     ]
     print_table("", ["expert", "expected score", "expected $ per 1,000", "probability"], rows)
-    typer.echo(_why(prediction))
+    typer.echo(prediction.why)
     typer.echo(prediction.name)
 
 
-def _why(prediction: RoutedInput) -> str:
-    """One sentence on why this expert."""
-    name = prediction.name
-    if prediction.reason == "out_of_distribution":
-        return (
-            "the text is unlike the training data, so the best single expert at this price stands"
-            f" in: {name}."
+def _inputs(path: Path, column: str | None) -> list[_Input]:
+    from mildroute.costs.files import SUFFIXES
+
+    kind = SUFFIXES.get(path.suffix.lower(), "text")
+    if kind == "text" and column is not None:
+        raise ArgumentError(
+            f"--input is for tables, got the text file {str(path)!r}; leave it out."
         )
-    if prediction.reason == "single":
-        return f"the operating point sends every request to {name}."
-    if prediction.reason == "split":
-        chances = [
-            (prediction.experts[place], chance)
-            for place, chance in enumerate(prediction.probabilities)
-            if chance > 0
-        ]
-        sides = " and ".join(
-            f"{expert} ({chance:.0%})"
-            for expert, chance in sorted(chances, key=lambda pair: -pair[1])
-        )
-        return (
-            f"the operating point mixes two: a coin, the same for the same request, chose {name}"
-            f" between {sides}."
-        )
-    return f"the router expects the most of {name} here{_beside(prediction)}."
+    is_table = kind not in ("text", "json") or column is not None
+    return _rows(path, column) if is_table else _lines(path)
 
 
-def _beside(prediction: RoutedInput) -> str:
-    """Score and dollars beside those of the expert of the highest expected score."""
-    scores, dollars = prediction.scores, prediction.dollars
-    if scores is None:
-        return ""
-    best = max(range(len(scores)), key=scores.__getitem__)
-    if best == prediction.expert:
-        return f": the highest expected score, {scores[best]:.3f}"
-    less = (
-        ""
-        if dollars is None
-        else (
-            f" for ${1000 * dollars[prediction.expert]:.4g} instead of ${1000 * dollars[best]:.4g}"
-            " per 1,000"
-        )
-    )
-    return (
-        f": expected score {scores[prediction.expert]:.3f}, beside {scores[best]:.3f} of"
-        f" {prediction.experts[best]},{less}".rstrip(",")
-    )
+def _rows(path: Path, column: str | None) -> list[_Input]:
+    from mildroute.costs.files import resolve_files
+    from mildroute.costs.schema import as_text
+    from mildroute.costs.source import find_input, read_whole
+
+    table = read_whole(resolve_files(path))
+    name = find_input(table, column)
+    texts = as_text(table.column(name), name, whole_numbers=False).to_pylist()
+    for row, text in enumerate(texts):
+        if not (text or "").strip():
+            raise ArgumentError(
+                f"every row must have a text, got none in column {name!r}, row {row}, of"
+                f" {str(path)!r}; remove it."
+            )
+    key = next((key for key in ("request_id", "id") if key in table.column_names), None)
+    ids = [None] * len(texts) if key is None else as_text(table.column(key), key).to_pylist()
+    return [_Input(text, given or None) for text, given in zip(texts, ids, strict=True)]
 
 
 def _lines(path: Path) -> list[_Input]:

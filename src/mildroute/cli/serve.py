@@ -50,18 +50,20 @@ _Traces = Annotated[
     ),
 ]
 _RouterLocation = Annotated[
-    str,
+    str | None,
     typer.Argument(
-        metavar="ROUTER", help="Folder of a stored router, or the URL of a pointer to one."
+        metavar="ROUTER",
+        help="Folder of a stored router, or the URL of a pointer to one; it may be yet to come.",
+        show_default=False,
     ),
 ]
 
 
 def serve_router(
-    router: _RouterLocation,
     experts: Annotated[
         Path, typer.Option(help="The experts, their addresses and prices.", metavar="experts.yaml")
     ],
+    router: _RouterLocation = None,
     settings: Annotated[
         Path | None, typer.Option(help="All that can be set; see docs.", metavar="gateway.yaml")
     ] = None,
@@ -100,6 +102,9 @@ def serve_router(
     SIGHUP loads the artifact, the experts and the client keys again. With --workers each process
     counts limits and circuits by itself; a worker that dies is started again.
 
+    Without a ROUTER, or until there is one, requests are passed to routing.default, or to the first
+    expert: so a log can be gathered before the first fit.
+
     Example: mildroute serve router --experts experts.yaml --log decisions
     """
     given = {"keys": keys, "admin_port": admin_port, "admin_host": admin_host}
@@ -113,7 +118,13 @@ def serve_router(
 
 
 def _serve(
-    router: str, experts: Path, settings: GatewayConfig, host: str, port: int, *, traces: bool
+    router: str | None,
+    experts: Path,
+    settings: GatewayConfig,
+    host: str,
+    port: int,
+    *,
+    traces: bool,
 ) -> None:
     from mildroute.serving.factory import load_gateway
     from mildroute.serving.observability.logs import log_to_stderr
@@ -126,7 +137,7 @@ def _serve(
 
 
 def _serve_workers(
-    router: str,
+    router: str | None,
     experts: Path,
     settings: GatewayConfig,
     host: str,
@@ -183,7 +194,8 @@ def _settings(
         logs = dataclasses.replace(found.logging, format=log_format)
         found = dataclasses.replace(found, logging=logs)
     if exploration_rate is not None:
-        routing = dataclasses.replace(found.routing, exploration_rate=exploration_rate)
+        exploration = dataclasses.replace(found.routing.exploration, rate=exploration_rate)
+        routing = dataclasses.replace(found.routing, exploration=exploration)
         found = dataclasses.replace(found, routing=routing)
     return found
 

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 from mildroute._optional import lazy_exports
 
 if TYPE_CHECKING:
-    from mildroute.collection.estimate import CollectionEstimate as CollectionEstimate
     from mildroute.collection.job import (
+        CollectionEstimate as CollectionEstimate,
+        CollectionInterrupted as CollectionInterrupted,
         CollectionJob as CollectionJob,
+        CollectionPlan as CollectionPlan,
         CollectionResult as CollectionResult,
         collect as collect,
     )

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as pads
 from pyarrow import csv
 
 from mildroute._fingerprint import text_digest
+from mildroute.costs.readers import to_arrow
 from mildroute.exceptions import ArgumentError, TableError
 from mildroute.experts.base import Query
 
-__all__ = ["QueryFile", "open_queries", "query_digest", "sample_experts"]
+__all__ = ["QueryFile", "ShuffledQueries", "open_queries", "query_digest", "sample_experts"]
 
 
 # Queries from a file, a few at a time, in the order of the file.
@@ -29,14 +32,19 @@ _ID, _INPUT, _REFERENCE = (
 )
 _FORMATS = {".parquet": "parquet", ".csv": "csv", ".jsonl": "json", ".json": "json"}
 _BATCH = 1024
+# Queries that are held in memory to give them in another order, at least; of a large file a
+# sixteenth, so that it is read sixteen times.
+_SHUFFLED, _PASSES = 65_536, 16
+# A file or folder, or rows in memory.
+_Source: TypeAlias = Path | pa.Table | Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class QueryFile:
-    """A file, or a folder of files, with one query in each row.
+    """A file, a folder of files or a table in memory, with one query in each row.
 
     Args:
-        path: Where.
+        source: Where, or the rows themselves.
         columns: Name of the column of each role: ``query_id``, ``input`` and ``reference``; a role
             may have none.
         rows: Number of the queries.
@@ -47,23 +55,33 @@ class QueryFile:
         5
     """
 
-    path: Path
+    source: _Source
     columns: dict[str, str]
     rows: int
     others: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[Query]:
         """The queries; other columns than those of the roles are their fields."""
-        for place, row in enumerate(_rows(self.path)):
+        for place, row in enumerate(_rows(self.source)):
             yield self._query(row, place)
+
+    @functools.cached_property
+    def random_order(self) -> list[int]:
+        """Places of all queries in random order.
+
+        It follows from their names, so that two queries keep their order when others are added.
+        """
+        digests = [int(text_digest(f"order\x00{query.query_id}", size=8), 16) for query in self]
+        found: list[int] = np.argsort(np.array(digests, dtype=np.uint64), kind="stable").tolist()
+        return found
 
     def _query(self, row: dict[str, Any], place: int) -> Query:
         found = {role: row.pop(name, None) for role, name in self.columns.items()}
         text, reference = found["input"], found.get("reference")
         if not isinstance(text, str):
             raise TableError(
-                f"{self.path.name}, row {place}: a query must be a text, got {text!r:.60}; fill it"
-                " in or drop the row."
+                f"{_name(self.source)}, row {place}: a query must be a text, got {text!r:.60}; fill"
+                " it in or drop the row."
             )
         name = found.get("query_id")
         return Query(
@@ -74,11 +92,31 @@ class QueryFile:
         )
 
 
-def open_queries(path: str | Path) -> QueryFile:
-    """Look at a file of queries and check that their names differ.
+@dataclass(frozen=True)
+class ShuffledQueries:
+    """Queries in random order, the same in every run."""
+
+    queries: QueryFile
+
+    def __iter__(self) -> Iterator[Query]:
+        """The queries, of a large file a part at a time."""
+        order = self.queries.random_order
+        size = max(_SHUFFLED, -(-len(order) // _PASSES))
+        for start in range(0, len(order), size):
+            ranks = {place: rank for rank, place in enumerate(order[start : start + size])}
+            found = [
+                (ranks[place], query) for place, query in enumerate(self.queries) if place in ranks
+            ]
+            found.sort(key=lambda pair: pair[0])
+            yield from (query for _, query in found)
+
+
+def open_queries(source: Any) -> QueryFile:
+    """Look at queries and check that their names differ.
 
     Args:
-        path: Parquet, CSV or JSON lines, or a folder of one kind. Columns: ``input`` (or ``text``,
+        source: A path of Parquet, CSV or JSON lines, or a folder of one kind; or a pandas or polars
+            data frame, an Arrow table or a list of dicts. Columns: ``input`` (or ``text``,
             ``prompt``, ``question``), optional ``query_id`` (or ``id``), optional ``reference`` (or
             ``answer``, ``target``), and whatever templates and judges need. All columns of a CSV
             file are text.
@@ -87,15 +125,15 @@ def open_queries(path: str | Path) -> QueryFile:
         What was found.
 
     Example:
+        >>> [query.query_id for query in open_queries([{"input": "2 + 2?"}, {"input": "2 + 3?"}])]
+        ['0', '1']
         >>> open_queries("no/such.parquet")
         Traceback (most recent call last):
         mildroute.exceptions.TableError: queries must lie in a file or folder that exists ...
     """
-    path = Path(path)
-    if not path.exists():
-        raise TableError(f"queries must lie in a file or folder that exists, got {str(path)!r}.")
+    source = _source(source)
     try:
-        names = _names(path)
+        names = _names(source)
         roles = {"query_id": _ID, "input": _INPUT, "reference": _REFERENCE}
         columns = {
             role: next(name for name in known if name in names)
@@ -104,15 +142,32 @@ def open_queries(path: str | Path) -> QueryFile:
         }
         if "input" not in columns:
             raise TableError(
-                f"{path.name} must have a column {' or '.join(_INPUT)}, got {', '.join(names)};"
-                " rename one of them."
+                f"{_name(source)} must have a column {' or '.join(_INPUT)}, got"
+                f" {', '.join(names) or 'none'}; rename one of them."
             )
         others = tuple(name for name in names if name not in columns.values())
-        return QueryFile(path, columns, _counted(path, columns.get("query_id")), others)
+        return QueryFile(source, columns, _counted(source, columns.get("query_id")), others)
     except (pa.ArrowException, OSError, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise TableError(
-            f"queries cannot be read from {str(path)!r}: {' '.join(str(error).split())}."
+            f"queries cannot be read from {_name(source)}: {' '.join(str(error).split())}."
         ) from error
+
+
+def _source(given: Any) -> _Source:
+    if isinstance(given, (str, Path)):
+        path = Path(given)
+        if not path.exists():
+            raise TableError(
+                f"queries must lie in a file or folder that exists, got {str(path)!r}."
+            )
+        return path
+    if isinstance(given, Sequence) and all(isinstance(row, Mapping) for row in given):
+        return given
+    return to_arrow(given)
+
+
+def _name(source: _Source) -> str:
+    return source.name if isinstance(source, Path) else "the table of queries"
 
 
 def query_digest(query: Query) -> str:
@@ -139,8 +194,15 @@ def _files(path: Path) -> list[Path]:
     return found
 
 
-def _rows(path: Path, columns: list[str] | None = None) -> Iterator[dict[str, Any]]:
-    for file in _files(path):
+def _rows(source: _Source, columns: list[str] | None = None) -> Iterator[dict[str, Any]]:
+    if isinstance(source, pa.Table):
+        for batch in source.to_batches(_BATCH):
+            yield from batch.to_pylist()
+        return
+    if not isinstance(source, Path):
+        yield from map(dict, source)
+        return
+    for file in _files(source):
         if _FORMATS[file.suffix] == "json":
             yield from _lines(file)
         else:
@@ -177,30 +239,31 @@ def _lines(file: Path) -> Iterator[dict[str, Any]]:
                 yield row
 
 
-def _names(path: Path) -> list[str]:
-    first = _files(path)[0]
-    if _FORMATS[first.suffix] == "json":
+def _names(source: _Source) -> list[str]:
+    if isinstance(source, pa.Table):
+        return list(source.schema.names)
+    if not isinstance(source, Path) or _FORMATS[_files(source)[0].suffix] == "json":
         # A line may leave out what it has not, also the first one.
-        return list(dict.fromkeys(name for row in _rows(path) for name in row))
-    return list(_dataset(first).schema.names)
+        return list(dict.fromkeys(name for row in _rows(source) for name in row))
+    return list(_dataset(_files(source)[0]).schema.names)
 
 
-def _counted(path: Path, column: str | None) -> int:
+def _counted(source: _Source, column: str | None) -> int:
     """Number of the rows, whose names must differ."""
     seen: set[str] = set()
     count = 0
-    for row in _rows(path, [column] if column else None):
+    for row in _rows(source, [column] if column else None):
         count += 1
         if column is not None:
             name = row.get(column)
             if name is None or str(name) in seen:
                 raise TableError(
-                    f"{path.name}: each query must have a name of its own in {column!r}, got"
+                    f"{_name(source)}: each query must have a name of its own in {column!r}, got"
                     f" {name!r:.60} again; number them."
                 )
             seen.add(str(name))
     if not count:
-        raise TableError(f"{path.name} must have at least one query, got none.")
+        raise TableError(f"{_name(source)} must have at least one query, got none.")
     return count
 
 

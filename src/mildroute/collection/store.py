@@ -13,13 +13,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from mildroute._files import atomic_write, file_lock
+from mildroute._format import as_dollars, pluralize
 from mildroute._jsonl import OPENING, WriteAheadLog, read_file
 from mildroute.experts.base import Answer
 
@@ -33,9 +34,12 @@ __all__ = [
     "CallStarted",
     "Entry",
     "Judged",
+    "Spending",
     "StoredState",
+    "cell_reasons",
     "dollars_in",
     "empty_reasons",
+    "group_reasons",
     "rows_by_kind",
     "unanswered_in",
     "written",
@@ -50,15 +54,22 @@ STARTED, ANSWERS, VERDICTS = "started", "answers", "verdicts"
 
 @dataclass(frozen=True)
 class CallStarted:
-    """A call that may cost money is about to be made.
+    """A call that may cost money is about to be made, or another attempt at it.
 
     If no answer follows, it may have been charged up to its upper bound.
+
+    Args:
+        worst: Upper bound of this attempt and of earlier ones that may have been charged.
+        attempt: From 1; those after the first stand for the same call.
+        judge: Name of the judge, if the call is for a verdict.
     """
 
     expert: str
     version: str
     query: str
     worst: float
+    attempt: int = 1
+    judge: str = ""
 
     kind = STARTED
 
@@ -119,6 +130,7 @@ class Judged:
 
     Args:
         score: From 0 to 1, or none if it could not tell.
+        unconfirmed_cost: Upper bound for attempts without a reply.
     """
 
     expert: str
@@ -129,6 +141,7 @@ class Judged:
     score: float | None
     reason: str
     dollars: float
+    unconfirmed_cost: float = 0.0
 
     kind = VERDICTS
 
@@ -164,6 +177,8 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             "score": pa.float64(),
             "reason": pa.string(),
             "dollars": pa.float64(),
+            # Stores from before have no such column.
+            "unconfirmed_cost": pa.float64(),
         }
     ),
     STARTED: pa.schema(
@@ -198,6 +213,38 @@ _RUN, _RUN_OF_TEXTS = 8192, 256
 _PATIENCE = 120.0
 
 
+class Spending(NamedTuple):
+    """Dollars of the calls in a folder.
+
+    Args:
+        paid: For answers and verdicts.
+        reserved: Upper bound for calls whose answers were lost, which may have been charged.
+        lost_calls: Number of those calls.
+
+    Example:
+        >>> print(Spending(2.0, 0.5, 3))
+        $2.00 paid, up to $0.50 for 3 lost calls
+    """
+
+    paid: float = 0.0
+    reserved: float = 0.0
+    lost_calls: int = 0
+
+    @property
+    def total(self) -> float:
+        """What counts toward a cap."""
+        return self.paid + self.reserved
+
+    def __str__(self) -> str:
+        """Both amounts in words."""
+        lost = (
+            f", up to {as_dollars(self.reserved)} for {pluralize(self.lost_calls, 'lost call')}"
+            if self.lost_calls
+            else ""
+        )
+        return f"{as_dollars(self.paid)} paid{lost}"
+
+
 @dataclass
 class StoredState:
     """What an archive holds of some experts and a judge.
@@ -205,15 +252,14 @@ class StoredState:
     Args:
         answered: Digests of the queries that each expert has answered in its present version.
         texts: Answers that wait for a verdict, by expert and digest.
-        spent: Dollars of all entries, those of other versions too, with all that may have been
-            charged.
+        spending: Dollars of all entries, those of other versions too.
     """
 
     experts: tuple[str, ...]
     answered: dict[str, set[str]] = field(default_factory=dict)
     judged: dict[str, set[str]] = field(default_factory=dict)
     texts: dict[tuple[str, str], str] = field(default_factory=dict)
-    spent: float = 0.0
+    spending: Spending = field(default_factory=Spending)
 
     def __post_init__(self) -> None:
         """A set for each expert."""
@@ -292,7 +338,7 @@ class AnswerStore:
         rows = rows_by_kind(old.path)
         self._journal = WriteAheadLog(self.journals)
         for row in unanswered_in(rows):
-            self._journal.add({"kind": STARTED, **row})
+            self._journal.add({"kind": STARTED, **row, "attempt": 1})
         rows[STARTED] = []
         self._make_parts(old.path, rows)
         old.path.unlink()
@@ -308,7 +354,7 @@ class AnswerStore:
     def known(self, versions: dict[str, str], judge: tuple[str, str]) -> StoredState:
         """What is there already for experts in these versions and a judge (name and version)."""
         found = StoredState(tuple(versions))
-        found.spent = self.spent()
+        found.spending = self.spending()
         for row in self.entries(
             VERDICTS, ["expert", "version", "query", "judge", "judge_version", "score"]
         ):
@@ -331,15 +377,23 @@ class AnswerStore:
 
         The latter count at their upper bound.
         """
-        charged = {
-            ANSWERS: ["dollars", "unconfirmed_cost"],
-            VERDICTS: ["dollars"],
-            STARTED: ["worst"],
-        }
-        batches = (batch for kind, names in charged.items() for batch in self._batches(kind, names))
-        return float(
-            sum(pc.sum(column).as_py() or 0.0 for batch in batches for column in batch.columns)
-        )
+        return self.spending().total
+
+    def spending(self) -> Spending:
+        """Dollars that were paid, and those of lost calls at their upper bound."""
+        paid = reserved = 0.0
+        lost = 0
+        for kind in (ANSWERS, VERDICTS):
+            for batch in self._batches(kind, ["dollars", "unconfirmed_cost"]):
+                paid += _sum(batch.column("dollars"))
+                if "unconfirmed_cost" in batch.schema.names:
+                    unconfirmed = batch.column("unconfirmed_cost")
+                    reserved += _sum(unconfirmed)
+                    lost += int(_sum(pc.greater(unconfirmed, 0.0)))
+        for batch in self._batches(STARTED, ["worst"]):
+            reserved += _sum(batch.column("worst"))
+            lost += batch.num_rows
+        return Spending(paid, reserved, lost)
 
     def _batches(self, kind: str, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
         has_texts = columns is None or "text" in columns
@@ -360,12 +414,16 @@ class AnswerStore:
                 pq.write_table(table, beside, write_page_checksum=True)
 
 
+def _sum(column: Any) -> float:
+    return float(pc.sum(column).as_py() or 0.0)
+
+
 def dollars_in(answers: Iterable[Row], verdicts: Iterable[Row], lost: Iterable[Row]) -> float:
     """All that was charged for some entries, and all that may have been."""
-    answered = sum(row["dollars"] + row["unconfirmed_cost"] for row in answers)
-    return float(
-        answered + sum(row["dollars"] for row in verdicts) + sum(row["worst"] for row in lost)
+    charged = sum(
+        row["dollars"] + row.get("unconfirmed_cost", 0.0) for row in (*answers, *verdicts)
     )
+    return float(charged + sum(row["worst"] for row in lost))
 
 
 def rows_by_kind(path: Path) -> dict[str, list[Row]]:
@@ -379,31 +437,49 @@ def rows_by_kind(path: Path) -> dict[str, list[Row]]:
 
 
 def unanswered_in(rows: dict[str, list[Row]]) -> list[Row]:
-    """Calls that have no answer in the same journal.
+    """The last attempts of calls that have no answer, or no verdict, in the same journal.
 
     A cell is called again only after the answer to the last call.
     """
-    answers = Counter(
-        (row["expert"], row["version"], row["query"]) for row in rows.get(ANSWERS, [])
-    )
-    started = Counter(
-        (row["expert"], row["version"], row["query"]) for row in rows.get(STARTED, [])
-    )
-    left = started - answers
-    found = []
+    finished = Counter(map(_call_of, (*rows.get(ANSWERS, []), *rows.get(VERDICTS, []))))
+    calls: dict[tuple[str, ...], list[Row]] = {}
     for row in rows.get(STARTED, []):
-        key = (row["expert"], row["version"], row["query"])
-        if left[key] > 0:
-            left[key] -= 1
-            found.append(row)
-    return found
+        started = calls.setdefault(_call_of(row), [])
+        if started and row.get("attempt", 1) > 1:
+            started.pop()
+        started.append(row)
+    return [row for call, started in calls.items() for row in started[finished[call] :]]
+
+
+def _call_of(row: Row) -> tuple[str, ...]:
+    return row["expert"], row["version"], row["query"], row.get("judge", "")
 
 
 # Why cells are empty.
 
 
 _ATTEMPTS = re.compile(r" \(the last of \d+ attempts\)$")
+# What a reason quotes of one query, answer or reply.
+_QUOTED = re.compile(r"(?<!\w)(['\"]).*?\1(?!\w)", re.DOTALL)
 _SHOWN = 160
+
+
+def group_reasons(reasons: Iterable[str]) -> list[tuple[str, int]]:
+    """Reasons and how often each was given, the commonest first.
+
+    Those that differ only in what they quote count as one, and its quotations are left out.
+
+    Example:
+        >>> group_reasons(["'a' is no number", "'b' is no number", "timeout"])
+        [("'...' is no number", 2), ('timeout', 1)]
+    """
+    groups: dict[str, Counter[str]] = {}
+    for reason in reasons:
+        groups.setdefault(_QUOTED.sub("'...'", reason), Counter())[reason] += 1
+    counts = Counter[str]()
+    for general, texts in groups.items():
+        counts[(general if len(texts) > 1 else next(iter(texts)))[:_SHOWN]] += texts.total()
+    return counts.most_common()
 
 
 def empty_reasons(
@@ -414,6 +490,16 @@ def empty_reasons(
     Returns:
         Reasons and how many cells have them, by expert; only of experts that have any.
     """
+    found: dict[str, list[str]] = {}
+    for (expert, _), reason in cell_reasons(archive, versions, judge).items():
+        found.setdefault(expert, []).append(_ATTEMPTS.sub("", reason))
+    return {expert: group_reasons(reasons) for expert, reasons in found.items()}
+
+
+def cell_reasons(
+    archive: AnswerStore, versions: Mapping[str, str], judge: tuple[str, str]
+) -> dict[tuple[str, str], str]:
+    """Why cells that were called have no score, by expert and digest of the query."""
     last: dict[tuple[str, str], str] = {}
     for row in archive.entries(ANSWERS, ["expert", "version", "query", "error"]):
         if versions.get(row["expert"]) == row["version"] and row["error"]:
@@ -430,7 +516,4 @@ def empty_reasons(
                 last[key] = f"the judge could not tell: {row['reason']}"
             else:
                 last.pop(key, None)
-    found: dict[str, Counter[str]] = {}
-    for (expert, _), reason in last.items():
-        found.setdefault(expert, Counter())[_ATTEMPTS.sub("", reason)[:_SHOWN]] += 1
-    return {expert: counts.most_common() for expert, counts in found.items()}
+    return last

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mildroute._files import atomic_write
 from mildroute.collection.queries import QueryFile, query_digest, sample_experts
-from mildroute.collection.store import ANSWERS, VERDICTS, AnswerStore
+from mildroute.collection.store import ANSWERS, VERDICTS, AnswerStore, cell_reasons
 from mildroute.costs.prices import PriceList, metadata_of
 from mildroute.costs.validation import COLLECTED
 from mildroute.experts.base import Expert, Query
@@ -30,16 +31,23 @@ _ANSWER, _LOGPROB = "answer", "logprob"
 _RUN = 8192
 
 
-class Gaps(NamedTuple):
-    """Cells of a table without a score.
+@dataclass
+class Gaps:
+    """Cells without a score, and queries that are complete.
 
     Args:
-        empty: Those that were wanted: no answer, no verdict, or not called yet.
-        unwanted: Those of experts that were not to get that query.
+        empty: Cells that were wanted: no answer, no verdict, or not called yet.
+        unwanted: Cells of experts that were not to get that query.
+        complete: Queries without a cell of the first kind.
+        left_out: Queries that the cap left incomplete, which are not in the table.
+        left_out_cells: Cells of the first kind in those queries.
     """
 
-    empty: int
-    unwanted: int
+    empty: int = 0
+    unwanted: int = 0
+    complete: int = 0
+    left_out: int = 0
+    left_out_cells: int = 0
 
 
 def write_costs(
@@ -52,10 +60,13 @@ def write_costs(
     experts_per_query: int | None = None,
     *,
     answers: bool = False,
+    stopped: Collection[str] = (),
 ) -> Gaps:
     """Write the table of the experts, scored by the judge, each in its present version.
 
-    Cells without a verdict are empty: the reader of the table says how to count them.
+    Cells without a verdict are empty: the reader of the table says how to count them. A query for
+    which an expert was not called because the cap stopped it is left out, so that nobody counts
+    that cell as a failure.
 
     Args:
         folder: Where; the file is replaced as a whole.
@@ -68,6 +79,7 @@ def write_costs(
             so.
         answers: Whether the texts of the answers are written, too, as a cascade needs them, and
             their log-probabilities where they are known.
+        stopped: Names of experts that the cap stopped.
     """
     found = _cells(archive, experts, judge, answers=answers)
     kinds = _KINDS if all(None not in cell[:5] for cell in found.values()) else _KINDS[:3]
@@ -76,24 +88,30 @@ def write_costs(
     schema = _schema([name for name in _KEPT if name in queries.others], kinds, experts, told)
     schema = schema.with_metadata(_about(experts, judge, prices, experts_per_query))
     wanted = sample_experts([expert.name for expert in experts], experts_per_query)
-    empty = unwanted = 0
+    versions = {expert.name: expert.version for expert in experts}
+    called = {*found, *cell_reasons(archive, versions, (judge.name, judge.version))}
+    gaps = Gaps()
     with (
         atomic_write(folder / TABLE) as beside,
         pq.ParquetWriter(beside, schema, write_page_checksum=True) as writer,
     ):
         for run in _runs(queries):
-            rows = [
-                _row(query, experts, found) for query in run
-            ]  # columns that the schema does not have are left out
-            holes = [
-                wanted(expert.name, row["query_id"])
-                for row in rows
-                for expert in experts
-                if row[f"score:{expert.name}"] is None
-            ]
-            empty, unwanted = empty + sum(holes), unwanted + len(holes) - sum(holes)
+            rows = []
+            for query in run:
+                digest = query_digest(query)
+                holes = [name for name in versions if (name, digest) not in found]
+                empty = [name for name in holes if wanted(name, query.query_id)]
+                gaps.empty += len(empty)
+                gaps.unwanted += len(holes) - len(empty)
+                gaps.complete += not empty
+                if any(name in stopped and (name, digest) not in called for name in empty):
+                    gaps.left_out += 1
+                    gaps.left_out_cells += len(empty)
+                else:
+                    rows.append(_row(query, digest, experts, found))
+            # Columns that the schema does not have are left out.
             writer.write_table(pa.Table.from_pylist(rows, schema=schema))
-    return Gaps(empty, unwanted)
+    return gaps
 
 
 def _cells(
@@ -162,9 +180,8 @@ def _about(
 
 
 def _row(
-    query: Query, experts: Sequence[Expert], cells: dict[tuple[str, str], list[Any]]
+    query: Query, digest: str, experts: Sequence[Expert], cells: dict[tuple[str, str], list[Any]]
 ) -> dict[str, Any]:
-    digest = query_digest(query)
     row: dict[str, Any] = {"query_id": query.query_id, "input": query.input}
     row |= {
         name: None if query.fields.get(name) is None else str(query.fields[name]) for name in _KEPT

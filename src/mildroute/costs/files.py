@@ -34,11 +34,14 @@ SUFFIXES = {
     ".parquet": "parquet",
     ".pq": "parquet",
     ".csv": "csv",
+    ".tsv": "csv",
+    ".tab": "csv",
+    ".xlsx": "xlsx",
     ".jsonl": "json",
     ".ndjson": "json",
     ".json": "json",
 }
-_KNOWN = ".parquet, .csv, .jsonl, .ndjson or .json"
+_KNOWN = ".parquet, .csv, .tsv, .xlsx, .jsonl, .ndjson or .json"
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class SourceFile:
     """One file of a table.
 
     Attributes:
-        kind: 'parquet', 'csv' or 'json'.
+        kind: 'parquet', 'csv' (also with tabs), 'xlsx' or 'json'.
     """
 
     path: str
@@ -211,6 +214,11 @@ def write_table(table: pa.Table, target: str | Path, *, shards: int = 1) -> Path
         raise ArgumentError(f"shards must be a whole number of at least 1, got {shards!r}.")
     system, path = open_location(target)
     suffix = PurePosixPath(path).suffix.lower()
+    if suffix == ".xlsx":
+        raise ArgumentError(
+            f"a table is written as .parquet, .csv, .tsv or .jsonl, got {str(target)!r}; choose"
+            " one of these."
+        )
     if shards > 1 and suffix in SUFFIXES:
         raise ArgumentError(
             f"a table of {shards} shards is written into a folder, got the file name"
@@ -254,9 +262,10 @@ def _write_file(table: pa.Table, system: Any, path: str, kind: str) -> None:
 
             write_parquet(table, stream, row_group_size=_ROW_GROUP, write_page_checksum=True)
         elif kind == "csv":
-            from pyarrow.csv import write_csv
+            from pyarrow.csv import WriteOptions, write_csv
 
-            write_csv(table, stream)
+            tabs = PurePosixPath(path).suffix.lower() != ".csv"
+            write_csv(table, stream, WriteOptions(delimiter="\t" if tabs else ","))
         else:
             for start in range(0, table.num_rows, _JSON_RUN):
                 lines = (

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import importlib
 import io
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from mildroute._optional import needs_extra
-from mildroute.exceptions import TableError
+from mildroute.exceptions import ArgumentError, TableError
 
-__all__ = ["CHARACTERS_PER_TOKEN", "METADATA_KEY", "Price", "PriceList", "metadata_of", "prices_in"]
+__all__ = [
+    "CHARACTERS_PER_TOKEN",
+    "METADATA_KEY",
+    "Price",
+    "PriceList",
+    "metadata_of",
+    "prices_in",
+]
 
 
 # List prices of experts: dollars per million tokens, with their date and source.
@@ -60,6 +69,13 @@ class Price:
                     " dollars per million tokens."
                 )
 
+    def times(self, factor: float) -> Price:
+        """Prices so many times as high."""
+        if factor == 1:
+            return self
+        cached = None if self.cached_input is None else factor * self.cached_input
+        return Price(factor * self.input, factor * self.output, cached)
+
     def cost(self, tokens_in: Any, tokens_out: Any, cached_tokens: Any = 0) -> Any:
         """Dollars of calls with these token counts, numbers or arrays.
 
@@ -100,11 +116,17 @@ class PriceList:
 
     @classmethod
     def of(
-        cls, prices: Mapping[str, Any], *, date: str | None = None, source: str | None = None
+        cls,
+        prices: Mapping[str, Any],
+        *,
+        date: str | None = None,
+        source: str | None = None,
+        per: str = "1M",
     ) -> PriceList:
         """From a mapping.
 
-        One number for both directions, a pair (input, output), or a mapping with those keys.
+        One number for both directions, a pair (input, output), or a mapping with those keys; per
+        million tokens ('1M'), per thousand ('1K') or per 'token'.
 
         Example:
             >>> PriceList.of({"a": (1, 2)}).prices["a"]
@@ -115,26 +137,49 @@ class PriceList:
                 "prices must be a non-empty mapping from expert to price, got"
                 f" {type(prices).__name__}."
             )
-        return cls({str(name): _price(name, value) for name, value in prices.items()}, date, source)
+        factor = _factor(per)
+        found = {str(name): _price(name, value) for name, value in prices.items()}
+        return cls({name: price.times(factor) for name, price in found.items()}, date, source)
 
     @classmethod
-    def read(cls, path: str | Path) -> PriceList:
-        """Read prices from a JSON or CSV file.
+    def from_any(cls, prices: Any, *, per: str = "1M") -> PriceList:
+        """A price list as it is, from a file, or from what ``of`` takes.
 
-        JSON is as ``as_dict`` gives it, or a bare mapping; CSV has the columns expert, input,
-        output.
+        Example:
+            >>> PriceList.from_any({"a": 0.002}, per="1K").prices["a"].input
+            2.0
+        """
+        if isinstance(prices, PriceList):
+            return prices
+        if isinstance(prices, (str, Path)):
+            return cls.read(prices, per=None if per == "1M" else per)
+        return cls.of(prices, per=per)
+
+    @classmethod
+    def read(cls, path: str | Path, *, per: str | None = None) -> PriceList:
+        """Read prices from a JSON, CSV or TSV file.
+
+        JSON is as ``as_dict`` gives it, or a bare mapping; CSV has the columns expert (or model),
+        input and output, or names such as 'Input price per 1K tokens'.
+
+        Args:
+            path: The file.
+            per: Tokens that the prices are for, '1M', '1K' or one 'token'; by default as the
+                columns say, and else a million.
 
         Example:
             >>> PriceList.read("prices.txt")
             Traceback (most recent call last):
-            mildroute.exceptions.TableError: prices are read from .json or .csv files, got ...
+            mildroute.exceptions.TableError: prices are read from .json, .csv or .tsv files, got ...
         """
         path = Path(path)
-        if path.suffix not in {".json", ".csv"}:
-            raise TableError(f"prices are read from .json or .csv files, got {str(path)!r}.")
+        if path.suffix.lower() not in {".json", ".csv", ".tsv"}:
+            raise TableError(f"prices are read from .json, .csv or .tsv files, got {str(path)!r}.")
         try:
             text = path.read_text(encoding="utf-8-sig")
-            return _of_json(json.loads(text)) if path.suffix == ".json" else _of_csv(text)
+            if path.suffix.lower() == ".json":
+                return _of_json(json.loads(text), per or "1M")
+            return _of_csv(text, per)
         except (
             OSError,
             UnicodeDecodeError,
@@ -257,30 +302,87 @@ def _of_tokens(entry: Mapping[str, Any]) -> Price:
     )
 
 
-def _of_json(kept: Any) -> PriceList:
+def _of_json(kept: Any, per: str = "1M") -> PriceList:
     if not isinstance(kept, Mapping):
         raise TableError(f"prices must be a JSON object, got {type(kept).__name__}.")
     if "prices" not in kept:
-        return PriceList.of(kept)
-    return PriceList.of(kept["prices"], date=kept.get("date"), source=kept.get("source"))
+        return PriceList.of(kept, per=per)
+    about = {"date": kept.get("date"), "source": kept.get("source")}
+    return PriceList.of(kept["prices"], per=per, **about)
 
 
-def _of_csv(text: str) -> PriceList:
+# Tokens that prices may be for, and the words for them in the names of columns.
+_UNITS = {"1M": 1.0, "1K": 1000.0, "token": 1e6}
+_UNIT_WORDS = {"1m": "1M", "million": "1M", "mtok": "1M", "1k": "1K", "thousand": "1K"}
+_UNIT_WORDS |= {"1000": "1K", "ktok": "1K", "1000000": "1M", "token": "token"}
+_DIRECTIONS = {"input": "input", "prompt": "input", "output": "output", "completion": "output"}
+
+
+def _factor(per: str) -> float:
+    if per not in _UNITS:
+        raise ArgumentError(f"per must be '1M', '1K' or 'token', got {per!r}.")
+    return _UNITS[per]
+
+
+def _of_csv(text: str, per: str | None = None) -> PriceList:
     """Read columns expert, input, output and optional cached_input, date and source.
 
     Date and source are the same on every row.
     """
-    rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    from mildroute.costs.schema import listed
+
+    delimiter = max(",;\t", key=text.partition("\n")[0].count)
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
+    roles, unit = _price_columns(reader.fieldnames or [])
+    rows = [{roles.get(name, name): cell for name, cell in row.items()} for row in reader]
     if not rows or not {"expert", "input", "output"} <= rows[0].keys():
         raise TableError(
-            "a CSV of prices needs the columns expert, input and output, and at least one row."
+            "a CSV of prices needs the columns expert (or model), input and output, and at least"
+            f" one row, got the columns {listed(reader.fieldnames or [])}."
         )
     experts = [row["expert"] for row in rows]
     if len(set(experts)) < len(experts):
         raise TableError(
             "a CSV of prices has one row for each expert, got one of them twice; keep one."
         )
-    prices = {row["expert"]: row for row in rows}
-    return PriceList.of(
-        prices, date=rows[0].get("date") or None, source=rows[0].get("source") or None
-    )
+    prices = {row["expert"]: _numbers_in(row, delimiter) for row in rows}
+    about = {"date": rows[0].get("date") or None, "source": rows[0].get("source") or None}
+    return PriceList.of(prices, per=per or unit, **about)
+
+
+def _price_columns(names: Sequence[str]) -> tuple[dict[str, str], str]:
+    """Role of each column of a price list, and the tokens that its prices are for."""
+    from mildroute.costs.schema import listed
+
+    roles: dict[str, str] = {}
+    units: set[str] = set()
+    for name in names:
+        words = re.findall(r"[^\W_]+", name.casefold())
+        direction = next((_DIRECTIONS[word] for word in words if word in _DIRECTIONS), None)
+        if name.strip().casefold() in ("expert", "model", "llm", "model_name", "name"):
+            roles[name] = "expert"
+        elif direction is not None:
+            is_cached = {"cached", "cache"} & set(words)
+            roles[name] = "cached_input" if is_cached else direction
+            units |= {_UNIT_WORDS[word] for word in words if word in _UNIT_WORDS}
+        else:
+            roles[name] = name.strip().casefold()
+    if len(units) > 1:
+        raise TableError(
+            f"all prices must be for the same number of tokens, got the columns {listed(names)};"
+            " convert some of them."
+        )
+    return roles, units.pop() if units else "1M"
+
+
+def _numbers_in(row: Mapping[str, Any], delimiter: str) -> dict[str, Any]:
+    """Cells of a row with prices as numbers; what is none is left for the message."""
+    from mildroute.costs.schema import DOLLARS, parse_number
+
+    found = dict(row)
+    for name in ("input", "output", "cached_input"):
+        cell = (row.get(name) or "").strip().lower()
+        decimal = "," if delimiter != "," and "," in cell else "."
+        with contextlib.suppress(ValueError):
+            found[name] = parse_number(cell, DOLLARS, decimal) if cell else row.get(name)
+    return found

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
+import importlib
 import io
 import json
+import re
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +20,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mildroute._files import one_line
+from mildroute._optional import needs_extra
 from mildroute.costs.files import SourceFile
 from mildroute.costs.schema import (
     DOLLARS,
@@ -34,7 +39,9 @@ from mildroute.exceptions import TableError
 
 __all__ = [
     "Schema",
-    "is_long_format",
+    "currency_notes",
+    "decimal_mark",
+    "first_rows",
     "json_tables",
     "pivot_to_wide",
     "read_batches",
@@ -52,7 +59,7 @@ def to_arrow(data: Any) -> pa.Table:
 
     Args:
         data: An Arrow table, batch or reader, a pandas or polars frame, a Hugging Face dataset, a
-            mapping of columns, or anything with the Arrow stream interface.
+            mapping of columns, a list of dicts, or anything with the Arrow stream interface.
 
     Returns:
         The table; no values are copied where the library allows it.
@@ -75,8 +82,8 @@ def _converted(data: Any) -> pa.Table:
         return pa.Table.from_batches([data])
     if isinstance(data, pa.RecordBatchReader):
         return data.read_all()
-    if isinstance(data, Mapping):
-        return _of_mapping(data)
+    if isinstance(data, (Mapping, list)):
+        return _of_rows(data) if isinstance(data, list) else _of_mapping(data)
     if type(data).__module__.split(".")[0] == "pandas":
         return pa.Table.from_pandas(data, preserve_index=False)
     if hasattr(data, "with_format"):
@@ -84,9 +91,17 @@ def _converted(data: Any) -> pa.Table:
     if hasattr(data, "__arrow_c_stream__"):
         return pa.table(data)
     raise TableError(
-        "a table must be Arrow, pandas, polars, a Hugging Face dataset or a dict of columns, got"
-        f" {type(data).__name__}."
+        "a table must be Arrow, pandas, polars, a Hugging Face dataset, a dict of columns or a list"
+        f" of dicts, got {type(data).__name__}."
     )
+
+
+def _of_rows(rows: list[Any]) -> pa.Table:
+    for row in rows:
+        if not isinstance(row, Mapping):
+            raise TableError(f"a list of rows must hold dicts, got {type(row).__name__}.")
+    names = dict.fromkeys(name for row in rows for name in row)
+    return _of_mapping({name: [row.get(name) for row in rows] for name in names})
 
 
 def _of_mapping(data: Mapping[Any, Any]) -> pa.Table:
@@ -196,18 +211,9 @@ _OF_QUERY = {INPUT: (INPUT, "text"), GROUP: (GROUP,), SPLIT: (SPLIT,), TIME: (TI
 _QUERY, _EXPERT = (ID, "query"), ("expert", "model")
 
 
-def is_long_format(names: Sequence[str]) -> bool:
-    """Whether columns of these names are a long table."""
-    wide = any(name.startswith(SCORE) for name in names)
-    return (
-        not wide
-        and "score" in names
-        and _first(names, _EXPERT) is not None
-        and _first(names, _QUERY) is not None
-    )
-
-
-def pivot_to_wide(table: pa.Table, log: RepairLog, *, parse: bool = False) -> pa.Table:
+def pivot_to_wide(
+    table: pa.Table, log: RepairLog, *, parse: bool = False, decimal: str = "."
+) -> pa.Table:
     """One row per query, in the order in which queries first appear; experts likewise.
 
     Args:
@@ -216,6 +222,7 @@ def pivot_to_wide(table: pa.Table, log: RepairLog, *, parse: bool = False) -> pa
             ``input`` (or ``text``), ``group``, ``split``, ``time``.
         log: Receives what was decided.
         parse: Whether numbers are still text, as in a CSV file.
+        decimal: Decimal mark of such numbers.
 
     Returns:
         A wide table; a pair of query and expert that has no row has missing values.
@@ -229,7 +236,7 @@ def pivot_to_wide(table: pa.Table, log: RepairLog, *, parse: bool = False) -> pa
         name = _first(table.column_names, aliases)
         if name is None:
             continue
-        values = as_numbers(table.column(name), name, parse=parse).to_numpy()
+        values = as_numbers(table.column(name), name, parse=parse, decimal=decimal).to_numpy()
         matrix = np.full(len(queries) * len(experts), np.nan)
         matrix[cells] = values
         columns |= {
@@ -324,6 +331,13 @@ def _same_on_all_rows(
 
 
 _CSV_BLOCK = 16 * 2**20
+_SAMPLE = 1000
+_HEAD = 2**20
+_LONGEST_HEADER = 2**16
+# 1,234 may be a thousand; 0,234 and 1,5 cannot.
+_DECIMAL_COMMA = r"^[-+]?[$€£]?\s*(0,\d+|\d+,(\d{1,2}|\d{4,}))\s*([$€£%]|[A-Za-z]{3})?$"
+_NOT_DOLLARS = r"^\s*([€£]\s*[\d.,]+|[\d.,]+\s*[€£])\s*$"
+_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
 
 
 @dataclass(frozen=True)
@@ -332,11 +346,17 @@ class Schema:
 
     Attributes:
         types: Of the columns, as text; the same as names where a format has no types.
+        sample: The first rows, where they had to be read; none for Parquet.
+        delimiter: Between the cells of a CSV file; a tab for a spreadsheet.
+        notes: How the bytes of a file are read, where that was guessed.
     """
 
     names: tuple[str, ...]
     types: tuple[str, ...]
     metadata: dict[bytes, bytes] = field(default_factory=dict)
+    sample: pa.Table | None = None
+    delimiter: str = ","
+    notes: tuple[str, ...] = ()
 
 
 def read_schema(file: SourceFile) -> Schema:
@@ -355,9 +375,46 @@ def read_schema(file: SourceFile) -> Schema:
                 tuple(str(kind) for kind in schema.types),
                 dict(schema.metadata or {}),
             )
-        first = next(read_batches([file], None, rows=1000), None)
+        first = next(read_batches([file], None, rows=_SAMPLE), None)
         names = tuple(first.column_names) if first is not None else ()
-        return Schema(names, names)
+        sample = None if first is None else first.slice(0, _SAMPLE)
+        if file.kind == "json":
+            return Schema(names, names, sample=sample)
+        text = _dialect(file) if file.kind == "csv" else _Dialect("\t", "utf-8")
+        return Schema(names, names, sample=sample, delimiter=text.delimiter, notes=text.notes)
+
+
+def decimal_mark(schema: Schema) -> str:
+    """A comma if cells say so and commas do not stand between cells, else a point."""
+    if schema.sample is None or schema.delimiter == ",":
+        return "."
+    for column in schema.sample.columns:
+        if pa.types.is_large_string(column.type):
+            cells = pc.utf8_trim_whitespace(column)
+            if pc.any(pc.match_substring_regex(cells, _DECIMAL_COMMA)).as_py():
+                return ","
+    return "."
+
+
+def currency_notes(schema: Schema) -> tuple[str, ...]:
+    """What is said of amounts that are not in dollars."""
+    columns = [] if schema.sample is None else schema.sample.columns
+    texts = [column for column in columns if pa.types.is_large_string(column.type)]
+    if any(pc.any(pc.match_substring_regex(column, _NOT_DOLLARS)).as_py() for column in texts):
+        return ("amounts in € or £ count as dollars: they are not converted",)
+    return ()
+
+
+def first_rows(file: SourceFile, rows: int) -> pa.Table:
+    """The first rows of a Parquet file."""
+    from pyarrow.parquet import ParquetFile
+
+    with _one_line_errors(file), file.open() as stream:
+        content = ParquetFile(stream)
+        batch = next(content.iter_batches(batch_size=rows), None)
+        return (
+            content.schema_arrow.empty_table() if batch is None else pa.Table.from_batches([batch])
+        )
 
 
 def read_batches(
@@ -376,7 +433,10 @@ def read_batches(
         return
     for file in files:
         with _one_line_errors(file):
-            yield from _csv(file) if file.kind == "csv" else _json(file, rows)
+            if file.kind == "xlsx":
+                yield _spreadsheet(file)
+            else:
+                yield from _csv(file) if file.kind == "csv" else _json(file, rows)
 
 
 @contextmanager
@@ -421,12 +481,53 @@ def _json(file: SourceFile, rows: int) -> Iterator[pa.Table]:
         yield from json_tables(text, file.shown, rows)
 
 
+@dataclass(frozen=True)
+class _Dialect:
+    """How the bytes of a CSV file are to be read."""
+
+    delimiter: str
+    encoding: str
+    skipped: int = 0
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        if self.encoding != "cp1252":
+            return ()
+        return (
+            "the file is not UTF-8: read as Windows text (cp1252); save it as UTF-8 if accented"
+            " letters look wrong",
+        )
+
+
+def _dialect(file: SourceFile) -> _Dialect:
+    """Encoding by the first bytes, and the delimiter that is most frequent in the header."""
+    with file.open() as stream:
+        head = stream.read(_HEAD)
+    encoding = next((name for mark, name in _MARKS.items() if head.startswith(mark)), "utf-8")
+    if encoding == "utf-8":
+        try:
+            codecs.getincrementaldecoder("utf-8")().decode(head)
+        except UnicodeDecodeError:
+            encoding = "cp1252"
+    text = head[:_LONGEST_HEADER].decode(encoding, errors="ignore")
+    header = re.sub(r'"[^"]*"', "", text).lstrip("\r\n").partition("\n")[0]
+    said = re.fullmatch(r"sep=([,;\t|])\r?", header)
+    # Bars may stand in names of columns.
+    delimiter = "|" if "|" in header and not set(",;\t") & set(header) else None
+    delimiter = said[1] if said else delimiter or max(",;\t", key=header.count)
+    encoding = "utf-8" if encoding == "utf-8-sig" else encoding
+    return _Dialect(delimiter, encoding, 1 if said else 0)
+
+
 def _csv(file: SourceFile) -> Iterator[pa.Table]:
     """All columns as text: types guessed from the first block would fail in a later one."""
     from pyarrow import csv
 
-    parse: Any = csv.ParseOptions(newlines_in_values=True)
-    read: Any = csv.ReadOptions(block_size=_CSV_BLOCK)
+    dialect = _dialect(file)
+    parse: Any = csv.ParseOptions(newlines_in_values=True, delimiter=dialect.delimiter)
+    read: Any = csv.ReadOptions(
+        block_size=_CSV_BLOCK, encoding=dialect.encoding, skip_rows=dialect.skipped
+    )
     with (
         file.open() as stream,
         csv.open_csv(stream, parse_options=parse, read_options=read) as reader,
@@ -443,3 +544,38 @@ def _csv(file: SourceFile) -> Iterator[pa.Table]:
     ):
         for batch in reader:
             yield pa.Table.from_batches([batch])
+
+
+def _spreadsheet(file: SourceFile) -> pa.Table:
+    """The first sheet of an Excel file that holds anything; all cells as text."""
+    with file.open() as stream:
+        content = io.BytesIO(stream.read())
+    if not zipfile.is_zipfile(content):
+        raise TableError(f"{file.shown!r} is not a readable xlsx file; save it again, or as CSV.")
+    with needs_extra("openpyxl", extra="excel", user="reading an Excel file"):
+        openpyxl = importlib.import_module("openpyxl")
+    try:
+        book = openpyxl.load_workbook(content, read_only=True, data_only=True)
+        sheets = [[*sheet.iter_rows(values_only=True)] for sheet in book.worksheets]
+    except (KeyError, zipfile.BadZipFile, openpyxl.utils.exceptions.InvalidFileException) as error:
+        raise TableError(
+            f"{file.shown!r} is not a readable xlsx file: {one_line(error)}; save it again, or as"
+            " CSV."
+        ) from error
+    rows = next(filter(None, map(_filled_rows, sheets)), [])
+    if not rows:
+        raise TableError(f"{file.shown!r} is empty; a table needs a header and at least one row.")
+    places = [place for place, name in enumerate(rows[0]) if name is not None]
+    names = [_cell(rows[0][place]) for place in places]
+    columns = [[_cell(row[place]) for row in rows[1:]] for place in places]
+    return pa.Table.from_arrays([pa.array(cells, pa.large_string()) for cells in columns], names)
+
+
+def _filled_rows(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    return [row for row in rows if any(cell is not None for cell in row)]
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return str(int(value))
+    return "" if value is None else value.isoformat() if hasattr(value, "isoformat") else str(value)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import unicodedata
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,14 +24,25 @@ __all__ = [
     "INPUT",
     "LATENCY",
     "LOGPROB",
+    "PLAIN",
+    "PREFIXES",
+    "PROPENSITY",
     "SCORE",
     "SPLIT",
     "TIME",
+    "MatchedColumns",
     "TableSchema",
     "as_numbers",
     "as_text",
     "as_times",
+    "check_unique",
+    "decoded",
     "infer_schema",
+    "is_canonical",
+    "is_number",
+    "is_text",
+    "listed",
+    "parse_number",
 ]
 
 
@@ -39,6 +51,18 @@ __all__ = [
 
 
 _MISSING_WORDS = ["", "nan", "na", "n/a", "#n/a", "null", "none"]
+_TRUTHS = {"true": 1.0, "false": 0.0}
+# Words for scores, which would make no sense as dollars or seconds.
+_GRADES = {
+    **_TRUTHS,
+    **dict.fromkeys(("y", "yes", "pass", "passed", "correct", "right"), 1.0),
+    **dict.fromkeys(("n", "no", "fail", "failed", "incorrect", "wrong"), 0.0),
+}
+_CURRENCY = re.compile(r"^(?:us)?[$€£]\s*|^(?:usd|eur|gbp)\s+|\s*(?:[$€£]|\b(?:usd|eur|gbp))$")
+_THOUSANDS = {
+    ".": re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?"),
+    ",": re.compile(r"[-+]?[1-9]\d{0,2}(?:\.\d{3})+(?:,\d+)?"),
+}
 
 
 def as_text(column: pa.ChunkedArray, name: str, *, whole_numbers: bool = True) -> pa.ChunkedArray:
@@ -47,9 +71,9 @@ def as_text(column: pa.ChunkedArray, name: str, *, whole_numbers: bool = True) -
     Returns:
         The same values as strings, large or not.
     """
-    column = _decoded(column)
+    column = decoded(column)
     kind = column.type
-    if _is_text(kind):
+    if is_text(kind):
         return _well_formed(
             column.cast(pa.large_string()) if pa.types.is_string_view(kind) else column, name
         )
@@ -66,23 +90,30 @@ def as_text(column: pa.ChunkedArray, name: str, *, whole_numbers: bool = True) -
 
 
 def as_numbers(
-    column: pa.ChunkedArray, name: str, *, parse: bool = False, first_row: int = 0
+    column: pa.ChunkedArray,
+    name: str,
+    *,
+    parse: bool = False,
+    first_row: int = 0,
+    decimal: str = ".",
 ) -> pa.ChunkedArray:
     """Numbers and booleans as float64; a missing value stays null.
 
     Args:
         column: Values of any type.
-        name: Of the column, for the message.
+        name: Of the column, for the message and for what its cells may be: scores may be words
+            such as yes and no, or percent, and dollars may have a currency sign.
         parse: Whether texts are parsed, as those of a CSV file are.
         first_row: Number of the column's first row, for the message.
+        decimal: The decimal mark of texts, a point or a comma.
 
     Returns:
         The same values as float64.
     """
-    column = _decoded(column)
+    column = decoded(column)
     kind = column.type
-    if parse and _is_text(kind):
-        return _parsed(column, name, first_row)
+    if is_text(kind) and (parse or _holds_words(column, name)):
+        return _parsed(column, name, first_row, decimal)
     numeric = (
         pa.types.is_integer(kind)
         or pa.types.is_floating(kind)
@@ -94,7 +125,7 @@ def as_numbers(
     if numeric or pa.types.is_null(kind):
         return column.cast(pa.float64(), safe=False)
     got = f"type {kind}"
-    if _is_text(kind) and len(column.drop_null()):
+    if is_text(kind) and len(column.drop_null()):
         got = f"text such as {column.drop_null()[0].as_py()[:40]!r}"
     raise TableError(f"column {name!r} must hold numbers, got {got}; convert it to numbers first.")
 
@@ -110,17 +141,17 @@ def as_times(column: pa.ChunkedArray, name: str, *, parse: bool = False) -> pa.C
     Returns:
         The same values as float64 or as timestamps.
     """
-    column = _decoded(column)
+    column = decoded(column)
     kind = column.type
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         return column.cast(
             pa.timestamp("us", kind.tz if pa.types.is_timestamp(kind) else None), safe=False
         ).cast(pa.timestamp("us"))
-    if not _is_text(kind):
+    if not is_text(kind):
         return as_numbers(column, name)
     if parse:
         with contextlib.suppress(TableError):
-            return _parsed(column, name, 0)
+            return _parsed(column, name, 0, ".")
     try:
         return _iso(column)
     except pa.ArrowInvalid:
@@ -136,7 +167,8 @@ def _iso(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return text.cast(pa.timestamp("us", "UTC" if zoned else None)).cast(pa.timestamp("us"))
 
 
-def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The values themselves of a column that is encoded or of an extension type."""
     if isinstance(column.type, pa.BaseExtensionType):
         column = pa.chunked_array(
             [chunk.storage for chunk in column.chunks], column.type.storage_type
@@ -148,7 +180,8 @@ def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def is_text(kind: pa.DataType) -> bool:
+    """Whether this is one of the types of text."""
     return bool(
         pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
     )
@@ -171,31 +204,77 @@ def _is_whole(column: pa.ChunkedArray) -> bool:
     return bool(np.all((values == np.floor(values)) & (np.abs(values) < 2**53)))
 
 
-def _parsed(column: pa.ChunkedArray, name: str, first_row: int) -> pa.ChunkedArray:
+def _holds_words(column: pa.ChunkedArray, name: str) -> bool:
+    """Whether a column in memory starts with yes, no, $1 or 50%; plain numbers have their type."""
+    filled = column.drop_null()
+    word = filled[0].as_py().strip().lower() if len(filled) else ""
+    if is_number(word):
+        return False
+    try:
+        parse_number(word, name, ".")
+    except ValueError:
+        return False
+    return True
+
+
+def _parsed(column: pa.ChunkedArray, name: str, first_row: int, decimal: str) -> pa.ChunkedArray:
     words = pc.utf8_lower(pc.utf8_trim_whitespace(column.cast(pa.large_string())))
     words = pc.if_else(
         pc.is_in(words, value_set=pa.array(_MISSING_WORDS, pa.large_string())),
         pa.scalar(None, pa.large_string()),
         words,
     )
-    words = pc.if_else(
-        pc.equal(words, "true"), "1", pc.if_else(pc.equal(words, "false"), "0", words)
-    )
-    try:
-        return words.cast(pa.float64())
-    except pa.ArrowInvalid:
-        row, word = next(
-            (row, word)
-            for row, word in enumerate(words.to_pylist())
-            if word is not None and not _is_number(word)
-        )
-        raise TableError(
-            f"column {name!r}, row {first_row + row}: a number is needed, got {word[:40]!r};"
-            " correct the value or drop the row."
-        ) from None
+    if decimal == ".":
+        with contextlib.suppress(pa.ArrowInvalid):
+            return words.cast(pa.float64())
+    return _parsed_by_word(words, name, first_row, decimal)
 
 
-def _is_number(word: str) -> bool:
+def _parsed_by_word(
+    words: pa.ChunkedArray, name: str, first_row: int, decimal: str
+) -> pa.ChunkedArray:
+    encoded = words.combine_chunks().dictionary_encode()
+    encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
+    numbers = []
+    for place, word in enumerate(encoded.dictionary.to_pylist()):
+        try:
+            numbers.append(parse_number(word, name, decimal))
+        except ValueError as error:
+            row = pc.index(encoded.indices, place).as_py()
+            raise TableError(
+                f"column {name!r}, row {first_row + row}: a number is needed, got {word[:40]!r};"
+                f" {error}."
+            ) from None
+    return pa.chunked_array([pa.array(numbers, pa.float64()).take(encoded.indices)])
+
+
+def parse_number(word: str, name: str, decimal: str) -> float:
+    """The number in a cell; a ValueError that tells the way out if there is none."""
+    role = name.partition(":")[0]
+    is_score, is_dollars = role == "score", role in ("cost", "dollars")
+    words = _GRADES if is_score else _TRUTHS
+    if word in words:
+        return words[word]
+    bare = _CURRENCY.sub("", word) if is_dollars else word
+    if is_score and bare.endswith("%"):
+        return parse_number(bare[:-1].rstrip(), "", decimal) / 100
+    if is_score and _CURRENCY.search(bare):
+        raise ValueError("dollars belong into 'cost:<expert>', not among the scores")
+    bare = bare.replace("\u00a0", "").replace("\u202f", "")
+    other = "," if decimal == "." else "."
+    if _THOUSANDS[decimal].fullmatch(bare) and (other == "," or "," in bare):
+        bare = bare.replace(other, "")
+    elif other == "." and _THOUSANDS[decimal].fullmatch(bare):
+        raise ValueError("write it without a point, which may stand for thousands")
+    if decimal == ",":
+        bare = bare.replace(",", ".")
+    if not is_number(bare):
+        raise ValueError("correct the value or drop the row")
+    return float(pa.scalar(bare).cast(pa.float64()).as_py())
+
+
+def is_number(word: str) -> bool:
+    """Whether a word is a plain number."""
     try:
         pa.scalar(word).cast(pa.float64())
     except pa.ArrowInvalid:
@@ -213,9 +292,11 @@ COUNTS = ("intokens:", "outtokens:", "inchars:", "outchars:")
 ANSWER = "answer:"
 # Mean log-probability of an answer's tokens, read together with answers.
 LOGPROB = "logprob:"
+# Chance with which each expert was asked, in tables where not all were.
+PROPENSITY = "propensity:"
 
-_PLAIN = (ID, INPUT, GROUP, SPLIT, TIME)
-_PREFIXES = (SCORE, DOLLARS, LATENCY, *COUNTS)
+PLAIN = (ID, INPUT, GROUP, SPLIT, TIME)
+PREFIXES = (SCORE, DOLLARS, LATENCY, *COUNTS)
 
 
 @dataclass(frozen=True)
@@ -226,20 +307,75 @@ class TableSchema:
         experts: Names of the experts, in the order of their score columns.
         sources: Canonical name of each column that is read, and its name in the source.
         ignored: Columns of the source that are not part of the format.
+        scales: Worst and best value of columns, by prefix, if they are not 0 and 1.
     """
 
     experts: tuple[str, ...]
     sources: dict[str, str]
     ignored: tuple[str, ...]
     repairs: tuple[str, ...]
+    scales: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def names(self, prefix: str) -> tuple[str, ...]:
         """Columns with this prefix, in the order of the experts; empty where the table has none."""
         return tuple(prefix + expert for expert in self.experts if prefix + expert in self.sources)
 
 
+@dataclass(frozen=True)
+class MatchedColumns:
+    """Canonical names of the columns of a source.
+
+    Attributes:
+        names: Canonical name of each column that is called otherwise; none if it is not read.
+        scales: As of ``TableSchema``.
+        notes: What was guessed, in sentences.
+        is_long: Whether a row is a query and an expert.
+    """
+
+    names: Mapping[str, str | None] = field(default_factory=dict)
+    scales: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    is_long: bool = False
+
+    def source_names(self, names: Sequence[str]) -> dict[str, str]:
+        """The column of the source for each canonical name, and for those that have none."""
+        check_unique(names)
+        found: dict[str, str] = {}
+        for name in names:
+            canonical = self.names.get(name, name)
+            if canonical is None:
+                continue
+            if canonical in found:
+                raise TableError(
+                    f"one column may be read as {canonical!r}, got {found[canonical]!r} and"
+                    f" {name!r}; rename or drop one of them."
+                )
+            found[canonical] = name
+        return found
+
+
+def listed(names: Iterable[str], most: int = 12) -> str:
+    """Names in quotes with commas between, and how many more there are."""
+    every = [repr(name) for name in names]
+    more = f" and {len(every) - most} more" if len(every) > most else ""
+    return (", ".join(every[:most]) or "none") + more
+
+
+def is_canonical(names: Iterable[str]) -> bool:
+    """Whether all columns of a wide table are called as the format calls them."""
+    known = (*PREFIXES, ANSWER, LOGPROB, PROPENSITY)
+    return any(name.startswith(SCORE) for name in names) and all(
+        name in {*PLAIN, "text"} or name.startswith(known) for name in names
+    )
+
+
 def infer_schema(
-    names: Sequence[str], experts: Sequence[str] | None = None, *, answers: bool = False
+    names: Sequence[str],
+    experts: Sequence[str] | None = None,
+    *,
+    answers: bool = False,
+    propensities: bool = False,
+    matched: MatchedColumns | None = None,
 ) -> TableSchema:
     """Find the columns of the format among the names of a source.
 
@@ -248,32 +384,42 @@ def infer_schema(
         experts: The experts to keep, or none for all of them.
         answers: Whether the answers of these experts are read, too, which must all be there, and
             their log-probabilities, which need not.
+        propensities: Whether the chances with which they were asked are read where they are there.
+        matched: Canonical names of columns that are called otherwise.
     """
-    _check_unique(names)
+    source_of = (matched or MatchedColumns()).source_names(names)
+    given, names = names, list(source_of)
     found = tuple(name.removeprefix(SCORE) for name in names if name.startswith(SCORE))
-    _check_experts(found)
+    _check_experts(found, given)
     _check_known(names, found)
     kept = found if experts is None else _chosen(experts, found)
-    sources = {name: name for name in _PLAIN if name in names}
+    sources = {name: name for name in PLAIN if name in names}
     repairs: tuple[str, ...] = ()
     if INPUT not in sources and "text" in names:
         sources[INPUT] = "text"
     elif "text" in names:
         repairs = ("columns 'input' and 'text' are both there: 'input' is used",)
-    sources = {name: sources[name] for name in _PLAIN if name in sources}
+    sources = {name: sources[name] for name in PLAIN if name in sources}
     if answers:
         _check_answers(names, kept)
     sources |= {
         name: name
-        for prefix in (*_PREFIXES, *([ANSWER, LOGPROB] if answers else []))
+        for prefix in (
+            *PREFIXES,
+            *([PROPENSITY] if propensities else []),
+            *([ANSWER, LOGPROB] if answers else []),
+        )
         for name in (prefix + expert for expert in kept)
         if name in names
     }
+    sources = {name: source_of[source] for name, source in sources.items()}
     used = set(sources.values())
-    return TableSchema(kept, sources, tuple(name for name in names if name not in used), repairs)
+    ignored = tuple(name for name in given if name not in used)
+    return TableSchema(kept, sources, ignored, repairs, {} if matched is None else matched.scales)
 
 
-def _check_unique(names: Sequence[str]) -> None:
+def check_unique(names: Sequence[str]) -> None:
+    """Refuse a column that is there twice."""
     seen: set[str] = set()
     for name in names:
         if name in seen:
@@ -283,12 +429,13 @@ def _check_unique(names: Sequence[str]) -> None:
         seen.add(name)
 
 
-def _check_experts(found: tuple[str, ...]) -> None:
+def _check_experts(found: tuple[str, ...], names: Sequence[str]) -> None:
     if len(found) < 2:
         got = f"only {found[0]!r}" if found else "none"
         raise TableError(
-            f"a table needs score columns of at least two experts, got {got}; name them"
-            " 'score:<expert>'."
+            f"a table needs score columns of at least two experts, got {got} among the columns"
+            f" {listed(names)}; name them 'score:<expert>', or say which they are (scores, --score"
+            " COLUMN=EXPERT)."
         )
     for name in found:
         if (
@@ -306,7 +453,7 @@ def _check_known(names: Iterable[str], found: tuple[str, ...]) -> None:
     """Costs and latencies belong to all experts or to none; counts to experts that have a score."""
     owners = {
         prefix: [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
-        for prefix in _PREFIXES[1:]
+        for prefix in PREFIXES[1:]
     }
     for prefix, owned in owners.items():
         unknown = [expert for expert in owned if expert not in found]

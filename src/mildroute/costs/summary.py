@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mildroute._format import pluralize
+from mildroute._format import as_dollars, as_score, pluralize, text_table
 from mildroute._hashing import ContentHasher, digests
 from mildroute.costs.prices import PriceList
 from mildroute.costs.schema import DOLLARS, GROUP, ID, INPUT, SCORE
@@ -260,6 +260,7 @@ class TableSummary:
         repairs: What was repaired, in words.
         ignored: Columns that are not part of the format.
         warnings: What to look at before routing, in sentences.
+        notes: What was guessed of the table's columns, in sentences.
 
     Example:
         >>> summary = describe({"score:a": [1, 1, 0], "score:b": [0, 1, 1]})
@@ -289,6 +290,7 @@ class TableSummary:
     repairs: tuple[str, ...]
     ignored: tuple[str, ...]
     warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def best_by_score(self) -> ExpertSummary:
@@ -297,6 +299,23 @@ class TableSummary:
             self.experts,
             key=lambda expert: (-round(expert.score, 12), expert.dollars_per_1000 or 0.0),
         )
+
+    def __str__(self) -> str:
+        """Experts with score, bill and wins, the oracle, and what to look at."""
+        rows = [
+            [
+                expert.name,
+                as_score(expert.score),
+                _bill(expert.dollars_per_1000),
+                f"{expert.wins:.0%}",
+            ]
+            for expert in self.experts
+        ]
+        oracle = ["oracle", as_score(self.oracle_score), _bill(self.oracle_dollars_per_1000), ""]
+        table = text_table(["expert", "score", "$ per 1,000", "wins"], [*rows, oracle])
+        return "\n".join([pluralize(self.rows, "query"), table, *self.warnings, *self.notes])
+
+    __repr__ = __str__
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON holds it.
@@ -315,6 +334,10 @@ class TableSummary:
             "prices": prices,
             "best_by_score": self.best_by_score.name,
         }
+
+
+def _bill(dollars: float | None) -> str:
+    return "" if dollars is None else as_dollars(dollars)
 
 
 def describe(
@@ -344,7 +367,8 @@ def describe(
     data = source.arrow if isinstance(source, CostTable) else source
     rows = open_source(data, experts=experts, missing=missing, rows=_ROWS)
     if isinstance(source, CostTable):
-        rows = Source(rows.layout, source.prices, RepairLog(list(source.repairs)), rows.parts)
+        log = RepairLog(list(source.repairs))
+        rows = Source(rows.layout, source.prices, log, rows.parts, source.notes)
     has_dollars = bool(rows.layout.names(DOLLARS))
     if price_weight and not has_dollars:
         raise TableError(
@@ -450,6 +474,7 @@ class _Pass:
             prices=self.source.prices,
             repairs=self.source.log.sentences(),
             ignored=self.source.layout.ignored,
+            notes=self.source.notes,
         )
         return replace(
             summary, warnings=warnings_of(summary, (names[int(tally.decided_wins.argmax())], share))

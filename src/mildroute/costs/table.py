@@ -10,36 +10,42 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import ArrayLike, NDArray
 
 from mildroute._format import pluralize
 from mildroute._hashing import content_hash
-from mildroute.costs.files import is_source, write_table
-from mildroute.costs.prices import CHARACTERS_PER_TOKEN, PriceList, metadata_of
+from mildroute.costs.files import is_source, resolve_files, write_table
+from mildroute.costs.prices import PriceList, metadata_of
 from mildroute.costs.schema import (
     ANSWER,
-    COUNTS,
     DOLLARS,
     GROUP,
     ID,
     INPUT,
     LATENCY,
     LOGPROB,
+    PROPENSITY,
     SCORE,
     SPLIT,
+    listed,
 )
-from mildroute.costs.source import Source, open_source
+from mildroute.costs.source import ColumnMapping, Source, open_source, read_whole
 from mildroute.costs.split import DuplicateDetector, split_rows
 from mildroute.costs.validation import (
     RepairLog,
-    check_dollars,
+    call_dollars,
     check_holes,
     check_rows,
+    dollars_of,
     drop_duplicates,
+    names_columns,
+    per_call,
+    score_notes,
     validate,
+    with_dollars,
+    with_large_strings,
 )
-from mildroute.exceptions import ArgumentError, TableError
+from mildroute.exceptions import ArgumentError, MissingExtraError, TableError
 
 __all__ = ["CostTable", "batches"]
 
@@ -68,6 +74,7 @@ class CostTable:
         prices: List prices that belong to the table, or none.
         repairs: What was repaired while reading, in words.
         ignored: Columns of the source that are not part of the format.
+        notes: What was guessed of the source's columns, in words.
 
     Example:
         >>> table = CostTable.from_data({"input": ["2+2?", "prove it"],
@@ -80,10 +87,20 @@ class CostTable:
     """
 
     arrow: pa.Table
-    experts: tuple[str, ...]
+    experts: tuple[str, ...] = ()
     prices: PriceList | None = None
     repairs: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse what only the class methods can read."""
+        if not isinstance(self.arrow, pa.Table) or not self.experts:
+            call = "read(path)" if is_source(self.arrow) else "from_data(data)"
+            raise TableError(
+                "a CostTable is made from canonical columns and the names of experts, got"
+                f" {type(self.arrow).__name__}; call CostTable.{call}."
+            )
 
     @classmethod
     def read(
@@ -93,21 +110,23 @@ class CostTable:
         experts: Sequence[str] | None = None,
         missing: str = "raise",
         answers: bool = False,
+        **columns: Any,
     ) -> CostTable:
-        """Read Parquet, CSV or JSON lines.
+        """Read Parquet, CSV, TSV, Excel or JSON lines.
 
         A file, a folder of shards, a pattern, a URL, or a list of them.
 
         Args:
             source: What to read; wide or long form.
             experts: The experts to keep, in this order, or none for all.
-            missing: What a missing score means: 'refuse' the table, count it as 'wrong' (0), or
-                'drop' the row.
+            missing: What a missing score means: 'raise' an error, count it as 'zero', 'drop' the
+                row, or 'keep' it as NaN: the expert was not asked, and ``fit`` estimates its costs.
             answers: Whether ``answer:<expert>`` is read, too, as a cascade needs it, and
                 ``logprob:<expert>`` where it is there.
+            **columns: Which column is what, and units, as for ``from_any``.
 
         Returns:
-            The table.
+            The table; its ``notes`` tell what was guessed.
 
         Example:
             >>> CostTable.read("no/such.parquet")
@@ -119,9 +138,8 @@ class CostTable:
                 f"read takes a path, a URL or a list of them, got {type(source).__name__}; use"
                 " CostTable.from_data for tables in memory."
             )
-        return cls._of_opened(
-            open_source(source, experts=experts, missing=missing, rows=_RUN, answers=answers)
-        )
+        how: dict[str, Any] = {"experts": experts, "missing": missing, "answers": answers}
+        return cls.from_any(source, **how, **columns)[0]
 
     @classmethod
     def from_data(
@@ -131,34 +149,101 @@ class CostTable:
         experts: Sequence[str] | None = None,
         missing: str = "raise",
         answers: bool = False,
+        **columns: Any,
     ) -> CostTable:
         """Take a table in memory.
 
-        Arrow, pandas, polars, a Hugging Face dataset or a dict of columns; wide or long form.
+        Arrow, pandas, polars, a Hugging Face dataset, a dict of columns or a list of dicts; wide or
+        long form.
 
         Args:
             data: The table.
             experts: The experts to keep, in this order, or none for all.
             missing: As for ``read``.
             answers: As for ``read``.
+            **columns: Which column is what, and units, as for ``from_any``.
 
         Returns:
-            The table.
+            The table; its ``notes`` tell what was guessed.
 
         Example:
             >>> columns = {"query_id": ["q"], "score:a": [1], "score:b": [None]}
             >>> CostTable.from_data(columns, missing="zero").scores
             array([[1., 0.]])
         """
-        if isinstance(data, CostTable):
-            return data if experts is None else data.select(experts)
         if is_source(data):
             raise TableError(
                 f"from_data takes a table in memory, got {data!r}; use CostTable.read for files."
             )
-        return cls._of_opened(
-            open_source(data, experts=experts, missing=missing, rows=_RUN, answers=answers)
-        )
+        how: dict[str, Any] = {"experts": experts, "missing": missing, "answers": answers}
+        return cls.from_any(data, **how, **columns)[0]
+
+    @classmethod
+    def from_any(
+        cls,
+        data: Any,
+        *,
+        input: str | None = None,  # noqa: A002
+        scores: Mapping[str, str] | Sequence[str] | None = None,
+        prices: Any = None,
+        experts: Sequence[str] | None = None,
+        missing: str = "raise",
+        answers: bool = False,
+        score_scale: tuple[float, float] | None = None,
+        latency_unit: str | None = None,
+        output_tokens: float | Mapping[str, float] | None = None,
+    ) -> tuple[CostTable, tuple[str, ...]]:
+        """Take a table from a path or from memory, whatever its columns are called.
+
+        Args:
+            data: What ``read`` and ``from_data`` take, or a ``CostTable``.
+            input: Column of the texts.
+            scores: Score columns: a list of them, or the column of each expert.
+            prices: Of each expert: dollars per call, the name of a column that holds them, or
+                (input, output) per million tokens; or a ``PriceList``, or the path of one.
+            experts: As for ``read``.
+            missing: As for ``read``.
+            answers: As for ``read``.
+            score_scale: Worst and best score, such as (0, 100), or (1, 0) where less is better.
+            latency_unit: Of latencies: 's' or 'ms'.
+            output_tokens: As for ``with_prices``.
+
+        Returns:
+            The table, and what was guessed, in sentences.
+
+        Example:
+            >>> rows = [{"Prompt": "2+2?", "gpt": "Y", "llama": "N"}]
+            >>> table, notes = CostTable.from_any(rows, prices={"gpt": 0.01, "llama": 0.001})
+            >>> table.scores.tolist(), table.dollars.tolist()
+            ([[1.0, 0.0]], [[0.01, 0.001]])
+            >>> notes[0]
+            "read as: input 'Prompt'; scores of gpt, llama (columns of numbers from 0 to 1)"
+        """
+        dollars = prices if names_columns(prices) else None
+        given = (input, scores, dollars, score_scale, latency_unit)
+        mapping = None if given == (None,) * 5 else ColumnMapping(*given)
+        if isinstance(data, CostTable):
+            if mapping is not None:
+                raise ArgumentError(
+                    "the columns of a CostTable have their names already; give input, scores,"
+                    " columns of dollars and units where the table is read."
+                )
+            table = data if experts is None else data.select(experts)
+        else:
+            how: dict[str, Any] = {"experts": experts, "missing": missing, "answers": answers}
+            table = cls._of_opened(open_source(data, rows=_RUN, mapping=mapping, **how))
+        others = set(prices) - set(table.experts) if isinstance(prices, Mapping) else set()
+        if others and experts is None:
+            raise TableError(
+                f"prices name {listed(sorted(map(str, others)))}, got the experts"
+                f" {listed(table.experts)}; correct the names, or say which columns hold scores"
+                " (scores)."
+            )
+        if prices is not None and dollars is None:
+            table = table.with_prices(
+                prices, output_tokens=output_tokens, per="call" if per_call(prices) else "1M"
+            )
+        return table, table.notes
 
     @classmethod
     def from_long(
@@ -184,12 +269,38 @@ class CostTable:
         return cls._of_opened(open_source(data, experts=experts, missing=missing, rows=_RUN))
 
     @classmethod
+    def read_new_expert(cls, source: Any, known: Sequence[str]) -> CostTable:
+        """Read the scores of an expert that a table does not have yet.
+
+        Args:
+            source: As for ``read``, in wide form, with the columns of the new expert; those of
+                known experts may be there, too.
+            known: Names of the experts of the table.
+
+        Returns:
+            A partial table, in which the new expert comes first and one of the others second.
+        """
+        raw = read_whole(resolve_files(source))
+        found = [name[len(SCORE) :] for name in raw.column_names if name.startswith(SCORE)]
+        new = [name for name in found if name not in known]
+        if len(new) != 1:
+            raise TableError(
+                "the scores of a new expert need one column 'score:<expert>' that the table does"
+                f" not have, got {len(new)}: {', '.join(map(repr, new)) or 'none'}; add experts one"
+                " by one."
+            )
+        for prefix in (SCORE, DOLLARS):
+            if prefix + new[0] in raw.column_names and prefix + known[0] not in raw.column_names:
+                raw = raw.append_column(prefix + known[0], pa.nulls(raw.num_rows, pa.float64()))
+        return cls.from_data(raw, experts=[new[0], known[0]], missing="keep")
+
+    @classmethod
     def _of_opened(cls, source: Source) -> CostTable:
         runs = [validate(part, source.log) for part in source.parts]
         if not runs:
             raise TableError("a table needs at least one row, got none; check the source.")
         table = drop_duplicates(
-            pa.concat_tables([_with_large_strings(run) for run in runs]), source.log
+            pa.concat_tables([with_large_strings(run) for run in runs]), source.log
         )
         check_rows(table.num_rows, source.log)
         check_holes(table.num_rows, len(source.layout.experts), source.log)
@@ -199,6 +310,7 @@ class CostTable:
             source.prices,
             source.log.sentences(),
             source.layout.ignored,
+            (*source.notes, *score_notes(table)),
         )
 
     def __len__(self) -> int:
@@ -240,8 +352,24 @@ class CostTable:
 
     @cached_property
     def scores(self) -> NDArray[np.float64]:
-        """Score of each expert on each query, shape (n, p), in [0, 1]; read-only."""
+        """Score of each expert on each query, shape (n, p), in [0, 1]; read-only.
+
+        NaN where an expert was not asked, in a partial table.
+        """
         return self._matrix(SCORE)
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether an expert was not asked on some query."""
+        return bool(np.isnan(self.scores).any())
+
+    @cached_property
+    def propensities(self) -> NDArray[np.float64] | None:
+        """Chance with which each expert was asked on each query, shape (n, p), or none.
+
+        NaN where it is not known. They are read where missing scores are kept.
+        """
+        return self._matrix(PROPENSITY) if self._has(PROPENSITY) else None
 
     @cached_property
     def dollars(self) -> NDArray[np.float64] | None:
@@ -355,6 +483,46 @@ class CostTable:
             )
         return replace(self, arrow=self.arrow.take(pa.array(chosen)))
 
+    def concat(self, other: CostTable) -> CostTable:
+        """The rows of this table and then those of another, such as a gateway's log.
+
+        An expert of one table alone was not asked on the rows of the other. Columns other than
+        ids, inputs, groups and those of experts are left out.
+
+        Example:
+            >>> table = CostTable.from_data({"query_id": ["p"], "score:a": [1], "score:b": [0]})
+            >>> logged = {"query_id": ["q"], "score:a": [1], "score:b": [None]}
+            >>> table.concat(CostTable.from_data(logged, missing="keep")).scores
+            array([[ 1.,  0.],
+                   [ 1., nan]])
+        """
+        experts = tuple(dict.fromkeys((*self.experts, *other.experts)))
+        both = (self, other)
+        texts = {
+            name: pa.chunked_array(
+                [chunk for table in both for chunk in table.arrow.column(name).chunks]
+            )
+            for name in (ID, INPUT, GROUP)
+            if all(name in table.arrow.column_names for table in both)
+        }
+        numbers = {
+            prefix + name: np.concatenate([table._column(prefix, name) for table in both])
+            for prefix in (SCORE, DOLLARS, LATENCY, PROPENSITY)
+            if prefix == PROPENSITY or all(table._has(prefix) for table in both)
+            for name in experts
+        }
+        arrow = drop_duplicates(pa.table(texts | numbers), RepairLog())
+        return CostTable(arrow, experts, self.prices or other.prices)
+
+    def _column(self, prefix: str, expert: str) -> NDArray[np.float64]:
+        """A column of numbers; NaN for an expert that the table does not know."""
+        if expert not in self.experts:
+            return np.full(self.rows, 0.0 if prefix == PROPENSITY else np.nan)
+        if prefix == PROPENSITY and not self._has(prefix):
+            asked = ~np.isnan(self._column(SCORE, expert))
+            return np.full(self.rows, asked.mean())
+        return np.asarray(self.arrow.column(prefix + expert).to_numpy())
+
     def select(self, experts: Sequence[str]) -> CostTable:
         """Some of the experts, in this order.
 
@@ -363,7 +531,9 @@ class CostTable:
             >>> CostTable.from_data({"query_id": ["q"], **scores}).select(["c", "a"]).experts
             ('c', 'a')
         """
-        source = open_source(self.arrow, experts=experts, rows=_RUN, answers=self._has(ANSWER))
+        source = open_source(
+            self.arrow, experts=experts, rows=_RUN, answers=self._has(ANSWER), missing="keep"
+        )
         kept = self.arrow.select(list(source.layout.sources))
         return replace(self, arrow=kept, experts=source.layout.experts)
 
@@ -394,6 +564,24 @@ class CostTable:
                     prefix + name, pa.array(np.asarray(values, dtype=np.float64))
                 )
         return replace(self, arrow=arrow, experts=(*self.experts, name))
+
+    def without_latencies(self) -> CostTable:
+        """The table without ``latency:<expert>``, which a new expert may not have."""
+        names = [name for name in self.arrow.column_names if not name.startswith(LATENCY)]
+        return replace(self, arrow=self.arrow.select(names))
+
+    def with_estimates(self, scores: ArrayLike, dollars: ArrayLike | None = None) -> CostTable:
+        """The table with other scores, and dollars where it has some: those that fill its gaps.
+
+        Doubly robust scores are no longer between 0 and 1.
+        """
+        arrow = self.arrow
+        for prefix, matrix in ((SCORE, scores), (DOLLARS, dollars)):
+            if matrix is not None:
+                for name, column in zip(self.experts, np.asarray(matrix).T, strict=True):
+                    place = arrow.column_names.index(prefix + name)
+                    arrow = arrow.set_column(place, prefix + name, pa.array(column))
+        return replace(self, arrow=arrow)
 
     def split(
         self, test: float = 0.2, *, by: str = "random", seed: int = 0
@@ -428,14 +616,19 @@ class CostTable:
         return replace(sides[0], repairs=said), replace(sides[1], repairs=said)
 
     def with_prices(
-        self, prices: PriceList, *, output_tokens: float | Mapping[str, float] | None = None
+        self,
+        prices: PriceList | Mapping[str, Any] | str | Path,
+        *,
+        output_tokens: float | Mapping[str, float] | None = None,
+        per: str = "1M",
     ) -> CostTable:
         """Dollars from token or character counts, in place of any that were there.
 
         Args:
-            prices: Of all experts.
+            prices: Of all experts: a list, the path of one, or what ``PriceList.of`` takes.
             output_tokens: Tokens of an answer where the table has no counts; one number, or one for
                 each expert.
+            per: What the numbers of a mapping are for: '1M' or '1K' tokens, or a 'call'.
 
         Returns:
             A table with ``cost:<expert>`` columns that keeps the prices.
@@ -445,24 +638,26 @@ class CostTable:
             >>> table.with_prices(PriceList.of({"a": 1.0, "b": 10.0}), output_tokens=99).dollars
             array([[0.0001, 0.001 ]])
         """
-        dollars = dollars_of(self.arrow, self.experts, prices, output_tokens)
-        others = {
-            name: self.arrow.column(name)
-            for name in self.arrow.column_names
-            if not name.startswith(DOLLARS)
-        }
-        ordered = {
-            name: column
-            for name, column in others.items()
-            if not name.startswith((LATENCY, *COUNTS))
-        }
-        return replace(
-            self,
-            arrow=pa.table(
-                ordered | dollars | {name: others[name] for name in others if name not in ordered}
-            ),
-            prices=prices,
+        known = None if per == "call" else PriceList.from_any(prices, per=per)
+        dollars = (
+            call_dollars(prices, self.experts, self.rows)
+            if known is None
+            else dollars_of(self.arrow, self.experts, known, output_tokens)
         )
+        return replace(self, arrow=with_dollars(self.arrow, dollars), prices=known)
+
+    def to_pandas(self) -> Any:
+        """The columns as a pandas DataFrame, under their canonical names.
+
+        Example:
+            >>> table = CostTable.from_data({"query_id": ["q"], "score:a": [1], "score:b": [0]})
+            >>> list(table.to_pandas().columns)
+            ['query_id', 'score:a', 'score:b']
+        """
+        try:
+            return self.arrow.to_pandas()
+        except ModuleNotFoundError as missing:
+            raise MissingExtraError("to_pandas needs pandas; run: pip install pandas") from missing
 
     def save(self, target: str | Path, *, shards: int = 1) -> Path | str:
         """Write Parquet, CSV or JSON lines by the suffix.
@@ -494,15 +689,6 @@ class CostTable:
             matrix[:, place] = self.arrow.column(prefix + expert).to_numpy()
         matrix.flags.writeable = False
         return matrix
-
-
-def _with_large_strings(run: pa.Table) -> pa.Table:
-    """A whole table may hold more than the 2 GiB of text that plain strings can address."""
-    fields = [
-        field.with_type(pa.large_string()) if pa.types.is_string(field.type) else field
-        for field in run.schema
-    ]
-    return run.cast(pa.schema(fields))
 
 
 # A table larger than memory, as a stream of small tables.
@@ -562,87 +748,3 @@ def _checked(source: Source, rows: int) -> Iterator[CostTable]:
             )
     if not total:
         check_rows(0, source.log)
-
-
-# Token or character counts of answers, turned into dollars by a price list.
-
-
-def dollars_of(
-    table: pa.Table,
-    experts: tuple[str, ...],
-    prices: PriceList,
-    output_tokens: float | Mapping[str, float] | None = None,
-) -> dict[str, NDArray[np.float64]]:
-    """Dollars of each expert on each row.
-
-    Args:
-        table: Canonical columns. What goes in: ``intokens:``, else ``inchars:``, else the length of
-            ``input``. What comes out: ``outtokens:``, else ``outchars:``, else ``output_tokens``.
-        experts: Names of the experts.
-        prices: Has all of them.
-        output_tokens: Tokens of an answer where the table counts none; one number, or one for each
-            expert.
-
-    Returns:
-        A column ``cost:<expert>`` each, shape (n,).
-    """
-    missing = [name for name in experts if name not in prices.prices]
-    if missing:
-        raise TableError(
-            f"the price list has no price for {', '.join(map(repr, missing))}; add them, or keep"
-            " other experts."
-        )
-    return {
-        DOLLARS + expert: check_dollars(
-            prices.dollars(
-                expert, _tokens_in(table, expert), _tokens_out(table, expert, output_tokens)
-            ),
-            expert,
-        )
-        for expert in experts
-    }
-
-
-def _counted(table: pa.Table, expert: str, direction: str) -> NDArray[np.float64] | None:
-    if f"{direction}tokens:{expert}" in table.column_names:
-        return np.asarray(table.column(f"{direction}tokens:{expert}").to_numpy())
-    if f"{direction}chars:{expert}" in table.column_names:
-        return (
-            np.asarray(table.column(f"{direction}chars:{expert}").to_numpy()) / CHARACTERS_PER_TOKEN
-        )
-    return None
-
-
-def _tokens_in(table: pa.Table, expert: str) -> NDArray[np.float64]:
-    counted = _counted(table, expert, "in")
-    if counted is not None:
-        return counted
-    if INPUT not in table.column_names:
-        raise TableError(
-            f"what goes into {expert!r} is unknown; add 'intokens:{expert}', 'inchars:{expert}' or"
-            " 'input'."
-        )
-    return np.asarray(pc.utf8_length(table.column(INPUT)).to_numpy()) / CHARACTERS_PER_TOKEN
-
-
-def _tokens_out(table: pa.Table, expert: str, output_tokens: Any) -> NDArray[np.float64]:
-    counted = _counted(table, expert, "out")
-    if counted is not None:
-        return counted
-    given = output_tokens.get(expert) if isinstance(output_tokens, Mapping) else output_tokens
-    if given is None:
-        raise TableError(
-            f"what comes out of {expert!r} is unknown; add 'outtokens:{expert}' or"
-            f" 'outchars:{expert}', or give the tokens of an answer (output_tokens,"
-            " --output-tokens)."
-        )
-    if (
-        isinstance(given, bool)
-        or not isinstance(given, (int, float))
-        or not np.isfinite(given)
-        or given < 0
-    ):
-        raise ArgumentError(
-            f"output_tokens must be finite and not negative, got {given!r} for {expert!r}."
-        )
-    return np.full(table.num_rows, float(given))

@@ -13,14 +13,17 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mildroute._format import pluralize
+from mildroute.costs.prices import CHARACTERS_PER_TOKEN, PriceList
 from mildroute.costs.schema import (
     ANSWER,
+    COUNTS,
     DOLLARS,
     GROUP,
     ID,
     INPUT,
     LATENCY,
     LOGPROB,
+    PROPENSITY,
     SCORE,
     SPLIT,
     TIME,
@@ -32,18 +35,23 @@ from mildroute.costs.schema import (
 from mildroute.exceptions import ArgumentError, TableError
 
 __all__ = [
-    "CHANCE",
     "COLLECTED",
     "Chunk",
     "Missing",
     "RepairLog",
-    "check_dollars",
+    "call_dollars",
     "check_holes",
     "check_rows",
     "checked_missing",
+    "dollars_of",
     "drop_duplicates",
     "missing_score_reason",
+    "names_columns",
+    "per_call",
+    "score_notes",
     "validate",
+    "with_dollars",
+    "with_large_strings",
 ]
 
 
@@ -105,8 +113,6 @@ def _are(count: int) -> str:
 # wrong answer.
 
 
-# Prefix of the columns of a gateway's log that hold the chance of each expert.
-CHANCE = "propensity:"
 # Metadata key of a Parquet file under which ``mildroute collect`` says who was asked and who
 # judged.
 COLLECTED = b"mildroute.collected"
@@ -120,18 +126,18 @@ def missing_score_reason(names: Sequence[str], metadata: Mapping[bytes, bytes]) 
     Returns:
         Two half-sentences, or nothing.
     """
-    if any(name.startswith(CHANCE) for name in names):
+    if any(name.startswith(PROPENSITY) for name in names):
         return (
-            f"the columns '{CHANCE}<expert>' say that only one expert answered each query;"
-            " 'mildroute costs from-log' estimates what each of them costs, and to fit a router,"
-            " collect all experts on these queries"
+            f"the columns '{PROPENSITY}<expert>' say that not all experts answered each query; set"
+            " missing (--missing) to keep to learn from those that did, or collect all experts on"
+            " these queries"
         )
     count = _about(metadata).get("experts_per_query")
     if count is None:
         return ""
     return (
-        f"each query was given to {count} of the experts only; collect the rest with"
-        " --experts-per-query all"
+        f"each query was given to {count} of the experts only; set missing (--missing) to keep to"
+        " learn from those, or collect the rest with --experts-per-query all"
     )
 
 
@@ -149,7 +155,7 @@ def _about(metadata: Mapping[bytes, bytes]) -> dict[str, Any]:
 # Rows are counted from 0.
 
 
-Missing = Literal["raise", "zero", "drop"]
+Missing = Literal["raise", "zero", "drop", "keep"]
 
 # Dollars and seconds of one answer, and its tokens: sums over a billion rows, squares of means and
 # products with the largest price weight (1e15) then neither overflow nor lose themselves among the
@@ -159,7 +165,10 @@ _RANGES = {
     SCORE: ("a score must lie in [0, 1]", 0.0, 1.0),
     DOLLARS: ("dollars must be 0 or from 1e-12 to 1e9", _LEAST, _MOST),
     LATENCY: ("seconds must be 0 or from 1e-12 to 1e9", _LEAST, _MOST),
+    PROPENSITY: ("a propensity must lie in [0, 1]", 0.0, 1.0 + 1e-6),
 }
+# Scores that are all below this are more likely dollars.
+LOWEST_SCORES = 0.1
 _COUNT = ("a count must be from 0 to 1e15", 0.0, _MOST_TOKENS)
 
 
@@ -171,6 +180,7 @@ class Chunk:
         parse: Whether numbers are still text, as in a CSV file.
         unasked: Why a missing score may be no missing answer, and the way out; empty if nothing
             says so.
+        decimal: Decimal mark of numbers that are still text.
     """
 
     raw: pa.Table
@@ -179,14 +189,15 @@ class Chunk:
     parse: bool = False
     first_row: int = 0
     unasked: str = ""
+    decimal: str = "."
 
 
 def checked_missing(missing: str) -> Missing:
-    """The option, if it is one of the three."""
+    """The option, if it is one of those that there are."""
     for option in get_args(Missing):
         if missing == option:
             return option  # type: ignore[no-any-return]
-    raise ArgumentError(f"missing must be raise, zero or drop, got {missing!r}.")
+    raise ArgumentError(f"missing must be raise, zero, drop or keep, got {missing!r}.")
 
 
 def validate(part: Chunk, log: RepairLog) -> pa.Table:
@@ -211,7 +222,16 @@ def validate(part: Chunk, log: RepairLog) -> pa.Table:
         name: pc.fill_null(as_text(columns[name], name), "") for name in part.layout.names(ANSWER)
     }
     numbers = {
-        name: as_numbers(columns[name], name, parse=part.parse, first_row=part.first_row)
+        name: _scaled(
+            as_numbers(
+                columns[name],
+                name,
+                parse=part.parse,
+                first_row=part.first_row,
+                decimal=part.decimal,
+            ),
+            part.layout.scales.get(f"{name.partition(':')[0]}:"),
+        )
         for name in columns
         if name not in texts and name not in answers
     }
@@ -220,14 +240,23 @@ def validate(part: Chunk, log: RepairLog) -> pa.Table:
     absent = _absent(numbers, part, rows)
     if absent and part.missing == "zero":
         _count_as_wrong(numbers, absent, log)
+    bad = np.any(list(absent.values()), axis=0) if absent and part.missing == "drop" else None
     for name, column in numbers.items():
-        numbers[name] = _in_range(column, name, rows, absent if part.missing == "drop" else {})
+        unknown = _unknown(name, numbers) if part.missing == "keep" else bad
+        numbers[name] = _in_range(column, name, rows, unknown)
     table = pa.table(texts | numbers | answers)
-    if absent and part.missing == "drop":
-        bad = np.any(list(absent.values()), axis=0)
+    if bad is not None:
         log.add("dropped", int(bad.sum()))
         table = table.filter(pa.array(~bad))
     return table
+
+
+def _scaled(column: pa.ChunkedArray, ends: tuple[float, float] | None) -> pa.ChunkedArray:
+    """Numbers with the worst value as 0 and the best as 1."""
+    if ends is None:
+        return column
+    worst, best = ends
+    return pc.divide(pc.subtract(column, float(worst)), float(best - worst))
 
 
 def check_rows(rows: int, log: RepairLog) -> None:
@@ -260,6 +289,19 @@ def check_holes(rows: int, experts: int, log: RepairLog) -> None:
         )
 
 
+def score_notes(table: pa.Table) -> tuple[str, ...]:
+    """What is said of scores that are all so low that they may be dollars or errors."""
+    names = [name for name in table.column_names if name.startswith(SCORE)]
+    highest = max(pc.max(table.column(name)).as_py() or 0.0 for name in names)
+    if not 0 < highest < LOWEST_SCORES:
+        return ()
+    return (
+        f"no score is above {highest:g}: are these dollars, or errors, of which less is better?"
+        " Give dollars as 'cost:<expert>' (prices), and for errors the worst and the best value"
+        " (score_scale=(1, 0), --score-scale 1:0)",
+    )
+
+
 def drop_duplicates(table: pa.Table, log: RepairLog) -> pa.Table:
     """Drop rows that repeat an earlier row in every column.
 
@@ -285,6 +327,15 @@ def drop_duplicates(table: pa.Table, log: RepairLog) -> pa.Table:
             )
     log.add("repeated", len(repeats))
     return table.filter(pa.array(originals == np.arange(len(originals))))
+
+
+def with_large_strings(run: pa.Table) -> pa.Table:
+    """A whole table may hold more than the 2 GiB of text that plain strings can address."""
+    fields = [
+        field.with_type(pa.large_string()) if pa.types.is_string(field.type) else field
+        for field in run.schema
+    ]
+    return run.cast(pa.schema(fields))
 
 
 @dataclass(frozen=True)
@@ -344,7 +395,7 @@ def _absent(
             continue
         mask = np.isnan(values)
         place = rows.place(name, int(mask.argmax()))
-        if part.unasked and part.missing != "drop":
+        if part.unasked and part.missing not in ("drop", "keep"):
             raise TableError(
                 f"{place}: a score is missing, which need not be a wrong answer: {part.unasked}."
             )
@@ -389,9 +440,9 @@ def check_dollars(values: NDArray[np.float64], expert: str) -> NDArray[np.float6
 
 
 def _in_range(
-    column: pa.ChunkedArray, name: str, rows: _Rows, dropped: dict[str, NDArray[np.bool_]]
+    column: pa.ChunkedArray, name: str, rows: _Rows, unknown: NDArray[np.bool_] | None
 ) -> pa.ChunkedArray:
-    """Check every value of a column, apart from rows that are dropped anyway."""
+    """Check every value of a column, apart from rows that are dropped or not known."""
     values: NDArray[np.float64] = column.to_numpy()
     rule, lowest, highest = _RANGES.get(f"{name.partition(':')[0]}:", _COUNT)
     # NaN fails both comparisons, so one pass for the smallest and one for the largest value see
@@ -399,17 +450,24 @@ def _in_range(
     if len(values) == 0 or (values.min() >= lowest and values.max() <= highest):
         return column
     bad = ~((values == 0) | ((values >= lowest) & (values <= highest)))
-    if dropped:
-        bad &= ~np.any(list(dropped.values()), axis=0)
+    if unknown is not None:
+        bad &= ~unknown
     if bad.any():
         row = int(bad.argmax())
         way_out = (
-            "divide by the largest possible score"
+            "divide by the largest possible score, or give the worst and the best one (score_scale,"
+            " --score-scale 0:100)"
             if name.startswith(SCORE)
             else "correct the value or its unit, or drop the row"
         )
         raise TableError(f"{rows.place(name, row)}: {rule}, got {_shown(values[row])}; {way_out}.")
     return column
+
+
+def _unknown(name: str, numbers: Mapping[str, pa.ChunkedArray]) -> NDArray[np.bool_]:
+    """Where nothing need be known of an expert: it was not asked. Chances may be unknown anyway."""
+    score = name if name.startswith(PROPENSITY) else SCORE + name.partition(":")[2]
+    return np.asarray(np.isnan(numbers[score].to_numpy()))
 
 
 def _logprobs(column: pa.ChunkedArray, name: str, rows: _Rows) -> pa.ChunkedArray:
@@ -427,3 +485,132 @@ def _logprobs(column: pa.ChunkedArray, name: str, rows: _Rows) -> pa.ChunkedArra
 
 def _shown(value: Any) -> str:
     return "none" if np.isnan(value) else f"{value:g}"
+
+
+# Token or character counts of answers, turned into dollars by a price list.
+
+
+def dollars_of(
+    table: pa.Table,
+    experts: tuple[str, ...],
+    prices: PriceList,
+    output_tokens: float | Mapping[str, float] | None = None,
+) -> dict[str, NDArray[np.float64]]:
+    """Dollars of each expert on each row.
+
+    Args:
+        table: Canonical columns. What goes in: ``intokens:``, else ``inchars:``, else the length of
+            ``input``. What comes out: ``outtokens:``, else ``outchars:``, else ``output_tokens``.
+        experts: Names of the experts.
+        prices: Has all of them.
+        output_tokens: Tokens of an answer where the table counts none; one number, or one for each
+            expert.
+
+    Returns:
+        A column ``cost:<expert>`` each, shape (n,).
+    """
+    _check_priced(experts, prices.prices)
+    return {
+        DOLLARS + expert: check_dollars(
+            prices.dollars(
+                expert, _tokens_in(table, expert), _tokens_out(table, expert, output_tokens)
+            ),
+            expert,
+        )
+        for expert in experts
+    }
+
+
+def with_dollars(table: pa.Table, dollars: Mapping[str, NDArray[np.float64]]) -> pa.Table:
+    """Canonical columns with these dollars in place of others."""
+    others = [name for name in table.column_names if not name.startswith(DOLLARS)]
+    behind = [name for name in others if name.startswith((LATENCY, *COUNTS))]
+    before = [name for name in others if name not in behind]
+    columns = {name: table.column(name) for name in before} | dict(dollars)
+    return pa.table(columns | {name: table.column(name) for name in behind})
+
+
+def _counted(table: pa.Table, expert: str, direction: str) -> NDArray[np.float64] | None:
+    if f"{direction}tokens:{expert}" in table.column_names:
+        return np.asarray(table.column(f"{direction}tokens:{expert}").to_numpy())
+    if f"{direction}chars:{expert}" in table.column_names:
+        return (
+            np.asarray(table.column(f"{direction}chars:{expert}").to_numpy()) / CHARACTERS_PER_TOKEN
+        )
+    return None
+
+
+def _tokens_in(table: pa.Table, expert: str) -> NDArray[np.float64]:
+    counted = _counted(table, expert, "in")
+    if counted is not None:
+        return counted
+    if INPUT not in table.column_names:
+        raise TableError(
+            f"what goes into {expert!r} is unknown; add 'intokens:{expert}', 'inchars:{expert}' or"
+            " 'input'."
+        )
+    return np.asarray(pc.utf8_length(table.column(INPUT)).to_numpy()) / CHARACTERS_PER_TOKEN
+
+
+def _tokens_out(table: pa.Table, expert: str, output_tokens: Any) -> NDArray[np.float64]:
+    counted = _counted(table, expert, "out")
+    if counted is not None:
+        return counted
+    given = output_tokens.get(expert) if isinstance(output_tokens, Mapping) else output_tokens
+    if given is None:
+        raise TableError(
+            f"what comes out of {expert!r} is unknown; add 'outtokens:{expert}' or"
+            f" 'outchars:{expert}', or give the tokens of an answer (output_tokens,"
+            " --output-tokens), or prices per call."
+        )
+    if (
+        isinstance(given, bool)
+        or not isinstance(given, (int, float))
+        or not np.isfinite(given)
+        or given < 0
+    ):
+        raise ArgumentError(
+            f"output_tokens must be finite and not negative, got {given!r} for {expert!r}."
+        )
+    return np.full(table.num_rows, float(given))
+
+
+# Dollars of a call, the same for all queries.
+
+
+def names_columns(prices: Any) -> bool:
+    """Whether prices are the names of columns, one for each expert."""
+    return (
+        isinstance(prices, Mapping)
+        and bool(prices)
+        and all(isinstance(price, str) for price in prices.values())
+    )
+
+
+def per_call(prices: Any) -> bool:
+    """Whether prices are one number for each expert, and not a list of prices per token."""
+    return isinstance(prices, Mapping) and all(
+        isinstance(price, (int, float, np.number)) for price in prices.values()
+    )
+
+
+def call_dollars(prices: Any, experts: Sequence[str], rows: int) -> dict[str, NDArray[np.float64]]:
+    """Columns ``cost:<expert>`` of calls that all cost the same, shape (n,) each."""
+    if not per_call(prices):
+        raise TableError(
+            "prices per call are one number of dollars for each expert, got"
+            f" {prices if isinstance(prices, Mapping) else type(prices).__name__!r:.80}."
+        )
+    _check_priced(experts, prices)
+    return {
+        DOLLARS + name: check_dollars(np.full(rows, float(prices[name])), name) for name in experts
+    }
+
+
+def _check_priced(experts: Sequence[str], prices: Mapping[str, Any]) -> None:
+    missing = [name for name in experts if name not in prices]
+    if missing:
+        raise TableError(
+            f"the price list has no price for {', '.join(map(repr, missing))}, but for"
+            f" {', '.join(map(repr, prices))}; add them, or keep other experts."
+        )

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mildroute._optional import lazy_exports
-from mildroute.deep._transformers import need
+from mildroute._optional import lazy_exports, need
 
 if TYPE_CHECKING:
     from mildroute.deep.config import (

@@ -15,11 +15,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from mildroute.deep._transformers import need, quiet
+from mildroute._optional import need, quiet
 from mildroute.deep.config import DeferralConfig
-from mildroute.deep.data import CostRows, TextReader
 from mildroute.deep.models import Classifier
-from mildroute.deep.trainer import DeferralTrainer
+from mildroute.deep.trainer import CostRows, DeferralTrainer, TextReader
 from mildroute.routers.base import Matrix
 
 __all__ = [

@@ -15,7 +15,7 @@ from scipy.optimize import minimize_scalar
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from mildroute.deep._transformers import need, own_randomness
+from mildroute._optional import need, own_randomness
 from mildroute.deep.config import DeferralConfig, Margins, config_for, config_of, write_config
 from mildroute.deep.selection import (
     REWARDS,
@@ -395,7 +395,7 @@ class DeepRouter(RouterMixin, BaseEstimator):
 
     def _keep(self, classifier: Classifier, deferral: DeferralConfig) -> None:
         """What prediction needs, as plain arrays."""
-        from mildroute.deep.data import ImageReader, export_scores
+        from mildroute.deep.trainer import ImageReader, export_scores
 
         reader = classifier.reader
         write_config(classifier.model.config, deferral)

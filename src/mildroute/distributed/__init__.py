@@ -11,11 +11,14 @@ if TYPE_CHECKING:
         Factories as Factories,
         collect_on_ray as collect_on_ray,
     )
-    from mildroute.distributed.config import LinearConfig as LinearConfig, MLPConfig as MLPConfig
     from mildroute.distributed.shards import (
         Shards as Shards,
         open_shards as open_shards,
         vector_column as vector_column,
+    )
+    from mildroute.distributed.statistics import (
+        LinearConfig as LinearConfig,
+        MLPConfig as MLPConfig,
     )
     from mildroute.distributed.training import TrainingResult as TrainingResult, train as train
 

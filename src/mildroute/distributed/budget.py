@@ -128,10 +128,12 @@ class LeasedBudget:
         """Open the account, and close those of earlier attempts."""
         await self._remote_call("begin", *self._names, spent_by_the_dead)
 
-    async def reserve(self, worst: float) -> bool:
+    async def reserve(self, worst: float, *, rank: int = 0, wait: bool = True) -> bool:  # noqa: ARG002 - blocks know no order
         """Set dollars aside; false if the budget server can never lease them."""
         if self._took(worst):
             return True
+        if not wait:
+            return False
         async with self._turn:
             return self._took(worst) or await self._leased(worst)
 

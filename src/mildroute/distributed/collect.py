@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -14,9 +13,21 @@ from typing import Any, TextIO
 
 from mildroute import exceptions as errors
 from mildroute._files import file_lock
-from mildroute.collection.estimate import CollectionEstimate
-from mildroute.collection.job import CollectionJob, CollectionResult, PendingWork, collect
-from mildroute.collection.runner import HOPELESS, STOPPED, ExpertProgress, Progress, pending_tasks
+from mildroute.collection.job import (
+    CollectionJob,
+    CollectionPlan,
+    CollectionResult,
+    PendingWork,
+    collect,
+)
+from mildroute.collection.runner import (
+    HOPELESS,
+    STOPPED,
+    ExpertProgress,
+    Progress,
+    pending_tasks,
+    run_coroutine,
+)
 from mildroute.distributed.budget import BudgetServer
 from mildroute.distributed.cluster import connected, quiet_data
 from mildroute.distributed.collect_worker import (
@@ -107,7 +118,7 @@ def collect_on_ray(
     factories: Factories,
     *,
     workers: int | None = None,
-    agree: Callable[[list[CollectionEstimate], float], bool] | None = None,
+    agree: Callable[[CollectionPlan], bool] | None = None,
     progress: Progress | None = None,
 ) -> CollectionResult | None:
     """Collect a cost table on a cluster.
@@ -126,8 +137,7 @@ def collect_on_ray(
         factories: How workers make the job's experts and judge.
         workers: Processes for each expert, at most; as many as the cluster has processors by
             default.
-        agree: Shown the estimates and what was spent so far; no call is made unless it returns
-            true.
+        agree: Shown what would be called and paid; no call is made unless it returns true.
         progress: Told after each block, or none.
 
     Returns:
@@ -198,7 +208,7 @@ def _execute(
             with redirect_stdout(sys.stderr), connected(store_bytes=_STORE) as ray:
                 _run_on_cluster(ray, factories, workers, work, tell)
     finally:
-        asyncio.run(work.round.close())
+        run_coroutine(work.round.close())
     for tally in tallies.values():
         tally.state = tally.state if tally.state in (STOPPED, HOPELESS) else "done"
     return list(tallies.values())
@@ -336,7 +346,7 @@ def _count(tallies: dict[str, ExpertProgress], row: dict[str, Any]) -> None:
         failure: type[MildrouteError] = getattr(errors, row["failure"], MildrouteError)
         raise failure(row["message"])
     tally = tallies[row["expert"]]
-    for name in ("done", "errors", "score", "dollars", "calls"):
+    for name in ("done", "errors", "score", "dollars", "reserved", "calls"):
         setattr(tally, name, getattr(tally, name) + row[name])
     tally.latest = tally.clock()
     if row["state"] in (STOPPED, HOPELESS):

@@ -82,6 +82,7 @@ class RecoveredBlock:
     verdicts: dict[str, Row] = field(default_factory=dict)
     dollars: float = 0.0
     paid: float = 0.0
+    unconfirmed: float = 0.0
     calls: int = 0
 
     def is_settled(self, digest: str) -> bool:
@@ -121,6 +122,7 @@ class RecoveredBlock:
             errors=errors,
             score=sum(told, 0.0),
             dollars=self.paid,
+            reserved=self.unconfirmed,
             calls=self.calls,
         )
 
@@ -135,9 +137,11 @@ def recover_entries(journals: Sequence[Path]) -> RecoveredBlock:
         for row in answers:
             if not row["error"] or row["query"] not in found.answers:
                 found.answers[row["query"]] = row
-        paid = dollars_in(answers, verdicts, [])
-        found.paid += paid
-        found.dollars += paid + dollars_in([], [], unanswered_in(rows))
+        unconfirmed = sum(row.get("unconfirmed_cost", 0.0) for row in (*answers, *verdicts))
+        spent = dollars_in(answers, verdicts, [])
+        found.paid += spent - unconfirmed
+        found.unconfirmed += unconfirmed
+        found.dollars += spent + dollars_in([], [], unanswered_in(rows))
         found.calls += sum(row["attempts"] for row in answers)
     return found
 
@@ -254,6 +258,7 @@ _COUNTS = {
     "errors": pa.int64(),
     "score": pa.float64(),
     "dollars": pa.float64(),
+    "reserved": pa.float64(),
     "calls": pa.int64(),
 }
 _SCHEMA = pa.schema(

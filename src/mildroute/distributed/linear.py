@@ -12,9 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from mildroute.distributed.config import LinearConfig, plan_margins
 from mildroute.distributed.shards import Rows
-from mildroute.distributed.statistics import Statistics, rewards_of
+from mildroute.distributed.statistics import LinearConfig, Statistics, plan_margins, rewards_of
 from mildroute.distributed.worker import TrainingProgress, Worker, check_rows, gathered_statistics
 from mildroute.routers._linear_model import deferral_row_loss
 

@@ -12,9 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from mildroute.distributed.config import MLPConfig, plan_margins
 from mildroute.distributed.shards import Rows
-from mildroute.distributed.statistics import Statistics, rewards_of
+from mildroute.distributed.statistics import MLPConfig, Statistics, plan_margins, rewards_of
 from mildroute.distributed.worker import TrainingProgress, Worker, gathered_statistics
 from mildroute.losses._logsumexp import row_losses
 from mildroute.routers._mlp import (

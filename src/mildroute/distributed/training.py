@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from mildroute.distributed.cluster import connected, quiet_data
-from mildroute.distributed.config import LinearConfig, MLPConfig
 from mildroute.distributed.linear import train_linear
 from mildroute.distributed.mlp import train_network
 from mildroute.distributed.shards import (
@@ -22,6 +21,7 @@ from mildroute.distributed.shards import (
     rows_of,
     uneven_split,
 )
+from mildroute.distributed.statistics import LinearConfig, MLPConfig
 from mildroute.distributed.worker import (
     Distributed,
     SingleProcess,

@@ -16,8 +16,8 @@ from mildroute.encoders.base import Encoder
 from mildroute.encoders.text import ReducedEncoder
 from mildroute.exceptions import ArgumentError, ShapeError
 from mildroute.judges._normalize import plain, without_thinking
-from mildroute.judges._numbers import read_number
 from mildroute.judges.multiple_choice import options_of, read_choice
+from mildroute.judges.numeric import read_number
 from mildroute.routers.cascade import SeenAnswers
 
 __all__ = ["AnswerFeatures", "Reading", "see_answers"]

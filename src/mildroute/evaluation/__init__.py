@@ -79,5 +79,15 @@ if TYPE_CHECKING:
         RouterEvaluation as RouterEvaluation,
         evaluate as evaluate,
     )
+    from mildroute.evaluation.sequential import (
+        Change as Change,
+        LearningPlan as LearningPlan,
+        SequentialComparison as SequentialComparison,
+        canary_gains as canary_gains,
+        compare_sequentially as compare_sequentially,
+        find_change as find_change,
+        restarted_evidence as restarted_evidence,
+        share_of_alpha as share_of_alpha,
+    )
 
 __all__, __getattr__, __dir__ = lazy_exports(__name__)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from mildroute._format import to_jsonable
+from mildroute._format import as_dollars, as_score, text_table, to_jsonable
 from mildroute.evaluation.choice_evaluation import few_rows, figure_columns, gap_of_means
 from mildroute.evaluation.frontier import mix_shares, single_points
 from mildroute.evaluation.intervals import (
@@ -443,6 +443,24 @@ class Comparison:
     warnings: tuple[str, ...] = ()
     best_by_score: str = ""
     points: Mapping[str, OperatingPoint] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """Each router with score, bill, and what it saves and keeps of the best by score."""
+        head = ["router", "score", "$ per 1,000", "saved", "kept"]
+        rows = [
+            [
+                row.name,
+                as_score(row.score.value),
+                "" if row.dollars_per_1000 is None else as_dollars(row.dollars_per_1000.value),
+                "" if row.saved is None else f"{row.saved.value:.0%}",
+                "" if row.kept is None else f"{row.kept.value:.1%}",
+            ]
+            for row in self.rows
+        ]
+        about = f"{self.train_rows:,} queries to learn from, {self.test_rows:,} to measure on"
+        return "\n".join([about, text_table(head, rows), *self.warnings])
+
+    __repr__ = __str__
 
     def row(self, name: str) -> ComparisonRow:
         """The row of one router or baseline."""

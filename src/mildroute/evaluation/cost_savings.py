@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
@@ -33,9 +33,11 @@ __all__ = [
     "Savings",
     "Verdict",
     "as_percent",
+    "format_headline",
     "format_points",
     "format_savings",
     "savings",
+    "savings_of_each",
     "shown_interval",
     "shown_limits",
 ]
@@ -57,6 +59,8 @@ class _Figures(Protocol):
     def reference(self) -> str: ...
     @property
     def saved(self) -> Interval: ...
+    @property
+    def kept(self) -> Interval: ...
     @property
     def score_difference(self) -> Interval: ...
     @property
@@ -126,6 +130,41 @@ def format_savings(figures: _Figures) -> str:
         f"{sentence.removesuffix('.')}; so does sending everything to {figures.also[0]}, for"
         f" {as_dollars(figures.also[1])}."
     )
+
+
+def format_headline(figures: _Figures) -> str:
+    """The news in one line: what is saved and kept; first of all that nothing is, if so."""
+    if figures.verdict == "nothing":
+        shown = "Shows no saving" if _may_be_luck(figures) else "Saves nothing"
+        return f"{shown}: {_trade_words(figures)}"
+    if figures.verdict == "trade":
+        return f"Gains nothing beyond a random mix of experts: {_trade_words(figures)}"
+    if figures.verdict == "gained" or figures.saved.high < 0:
+        points = format_points(figures.score_difference)
+        news = f"Scores {points} above {figures.reference}, {_bill_words(figures)}"
+    else:
+        news = _trade_words(figures)
+    return news if figures.also is None else f"{news}; so does {figures.also[0]} alone"
+
+
+def _trade_words(figures: _Figures) -> str:
+    kept, name = figures.kept.value, figures.reference
+    # Of a score of 0 no share can be kept.
+    score = f"{name} scores 0" if math.isnan(kept) else f"keeps {kept:.1%} of its score"
+    return f"{_bill_words(figures, name)}, {score}"
+
+
+def _bill_words(figures: _Figures, name: str | None = None) -> str:
+    """The bill beside the reference's, which is named where nothing before has named it."""
+    saved = figures.saved
+    than, as_much = ("", "for as much money") if name is None else (f" than {name}", "")
+    if math.isinf(saved.value):
+        return f"more expensive{than}"
+    if round(100 * saved.value) == 0:
+        return as_much or f"costs as much as {name}"
+    turned = saved.times(100 if saved.value > 0 else -100)
+    word = "cheaper" if saved.value > 0 else "more expensive"
+    return f"{_whole(turned.value)}% {word}{than} [{_whole(turned.low)}, {_whole(turned.high)}]"
 
 
 def _bills(figures: _Figures) -> str:
@@ -210,17 +249,20 @@ def _nothing(figures: _Figures) -> str:
         if math.isinf(figures.saved.value)
         else f", {as_percent(figures.saved, 1 if figures.saved.value >= 0 else -1)}"
     )
-    # A lower bill of these rows that may be luck is no saving, but "nothing is saved" beside "6%
-    # less" would read as a contradiction.
-    verdict = (
-        "Nothing is saved"
-        if round(100 * figures.saved.value) <= 0 or math.isinf(figures.saved.value)
-        else "No saving is shown"
-    )
+    verdict = "No saving is shown" if _may_be_luck(figures) else "Nothing is saved"
     return (
         f"{verdict}: against {figures.reference}, the router costs {_bills(figures)}{share}, and"
         f" its score differs by {format_points(figures.score_difference)}."
     )
+
+
+def _may_be_luck(figures: _Figures) -> bool:
+    """Whether the bill of these rows is lower, though no saving is shown.
+
+    "Saves nothing" beside "6% cheaper" would read as a contradiction.
+    """
+    saved = figures.saved.value
+    return not math.isinf(saved) and round(100 * saved) > 0
 
 
 def _whole(number: float) -> str:
@@ -308,6 +350,11 @@ class Savings:
         """The statement in plain words."""
         return format_savings(self)
 
+    @property
+    def headline(self) -> str:
+        """The statement in one line."""
+        return format_headline(self)
+
 
 def savings(
     choice: Any,
@@ -380,6 +427,51 @@ def savings(
     judge = _Judge(margin, clusters, confidence, seed)
     found = judge.savings(columns, names[base], point)
     return replace(found, also=_also(found, judge, quality[rows], money[rows], names[:alone]))
+
+
+def savings_of_each(
+    choices: Any, scores: Any, dollars: Any, *, reference: int, seed: int = 0
+) -> list[tuple[Interval, Interval, Interval]]:
+    """What is saved and kept at each of several fixed operating points.
+
+    Args:
+        choices: Chosen experts at each operating point, shape (W, n).
+        scores: Score of each expert on each row, shape (n, p).
+        dollars: Dollars of each expert on each row, shape (n, p).
+        reference: The expert compared with.
+        seed: Of the bootstrap.
+
+    Returns:
+        Of each point what :func:`savings` finds at it: the share of the reference's bill that is
+        saved, the share of its score that is kept, and the bill of 1,000 queries.
+
+    Example:
+        >>> scores, dollars = np.ones((50, 2)), np.tile([0.001, 0.004], (50, 1))
+        >>> ((saved, kept, bill),) = savings_of_each(
+        ...     np.zeros((1, 50), dtype=int), scores, dollars, reference=1
+        ... )
+        >>> saved.value, kept.value, bill.value
+        (0.75, 1.0, 1.0)
+    """
+    quality, money = as_matrix(scores, "scores"), 1000 * as_matrix(dollars, "dollars")
+    rows = np.arange(len(quality))
+    columns = {"base score": quality[:, reference], "base dollars": money[:, reference]}
+    count = len(choices)
+    for place, choice in enumerate(choices):
+        columns[f"score {place}"] = quality[rows, choice]
+        columns[f"dollars {place}"] = money[rows, choice]
+    drawn = bootstrap_means(columns, seed=seed)
+
+    def of_place(place: int, figure: Callable[[Means], NDArray[np.float64]]) -> Interval:
+        keys = {"score": f"score {place}", "dollars": f"dollars {place}"}
+        return drawn.interval(
+            lambda mean: figure({**mean, **{k: mean[v] for k, v in keys.items()}})
+        )
+
+    return [
+        (of_place(place, _saved), of_place(place, _kept), drawn.interval(f"dollars {place}"))
+        for place in range(count)
+    ]
 
 
 def _as_expert(reference: Any, names: Sequence[str]) -> int:

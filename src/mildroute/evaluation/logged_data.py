@@ -157,20 +157,22 @@ def read_logged_decisions(
         >>> read_logged_decisions(table).costs
         array([0.5, 0. ])
     """
-    table = _table(source)
+    table, notes = _without_samples(_table(source))
     names = _expert_names(table) if experts is None else list(experts)
     if len(names) < 2 or "selected" not in table.column_names:
         raise TableError(
             "off-policy estimates need the columns 'selected' and 'propensity:<expert>' of at least"
             " two experts; make the table with 'mildroute costs from-log'."
         )
-    names, notes = _with_chance(names, np.nan_to_num(_matrix(table, _CHANCE, names)))
     chances = np.nan_to_num(_matrix(table, _CHANCE, names))
+    names, had_chance, more = _with_chance(names, chances)
+    notes += more
+    chances = chances[:, had_chance]
     rows = np.asarray((chances > 0).all(axis=1))
-    if not rows.any():
+    if not names or not rows.any():
         raise TableError(
             "no decision gave every expert a chance, so that nothing can be estimated; let the"
-            " gateway explore (routing: exploration_rate: 0.05), or name fewer experts."
+            " gateway explore (routing: {exploration: 0.05}), or name fewer experts."
         )
     if not rows.all():
         notes += (
@@ -197,6 +199,18 @@ def read_logged_decisions(
         text,
         notes,
     )
+
+
+def _without_samples(table: Any) -> tuple[Any, tuple[str, ...]]:
+    """The rows on which one expert was drawn; on sampled ones several were asked for sure."""
+    names = _expert_names(table)
+    sums = np.nan_to_num(_matrix(table, _CHANCE, names)).sum(axis=1) if names else np.zeros(0)
+    is_sampled = sums > 1 + _ROUNDING
+    if not is_sampled.any():
+        return table, ()
+    count = f"{is_sampled.sum():,} of {len(is_sampled):,}"
+    note = f"{count} rows are samples, which need no estimate and are left out"
+    return table.filter(~is_sampled), (note,)
 
 
 def _table(source: Any) -> Any:
@@ -227,7 +241,9 @@ def _matrix(table: Any, prefix: str, names: Sequence[str]) -> Matrix:
     )
 
 
-def _with_chance(names: Sequence[str], chances: Matrix) -> tuple[list[str], tuple[str, ...]]:
+def _with_chance(
+    names: Sequence[str], chances: Matrix
+) -> tuple[list[str], list[bool], tuple[str, ...]]:
     ever = [bool((column > 0).any()) for column in chances.T]
     never = [name for name, had in zip(names, ever, strict=True) if not had]
     notes = (
@@ -235,7 +251,7 @@ def _with_chance(names: Sequence[str], chances: Matrix) -> tuple[list[str], tupl
         if never
         else ()
     )
-    return [name for name, had in zip(names, ever, strict=True) if had], notes
+    return [name for name, had in zip(names, ever, strict=True) if had], ever, notes
 
 
 def _costs(

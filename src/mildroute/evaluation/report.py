@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
+import hashlib
 import importlib.util
 import io
+import math
 import platform
 import re
 import warnings
 from collections.abc import Mapping, Sequence
+from html import escape
 from importlib.metadata import version
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from mildroute._format import as_dollars, format_number, pluralize
+from mildroute._format import as_dollars, format_number, pluralize, to_jsonable
+from mildroute.costs.table import CostTable
+from mildroute.evaluation.choice_evaluation import GroupRow
 from mildroute.evaluation.cost_savings import shown_interval, shown_limits
 from mildroute.evaluation.frontier import Frontier, Point, convex_hull
 from mildroute.evaluation.intervals import Interval
-from mildroute.evaluation.router_evaluation import RouterEvaluation, SecondLook
+from mildroute.evaluation.router_evaluation import (
+    MeasuredTarget,
+    RouterEvaluation,
+    SecondLook,
+)
 from mildroute.exceptions import MissingExtraError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["check_report_extra", "frontier_svg", "report_html"]
+__all__ = ["check_report_extra", "frontier_svg", "plot_frontier", "report_html"]
 
 
 def check_report_extra() -> None:
@@ -38,27 +48,30 @@ def check_report_extra() -> None:
 # Money against quality as a picture: SVG whose colours follow the page it stands on.
 
 
-_INK, _MUTED, _ACCENT, _OTHER, _GOLD = "#010203", "#010204", "#010205", "#010206", "#010207"
-# Colours that stand for variables of the page's style sheet; no drawing would use them by chance.
-_VARIABLES = {
-    _INK: "--ink",
-    _MUTED: "--muted",
-    _ACCENT: "--accent",
-    _OTHER: "--other",
-    _GOLD: "--gold",
-}
+class _Colors(NamedTuple):
+    """Colors of a picture: text, frontier, single experts and oracle."""
+
+    ink: str
+    muted: str
+    accent: str
+    other: str
+    gold: str
+
+
+# Colors that stand for variables of the page's style sheet; no drawing would use them by chance.
+_STAND_INS = _Colors("#010203", "#010204", "#010205", "#010206", "#010207")
 
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "mildroute",
     "font.family": "sans-serif",
-    "axes.edgecolor": _MUTED,
-    "axes.labelcolor": _INK,
-    "text.color": _INK,
-    "xtick.color": _MUTED,
-    "ytick.color": _MUTED,
-    "xtick.labelcolor": _INK,
-    "ytick.labelcolor": _INK,
+    "axes.edgecolor": _STAND_INS.muted,
+    "axes.labelcolor": _STAND_INS.ink,
+    "text.color": _STAND_INS.ink,
+    "xtick.color": _STAND_INS.muted,
+    "ytick.color": _STAND_INS.muted,
+    "xtick.labelcolor": _STAND_INS.ink,
+    "ytick.labelcolor": _STAND_INS.ink,
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
@@ -69,10 +82,40 @@ _APART = 0.25
 _MARGIN, _LETTER = 0.03, 0.0095
 # Share of the height that lets one name stand above another; names that are written at most.
 _ABOVE, _NAMES = 0.08, 12
+# Characters of an input that are shown.
+_LONGEST_TEXT = 400
+
+
+def plot_frontier(
+    frontier: Frontier, chosen: Point | None = None, *, ax: Axes | None = None
+) -> Axes:
+    """Plot the frontier of a router with its band, in the user's own style of Matplotlib.
+
+    Args:
+        frontier: What to draw, such as :attr:`RouterEvaluation.frontier`.
+        chosen: The operating point in use, such as :attr:`RouterEvaluation.chosen`, or none.
+        ax: Axes to draw on; by default those of a new figure.
+
+    Returns:
+        The axes, with single experts, random mixes and the oracle beside the frontier.
+    """
+    check_report_extra()
+    import matplotlib as mpl
+    from matplotlib import pyplot as plt
+
+    axes = plt.subplots(layout="constrained")[1] if ax is None else ax
+    text = mpl.rcParams["text.color"]
+    _draw(axes, frontier, chosen, _Colors(text, text, "C0", "C1", "C2"), narrow=False)
+    axes.legend()
+    return axes
 
 
 def frontier_svg(
-    frontier: Frontier, chosen: Point | None = None, *, size: tuple[float, float] = (7.4, 4.4)
+    frontier: Frontier,
+    chosen: Point | None = None,
+    *,
+    size: tuple[float, float] = (7.4, 4.4),
+    spots: Sequence[tuple[Point, str]] = (),
 ) -> str:
     """Draw the frontier of a router with its band.
 
@@ -83,9 +126,11 @@ def frontier_svg(
         chosen: The operating point in use, or none.
         size: Width and height in inches; text stays the same size, so a small picture is not a
             shrunken one.
+        spots: Points that show a text under the pointer, as invisible circles of the class
+            ``spot``.
 
     Returns:
-        An ``<svg>`` element whose colours are the variables ``--ink``, ``--muted``, ``--accent``,
+        An ``<svg>`` element whose colors are the variables ``--ink``, ``--muted``, ``--accent``,
         ``--other`` and ``--gold``.
     """
     check_report_extra()
@@ -96,7 +141,9 @@ def frontier_svg(
     with mpl.rc_context(_STYLE), warnings.catch_warnings():
         figure = Figure(figsize=size, layout="constrained")
         figure.patch.set_alpha(0)
-        _draw(figure.subplots(), frontier, chosen, narrow=size[0] < 5)
+        axes = figure.subplots()
+        axes.patch.set_alpha(0)
+        _draw(axes, frontier, chosen, _STAND_INS, narrow=size[0] < 5)
         figure.legend(
             loc="outside upper left",
             ncols=2 if size[0] < 5 else 5,
@@ -109,47 +156,45 @@ def frontier_svg(
             "ignore", "Glyph", UserWarning
         )  # the browser draws the text, with fonts of its own
         FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None})  # type: ignore[no-untyped-call]
-    return _themed(buffer.getvalue())
+        places = [
+            axes.transData.transform((point.dollars_per_1000, point.score)) for point, _ in spots
+        ]
+    # A figure has 72 pixels to the inch here, counted from its lower edge.
+    circles = "".join(
+        f'<circle class="spot" cx="{x * 72 / figure.dpi:.1f}"'
+        f' cy="{72 * (size[1] - y / figure.dpi):.1f}" r="9"><title>{escape(text)}</title></circle>'
+        for (x, y), (_, text) in zip(places, spots, strict=True)
+    )
+    return _themed(buffer.getvalue()).replace("</svg>", f"{circles}</svg>")
 
 
-def _draw(axes: Axes, frontier: Frontier, chosen: Point | None, *, narrow: bool) -> None:
+def _draw(
+    axes: Axes, frontier: Frontier, chosen: Point | None, colors: _Colors, *, narrow: bool
+) -> None:
     from matplotlib.ticker import FuncFormatter
 
-    axes.patch.set_alpha(0)
-    band = frontier.band
+    band, accent = frontier.band, colors.accent
     axes.fill_between(
-        band.dollars_per_1000, band.low, band.high, color=_ACCENT, alpha=0.18, linewidth=0
+        band.dollars_per_1000, band.low, band.high, color=accent, alpha=0.18, linewidth=0
     )
     label = "can be operated" if frontier.path else "router, any price"
-    axes.plot(band.dollars_per_1000, band.score, color=_ACCENT, linewidth=2, label=label)
+    axes.plot(band.dollars_per_1000, band.score, color=accent, linewidth=2, label=label)
     axes.plot(
         [p.dollars_per_1000 for p in frontier.path],
         [p.score for p in frontier.path],
         ".",
-        color=_ACCENT,
+        color=accent,
         markersize=6,
     )
-    _draw_singles(axes, frontier, narrow=narrow)
+    _draw_singles(axes, frontier, colors, narrow=narrow)
+    oracle = frontier.oracle
     axes.plot(
-        frontier.oracle.dollars_per_1000,
-        frontier.oracle.score,
-        "*",
-        color=_GOLD,
-        markersize=12,
-        label="oracle",
+        oracle.dollars_per_1000, oracle.score, "*", color=colors.gold, markersize=12, label="oracle"
     )
     if chosen is not None:
-        axes.errorbar(
-            chosen.dollars_per_1000, chosen.score, **_bars(chosen), color=_ACCENT, linewidth=1.4
-        )
-        axes.plot(
-            chosen.dollars_per_1000,
-            chosen.score,
-            "D",
-            color=_ACCENT,
-            markersize=9,
-            label="chosen point",
-        )
+        bill, score = chosen.dollars_per_1000, chosen.score
+        axes.errorbar(bill, score, **_bars(chosen), color=accent, linewidth=1.4)
+        axes.plot(bill, score, "D", color=accent, markersize=9, label="in use")
     if _spread(frontier) > 30:
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _place: f"{value:g}"))
@@ -157,33 +202,28 @@ def _draw(axes: Axes, frontier: Frontier, chosen: Point | None, *, narrow: bool)
     axes.set_ylabel("score")
 
 
-def _draw_singles(axes: Axes, frontier: Frontier, *, narrow: bool) -> None:
-    bills = [point.dollars_per_1000 for point in frontier.singles]
+def _draw_singles(axes: Axes, frontier: Frontier, colors: _Colors, *, narrow: bool) -> None:
+    x, y = [p.dollars_per_1000 for p in frontier.singles], [p.score for p in frontier.singles]
     # Many points: on a logarithmic axis a mix of two experts is no straight line.
-    grid = (
-        np.geomspace(min(bills), max(bills), 100)
-        if min(bills) > 0
-        else np.linspace(min(bills), max(bills), 100)
-    )
-    mixes = [frontier.random_mixture(max(min(bills), bill)) for bill in grid]
+    spaced = np.geomspace if min(x) > 0 else np.linspace
+    mixes = [frontier.random_mixture(max(min(x), bill)) for bill in spaced(min(x), max(x), 100)]
     axes.plot(
         [m.dollars_per_1000 for m in mixes],
         [m.score for m in mixes],
         ":",
-        color=_OTHER,
+        color=colors.other,
         linewidth=1.2,
         label="random mix",
     )
-    x, y = [p.dollars_per_1000 for p in frontier.singles], [p.score for p in frontier.singles]
-    axes.plot(x, y, "o", color=_OTHER, markersize=6, label="single experts")
+    axes.plot(x, y, "o", color=colors.other, markersize=6, label="single experts")
     for point in _apart(frontier.singles):
         axes.annotate(
-            _shortened_label(_name(point), 14 if narrow else 26),
+            _shortened(_name(point), 14 if narrow else 26),
             (point.dollars_per_1000, point.score),
             textcoords="offset points",
             xytext=(6, -10),
             fontsize=8,
-            color=_MUTED,
+            color=colors.muted,
             parse_math=False,
         )
 
@@ -237,10 +277,6 @@ def _spread(frontier: Frontier) -> float:
     return max(bills) / min(bills) if min(bills) > 0 else 1.0
 
 
-def _shortened_label(name: str, longest: int) -> str:
-    return name if len(name) <= longest else name[: longest - 1] + "…"
-
-
 def _themed(svg: str) -> str:
     """Return the bare element, its stand-in colors replaced by variables.
 
@@ -254,16 +290,21 @@ def _themed(svg: str) -> str:
         element,
         count=1,
     )
-    for colour, variable in _VARIABLES.items():
-        element = element.replace(colour, f"var({variable})")
-    return element
+    for name, color in _STAND_INS._asdict().items():
+        element = element.replace(color, f"var(--{name})")
+    # Two pictures stand on one page: only ids that a picture itself refers to are kept.
+    referred = set(re.findall(r"#([\w-]+)", element))
+    return re.sub(r' id="([^"]*)"', lambda found: found[0] if found[1] in referred else "", element)
 
 
 # The report: one HTML file with everything in it, readable on a phone, in the dark and on paper.
 
 
 _GROUPS_SHOWN = 60
-_LONGEST_TEXT = 400
+# Requests a month that a bill is shown for until the reader gives another number.
+_REQUESTS = 1_000_000
+# A mark for each verdict, so that color is not all that tells them apart.
+_MARKS = {"met": "✓", "not decided": "?", "missed": "✕"}
 
 
 def report_html(
@@ -281,7 +322,8 @@ def report_html(
             are added.
 
     Returns:
-        HTML that needs no network.
+        HTML that needs no network. Its script may be left out: all figures but those of other
+        targets and volumes are in the text.
 
     Example:
         >>> from mildroute.costs.table import CostTable
@@ -290,119 +332,241 @@ def report_html(
         >>> table = CostTable.from_data({"input": ["add 1 1", "sing a song"] * 40,
         ...                       "score:small": [1, 0] * 40, "score:large": [1, 1] * 40})
         >>> page = report_html(evaluate(fit(table).router, table), title="Sums and songs")
-        >>> "<h1>Sums and songs</h1>" in page, "http" in page.replace("http://www.w3.org", "")
+        >>> "<h1>Sums and songs</h1>" in page, "://" in page.replace("http://www.w3.org", "")
         (True, False)
     """
     check_report_extra()
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
-    template = (
-        files("mildroute.evaluation").joinpath("templates/report.html").read_text(encoding="utf-8")
+    folder = files("mildroute.evaluation").joinpath("templates")
+    template, script = (
+        folder.joinpath(name).read_text(encoding="utf-8") for name in ("report.html", "report.js")
     )
     page = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True).from_string(
         template
     )
-    pictures: dict[str, Markup | None] = {"wide_picture": None, "narrow_picture": None}
-    if assessment.frontier is not None:
-        sizes = {"wide_picture": (7.4, 4.4), "narrow_picture": (3.7, 3.9)}
-        # Drawn by us from numbers and escaped names: the only markup that the page does not escape.
-        pictures = {
-            name: Markup(  # noqa: S704  # nosec B704
-                frontier_svg(assessment.frontier, assessment.chosen, size=size)
-            )
-            for name, size in sizes.items()
-        }
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    # Written by us, but for names that are escaped: the only markup that the page does not escape.
+    trusted = {
+        name: Markup(text)  # noqa: S704  # nosec B704
+        for name, text in {"script": script, **_pictures(assessment)}.items()
+    }
     return page.render(
         title=title,
         version=version("mildroute"),
-        subtitle=assessment.title,
+        script_hash=f"sha256-{digest}",
+        headline=assessment.headline,
         scope=_scope(assessment),
         sentence=assessment.savings.sentence if assessment.savings else None,
         warnings=assessment.warnings,
         cards=_cards(assessment),
-        caption=_caption(assessment),
-        experts=_experts(assessment),
-        looks=_looks(assessment),
+        shares=_shares(assessment),
+        month=_month(assessment),
+        data=_data(assessment),
         groups=_groups(assessment),
         losses=_losses(assessment),
+        looks=_looks(assessment),
+        caption=_caption(assessment),
+        figures=_figures(assessment),
+        experts=_experts(assessment),
+        costs_by_group=_costs_by_group(assessment),
         provenance=list(_provenance(assessment, provenance or {}).items()),
-        **pictures,
+        **trusted,
     )
 
 
+def _pictures(assessment: RouterEvaluation) -> dict[str, str]:
+    frontier, chosen, spots = assessment.frontier, assessment.chosen, _spots(assessment)
+    sizes = {"wide_picture": (7.4, 4.4), "narrow_picture": (3.7, 3.9)}
+    return {
+        name: "" if frontier is None else frontier_svg(frontier, chosen, size=size, spots=spots)
+        for name, size in sizes.items()
+    }
+
+
+def _spots(assessment: RouterEvaluation) -> list[tuple[Point, str]]:
+    """Targets, in their order, then single experts and the oracle, each with its figures."""
+    found = [
+        (
+            Point("", row.dollars_per_1000.value, row.score),
+            f"target {100 * row.quality:.4g}%: saved {row.saved.value:.0%}, kept"
+            f" {row.kept.value:.1%}",
+        )
+        for row in _shown_targets(assessment)
+    ]
+    frontier = assessment.frontier
+    if frontier is not None:
+        found += [(point, point.name) for point in (*frontier.singles, frontier.oracle)]
+    figures = "; score {:.3f}, {} per 1,000".format
+    return [
+        (point, words + figures(point.score, as_dollars(point.dollars_per_1000)))
+        for point, words in found
+    ]
+
+
 def _scope(assessment: RouterEvaluation) -> str:
-    table = assessment.table
+    table, saved = assessment.table, assessment.savings
     groups = "" if table.groups is None else f"{len(set(table.groups)):,} groups, "
     looks = assessment.looks
     seen = f" and {pluralize(looks, 'look')}" if looks else ""
     number = f"{len(table.experts) - looks} experts{seen}"
-    return f"{groups}{number}; intervals are 95%, over further queries of the same kind"
+    best = "" if saved is None else f" compared with {saved.reference}, the best by score;"
+    return (
+        f"{pluralize(len(table), 'query')}, {groups}{number};{best} intervals are 95%, over further"
+        " queries of the same kind"
+    )
 
 
 def _cards(assessment: RouterEvaluation) -> list[dict[str, str]]:
     found, saved, promise = assessment.evaluation, assessment.savings, assessment.promise
     cards = []
     if saved is not None:
-        cards += [
-            _card(f"of the bill of {saved.reference} saved", saved.saved, "{:.0%}"),
-            _card(f"of the score of {saved.reference} kept", saved.kept, "{:.1%}"),
-        ]
-    if found.dollars_per_1000 is not None:
-        cards.append(_card("dollars per 1,000 queries", found.dollars_per_1000, "{:.4g}"))
-    cards.append(_card("score", found.score, "{:.3f}"))
+        shown, kept = _card("saved", saved.saved, "{:.0%}"), _card("kept", saved.kept, "{:.1%}")
+        shown["note"] += f", of the bill of {saved.reference}"
+        kept["note"] += f", of the score of {saved.reference}"
+        cards += [shown, kept]
+        paid, instead = saved.dollars_per_1000, saved.reference_dollars_per_1000
+        limits = f"{as_dollars(paid.low)} to {as_dollars(paid.high)}"
+        note = f"{limits}, per 1,000 queries, instead of {as_dollars(instead.value)}"
+        cards.append({"name": "bill", "value": as_dollars(paid.value), "note": note})
+    if saved is None or promise is None:
+        cards.append(_card("score", found.score, "{:.3f}"))
     if promise is not None:
         cards.append(
             {
                 "name": "target",
                 "value": promise.verdict,
                 "note": f"{promise.target}; measured {promise.words}",
+                "mark": _MARKS[promise.verdict],
+                "verdict": promise.verdict.replace(" ", "-"),
             }
         )
+    return cards
+
+
+def _figures(assessment: RouterEvaluation) -> list[dict[str, str]]:
+    found = assessment.evaluation
     way = _card(
         "way from the best single expert at this price to the oracle", found.gap_closed, "{:.1%}"
     )
     if assessment.in_reach is not None:
         way["note"] += f"; {assessment.in_reach:.1%} in reach of inputs alone"
-    cards.append(way)
-    cards.append(_card("worst expert's recall", found.worst_recall, "{:.2f}"))
-    return cards
+    recall = _card("lowest recall of an expert", found.worst_recall, "{:.2f}")
+    return [_card("score", found.score, "{:.3f}"), way, recall]
 
 
 def _card(name: str, interval: Interval, form: str) -> dict[str, str]:
+    # A saving has no value beside a free expert.
+    is_known = math.isfinite(interval.value)
     return {
         "name": name,
-        "value": format_number(interval.value, form),
-        "note": shown_limits(interval, form),
+        "value": format_number(interval.value, form) if is_known else "none",
+        "note": shown_limits(interval, form) if is_known else "none",
+    }
+
+
+def _shares(assessment: RouterEvaluation) -> list[dict[str, Any]]:
+    """Experts that answer queries, here or at another target, by their share."""
+    at_targets = [row.shares for row in _shown_targets(assessment)]
+    rows = sorted(enumerate(assessment.evaluation.per_expert), key=lambda each: -each[1].share)
+    return [
+        {"place": place, "name": row.name, "share": row.share, "text": f"{row.share:.1%}"}
+        for place, row in rows
+        if row.share > 0 or any(shares[place] > 0 for shares in at_targets)
+    ]
+
+
+def _month(assessment: RouterEvaluation) -> dict[str, Any] | None:
+    """What a number of requests costs in a month, by the router and by the best by score."""
+    saved = assessment.savings
+    if saved is None:
+        return None
+    bills = saved.dollars_per_1000.value, saved.reference_dollars_per_1000.value
+    ours, theirs = (bill * _REQUESTS / 1000 for bill in bills)
+    return {
+        "requests": _REQUESTS,
+        "reference": saved.reference,
+        "ours": as_dollars(ours),
+        "theirs": as_dollars(theirs),
+        "difference": as_dollars(abs(theirs - ours)),
+        "word": "saved" if theirs >= ours else "more",
+    }
+
+
+def _shown_targets(assessment: RouterEvaluation) -> tuple[MeasuredTarget, ...]:
+    """The targets of the slider; none where all lead to the same choices."""
+    found = assessment.targets
+    is_choice = len({(row.shares, row.dollars_per_1000.value) for row in found}) > 1
+    return found if is_choice else ()
+
+
+def _data(assessment: RouterEvaluation) -> dict[str, Any]:
+    """What the script shows; all text but that of monthly bills is written here."""
+    targets, saved = _shown_targets(assessment), assessment.savings
+    if saved is None:
+        return {"targets": []}
+    bill = saved.dollars_per_1000.value
+    nearest = sorted(
+        targets, key=lambda row: (not row.is_in_use, abs(row.dollars_per_1000.value - bill))
+    )
+    return {
+        "reference": saved.reference,
+        "bill": bill,
+        "reference_bill": saved.reference_dollars_per_1000.value,
+        "start": targets.index(nearest[0]) if targets else 0,
+        "targets": [_target_data(row) for row in targets],
+    }
+
+
+def _target_data(row: MeasuredTarget) -> dict[str, Any]:
+    return {
+        "quality": row.quality,
+        "dollars_per_1000": row.dollars_per_1000.value,
+        "shares": to_jsonable(row.shares),
+        "text": {
+            "target": f"{100 * row.quality:.4g}%{', in use' if row.is_in_use else ''}",
+            "saved": shown_interval(row.saved, "{:.0%}")
+            if math.isfinite(row.saved.value)
+            else "none",
+            "kept": shown_interval(row.kept, "{:.1%}"),
+            "bill": as_dollars(row.dollars_per_1000.value),
+            "verdict": f"{_MARKS[row.verdict]} {row.verdict}",
+        },
+        "share_text": [f"{share:.1%}" for share in row.shares],
     }
 
 
 def _caption(assessment: RouterEvaluation) -> str:
-    chosen = "" if assessment.decision is None else f"The chosen point {assessment.decision}. "
+    chosen = "" if assessment.decision is None else f"The router {assessment.decision}. "
     is_mixed = assessment.point is not None and assessment.point.is_mixed
     worth = "which is what it buys between the two points" if is_mixed else "the price weight there"
+    line = (
+        ""
+        if assessment.frontier is None
+        else "It can be operated anywhere on the solid line: between two dots, requests are split"
+        " at random. The dots were chosen when the router was fitted and are measured on these"
+        " rows; the band is 95% at each bill. The dotted line mixes single experts at random. "
+    )
+    if assessment.table.dollars is None:
+        return f"{chosen}Costs below are errors alone."
     return (
-        f"{chosen}The router can be operated anywhere on the solid line: between two dots, requests"
-        " are split at random. Its dots were chosen when the router was fitted and are measured on"
-        " these rows; the band is 95% at each bill. The dotted line mixes single experts at"
-        f" random. Costs below count a dollar as {assessment.price_weight_used:.4g} errors,"
-        f" {worth}."
+        f"{chosen}{line}Costs below are errors plus dollars, and count a dollar as"
+        f" {assessment.price_weight_used:.4g} errors, {worth}."
     )
 
 
 def _experts(assessment: RouterEvaluation) -> dict[str, Any]:
     found = assessment.evaluation
     rows = [
-        {
-            "name": row.name,
-            "share": f"{row.share:.1%}",
-            "share_width": round(100 * row.share, 1),
-            "oracle_share": f"{row.oracle_share:.1%}",
-            "oracle_width": round(100 * row.oracle_share, 1),
-            "recall": shown_interval(row.recall, "{:.2f}"),
-            "score": f"{row.score:.3f}",
-            "dollars": None if row.dollars_per_1000 is None else as_dollars(row.dollars_per_1000),
-        }
+        [
+            row.name,
+            f"{row.share:.1%}",
+            f"{row.oracle_share:.1%}",
+            shown_interval(row.recall, "{:.2f}"),
+            f"{row.score:.3f}",
+            *([] if row.dollars_per_1000 is None else [as_dollars(row.dollars_per_1000)]),
+        ]
         for row in sorted(found.per_expert, key=lambda row: -row.share)
     ]
     head = ["expert", "router sends", "oracle sends", "recall", "score alone"]
@@ -476,51 +640,82 @@ def _bought(assessment: RouterEvaluation, found: SecondLook) -> str:
 
 
 def _groups(assessment: RouterEvaluation) -> dict[str, Any] | None:
-    found = assessment.evaluation.per_group
-    if len(found) < 2:
+    """Score of each group beside that of the best by score."""
+    shown, table = _largest_groups(assessment), assessment.table
+    if not shown or table.groups is None:
         return None
-    largest = sorted(found, key=lambda row: -row.rows)[:_GROUPS_SHOWN]
+    alone = table.scores[:, : len(table.experts) - assessment.looks]
+    best = int(np.argmax(alone.mean(axis=0)))
+    if assessment.savings is not None:
+        best = table.experts.index(assessment.savings.reference)
+    of_group = np.array([str(name) for name in table.groups])
+    rows = []
+    for row in shown:
+        reference = float(alone[of_group == row.name, best].mean())
+        rows.append(
+            [
+                row.name,
+                f"{row.rows:,}",
+                f"{row.score:.3f}",
+                f"{reference:.3f}",
+                format_number(100 * (row.score - reference), "{:+.1f}"),
+                row.most_chosen,
+            ]
+        )
+    every = len(assessment.evaluation.per_group)
+    largest = f" The {len(shown)} largest of {every} groups." if every > len(shown) else ""
+    head = ["group", "queries", "score", f"score of {table.experts[best]}", "points", "mostly asks"]
+    return {
+        "head": head,
+        "rows": rows,
+        "note": f"Points: difference of the two scores, of a hundred.{largest}",
+    }
+
+
+def _largest_groups(assessment: RouterEvaluation) -> list[GroupRow]:
+    found = assessment.evaluation.per_group
+    return sorted(found, key=lambda row: -row.rows)[:_GROUPS_SHOWN] if len(found) > 1 else []
+
+
+def _costs_by_group(assessment: RouterEvaluation) -> dict[str, Any] | None:
     rows = [
         [
             row.name,
-            f"{row.rows:,}",
-            f"{row.score:.3f}",
             shown_interval(row.deferral_loss, "{:.3f}"),
             f"{row.best_single_loss:.3f}",
             f"{row.oracle_loss:.3f}",
-            row.most_chosen,
         ]
-        for row in largest
+        for row in _largest_groups(assessment)
     ]
-    note = "Cost is the error plus the price weight times dollars." + (
-        f" The {_GROUPS_SHOWN} largest of {len(found)} groups."
-        if len(found) > _GROUPS_SHOWN
-        else ""
-    )
-    head = [
-        "group",
-        "queries",
-        "score",
-        "cost",
-        f"cost of {assessment.evaluation.reference}, best at this price",
-        "cost of oracle",
-        "mostly sent to",
-    ]
-    return {"head": head, "rows": rows, "note": note}
+    best = f"cost of {assessment.evaluation.reference}, best at this price"
+    return {"head": ["group", "cost", best, "cost of oracle"], "rows": rows} if rows else None
 
 
-def _losses(assessment: RouterEvaluation) -> list[dict[str, str]]:
-    table = assessment.table
-    return [
-        {
-            "query": table.query_ids[row.row],
-            "text": _shortened((table.inputs or [])[row.row]),
-            "chosen": row.chosen,
-            "better": row.best,
-            "loss": f"{row.regret:.3f}",
-        }
-        for row in assessment.evaluation.lost
-    ]
+def _losses(assessment: RouterEvaluation) -> dict[str, Any]:
+    table, inputs = assessment.table, assessment.table.inputs or []
+    return {
+        "head": ["query", "input", "sent to", "better", "loss"],
+        "rows": [
+            [
+                table.query_ids[row.row],
+                _shortened(inputs[row.row]),
+                _outcome(table, row.row, row.chosen),
+                _outcome(table, row.row, row.best),
+                f"{row.regret:.3f}",
+            ]
+            for row in assessment.evaluation.lost
+            if row.regret > 0
+        ],
+        "note": "Beside each expert stand its score and price on the query; loss: error and price"
+        " that the better one would have saved.",
+    }
+
+
+def _outcome(table: CostTable, row: int, expert: str) -> str:
+    """What an expert scores and costs on a row."""
+    place = table.experts.index(expert)
+    paid = "" if table.dollars is None else f" for {as_dollars(float(table.dollars[row, place]))}"
+    return f"{expert}: {table.scores[row, place]:.2g}{paid}"
 
 
 def _provenance(assessment: RouterEvaluation, given: Mapping[str, str]) -> dict[str, str]:
@@ -547,5 +742,5 @@ def _provenance(assessment: RouterEvaluation, given: Mapping[str, str]) -> dict[
     }
 
 
-def _shortened(text: str) -> str:
-    return text if len(text) <= _LONGEST_TEXT else text[:_LONGEST_TEXT] + "…"
+def _shortened(text: str, longest: int = _LONGEST_TEXT) -> str:
+    return text if len(text) <= longest else text[: longest - 1] + "…"

@@ -5,20 +5,28 @@ All that ``mildroute evaluate`` and the report tell.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mildroute._fit import describe_router, point_of, split_words, without_looks
+from mildroute._fit import point_of, without_looks
+from mildroute._fitted import describe_router, split_words
 from mildroute._format import pluralize, to_jsonable
 from mildroute._hashing import text_fingerprints
 from mildroute.costs.table import CostTable
 from mildroute.evaluation.choice_evaluation import Evaluation, evaluate_choices, few_rows, too_few
 from mildroute.evaluation.comparison import request_keys
-from mildroute.evaluation.cost_savings import Savings, savings, shown_interval
+from mildroute.evaluation.cost_savings import (
+    Savings,
+    format_points,
+    savings,
+    savings_of_each,
+    shown_interval,
+)
 from mildroute.evaluation.frontier import Frontier, Point, measure_frontier
 from mildroute.evaluation.intervals import (
     Difference,
@@ -26,20 +34,22 @@ from mildroute.evaluation.intervals import (
     bootstrap_means,
     paired_difference,
 )
-from mildroute.evaluation.metrics import best_single, chosen_costs
+from mildroute.evaluation.metrics import best_single, chosen_costs, expert_shares
 from mildroute.evaluation.potential import calibrated
-from mildroute.exceptions import ArgumentError, TableError
+from mildroute.exceptions import ArgumentError, TableError, UnreachableTargetError
 from mildroute.pipeline import TextRouter
 from mildroute.routers.cascade import SeenAnswers
 from mildroute.routers.frontier import FrontierRouter
 from mildroute.routers.operating_point import OperatingPoint, Target
 
-__all__ = ["RouterEvaluation", "TargetCheck", "evaluate"]
+__all__ = ["MeasuredTarget", "RouterEvaluation", "TargetCheck", "evaluate"]
 
 
 _WEIGHTS_DRAWN = 24
 # Of fewer rows a line from forecasts to outcomes flatters.
 _FEWEST_TO_CALIBRATE = 50
+# Percentages between which the qualities lie that a report can be moved to.
+_LOWEST_TARGET, _HIGHEST_TARGET = 50, 110
 
 
 @dataclass(frozen=True)
@@ -57,12 +67,40 @@ class TargetCheck:
     target: str
     promised: float
     measured: Interval
-    verdict: Literal["met", "not decided", "missed"]
+    verdict: TargetVerdict
 
     @property
     def words(self) -> str:
         """What was measured, as the target puts it."""
         return shown_interval(self.measured, "{:.1%}" if "%" in self.target else "{:.4g}")
+
+
+TargetVerdict = Literal["met", "not decided", "missed"]
+
+
+@dataclass(frozen=True)
+class MeasuredTarget:
+    """What a quality asked of a router does on held-out rows.
+
+    Attributes:
+        quality: The share of the score of the best single expert by score that was asked for.
+        saved: Share of that expert's bill that is saved.
+        kept: Share of its score that is kept.
+        dollars_per_1000: Bill of 1,000 queries.
+        score: Mean score.
+        shares: Share of queries that each expert answers, shape (p,).
+        verdict: Whether these rows show that the quality is kept.
+        is_in_use: Whether the router operates there.
+    """
+
+    quality: float
+    saved: Interval
+    kept: Interval
+    dollars_per_1000: Interval
+    score: float
+    shares: tuple[float, ...]
+    verdict: TargetVerdict
+    is_in_use: bool
 
 
 @dataclass(frozen=True)
@@ -119,6 +157,7 @@ class RouterEvaluation:
         in_reach: Share of the way from the best single expert at this price to the oracle that is
             gone by knowing the chances of experts as far as inputs tell, and no outcome; or none.
             The rest is luck, or shows in answers alone.
+        measure_targets: Measures :attr:`targets`, or none without dollars.
 
     Example:
         >>> RouterEvaluation.__dataclass_fields__["promise"].name
@@ -137,6 +176,49 @@ class RouterEvaluation:
     far_rows: int = 0
     second_look: SecondLook | None = None
     in_reach: float | None = None
+    measure_targets: Callable[[], tuple[MeasuredTarget, ...]] | None = field(
+        default=None, repr=False, compare=False
+    )
+
+    @cached_property
+    def targets(self) -> tuple[MeasuredTarget, ...]:
+        """What other qualities would do on these rows, by ascending quality.
+
+        They are whole percentages, and the quality in use. Measured when first asked for: that
+        takes a second or more.
+        """
+        return () if self.measure_targets is None else self.measure_targets()
+
+    def __str__(self) -> str:
+        """The news, the sentence on savings, whether the target was met, and what to know."""
+        told = [self.headline]
+        if self.savings is not None:
+            told.append(self.savings.sentence)
+        if self.promise is not None:
+            told.append(f"target {self.promise.verdict}: {self.promise.words}")
+        return "\n".join([*told, *self.warnings])
+
+    __repr__ = __str__
+
+    @property
+    def headline(self) -> str:
+        """The news in one line: what is saved and kept, or that nothing is gained."""
+        found = self.evaluation
+        only = [row.name for row in found.per_expert if row.share == 1]
+        if self.savings is not None:
+            is_constant = bool(only) and self.savings.verdict == "nothing"
+            alone = f"Saves nothing: {only[0]} answers every query" if is_constant else None
+            return alone or self.savings.headline
+        gain = found.difference.times(-1)
+        if gain.low > 0:
+            return f"Scores {format_points(gain)} above {found.reference}, the best by score"
+        if only:
+            return f"Gains nothing: {only[0]} answers every query"
+        beside = "below" if gain.high < 0 else "not significantly different from"
+        return (
+            f"Gains nothing: its score is {beside} that of {found.reference}, the best by score"
+            f" (difference {format_points(gain)})"
+        )
 
     @property
     def price_weight_used(self) -> float:
@@ -198,6 +280,7 @@ class RouterEvaluation:
         return {
             "about": dict(self.about),
             "title": self.title,
+            "headline": self.headline,
             "operating_point": (
                 None if self.point is None else to_jsonable(self.point) | {"words": self.decision}
             ),
@@ -248,10 +331,7 @@ def evaluate(
         1.0
     """
     _check_inputs(router, table)
-    if price_weight is not None:
-        if target is not None:
-            raise ArgumentError("give a target or a price_weight, not both.")
-        target = Target("price weight", price_weight)
+    target = _target_of(target, price_weight)
     point = point_of(router, target)
     seen = router.see_table(table)
     vectors = router.encoder_.transform(table.inputs)
@@ -275,19 +355,21 @@ def evaluate(
         clustered=False,
         seed=seed,
     )
+    promised = _promised(router, target)
     return RouterEvaluation(
         table=aligned,
         evaluation=found,
         price_weight=weight,
         frontier=_frontier(router, aligned, vectors, seed),
         savings=_savings(choice, aligned, best_by_score, experts, seed),
-        promise=_promise(_promised(router, target), aligned, choice, best_by_score, seed),
+        promise=_promise(promised, aligned, choice, best_by_score, seed),
         warnings=(*_warnings(aligned, weight), *_seen_rows(router, aligned)),
         about=describe_router(router),
         point=point,
         far_rows=sum(each.is_out_of_distribution for each in decided),
         second_look=_second_look(router, target, choice, vectors, seen, aligned, weight, seed),
         in_reach=_in_reach(router, vectors, aligned, weight),
+        measure_targets=_targets(router, aligned, vectors, best_by_score, promised, point, seed),
     )
 
 
@@ -305,6 +387,71 @@ def _savings(
         looks=len(table.experts) - experts,
         seed=seed,
     )
+
+
+def _targets(
+    router: TextRouter, table: CostTable, *arguments: Any
+) -> Callable[[], tuple[MeasuredTarget, ...]] | None:
+    if not isinstance(router.router_, FrontierRouter) or table.dollars is None:
+        return None
+    return partial(_measure_targets, router, table, *arguments)
+
+
+def _measure_targets(
+    router: TextRouter,
+    table: CostTable,
+    vectors: Any,
+    best: int,
+    promised: Target | None,
+    point: OperatingPoint,
+    seed: int,
+) -> tuple[MeasuredTarget, ...]:
+    """What :func:`evaluate` would find at each quality, without the other figures."""
+    points = _points_of_qualities(router.router_)
+    in_use = promised.value if promised is not None and promised.kind == "quality" else None
+    if in_use is not None:
+        points[in_use] = point
+    qualities, keys = sorted(points), request_keys(table)
+    outcomes = router.outcome_model_
+    is_far = None if outcomes is None else outcomes.is_out_of_distribution(vectors)
+    choices = []
+    for quality in qualities:
+        at = points[quality]
+        choice = router.router_.predict(vectors, point=at, request_ids=keys)
+        if outcomes is not None:
+            choice[is_far] = outcomes.best_single(at.price_weight, router.n_experts)
+        choices.append(choice)
+    found = savings_of_each(choices, table.scores, table.dollars, reference=best, seed=seed)
+    return tuple(
+        MeasuredTarget(
+            quality=quality,
+            saved=saved,
+            kept=kept,
+            dollars_per_1000=bill,
+            score=float(chosen_costs(table.scores, choice).mean()),
+            shares=tuple(expert_shares(choice, len(table.experts)).tolist()),
+            verdict=_decided(table, kept.low >= quality, kept.high < quality),
+            is_in_use=quality == in_use,
+        )
+        for quality, choice, (saved, kept, bill) in zip(qualities, choices, found, strict=True)
+    )
+
+
+def _points_of_qualities(router: FrontierRouter) -> dict[float, OperatingPoint]:
+    """The operating point of each whole percentage of quality, up to the last that is reached.
+
+    The first one is at or below what the cheapest point keeps, so that lower ones change nothing.
+    """
+    curve = router.curve
+    cheapest = 1 - curve.errors[curve.hull[0]]
+    kept = 100 * cheapest / (1 - curve.best_error) if curve.best_error < 1 else 100
+    found = {}
+    for percent in range(max(int(kept), _LOWEST_TARGET), _HIGHEST_TARGET + 1):
+        try:
+            found[percent / 100] = router.for_quality(percent / 100)
+        except UnreachableTargetError:
+            break
+    return found
 
 
 def _in_reach(router: TextRouter, vectors: Any, table: CostTable, weight: float) -> float | None:
@@ -371,12 +518,19 @@ def _check_inputs(router: Any, table: CostTable) -> None:
         )
 
 
+def _target_of(target: Target | None, price_weight: float | None) -> Target | None:
+    if price_weight is None:
+        return target
+    if target is not None:
+        raise ArgumentError("give a target or a price_weight, not both.")
+    return Target("price weight", price_weight)
+
+
 def _promised(router: TextRouter, target: Target | None) -> Target | None:
     """The target that the operating point was chosen by."""
-    stored = getattr(router, "target_", None)
-    if target is not None or stored is None or not isinstance(router.router_, FrontierRouter):
+    if target is not None or not isinstance(router.router_, FrontierRouter):
         return target
-    return Target(stored["kind"], float(stored["value"]))
+    return Target.of(router)
 
 
 def _aligned(table: CostTable, experts: list[str]) -> CostTable:
@@ -461,9 +615,7 @@ def _promise(
     return None
 
 
-def _decided(
-    table: CostTable, inside: bool, outside: bool
-) -> Literal["met", "not decided", "missed"]:
+def _decided(table: CostTable, inside: bool, outside: bool) -> TargetVerdict:
     if too_few(len(table)):
         return "not decided"
     return "met" if inside else "missed" if outside else "not decided"

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING
 from mildroute._optional import lazy_exports
 
 if TYPE_CHECKING:
-    from mildroute.experts.annotators import AnnotatorExpert as AnnotatorExpert
     from mildroute.experts.base import (
         Answer as Answer,
         CostEstimate as CostEstimate,
         Expert as Expert,
         Query as Query,
     )
-    from mildroute.experts.classifier import ClassifierExpert as ClassifierExpert
+    from mildroute.experts.classifier import (
+        AnnotatorExpert as AnnotatorExpert,
+        ClassifierExpert as ClassifierExpert,
+    )
     from mildroute.experts.config import (
         ExpertFile as ExpertFile,
         ExpertSpec as ExpertSpec,

@@ -11,18 +11,21 @@ import math
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from mildroute.costs.prices import CHARACTERS_PER_TOKEN, Price
 
 __all__ = [
+    "RESERVE_RETRY",
     "Answer",
     "Clock",
     "Completion",
     "CostEstimate",
     "Expert",
     "Query",
+    "ReserveRetry",
     "answer_logprob",
     "answer_text",
     "parse_completion",
@@ -103,6 +106,13 @@ class CostEstimate(NamedTuple):
     at_most: float
 
 
+# Sets money aside for another attempt at a query, after one that may have been charged; false if
+# there is not enough, and then the attempt must not be made.
+ReserveRetry: TypeAlias = Callable[[Query, float], Awaitable[bool]]
+# That of the budget under which an expert is called, or none.
+RESERVE_RETRY: ContextVar[ReserveRetry | None] = ContextVar("reserve_retry", default=None)
+
+
 @runtime_checkable
 class Expert(Protocol):
     """Anything that answers queries.
@@ -145,6 +155,13 @@ class Expert(Protocol):
         A budget reserves it before the call, so an expert that costs money must override it.
         """
         return 0.0
+
+    def max_attempt_cost(self, query: Query) -> float:
+        """Upper bound in dollars of one attempt at a query; by default of all attempts.
+
+        An expert that overrides it awaits ``RESERVE_RETRY`` before each further attempt.
+        """
+        return self.max_cost(query)
 
     def estimate_cost(self, query: Query) -> CostEstimate:
         """Estimate what a query costs; from the characters of its input and ``max_cost``."""

@@ -241,7 +241,7 @@ def _recorded(spec: ExpertSpec) -> Expert:
 
 
 def _people(spec: ExpertSpec) -> Expert:
-    from mildroute.experts.annotators import AnnotatorExpert
+    from mildroute.experts.classifier import AnnotatorExpert
 
     return AnnotatorExpert(spec.name, **_given(spec, "field", "votes", "seed", "version"))
 

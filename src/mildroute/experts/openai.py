@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mildroute.costs.prices import CHARACTERS_PER_TOKEN
 from mildroute.exceptions import ArgumentError
 from mildroute.experts._http import AttemptOutcome, HTTPTransport, classify_attempt
-from mildroute.experts.base import Answer, Clock, Completion, CostEstimate, Expert, Query
+from mildroute.experts.base import (
+    RESERVE_RETRY,
+    Answer,
+    Clock,
+    Completion,
+    CostEstimate,
+    Expert,
+    Query,
+)
 from mildroute.experts.retry import AdaptiveRateLimiter
 from mildroute.experts.secrets import Secret
 from mildroute.experts.settings import CallSettings, ModelSettings
@@ -97,6 +105,13 @@ class OpenAIExpert(Expert):
         """
         return self.estimate_cost(query).at_most
 
+    def max_attempt_cost(self, query: Query) -> float:
+        """Upper bound of what one attempt at this query costs."""
+        try:
+            return self.model.max_cost(self.model.body(query))
+        except ArgumentError:
+            return 0.0
+
     def estimate_cost(self, query: Query) -> CostEstimate:
         """Estimate what this query costs.
 
@@ -144,6 +159,14 @@ class OpenAIExpert(Expert):
             if wait is None:
                 return self._answer(outcome, body, course)
             await self._clock.sleep(wait)
+            if outcome.doubtful and not await self._may_retry(query, body):
+                unpaid = f"{outcome.error}, and the cap leaves no money for another attempt"
+                return self._answer(replace(outcome, error=unpaid), body, course)
+
+    async def _may_retry(self, query: Query, body: bytes) -> bool:
+        """Whether there is money for another attempt after one that may have been charged."""
+        reserve, worst = RESERVE_RETRY.get(), self.model.max_cost(body)
+        return reserve is None or not worst or await reserve(query, worst)
 
     async def _attempt(self, wire: HTTPTransport, body: bytes, course: _Course) -> AttemptOutcome:
         async with wire.slots:

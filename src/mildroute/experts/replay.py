@@ -215,6 +215,10 @@ class RecordingExpert(Expert):
         """Upper bound of the recorded expert."""
         return self._expert.max_cost(query)
 
+    def max_attempt_cost(self, query: Query) -> float:
+        """Upper bound of one attempt of the recorded expert."""
+        return self._expert.max_attempt_cost(query)
+
     def estimate_cost(self, query: Query) -> CostEstimate:
         """Estimate of the recorded expert."""
         return self._expert.estimate_cost(query)

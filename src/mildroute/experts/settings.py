@@ -122,7 +122,7 @@ class CallSettings:
 
 _OURS = ("messages", "model", "prompt", "stream", "stream_options")
 _BOUNDS = ("max_tokens", "max_completion_tokens")
-_HIDDEN_PROMPT = 256
+HIDDEN_PROMPT = 256
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ class ModelSettings:
         with some room for what a server adds to a prompt. ``max_tokens``, ``max_completion_tokens``
         or ``context`` bound those that come out.
         """
-        return self.dollars_for(len(body) + _HIDDEN_PROMPT)
+        return self.dollars_for(len(body) + HIDDEN_PROMPT)
 
     def dollars_for(self, tokens_in: float) -> float:
         """What one attempt costs whose answer is as long as it may be.

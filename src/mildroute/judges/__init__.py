@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 from mildroute._optional import lazy_exports
 
 if TYPE_CHECKING:
-    from mildroute.judges._numbers import read_number as read_number
     from mildroute.judges.base import Judge as Judge, Verdict as Verdict
-    from mildroute.judges.exact_match import ExactMatchJudge as ExactMatchJudge
+    from mildroute.judges.exact_match import (
+        ExactMatchJudge as ExactMatchJudge,
+        RegexJudge as RegexJudge,
+    )
     from mildroute.judges.json_field import (
         JsonFieldJudge as JsonFieldJudge,
         read_field as read_field,
@@ -25,8 +27,7 @@ if TYPE_CHECKING:
         MultipleChoiceJudge as MultipleChoiceJudge,
         read_choice as read_choice,
     )
-    from mildroute.judges.numeric import NumericJudge as NumericJudge
-    from mildroute.judges.regex import RegexJudge as RegexJudge
+    from mildroute.judges.numeric import NumericJudge as NumericJudge, read_number as read_number
     from mildroute.judges.registry import get_judge as get_judge, judge_names as judge_names
     from mildroute.judges.unit_tests import UnitTestJudge as UnitTestJudge
 

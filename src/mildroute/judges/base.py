@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 from mildroute._fingerprint import version_of
@@ -36,6 +36,7 @@ class Verdict:
             of the judge and no wrong answer.
         reason: Why, in a few words: what was read out of the answer, or what went wrong.
         dollars: What judging cost.
+        unconfirmed_cost: Upper bound of what attempts without a reply may have cost in addition.
 
     Example:
         >>> Verdict(1.0, "read C").dollars
@@ -45,6 +46,7 @@ class Verdict:
     score: float | None
     reason: str = ""
     dollars: float = 0.0
+    unconfirmed_cost: float = field(default=0.0, repr=False)
 
 
 # What a query lacks for a judge that has nothing to compare with.
@@ -94,8 +96,15 @@ class Judge(Protocol):
         return ""
 
     def max_cost(self, query: Query, text: str) -> float:  # noqa: ARG002 - free by default
-        """Upper bound in dollars of judging an answer; a budget reserves it before the call."""
+        """Upper bound in dollars of judging an answer, all attempts included."""
         return 0.0
+
+    def max_attempt_cost(self, query: Query, text: str) -> float:
+        """Upper bound in dollars of one attempt at judging an answer; by default of all attempts.
+
+        A budget reserves it before the call. See ``Expert.max_attempt_cost``.
+        """
+        return self.max_cost(query, text)
 
     def experts(self) -> Sequence[Expert]:
         """Experts that the judge calls; a collection closes them."""

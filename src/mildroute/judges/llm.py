@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import re
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -78,9 +78,9 @@ async def call_judge_model(
     return answers[0]
 
 
-def worst_of(expert: Expert, prompts: Iterable[str]) -> float:
-    """The most dollars that an expert may charge for prompts."""
-    return float(sum(expert.max_cost(Query("bound", prompt)) for prompt in prompts))
+def worst_of(bound: Callable[[Query], float], prompts: Iterable[str]) -> float:
+    """The most dollars that prompts may cost, by an expert's bound on one query."""
+    return float(sum(bound(Query("bound", prompt)) for prompt in prompts))
 
 
 def fence(texts: Mapping[str, str]) -> dict[str, str]:
@@ -220,12 +220,15 @@ class PairwiseJudge(VersionedJudge):
             return Verdict(None, lack)
         if not text.strip():
             return Verdict(0.0, "the answer is blank")
-        dollars, told = 0.0, []
+        dollars = lost = 0.0
+        told = []
         for prompt in self._prompts(query, text, reference_of(query)):
             reply = await call_judge_model(self.expert, prompt, query.query_id, self._turns)
             dollars += reply.dollars
+            lost += reply.unconfirmed_cost
             if reply.text is None or reply.error:
-                return Verdict(None, f"{self.expert.name} failed: {reply.error[:160]}", dollars)
+                reason = f"{self.expert.name} failed: {reply.error[:160]}"
+                return Verdict(None, reason, dollars, lost)
             preference = read_preference(reply.text)
             if preference is None:
                 return Verdict(
@@ -233,10 +236,12 @@ class PairwiseJudge(VersionedJudge):
                     f"no single verdict in the reply of {self.expert.name}:"
                     f" {' '.join(reply.text.split())[-160:]}",
                     dollars,
+                    lost,
                 )
             told.append(preference)
         score = {("A", "B"): 1.0, ("B", "A"): 0.0}.get((told[0], told[1]), 0.5)
-        return Verdict(score, f"{self.expert.name}: prefers {told[0]}, then {told[1]}", dollars)
+        reason = f"{self.expert.name}: prefers {told[0]}, then {told[1]}"
+        return Verdict(score, reason, dollars, lost)
 
     def experts(self) -> Sequence[Expert]:
         """The model that judges."""
@@ -244,7 +249,12 @@ class PairwiseJudge(VersionedJudge):
 
     def max_cost(self, query: Query, text: str) -> float:
         """The most that a verdict on this answer may cost."""
-        return worst_of(self.expert, self._prompts(query, text, reference_of(query)))
+        return worst_of(self.expert.max_cost, self._prompts(query, text, reference_of(query)))
+
+    def max_attempt_cost(self, query: Query, text: str) -> float:
+        """The most that one attempt at each prompt may cost."""
+        prompts = self._prompts(query, text, reference_of(query))
+        return worst_of(self.expert.max_attempt_cost, prompts)
 
     def _prompts(self, query: Query, text: str, reference: str) -> list[str]:
         pairs = ((text, reference), (reference, text))
@@ -384,13 +394,15 @@ class RubricJudge(VersionedJudge):
             self.expert, self._prompt(query, text), query.query_id, self._turns
         )
         if reply.text is None or reply.error:
-            return Verdict(None, f"{self.expert.name} failed: {reply.error[:160]}", reply.dollars)
+            reason = f"{self.expert.name} failed: {reply.error[:160]}"
+            return Verdict(None, reason, reply.dollars, reply.unconfirmed_cost)
         score = read_grade(reply.text, self.low, self.high)
         told = f"{self.expert.name}: {' '.join(reply.text.split())[-160:]}"
         return Verdict(
             score,
             told if score is not None else f"no single grade in the reply of {told}",
             reply.dollars,
+            reply.unconfirmed_cost,
         )
 
     def missing_fields(self, query: Query) -> str:
@@ -403,7 +415,11 @@ class RubricJudge(VersionedJudge):
 
     def max_cost(self, query: Query, text: str) -> float:
         """The most that a verdict on this answer may cost."""
-        return worst_of(self.expert, [self._prompt(query, text)])
+        return worst_of(self.expert.max_cost, [self._prompt(query, text)])
+
+    def max_attempt_cost(self, query: Query, text: str) -> float:
+        """The most that one attempt at a verdict may cost."""
+        return worst_of(self.expert.max_attempt_cost, [self._prompt(query, text)])
 
     def _prompt(self, query: Query, text: str) -> str:
         texts = fence(

@@ -5,14 +5,16 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from mildroute._optional import load_plugin, plugin_names
 from mildroute.exceptions import ArgumentError
+from mildroute.experts.base import Expert, Query
 from mildroute.experts.config import ExpertSpec, build_expert
-from mildroute.judges.base import Judge
+from mildroute.judges.base import Judge, Verdict, VersionedJudge
 
-__all__ = ["GROUP", "get_judge", "judge_from_config", "judge_names"]
+__all__ = ["GROUP", "ColumnJudge", "get_judge", "judge_from_config", "judge_names"]
 
 
 # Judges by name: ours, and those that other distributions register.
@@ -26,7 +28,7 @@ _BUILT_IN = {
     "exact": "exact_match:ExactMatchJudge",
     "choice": "multiple_choice:MultipleChoiceJudge",
     "numeric": "numeric:NumericJudge",
-    "regex": "regex:RegexJudge",
+    "regex": "exact_match:RegexJudge",
     "json": "json_field:JsonFieldJudge",
     "label": "label:LabelJudge",
     "tests": "unit_tests:UnitTestJudge",
@@ -49,7 +51,9 @@ def get_judge(name: str, /, **settings: Any) -> Judge:
     """A judge.
 
     Args:
-        name: One of :func:`judge_names`; our own come first.
+        name: One of :func:`judge_names`; our own come first. Several names with commas between them
+            are a :class:`ColumnJudge`, and settings begin with the name of their judge:
+            ``{"numeric.absolute": 0.5}``.
         **settings: Of the judge. Where it hands a part of the answer to another judge (``json``,
             ``regex``), ``compare`` may be the name of that one, and settings that the first does
             not have go to the second.
@@ -64,6 +68,8 @@ def get_judge(name: str, /, **settings: Any) -> Judge:
         Traceback (most recent call last):
         mildroute.exceptions.ArgumentError: judge must be one of choice, exact, ..., got 'vibes' ...
     """
+    if "," in name:
+        return judge_from_config(name, settings, ())
     maker = _maker(name)
     known = _signature(name, maker).parameters
     open_ended = any(
@@ -85,6 +91,77 @@ def get_judge(name: str, /, **settings: Any) -> Judge:
             " the entry point."
         )
     return judge
+
+
+@dataclass(frozen=True)
+class ColumnJudge(VersionedJudge):
+    """For each query the judge that its column names.
+
+    Args:
+        judges: Judges by the names that the column holds.
+        column: The column.
+        name: Its name in tables.
+
+    Example:
+        >>> mixed = get_judge("numeric,exact")
+        >>> mixed.missing_fields(Query("q1", "2 + 2?", "4", {"judge": "numeric"}))
+        ''
+        >>> mixed.missing_fields(Query("q1", "2 + 2?", "4", {"judge": "vibes"}))
+        "the column 'judge' must be one of numeric, exact, got 'vibes'"
+    """
+
+    judges: Mapping[str, Judge]
+    column: str = "judge"
+    name: str = "column"
+
+    async def judge(self, query: Query, text: str) -> Verdict:
+        """Score the text that an expert gave to a query."""
+        chosen = self._chosen(query)
+        if chosen is None:
+            return Verdict(None, self.missing_fields(query))
+        return await chosen.judge(query, text)
+
+    def missing_fields(self, query: Query) -> str:
+        """What keeps it from scoring any answer to a query."""
+        chosen = self._chosen(query)
+        if chosen is not None:
+            return chosen.missing_fields(query)
+        got = query.fields.get(self.column)
+        return (
+            f"the column {self.column!r} must be one of {', '.join(self.judges)}, got"
+            f" {'nothing' if got is None else repr(got)[:40]}"
+        )
+
+    def max_cost(self, query: Query, text: str) -> float:
+        """Upper bound in dollars of judging an answer."""
+        chosen = self._chosen(query)
+        return 0.0 if chosen is None else chosen.max_cost(query, text)
+
+    def max_attempt_cost(self, query: Query, text: str) -> float:
+        """Upper bound in dollars of one attempt at judging an answer."""
+        chosen = self._chosen(query)
+        return 0.0 if chosen is None else chosen.max_attempt_cost(query, text)
+
+    def experts(self) -> Sequence[Expert]:
+        """Experts that the judges call."""
+        return [expert for judge in self.judges.values() for expert in judge.experts()]
+
+    def _chosen(self, query: Query) -> Judge | None:
+        return self.judges.get(str(query.fields.get(self.column)))
+
+
+def _settings_by_judge(name: str, settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The settings of each of several judges, whose names have commas between them."""
+    found: dict[str, dict[str, Any]] = {each.strip(): {} for each in name.split(",")}
+    for key, value in settings.items():
+        owner, _, setting = key.partition(".")
+        if not setting or owner not in found:
+            raise ArgumentError(
+                f"a setting of one of several judges must be <judge>.<setting>, got {key!r}; begin"
+                f" it with one of {', '.join(found)}."
+            )
+        found[owner][setting] = value
+    return found
 
 
 def _check(
@@ -128,23 +205,34 @@ def _maker(name: str) -> Callable[..., Any]:
 _ASKED = "expert"
 
 
-def judge_from_config(name: str, settings: Mapping[str, Any], specs: Sequence[ExpertSpec]) -> Judge:
+def judge_from_config(
+    name: str,
+    settings: Mapping[str, Any],
+    specs: Sequence[ExpertSpec],
+    build: Callable[[ExpertSpec], Expert] = build_expert,
+) -> Judge:
     """A judge whose setting ``expert``, where it has one, is the name of the expert that it asks.
 
     Args:
         name: Of the judge; see :func:`~mildroute.judges.registry.get_judge`.
         settings: Of the judge.
         specs: Experts that it may ask; the first of that name is taken.
+        build: Makes that expert.
 
     Returns:
         The judge; the caller closes the expert.
     """
+    if "," in name:
+        parts = _settings_by_judge(name, settings)
+        return ColumnJudge(
+            {each: judge_from_config(each, parts[each], specs, build) for each in parts}, name=name
+        )
     asked = settings.get(_ASKED)
     if not isinstance(asked, str):
         return get_judge(name, **settings)
     for spec in specs:
         if spec.name == asked:
-            return get_judge(name, **{**settings, _ASKED: build_expert(spec)})
+            return get_judge(name, **{**settings, _ASKED: build(spec)})
     known = ", ".join(dict.fromkeys(spec.name for spec in specs)) or "none"
     raise ArgumentError(
         f"judge {name!r} must ask an expert of experts.yaml, got {asked!r:.60}; known: {known}."

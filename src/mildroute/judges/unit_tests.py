@@ -8,6 +8,7 @@ import json
 import math
 import re
 import textwrap
+import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -41,6 +42,7 @@ _CODE_LINE = re.compile(
     r"|(?<!\w)\w++\s*+(?::\s*+\w[\w\[\], .]*+)?+=(?!=)|\b(?:for|while|try|with|if)\b.*:\s*$"
 )
 _TRANSCRIPT = re.compile(r"\A\s*(?:>>>|\$ |In \[)")
+_PARSER = threading.Lock()
 
 
 def python_in(text: str, names: Sequence[str] = ()) -> list[str]:
@@ -236,7 +238,9 @@ def _names_in(tree: ast.Module) -> set[str]:
 
 
 def _parsed(tests: str) -> ast.Module:
-    with warnings.catch_warnings():
+    # Judges read in threads: the parser of CPython 3.11 fails in two at once ("AST constructor
+    # recursion depth mismatch"), and filters of warnings belong to the whole process.
+    with _PARSER, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of escapes that are none
         return ast.parse(tests)
 

@@ -8,7 +8,8 @@ import json
 import math
 import os
 import platform
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
@@ -17,10 +18,9 @@ from numpy.typing import NDArray
 
 import mildroute
 from mildroute._files import names_in, read_file, write_folder
-from mildroute._format import to_jsonable
+from mildroute._format import pluralize, to_jsonable
 from mildroute.exceptions import ArgumentError, ArtifactError
 from mildroute.persistence.arrays import describe, tensors_from_bytes, tensors_to_bytes
-from mildroute.persistence.model_card import render_model_card
 from mildroute.persistence.serialization import decode, encode
 
 __all__ = [
@@ -36,17 +36,192 @@ __all__ = [
     "check_replaceable",
     "check_router",
     "digest_of",
+    "escape",
     "has_network",
     "load_router",
     "manifest_to_bytes",
     "parse_document",
     "read_manifest",
+    "render_model_card",
     "save_router",
 ]
 
 
-# JSON read without trust: bounded, no repeated keys, only finite numbers, and sealed by a digest
-# against accidents.
+_MARKUP = re.compile(r"[\\`*_{}\[\]<>|~&#$!@]|:(?=//)|(?<=www)\.", re.IGNORECASE)
+
+_HOW = {
+    "encoder": "Encoder",
+    "loss": "Loss",
+    "reward": "Reward",
+    "margins": "Margins",
+    "alpha": "Penalty",
+    "decision": "Decision",
+    "features": "Features",
+    "selection": "Why this one",
+}
+_LIMITS = (
+    "It chooses between the experts above for inputs like those it was trained on. On other inputs,"
+    " with other experts, or after prices have moved, measure it again before you rely on it. Its"
+    " digests find damage; they do not prove who made it."
+)
+
+
+def render_model_card(manifest: Mapping[str, Any]) -> str:
+    """The model card of a manifest."""
+    sections = [
+        _opening(manifest),
+        _section("Experts", _experts(manifest)),
+        _section("Training data", _training(manifest)),
+        _section("How it decides", _how(manifest)),
+        _section("Prices", _prices(manifest.get("prices"))),
+        _section("Validation", _metrics(manifest.get("metrics"))),
+        _section("Versions", _rows(manifest.get("versions") or {})),
+        _section("Use", _use(manifest)),
+        _section("Licence and limits", f"{_licence(manifest)} {_LIMITS}"),
+        _section(
+            "Notes", escape(manifest["notes"], longest=10_000) if manifest.get("notes") else ""
+        ),
+    ]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def escape(value: object, *, longest: int = 300) -> str:
+    r"""Text on one line that Markdown shows as it is, in a table too."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    visible = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+    if len(visible) > longest:
+        visible = visible[:longest] + "…"
+    return _MARKUP.sub(r"\\\g<0>", visible) or "(empty)"
+
+
+def _opening(manifest: Mapping[str, Any]) -> str:
+    name, experts = escape(manifest["router"].get("class", "Router")), len(manifest["experts"])
+    kind = "as its encoder reads it" if "encoder" in manifest else "a vector"
+    return (
+        f"# {name} between {pluralize(experts, 'expert')}\n\nA mildroute router: for each input,"
+        f" {kind}, it chooses the expert that should answer."
+    )
+
+
+def _experts(manifest: Mapping[str, Any]) -> str:
+    experts, margins = manifest["experts"], manifest.get("margins")
+    if not isinstance(margins, list) or len(margins) != len(experts):
+        return _table(
+            ["Index", "Expert"], [[str(place), escape(name)] for place, name in enumerate(experts)]
+        )
+    rows = [
+        [str(place), escape(name), _number(margin)]
+        for place, (name, margin) in enumerate(zip(experts, margins, strict=True))
+    ]
+    return _table(["Index", "Expert", "Margin"], rows)
+
+
+def _training(manifest: Mapping[str, Any]) -> str:
+    rows, width = manifest.get("rows"), manifest.get("n_features_in")
+    facts = {
+        "Rows": rows if rows is not None else "not recorded",
+        "Data hash": manifest.get("data_hash") or "not recorded",
+    }
+    return _rows(facts if "encoder" in manifest else facts | {"Numbers per input": width})
+
+
+def _how(manifest: Mapping[str, Any]) -> str:
+    facts = {title: manifest[name] for name, title in _HOW.items() if name in manifest}
+    if isinstance(facts.get("Margins"), list):
+        facts["Margins"] = "one per expert, see above"
+    return _rows(facts)
+
+
+def _prices(prices: Mapping[str, Any] | None) -> str:
+    if not prices:
+        return "Not recorded: this router was stored without prices."
+    experts = prices.get("experts")
+    listed = (
+        [[escape(name), _price(value)] for name, value in experts.items()]
+        if isinstance(experts, dict)
+        else []
+    )
+    about = {
+        name.capitalize(): value
+        for name, value in prices.items()
+        if name != "experts" or not listed
+    }
+    return "\n\n".join(
+        part
+        for part in (_rows(about), _table(["Expert", "Price"], listed) if listed else "")
+        if part
+    )
+
+
+def _price(value: Any) -> str:
+    return (
+        ", ".join(f"{escape(name)} {_number(part)}" for name, part in value.items())
+        if isinstance(value, dict)
+        else _number(value)
+    )
+
+
+def _metrics(metrics: Mapping[str, Any] | None) -> str:
+    if not metrics:
+        return "Not recorded: this router was stored without validation metrics."
+    rows = [[escape(name), *_value_and_interval(value)] for name, value in metrics.items()]
+    return _table(["Metric", "Value", "Interval"], rows)
+
+
+def _value_and_interval(metric: Any) -> tuple[str, str]:
+    if not isinstance(metric, dict) or "value" not in metric:
+        return _number(metric), "not recorded"
+    ends = metric.get("interval", [metric.get("low"), metric.get("high")])
+    known = isinstance(ends, list) and len(ends) == 2 and None not in ends
+    return _number(metric["value"]), (
+        f"{_number(ends[0])} to {_number(ends[1])}" if known else "not recorded"
+    )
+
+
+def _use(manifest: Mapping[str, Any]) -> str:
+    width = manifest.get("n_features_in")
+    shape = f"(n, {width})" if isinstance(width, int) else "(n, d)"
+    inputs = "X is a list of n inputs" if "encoder" in manifest else f"X has shape {shape}"
+    return f"""```python
+from mildroute.persistence.artifact import load_router
+
+router = load_router("path/to/this/folder")
+choice = router.predict(X)  # {inputs}; choice holds indices of experts
+names = router.experts_[choice]
+```"""
+
+
+def _licence(manifest: Mapping[str, Any]) -> str:
+    if manifest.get("licence"):
+        return f"Licence: {escape(manifest['licence'])}."
+    return (
+        "No licence was recorded: ask who made it, and heed the licence of the training data;"
+        " mildroute itself is Apache-2.0."
+    )
+
+
+def _number(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else escape(value)
+
+
+def _section(title: str, body: str) -> str:
+    return f"## {title}\n\n{body}" if body else ""
+
+
+def _rows(facts: Mapping[str, Any]) -> str:
+    return (
+        _table(["What", "Value"], [[escape(name), _number(value)] for name, value in facts.items()])
+        if facts
+        else ""
+    )
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+# The folder of a stored router.
 
 
 _DEEPEST = 128

@@ -209,6 +209,8 @@ _NOT_BY_NAME = {
     "FrontierRouter": "it goes around another one by itself where there are dollars",
     "OracleRouter": "it must know the costs",
 }
+# Names of routers in comparisons.
+_ALSO = {"ce": "CrossEntropyRouter", "linear regression": "RegressionRouter"}
 _NEEDED = ("fit", "predict", "predict_proba", "rank", "posterior_unchecked", "get_params")
 
 
@@ -224,12 +226,15 @@ def get_router(name: str, *, random_state: int | None = None) -> Any:
     """An unfitted router over vectors.
 
     Args:
-        name: One of :func:`router_names`. The name of a loss stands for a
-            :class:`~mildroute.routers.surrogate.CustomLossRouter` with that loss.
+        name: One of :func:`router_names`, those of our classes in any case and with or without
+            ``Router``, such as ``"knn"``. The name of a loss stands for a
+            :class:`~mildroute.routers.surrogate.CustomLossRouter` with that loss, unless a class is
+            called so.
         random_state: Its seed, where it takes one.
     """
-    if name in _ours():
-        router = built_in_classes()[name]()
+    ours = _class_name(name)
+    if ours is not None:
+        router = built_in_classes()[ours]()
     elif name in plugin_names(GROUP):
         router = _of_plug_in(name)
     elif name in loss_names():
@@ -246,6 +251,12 @@ def get_router(name: str, *, random_state: int | None = None) -> Any:
         if "random_state" in router.get_params()
         else router
     )
+
+
+def _class_name(name: str) -> str | None:
+    """The class of ours that is called so: ``KNNRouter`` for ``knn`` and ``kNN``."""
+    short = {each.removesuffix("Router").casefold(): each for each in _ours()} | _ALSO
+    return short.get(name.casefold().removesuffix("router").strip())
 
 
 def _ours() -> list[str]:

@@ -33,12 +33,15 @@ __all__ = [
     "Pointer",
     "fetch_artifact",
     "fetch_signature",
+    "pointer_or_none",
     "promote_canary",
     "publish_router",
     "read_pointer",
     "read_signature",
+    "replace_pointer",
     "roll_back",
     "sign_router",
+    "upload_router",
     "verify_signature",
 ]
 
@@ -206,6 +209,10 @@ class Pointer:
         return {"digest": self.digest, **canary, **history}
 
 
+class PointerNotFoundError(ArtifactError):
+    """There is no pointer at a URL."""
+
+
 def read_pointer(url: str) -> Pointer:
     """The content of a pointer, such as ``{"digest": "9f86d0..."}``.
 
@@ -214,7 +221,13 @@ def read_pointer(url: str) -> Pointer:
     """
     with _remote(url) as (system, path):
         # A pipe in its place would block its reader for good.
-        if system.get_file_info(path).type not in (pafs.FileType.File, pafs.FileType.NotFound):
+        kind = system.get_file_info(path).type
+        if kind == pafs.FileType.NotFound:
+            raise PointerNotFoundError(
+                f"{without_credentials(url)} cannot be read: there is no such pointer; publish a"
+                " router first."
+            )
+        if kind != pafs.FileType.File:
             raise ArtifactError(
                 f"{without_credentials(url)} must be a file, got something else; write the pointer"
                 " again."
@@ -397,10 +410,26 @@ def publish_router(
     Returns:
         What the pointer says now.
     """
+    old = pointer_or_none(url)
+    new = _next_pointer(old, _stored_digest(Path(folder)), canary)
+    upload_router(folder, url, key=key, report=report)
+    _write_pointer(url, new)
+    return new
+
+
+def upload_router(
+    folder: str | Path,
+    url: str,
+    *,
+    key: str | Path | None = None,
+    report: Callable[[str], None] = lambda _: None,
+) -> str:
+    """Upload a stored router beside a pointer, which does not name it yet; its digest.
+
+    The arguments are those of ``publish_router``.
+    """
     folder = Path(folder)
     digest = _stored_digest(folder)
-    old = _pointer_or_none(url)
-    new = _next_pointer(old, digest, canary)
     signature = read_signature(folder) if key is None else _sign(digest, Path(key))
     files: dict[str, Path | bytes] = {MANIFEST: folder / MANIFEST, WEIGHTS: folder / WEIGHTS}
     if (folder / CARD).is_file():
@@ -408,8 +437,21 @@ def publish_router(
     if signature:
         files[SIGNATURE] = signature
     _upload(url, digest, files, report)
+    return digest
+
+
+def replace_pointer(url: str, old: Pointer | None, new: Pointer) -> None:
+    """Write a pointer if it still says what it said.
+
+    Raises:
+        ArtifactError: It says something else now, or an artifact that it names is not there.
+    """
+    if pointer_or_none(url) != old:
+        raise ArtifactError(
+            f"{without_credentials(url)} must say what it said before, got another content; look"
+            " who changed it."
+        )
     _write_pointer(url, new)
-    return new
 
 
 def _next_pointer(old: Pointer | None, digest: str, share: float | None) -> Pointer:
@@ -462,11 +504,12 @@ def roll_back(url: str) -> Pointer:
     return new
 
 
-def _pointer_or_none(url: str) -> Pointer | None:
-    with _remote(url) as (system, path):
-        if system.get_file_info(path).type == pafs.FileType.NotFound:
-            return None
-    return read_pointer(url)
+def pointer_or_none(url: str) -> Pointer | None:
+    """The content of a pointer, or none if there is none yet."""
+    try:
+        return read_pointer(url)
+    except PointerNotFoundError:
+        return None
 
 
 def _write_pointer(url: str, pointer: Pointer) -> None:

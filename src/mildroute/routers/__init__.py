@@ -29,6 +29,11 @@ if TYPE_CHECKING:
         MatrixFactorizationRouter as MatrixFactorizationRouter,
     )
     from mildroute.routers.mild import MildRouter as MildRouter
+    from mildroute.routers.online import (
+        KnownExperts as KnownExperts,
+        OnlineRouter as OnlineRouter,
+        impute_costs as impute_costs,
+    )
     from mildroute.routers.operating_point import OperatingPoint as OperatingPoint, Target as Target
     from mildroute.routers.regression import (
         MLPRegressionRouter as MLPRegressionRouter,

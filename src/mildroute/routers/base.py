@@ -216,7 +216,7 @@ class RouterMixin:
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Minus the mean cost of the chosen experts, so that larger is better."""
-        costs = _check_costs(y)
+        costs = check_costs(y)
         choice = self.predict(X)
         check_consistent_length(choice, costs)
         if costs.shape[1] != len(self.experts_):
@@ -240,7 +240,7 @@ class RouterMixin:
         return posterior_of_costs(-self._scores(X))
 
     def _check_fit(
-        self, X: Any, y: Any, sample_weight: Any
+        self, X: Any, y: Any, sample_weight: Any, *, partial: bool = False
     ) -> tuple[Any, Matrix, NDArray[np.float64] | None]:
         if _are_checked.get():
             costs = np.asarray(y)
@@ -249,7 +249,7 @@ class RouterMixin:
             return X, costs, sample_weight
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32])
         names = expert_names(y)
-        costs = _check_costs(y)
+        costs = check_costs(y, partial=partial)
         check_consistent_length(X, costs)
         self.experts_ = np.array(
             names or [f"expert_{k}" for k in range(costs.shape[1])], dtype=object
@@ -300,7 +300,8 @@ def posterior_of_costs(costs: Matrix) -> Matrix:
     return np.where(total > 0, gaps / np.where(total > 0, total, 1), 1 / costs.shape[1])
 
 
-def _check_costs(y: Any) -> Matrix:
+def check_costs(y: Any, *, partial: bool = False) -> Matrix:
+    """A matrix of finite costs; with NaN where an expert was not asked, if it may be partial."""
     if y is None:
         raise CostError(
             "a router requires y to be passed, but the target y is None; pass the (n, p) costs of"
@@ -318,9 +319,10 @@ def _check_costs(y: Any) -> Matrix:
             f"costs must be (n, p), one column per expert, got shape {costs.shape}; a label is not"
             " enough to learn from."
         )
-    bad = int((~np.isfinite(costs)).sum())
+    is_bad = np.isinf(costs) if partial else ~np.isfinite(costs)
+    bad = int(is_bad.sum())
     if bad:
-        column = int((~np.isfinite(costs)).any(axis=0).argmax())
+        column = int(is_bad.any(axis=0).argmax())
         raise CostError(
             f"costs must be finite, got NaN or infinity {bad} times, first in expert {column}; drop"
             " those rows or impute them first."

@@ -723,6 +723,12 @@ class Target:
         if self.kind == "price weight":
             check_price_weight(self.value)
 
+    @classmethod
+    def of(cls, router: Any) -> Target | None:
+        """The target that a fitted router's operating point was chosen by, or none."""
+        stored = getattr(router, "target_", None)
+        return None if stored is None else cls(stored["kind"], float(stored["value"]))
+
 
 def measure_curve(
     weights: Any,

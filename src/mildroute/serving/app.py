@@ -6,20 +6,24 @@ import asyncio
 import functools
 import random
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from mildroute import __version__
+from mildroute._yaml import read_document
 from mildroute.exceptions import MissingExtraError
 from mildroute.experts.config import ExpertFile
 from mildroute.experts.secrets import Secret
 from mildroute.serving.api.completions import CompletionsEndpoint
+from mildroute.serving.api.dashboard import Dashboard
 from mildroute.serving.api.management import AdminEndpoints, ManagementEndpoints
 from mildroute.serving.api.route import RouteEndpoint
 from mildroute.serving.auth.keys import AdminAuth, KeyStore
 from mildroute.serving.auth.leases import LeasedBudgets
-from mildroute.serving.auth.limits import Authenticator, UsageLimiter
+from mildroute.serving.auth.limits import Authenticator, LocalBudgets, UsageLimiter
 from mildroute.serving.config import GatewayConfig
 from mildroute.serving.context import RequestRecorder
 from mildroute.serving.http.errors import APIError
@@ -39,13 +43,13 @@ from mildroute.serving.observability.feedback import FeedbackLog
 from mildroute.serving.observability.logs import AccessLog
 from mildroute.serving.observability.metrics import GatewayMetrics, LoopLagMonitor
 from mildroute.serving.observability.tracing import Tracing
-from mildroute.serving.openapi import openapi_schema
-from mildroute.serving.routing.decider import Decider, SessionAffinity
+from mildroute.serving.routing.decider import Decider, ExplorationBudget, SessionAffinity
 from mildroute.serving.routing.reload import PredictorManager, Reloader
+from mildroute.serving.sampling import Sampler
 from mildroute.serving.upstream.failover import Failover
 from mildroute.serving.upstream.pool import CircuitHints, ExpertPool
 
-__all__ = ["Gateway", "GatewayServices", "create_app"]
+__all__ = ["Gateway", "GatewayServices", "create_app", "openapi_schema"]
 
 
 try:
@@ -58,6 +62,8 @@ except ImportError:
 
 
 _COMPLETION_PATHS = ("chat/completions", "completions", "responses", "embeddings")
+# What the page calls.
+_PLAYGROUND = ("/v1/route", "/v1/chat/completions")
 _POLL_INTERVAL = 0.02
 # Of each path, by method.
 _Handlers = dict[str, dict[str, Handler]]
@@ -79,6 +85,7 @@ class GatewayServices:
         metrics: Of this gateway.
         tracing: Starts traces; by default only if the process has set a provider.
         shadow: Holds a second router, whose choice is only logged, or none.
+        sampler: Sends a share of requests to the other experts, too, or none.
         clock: Seconds that only grow.
         now: Seconds since 1970.
         random: A number from 0 to just below 1, evenly spread.
@@ -101,6 +108,7 @@ class GatewayServices:
     metrics: GatewayMetrics = field(default_factory=GatewayMetrics)
     tracing: Tracing = field(default_factory=Tracing)
     shadow: PredictorManager | None = None
+    sampler: Sampler | None = None
     clock: Callable[[], float] = time.monotonic
     now: Callable[[], float] = time.time
     random: Callable[[], float] = random.random
@@ -186,6 +194,8 @@ class Gateway:
             await leases.start()
             hints = asyncio.create_task(CircuitHints(self.pool, leases.store).run())
         services.key_store.start()
+        if services.sampler is not None:
+            services.sampler.start()
         try:
             yield
         finally:
@@ -193,6 +203,8 @@ class Gateway:
             services.key_store.stop()
             self.begin_drain()
             await self.drained()
+            if services.sampler is not None:
+                await services.sampler.stop()
             if leases is not None and hints is not None:
                 hints.cancel()
                 await leases.close()
@@ -232,10 +244,32 @@ class Gateway:
         admin_auth = _admin_auth(config.admin_key_env)
         if admin_auth is not None:
             operator |= AdminEndpoints(self.reloader, admin_auth, config).handlers()
+        dashboard = self._build_dashboard(admin_auth)
+        if dashboard is not None:
+            operator |= dashboard.handlers()
         if config.admin_port is None:
             return self._build_app(limited, probes | operator, lifespan=self._lifespan)
-        self.admin = self._build_app({}, probes | operator)
+        playground: _Handlers = {}
+        if dashboard is not None:
+            playground = {path: {"POST": dashboard.guard(post[path])} for path in _PLAYGROUND}
+        self.admin = self._build_app(playground, probes | operator)
         return self._build_app(limited, probes, lifespan=self._lifespan)
+
+    def _build_dashboard(self, admin_auth: AdminAuth | None) -> Dashboard | None:
+        services, config = self._services, self._services.config
+        if not config.page.enabled:
+            return None
+        return Dashboard(
+            admin_auth or _admin_auth(config.metrics_key_env),
+            services.key_store,
+            services.manager,
+            self.pool,
+            self.limiter,
+            services.metrics,
+            config,
+            services.clock,
+            services.now,
+        )
 
     def _build_app(self, limited: _Handlers, unlimited: _Handlers, lifespan: Any = None) -> ASGIApp:
         """Build an application of paths whose requests in flight are limited, and of others."""
@@ -269,14 +303,7 @@ class Gateway:
             log_prompts=config.log.log_prompts,
             now=services.now,
         )
-        decider = Decider(
-            services.manager,
-            self.pool,
-            SessionAffinity(config.routing, services.clock, store),
-            config.routing,
-            shadow=services.shadow,
-            random=services.random,
-        )
+        decider = self._build_decider(SessionAffinity(config.routing, services.clock, store))
         failover = Failover(
             self.pool,
             config.failover,
@@ -296,12 +323,30 @@ class Gateway:
             IdempotencyCache(
                 config.idempotency, store, services.metrics.record_replay, services.clock
             ),
+            services.sampler,
         )
+        if services.sampler is not None:
+            services.sampler.attach(self.pool, failover)
         handlers: dict[str, Handler] = {
             f"/v1/{path}": functools.partial(completions.handle, path) for path in _COMPLETION_PATHS
         }
         handlers["/v1/route"] = RouteEndpoint(authenticator, decider, recorder, config).handle
         return handlers
+
+    def _build_decider(self, affinity: SessionAffinity) -> Decider:
+        services, routing = self._services, self._services.config.routing
+        budgets = services.leases or LocalBudgets(services.clock)
+        exploration = ExplorationBudget(routing.exploration, budgets, services.now)
+        services.metrics.watch(exploration=lambda: exploration.left)
+        return Decider(
+            services.manager,
+            self.pool,
+            affinity,
+            routing,
+            shadow=services.shadow,
+            random=services.random,
+            exploration=exploration,
+        )
 
     async def _not_found(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -337,3 +382,56 @@ def create_app(services: GatewayServices) -> Gateway:
 
 def _admin_auth(variable: str | None) -> AdminAuth | None:
     return None if variable is None else AdminAuth(Secret(variable))
+
+
+# The OpenAPI description of all paths: ``openapi.yaml`` with what differs between gateways.
+
+
+def openapi_schema(
+    presets: Collection[str] = (),
+    paths: Collection[str] | None = None,
+    *,
+    with_metrics_key: bool = False,
+) -> dict[str, Any]:
+    """An OpenAPI 3.1 document.
+
+    Args:
+        presets: Names of targets.
+        paths: That are served; all by default.
+        with_metrics_key: Whether ``/metrics`` needs a key.
+    """
+    document = read_document(Path(__file__).with_name("openapi.yaml")).value
+    document["info"]["version"] = __version__
+    _set_presets(document, sorted(presets))
+    if with_metrics_key:
+        document["paths"]["/metrics"]["get"]["security"] = [{"operator": []}]
+    if paths is not None:
+        document["paths"] = {path: document["paths"][path] for path in paths}
+    return document  # type: ignore[no-any-return]
+
+
+def _set_presets(document: dict[str, Any], presets: list[str]) -> None:
+    """Name the presets, or leave out the header and the field that would name one."""
+    components = document["components"]
+    bodies = [
+        body["properties"]
+        for body in components["schemas"]["RouteRequest"]["oneOf"]
+        if "preset" in body["properties"]
+    ]
+    if presets:
+        for schema in (
+            components["parameters"]["Preset"]["schema"],
+            *(b["preset"] for b in bodies),
+        ):
+            schema["enum"] = presets
+        return
+    del components["parameters"]["Preset"]
+    for body in bodies:
+        del body["preset"]
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            operation["parameters"] = [
+                parameter
+                for parameter in operation.get("parameters", [])
+                if parameter.get("$ref") != "#/components/parameters/Preset"
+            ]

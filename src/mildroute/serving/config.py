@@ -22,12 +22,15 @@ __all__ = [
     "CircuitBreakerConfig",
     "DecisionLogConfig",
     "EncoderConfig",
+    "ExplorationConfig",
     "FailoverConfig",
     "GatewayConfig",
     "IdempotencyConfig",
     "LoggingConfig",
+    "PageConfig",
     "RequestLimits",
     "RoutingConfig",
+    "SamplingConfig",
     "StoreConfig",
     "describe_target",
     "parse_target",
@@ -38,6 +41,32 @@ __all__ = [
 
 # What a client writes under ``model`` to leave the choice to the gateway.
 AUTO_MODEL = "mildroute"
+
+
+@dataclass(frozen=True)
+class ExplorationConfig:
+    """Which requests go to another expert than the router's choice, to learn from the answers.
+
+    Args:
+        kind: ``uniform`` draws one of all experts that can serve the request, the router's choice
+            included. ``gap`` draws another one, with probability 1 / (p + ``gamma`` x gap) for each
+            of p experts, where the gap is what it is expected to cost beyond the best: error plus
+            dollars at the price weight of the request.
+        rate: Fraction of requests routed at random at most, in first turns of conversations only.
+            ``exploration: 0.05`` sets it alone.
+        gamma: How fast ``gap`` turns to the best experts. An expert that is not the best raises the
+            expected cost of a request by less than 1 / ``gamma``.
+        max_dollars_per_day: Dollars of a day in UTC that drawn experts are expected to charge
+            beyond the router's choices, or none for no limit. If the rest of the day does not cover
+            the most expensive expert that could be drawn, none is.
+        min_quality: An expert is not drawn if its expected score is below so much of the highest.
+    """
+
+    kind: Literal["uniform", "gap"] = "uniform"
+    rate: float = 0.0
+    gamma: float = 1000.0
+    max_dollars_per_day: float | None = None
+    min_quality: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -52,8 +81,8 @@ class RoutingConfig:
             higher by more than this.
         max_sessions: Conversations that are remembered.
         session_ttl: Seconds after which an idle conversation is forgotten.
-        exploration_rate: Fraction of requests routed at random, in first turns of conversations
-            only.
+        exploration: Which requests go to another expert than the router's choice, to learn from
+            the answers.
         presets: Targets by name, for the header ``x-mildroute-preset``: a price weight, or one of
             ``{quality: 0.95}``, ``{budget: 1.5}`` and ``{price_weight: 7}``.
         routes: Further names under ``model`` that mean "choose", each with the target to choose at,
@@ -75,7 +104,7 @@ class RoutingConfig:
     switch_threshold: float = 0.3
     max_sessions: int = 100_000
     session_ttl: float = 3600.0
-    exploration_rate: float = 0.0
+    exploration: ExplorationConfig = field(default_factory=ExplorationConfig)
     presets: Mapping[str, float | Mapping[str, float]] = field(default_factory=dict)
     routes: Mapping[str, float | Mapping[str, float] | None] = field(default_factory=dict)
     response_id_key_env: str | None = None
@@ -221,6 +250,36 @@ class DecisionLogConfig:
 
 
 @dataclass(frozen=True)
+class SamplingConfig:
+    """Requests that are sent to the other experts, too, and judged, to learn from.
+
+    It happens in the background when the response has been sent. Only the judge sees the answers.
+
+    Args:
+        rate: Fraction of the chat completions that the gateway routes or passes through. Those that
+            name their expert, have tools or images, want several choices, are over 64 KiB or have
+            the header ``x-mildroute-sampling`` with any value but ``on`` are left out.
+        max_dollars_per_day: Dollars of a day in UTC that sampled calls and their judging may cost;
+            it must be set. Gateways share it through the store, or through the folder of the log.
+        judge: Name of the judge, as ``mildroute collect --judge`` takes it; one that needs no
+            reference, such as ``graded``.
+        judge_settings: Settings of the judge; ``expert`` names the one of ``experts.yaml``, or of
+            its ``judges``, that is asked.
+        experts: Those that are asked; all that the gateway can call by default.
+        concurrency: Requests that are sampled at the same time.
+        max_queue_size: Requests that may wait for that; more are not sampled.
+    """
+
+    rate: float = 0.0
+    max_dollars_per_day: float | None = None
+    judge: str | None = None
+    judge_settings: Mapping[str, Any] = field(default_factory=dict)
+    experts: tuple[str, ...] = ()
+    concurrency: int = 2
+    max_queue_size: int = 100
+
+
+@dataclass(frozen=True)
 class LoggingConfig:
     """What is written to stderr.
 
@@ -252,6 +311,20 @@ class IdempotencyConfig:
     max_keys: int = 10_000
     max_bytes: int = 64 << 20
     max_stored_bytes: int = 256 << 10
+
+
+@dataclass(frozen=True)
+class PageConfig:
+    """The page in the browser, at ``/``, and its figures, at ``/status``.
+
+    Args:
+        enabled: Whether there is one; ``page: false`` turns it off. Without ``admin_key_env`` and
+            ``metrics_key_env`` it is for browsers on the same machine, if there are no client keys.
+        learning: Folder or URL of the state of ``mildroute learn``, to show it, or none.
+    """
+
+    enabled: bool = True
+    learning: str | Path | None = None
 
 
 OnFailure = Literal["share", "closed", "open"]
@@ -294,9 +367,11 @@ class GatewayConfig:
         encoder: How inputs become vectors.
         limits: What a client may send.
         log: The decision log.
+        sampling: Requests that are sent to the other experts, too, and judged.
         logging: What is written to stderr.
         store: Redis or Valkey that several gateways share.
         idempotency: Responses that are kept for requests with the header ``Idempotency-Key``.
+        page: The page in the browser.
         keys: File of hashed client keys, which is read again with the router, or the URL of their
             database, ``sqlite:///keys.db`` or ``postgresql://host/name``. If there is none, every
             client that can reach the gateway may use it.
@@ -329,9 +404,11 @@ class GatewayConfig:
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     limits: RequestLimits = field(default_factory=RequestLimits)
     log: DecisionLogConfig = field(default_factory=DecisionLogConfig)
+    sampling: SamplingConfig = field(default_factory=SamplingConfig)
     logging: LoggingConfig = field(default_factory=LoggingConfig)
     store: StoreConfig = field(default_factory=StoreConfig)
     idempotency: IdempotencyConfig = field(default_factory=IdempotencyConfig)
+    page: PageConfig = field(default_factory=PageConfig)
     keys: str | Path | None = None
     keys_interval: float = 2.0
     keys_cache: Path | None = None
@@ -350,13 +427,19 @@ _MAY_BE_ZERO = {
     "disconnect_max_bytes",
     "drain_timeout",
     "shutdown_delay",
-    "exploration_rate",
+    "rate",
+    "min_quality",
     "switch_threshold",
     "cache_size",
     "ttl",
     "max_stored_bytes",
 }
-_AT_MOST = {"exploration_rate": 1, "failure_rate": 1, "switch_threshold": 1, "admin_port": 65535}
+_AT_MOST = {
+    **dict.fromkeys(("rate", "min_quality", "failure_rate", "switch_threshold"), 1),
+    "admin_port": 65535,
+}
+# The one setting of a part that may stand in its place: ``store: redis://host``.
+_SHORT_FORMS = {StoreConfig: "url", ExplorationConfig: "rate", PageConfig: "enabled"}
 
 
 def read_config(path: str | Path) -> GatewayConfig:
@@ -385,12 +468,13 @@ def _shape_of(kind: type[Any]) -> Shape:
 
 
 def _check_for(name: str, hint: Any) -> Check | Shape | tuple[Check, Shape]:
-    if hint is StoreConfig:
-        return _store_url, _shape_of(hint)
+    if hint in _SHORT_FORMS:
+        shape = _shape_of(hint)
+        return shape.checks[_SHORT_FORMS[hint]], shape  # type: ignore[return-value]
     if dataclasses.is_dataclass(hint):
         return _shape_of(hint)  # type: ignore[arg-type]
-    if name in _TEXT_CHECKS or name.endswith("_key_env"):
-        return _TEXT_CHECKS.get(name, validate_variable)
+    if name in _CHECKS_BY_NAME or name.endswith("_key_env"):
+        return _CHECKS_BY_NAME.get(name, validate_variable)
     if get_origin(hint) is Literal:
         return one_of(get_args(hint))
     if "Mapping" in str(hint):
@@ -433,7 +517,24 @@ def _store_url(value: Any) -> None:
         )
 
 
-_TEXT_CHECKS: dict[str, Check] = {"url": _store_url, "password_env": validate_variable}
+def _names(value: Any) -> None:
+    if not isinstance(value, list):
+        raise ArgumentError(f"it must be a list of names, got {value!r:.60}; write [small, large].")
+    for name in value:
+        text(name)
+
+
+def _mapping(value: Any) -> None:
+    if not isinstance(value, Mapping):
+        raise ArgumentError(f"it must be a mapping from settings to values, got {value!r:.60}.")
+
+
+_CHECKS_BY_NAME: dict[str, Check] = {
+    "url": _store_url,
+    "password_env": validate_variable,
+    "experts": _names,
+    "judge_settings": _mapping,
+}
 
 
 def _number(name: str, *, whole: bool) -> Callable[[Any], None]:
@@ -494,14 +595,14 @@ def _build(kind: type[Any], values: Mapping[str, Any], folder: Path) -> Any:
     given: dict[str, Any] = {}
     for name, value in values.items():
         hint = hints[name]
-        if hint is StoreConfig and isinstance(value, str):
-            given[name] = StoreConfig(url=value)
+        if hint in _SHORT_FORMS and not isinstance(value, Mapping):
+            given[name] = hint(**{_SHORT_FORMS[hint]: value})
         elif dataclasses.is_dataclass(hint):
             given[name] = _build(hint, value, folder)  # type: ignore[arg-type]
         elif "Path" in str(hint):
             given[name] = _located(folder, value)
         else:
-            given[name] = value
+            given[name] = tuple(value) if isinstance(value, list) else value
     return kind(**given)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import re
@@ -27,10 +28,12 @@ from mildroute.serving.routing.policy import Decision
 from mildroute.serving.upstream.failover import AttemptLog
 from mildroute.serving.upstream.pool import SAFE_IN_HEADER, UpstreamExpert
 
-__all__ = ["RequestContext", "RequestRecorder"]
+__all__ = ["DETAILS", "RequestContext", "RequestRecorder"]
 
 
 _LOG = logging.getLogger(__name__)
+# Header of clients that want the decision and its dollars in the body, with the value "on".
+DETAILS = b"x-mildroute-details"
 # Reasons for which an expert gave no answer and did not fail: another one was faster, or its
 # circuit was open, which has a line of its own.
 _NO_FAULT = ("hedged", "circuit_open")
@@ -39,6 +42,8 @@ _CUT_BY = {CLIENT_CLOSED_REQUEST: "client_disconnect", 503: "shutdown"}
 # Seconds between two lines on the same failure of the same expert.
 _FAILURE_INTERVAL = 60.0
 _SHADOW_TIMEOUT = 1.0
+# Bytes of a response that is sampled.
+_MAX_ANSWER = 1 << 20
 _parse_traceparent = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}").match
 
 
@@ -73,9 +78,11 @@ class RequestContext:
         trace_id: Of its trace, or of its client's; empty without one.
         bytes_out: Of the body of the response, as far as it was sent.
         idempotent: Records its response, if it has an idempotency key.
+        answer: Bytes of the response as its expert sent them, if it is to be sampled, else none.
     """
 
     __slots__ = (
+        "answer",
         "arrived",
         "attempts",
         "bytes_out",
@@ -129,6 +136,7 @@ class RequestContext:
         self.trace_id = ""
         self.bytes_out = 0
         self.idempotent: IdempotentRequest | None = None
+        self.answer: bytearray | None = None
 
     @property
     def decision(self) -> Decision:
@@ -154,17 +162,50 @@ class RequestContext:
         """
         return self.request_id or self.parsed.text
 
-    def headers(self, expert: bytes | None = None) -> list[Header]:
-        """Headers that tell the client of the decision and of the expert that served it."""
-        # The log keeps the reason of the choice; the client is told if another expert served.
+    def keep(self, chunk: bytes | bytearray) -> None:
+        """Keep a part of a response that is to be sampled; one that is too long is not."""
+        if self.answer is not None:
+            self.answer += chunk
+            if len(self.answer) > _MAX_ANSWER:
+                self.answer = None
+
+    @property
+    def reason(self) -> str:
+        """Why its expert served it, as the client is told.
+
+        The log keeps the reason of the choice; the client is told if another expert served.
+        """
         decision = self.routing.decision
         is_fallback = self.served_by and (
             self.attempts.failures if decision.look else self.served_by != decision.expert
         )
+        return "fallback" if is_fallback else decision.reason
+
+    def details(self, *, has_price: bool) -> bytes:
+        """What :data:`DETAILS` adds to a response: the decision, its expert and its dollars.
+
+        None stands for the dollars of an expert without a price.
+        """
+        details = {
+            "expert": self.served_by,
+            "reason": self.reason,
+            "cost_dollars": self.cost_usd if has_price else None,
+            "decision_id": self.decision_id,
+        }
+        return json.dumps(details).encode()
+
+    def headers(self, expert: bytes | None = None, *, is_charged: bool = False) -> list[Header]:
+        """Headers that tell the client of the decision and of the expert that served it.
+
+        If all calls are charged, they tell the dollars, too.
+        """
+        decision = self.routing.decision
         headers = [
-            (b"x-mildroute-reason", b"fallback" if is_fallback else decision.reason.encode()),
+            (b"x-mildroute-reason", self.reason.encode()),
             (b"x-mildroute-decision-id", self.decision_id.encode()),
         ]
+        if is_charged:
+            headers.append((b"x-mildroute-cost", b"%.10f" % self.cost_usd))
         if decision.look:
             calls = [quote(call.expert, safe=SAFE_IN_HEADER) for call in self.attempts.calls]
             headers.append((b"x-mildroute-calls", ", ".join(calls).encode()))
@@ -294,6 +335,8 @@ class RequestRecorder:
         self._metrics.record_decision(
             decision.expert, decision.reason, context.decided - context.arrived
         )
+        if decision.reason == "exploration":
+            self._metrics.record_exploration(decision.exploration_usd)
         if prediction is not None:
             self._metrics.record_prediction(
                 prediction.router,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from pathlib import Path
 
-from mildroute.experts.config import read_experts
+from mildroute._files import without_credentials
+from mildroute.exceptions import ArtifactError
+from mildroute.experts.config import ExpertFile, read_experts
 from mildroute.routers.operating_point import Target
 from mildroute.serving.app import GatewayServices
 from mildroute.serving.auth.database import is_database_url
@@ -16,17 +19,21 @@ from mildroute.serving.config import GatewayConfig, target_from_setting
 from mildroute.serving.observability.decision_log import DecisionLog, SpendLedger
 from mildroute.serving.observability.drift import Drift
 from mildroute.serving.observability.feedback import FeedbackLog
+from mildroute.serving.observability.logs import log_event
 from mildroute.serving.observability.metrics import GatewayMetrics
 from mildroute.serving.observability.tracing import Tracing, otlp_provider
 from mildroute.serving.routing.predictor import Predictor
 from mildroute.serving.routing.reload import PredictorManager
+from mildroute.serving.sampling import RESERVE, load_sampler
 from mildroute.serving.store import RedisStore
 
 __all__ = ["load_gateway"]
 
+_LOG = logging.getLogger(__name__)
+
 
 def load_gateway(
-    router: str | Path,
+    router: str | Path | None,
     experts: str | Path,
     config: GatewayConfig,
     *,
@@ -38,7 +45,8 @@ def load_gateway(
     What is wrong with any of it is said here, before a port is opened.
 
     Args:
-        router: Folder of the artifact, or the URL of a pointer to one in object storage.
+        router: Folder of the artifact, or the URL of a pointer to one in object storage. While
+            there is none, requests are passed to the default expert.
         experts: The file of experts.
         config: How the gateway behaves.
         traces: Whether spans are sent to the collector that OpenTelemetry's environment variables
@@ -58,26 +66,25 @@ def load_gateway(
         file.expert(config.routing.default)
     metrics = GatewayMetrics()
     names = frozenset(spec.name for spec in file.experts)
-
-    def on_change(predictor: Predictor) -> None:
-        metrics.set_router(predictor.digest, Drift(predictor.experts, predictor.reference))
-
-    keys = config.router_public_keys
-    manager = PredictorManager(
-        router, config.encoder, names, on_change, _targets(config), metrics, keys, encoder_socket
-    )
-    manager.load()
+    manager = _manager(router, config, names, metrics, encoder_socket)
+    if manager.load() is None:
+        _announce_passthrough(config, file, router)
+    leases = _leases(config, metrics)
+    sampler = load_sampler(config, file, metrics, None if leases is None else leases.store)
     metrics.watch(queue=lambda: manager.waiting, canary=lambda: _canary_share(manager))
     shadow = _shadow(config, names, encoder_socket)
     folder = config.log.folder
     key_store = _key_store(config)
     ledger = None if folder is None else SpendLedger.resume(folder, time.time())
-    leases = _leases(config, metrics)
     usage_limiter = UsageLimiter(None if ledger is None else ledger.spent, budgets=leases)
     log = None if folder is None else DecisionLog(config.log, ledger)
     feedback = None if folder is None else FeedbackLog(config.log)
-    if log is not None and feedback is not None:
-        metrics.watch(lost=lambda: {"decisions": log.lost, "feedback": feedback.lost})
+    logs = {
+        "decisions": log,
+        "feedback": feedback,
+        "samples": None if sampler is None else sampler.log,
+    }
+    metrics.watch(lost=lambda: {name: each.lost for name, each in logs.items() if each is not None})
     return GatewayServices(
         config,
         file,
@@ -90,6 +97,25 @@ def load_gateway(
         metrics=metrics,
         tracing=Tracing(otlp_provider() if traces else None),
         shadow=shadow,
+        sampler=sampler,
+    )
+
+
+def _manager(
+    router: str | Path | None,
+    config: GatewayConfig,
+    names: frozenset[str],
+    metrics: GatewayMetrics,
+    encoder_socket: str | None,
+) -> PredictorManager:
+    """Holds the router that decides."""
+
+    def on_change(predictor: Predictor) -> None:
+        metrics.set_router(predictor.digest, Drift(predictor.experts, predictor.reference))
+
+    keys = config.router_public_keys
+    return PredictorManager(
+        router, config.encoder, names, on_change, _targets(config), metrics, keys, encoder_socket
     )
 
 
@@ -104,15 +130,34 @@ def _shadow(
     manager = PredictorManager(
         folder, config.encoder, names, public_keys=keys, encoder_socket=encoder_socket
     )
-    manager.load()
+    if manager.load() is None:
+        raise ArtifactError(
+            f"shadow_router must be the folder of a router, got nothing at {folder}; fit one, or"
+            " leave it out."
+        )
     return manager
+
+
+def _announce_passthrough(
+    config: GatewayConfig, file: ExpertFile, router: str | Path | None
+) -> None:
+    callable_ = [spec.name for spec in file.experts if spec.kind == "openai"]
+    default = config.routing.default or next(iter(callable_), None)
+    location = None if router is None else without_credentials(str(router))
+    log_event(
+        _LOG,
+        logging.INFO if router is None else logging.WARNING,
+        "no router: requests are passed through",
+        expert=default,
+        waiting_for=location,
+    )
 
 
 def _leases(config: GatewayConfig, metrics: GatewayMetrics) -> LeasedBudgets | None:
     """Limits that are shared through a store, if there is one."""
     if config.store.url is None:
         return None
-    store = RedisStore(config.store, SCRIPTS, metrics.record_store_call)
+    store = RedisStore(config.store, (*SCRIPTS, RESERVE), metrics.record_store_call)
     metrics.watch(store=lambda: store.is_available)
     return LeasedBudgets(store)
 

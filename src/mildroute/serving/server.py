@@ -428,15 +428,10 @@ async def _serve(
     loop = asyncio.get_running_loop()
     logging.getLogger("uvicorn.error").addFilter(limit_warnings)
     _reload_on_hangup(gateway, loop)
-    watching = (
-        None
-        if config.reload_interval is None
-        else loop.create_task(services.manager.watch(config.reload_interval))
-    )
+    watching = loop.create_task(services.manager.watch(config.reload_interval))
 
     def close() -> None:
-        if watching is not None:
-            watching.cancel()
+        watching.cancel()
         services.tracing.close()
         for manager in (services.manager, services.shadow):
             if manager is not None:

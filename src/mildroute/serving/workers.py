@@ -136,7 +136,7 @@ def frame(number: int, name: str | None, value: Any) -> bytes:
 class _Job:
     """What each worker serves, and where."""
 
-    router: str
+    router: str | None
     experts: Path
     config: GatewayConfig
     traces: bool
@@ -147,7 +147,7 @@ class _Job:
 
 
 def serve_workers(
-    router: str,
+    router: str | None,
     experts: Path,
     config: GatewayConfig,
     *,
@@ -163,7 +163,8 @@ def serve_workers(
     and the keys again. One more process encodes for all of them, if the encoder is heavy.
 
     Args:
-        router: Folder of the artifact, or the URL of a pointer to one.
+        router: Folder of the artifact, or the URL of a pointer to one; none to pass requests
+            through.
         experts: The file of experts.
         config: How the gateway behaves; what it limits, it limits in each process.
         host: Address to listen on.

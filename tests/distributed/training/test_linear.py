@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mildroute.distributed.config import LinearConfig
+from mildroute.distributed.statistics import LinearConfig
 from mildroute.distributed.training import train
 from mildroute.persistence import load_router, save_router
 from mildroute.routers._decision import MarginRule, margins_by, scaled_rewards

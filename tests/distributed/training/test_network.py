@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mildroute.distributed.config import LinearConfig, MLPConfig
+from mildroute.distributed.statistics import LinearConfig, MLPConfig
 from mildroute.distributed.training import train
 from mildroute.persistence import load_router, save_router
 from tests.distributed.training.problems import write

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mildroute.distributed.cluster import connected
-from mildroute.distributed.config import LinearConfig, MLPConfig
+from mildroute.distributed.statistics import LinearConfig, MLPConfig
 from mildroute.distributed.training import train
 from tests.distributed.training.problems import rows, write
 from tests.support.processes import kill_a_worker

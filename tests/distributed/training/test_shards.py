@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mildroute.distributed.config import LinearConfig
 from mildroute.distributed.shards import open_shards, read_piece, rows_of, vector_column
+from mildroute.distributed.statistics import LinearConfig
 from mildroute.distributed.training import train
 from mildroute.exceptions import TableError
 from tests.distributed.training.problems import EXPERTS, rows, write

@@ -10,11 +10,10 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
-from mildroute.costs.prices import CHARACTERS_PER_TOKEN
 from mildroute.experts.base import answer_logprob, answer_text
 from mildroute.serving.auth.limits import Authenticator, Charge, check_model
 from mildroute.serving.config import GatewayConfig
-from mildroute.serving.context import RequestContext, RequestRecorder
+from mildroute.serving.context import DETAILS, RequestContext, RequestRecorder
 from mildroute.serving.http.body import ParsedRequest, parse_request
 from mildroute.serving.http.errors import APIError
 from mildroute.serving.http.idempotency import IdempotencyCache
@@ -35,6 +34,7 @@ from mildroute.serving.routing.policy import (
     target_headers,
 )
 from mildroute.serving.routing.predictor import Predictor
+from mildroute.serving.sampling import Sampler
 from mildroute.serving.upstream._http1 import StreamError, UpstreamError, UpstreamTimeout
 from mildroute.serving.upstream.client import UpstreamRequest
 from mildroute.serving.upstream.failover import (
@@ -95,6 +95,7 @@ class CompletionsEndpoint:
         config: GatewayConfig,
         response_ids: ResponseIdCodec,
         idempotency: IdempotencyCache,
+        sampler: Sampler | None = None,
     ) -> None:
         self._authenticator = authenticator
         self._decider = decider
@@ -103,6 +104,7 @@ class CompletionsEndpoint:
         self._recorder = recorder
         self._response_ids = response_ids
         self._idempotency = idempotency
+        self._sampler = sampler
         self._limits = config.limits
         self._routing = config.routing
         self._idle_timeout = config.failover.idle_timeout
@@ -142,6 +144,8 @@ class CompletionsEndpoint:
             if context.idempotent is not None:
                 context.idempotent.end()
             self._authenticator.settle(client, context.charge, context.reservation)
+        if self._sampler is not None:
+            self._sampler.offer(context, request.headers)
 
     def _with_owner(self, parsed: ParsedRequest, client: str) -> ParsedRequest:
         """The request with the expert that its previous response is of, if the id tells."""
@@ -234,6 +238,8 @@ class CompletionsEndpoint:
         decision = context.decision
         if not decision.order:
             return None
+        if self._sampler is not None and self._sampler.takes(context, request):
+            context.answer = bytearray()
         headers = request.headers
         if context.span is not None:
             headers = [header for header in headers if header[0] not in _TRACE_HEADERS]
@@ -284,16 +290,15 @@ class CompletionsEndpoint:
         """
         context = calls.context
         prediction = context.routing.prediction
-        # Not of beginnings: routers learn from whole answers, and the rest is not filtered.
-        logprobs = predictor.logprob_experts
         if context.parsed.is_stream and self._routing.stream_looks == "first":
-            calls.characters, logprobs = predictor.look_characters, frozenset()
+            calls.characters = predictor.look_characters
         stage: int | None = predictor.stage_of(context.decision.look)
         found: int | str | None = None
         try:
             while stage is not None:
                 wanted = predictor.asked(stage)
-                if not await self._ask(wanted, calls, logprobs) or prediction is None:
+                is_answered = await self._ask(wanted, calls, predictor.logprob_experts)
+                if not is_answered or prediction is None:
                     break
                 found = await asyncio.to_thread(_step, predictor, stage, prediction.row, calls)
                 stage = found if isinstance(found, int) else None
@@ -320,21 +325,21 @@ class CompletionsEndpoint:
             calls.answered[name] = attempt
             is_answered = attempt.response.status < 300
             if is_answered:
-                _charge(attempt, calls.context)
+                attempt.charge(calls.context.parsed)
         if not is_answered:
             return None
-        await asyncio.to_thread(_find_silent, calls)
-        return None if name in calls.silent else calls.answered.pop(name)
+        if not (await asyncio.to_thread(_text_of, calls.answered[name])).strip():
+            calls.silent.add(name)
+            return None
+        return calls.answered.pop(name)
 
     async def _first_answer(self, calls: _Calls) -> Attempt | None:
         """The best of what has come, else the answer of an expert that was not looked at."""
         answered, context = calls.answered, calls.context
         # A refusal of one expert is no answer while another has one.
-        said = sorted(
-            answered.keys() - calls.silent, key=lambda name: answered[name].response.status
-        )
+        said = [name for name in answered if name not in calls.silent]
         if said:
-            return answered.pop(said[0])
+            return answered.pop(min(said, key=lambda name: answered[name].response.status))
         failed = {failure.expert for failure in context.attempts.failures}
         # Those that have failed come last: they may be back when all others have failed, too.
         order = sorted(context.decision.order, key=failed.__contains__)
@@ -422,12 +427,12 @@ class CompletionsEndpoint:
             _discard(attempt, calls.context)
             raise
         if attempt.response.is_complete and attempt.response.status < 400:
-            _charge(attempt, calls.context)
+            attempt.charge(calls.context.parsed)
         return attempt
 
     def _adds_logprobs(self, name: str, calls: _Calls) -> bool:
         is_asked = calls.request.parsed.logprobs_option is None
-        return self._pool.find(name).gives_logprobs and not is_asked
+        return self._pool.find(name).has_logprobs and not is_asked
 
     async def _ask_without_logprobs(self, name: str, calls: _Calls) -> Attempt | None:
         """Call an expert again that has refused a request, perhaps for the log-probabilities.
@@ -461,13 +466,18 @@ class CompletionsEndpoint:
         context.served_by = expert.name
         context.first_byte = perf_counter()
         attempt.call.status = response.status
-        headers = [*response.forwarded_headers(), *context.headers(expert.header)]
+        if response.is_complete and response.status < 400:
+            _count_usage(attempt, context)
+        is_whole = response.is_complete and not response.has_events
+        is_charged = is_whole and response.status < 300 and expert.has_price
+        told = context.headers(expert.header, is_charged=is_charged)
+        headers = [*response.forwarded_headers(), *told]
         if response.status < 300:
             self._decider.remember(context.parsed.conversation, expert.name)
         if request.has_response:
             # A stream that was held back: what its headers could not tell stands in comments, and
             # not in what an idempotency key keeps.
-            late = b"".join([b": %b: %b\n" % each for each in context.headers(expert.header)])
+            late = b"".join([b": %b: %b\n" % each for each in told])
             await self._send_chunk(late + b"\n", context, request, is_last=False)
         if context.idempotent is not None:
             context.idempotent.start(response.status, headers)
@@ -480,9 +490,10 @@ class CompletionsEndpoint:
         self, attempt: Attempt, context: RequestContext, request: Request, headers: list[Header]
     ) -> None:
         response = attempt.response
-        if response.status < 400:
-            _count_usage(attempt, context)
-        body = self._filter(attempt, context).feed(response.body, is_last=True)
+        context.keep(response.body)
+        body = self._filter(attempt, context, request).feed(response.body, is_last=True)
+        if _wants_details(request) and response.status < 300 and not response.has_events:
+            body = _with_details(body, context.details(has_price=attempt.expert.has_price))
         if context.idempotent is not None:
             context.idempotent.write(body, is_last=True)
         if request.is_disconnected:
@@ -504,7 +515,7 @@ class CompletionsEndpoint:
         if not request.is_disconnected and not request.has_response:
             await request.start_stream(response.status, headers)
         chunk = response.body
-        body_filter = self._filter(attempt, context)
+        body_filter = self._filter(attempt, context, request)
         # Bytes that are still read for the bill of a client that has left.
         unread = self._limits.disconnect_max_bytes
         try:
@@ -512,6 +523,7 @@ class CompletionsEndpoint:
                 is_last = response.is_complete
                 if request.is_disconnected:
                     unread -= len(chunk)
+                context.keep(chunk)
                 chunk = body_filter.feed(chunk, is_last=is_last)
                 await self._send_chunk(chunk, context, request, is_last=is_last)
                 if is_last:
@@ -605,11 +617,17 @@ class CompletionsEndpoint:
         event = b"" if is_told else failure.event(context.parsed.path)
         await request.send_chunk(event, self._idle_timeout, is_last=True)
 
-    def _filter(self, attempt: Attempt, context: RequestContext) -> UsageFilter | ResponseIdFilter:
+    def _filter(
+        self, attempt: Attempt, context: RequestContext, request: Request
+    ) -> UsageFilter | ResponseIdFilter:
         """What of a response the client gets otherwise than the expert sent it."""
         parsed, client, expert = context.parsed, context.client.name, attempt.expert.name
         if parsed.path != "responses" or attempt.response.status >= 300:
-            return UsageFilter(is_active=_hides_usage(attempt, context))
+            event = partial(_details_event, attempt, context)
+            has_event = attempt.response.has_events and _wants_details(request)
+            return UsageFilter(
+                is_active=_hides_usage(attempt, context), last_event=event if has_event else None
+            )
         encode = partial(self._response_ids.encode, expert=expert, client=client)
         previous = None
         if parsed.previous_id is not None and parsed.owner is not None:
@@ -631,6 +649,29 @@ def _hides_usage(attempt: Attempt, context: RequestContext) -> bool:
     )
 
 
+def _wants_details(request: Request) -> bool:
+    return (request.header(DETAILS) or b"").strip().lower() == b"on"
+
+
+def _with_details(body: bytes, details: bytes) -> bytes:
+    """A JSON object with one more member; a body that is none, such as a packed one, as it is."""
+    head = body.rstrip()
+    if not (head.startswith(b"{") and head.endswith(b"}")):
+        return body
+    rest = head[:-1].rstrip()
+    comma = b"" if rest == b"{" else b", "
+    return b'%b%b"mildroute": %b}' % (rest, comma, details)
+
+
+def _details_event(attempt: Attempt, context: RequestContext) -> bytes:
+    """The last event of a stream: without choices, as that of the usage."""
+    _count_usage(attempt, context)
+    details = context.details(has_price=attempt.expert.has_price)
+    return (
+        b'data: {"object": "chat.completion.chunk", "choices": [], "mildroute": %b}\n\n' % details
+    )
+
+
 def _as_event(body: bytes) -> bytes:
     """A body that is not made of events, such as an error, in a stream of them."""
     return b"".join([b"data: %b\n" % line for line in body.splitlines()]) + b"\n"
@@ -638,7 +679,7 @@ def _as_event(body: bytes) -> bytes:
 
 def _count_usage(attempt: Attempt, context: RequestContext) -> None:
     """Count the tokens of the response that the client gets."""
-    context.tokens, context.cached_tokens = _charge(attempt, context)
+    context.tokens, context.cached_tokens = attempt.charge(context.parsed)
 
 
 async def _read_logprob(attempt: Attempt, calls: _Calls, *, is_added: bool) -> None:
@@ -655,21 +696,13 @@ def _step(predictor: Predictor, stage: int, row: Any, calls: _Calls) -> str | in
 
     A response without a text or a tool call would else count as an answer, and as a short one.
     """
-    texts = _find_silent(calls)
+    texts = {name: _text_of(attempt) for name, attempt in calls.answered.items()}
+    calls.silent = {name for name, text in texts.items() if not text.strip()}
     return None if calls.silent else predictor.step(stage, row, texts, calls.logprobs)
 
 
-def _find_silent(calls: _Calls) -> dict[str, str]:
-    texts = {
-        name: answer_text(_without_rest(attempt.response.body))
-        for name, attempt in calls.answered.items()
-    }
-    calls.silent = {
-        name
-        for name, text in texts.items()
-        if calls.answered[name].response.status < 300 and not text.strip()
-    }
-    return texts
+def _text_of(attempt: Attempt) -> str:
+    return answer_text(_without_rest(attempt.response.body))
 
 
 def _without_rest(body: bytes | bytearray) -> bytes | bytearray:
@@ -688,28 +721,8 @@ def _has_text(characters: int | None, body: bytes | bytearray) -> bool:
 def _discard(attempt: Attempt, context: RequestContext) -> None:
     """Charge a call for what has come, unless it has been, and be done with it."""
     if attempt.response.status < 400 and not attempt.call.is_charged:
-        _charge(attempt, context)
+        attempt.charge(context.parsed)
     attempt.close()
-
-
-def _charge(attempt: Attempt, context: RequestContext) -> tuple[tuple[int, int], int]:
-    """Charge a call for the tokens of its response, or for an estimate if it reports none."""
-    parsed, response = context.parsed, attempt.response
-    tokens_in, tokens_out, cached_tokens = response.usage
-    is_reported = tokens_in is not None
-    if tokens_out is None:
-        is_text = parsed.path != "embeddings"
-        tokens_out = len(response.body) // CHARACTERS_PER_TOKEN if is_text else 0
-    if not is_reported and parsed.tokens_out is not None:
-        # A server that floods is no reason to bill more than the request allowed.
-        tokens_out = min(tokens_out, parsed.tokens_out * parsed.choices)
-    tokens = (parsed.tokens_in if tokens_in is None else tokens_in, tokens_out)
-    cost = attempt.expert.cost(*tokens, cached_tokens)
-    call = attempt.call
-    call.charge(tokens, cost, cached_tokens, is_reported=is_reported)
-    if not call.seconds:
-        call.end()
-    return tokens, cached_tokens
 
 
 def _no_eligible_expert(context: RequestContext) -> APIError:

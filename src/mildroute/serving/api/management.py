@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import parse_qs
 
-from mildroute.exceptions import ArgumentError, ArtifactError, MildrouteError
+from mildroute.exceptions import ArgumentError, MildrouteError
 from mildroute.serving.auth import keys
 from mildroute.serving.auth.database import DatabaseError, is_database_url
 from mildroute.serving.auth.keys import AdminAuth, UnknownClientError, describe_page, revoke_key
@@ -258,18 +258,14 @@ class ManagementEndpoints:
         if reason:
             await request.send_json({"status": "not ready", "reason": reason}, 503)
         else:
-            canary = self._manager.canary
+            predictor, canary = self._manager.predictor, self._manager.canary
             further = {} if canary is None else {"canary": canary.predictor.digest}
-            router = self._manager.predictor.digest
+            router = None if predictor is None else predictor.digest
             await request.send_json({"status": "ready", "router": router, **further})
 
     def _unready_reason(self) -> str:
         if self._limiter.is_draining:
             return "draining"
-        try:
-            self._manager.predictor  # noqa: B018 - it raises if there is none
-        except ArtifactError:
-            return "no router"
         states = self._pool.circuits().values()
         return "every expert is down" if states and all(state == "open" for state in states) else ""
 

@@ -651,6 +651,12 @@ class LeasedBudgets:
             self.store.mark_away()
         return True
 
+    def borrow_soon(self, budget: Lease, amount: float) -> None:
+        """Borrow so much for later requests; none waits for it."""
+        is_due = budget.call is None and self.clock() >= budget.refused_until
+        if is_due and self.store.is_available:
+            self.exchange([(budget, max(amount, 2 * ROUNDING))])
+
     def refusal(self, owners: Iterable[str]) -> LimitExceeded | None:
         """Why requests are refused that nothing is known of, or none."""
         if self.store.is_available or all(self.on_failure(each) != "closed" for each in owners):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from mildroute.exceptions import ArgumentError
 from mildroute.serving.auth.keys import APIClient, ClientTeam, KeyStore, Tenant
 from mildroute.serving.http.errors import APIError
-from mildroute.serving.http.request import InFlightLimiter, Request
+from mildroute.serving.http.request import InFlightLimiter, Request, check_site
 from mildroute.serving.store import StoreWait
 
 __all__ = [
@@ -363,6 +363,9 @@ class BudgetFactory(Protocol):
     ) -> bool:
         """Borrow what must be free of each; whether a check that failed may succeed now."""
 
+    def borrow_soon(self, budget: Any, amount: float) -> None:
+        """Borrow so much for later requests; none waits for it."""
+
     def check_late(self, check: Callable[[], _Checked]) -> _Checked:
         """Check a request that has waited long enough."""
 
@@ -398,6 +401,9 @@ class LocalBudgets:
         is_bounded: bool,  # noqa: ARG002
     ) -> bool:
         return False
+
+    def borrow_soon(self, budget: Any, amount: float) -> None:
+        pass
 
     def check_late(self, check: Callable[[], _Checked]) -> _Checked:
         return check()
@@ -724,6 +730,8 @@ class Authenticator:
 
     def authenticate(self, request: Request) -> APIClient:
         """The client of a request; an APIError if it has no valid key."""
+        if self._key_store.is_open:
+            check_site(request)
         sent = request.header(b"authorization")
         client = self._key_store.find(None if sent is None else sent.decode("latin-1"))
         if client is None:

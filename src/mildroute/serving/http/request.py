@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import gc
+import ipaddress
 import json
 import logging
 import re
@@ -32,8 +33,10 @@ __all__ = [
     "Request",
     "Scope",
     "Send",
+    "check_site",
     "forward_request_headers",
     "forward_response_headers",
+    "is_local",
     "parse_body",
     "parse_json",
     "shutting_down",
@@ -300,6 +303,61 @@ class Request:
                 )
         except TimeoutError:
             raise ClientDisconnect("the client does not read its answer.") from None
+
+
+# Requests of browsers. A website that somebody visits can make the browser send requests to a
+# gateway on the same machine, which would let them in if it asks for no keys.
+
+
+_HOST = re.compile(r"(?:\[([0-9a-fA-F:]+)\]|([A-Za-z0-9.-]+))(?::[0-9]{1,5})?")
+# Headers of proxies, which have hosts of their own.
+_PROXY_HEADERS = (b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip")
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _has_loopback_host(request: Request) -> bool:
+    """Whether the client calls the gateway by a loopback name: no other website can have one."""
+    found = _HOST.fullmatch((request.header(b"host") or b"").decode("latin-1"))
+    return found is not None and _is_loopback((found[1] or found[2]).lower())
+
+
+def _is_from_loopback(request: Request) -> bool:
+    client = request.scope.get("client")
+    return client is not None and _is_loopback(client[0])
+
+
+def is_local(request: Request) -> bool:
+    """Whether a request comes from this machine, and for this machine."""
+    return _is_from_loopback(request) and _has_loopback_host(request)
+
+
+def check_site(request: Request) -> None:
+    """An APIError if a browser sends a request for another website, which has no key.
+
+    Browsers say so, except of a website whose name was made to point at the gateway's address (DNS
+    rebinding): its requests come from this machine under the name of another.
+    """
+    is_other = request.header(b"sec-fetch-site") == b"cross-site"
+    if not is_other and request.header(b"origin") is not None:
+        is_other = (
+            _is_from_loopback(request)
+            and not _has_loopback_host(request)
+            and all(request.header(name) is None for name in _PROXY_HEADERS)
+        )
+    if is_other:
+        raise APIError(
+            403,
+            "a gateway without client keys takes no requests of other websites; give it keys.",
+            code="cross_site",
+        )
 
 
 def shutting_down() -> APIError:

@@ -28,7 +28,7 @@ from mildroute._files import (
 from mildroute._jsonl import LINES, TABLE, check_log, log_files, read_file
 from mildroute.exceptions import TableError
 from mildroute.serving.observability.decision_log import DECISIONS, check_decision, rows_behind
-from mildroute.serving.observability.feedback import FEEDBACK
+from mildroute.serving.observability.feedback import FEEDBACK, SAMPLES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,7 +78,16 @@ _FEEDBACK: Mapping[str, str] = {
     "detail": _TEXT,
 }
 
-_PARTS = ((DECISIONS, _DECISIONS), (FEEDBACK, _FEEDBACK))
+_SAMPLES: Mapping[str, str] = {
+    **dict.fromkeys(("decision_id", "text", "conversation", "served_by", "judge"), _TEXT),
+    "judged_by": _TEXT,
+    **dict.fromkeys(("time", "judge_usd"), _NUMBER),
+    **dict.fromkeys(("experts", "answers"), "texts"),
+    **dict.fromkeys(("scores", "cost_usd", "seconds"), "numbers"),
+    **dict.fromkeys(("tokens_in", "tokens_out"), "counts"),
+}
+
+_PARTS = ((DECISIONS, _DECISIONS), (FEEDBACK, _FEEDBACK), (SAMPLES, _SAMPLES))
 # In the folder of the log: what has been shipped.
 _SHIPPED = "shipped.json"
 # Rows of an object at most: some 100 MB of memory.
@@ -99,7 +108,7 @@ class CompactionResult:
 
 
 def compact_log(folder: str | Path) -> CompactionResult:
-    """Turn the finished files of a log, decisions and feedback, into Parquet."""
+    """Turn the finished files of a log, decisions, feedback and samples, into Parquet."""
     check_log(folder)
     rows: list[int | None] = []
     for name, columns in _PARTS:
@@ -146,6 +155,7 @@ def _schema(columns: Mapping[str, str]) -> pa.Schema:
         _COUNT: pa.int64(),
         "texts": pa.list_(pa.string()),
         "numbers": pa.list_(pa.float64()),
+        "counts": pa.list_(pa.int64()),
     }
     attempt = {name: kinds[kind] for name, kind in _ATTEMPT.items()}
     kinds["attempts"] = pa.list_(pa.struct(attempt))
@@ -164,10 +174,10 @@ def ship_log(folder: str | Path, target: str) -> ShippingResult:
     """Write the lines that a log has got since the last time to an object store, as Parquet.
 
     Objects are ``decisions/date=2026-11-16/hour=09/<file>-<first line>.parquet`` and the same of
-    ``feedback``. A job that was killed before it could note what it had written writes the same
-    objects again, with the same rows or more: an object is named after its first line. If the note
-    itself is lost, all is shipped again under other names, and readers deduplicate by
-    ``decision_id``.
+    ``feedback`` and ``samples``. A job that was killed before it could note what it had written
+    writes the same objects again, with the same rows or more: an object is named after its first
+    line. If the note itself is lost, all is shipped again under other names, and readers
+    deduplicate by ``decision_id``.
 
     Args:
         folder: Of the log.

@@ -3,7 +3,9 @@
 What the experts have cost on real requests.
 
 A row for each decision that has a score; it has the score, dollars and seconds of the expert that
-answered, and nothing for the others, as what they would have said is not known. Beside the columns
+answered, and nothing for the others, as what they would have said is not known. A sample has those
+of all its experts, by the judge's scores, and ``propensity:<expert>`` is 1 for each of them: the
+coin that drew it did not look at the request. Beside the columns
 of a cost table there are those that estimates need, which ``CostTable`` passes over: ``selected``,
 ``shadow``, ``propensity:<expert>`` (the chance that each expert had), ``posterior:<expert>`` and
 ``propensity``, the chance with which the cell of the row came to be filled. That one is empty
@@ -31,12 +33,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mildroute._jsonl import check_log
 from mildroute.exceptions import TableError
 from mildroute.serving.observability.decision_log import read_decisions
-from mildroute.serving.observability.feedback import read_feedback
+from mildroute.serving.observability.feedback import (
+    SampleSummary,
+    read_feedback,
+    read_samples,
+    summarize_samples,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,11 +69,14 @@ _KINDS = (("score:", "score"), ("cost:", "cost_usd"), ("latency:", "seconds"))
 
 @dataclass(frozen=True)
 class LoggedCostTable:
-    """A cost table of one filled cell a row, and what became of the decisions that are not in it.
+    """A cost table of one filled cell a row, of several if it is a sample.
+
+    And what became of the decisions that are not in it.
 
     Attributes:
         without_answer: Those that no expert answered, or one that no router knows.
         unknown: Scores for decisions that are not in the log.
+        samples: How many rows are samples, and whether they are enough to fit a router.
         notes: What can and cannot be done with the table, in sentences.
     """
 
@@ -77,11 +86,12 @@ class LoggedCostTable:
     without_score: int
     without_answer: int
     unknown: int
+    samples: SampleSummary
     notes: tuple[str, ...]
 
     @property
     def rows(self) -> int:
-        """Decisions that have a score."""
+        """Decisions that have a score, and samples."""
         return int(self.arrow.num_rows)
 
     def save(self, target: str | Path) -> Path | str:
@@ -92,11 +102,10 @@ class LoggedCostTable:
 
 
 def costs_from_log(folder: str | Path, *, only_with_text: bool = False) -> LoggedCostTable:
-    """Join decisions and feedback.
+    """Join decisions, feedback and samples.
 
     Texts are part of the table only if every row has one. Without them, experts and routers whose
-    choices are known, such as a shadow router's, can be estimated; other routers cannot. No router
-    is fitted on a log: ask every expert about its inputs instead.
+    choices are known, such as a shadow router's, can be estimated; other routers cannot.
 
     Args:
         folder: Of the log, or the URL that it was shipped to.
@@ -112,15 +121,20 @@ def costs_from_log(folder: str | Path, *, only_with_text: bool = False) -> Logge
     """
     check_log(folder)
     scores = read_feedback(folder)
+    samples = {row["decision_id"]: row for row in read_samples(folder)}
+    summary = summarize_samples(samples.values())
     found = _Found()
     for row in read_decisions(folder, _COLUMNS):
-        found.add(row, scores, only_with_text=only_with_text)
+        sample = samples.pop(row["decision_id"], None)
+        found.add(row, scores, sample, only_with_text=only_with_text)
+    for sample in samples.values():
+        found.add_sample({}, sample)
     found.finish()
     if not found.rows:
         raise TableError(
             f"no decision of the log {str(folder)!r} has both an answer and a score, among"
             f" {found.decisions:,} decisions and {len(scores):,} scores; send scores to POST"
-            " /v1/feedback."
+            " /v1/feedback, or let the gateway sample (sampling in gateway.yaml)."
         )
     if len(found.experts) < 2:
         raise TableError(
@@ -129,9 +143,8 @@ def costs_from_log(folder: str | Path, *, only_with_text: bool = False) -> Logge
         )
     unknown = len(scores.keys() - found.ids)
     counts = (found.decisions, found.without_score, found.without_answer, unknown)
-    return LoggedCostTable(
-        _table(found.rows, found.experts, found.kinds), tuple(found.experts), *counts, found.notes()
-    )
+    table = _table(found.rows, found.experts, found.kinds)
+    return LoggedCostTable(table, tuple(found.experts), *counts, summary, found.notes())
 
 
 @dataclass
@@ -140,6 +153,7 @@ class _Found:
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     told: list[dict[str, Any]] = field(default_factory=list)
+    samples: list[dict[str, Any]] = field(default_factory=list)
     kinds: tuple[tuple[str, str], ...] = _KINDS
     ids: set[str] = field(default_factory=set)
     experts: dict[str, int] = field(default_factory=dict)
@@ -148,7 +162,12 @@ class _Found:
     without_answer: int = 0
 
     def add(
-        self, row: dict[str, Any], scores: Mapping[str, float], *, only_with_text: bool
+        self,
+        row: dict[str, Any],
+        scores: Mapping[str, float],
+        sample: Mapping[str, Any] | None,
+        *,
+        only_with_text: bool,
     ) -> None:
         if row["decision_id"] in self.ids:
             return
@@ -157,10 +176,36 @@ class _Found:
         for expert in row["experts"] or ():
             self.experts.setdefault(expert, len(self.experts))
         score = scores.get(row["decision_id"])
-        if score is None:
+        if sample is not None:
+            self.add_sample(row, sample)
+        elif score is None:
             self.without_score += 1
         elif row.get("text") is not None or not only_with_text:
             self._keep({**row, "score": score})
+
+    def add_sample(self, row: Mapping[str, Any], sample: Mapping[str, Any]) -> None:
+        """A row of all experts of a sample; its decision may be in another log."""
+        names = sample["experts"]
+        for expert in names:
+            self.experts.setdefault(expert, len(self.experts))
+        values = zip(sample["scores"], sample["cost_usd"], sample["seconds"], strict=True)
+        known = ("decision_id", "time", "text", "conversation")
+        self.samples.append(
+            {
+                "posterior": (),
+                "shadow": "",
+                "selected": sample.get("served_by") or names[0],
+                **row,
+                **{name: sample[name] for name in known},
+                "served_by": row.get("selected") or sample.get("served_by"),
+                "reason": "sample",
+                "propensity": 1.0,
+                "experts": names,
+                "propensities": (1.0,) * len(names),
+                "known": row.get("experts", ()),
+                "cells": dict(zip(names, values, strict=True)),
+            }
+        )
 
     def _keep(self, row: dict[str, Any]) -> None:
         if row["served_by"]:
@@ -175,11 +220,11 @@ class _Found:
 
         Clients named them, or all others had failed.
         """
-        if self.told and not self.rows:
+        if self.told and not self.rows and not self.samples:
             self.rows, self.told, self.kinds = self.told, [], _KINDS[:1]
         known = [row for row in self.rows if row["served_by"] in self.experts]
         self.without_answer += len(self.rows) - len(known)
-        self.rows = known
+        self.rows = [*known, *self.samples]
 
     def notes(self) -> tuple[str, ...]:
         bare = sum(row.get("text") is None for row in self.rows)
@@ -215,15 +260,18 @@ def _table(
 ) -> pa.Table:
     import pyarrow as pa
 
-    answered = np.array([experts[row["served_by"]] for row in rows])
     columns: dict[str, Any] = {"query_id": [row["decision_id"] for row in rows]}
     if all(row.get("text") is not None for row in rows):
         columns["input"] = [row["text"] for row in rows]
     if any(row["conversation"] for row in rows):
         columns["group"] = [row["conversation"] or row["decision_id"] for row in rows]
     columns["time"] = [row["time"] for row in rows]
-    for prefix, name in kinds:
-        columns |= _cells(prefix, [row[name] for row in rows], answered, experts)
+    cells = [
+        row.get("cells") or {row["served_by"]: [row[name] for _, name in kinds]} for row in rows
+    ]
+    for place, (prefix, _) in enumerate(kinds):
+        found = [{name: values[place] for name, values in row.items()} for row in cells]
+        columns |= _cells(prefix, found, experts)
     columns |= {name: [row[name] for row in rows] for name in ("selected", "shadow")}
     columns["propensity"] = pa.array(
         [row["propensity"] if _is_lot(row) and _is_own(row) else None for row in rows], pa.float64()
@@ -233,7 +281,8 @@ def _table(
         ((row["experts"], row["propensities"] if _is_lot(row) else ()) for row in rows),
         experts,
     )
-    columns |= _columns("posterior:", ((row["experts"], row["posterior"]) for row in rows), experts)
+    thoughts = ((row.get("known", row["experts"]), row["posterior"]) for row in rows)
+    columns |= _columns("posterior:", thoughts, experts)
     return pa.table(columns)
 
 
@@ -251,14 +300,13 @@ def _is_own(row: Mapping[str, Any]) -> bool:
 
 
 def _cells(
-    prefix: str, values: Sequence[Any], answered: NDArray[np.intp], experts: Mapping[str, int]
+    prefix: str, rows: Sequence[Mapping[str, float | None]], experts: Mapping[str, int]
 ) -> dict[str, Any]:
     """A column for each expert, filled where it answered."""
     import pyarrow as pa
 
-    numbers = np.array(values, dtype=np.float64)
     return {
-        prefix + name: pa.array(numbers, mask=answered != place) for name, place in experts.items()
+        prefix + name: pa.array([row.get(name) for row in rows], pa.float64()) for name in experts
     }
 
 

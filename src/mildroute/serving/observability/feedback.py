@@ -1,6 +1,6 @@
-"""Feedback: how good the answer to a decision was, as the client says.
+"""Scores of answers: feedback, as the client says, and samples, as a judge says of all experts.
 
-One line each, in the folder ``feedback`` of the log's folder.
+One line each, in the folders ``feedback`` and ``samples`` of the log's folder.
 
 A decision may be in the log of another replica, so that ids are not looked up. Where one decision
 has several scores, the last one counts.
@@ -10,19 +10,34 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mildroute._jsonl import JsonlWriter, log_part, read_rows
-from mildroute.exceptions import ArgumentError
+from mildroute.exceptions import ArgumentError, TableError
+from mildroute.routers.operating_point import FEWEST_TO_PROMISE
 from mildroute.serving.config import DecisionLogConfig
 
-__all__ = ["FEEDBACK", "FeedbackLog", "read_feedback"]
+__all__ = [
+    "FEEDBACK",
+    "SAMPLES",
+    "FeedbackLog",
+    "SampleLog",
+    "SampleSummary",
+    "has_enough_samples",
+    "read_feedback",
+    "read_samples",
+    "summarize_samples",
+]
 
 
 # Folder of the feedback within that of the log.
 FEEDBACK = "feedback"
+# Folder of the samples.
+SAMPLES = "samples"
 
 _LONGEST_ID, _LONGEST_DETAIL = 128, 2000
 _encoded = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
@@ -80,6 +95,11 @@ def read_feedback(folder: str | Path) -> dict[str, float]:
     last: dict[str, tuple[float, float]] = {}
     for row in read_rows(log_part(folder, FEEDBACK), ["decision_id", "score", "time"]):
         given = (row["time"], row["score"])
+        if not all(isinstance(value, (int, float)) for value in given) or not 0 <= given[1] <= 1:
+            raise TableError(
+                f"feedback must have a time and a score from 0 to 1, got {given!r:.80} of decision"
+                f" {row['decision_id']!r:.60}; remove the line from {str(folder)!r}."
+            )
         if row["decision_id"] not in last or given[0] >= last[row["decision_id"]][0]:
             last[row["decision_id"]] = given
     return {name: score for name, (_, score) in last.items()}
@@ -113,3 +133,98 @@ def _checked_detail(value: Any) -> str | None:
             f"detail must be a text of at most {_LONGEST_DETAIL:,} characters; shorten it."
         )
     return value
+
+
+# Samples: requests that were sent to the other experts, too, with the scores of all answers.
+
+
+class SampleLog:
+    """Writes samples; their answers only if texts are logged.
+
+    Args:
+        config: Of the decision log, with a folder.
+
+    Attributes:
+        folder: Of the log.
+    """
+
+    def __init__(self, config: DecisionLogConfig) -> None:
+        if config.folder is None:
+            raise ArgumentError("samples need the folder of the log, got none; name one under log.")
+        self.folder = config.folder
+        self._files = JsonlWriter(config.folder / SAMPLES, config.rows_per_file)
+        self._log_prompts = config.log_prompts
+
+    @property
+    def lost(self) -> int:
+        """Lines that could not be written."""
+        return self._files.lost
+
+    def write(self, row: Mapping[str, Any], answers: Sequence[str | None]) -> None:
+        """Append one line, with the answers if they may be kept."""
+        kept = {"answers": list(answers)} if self._log_prompts else {}
+        self._files.append(_encoded({**row, **kept}).encode("utf-8", "replace"))
+
+    def close(self) -> None:
+        """End the file."""
+        self._files.close()
+
+
+def read_samples(folder: str | Path) -> Iterator[dict[str, Any]]:
+    """Samples of a log, each once: what was shipped may be there twice."""
+    seen: set[str] = set()
+    for row in read_rows(log_part(folder, SAMPLES)):
+        if row["decision_id"] not in seen:
+            seen.add(row["decision_id"])
+            yield row
+
+
+def has_enough_samples(folder: str | Path, experts: Sequence[str]) -> bool:
+    """Whether there are enough samples with a score of each expert to fit a router on."""
+    full = 0
+    for row in read_samples(folder):
+        scores = dict(zip(row["experts"], row["scores"], strict=True))
+        full += all(scores.get(name) is not None for name in experts)
+        if full >= FEWEST_TO_PROMISE:
+            return True
+    return False
+
+
+@dataclass(frozen=True)
+class SampleSummary:
+    """How many samples there are.
+
+    Args:
+        full: Those with a score of every expert that was ever sampled.
+        scores: Number of scores of each expert.
+    """
+
+    rows: int
+    full: int
+    scores: Mapping[str, int]
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether a router can be fitted on them."""
+        return self.full >= FEWEST_TO_PROMISE
+
+    def __str__(self) -> str:
+        """In a sentence, with what is missing for a fit."""
+        told = f"{self.rows:,} samples, {self.full:,} of them with a score of every expert"
+        if self.is_enough:
+            return f"{told}: enough to fit a router"
+        rare = min(self.scores, key=lambda name: self.scores[name], default="")
+        few = f", and {rare} has {self.scores[rare]:,} scores" if rare else ""
+        return f"{told}: a fit needs {FEWEST_TO_PROMISE} of these{few}; let the gateway sample on"
+
+
+def summarize_samples(rows: Iterable[Mapping[str, Any]]) -> SampleSummary:
+    """Count samples and the scores of each expert."""
+    scored = [
+        {name: score is not None for name, score in zip(row["experts"], row["scores"], strict=True)}
+        for row in rows
+    ]
+    counts: Counter[str] = Counter({name: 0 for row in scored for name in row})
+    counts.update(name for row in scored for name, has_score in row.items() if has_score)
+    full = sum(all(row.get(name) for name in counts) for row in scored)
+    return SampleSummary(len(scored), full, dict(counts))

@@ -18,6 +18,7 @@ from mildroute.serving.observability.decision_log import (
     read_decisions,
     rows_behind,
 )
+from mildroute.serving.observability.feedback import SAMPLES, read_samples
 
 __all__ = ["GROUPS", "Ledger", "SpendEntry", "read_entries", "summarize_spend"]
 
@@ -78,13 +79,40 @@ def _entries_of(row: dict[str, Any]) -> Iterator[SpendEntry]:
         )
 
 
+# Key of sampled calls in reports; a client's key cannot have such a name.
+SAMPLING_KEY = "(sampling)"
+# Number of the first sampled call of a decision, behind all that served it.
+_FIRST_SAMPLED = 1000
+
+
+def _entries_of_sample(row: dict[str, Any]) -> Iterator[SpendEntry]:
+    """Sampled calls, and what judging has cost; the call that served stands in its decision."""
+    empty = [0] * len(row["experts"])
+    calls = zip(
+        row["experts"],
+        row.get("tokens_in") or empty,
+        row.get("tokens_out") or empty,
+        row["cost_usd"],
+        strict=True,
+    )
+    entries = [call for call in calls if call[0] != row.get("served_by") and call[3] is not None]
+    if row.get("judge_usd"):
+        entries.append((row.get("judged_by") or "", 0, 0, row["judge_usd"]))
+    for number, call in enumerate(entries, _FIRST_SAMPLED):
+        yield SpendEntry(row["decision_id"], number, row["time"], SAMPLING_KEY, "", *call)
+
+
 def read_entries(
     folder: str | Path, since: float = 0.0, until: float = math.inf
 ) -> Iterator[SpendEntry]:
-    """Calls of a decision log within a time."""
+    """Calls of a log within a time, sampled ones included."""
     check_log(folder)
-    for row in read_decisions(folder, since=since):
-        yield from (entry for entry in _entries_of(row) if since <= entry.time < until)
+    found = itertools.chain(
+        map(_entries_of, read_decisions(folder, since=since)),
+        map(_entries_of_sample, read_samples(folder)),
+    )
+    for entries in found:
+        yield from (entry for entry in entries if since <= entry.time < until)
 
 
 class Ledger(Database):
@@ -109,11 +137,12 @@ class Ledger(Database):
         """Enter what a decision log has beyond what was entered; returns the new calls."""
         check_log(folder)
         added = 0
-        for path in log_files(Path(folder) / DECISIONS):
-            try:
-                added += self._ingest_file(path)
-            except FileNotFoundError:  # it was tidied a moment ago
-                added += self._ingest_file(path.with_suffix(TABLE))
+        for part in (DECISIONS, SAMPLES):
+            for path in log_files(Path(folder) / part):
+                try:
+                    added += self._ingest_file(path, part)
+                except FileNotFoundError:  # it was tidied a moment ago
+                    added += self._ingest_file(path.with_suffix(TABLE), part)
         return added
 
     def entries(self, since: float = 0.0, until: float = math.inf) -> Iterator[SpendEntry]:
@@ -124,27 +153,32 @@ class Ledger(Database):
         )
         return (SpendEntry(*row) for row in self.stream(query, since, min(until, 1e300)))
 
-    def _ingest_file(self, path: Path) -> int:
+    def _ingest_file(self, path: Path, part: str) -> int:
         size = path.stat().st_size
         if self._sizes.get(path) == size:
             return 0
-        first = next(rows_behind(path, 0, 0, _COLUMNS), None)
+        columns, entries_of = (
+            (_COLUMNS, _entries_of) if part == DECISIONS else (None, _entries_of_sample)
+        )
+        first = next(rows_behind(path, 0, 0, columns), None)
         if first is None:
             return 0
         # Files of two machines may have one name, but not one decision.
-        name = f"{path.stem}/{check_decision(first[0], _REQUIRED)['decision_id']}"
+        name = f"{path.stem}/{check_decision(first[0], ('decision_id',))['decision_id']}"
+        if part != DECISIONS:
+            name = f"{part}/{name}"
         known = self.execute("SELECT bytes, lines FROM mildroute_ingested WHERE file = %s", name)
         end, lines = known[0] if known else (0, 0)
-        rows = rows_behind(path, end, lines, _COLUMNS)
+        rows = rows_behind(path, end, lines, columns)
         added = 0
         while batch := list(itertools.islice(rows, _BATCH)):
             end, lines = batch[-1][1], lines + len(batch)
-            added += self._enter([row for row, _ in batch], name, end, lines)
+            entries = [entry for row, _ in batch for entry in entries_of(row)]
+            added += self._enter(entries, name, end, lines)
         self._sizes[path] = size
         return added
 
-    def _enter(self, rows: list[dict[str, Any]], name: str, end: int, lines: int) -> int:
-        entries = [entry for row in rows for entry in _entries_of(row)]
+    def _enter(self, entries: list[SpendEntry], name: str, end: int, lines: int) -> int:
         with self.transaction():
             added = self.execute_many(
                 "INSERT INTO mildroute_spend VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)"

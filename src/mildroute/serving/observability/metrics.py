@@ -177,6 +177,9 @@ class StateCollector:
         lost: Lines that could not be written, by the name of their log.
         store: Whether the shared store responds, or none if there is none.
         keys_age: Seconds since the keys were known to be those of their database.
+        exploration: Dollars that exploration may still be expected to cost today.
+        sampling: Dollars that sampling may still cost today, requests that wait for it, and 1 if
+            there are enough samples to fit a router; or none without sampling.
     """
 
     def __init__(self, keys: int) -> None:
@@ -194,6 +197,8 @@ class StateCollector:
         self.lost: Callable[[], Mapping[str, int]] = dict
         self.store: Callable[[], bool] | None = None
         self.keys_age: Callable[[], float] = lambda: nan
+        self.exploration: Callable[[], float] = lambda: nan
+        self.sampling: Callable[[], tuple[float, float, float]] | None = None
 
     def collect(self) -> Iterator[Metric]:
         """All of them, now."""
@@ -224,6 +229,8 @@ class StateCollector:
             "Since the keys were known to be those of their database; NaN without one.",
             self.keys_age(),
         )
+        yield from self._learning()
+        yield _gauge("mildroute_workers", "Processes that serve, whose figures these are.", 1.0)
         yield _info("mildroute_build_info", "The version that runs.", version=__version__)
         yield _info(
             "mildroute_router_info",
@@ -239,6 +246,16 @@ class StateCollector:
         )
         if self.drift is not None:
             yield from _drift(self.drift.report())
+
+    def _learning(self) -> Iterator[Metric]:
+        yield _gauge(
+            "mildroute_exploration_left_dollars",
+            "Dollars that exploration may still be expected to cost today, in this process or, with"
+            " a store, in all of them; NaN without a limit.",
+            self.exploration(),
+        )
+        if self.sampling is not None:
+            yield from _sampling(*self.sampling())
 
 
 def _tasks() -> int:
@@ -315,6 +332,21 @@ def _lost(lines: Mapping[str, int]) -> Metric:
     for log, number in lines.items():
         family.add_metric([log], float(number))
     return family
+
+
+def _sampling(left: float, waiting: float, is_enough: float) -> Iterator[Metric]:
+    yield _gauge(
+        "mildroute_sampling_left_dollars",
+        "Dollars that sampling may still cost today, of all gateways that share them; NaN before"
+        " the first sample.",
+        left,
+    )
+    yield _gauge("mildroute_sampling_queue", "Requests that wait to be sampled.", waiting)
+    yield _gauge(
+        "mildroute_sampling_enough_to_fit",
+        "1 if there are enough samples of all experts to fit a router.",
+        is_enough,
+    )
 
 
 def _gauge(name: str, words: str, value: float) -> Metric:
@@ -398,10 +430,13 @@ _MERGE_BY: dict[str, Callable[[float, float], float]] = {
     "mildroute_drift_level": _largest,
     "mildroute_drift_limit": _largest,
     "mildroute_drift_reference_info": _largest,
+    "mildroute_exploration_left_dollars": _smallest,
     "mildroute_key_budget_left_dollars": _smallest,
     "mildroute_keys_age_seconds": _largest,
     "mildroute_router_info": _largest,
     "mildroute_router_loaded_timestamp_seconds": _smallest,
+    "mildroute_sampling_enough_to_fit": _largest,
+    "mildroute_sampling_left_dollars": _smallest,
     "mildroute_store_available": _smallest,
     "process_max_fds": _smallest,
     "process_start_time_seconds": _smallest,
@@ -530,9 +565,29 @@ class _Series:
             "Decisions of a shadow router, by whether both agree.",
             ("agrees",),
         )
+        self._add_learning()
         self._add_process()
         self._add_histograms()
         self._add_operations()
+
+    def _add_learning(self) -> None:
+        self.exploration = LabeledCounter(
+            "mildroute_exploration_dollars",
+            "Dollars that experts drawn to learn from are expected to charge beyond the router's"
+            " choices.",
+            (),
+        )
+        self.exploration.add((), 0.0)
+        self.samples = LabeledCounter(
+            "mildroute_samples",
+            "Requests that were drawn to be sent to the other experts, too, and what came of it.",
+            ("sample",),
+        )
+        self.sampling_spend = LabeledCounter(
+            "mildroute_sampling_dollars",
+            "Dollars charged by experts for sampled calls and for judging them; in no key's bill.",
+            ("expert",),
+        )
 
     def _add_process(self) -> None:
         self.router_decisions = LabeledCounter(
@@ -691,6 +746,18 @@ class GatewayMetrics:
         if reason != "pinned":
             self._series.decision.add((), seconds)
 
+    def record_exploration(self, dollars: float) -> None:
+        """Count what a draw is expected to cost beyond the router's choice."""
+        self._series.exploration.add((), dollars)
+
+    def record_sample(self, result: str) -> None:
+        """Count a request that was drawn to be sampled."""
+        self._series.samples.add((result,))
+
+    def record_sampled_call(self, expert: str, dollars: float) -> None:
+        """Count the dollars of a sampled call, or of judging."""
+        self._series.sampling_spend.add((expert,), dollars)
+
     def record_prediction(
         self, router: str, posterior: Sequence[float], point: Hashable, best: int
     ) -> None:
@@ -816,6 +883,10 @@ class GatewayMetrics:
     def record_batch(self, size: int) -> None:
         """Count a batch of the encoder."""
         self._series.batches.add((), size)
+
+    async def snapshot_of_all(self) -> Snapshot:
+        """All metrics, of all workers if there are several."""
+        return self.snapshot() if self.gather is None else await self.gather()
 
     def snapshot(self) -> Snapshot:
         """All metrics of this process."""

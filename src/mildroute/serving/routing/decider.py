@@ -10,11 +10,12 @@ import random
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from mildroute.exceptions import ArgumentError, ArtifactError
+from mildroute.exceptions import ArgumentError
 from mildroute.routers.operating_point import OperatingPoint, Target
-from mildroute.serving.config import AUTO_MODEL, TARGETS, RoutingConfig
+from mildroute.serving.auth.limits import BudgetFactory, LocalBudgets, PeriodBudget
+from mildroute.serving.config import AUTO_MODEL, TARGETS, ExplorationConfig, RoutingConfig
 from mildroute.serving.http.body import ParsedRequest
 from mildroute.serving.http.errors import APIError
 from mildroute.serving.routing.policy import (
@@ -34,7 +35,7 @@ from mildroute.serving.routing.reload import PredictorManager
 from mildroute.serving.store import RedisStore, StoreError
 from mildroute.serving.upstream.pool import ExpertPool, ExpertStatus
 
-__all__ = ["Decider", "RoutingResult", "SessionAffinity"]
+__all__ = ["Decider", "ExplorationBudget", "RoutingResult", "SessionAffinity"]
 
 
 _FIELD_OF_TARGET = {kind: name for name, kind in TARGETS.items()}
@@ -132,6 +133,46 @@ class SessionAffinity:
         return self._clock() - session[1] > self._ttl
 
 
+class ExplorationBudget:
+    """Dollars that exploration may be expected to cost in a day of UTC.
+
+    Args:
+        config: With the limit, or none.
+        budgets: Of this process, or shared through a store.
+        now: Seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        config: ExplorationConfig,
+        budgets: BudgetFactory,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._budgets = budgets
+        self._now = now
+        self._day: PeriodBudget | None = None
+        if config.max_dollars_per_day is not None:
+            self._day = budgets.period("exploration", "day", 0.0, now())
+            self._day.change_limit(config.max_dollars_per_day)
+
+    @property
+    def left(self) -> float:
+        """Dollars of today; NaN without a limit."""
+        return math.nan if self._day is None else self._day.left(self._now())
+
+    def covers(self, dollars: float) -> bool:
+        """Whether so much may be spent now; if not, more is borrowed for later requests."""
+        if self._day is None or self._day.covers(dollars, is_bounded=True, now=self._now()):
+            return True
+        self._budgets.borrow_soon(self._day, dollars)
+        return False
+
+    def spend(self, dollars: float) -> None:
+        """Count what an exploration is expected to cost."""
+        if self._day is not None and dollars > 0:
+            self._day.spend(dollars, self._now())
+
+
 @dataclass(frozen=True, slots=True)
 class RoutingResult:
     """What was decided for a request.
@@ -139,8 +180,8 @@ class RoutingResult:
     Args:
         decision: Which experts to call.
         prediction: Of the router, or none if it was not asked or had no time.
-        experts: That the router knows.
-        router: Digest of the router; empty if the client named the expert.
+        experts: That the router knows, or that there are if there is no router.
+        router: Digest of the router; empty if the client named the expert, or there is none.
         target: What the operating point was chosen by, or none for the router's own.
         first_choice: What the router alone would choose, or empty.
         shadow: Gives the choice of the shadow router, or none.
@@ -161,8 +202,11 @@ class Decider:
     """Decides which experts serve a request.
 
     Args:
-        manager: Holds the router, and perhaps a canary.
+        manager: Holds the router, and perhaps a canary; while it has none, requests are passed to
+            the default expert.
         shadow: Holds a second router whose choices are only logged, or none.
+        exploration: Dollars that exploration may cost; by default as the settings say, in this
+            process.
         random: A number from 0 to just below 1, evenly spread.
     """
 
@@ -175,7 +219,10 @@ class Decider:
         *,
         shadow: PredictorManager | None = None,
         random: Callable[[], float] = random.random,
+        exploration: ExplorationBudget | None = None,
     ) -> None:
+        budgets = LocalBudgets(time.monotonic)
+        self._exploration = exploration or ExplorationBudget(config.exploration, budgets)
         self._manager = manager
         self._pool = pool
         self._affinity = affinity
@@ -211,20 +258,20 @@ class Decider:
             target: What the operating point is chosen by, or none for the router's own.
             coin_key: Seeds the coin between two vertices.
         """
+        current = self._manager.predictor
+        if current is None:
+            shadow = self._start_shadow(parsed, target, coin_key)
+            return self._pass_through(parsed, self._pool.statuses(), target, shadow)
         if self._manager.canary is None:
-            predictor = self._able(self._predictor(), parsed)
+            predictor = self._predictor_for(current, parsed)
             point = await _operating_point(predictor, target)
         else:
-            predictor, point = await self._router_for(parsed, target, coin_key)
+            predictor, point = await self._router_for(current, parsed, target, coin_key)
         lookup = self._affinity.start_lookup(parsed)
         prediction = await predictor.predict(parsed.text, point, coin_key)
         if lookup is not None:
             await lookup  # it ran beside the encoder
-        shadow = None
-        if self._shadow is not None:
-            shadow = asyncio.get_running_loop().create_task(
-                self._shadow_choice(self._shadow, parsed.text, target, coin_key)
-            )
+        shadow = self._start_shadow(parsed, target, coin_key)
         statuses = self._pool.statuses()
         if parsed.owner is None:
             default = self._default(predictor, prediction, point)
@@ -246,7 +293,11 @@ class Decider:
         Experts that the gateway cannot call may be chosen, too.
         """
         results: dict[int, RoutingResult] = {}
-        for predictor, places in await self._groups(requests, target, coin_keys):
+        current = self._manager.predictor
+        if current is None:
+            statuses = self._pool.all_statuses()
+            return [self._pass_through(parsed, statuses, target) for parsed in requests]
+        for predictor, places in await self._groups(current, requests, target, coin_keys):
             point = await _operating_point(predictor, target)
             predictions = await predictor.predict_batch(
                 [requests[place].text for place in places],
@@ -266,20 +317,37 @@ class Decider:
                     await asyncio.sleep(0)
         return [results[place] for place in range(len(requests))]
 
+    def _pass_through(
+        self,
+        parsed: ParsedRequest,
+        statuses: Mapping[str, ExpertStatus],
+        target: Target | None,
+        shadow: asyncio.Task[str] | None = None,
+    ) -> RoutingResult:
+        """The default expert, and behind it the others in the order of their file."""
+        if parsed.owner is not None:
+            decision = decide_pinned(parsed.owner, parsed, statuses, "sticky")
+        else:
+            default = self._config.default or next(iter(statuses), "")
+            decision = decide(None, parsed, statuses, self._config, default, None, self._random)
+            if decision.reason == "router_timeout":
+                decision = replace(decision, reason="passthrough")
+        return RoutingResult(decision, experts=tuple(statuses), target=target, shadow=shadow)
+
     async def _router_for(
-        self, parsed: ParsedRequest, target: Target | None, coin_key: str
+        self, current: Predictor, parsed: ParsedRequest, target: Target | None, coin_key: str
     ) -> tuple[Predictor, OperatingPoint | None]:
         """The router that decides a request, and where."""
         canary = self._manager.canary
         if canary is not None and canary.takes(parsed.conversation or coin_key):
             # A target that it alone cannot reach must not fail because of it.
             with contextlib.suppress(APIError):
-                predictor = self._able(canary.predictor, parsed)
+                predictor = self._predictor_for(canary.predictor, parsed)
                 return predictor, await _operating_point(predictor, target)
-        predictor = self._able(self._predictor(), parsed)
+        predictor = self._predictor_for(current, parsed)
         return predictor, await _operating_point(predictor, target)
 
-    def _able(self, predictor: Predictor, parsed: ParsedRequest) -> Predictor:
+    def _predictor_for(self, predictor: Predictor, parsed: ParsedRequest) -> Predictor:
         """The router that may decide a request: without looks if they would not see enough.
 
         A look that has learned from log-probabilities decides badly without them: on a table where
@@ -291,17 +359,17 @@ class Decider:
         )
         if is_streamed or parsed.path not in _LOOK_PATHS:
             return predictor.without_looks
-        if predictor.logprob_experts and not self._gives_logprobs(predictor, parsed):
+        if predictor.logprob_experts and not self._has_logprobs(predictor, parsed):
             return predictor.without_looks
         return predictor
 
-    def _gives_logprobs(self, predictor: Predictor, parsed: ParsedRequest) -> bool:
+    def _has_logprobs(self, predictor: Predictor, parsed: ParsedRequest) -> bool:
         if parsed.path == "completions" or (
             parsed.is_stream and self._config.stream_looks == "first"
         ):
             return False
         known = predictor.logprob_experts & frozenset(self._pool.experts)
-        silent = sorted(name for name in known if not self._pool.find(name).gives_logprobs)
+        silent = sorted(name for name in known if not self._pool.find(name).has_logprobs)
         if silent and silent != self._without_logprobs:
             names = ", ".join(silent)
             _LOG.warning("no looks: the router needs log-probabilities (logprobs) of %s", names)
@@ -309,11 +377,14 @@ class Decider:
         return not silent
 
     async def _groups(
-        self, requests: Sequence[ParsedRequest], target: Target | None, coin_keys: Sequence[str]
+        self,
+        current: Predictor,
+        requests: Sequence[ParsedRequest],
+        target: Target | None,
+        coin_keys: Sequence[str],
     ) -> Sequence[tuple[Predictor, Sequence[int]]]:
         """The requests of each router, by their places."""
         canary = self._manager.canary
-        current = self._predictor()
         if canary is not None:
             try:
                 await _operating_point(canary.predictor, target)
@@ -323,7 +394,7 @@ class Decider:
         for place, (parsed, coin_key) in enumerate(zip(requests, coin_keys, strict=True)):
             is_taken = canary is not None and canary.takes(parsed.conversation or coin_key)
             found = canary.predictor if canary is not None and is_taken else current
-            groups.setdefault(self._able(found, parsed), []).append(place)
+            groups.setdefault(self._predictor_for(found, parsed), []).append(place)
         return list(groups.items())
 
     def _choose(
@@ -343,8 +414,16 @@ class Decider:
             }
             statuses = {**statuses, **{name: each for name, each in found.items() if each}}
         decision = decide(
-            prediction, parsed, statuses, self._config, default, session_expert, self._random
+            prediction,
+            parsed,
+            statuses,
+            self._config,
+            default,
+            session_expert,
+            self._random,
+            self._exploration.covers,
         )
+        self._exploration.spend(decision.exploration_usd)
         return resolve_look(decision, looks)
 
     def pin_expert(self, parsed: ParsedRequest) -> RoutingResult:
@@ -361,14 +440,6 @@ class Decider:
     def remember(self, conversation: str | None, expert: str) -> None:
         """Let a conversation stay with the expert that served it."""
         self._affinity.remember(conversation, expert)
-
-    def _predictor(self) -> Predictor:
-        try:
-            return self._manager.predictor
-        except ArtifactError:
-            raise APIError(
-                503, "no router has been loaded yet; come again.", retry_after=1.0
-            ) from None
 
     def _default(
         self, predictor: Predictor, prediction: Prediction | None, point: OperatingPoint | None
@@ -406,14 +477,22 @@ class Decider:
             else prediction.expert
         )
 
+    def _start_shadow(
+        self, parsed: ParsedRequest, target: Target | None, coin_key: str
+    ) -> asyncio.Task[str] | None:
+        predictor = None if self._shadow is None else self._shadow.predictor
+        if predictor is None:
+            return None
+        choice = self._shadow_choice(predictor, parsed.text, target, coin_key)
+        return asyncio.get_running_loop().create_task(choice)
+
     async def _shadow_choice(
-        self, shadow: PredictorManager, text: str, target: Target | None, coin_key: str
+        self, predictor: Predictor, text: str, target: Target | None, coin_key: str
     ) -> str:
         """What the shadow router would choose; empty if it could not say."""
         try:
-            predictor = shadow.predictor
             point = await predictor.point(target)
-        except (ArtifactError, ArgumentError, TooManyTargetsError):
+        except (ArgumentError, TooManyTargetsError):
             return ""
         prediction = await predictor.predict(text, point, coin_key)
         return "" if prediction is None else self._first_choice(prediction)

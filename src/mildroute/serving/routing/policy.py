@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any
 
 from mildroute.exceptions import ArgumentError
 from mildroute.routers.operating_point import Target
-from mildroute.serving.config import TARGETS, RoutingConfig, parse_target, target_from_setting
+from mildroute.serving.config import (
+    TARGETS,
+    ExplorationConfig,
+    RoutingConfig,
+    parse_target,
+    target_from_setting,
+)
 from mildroute.serving.http.body import ParsedRequest
 from mildroute.serving.http.errors import APIError
 from mildroute.serving.http.request import Header
@@ -46,6 +55,7 @@ REASONS = {
     "sticky": "the conversation stays with its expert",
     "exploration": "drawn at random to learn from",
     "out_of_distribution": "the input is unlike the training data: the safe default",
+    "passthrough": "the gateway has no router yet: the default expert",
     "router_timeout": "the router had no time to answer: the safe default",
     "next_best": "the router's first choice cannot answer now: the next best",
 }
@@ -67,6 +77,8 @@ class Decision:
             exploration; they add up to 1 over the eligible ones.
         look: Name of the look of a cascade that was chosen, or empty: the experts that it asks come
             first, and answers decide what follows.
+        exploration_usd: Dollars that an expert which was drawn to learn from is expected to charge
+            beyond the router's choice.
     """
 
     order: tuple[str, ...]
@@ -74,6 +86,7 @@ class Decision:
     excluded: Mapping[str, str] = field(default_factory=dict)
     propensities: Mapping[str, float] = field(default_factory=dict)
     look: str = ""
+    exploration_usd: float = 0.0
 
     @property
     def selected(self) -> str:
@@ -98,6 +111,7 @@ def decide(
     default: str,
     session_expert: str | None,
     random: Callable[[], float],
+    affords: Callable[[float], bool] = lambda _dollars: True,
 ) -> Decision:
     """Choose the experts for a request that leaves the choice to the gateway.
 
@@ -105,7 +119,7 @@ def decide(
     request or unable to do what it needs. Of the others the first is, in this order: the expert of
     the conversation, unless another one is better by more than ``config.switch_threshold``; the
     default, if the router did not answer or the input is out of distribution; one drawn at random,
-    with probability ``config.exploration_rate``, in first turns; the router's best. If the
+    as ``config.exploration`` says, in first turns; the router's best. If the
     operating point lies between two vertices, the coin of the prediction says which vertex ranks
     the experts, and each vertex lends its probability to the expert that it would choose of those
     that are eligible. The rest follows in the router's order, and behind it, in the gateway's
@@ -119,10 +133,13 @@ def decide(
         prediction: Of the router, or none if it had no time.
         parsed: The request.
         statuses: Every expert of the gateway that can serve such requests, by name.
-        config: When a conversation changes its expert, and the exploration rate.
+        config: When a conversation changes its expert, and what is explored.
         default: Expert for inputs that the router cannot judge.
         session_expert: The conversation's expert, or none; not heeded in a first turn.
         random: A number from 0 to just below 1, evenly spread; called only to explore.
+        affords: Whether so many dollars may be spent on exploration. It is asked before the draw,
+            for the most that any draw can take: so the probabilities do not depend on what is
+            drawn.
 
     Returns:
         The order, why its first is the first, why others were left out, and the probability of each
@@ -143,44 +160,133 @@ def decide(
         _choose(prediction, order, excluded, sticky, default, config.switch_threshold)
         for _, order in vertices
     ]
-    first, reason = choices[drawn]
-    if all(other == first for other, _ in choices):
-        propensities[first] = 1.0
-        if reason == "router" and prediction is not None and prediction.is_single:
-            reason = "single"
-    else:
-        for (chance, _), (name, _) in zip(vertices, choices, strict=True):
-            propensities[name] += chance
-        if _is_sure(prediction) and reason != "sticky":
-            reason = "split"
+    first = choices[drawn][0]
+    reason = _combine(prediction, vertices, choices, drawn, propensities)
     eligible = [name for name in ranking if name not in excluded]
-    rate = 0.0 if sticky is not None else config.exploration_rate
-    explorable = _explorable(prediction, eligible) if rate > 0 else []
-    if len(explorable) > 1 and (found := _explore(explorable, rate, propensities, random)):
-        first, reason = found, "exploration"
-    spare = _spare(ranking, excluded)
+    lots: Sequence[_Lot] = ()
+    if config.exploration.rate and sticky is None and prediction and _is_sure(prediction):
+        firsts = [(chance, name) for (chance, _), (name, _) in zip(vertices, choices, strict=True)]
+        lots = _lots(prediction, firsts, eligible, config.exploration)
+    dollars = 0.0
+    if lots and affords(max(lot.max_dollars for lot in lots)):
+        propensities.update(_explored(firsts, lots))
+        if (found := lots[drawn].draw(random())) is not None:
+            first, reason, dollars = found, "exploration", lots[drawn].dollars[found]
     return Decision(
-        (first, *(name for name in eligible if name != first), *spare),
+        (first, *(name for name in eligible if name != first), *_spare(ranking, excluded)),
         reason,
         excluded,
         propensities,
+        exploration_usd=dollars,
     )
 
 
-def _explore(
-    explorable: list[str],
-    rate: float,
+def _combine(
+    prediction: Prediction | None,
+    vertices: _Vertices,
+    choices: Sequence[tuple[str, str]],
+    drawn: int,
     propensities: dict[str, float],
-    random: Callable[[], float],
-) -> str | None:
-    """Spread the exploration rate over the experts; the expert that is drawn, or none."""
-    share = rate / len(explorable)
-    propensities.update({name: share + (1.0 - rate) * propensities[name] for name in explorable})
-    if (number := random()) >= rate:
-        return None
-    # The same number says which: below the rate it is spread evenly, too. Rounding may reach the
-    # end, hence the bound.
-    return explorable[min(int(number / rate * len(explorable)), len(explorable) - 1)]
+) -> str:
+    """Lend each vertex's probability to its choice, and tell why the first is the first."""
+    first, reason = choices[drawn]
+    if all(other == first for other, _ in choices):
+        propensities[first] = 1.0
+        is_single = reason == "router" and prediction is not None and prediction.is_single
+        return "single" if is_single else reason
+    for (chance, _), (name, _) in zip(vertices, choices, strict=True):
+        propensities[name] += chance
+    return "split" if _is_sure(prediction) and reason != "sticky" else reason
+
+
+@dataclass(frozen=True)
+class _Lot:
+    """Experts that may be drawn in the place of one choice of the router.
+
+    Args:
+        rate: Probability that one is drawn.
+        chances: Of each, which add up to the rate.
+        dollars: That each is expected to charge beyond the choice.
+    """
+
+    rate: float
+    chances: Mapping[str, float]
+    dollars: Mapping[str, float]
+
+    @property
+    def max_dollars(self) -> float:
+        return max(self.dollars.values(), default=0.0)
+
+    def draw(self, number: float) -> str | None:
+        """The expert that a number from 0 to just below 1 stands for, or none."""
+        if number >= self.rate:
+            return None
+        sums = list(accumulate(self.chances.values()))
+        # Rounding may leave a rest to the last one.
+        return [*self.chances][min(bisect_right(sums, number), len(sums) - 1)]
+
+
+def _lots(
+    prediction: Prediction,
+    firsts: Sequence[tuple[float, str]],
+    eligible: list[str],
+    config: ExplorationConfig,
+) -> list[_Lot]:
+    """What may be drawn at each vertex, given its probability and its choice; empty if nothing."""
+    scores = dict(zip(prediction.experts, prediction.scores or (), strict=False))
+    dollars = dict(zip(prediction.experts, prediction.dollars or (), strict=False))
+    # What cannot be checked is not explored.
+    needs_scores = config.kind == "gap" or config.min_quality > 0
+    if (needs_scores and not scores) or (config.max_dollars_per_day is not None and not dollars):
+        return []
+    known = [name for name in eligible if name in prediction.experts]
+    lowest = config.min_quality * max([scores.get(name, 0.0) for name in known], default=0.0)
+    weight = prediction.price_weight or 0.0
+    costs = {name: weight * dollars.get(name, 0.0) - scores.get(name, 0.0) for name in known}
+    lots = []
+    for _, choice in firsts:
+        names = [name for name in known if name == choice or scores.get(name, 0.0) >= lowest]
+        if len(names) < 2:
+            return []
+        if config.kind == "gap":
+            chances = _gap_chances({name: costs[name] for name in names}, choice, config)
+            rate = min(config.rate, sum(chances.values()))
+        else:
+            chances = dict.fromkeys(names, config.rate / len(names))
+            rate = config.rate
+        paid = dollars.get(choice, 0.0)
+        extra = {name: max(0.0, dollars.get(name, 0.0) - paid) for name in chances}
+        lots.append(_Lot(rate, chances, extra))
+    return lots
+
+
+def _gap_chances(
+    costs: Mapping[str, float], choice: str, config: ExplorationConfig
+) -> dict[str, float]:
+    """Inverse-gap weighting (Abe and Long 1999, SquareCB), scaled down to the rate if it is more.
+
+    The rest is left to the router's choice, which need not be the best of the model of outcomes.
+    """
+    best = min(costs.values())
+    gaps = {name: cost - best for name, cost in costs.items() if name != choice}
+    # At a price beyond all measure a gap may be no number.
+    chances = {
+        name: 1.0 / (len(costs) + config.gamma * gap)
+        for name, gap in gaps.items()
+        if gap < math.inf
+    }
+    scale = min(1.0, config.rate / max(sum(chances.values()), config.rate))
+    return {name: scale * chances.get(name, 0.0) for name in gaps}
+
+
+def _explored(firsts: Sequence[tuple[float, str]], lots: Sequence[_Lot]) -> dict[str, float]:
+    """Probability of each expert to be the first, over the vertices and what is drawn there."""
+    found: dict[str, float] = {}
+    for (chance, choice), lot in zip(firsts, lots, strict=True):
+        found[choice] = found.get(choice, 0.0) + chance * (1.0 - lot.rate)
+        for name, share in lot.chances.items():
+            found[name] = found.get(name, 0.0) + chance * share
+    return found
 
 
 def status_of_look(asked: Iterable[ExpertStatus | None]) -> ExpertStatus | None:
@@ -313,12 +419,6 @@ def _is_sure(prediction: Prediction | None) -> bool:
 def _gain(prediction: Prediction, best: str, sticky: str) -> float:
     posterior = dict(zip(prediction.experts, prediction.posterior, strict=True))
     return posterior.get(best, 0.0) - posterior.get(sticky, 0.0)
-
-
-def _explorable(prediction: Prediction | None, eligible: list[str]) -> list[str]:
-    if prediction is None or not _is_sure(prediction):
-        return []
-    return [name for name in eligible if name in prediction.experts]
 
 
 # How much a client wants quality to cost, and by which id its request goes: its headers, its

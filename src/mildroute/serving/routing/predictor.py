@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -150,12 +151,16 @@ class Predictor:
             where there are no looks.
         logprob_experts: Those whose log-probabilities it has learned from, and looks at.
         look_characters: Characters of an answer that a look sees, or none for all.
+        folder: Of the artifact, or none if it was not read from one.
+        method: How it decides, in the words of the artifact.
     """
 
     def __init__(
         self, router: Any, sha256: str, config: EncoderConfig, queue: EncoderQueue | None = None
     ) -> None:
         self._router = router
+        self.folder: Path | None = None
+        self.method = type(getattr(router, "router_", router)).__name__
         self.sha256 = sha256
         self.digest = sha256[:16]
         self.experts: tuple[str, ...] = tuple(str(name) for name in router.experts_)
@@ -216,6 +221,8 @@ class Predictor:
             router = load_router(folder, digest=sha256)
         _take_one_thread(router)
         predictor = cls(router, sha256, config, queue)
+        predictor.folder = Path(folder)
+        predictor.method = str(manifest.get("selection") or predictor.method)
         _take_precision(router, predictor.probe())
         return predictor
 

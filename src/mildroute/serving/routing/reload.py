@@ -15,6 +15,7 @@ from mildroute.experts.config import read_experts
 from mildroute.persistence.artifact import MANIFEST, SIGNATURE, read_manifest
 from mildroute.persistence.remote import (
     Pointer,
+    PointerNotFoundError,
     fetch_artifact,
     fetch_signature,
     read_pointer,
@@ -170,6 +171,8 @@ class _Loaded(NamedTuple):
 
 # Seconds for which requests in flight may go on with the router that was replaced.
 _GRACE = 30.0
+# Seconds between looks for the first router.
+_FIRST_INTERVAL = 2.0
 
 
 class PredictorManager:
@@ -177,7 +180,7 @@ class PredictorManager:
 
     Args:
         folder: Of the artifact, or the URL of a pointer to it, as
-            :func:`mildroute.persistence.remote.read_pointer` takes it.
+            :func:`mildroute.persistence.remote.read_pointer` takes it; none for no router.
         experts: Names of those that can be called; an artifact that knows none of them is rejected.
             None allows any.
         on_change: Called with the new predictor after each change, or none.
@@ -189,12 +192,13 @@ class PredictorManager:
         encoder_socket: Of the process that encodes for all workers, or none.
 
     Attributes:
+        predictor: The router that serves, or none until there is one.
         canary: Decides a share of the requests, or none.
     """
 
     def __init__(
         self,
-        folder: str | Path,
+        folder: str | Path | None,
         config: EncoderConfig,
         experts: frozenset[str] | None = None,
         on_change: Callable[[Predictor], None] | None = None,
@@ -204,14 +208,15 @@ class PredictorManager:
         encoder_socket: str | None = None,
     ) -> None:
         self._metrics = metrics
-        self.folder = _location(folder)
+        self.folder = None if folder is None else _location(folder)
         self._config = config
         self._experts = experts
         self._on_change = on_change
         self._targets = targets or {}
         self._public_keys = public_keys
         self._encoder_socket = encoder_socket
-        self._predictor: Predictor | None = None
+        self.predictor: Predictor | None = None
+        self._is_started = False
         self.canary: Canary | None = None
         self._replaced: set[Predictor] = set()
         self._seen: Hashable = None
@@ -220,27 +225,25 @@ class PredictorManager:
         self._lock = asyncio.Lock()
 
     @property
-    def predictor(self) -> Predictor:
-        """The one that serves."""
-        if self._predictor is None:
-            raise ArtifactError("no artifact has been loaded; call load first.")
-        return self._predictor
-
-    @property
     def waiting(self) -> int:
         """Inputs that wait for their vectors."""
         return sum(predictor.queue.waiting for predictor in self._held())
 
-    def load(self) -> Predictor:
-        """Load the artifact for the first time; a canary that is bad is only logged."""
-        loaded = self._load(self.folder)
-        self._replace(loaded)
-        with contextlib.suppress(CanaryError):
-            self._report_canary(loaded)
-        return loaded.predictor
+    def load(self) -> Predictor | None:
+        """Load the artifact for the first time; a canary that is bad is only logged.
+
+        None if there is none yet: neither a folder, or an empty one, nor a pointer.
+        """
+        if self.folder is not None and not _is_missing(self.folder):
+            loaded = self._load(self.folder)
+            self._replace(loaded)
+            with contextlib.suppress(CanaryError):
+                self._report_canary(loaded)
+        self._is_started = True
+        return self.predictor
 
     async def reload(self, folder: str | Path | None = None) -> str:
-        """Take the artifact again, or another one.
+        """Take the artifact again, or another one; its digest, empty while there is none yet.
 
         If it is bad the old one stays and an ArtifactError says why. If its canary is bad it serves
         alone, and a CanaryError says why.
@@ -251,6 +254,10 @@ class PredictorManager:
         async with self._lock:
             wanted = self.folder if folder is None else _location(folder)
             loop = asyncio.get_running_loop()
+            if wanted is None or (
+                self.predictor is None and await loop.run_in_executor(None, _is_missing, wanted)
+            ):
+                return ""
             with _reported(self._metrics, "router", "the artifact was not replaced"):
                 loaded = await loop.run_in_executor(None, self._load, wanted)
             self.folder = wanted
@@ -280,19 +287,21 @@ class PredictorManager:
             self._experts = names
             install()
 
-    async def watch(self, seconds: float) -> None:
+    async def watch(self, seconds: float | None = None) -> None:
         """Reload whenever the folder's files are others, or the pointer says something else.
 
         A bad folder is reported once and otherwise ignored. A bad pointer or canary is tried again:
-        the network may have been at fault.
+        the network may have been at fault. Without seconds, only the first router is waited for.
         """
         loop = asyncio.get_running_loop()
-        while True:
-            await asyncio.sleep(seconds)
+        while self.folder is not None and (seconds is not None or self.predictor is None):
+            await asyncio.sleep(_FIRST_INTERVAL if seconds is None else seconds)
             try:
                 now = await loop.run_in_executor(None, _state_of, self.folder)
-            except ArtifactError:
-                await self.try_reload()  # which says why, and counts it
+            except ArtifactError as error:
+                # The first one may still appear; of all else the reload says why, and counts it.
+                if self.predictor is not None or not isinstance(error, PointerNotFoundError):
+                    await self.try_reload()
                 continue
             if now != self._seen and now is not None:
                 await self.try_reload()
@@ -313,16 +322,16 @@ class PredictorManager:
 
     def _held(self) -> list[Predictor]:
         canary = [] if self.canary is None else [self.canary.predictor]
-        return canary if self._predictor is None else [self._predictor, *canary]
+        return canary if self.predictor is None else [self.predictor, *canary]
 
     def _replace(self, loaded: _Loaded) -> list[Predictor]:
         """Let others serve from now on; those that do not any more."""
         before = self._held()
-        is_changed = loaded.predictor is not self._predictor
+        is_changed = loaded.predictor is not self.predictor
         is_other_canary = loaded.canary != self.canary
-        self._predictor = loaded.predictor
+        self.predictor = loaded.predictor
         self.canary = loaded.canary
-        if is_changed and before:
+        if is_changed and self._is_started:
             _LOG.info("now serving router %s", loaded.predictor.digest)
         if is_changed and self._on_change is not None:
             self._on_change(loaded.predictor)
@@ -418,6 +427,17 @@ def _pin_target(predictor: Predictor, name: str, target: Target) -> None:
 def _location(folder: str | Path) -> Path | str:
     """A folder as a path, a URL as it is."""
     return folder if isinstance(folder, str) and "://" in folder else Path(folder)
+
+
+def _is_missing(location: Path | str) -> bool:
+    """Whether there is no router yet; an ArtifactError if that cannot be known."""
+    if isinstance(location, Path):
+        return not location.exists() or (location.is_dir() and not any(location.iterdir()))
+    try:
+        read_pointer(location)
+    except PointerNotFoundError:
+        return True
+    return False
 
 
 def _state_of(location: Path | str) -> Hashable:

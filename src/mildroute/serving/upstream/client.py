@@ -290,6 +290,11 @@ class UpstreamClient:
         return len(self._waiting) < self._max_calls
 
     @property
+    def has_free_slot(self) -> bool:
+        """Whether a call would be made at once, before no other one that waits."""
+        return not self._waiting and self._calls < self._max_calls
+
+    @property
     def connections(self) -> int:
         """Connections that are idle or in use."""
         return self._calls + sum(connection.is_open for connection in self._idle)

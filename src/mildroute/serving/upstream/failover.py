@@ -10,8 +10,10 @@ import time
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
+from mildroute.costs.prices import CHARACTERS_PER_TOKEN
 from mildroute.experts.retry import retry_after
 from mildroute.serving.config import FailoverConfig
+from mildroute.serving.http.body import ParsedRequest
 from mildroute.serving.http.errors import APIError
 from mildroute.serving.http.request import Header
 from mildroute.serving.observability.tracing import AttemptSpan, CallTarget, RequestSpan
@@ -332,6 +334,27 @@ class Attempt:
         if self.call.span is not None:
             self.call.span.read(data)
         return data
+
+    def charge(self, parsed: ParsedRequest) -> tuple[tuple[int, int], int]:
+        """Charge the call for the tokens of its response, or for an estimate if it reports none.
+
+        Returns:
+            Tokens in and out, and those in that came from the expert's prompt cache.
+        """
+        tokens_in, tokens_out, cached_tokens = self.response.usage
+        is_reported = tokens_in is not None
+        if tokens_out is None:
+            is_text = parsed.path != "embeddings"
+            tokens_out = len(self.response.body) // CHARACTERS_PER_TOKEN if is_text else 0
+        if not is_reported and parsed.tokens_out is not None:
+            # A server that floods is no reason to bill more than the request allowed.
+            tokens_out = min(tokens_out, parsed.tokens_out * parsed.choices)
+        tokens = (parsed.tokens_in if tokens_in is None else tokens_in, tokens_out)
+        cost = self.expert.cost(*tokens, cached_tokens)
+        self.call.charge(tokens, cost, cached_tokens, is_reported=is_reported)
+        if not self.call.seconds:
+            self.call.end()
+        return tokens, cached_tokens
 
     def record_failure(self) -> None:
         """The response broke off."""

@@ -160,7 +160,12 @@ class UpstreamExpert:
             self.on_open(seconds)
 
     @property
-    def gives_logprobs(self) -> bool:
+    def has_price(self) -> bool:
+        """Whether experts.yaml says what it charges."""
+        return self._price is not None or bool(self._per_answer)
+
+    @property
+    def has_logprobs(self) -> bool:
         """Whether it may be asked for log-probabilities."""
         return self.client is not None and self.client.has_logprobs
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from mildroute.costs.prices import CHARACTERS_PER_TOKEN
@@ -31,6 +32,7 @@ _opening = re.compile(r"\[\s*\{\s*").match
 _next_choice = re.compile(r"\s*,\s*\{\s*").match
 _comma = re.compile(r"\s*,\s*").match
 _is_done = re.compile(rb"^data: ?\[DONE\][ \t]*$", re.MULTILINE).search
+_done_line = re.compile(rb"^data: ?\[DONE\]", re.MULTILINE).search
 _has_end = re.compile(rb"response\.(?:completed|incomplete|failed)").search
 _ENDS = (b"response.completed", b"response.incomplete", b"response.failed")
 _FAILURES = (b"response.failed", b"error")
@@ -219,17 +221,24 @@ class UsageFilter:
 
     All other bytes stay as they are. An event is held until it is complete, which no client can
     read before; one longer than 64 KiB is let through in parts.
+
+    Args:
+        is_active: Whether the event is taken out.
+        last_event: Gives an event to send before ``[DONE]``, or none.
     """
 
-    __slots__ = ("_held", "_is_active")
+    __slots__ = ("_held", "_is_active", "_last_event")
 
-    def __init__(self, *, is_active: bool = True) -> None:
+    def __init__(
+        self, *, is_active: bool = True, last_event: Callable[[], bytes] | None = None
+    ) -> None:
         self._held = b""
         self._is_active = is_active
+        self._last_event = last_event
 
     def feed(self, chunk: bytes, *, is_last: bool) -> bytes:
         """The bytes to send after the next ones have come, cut anywhere."""
-        if not self._is_active:
+        if not self._is_active and self._last_event is None:
             return chunk
         data = self._held + chunk
         end = len(data) if is_last else _end_of_events(data)
@@ -238,15 +247,22 @@ class UsageFilter:
             end = len(data)
             self._held = b""
         events = data[:end]
-        if b'"usage"' not in events:
-            return events
-        ends = [found.end() for found in _border(events)]
-        starts = [0, *ends]
-        return b"".join(
-            event
-            for start, stop in zip(starts, [*ends, end], strict=True)
-            if not _is_usage_event(event := events[start:stop])
-        )
+        if self._last_event is not None and (done := _done_line(events)):
+            events = events[: done.start()] + self._last_event() + events[done.start() :]
+            self._last_event = None
+        return _without_usage(events) if self._is_active else events
+
+
+def _without_usage(events: bytes) -> bytes:
+    if b'"usage"' not in events:
+        return events
+    ends = [found.end() for found in _border(events)]
+    starts = [0, *ends]
+    return b"".join(
+        event
+        for start, stop in zip(starts, [*ends, len(events)], strict=True)
+        if not _is_usage_event(event := events[start:stop])
+    )
 
 
 def without_logprobs(body: bytes | bytearray) -> bytes:

@@ -1,0 +1,256 @@
+"""``mildroute learn`` and ``mildroute rollout``: how routers come to gateways."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+
+from mildroute.cli._options import AsJson, Budget, Encoder, PriceWeight, Quality, target_of
+from mildroute.cli._output import print_json
+from mildroute.exceptions import ArgumentError, MildrouteError
+
+if TYPE_CHECKING:
+    from mildroute.persistence.remote import Pointer
+
+__all__ = ["learn_from_log", "rollout"]
+
+
+rollout = typer.Typer(
+    name="rollout",
+    help="Bring a router to the gateways that follow a pointer, all at once or a share first.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+_RouterFolder: TypeAlias = Annotated[
+    Path, typer.Argument(metavar="ROUTER", help="Folder of a stored router.")
+]
+_PointerUrl: TypeAlias = Annotated[
+    str,
+    typer.Argument(
+        metavar="POINTER",
+        help="URL or path of the pointer, such as s3://models/routers/prod.json.",
+    ),
+]
+
+
+@rollout.command("sign")
+def sign(
+    router: _RouterFolder,
+    key: Annotated[
+        Path,
+        typer.Option(
+            help="PEM file of an Ed25519 private key; openssl genpkey -algorithm ed25519 makes one."
+        ),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Write router.json.sig beside the files of a ROUTER that gateways load from its folder.
+
+    Example: mildroute rollout sign router --key signing.pem
+    """
+    from mildroute.persistence.remote import sign_router
+
+    digest = sign_router(router, key)
+    if as_json:
+        print_json({"router": str(router), "digest": digest})
+    else:
+        typer.echo(f"{router} is signed: {digest}")
+
+
+@rollout.command("publish")
+def publish(
+    router: _RouterFolder,
+    pointer: _PointerUrl,
+    key: Annotated[
+        Path | None,
+        typer.Option(
+            help="Sign it with this PEM file; else its own signature is taken, if it has one."
+        ),
+    ] = None,
+    canary: Annotated[
+        float | None,
+        typer.Option(
+            help="Give it this share of requests, beside the router that serves.", metavar="SHARE"
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Upload a ROUTER beside a POINTER under its digest, verify it, and let the pointer name it.
+
+    Example: mildroute rollout publish router s3://models/routers/prod.json --key signing.pem
+    """
+    from mildroute.persistence.remote import publish_router
+
+    def report(line: str) -> None:
+        typer.echo(line, err=True)
+
+    _show(publish_router(router, pointer, key=key, canary=canary, report=report), as_json=as_json)
+
+
+@rollout.command("promote")
+def promote(pointer: _PointerUrl, as_json: AsJson = False) -> None:
+    """Let the canary of a POINTER serve all requests.
+
+    Example: mildroute rollout promote s3://models/routers/prod.json
+    """
+    from mildroute.persistence.remote import promote_canary
+
+    _show(promote_canary(pointer), as_json=as_json)
+
+
+@rollout.command("rollback")
+def rollback(pointer: _PointerUrl, as_json: AsJson = False) -> None:
+    """Remove the canary of a POINTER or, if it has none, go back to the router before.
+
+    Example: mildroute rollout rollback s3://models/routers/prod.json
+    """
+    from mildroute.persistence.remote import roll_back
+
+    _show(roll_back(pointer), as_json=as_json)
+
+
+def _show(pointer: Pointer, *, as_json: bool) -> None:
+    if as_json:
+        print_json(pointer.document())
+    elif pointer.canary is None:
+        typer.echo(f"{pointer.digest[:16]} serves all requests.")
+    else:
+        typer.echo(
+            f"{pointer.digest[:16]} serves, and the canary {pointer.canary[:16]} gets"
+            f" {pointer.share:g} of the requests."
+        )
+
+
+_State: TypeAlias = Annotated[
+    str,
+    typer.Argument(
+        metavar="STATE",
+        help="Folder or URL of candidates, reports, verdicts and the audit trail.",
+    ),
+]
+_Log: TypeAlias = Annotated[
+    str, typer.Option("--log", help="Folder of the decision log, or the URL it is shipped to.")
+]
+_Pointer: TypeAlias = Annotated[
+    str,
+    typer.Option("--pointer", help="URL or path of the pointer that the gateways follow."),
+]
+_Tables: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--table", help="Cost table to fit on beside the log; may be given again."),
+]
+_ExpertsFile: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(help="Learn about the experts of this file alone.", metavar="experts.yaml"),
+]
+_Default: TypeAlias = Annotated[
+    str | None,
+    typer.Option(help="Expert that serves before the first router; else the one that served most."),
+]
+_Once: TypeAlias = Annotated[
+    bool, typer.Option("--once", help="Look once and leave; the default without --every.")
+]
+_Every: TypeAlias = Annotated[
+    float | None,
+    typer.Option(help="Look every so many seconds until stopped.", metavar="SECONDS", min=0.0),
+]
+_Key: TypeAlias = Annotated[
+    Path | None, typer.Option(help="Sign what is published with this PEM file.")
+]
+
+
+def learn_from_log(
+    state: _State,
+    log: _Log,
+    pointer: _Pointer,
+    table: _Tables = None,
+    experts: _ExpertsFile = None,
+    default: _Default = None,
+    budget: Budget = None,
+    quality: Quality = None,
+    price_weight: PriceWeight = None,
+    encoder: Encoder = "auto",
+    once: _Once = False,
+    every: _Every = None,
+    plan: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--plan",
+            help="Other than the usual evidence, such as canary_share=0.3; may be given again.",
+            metavar="NAME=VALUE",
+        ),
+    ] = None,
+    key: _Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Fit routers on a gateway's log, try them on a share of requests, promote what is better.
+
+    Each look does one step, told in the trail of STATE: fit a candidate, compare it in the shadow,
+    give it a share of requests (a canary), promote or drop it, watch it, roll it back. Looking
+    often does not make errors more likely. A killed learner goes on where it was.
+
+    Example: mildroute learn learning --log decisions --pointer routers/prod.json --every 3600
+    """
+    from mildroute.learning.learner import Learner
+    from mildroute.persistence.registry import get_encoder
+
+    if once and every is not None:
+        raise ArgumentError("give --once or --every, got both; --once is the default.")
+    learner = Learner(
+        state,
+        log,
+        pointer,
+        tables=tuple(table or ()),
+        experts=_names(experts),
+        default=default,
+        encoder=get_encoder(encoder),
+        target=target_of(budget, quality, price_weight),
+        key=key,
+        plan=_plan(plan or []),
+    )
+    if every is None:
+        _tell(learner.look(), as_json=as_json)
+        return
+    while True:
+        try:
+            _tell(learner.look(), as_json=as_json)
+        except MildrouteError as error:  # such as storage that cannot be reached now
+            typer.echo(f"error: {' '.join(str(error).split())}", err=True)
+        time.sleep(every)
+
+
+def _names(path: Path | None) -> tuple[str, ...] | None:
+    from mildroute.experts.config import read_experts
+
+    return None if path is None else tuple(spec.name for spec in read_experts(path).experts)
+
+
+def _plan(given: list[str]) -> Any:
+    from mildroute.evaluation.sequential import LearningPlan
+
+    values: dict[str, Any] = {}
+    usual = LearningPlan()
+    for each in given:
+        name, _, value = each.partition("=")
+        try:
+            values[name] = type(getattr(usual, name))(value)
+        except (AttributeError, ValueError):
+            names = ", ".join(vars(usual))
+            raise ArgumentError(
+                f"--plan must be NAME=VALUE, a number for one of {names}, got {each!r}."
+            ) from None
+    return LearningPlan(**values)
+
+
+def _tell(entry: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json({name: value for name, value in entry.items() if name != "state"})
+        return
+    moment = datetime.fromtimestamp(entry["time"], UTC).strftime("%Y-%m-%d %H:%M:%S")
+    candidate = f" {entry['candidate'][:16]}" if entry.get("candidate") else ""
+    typer.echo(f"{moment} {entry['event']}{candidate}: {entry['why']}")

@@ -1,0 +1,464 @@
+"""Comparisons of two routers that may be looked at every day, and changes of experts.
+
+A test of fixed size is wrong more often the more often one looks. Here the evidence for a gain is
+the wealth of gamblers that bet on it: if there is no gain, the chance that their wealth ever
+reaches ``1 / alpha`` is at most ``alpha``, whenever and however often one looks (Waudby-Smith and
+Ramdas, 2024). Each gambler bets the same fraction all the time, so that the wealth depends on which
+decisions have a score and not on the order in which scores came in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from mildroute._format import pluralize
+from mildroute.evaluation.intervals import Interval
+from mildroute.exceptions import ArgumentError, ShapeError
+
+__all__ = [
+    "Change",
+    "LearningPlan",
+    "RolloutDecision",
+    "SequentialComparison",
+    "canary_gains",
+    "compare_sequentially",
+    "find_change",
+    "judge_candidate",
+    "judge_promoted",
+    "restarted_evidence",
+    "share_of_alpha",
+]
+
+Vector = NDArray[np.float64]
+
+# Fractions of what may be lost at worst that the gamblers bet. The best one is the mean gain times
+# the bound over the variance: 0.05 to 0.8 for gains of 1 to 20 points at the usual shares.
+_FRACTIONS = np.array([0.05, 0.1, 0.2, 0.4, 0.8])
+_PRIOR = np.log(np.array([1, 2, 3, 2, 1]) / 9)
+_BISECTIONS = 25
+
+
+def canary_gains(costs: Any, is_canary: Any, share: Any, forecasts: Any, bound: float) -> Vector:
+    """What the candidate saves on each request of a canary, without bias and doubly robust.
+
+    A canary is an experiment: a coin that does not look at the request says which router decides.
+    The request's cost then stands for both, weighted with the inverse chance of the router that
+    decided, after the forecast has been taken away. Where both routers choose the same expert,
+    nothing is saved, whatever the answer was worth: set the gain to 0 there.
+
+    Args:
+        costs: Of the answers, shape (n,); above the bound they count as the bound.
+        is_canary: Whether the candidate decided, shape (n,).
+        share: Chance that it did, shape (n,) or one for all.
+        forecasts: Expected cost of what the router in use and the candidate would choose, shape
+            (n, 2), from other rows than these.
+        bound: Highest cost.
+
+    Returns:
+        Gains, shape (n,); above 0 the candidate is cheaper. None is below minus the bound over the
+        smaller chance.
+
+    Example:
+        >>> canary_gains([1.0, 0.0], [False, True], 0.5, [[0.6, 0.4], [0.6, 0.4]], 1.0)
+        array([1., 1.])
+    """
+    seen = np.clip(np.asarray(costs, dtype=np.float64), 0.0, bound)
+    expected = np.clip(np.asarray(forecasts, dtype=np.float64), 0.0, bound)
+    if expected.shape != (len(seen), 2):
+        raise ShapeError(f"forecasts must be ({len(seen)}, 2), got {expected.shape}.")
+    decided = np.asarray(is_canary, dtype=bool)
+    chance = np.broadcast_to(np.asarray(share, dtype=np.float64), seen.shape)
+    if len(chance) and not 0 < chance.min() <= chance.max() < 1:
+        raise ArgumentError(
+            f"a share must lie between 0 and 1, got {chance.min():g} to {chance.max():g}; without"
+            " a coin nothing can be compared."
+        )
+    signed = np.where(
+        decided, -(seen - expected[:, 1]) / chance, (seen - expected[:, 0]) / (1 - chance)
+    )
+    return np.asarray(signed + expected[:, 0] - expected[:, 1], dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class SequentialComparison:
+    """What is known of the mean gain of one router over another after some decisions.
+
+    Args:
+        gains: As for ``compare_sequentially``.
+        bounds: Likewise, shape (n,).
+        alpha: Likewise.
+
+    Example:
+        >>> found = compare_sequentially([0.5, 0.0, 0.5] * 40, 1.0, alpha=0.05)
+        >>> found.is_better(0.05), found.is_worse(0.05), found.gain.low > 0
+        (True, False, True)
+    """
+
+    gains: Vector
+    bounds: Vector
+    alpha: float
+
+    @cached_property
+    def gain(self) -> Interval:
+        """The mean, with an interval that holds at all looks together."""
+        mean = float(self.gains.mean()) if len(self.gains) else 0.0
+        low = -_highest_mean(-self.gains, self.bounds, self.alpha)
+        high = _highest_mean(self.gains, self.bounds, self.alpha)
+        return Interval(mean, low, high, 1 - 2 * self.alpha)
+
+    @cached_property
+    def evidence(self) -> float:
+        """Logarithm of the wealth of those that bet on a gain."""
+        return _log_wealth(self.gains, self.bounds)
+
+    @cached_property
+    def harm(self) -> float:
+        """The same of those that bet on a loss."""
+        return _log_wealth(-self.gains, self.bounds)
+
+    @property
+    def rows(self) -> int:
+        """Decisions that were counted."""
+        return len(self.gains)
+
+    @property
+    def differing(self) -> int:
+        """Of these, those on which the routers differ."""
+        return int(np.count_nonzero(self.gains))
+
+    def is_better(self, alpha: float) -> bool:
+        """Whether the gain is above 0, wrongly so with chance ``alpha`` over all looks."""
+        return self.evidence >= -math.log(alpha)
+
+    def is_worse(self, alpha: float) -> bool:
+        """Whether it is below 0, likewise."""
+        return self.harm >= -math.log(alpha)
+
+
+def compare_sequentially(gains: Any, bounds: Any, *, alpha: float = 0.05) -> SequentialComparison:
+    """The evidence for and against a gain in all decisions up to now.
+
+    Args:
+        gains: One for each decision, shape (n,); 0 where both routers choose alike.
+        bounds: What may be lost or won at most, shape (n,) or one for all. It must not depend on
+            the request, only on what was fixed before, such as the share of a canary.
+        alpha: Chance with which the interval may miss the mean at any look, on each side.
+
+    Returns:
+        The comparison.
+
+    Example:
+        >>> compare_sequentially([0.0, 0.0], 1.0).is_better(0.05)
+        False
+    """
+    values = np.asarray(gains, dtype=np.float64)
+    limits = np.broadcast_to(np.asarray(bounds, dtype=np.float64), values.shape)
+    if (np.abs(values) > limits * (1 + 1e-9)).any():
+        raise ArgumentError(
+            "gains must keep within their bounds, got"
+            f" {np.abs(values).max():g}; clip costs at their highest before."
+        )
+    return SequentialComparison(values, limits, alpha)
+
+
+def restarted_evidence(gains: Any, bounds: Any, every: int) -> tuple[float, int]:
+    """The strongest evidence for a gain since any start, and how many starts there were.
+
+    A router that was better for a month and turns bad has a month of evidence in its favor. Starts
+    every so many decisions forget it; the chance of a false alarm is that of one start times their
+    number.
+
+    Args:
+        gains: As for ``compare_sequentially``; give losses to look for harm.
+        bounds: Likewise.
+        every: Decisions between two starts.
+
+    Example:
+        >>> evidence, starts = restarted_evidence([-0.5] * 100 + [0.5] * 100, 1.0, 50)
+        >>> evidence > 10, starts
+        (True, 4)
+    """
+    values = np.asarray(gains, dtype=np.float64)
+    limits = np.broadcast_to(np.asarray(bounds, dtype=np.float64), values.shape)
+    starts = range(0, max(len(values), 1), every)
+    found = [_log_wealth(values[start:], limits[start:]) for start in starts]
+    return max(found), len(found)
+
+
+def share_of_alpha(alpha: float, candidate: int) -> float:
+    """The error that the candidate of a number, from 1, may take of a month's.
+
+    The shares of any number of candidates add up to ``alpha``.
+
+    Example:
+        >>> [round(share_of_alpha(0.05, candidate), 4) for candidate in (1, 2, 3)]
+        [0.0304, 0.0076, 0.0034]
+    """
+    return alpha * 6 / (math.pi * candidate) ** 2
+
+
+def _log_wealth(gains: Vector, bounds: Vector, mean: float = 0.0, counts: Any = 1.0) -> float:
+    """Logarithm of the mean wealth of the gamblers if the mean gain is at most ``mean``."""
+    if not len(gains):
+        return 0.0
+    relative = (gains - mean) / (bounds + abs(mean))
+    each = np.broadcast_to(counts, gains.shape) @ np.log1p(np.outer(relative, _FRACTIONS))
+    return float(logsumexp(each + _PRIOR))
+
+
+def _highest_mean(gains: Vector, bounds: Vector, alpha: float) -> float:
+    """The upper end of the interval: no higher mean can be told from the gains."""
+    if not len(gains):
+        return 1.0
+    # Decisions on which the routers agree are most of them, and all alike.
+    differs = gains != 0
+    limits, alike = np.unique(bounds[~differs], return_counts=True)
+    signed = np.concatenate([-gains[differs], np.zeros(len(limits))])
+    limits = np.concatenate([bounds[differs], limits])
+    counts = np.concatenate([np.ones(len(signed) - len(alike)), alike])
+
+    def is_refuted(mean: float) -> bool:
+        return _log_wealth(signed, limits, -mean, counts) >= -math.log(alpha)
+
+    return _bisect(is_refuted, float(gains.mean()), float(bounds.max()))
+
+
+def _bisect(is_refuted: Callable[[float], bool], low: float, high: float) -> float:
+    if not is_refuted(high):
+        return high
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if is_refuted(middle) else (middle, high)
+    return high
+
+
+# When a candidate goes on, is promoted or is dropped.
+
+
+@dataclass(frozen=True)
+class LearningPlan:
+    """How much evidence each step needs.
+
+    Args:
+        alpha: Chance that a month promotes anything if no candidate is better, and that a router
+            which is not worse is rolled back.
+        shadow_requests: Requests on which a candidate is compared before it serves any.
+        first_share: Share of the requests that it gets at first.
+        first_requests: Requests until it gets ``canary_share``.
+        canary_share: Share that it gets then; 0.5 needs the fewest requests for a verdict.
+        max_requests: After so many without a verdict it is dropped.
+        holdout_share: Share that the router before keeps while a promoted one is watched.
+        watch_requests: For how long.
+        restart_requests: A watch forgets what was longer ago than a few times this many.
+        fewest_rows: Scored rows that a first fit needs.
+        fewest_of_expert: Scores of each expert that a fit needs.
+        refit_rows: Scored rows since the last fit that make another one worth it.
+        settle_seconds: Time in which gateways take a new pointer; decisions in it do not count.
+
+    Example:
+        >>> LearningPlan().canary_share
+        0.5
+    """
+
+    alpha: float = 0.05
+    shadow_requests: int = 500
+    first_share: float = 0.1
+    first_requests: int = 1000
+    canary_share: float = 0.5
+    max_requests: int = 10_000
+    holdout_share: float = 0.1
+    watch_requests: int = 10_000
+    restart_requests: int = 1000
+    fewest_rows: int = 100
+    fewest_of_expert: int = 30
+    refit_rows: int = 1000
+    settle_seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        """Check once what users can set."""
+        for name in ("alpha", "first_share", "canary_share", "holdout_share"):
+            value = getattr(self, name)
+            if not 0 < value < 1:
+                raise ArgumentError(f"{name} must lie between 0 and 1, got {value:g}.")
+
+
+@dataclass(frozen=True)
+class RolloutDecision:
+    """What to do, and why in a sentence."""
+
+    action: str
+    why: str
+
+
+# Decisions of a canary before it may be promoted, however good it looks.
+_FEWEST_OF_CANARY = 200
+
+
+def judge_candidate(
+    plan: LearningPlan,
+    share: float,
+    in_stage: int,
+    requests: int,
+    found: SequentialComparison,
+    alpha: float,
+) -> RolloutDecision:
+    """Whether a candidate waits, advances to a larger share, is promoted or dropped.
+
+    Args:
+        plan: How much evidence is needed.
+        share: Of the requests that it gets now; 0 in the shadow.
+        in_stage: Requests since it gets this share.
+        requests: Requests since it was fitted.
+        found: Its comparison with the router in use.
+        alpha: Its part of the month's error.
+
+    Returns:
+        ``"wait"``, ``"advance"``, ``"promote"`` or ``"drop"``.
+
+    Example:
+        >>> found = compare_sequentially([0.5, 0.0] * 200, 2.0)
+        >>> judge_candidate(LearningPlan(), 0.5, 400, 2000, found, 0.03).action
+        'promote'
+    """
+    if found.is_worse(plan.alpha):
+        return RolloutDecision("drop", f"{_saving(found)}: it costs more than the router in use")
+    if share and in_stage >= _FEWEST_OF_CANARY and found.is_better(alpha):
+        why = f"{_saving(found)}, at an error of {alpha:.4f} over all looks"
+        return RolloutDecision("promote", why)
+    if requests >= plan.max_requests:
+        why = f"{_saving(found)} after {requests:,} requests: no gain could be shown"
+        return RolloutDecision("drop", why)
+    so_far = f"{pluralize(in_stage, 'request')} at a share of {share:g}"
+    wanted = plan.first_requests if share else plan.shadow_requests
+    if in_stage >= wanted and share < plan.canary_share:
+        return RolloutDecision("advance", f"nothing speaks against it after {so_far}")
+    return RolloutDecision("wait", f"no verdict yet after {so_far}")
+
+
+def _saving(found: SequentialComparison) -> str:
+    gain = found.gain
+    return f"it saves {gain.value:.4f} [{gain.low:.4f}, {gain.high:.4f}] a request"
+
+
+def judge_promoted(
+    plan: LearningPlan, requests: int, gains: Vector, bounds: Vector
+) -> RolloutDecision:
+    """Whether a promoted router goes on, is accepted or rolled back.
+
+    Args:
+        plan: How much evidence is needed.
+        requests: Since it was promoted.
+        gains: What the router before would save on each counted decision, in the order of time.
+        bounds: As for ``compare_sequentially``.
+
+    Returns:
+        ``"wait"``, ``"accept"`` or ``"roll back"``.
+
+    Example:
+        >>> judge_promoted(LearningPlan(), 400, np.full(400, 0.3), np.full(400, 10.0)).action
+        'roll back'
+    """
+    evidence, _ = restarted_evidence(gains, bounds, plan.restart_requests)
+    starts = math.ceil(plan.watch_requests / plan.restart_requests)
+    mean = float(gains.mean()) if len(gains) else 0.0
+    told = f"it costs {mean:+.4f} a request against the router before, on {requests:,} requests"
+    if evidence >= math.log(starts / plan.alpha):
+        return RolloutDecision("roll back", f"{told}; lately more, at an error of {plan.alpha:g}")
+    if requests >= plan.watch_requests:
+        return RolloutDecision("accept", told)
+    return RolloutDecision("wait", told)
+
+
+# Changes of an expert: its observed scores, or the logarithms of its dollars, minus what the
+# router's outcome model expected. The model may be wrong by a constant, since the router sends an
+# expert what it is good at, so that residuals are compared with those before and not with 0.
+
+
+# Standard deviations that the means before and after a change must differ by, at the most telling
+# split. benchmarks/quality/learning.py counts the false alarms of 1,000 simulated months of 30,000
+# requests and three experts, each with scores and dollars, looked at every 100 requests.
+THRESHOLD = 5.0
+_FEWEST_ROWS = 40
+# Splits are tried at every so many rows.
+_STEP = 5
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of the mean of a series.
+
+    Attributes:
+        row: First row after it, as far as can be seen.
+        before: Mean before.
+        after: Mean after.
+        deviations: By how many standard errors they differ.
+
+    Example:
+        >>> Change(300, 0.0, -0.2, 6.1).size
+        -0.2
+    """
+
+    row: int
+    before: float
+    after: float
+    deviations: float
+
+    @property
+    def size(self) -> float:
+        """After minus before."""
+        return self.after - self.before
+
+
+def find_change(residuals: Any, *, threshold: float = THRESHOLD) -> Change | None:
+    """The most telling change of a series, or none.
+
+    The statistic is that of the generalized likelihood ratio, at all splits that leave some rows
+    on both sides.
+
+    Args:
+        residuals: Observed minus expected, in the order of time, shape (n,).
+        threshold: Standard errors that the means must differ by. The default keeps false alarms
+            of a month below 1%.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> residuals = rng.normal(size=800) * 0.4
+        >>> residuals[600:] -= 0.3
+        >>> change = find_change(residuals)
+        >>> change.row, round(change.size, 1), find_change(residuals[:600])
+        (590, -0.3, None)
+    """
+    values = np.asarray(residuals, dtype=np.float64)
+    rows = len(values)
+    splits = np.arange(_FEWEST_ROWS, rows - _FEWEST_ROWS + 1, _STEP)
+    if not len(splits):
+        return None
+    total, squares = np.cumsum(values), np.cumsum(values**2)
+    later = rows - splits
+    before, after = total[splits - 1] / splits, (total[-1] - total[splits - 1]) / later
+    own = (
+        squares[splits - 1] / splits - before**2,
+        (squares[-1] - squares[splits - 1]) / later - (after**2),
+    )
+    pooled = (splits * own[0] + later * own[1]) / rows
+    # Of a good expert errors are rare: some more than usual among 40 rows are many deviations off
+    # by the variance of all rows, and few by that of their own.
+    variance = np.maximum(pooled / splits + pooled / later, own[0] / splits + own[1] / later)
+    error = np.sqrt(np.maximum(variance, 0.0))
+    size = after - before
+    # A series without any spread has changed at the slightest difference.
+    ratio = np.abs(size) / np.maximum(error, 1e-12)
+    place = int(ratio.argmax())
+    if ratio[place] < threshold:
+        return None
+    return Change(
+        int(splits[place]), float(before[place]), float(after[place]), float(ratio[place])
+    )
