@@ -150,7 +150,7 @@ def test_an_own_expert_is_asked_and_an_own_judge_scores_it(
         "collect", "queries.jsonl", "--experts", "experts.yaml", "--judge", "token-f1", "--yes"
     )
     assert result.exit_code == 0, result.output
-    assert "adder: 1 x CalledProcessError" in result.output
+    assert "adder: 1 answer: CalledProcessError" in result.output
     found = CostTable.read("costs", missing="drop")
     assert found.scores.tolist() == [[1.0, 0.0], [0.4, 0.4]]
     assert found.dollars is not None

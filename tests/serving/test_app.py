@@ -62,7 +62,6 @@ def test_paths_that_are_not_there_and_wrong_methods_are_told_in_the_usual_shape(
     gateway: Running,
 ) -> None:
     for path in (
-        "/",
         "/v1",
         "/v1/chat/completions/",
         "/v1//chat/completions",
