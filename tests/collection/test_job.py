@@ -433,6 +433,23 @@ def test_csv_files_are_read_as_text(tmp_path: Path) -> None:
     assert [query.fields["ann"] for query in read] == ["007", None, "1e5"]
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("queries.csv", "id;input;answer\n01;2,5 or 3?;2,5\n02;why;\n".encode("utf-8-sig")),
+        ("queries.tsv", b"id\tinput\tanswer\n01\t2,5 or 3?\t2,5\n02\twhy\t\n"),
+        ("queries.csv", "sep=;\nid;input;answer\n01;2,5 or 3?;2,5\n02;why;\n".encode("utf-16")),
+    ],
+)
+def test_spreadsheets_as_they_are_exported(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    read = list(open_queries(tmp_path / name))
+    assert [(query.query_id, query.input, query.reference) for query in read] == [
+        ("01", "2,5 or 3?", "2,5"),
+        ("02", "why", None),
+    ]
+
+
 def test_log_probabilities_stand_beside_answers_if_any_are_told(tmp_path: Path) -> None:
     tells = Counting("a", lambda query: Answer(query.reference, logprob=-0.5))
     run(tmp_path, [tells, Counting("b")], answers=True)

@@ -112,6 +112,10 @@ READ = {
         },
         note="not read, although they look like those of experts: 'other'",
     ),
+    "currency and flags": Odd(
+        "Prompt,gpt-4o,mixtral,gpt-4o eur,mixtral eur,flagged\nhi,1,0,0.1,0.2,0\n",
+        ONE, [[0.1, 0.2]], note=WIDE,
+    ),
     "0 to 100": Odd(
         "Prompt,gpt-4o,mixtral\nhi,100,0\nho,50,100\n", TWO,
         options={"score_scale": (0, 100)}, note="(columns of numbers from 0 to 100)",
@@ -168,7 +172,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
         "Prompt,a,b\nhi,87,40\n", {},
         r"got columns 'a', 'b' with numbers from 40 to 87; .*--score-scale 0:100\)",
     ),
-    "1 to 5": ("Prompt,a,b\nhi,5,1\n", {}, r"columns 'a', 'b' .*score_scale=\(0, 5\)"),
+    "1 to 5": ("Prompt,a,b\nhi,5,1\n", {}, r"columns 'a', 'b' .*score_scale=\(1, 5\)"),
     "a score above 1": (
         "input,score:a,score:b\nhi,7,1\n", {},
         r"'score:a', row 0 .* got 7; divide .*--score-scale 0:100",

@@ -17,14 +17,14 @@ import sklearn
 import torch  # before scikit-learn's checks measure anything
 from scipy import sparse
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from mildroute.exceptions import CostError, MildrouteError, ShapeError
+from mildroute.exceptions import ArtifactError, CostError, MildrouteError, ShapeError
 from mildroute.persistence import load_router, save_router
-from mildroute.routers import OnlineRouter
+from mildroute.routers import KNNRouter, OnlineRouter
 from routers.every_router import SMALL_MILD, Array, every_router, module_names, problem, small
 
 CLASS_COLUMNS = "asks predict_proba of what is no classifier for a column per class"
@@ -345,6 +345,25 @@ def test_groups_reach_the_default_router_through_a_pipeline() -> None:
         np.testing.assert_array_equal(
             pipeline.predict_proba(X), direct.predict_proba(StandardScaler().fit_transform(X))
         )
+
+
+def test_cross_val_predict_never_learns_from_labels_in_place_of_costs() -> None:
+    X, costs = problem(3)
+    routers = (clone(SMALL_MILD), make_pipeline(StandardScaler(), KNNRouter()))
+    for router in routers:
+        assert cross_val_predict(router, X, costs, cv=2).shape == (len(X),)
+        assert not hasattr(router, "classes_")
+        for method in ("predict_proba", "decision_function"):
+            with pytest.raises(AttributeError, match="replaces costs by labels"):
+                cross_val_predict(router, X, costs, cv=2, method=method)
+
+
+def test_a_pipeline_of_scikit_learn_is_not_stored_and_told_why(tmp_path: Path) -> None:
+    X, costs = problem(3)
+    pipeline = make_pipeline(StandardScaler(), KNNRouter()).fit(X, costs)
+    with pytest.raises(ArtifactError, match="store its last step"):
+        save_router(pipeline, tmp_path / "router")
+    save_router(pipeline[-1], tmp_path / "router")
 
 
 def grouped() -> tuple[Array, Array, Any]:

@@ -135,8 +135,17 @@ class TestKeys:
             json={"decision_id": "d1", "score": 0.5, "detail": "so so"},
             headers=headers,
         )
-        assert answer.json() == {"object": "mildroute.feedback", "decision_id": "d1"}
+        assert answer.json() == {
+            "object": "mildroute.feedback",
+            "decision_id": "d1",
+            "known": False,
+        }
         assert read_feedback(tmp_path) == {"d1": 0.5}
+        decision = keyed.chat(headers=headers).headers["x-mildroute-decision-id"]
+        told = keyed.http.post(
+            "/v1/feedback", json={"decision_id": decision, "score": 1}, headers=headers
+        )
+        assert told.json()["known"] is True
         for bad in (
             {"decision_id": "d1", "score": 2},
             {"score": 1},

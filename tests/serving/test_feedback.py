@@ -8,7 +8,7 @@ import pytest
 
 from mildroute.exceptions import ArgumentError
 from mildroute.serving.config import DecisionLogConfig
-from mildroute.serving.observability.feedback import FeedbackLog, read_feedback
+from mildroute.serving.observability.feedback import DecisionIds, FeedbackLog, read_feedback
 
 
 def test_the_last_score_counts_by_time_and_not_by_file(tmp_path: Path) -> None:
@@ -23,6 +23,26 @@ def test_the_last_score_counts_by_time_and_not_by_file(tmp_path: Path) -> None:
     assert read_feedback(tmp_path) == {"d1": 0.3, "d2": 0.5}
     one.close()
     other.close()
+
+
+def test_ids_are_known_to_all_gateways_of_a_log_and_to_no_other(tmp_path: Path) -> None:
+    one, other = DecisionIds.of(tmp_path / "a"), DecisionIds.of(tmp_path / "a")
+    made = {one.new() for _ in range(1000)}
+    assert len(made) == 1000
+    assert all(len(name) == 32 and other.has_made(name) for name in made)
+    foreign = DecisionIds.of(tmp_path / "b")
+    assert not any(foreign.has_made(name) for name in made)
+    name = one.new()
+    for wrong in ("", "d1", name[:-1], name + "0", name[:-1] + ("0" if name[-1] != "0" else "1")):
+        assert not one.has_made(wrong)
+    assert [path.name for path in (tmp_path / "a").iterdir()] == [".decision-ids"]
+    assert (tmp_path / "a" / ".decision-ids").stat().st_mode & 0o077 == 0
+
+
+def test_ids_are_made_where_no_key_can_be_kept(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("a file where the folder should be")
+    ids = DecisionIds.of(tmp_path / "log")
+    assert ids.has_made(ids.new())
 
 
 def test_a_line_has_id_score_time_key_and_detail(tmp_path: Path) -> None:

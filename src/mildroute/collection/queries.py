@@ -11,11 +11,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.dataset as pads
-from pyarrow import csv
 
 from mildroute._fingerprint import text_digest
-from mildroute.costs.readers import to_arrow
+from mildroute.costs.files import resolve_files
+from mildroute.costs.readers import read_batches, read_schema, to_arrow
 from mildroute.exceptions import ArgumentError, TableError
 from mildroute.experts.base import Query
 
@@ -30,7 +29,8 @@ _ID, _INPUT, _REFERENCE = (
     ("input", "text", "prompt", "question"),
     ("reference", "answer", "target"),
 )
-_FORMATS = {".parquet": "parquet", ".csv": "csv", ".jsonl": "json", ".json": "json"}
+_FORMATS = {".parquet": "parquet", ".csv": "csv", ".tsv": "csv", ".xlsx": "xlsx"}
+_FORMATS |= {".jsonl": "json", ".json": "json"}
 _BATCH = 1024
 # Queries that are held in memory to give them in another order, at least; of a large file a
 # sixteenth, so that it is read sixteen times.
@@ -205,24 +205,17 @@ def _rows(source: _Source, columns: list[str] | None = None) -> Iterator[dict[st
     for file in _files(source):
         if _FORMATS[file.suffix] == "json":
             yield from _lines(file)
-        else:
-            for batch in _dataset(file).to_batches(batch_size=_BATCH, columns=columns):
-                yield from batch.to_pylist()
+            continue
+        for table in read_batches(resolve_files(file), columns, rows=_BATCH):
+            for batch in table.to_batches(_BATCH):
+                rows = batch.to_pylist()
+                # All cells of a text file are texts: as numbers, 007 would be 7. What is empty is
+                # missing.
+                yield from rows if _FORMATS[file.suffix] == "parquet" else map(_filled, rows)
 
 
-def _dataset(file: Path) -> Any:
-    if _FORMATS[file.suffix] == "parquet":
-        return pads.dataset(file, format="parquet")
-    parse: Any = csv.ParseOptions(newlines_in_values=True)
-    names = pads.dataset(file, format=pads.CsvFileFormat(parse_options=parse)).schema.names
-    # All columns are text: as numbers, 007 would be 7 and 0.50 would be 0.5. What is empty is
-    # missing.
-    convert: Any = csv.ConvertOptions(
-        column_types=dict.fromkeys(names, pa.string()), null_values=[""], strings_can_be_null=True
-    )
-    return pads.dataset(
-        file, format=pads.CsvFileFormat(parse_options=parse, convert_options=convert)
-    )
+def _filled(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value or None for name, value in row.items()}
 
 
 def _lines(file: Path) -> Iterator[dict[str, Any]]:
@@ -245,7 +238,7 @@ def _names(source: _Source) -> list[str]:
     if not isinstance(source, Path) or _FORMATS[_files(source)[0].suffix] == "json":
         # A line may leave out what it has not, also the first one.
         return list(dict.fromkeys(name for row in _rows(source) for name in row))
-    return list(_dataset(_files(source)[0]).schema.names)
+    return list(read_schema(resolve_files(_files(source)[0])[0]).names)
 
 
 def _counted(source: _Source, column: str | None) -> int:

@@ -77,7 +77,7 @@ _NAMES = {
 _MILLISECONDS, _ERROR = "latency_ms:", "error:"
 _WORDS = {
     SCORE: "score correct is_correct accuracy grade quality rating",
-    DOLLARS: "cost dollars price usd cost_usd total_cost price_usd",
+    DOLLARS: "cost dollars price usd eur gbp fee charge cost_usd total_cost price_usd",
     LATENCY: "latency latency_s latency_sec latency_seconds seconds response_time duration",
     _MILLISECONDS: "latency_ms ms milliseconds response_time_ms duration_ms",
     "intokens:": "intokens input_tokens prompt_tokens tokens_in",
@@ -101,7 +101,7 @@ _SIGN = re.compile(r"[(\[]?[$€£][)\]]?")
 # What is no expert, although its name or its numbers look like one.
 _NO_EXPERTS = {"average", "avg", "best", "max", "mean", "min", "oracle", "overall", "total"}
 _NO_EXPERTS |= {"difficulty", "fold", "index", "label", "row", "seed", "target", "temperature"}
-_NO_EXPERTS |= {"unnamed_0", "weight"}
+_NO_EXPERTS |= {"duplicate", "flag", "flagged", "unnamed_0", "valid", "weight"}
 _SAMPLE = 1000
 
 
@@ -344,11 +344,12 @@ class _Matcher:
             low = min(low for low, _ in ranges.values())
             high = max(high for _, high in ranges.values())
             best = next((each for each in (5, 10, 100) if high <= each), high)
+            # Grades begin at 1, percents at 0.
+            worst = 1 if low >= 1 and best <= 10 else min(low, 0)
             raise TableError(
                 f"scores must lie in [0, 1], got columns {listed(ranges)} with numbers from {low:g}"
                 f" to {high:g}; if they are scores, give the worst and the best one"
-                f" (score_scale=({min(low, 0):g}, {best:g}), --score-scale {min(low, 0):g}:"
-                f"{best:g})."
+                f" (score_scale=({worst:g}, {best:g}), --score-scale {worst:g}:{best:g})."
             )
 
     def _refuse_errors(self, errors: Sequence[str], fewest: int) -> None:

@@ -540,6 +540,12 @@ def save_router(
         >>> sorted(path.name for path in folder.iterdir())
         ['CARD.md', 'router.json', 'weights.safetensors']
     """
+    if hasattr(router, "named_steps"):
+        raise ArtifactError(
+            "a router or a TextRouter can be stored, got a scikit-learn Pipeline, whose steps can"
+            " only be pickled; store its last step and transform inputs before it, or use"
+            " TextRouter(encoder, router)."
+        )
     if getattr(router, "experts_", None) is None:
         raise ArtifactError(
             f"only a fitted router can be stored, got a {type(router).__name__} without experts_;"

@@ -188,6 +188,15 @@ class RouterMixin:
             self._fit(X, costs, weights)
         return self
 
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """There are none; ``cross_val_predict`` asks for them, having made labels of the costs."""
+        raise AttributeError(
+            "a router has experts_, not classes_: for posteriors and scores, cross_val_predict"
+            " replaces costs by labels, which would be learned instead; fit and predict fold by"
+            " fold, or use method='predict'."
+        )
+
     def decision_function(self, X: Any) -> Matrix:
         """Score of each expert, shape (n, p); larger is better."""
         return self._scores(self._check_predict(X))

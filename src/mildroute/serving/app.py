@@ -302,6 +302,7 @@ class Gateway:
             baseline=lambda: self.pool.baseline,
             log_prompts=config.log.log_prompts,
             now=services.now,
+            ids=None if services.feedback is None else services.feedback.ids,
         )
         decider = self._build_decider(SessionAffinity(config.routing, services.clock, store))
         failover = Failover(

@@ -20,6 +20,7 @@ from mildroute.serving.http.errors import CLIENT_CLOSED_REQUEST
 from mildroute.serving.http.idempotency import IdempotentRequest
 from mildroute.serving.http.request import Header, Request
 from mildroute.serving.observability.decision_log import DecisionLog, DecisionRecord
+from mildroute.serving.observability.feedback import DecisionIds
 from mildroute.serving.observability.logs import LogThrottle, log_event
 from mildroute.serving.observability.metrics import GatewayMetrics
 from mildroute.serving.observability.tracing import RequestSpan, Tracing
@@ -265,10 +266,6 @@ class RequestContext:
         )
 
 
-def _new_id() -> str:
-    return os.urandom(16).hex()
-
-
 class RequestRecorder:
     """Starts contexts, and tells log, metrics and traces of each step of a request.
 
@@ -279,7 +276,7 @@ class RequestRecorder:
         baseline: Gives the expert that savings are counted against, or none.
         log_prompts: Whether texts are logged.
         now: Seconds since 1970.
-        new_id: Makes an id that no other decision has.
+        ids: Makes ids of decisions.
     """
 
     def __init__(
@@ -291,7 +288,7 @@ class RequestRecorder:
         baseline: Callable[[], UpstreamExpert | None],
         log_prompts: bool = False,
         now: Callable[[], float] = time.time,
-        new_id: Callable[[], str] = _new_id,
+        ids: DecisionIds | None = None,
     ) -> None:
         self._log = log
         self._metrics = metrics
@@ -299,7 +296,7 @@ class RequestRecorder:
         self._baseline = baseline
         self._log_prompts = log_prompts
         self._now = now
-        self._new_id = new_id
+        self._new_id = (ids or DecisionIds(os.urandom(16))).new
         self._failures = LogThrottle(_FAILURE_INTERVAL)
 
     def start(

@@ -301,6 +301,8 @@ class ManagementEndpoints:
                 "the feedback could not be written down; send it again later.",
                 retry_after=10.0,
             )
+        name = given["decision_id"]
+        known = self._feedback.ids.has_made(name)
         await request.send_json(
-            {"object": "mildroute.feedback", "decision_id": given["decision_id"]}
+            {"object": "mildroute.feedback", "decision_id": name, "known": known}
         )

@@ -2,13 +2,17 @@
 
 One line each, in the folders ``feedback`` and ``samples`` of the log's folder.
 
-A decision may be in the log of another replica, so that ids are not looked up. Where one decision
-has several scores, the last one counts.
+A decision may be in the log of another replica, so that ids are not looked up; an id itself shows
+whether a gateway of this log made it. Where one decision has several scores, the last one counts.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import hmac
 import json
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,6 +28,7 @@ from mildroute.serving.config import DecisionLogConfig
 __all__ = [
     "FEEDBACK",
     "SAMPLES",
+    "DecisionIds",
     "FeedbackLog",
     "SampleLog",
     "SampleSummary",
@@ -43,11 +48,62 @@ _LONGEST_ID, _LONGEST_DETAIL = 128, 2000
 _encoded = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
+class DecisionIds:
+    """Makes ids of decisions, and knows again those that were made with the same key.
+
+    Args:
+        key: At most 32 bytes.
+
+    Example:
+        >>> ids = DecisionIds(b"secret")
+        >>> ids.has_made(ids.new()), ids.has_made("0" * 32)
+        (True, False)
+    """
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    @classmethod
+    def of(cls, folder: Path) -> DecisionIds:
+        """With the key of a log's folder; where none can be written, with one of this process."""
+        key, path = os.urandom(16), folder / ".decision-ids"
+        beside = folder / f".{key.hex()}"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            beside.touch(mode=0o600)
+            beside.write_bytes(key)
+            # One of the processes that start at once is first.
+            with contextlib.suppress(FileExistsError):
+                os.link(beside, path)
+            key = path.read_bytes()[: hashlib.blake2s.MAX_KEY_SIZE]
+        except OSError:
+            pass
+        finally:
+            with contextlib.suppress(OSError):
+                beside.unlink(missing_ok=True)
+        return cls(key)
+
+    def new(self) -> str:
+        """An id that no other decision has."""
+        head = os.urandom(12).hex()
+        return head + self._seal(head)
+
+    def has_made(self, decision_id: str) -> bool:
+        """Whether this key made an id."""
+        return hmac.compare_digest(self._seal(decision_id[:24]), decision_id[24:])
+
+    def _seal(self, head: str) -> str:
+        return hashlib.blake2s(head.encode(), digest_size=4, key=self._key).hexdigest()
+
+
 class FeedbackLog:
     """Writes scores of decisions.
 
     Args:
         clock: Seconds since 1970.
+
+    Attributes:
+        ids: Makes the ids of decisions of this log.
     """
 
     def __init__(self, config: DecisionLogConfig, clock: Callable[[], float] = time.time) -> None:
@@ -55,6 +111,7 @@ class FeedbackLog:
             raise ArgumentError(
                 "feedback needs the folder of the log, got none; name one under log."
             )
+        self.ids = DecisionIds.of(config.folder)
         self._files = JsonlWriter(config.folder / FEEDBACK, config.rows_per_file)
         self._clock = clock
 
