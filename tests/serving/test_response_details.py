@@ -29,6 +29,7 @@ def priced() -> Iterator[Running]:
 def test_a_whole_response_tells_its_dollars_in_a_header(priced: Running) -> None:
     answer = priced.chat()
     assert answer.headers["x-mildroute-cost"] == f"{COST:.10f}"
+    assert "x-mildroute-cost-estimated" not in answer.headers
     assert priced.records()[0].cost_usd == pytest.approx(COST)
 
 
@@ -45,8 +46,20 @@ def test_details_are_added_to_the_body_on_request(priced: Running) -> None:
         "expert": "small",
         "reason": "router",
         "cost_dollars": pytest.approx(COST),
+        "cost_is_estimated": False,
         "decision_id": answer.headers["x-mildroute-decision-id"],
     }
+
+
+def test_a_cost_that_is_estimated_is_marked() -> None:
+    with (
+        HostileServer([says("4", None)]) as expert,
+        running(small={"base_url": expert.url, "price": PRICE}) as gateway,
+    ):
+        answer = gateway.chat(headers=ON)
+    assert float(answer.headers["x-mildroute-cost"]) > 0
+    assert answer.headers["x-mildroute-cost-estimated"] == "true"
+    assert answer.json()["mildroute"]["cost_is_estimated"] is True
 
 
 def test_an_expert_without_a_price_has_no_dollars() -> None:

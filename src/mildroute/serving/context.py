@@ -182,6 +182,11 @@ class RequestContext:
         )
         return "fallback" if is_fallback else decision.reason
 
+    @property
+    def has_estimated_cost(self) -> bool:
+        """Whether an expert that was charged for had reported no tokens."""
+        return any(call.cost_usd and not call.is_reported for call in self.attempts.calls)
+
     def details(self, *, has_price: bool) -> bytes:
         """What :data:`DETAILS` adds to a response: the decision, its expert and its dollars.
 
@@ -191,6 +196,7 @@ class RequestContext:
             "expert": self.served_by,
             "reason": self.reason,
             "cost_dollars": self.cost_usd if has_price else None,
+            "cost_is_estimated": has_price and self.has_estimated_cost,
             "decision_id": self.decision_id,
         }
         return json.dumps(details).encode()
@@ -207,6 +213,8 @@ class RequestContext:
         ]
         if is_charged:
             headers.append((b"x-mildroute-cost", b"%.10f" % self.cost_usd))
+            if self.has_estimated_cost:
+                headers.append((b"x-mildroute-cost-estimated", b"true"))
         if decision.look:
             calls = [quote(call.expert, safe=SAFE_IN_HEADER) for call in self.attempts.calls]
             headers.append((b"x-mildroute-calls", ", ".join(calls).encode()))
