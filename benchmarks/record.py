@@ -22,6 +22,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from benchmarks.code_hash import code_hash, commit
+
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "speed"
 # Where two folders have a script of the same name, the first of these has the plain name.
@@ -126,11 +128,15 @@ def record(
     script = script_of(name)
     name = next(known for known, path in scripts().items() if path == script)
     load, start = os.getloadavg()[0], time.perf_counter()
+    command = " ".join(["python", script.relative_to(HERE.parent).as_posix(), *options])
+    # Before it runs: the files may change meanwhile.
+    code = {"commit": commit(), "code": code_hash(command)}
     rows = rows_of(script, options, timeout=timeout)
     stored = {
         "name": name,
-        "command": " ".join(["python", script.relative_to(HERE.parent).as_posix(), *options]),
+        "command": command,
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        **code,
         "seconds": round(time.perf_counter() - start),
         "load_before": round(load, 1),
         "machine": machine(),

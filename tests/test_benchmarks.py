@@ -81,6 +81,8 @@ def test_a_quick_run_is_recorded_and_holds_its_limits(name: str, tmp_path: Path)
     assert stored == tmp_path / f"{name}.json"
     run = json.loads(stored.read_text(), parse_constant=refuse)
     assert run["command"] == f"python {SCRIPTS[name].relative_to(ROOT).as_posix()} --quick"
+    assert re.fullmatch(r"[0-9a-f]{16}", run["code"])
+    assert re.fullmatch(r"[0-9a-f]{12}\+?|unknown", run["commit"])
     for row in run["rows"]:
         assert set(row) == {*FIELDS, "note"}
         assert all(isinstance(row[field], kind) for field, kind in FIELDS.items()), row

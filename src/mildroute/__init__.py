@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from mildroute.routers.mild import MildRouter as MildRouter
     from mildroute.routers.operating_point import Target as Target
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 _PACKAGES = frozenset(
     {

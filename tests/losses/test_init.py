@@ -13,7 +13,7 @@ def test_without_torch_the_error_names_the_extra_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'mildroute\[torch\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install .*\[torch\]'"):
         runpy.run_path(str(mildroute.losses.__file__))
 
 

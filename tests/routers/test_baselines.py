@@ -12,6 +12,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import check_estimator
 
+from mildroute.exceptions import install_command
 from routers.baseline_cases import BASELINES, LEARNERS, Array, noisy, quick, separable, tuned
 
 FOUR_CLASSES = "it asks predict_proba for four classes"
@@ -196,5 +197,5 @@ def test_fitting_without_torch_names_the_command_that_installs_it(name: str) -> 
         [sys.executable, "-c", WITHOUT_TORCH + code], capture_output=True, text=True, check=False
     )
     assert run.stderr.splitlines()[-1].endswith(
-        "MissingExtraError: fitting this router needs torch; run: pip install 'mildroute[torch]'"
+        f"MissingExtraError: fitting this router needs torch; run: {install_command('torch')}"
     )
