@@ -30,6 +30,7 @@ extensions = [
     "accessible",
     "api_pages",
     "mathml",
+    "thumbnails",
 ]
 exclude_patterns = ["_build", "_ext", "figures/*.md"]
 templates_path = ["_templates"]
@@ -80,7 +81,6 @@ sphinx_gallery_conf = {
     "min_reported_time": 0,
     "remove_config_comments": True,
     "matplotlib_animations": False,
-    "thumbnail_size": (400, 280),
     "reference_url": {"mildroute": None},
 }
 

@@ -67,8 +67,14 @@ def table() -> str:
 def picture() -> str:
     """The picture of the site's front page with its caption, in plain Markdown."""
     text = (ROOT / "docs/figures/frontier.md").read_text(encoding="utf-8")
-    alt, caption = re.search(r":alt: (.*)", text), text.split("```")[1].strip().splitlines()[-1]
-    return f"![{alt[1] if alt else ''}](docs/figures/frontier.png)\n\n{caption}"
+    alt = re.search(r":alt: (.*)", text)
+    caption = text.rpartition("::::\n")[2].strip().splitlines()[0]
+    return (
+        '<picture><source media="(prefers-color-scheme: dark)"'
+        ' srcset="docs/figures/frontier-dark.png">\n'
+        f'<img alt="{alt[1] if alt else ""}" src="docs/figures/frontier.png"></picture>'
+        f"\n\n{caption}"
+    )
 
 
 def filled(page: str) -> str:

@@ -46,8 +46,9 @@ def test_the_measured_part_of_the_comparison_regenerates_to_the_byte(generate: M
 def test_the_caption_of_the_first_picture_is_computed(generate: ModuleType) -> None:
     frontier = sys.modules.get("frontier") or generate.measured.__globals__["frontier"]
     assert frontier.fragment(frontier.stored()).encode() == (FIGURES / "frontier.md").read_bytes()
-    for picture in ("frontier.svg", "frontier.png", "frontier-phone.svg", "frontier-phone.png"):
-        assert (FIGURES / picture).stat().st_size > 10_000
+    for name in ("frontier", "frontier-dark", "frontier-phone", "frontier-phone-dark"):
+        for kind in ("svg", "png"):
+            assert (FIGURES / f"{name}.{kind}").stat().st_size > 10_000
 
 
 def test_every_limit_that_was_missed_stands_on_the_first_page(generate: ModuleType) -> None:

@@ -71,7 +71,7 @@ def test_every_reason_and_every_alert_is_explained() -> None:
 
 def test_errors_are_found_in_the_source() -> None:
     found = GENERATE._errors()
-    assert (503, "`overloaded`", "too many requests are under way; come again.") in found
+    assert (503, "`overloaded`", "too many requests are in flight; retry later.") in found
     assert len({code for _, code, _ in found}) > 10
     assert all(message.strip("… ") for _, _, message in found)
 

@@ -6,13 +6,9 @@ import re
 
 from spellchecker import SpellChecker
 
-from tests.support.pages import ROOT, markdown_pages
+from tests.support.pages import ROOT, markdown_pages, prose_of
 
 WORDS = ROOT / "docs" / "words.txt"
-FENCE = re.compile(r" *(`{3,}|:{3,})(.*)")
-PROSE = re.compile(
-    r"\{(?:figure|note|warning|tip|admonition|grid|grid-item-card|dropdown|glossary|tab-set|tab-item|details)\}"
-)
 NOT_WORDS = re.compile(
     r"^---\n.*?\n---\n"  # settings of a page
     r"|^ *:[\w-]+:[^\n]*$"  # options of a directive
@@ -21,24 +17,6 @@ NOT_WORDS = re.compile(
     flags=re.DOTALL | re.MULTILINE,
 )
 WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?")
-
-
-def prose_of(text: str) -> str:
-    """Lines that are no code.
-
-    Those outside fences, and inside fences of directives that hold text.
-    """
-    kept: list[str] = []
-    fences: list[tuple[str, bool]] = []
-    for line in text.splitlines():
-        found = FENCE.fullmatch(line)
-        if found and not found[2].strip() and fences and fences[-1][0] == found[1]:
-            fences.pop()
-        elif found and all(is_prose for _, is_prose in fences):
-            fences.append((found[1], PROSE.match(found[2]) is not None))
-        elif all(is_prose for _, is_prose in fences):
-            kept.append(line)
-    return "\n".join(kept)
 
 
 def words_of(text: str) -> set[str]:

@@ -42,7 +42,7 @@ SHAPES = (
                   for name in ("promoted", "changed", "rolled back", "fitted")])) + r".*"),
     ("books.py", r"(?s)requests: 2000\n.*"),
 )  # fmt: skip
-# Calls that a client has under way at a time.
+# Calls that a client has in flight at a time.
 CLIENTS = 2
 
 
@@ -54,7 +54,7 @@ def books(printed: str) -> dict[str, Any]:
 
 
 def check_books(found: dict[str, Any]) -> None:
-    """Nothing is lost but what was under way, nothing is promoted twice, and the cap holds."""
+    """Nothing is lost but what was in flight, nothing is promoted twice, and the cap holds."""
     kills = found["kills"]
     assert found["without a line"] <= CLIENTS * kills["serve"]
     assert found["without a score"] == 0

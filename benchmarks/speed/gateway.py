@@ -600,7 +600,7 @@ def beside_litellm(
         )
         note = (
             f"{rate(found['ours']):,.0f} and {rate(found['theirs']):,.0f} requests/s; LiteLLM with"
-            " a mock model, which calls nobody"
+            " a mock model, which calls no upstream"
         )
         yield at_least(
             "requests per second / LiteLLM proxy",

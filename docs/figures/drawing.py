@@ -39,6 +39,27 @@ mpl.rcParams.update(
 )
 
 
+# For pages with a dark background, which is Furo's; the series keep their hues.
+DARK = {
+    "text.color": "#e6e6e6",
+    "axes.labelcolor": "#e6e6e6",
+    "axes.edgecolor": "#a0a0a0",
+    "xtick.color": "#e6e6e6",
+    "ytick.color": "#e6e6e6",
+    "axes.facecolor": "#131416",
+    "figure.facecolor": "#131416",
+    "savefig.facecolor": "#131416",
+}
+LIGHTER = {
+    OURS: "#ff7a8c",
+    BLUE: "#4fc3dd",
+    GOLD: "#ffc94d",
+    GREEN: "#8fd3b0",
+    PURPLE: "#c3a3dd",
+    GREY: "#b4b4b4",
+}
+
+
 def canvas(
     width: float = 6.4, height: float = 4.2, rows: int = 1, columns: int = 1, **options: Any
 ) -> tuple[Any, Any]:

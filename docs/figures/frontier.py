@@ -19,7 +19,7 @@ from typing import Any
 
 import matplotlib as mpl
 import pyarrow.parquet as pq
-from drawing import BLUE, GOLD, GREEN, GREY, OURS, ROOT, canvas
+from drawing import BLUE, DARK, GOLD, GREEN, GREY, LIGHTER, OURS, ROOT, canvas
 
 RESULTS = ROOT / "benchmarks" / "results" / "frontier.parquet"
 NAMES = {
@@ -51,6 +51,8 @@ PLACES = {
 }
 # The operating point of the caption: asked on training rows to keep 95% of the best model's score.
 SHOWN = "target 0.95"
+# Color of the names of single models.
+LABEL = "#444444"
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ def stored(path: Path = RESULTS) -> Stored:
 
 
 def draw(found: Stored, *, wide: bool) -> Any:
-    """The picture, for a page or for a phone."""
+    """The picture, for a page or for a phone, in the colors of a light page."""
     figure, axes = canvas(9.6, 5.4) if wide else canvas(4.6, 5.8)
     size = 11 if wide else 9.5
     axes.plot(
@@ -160,7 +162,7 @@ def _name_singles(axes: Any, found: Stored, size: float) -> None:
             textcoords="offset points",
             ha=end,
             fontsize=size,
-            color="#444444",
+            color=LABEL,
         )
 
 
@@ -220,8 +222,8 @@ def caption(found: Stored) -> str:
     )
     return (
         f"Asked for 95% of GPT-4's score, the router keeps {_percent(point('share of best'))} of it"
-        f" on queries it has not seen and costs {point('bill')['value']:.2f} instead of {best:.2f}"
-        f" dollars per 1,000, {_percent(point('saved'))} less; for that bill it scores"
+        f" on queries it has not seen. It costs {point('bill')['value']:.2f} instead of {best:.2f}"
+        f" dollars per 1,000, {_percent(point('saved'))} less. For that bill it scores"
         f" {_points(point('minus single'))} than the best random mix of two models."
         f" {_beside_knn(found)}"
     )
@@ -246,10 +248,9 @@ def _beside_knn(found: Stored) -> str:
     significant = sum(not gap["low"] <= 0 <= gap["high"] for gap in gaps)
     verdict = f"significant at {significant}" if significant else "not significant at any"
     return (
-        f"Tuned kNN comes close: between {bills[0]:g} and {bills[-1]:g} dollars per 1,000 queries"
+        f"Tuned kNN comes close. Between {bills[0]:g} and {bills[-1]:g} dollars per 1,000 queries,"
         f" the router is at most {ahead:.1f} points ahead of the better of two kNN routers and at"
-        f" most {behind:.1f} behind, and the difference is {verdict} of the {len(gaps)} budgets"
-        " tested."
+        f" most {behind:.1f} behind. The difference is {verdict} of the {len(gaps)} budgets tested."
     )
 
 
@@ -270,10 +271,6 @@ def _points(found: dict[str, float]) -> str:
     )
 
 
-STYLE = (
-    "<style>@media (min-width: 40.01em) { .phone-only { display: none !important } } "
-    "@media (max-width: 40em) { .wide-only { display: none !important } }</style>"
-)
 ALT = (
     "Money against quality: share of right answers over dollars per 1,000 queries. The router's"
     " curve lies on or above every single model of the same price, and from about 0.3 dollars on"
@@ -285,26 +282,24 @@ ALT = (
 def fragment(found: Stored) -> str:
     """The picture with its caption, to be included in a page.
 
-    Wide, and tall in its place on a phone.
+    Wide, and tall in its place on a phone; each in the colors of a light and of a dark page.
     """
-    origin, lines = found.origin, [STYLE]
-    for fence, name, kind in (
-        ("```", "frontier", "wide-only"),
-        (":::", "frontier-phone", "phone-only"),
-    ):
-        lines += [
-            "",
-            f"{fence}{{figure}} /figures/{name}.svg",
-            f":alt: {ALT}",
-            f":figclass: {kind}",
-            "",
-            caption(found),
-            fence,
-        ]
+    origin, lines = found.origin, []
+    for name, screen in (("frontier", "wide-only"), ("frontier-phone", "phone-only")):
+        lines += [f"::::{{div}} {screen}"]
+        for ending, scheme in (("", "only-light"), ("-dark", "only-dark")):
+            lines += [
+                f":::{{image}} /figures/{name}{ending}.svg",
+                f":alt: {ALT}",
+                f":class: no-frame {scheme}",
+                ":::",
+            ]
+        lines += ["::::", ""]
     queries = origin["queries"][0].upper() + origin["queries"][1:]
     return "\n".join(
         [
             *lines,
+            caption(found),
             "",
             (
                 f"{queries}; {origin['held out']}; intervals of 95%, queries resampled;"
@@ -315,14 +310,28 @@ def fragment(found: Stored) -> str:
     )
 
 
+def darken(figure: Any) -> None:
+    """Give lines and texts of a picture colors that a dark page shows."""
+    colors = {**LIGHTER, LABEL: "#cfcfcf"}
+    for artist in figure.findobj(lambda artist: hasattr(artist, "get_color")):
+        color = artist.get_color()
+        if isinstance(color, str) and color in colors:
+            artist.set_color(colors[color])
+
+
 def main() -> None:
-    """Draw both pictures and write the fragment."""
+    """Draw all pictures and write the fragment."""
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
     found = stored()
     for name, wide in (("frontier", True), ("frontier-phone", False)):
-        figure = draw(found, wide=wide)
-        figure.savefig(folder / f"{name}.svg", metadata={"Date": None, "Creator": None})
-        figure.savefig(folder / f"{name}.png", metadata={"Software": None}, dpi=160)
+        for ending, style in (("", {}), ("-dark", DARK)):
+            with mpl.rc_context(style):
+                figure = draw(found, wide=wide)
+                if style:
+                    darken(figure)
+                path = folder / f"{name}{ending}"
+                figure.savefig(f"{path}.svg", metadata={"Date": None, "Creator": None})
+                figure.savefig(f"{path}.png", metadata={"Software": None}, dpi=160)
     (folder / "frontier.md").write_text(fragment(found), encoding="utf-8")
     print(caption(found))
 

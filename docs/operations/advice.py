@@ -66,7 +66,7 @@ ADVICE = {
             ),
             (
                 "`misconfigured` means that the provider refuses the gateway's own key, address or"
-                " model: a key has run out, or a model was retired. Mend `experts.yaml` or the"
+                " model: a key has run out, or a model was retired. Fix `experts.yaml` or the"
                 " variable and start the gateway again."
             ),
             (
@@ -117,7 +117,7 @@ ADVICE = {
                 ' `reason="overloaded"` in `mildroute_fallbacks_total`.'
             ),
         ),
-        "It comes back by itself with the first probe that succeeds. A probe is a client's request:"
+        "It comes back with the first probe that succeeds. A probe is a client's request:"
         " the circuit of an expert that gets no requests is half-open once its cooldown is over,"
         " and the alert ends although it is not known whether the expert has recovered. With"
         " several replicas each has a circuit of its own; the alert shows the worst.",
@@ -141,7 +141,7 @@ ADVICE = {
                 " charge."
             ),
         ),
-        "If it goes on, take the expert out of `experts.yaml`. The router's other choices stay as"
+        "If it continues, take the expert out of `experts.yaml`. The router's other choices stay as"
         " they are.",
     ),
     "MildrouteSlowDecisions": Advice(
@@ -182,7 +182,7 @@ ADVICE = {
     ),
     "MildrouteDrift": Advice(
         "The router's opinions over the last 2,000 decisions are spread otherwise than on its"
-        ' held-out rows: `of="shares"`, whom it would choose; `of="scores"`, how sure it is.',
+        ' held-out rows: `of="shares"`, what it would choose; `of="scores"`, how sure it is.',
         ("Nothing at night: answers still come. A change of who asks what is the usual cause.",),
         "Measure before you fit: drift says that inputs have changed, not that decisions are worse."
         " `mildroute costs from-log` says what the experts cost now, and"
@@ -195,7 +195,7 @@ ADVICE = {
         (
             (
                 "Free disk space, or repair the disk: `df -h` where `log.folder` is. Writing"
-                " resumes by itself, without a restart."
+                " resumes automatically, without a restart."
             ),
             (
                 "`mildroute log tidy` turns finished files into Parquet, a tenth of their size; it"
@@ -211,8 +211,8 @@ ADVICE = {
         " yourself, or give the log a larger disk: [capacity](capacity.md#rules).",
     ),
     "MildrouteReloadRejected": Advice(
-        "A new router or canary, or a new file of experts or keys, was invalid. The gateway goes on"
-        " with the old one, so a key that was revoked may still be let in; without its canary, the"
+        "A new router or canary, or a new file of experts or keys, was invalid. The gateway keeps"
+        " the old one, so a key that was revoked may still be accepted; without its canary, the"
         " router serves alone.",
         (
             (
@@ -220,7 +220,7 @@ ADVICE = {
                 " ...`, `the experts stay as they were: ...` or `the keys stay as they were: ...`"
                 " says why, with file and line."
             ),
-            "Mend the file, or put the one before back, and send SIGHUP or call `/admin/reload`.",
+            "Fix the file, or put the one before back, and send SIGHUP or call `/admin/reload`.",
             (
                 "Compare the replicas: `count by (digest) (mildroute_router_info)` has one line if"
                 " all serve the same router."

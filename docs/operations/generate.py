@@ -87,7 +87,7 @@ METRICS = """# Metrics
 no key unless `metrics_key_env` is set,
 so keep it [inside](security.md#metrics-exposure) or set that. Counters start at zero with each \
 process and add up over replicas; scrape
-each replica by itself. With `--workers` any worker answers for all: counters, histograms and \
+each replica. With `--workers` any worker answers for all: counters, histograms and \
 loads are sums, of circuits and drift the worst
 counts, of `mildroute_key_budget_left_dollars` the least.
 

@@ -1,6 +1,7 @@
 """Runs the commands of collecting.md and puts what they print below each.
 
 Run: MILDROUTE_DATA=... python docs/tutorials/generate.py [FOLDER]
+     python docs/tutorials/generate.py --support [FOLDER]
 
 With ``--replay`` no model is asked: the answers that the example keeps are used instead; the blocks
 of the server, of collect and of the second story stay as they are.
@@ -24,14 +25,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "tutorials" / "collecting.md"
 EXAMPLE = ROOT / "examples" / "local_llm"
+# The first tutorial, on support mails, whose answers are canned.
+SUPPORT = ROOT / "docs" / "tutorials" / "support.md"
 BLOCK = re.compile(r"```text\n\$ ([^\n]*)\n(.*?)```", flags=re.DOTALL)
 PORT = "8080"
-SECOND_STORY = "## Where nothing is saved"
+SECOND_STORY = "## When routing saves nothing"
 
 
-def blocks() -> list[tuple[str, str]]:
-    """Each command of the page, and what the page says that it prints."""
-    return BLOCK.findall(PAGE.read_text(encoding="utf-8"))
+def blocks(page: Path = PAGE) -> list[tuple[str, str]]:
+    """Each command of a page, and what the page says that it prints."""
+    return BLOCK.findall(page.read_text(encoding="utf-8"))
 
 
 def replayable() -> list[str]:
@@ -128,22 +131,33 @@ def run_for_real(folder: Path) -> dict[str, str]:
         return printed | {command: output_of(command, folder) for command, _ in rest}
 
 
+def run_support(folder: Path) -> dict[str, str]:
+    """What the commands of the first tutorial print, by command."""
+    shutil.copytree(ROOT / "examples" / "support", folder, dirs_exist_ok=True)
+    return {command: output_of(command, folder) for command, _ in blocks(SUPPORT)}
+
+
 def main() -> None:
-    """Write the page again."""
+    """Write a page again."""
     parser = argparse.ArgumentParser(description="Execute the tutorial.")
     parser.add_argument("folder", nargs="?", type=Path, help="where to work; it keeps the report")
     parser.add_argument(
         "--replay", action="store_true", help="with the answers that the example keeps"
     )
+    parser.add_argument("--support", action="store_true", help="the tutorial on support mails")
     options = parser.parse_args()
     folder = options.folder or Path(tempfile.mkdtemp())
-    printed = run_replayed(folder) if options.replay else run_for_real(folder)
-    text = PAGE.read_text(encoding="utf-8")
-    for command, shown in blocks():
+    if options.support:
+        page, printed = SUPPORT, run_support(folder)
+    else:
+        page = PAGE
+        printed = run_replayed(folder) if options.replay else run_for_real(folder)
+    text = page.read_text(encoding="utf-8")
+    for command, shown in blocks(page):
         is_kept = command not in printed or (options.replay and "collect" in command)
         new = shown if is_kept else printed[command]
         text = text.replace(f"$ {command}\n{shown}```", f"$ {command}\n{new}```")
-    PAGE.write_text(text, encoding="utf-8")
+    page.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

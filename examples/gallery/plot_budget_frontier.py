@@ -4,7 +4,7 @@ As good as possible for a budget
 
 "Spend at most two dollars per 1,000 questions" is how people ask. ``FrontierRouter`` learns routers
 for many prices of quality at once,
-so that the price can be chosen after training, from a budget, and changed without training anew.
+so that the price can be chosen after training, from a budget, and changed without training again.
 """
 
 # %%
@@ -65,7 +65,7 @@ print(
 # ----------------------------------------------
 # ``measure_frontier`` measures the router along its prices on questions that it has not seen, with
 # a 95% band. The dashed line joins the
-# single models that no mix of others beats: drawing between two of them by lot gives every point on
+# single models that no mix of others beats: random draws between two of them give every point on
 # it, for no effort at all.
 
 along = np.geomspace(1, 300, 25)
@@ -98,7 +98,7 @@ axes.plot(
     [measured.random_mixture(bill).score for bill in bills],
     "--",
     color="0.5",
-    label="best mix of single models, by lot",
+    label="best random mix of single models",
 )
 for each in measured.singles:
     axes.plot(each.dollars_per_1000, each.score, "o", color="0.45", markersize=5)
@@ -139,10 +139,10 @@ figure.legend(loc="outside lower center", ncols=3)
 # %%
 # What to take away
 # -----------------
-# The router gives more score for the same money than any single model or mix of them, but for the
-# dear end, where all of them are the
-# dearest model. Tuned nearest neighbors are not significantly different. They need a fit for each
-# price, while here one artifact serves
+# The router gives more score for the same money than any single model or mix of them, except at
+# the expensive end, where all of them are the
+# most expensive model. Tuned nearest neighbors are not significantly different. They need a fit
+# for each price, while here one artifact serves
 # all. The oracle shows how much is left: most of it is luck of single answers, not something that a
 # question gives away.
 plt.show()

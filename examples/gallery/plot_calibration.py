@@ -81,7 +81,7 @@ axes.legend(loc="upper left", frameon=True)
 # %%
 # The same in figures. Calibration error is the mean distance to the diagonal, for the expert that
 # is chosen; the Brier score also asks
-# whether the router tells inputs apart; regret is what its choices cost beyond the best possible
+# whether the router distinguishes inputs; regret is what its choices cost beyond the best possible
 # ones.
 
 for name, found in beliefs.items():
@@ -108,6 +108,6 @@ for name, found in beliefs.items():
 # probabilities afterwards, so that it is
 # overrated everywhere. The softmax of MILD as printed bends the other way. Its choices are as good
 # here all the same: calibration and a
-# good choice are two things. But a number that somebody will put a threshold on should mean what it
+# good choice are two things. But a number that will get a threshold should mean what it
 # says.
 plt.show()

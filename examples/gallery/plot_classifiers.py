@@ -56,7 +56,7 @@ print("chosen by cross-validation:", router.selection_)
 # %%
 # What it costs
 # -------------
-# Mean costs of images that nobody has seen before, with 95% intervals. The oracle knows beforehand
+# Mean costs of images never seen before, with 95% intervals. The oracle knows in advance
 # who will be right: no router can be
 # better, and none can be built that is as good.
 
@@ -88,7 +88,7 @@ axes.set(
 # %%
 # Which images go where
 # ---------------------
-# Twenty images for each expert, drawn by lot among those that the router sends to it. It was never
+# Twenty images for each expert, drawn at random from those the router sends to it. It was never
 # told what a digit is. It saw pixels
 # and costs, and found out who is good at which shapes. For ``knows all`` remain those that look
 # like both halves.

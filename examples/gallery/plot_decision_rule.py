@@ -39,7 +39,7 @@ print("expert of the largest posterior:  ", choose(best, margins).item() + 1)
 
 # %%
 # The lowest loss lies where expert 2 has the larger score, and expert 2 is wrong more often. No
-# amount of data can mend this: it is where
+# amount of data can fix this: it is where
 # the loss wants to be. The scores are not wrong, they are only read wrongly. Each set of scores
 # stands for one set of probabilities,
 # which can be computed exactly for any margins, and the largest of *those* is the right choice.

@@ -2,7 +2,7 @@
 A network trained end to end
 ============================
 
-Most routers here read vectors that somebody else made of the input. ``DeepRouter`` trains the
+Most routers here read ready-made vectors of the input. ``DeepRouter`` trains the
 network that makes them: any Hugging Face
 classifier, with experts for labels. That pays where the order of words decides, and costs much more
 time. Both are shown here.
@@ -13,7 +13,7 @@ time. Both are shown here.
 # ----------------------------------------
 # One translator writes western languages well, another one eastern ones. A third writes all of
 # them, for a price. Each fails one time in
-# twenty besides. What counts is the language to translate *into*. Two requests may have the same
+# twenty more. What counts is the language to translate *into*. Two requests may have the same
 # words and need different experts.
 
 import tempfile

@@ -70,7 +70,7 @@ small, large = start_expert(), start_expert()
 # %%
 # A router and its gateway
 # ------------------------
-# The router has learnt that ``small`` will do for a chat and not for sums. The gateway is the
+# The router has learned that ``small`` will do for a chat and not for sums. The gateway is the
 # command ``mildroute serve`` in a process of
 # its own. Three failures in a row open an expert's circuit: it is left alone for up to half a
 # second, then tried with one call, and left
@@ -111,7 +111,7 @@ address = re.search(r"http://\S+/v1", gateway.stdout.readline())[0]
 # %%
 # Five seconds of traffic
 # -----------------------
-# All the time somebody wants to chat. After one second ``small`` breaks down, after three it is
+# Chat requests arrive all the time. After one second ``small`` breaks down, after three it is
 # well again. The headers of each answer
 # say who gave it, and the metrics tell the state of the circuit.
 

@@ -70,7 +70,7 @@ unsure = features(test)[:, -1]
 # Sending more and more tweets to people
 # --------------------------------------
 # Order the tweets by the router's posterior, and send the first part of them to a person. Two
-# rivals: drawing tweets by lot, and sending
+# rivals: drawing tweets at random, and sending
 # those of which the classifier itself is least sure, which needs no router at all.
 
 errors = costs(test)
@@ -86,7 +86,7 @@ share = np.linspace(0, 100, len(test) + 1)
 figure, axes = plt.subplots(figsize=(7.5, 4.8), layout="constrained")
 axes.plot(share, accuracy(to_person), color="C0", label="by the router's posterior")
 axes.plot(share, accuracy(unsure), color="C2", label="by the classifier's doubt")
-axes.plot(share[[0, -1]], accuracy(unsure)[[0, -1]], color="0.5", linestyle="--", label="by lot")
+axes.plot(share[[0, -1]], accuracy(unsure)[[0, -1]], color="0.5", linestyle="--", label="at random")
 choice = router.predict(features(test))
 axes.plot(
     100 * choice.mean(),
@@ -115,12 +115,12 @@ figure.legend(loc="outside lower center", ncols=2)
 # -----------------
 # A person and a classifier together label more tweets well than either alone, since they stumble
 # over different ones. The router finds
-# the point of the curve by itself: nobody told it how many tweets to send.
+# the point of the curve by itself: it was not told how many tweets to send.
 #
-# But look at the orange line. Both curves are the same: all that the router has learnt to look at
+# But look at the orange line. Both curves are the same: all that the router has learned to look at
 # is the classifier's own doubt. With one
-# classifier that knows when it is unsure, a threshold on its doubt is enough, once somebody has
-# chosen it. A router is worth its while
+# classifier that knows when it is unsure, a threshold on its doubt is enough, once it has been
+# chosen. A router is worth its while
 # where there are several experts, prices that differ, or experts that cannot say how sure they are.
 
 for name, who in (

@@ -74,7 +74,7 @@ for name, who in every.items():
 # ----------------------------------
 # Each bar is a subject: the ten that get the dear model most often, and the ten that get it most
 # rarely. The dot at its end is orange
-# where the dear model's lead over the middle one is worth its price on these questions, and grey
+# where the dear model's lead over the middle one is worth its price on these questions, and gray
 # where it is not.
 
 groups = table.groups[test]
@@ -102,7 +102,7 @@ axes.grid(visible=False, axis="y")
 # about a quarter of the way from the
 # best single model to the oracle. A tuned look at the nearest questions, one of the strongest
 # simple rivals, does as well here, without
-# telling why. What is left is mostly luck of single answers, which nobody can foresee from the
+# telling why. What is left is mostly luck of single answers, which no router can foresee from the
 # question.
 
 agree = (pays == (share > 0.5)).mean()

@@ -72,7 +72,7 @@ for expert in describe(table).experts:
 # %%
 # Money against quality
 # ---------------------
-# The line joins the experts that no mix of others beats. The oracle knows beforehand who is right
+# The line joins the experts that no mix of others beats. The oracle knows in advance who is right
 # and takes the cheapest of those.
 
 figure, axes = plt.subplots(figsize=(7.5, 4.4), layout="constrained")
@@ -90,7 +90,7 @@ axes.plot(
     [random_mixture(singles, bill).score for bill in bills],
     "--",
     color="0.5",
-    label="best mix of experts, by lot",
+    label="best random mix of experts",
 )
 for place, each in enumerate(singles):
     interval = bootstrap(table.scores[:, place])

@@ -2,9 +2,9 @@
 What would another router have cost?
 ====================================
 
-A log holds one answer for each request: that of the expert who was asked. Nobody knows what the
-others would have said. But if now and
-then the expert was drawn by lot, with known chances, the log can tell what each expert would cost
+A log holds one answer for each request: that of the expert who was asked. It does not show
+what the others would have said. But if now and
+then the expert was drawn at random, with known chances, the log tells what each expert would cost
 on *all* requests. It can even tell
 what a router would cost that was never switched on.
 """
@@ -13,8 +13,8 @@ what a router would cost that was never switched on.
 # A log, and the truth behind it
 # ------------------------------
 # The world is made up, so that the truth is known. The router in service knows its experts well and
-# sends each request to whoever is good
-# at it. One request in ten goes to an expert drawn by lot: each has a chance of at least .025.
+# sends each request to the expert that is good
+# at it. One request in ten goes to an expert drawn at random: each has a chance of at least .025.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -28,7 +28,7 @@ PRICES = np.array([0.02, 0.04, 0.12, 0.01])  # in errors
 
 
 def world(rows, seed):
-    """A log of one answer a request, what everybody would have cost (n, p), and whom two routers
+    """A log of one answer a request, what each would have cost (n, p), and what two routers
     choose (n,).
     """
     random = np.random.default_rng(seed)
@@ -56,7 +56,7 @@ log, costs, in_service, newer = world(6000, seed=0)
 # %%
 # The plain mean misleads
 # -----------------------
-# It compares experts on different requests: whoever is asked for what it is good at looks
+# It compares experts on different requests: an expert that is asked for what it is good at looks
 # excellent. ``estimate_expert_costs``
 # weighs each answer by the inverse of its chance, which undoes that. ``ips`` does no more than
 # this; ``snips`` divides by the sum

@@ -64,7 +64,7 @@ for name, router in routers.items():
 # %%
 # Where they draw the line
 # ------------------------
-# The crowd at the far right pulls the logistic line towards itself, and hundreds of sound rows end
+# The crowd at the far right pulls the logistic line toward itself, and hundreds of sound rows end
 # up on the wrong side. The bounded loss
 # gives the crowd up and keeps the rest.
 

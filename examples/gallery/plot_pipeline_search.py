@@ -68,7 +68,7 @@ print(f"{'oracle':26} costs {costs_test.min(axis=1).mean():.3f}")
 # -------------------------------
 # On the left the mean cost on held-out folds: with a kernel of the wrong width or a penalty too
 # strong there is no ring to be seen. In
-# the middle what the plain linear router does, on the right the tuned pipeline. Each colour is an
+# the middle what the plain linear router does, on the right the tuned pipeline. Each color is an
 # expert.
 
 figure, (left, middle, right) = plt.subplots(1, 3, figsize=(11, 3.7), layout="constrained")

@@ -11,7 +11,7 @@ the small model first, looks at what it said, and asks a larger one only if that
 # --------------------------------------------
 # All is synthetic, so that the truth is known. Two cheap models are right on seven of ten questions
 # each, and which ones is luck that no question shows. When they are wrong they often hedge, and two
-# wrong answers seldom agree.
+# wrong answers rarely agree.
 
 import matplotlib.pyplot as plt
 import numpy as np

@@ -40,7 +40,7 @@ def fingerprint(kind: str, parts: Mapping[str, Any], *, version: str = "") -> st
         text = json.dumps([kind, version, _plain(parts)], sort_keys=True, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise ArgumentError(
-            f"settings of an expert must be such as JSON can hold: {error}; use numbers, texts,"
+            f"settings of an expert must be JSON-serializable: {error}; use numbers, texts,"
             " lists and mappings."
         ) from None
     digits = hashlib.sha256(b"mildroute expert 1\n" + text.encode()).hexdigest()[:_LENGTH]

@@ -87,7 +87,7 @@ def fit(
     """Fit encoder and router on a table, and choose the operating point on held-out rows of it.
 
     Args:
-        table: With inputs; with dollars where money shall count; with answers for a cascade.
+        table: With inputs; with dollars if money is to count; with answers for a cascade.
         encoder: Transformer of inputs to vectors or its name, see
             :func:`~mildroute.persistence.registry.get_encoder`; by default TF-IDF of few columns.
         router: Router over vectors or its name, such as ``"KNNRouter"``; by default a

@@ -22,9 +22,9 @@ from mildroute.exceptions import ArgumentError
 #
 # A digest is a pair of linear sums, modulo 2^64, of the words of a text: once as they are, once
 # with their bytes in reverse, under fixed random coefficients. One sum alone would hardly see
-# differences in high bytes, which multiplication only moves further up; together they tell any
-# two texts apart but for a chance below 2^-64. They notice every accident, and are no proof
-# against a deliberate forgery.
+# differences in high bytes, which multiplication only moves further up; together they confuse two
+# texts with a probability below 2^-64. They notice every accident, and are no proof against a
+# deliberate forgery.
 
 
 _WIDTHS = (64, 256, 1024, 4096, 16_384, 65_536)

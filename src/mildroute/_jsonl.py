@@ -92,7 +92,7 @@ class JsonlFile:
 
 
 class WriteAheadLog(JsonlFile):
-    """A new file of entries, each written before the work goes on.
+    """A new file of entries, each written before the work continues.
 
     Args:
         folder: Its folder; the file gets a unique name.
@@ -129,7 +129,7 @@ class WriteAheadLog(JsonlFile):
 class JsonlWriter:
     """The growing file of one process in a folder; after some lines a new one begins.
 
-    For one thread. If a line cannot be written, it is counted as lost and the caller goes on, for a
+    For one thread. If a line cannot be written, it is counted as lost and the caller continues: a
     request must not fail with its log. A warning is given when lines begin to be lost, and not for
     each of them.
 

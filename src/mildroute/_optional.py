@@ -140,7 +140,7 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def own_randomness(seed: int) -> Iterator[None]:
-    """Global generators are seeded inside, and outside go on as if nothing had happened.
+    """Global generators are seeded inside, and outside continue as if nothing had happened.
 
     Transformers seeds the generators of Python, NumPy and torch; a library must not do that to its
     caller.

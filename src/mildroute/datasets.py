@@ -1,4 +1,4 @@
-"""Real cost tables for everybody.
+"""Real cost tables that ship with the package or download on demand.
 
 One from nothing but scikit-learn, handwritten digits and three classifiers of different price; one
 that is downloaded, exam questions and four LLMs.
@@ -33,7 +33,7 @@ def digits_table(seed: int = 0) -> CostTable:
     """1,797 digits, each read by three classifiers that have not seen it.
 
     Returns:
-        A table whose inputs are the 64 grey levels as text; the group is the digit.
+        A table whose inputs are the 64 gray levels as text; the group is the digit.
     """
     from sklearn.datasets import load_digits
 

@@ -296,5 +296,5 @@ def test_an_expert_that_only_the_router_knows_is_told_at_the_start(
     )
     services.manager.close()
     assert caplog.messages == [
-        "experts.yaml lacks huge, whom the router knows: they are never asked"
+        "experts.yaml lacks huge, which the router knows: they are never called"
     ]

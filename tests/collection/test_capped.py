@@ -119,7 +119,7 @@ def test_after_ctrl_c_lost_calls_count_one_attempt_each_and_nothing_is_asked_twi
     assert spending.paid == pytest.approx(paid)
     assert spending.reserved <= bound * (1 + 1e-9)
     last = stopped.err.strip().splitlines()[-1]
-    assert last == f"stopped: 30 of 300 kept, {spending}; the same command goes on"
+    assert last == f"stopped: 30 of 300 kept, {spending}; the same command resumes it"
     with HostileServer(answer) as server:
         write_pool(tmp_path, server.url, 100, concurrency=4)
         again = CliRunner().invoke(app, ["collect", "queries.jsonl", *OPTIONS[:-1]])

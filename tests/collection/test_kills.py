@@ -1,4 +1,4 @@
-"""A collector that is killed at any moment goes on, asks nothing twice but what was under way, and
+"""A collector that is killed at any moment goes on, asks nothing twice but what was in flight, and
 ends with the same table.
 """
 

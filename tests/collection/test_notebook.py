@@ -122,7 +122,8 @@ def test_an_interrupt_cancels_the_calls_and_says_what_is_kept(
     with pytest.raises(CollectionInterrupted) as stopped:
         where(lambda: mildroute.collect(ROWS, [stuck], "exact", tmp_path / "costs"))
     assert str(stopped.value) == (
-        "stopped: 8 of 20 kept, $4.00 paid, up to $2.00 for 1 lost call; the same command goes on"
+        "stopped: 8 of 20 kept, $4.00 paid, up to $2.00 for 1 lost call;"
+        " the same command resumes it"
     )
     assert stuck.is_closed
     assert threading.active_count() <= before + 1  # the loop's own pool may still be idle

@@ -248,7 +248,7 @@ def test_ctrl_c_in_the_middle_of_calls_shows_no_key(tmp_path: Path, key: str) ->
         done = run(tmp_path, key, interrupt_when=lambda: len(server.calls) >= 10)
     assert done.code == 1
     assert re.search(
-        r"^stopped: \d+ of 40 kept, .* paid.*; the same command goes on$", done.err, re.MULTILINE
+        r"^stopped: \d+ of 40 kept, .* paid.*; the same command resumes it$", done.err, re.MULTILINE
     )
     with AnswerStore(tmp_path / "costs" / "_collected") as archive:
         assert len(list(archive.entries("answers"))) >= 6

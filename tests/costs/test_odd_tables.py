@@ -314,7 +314,7 @@ def test_natural_calls_work_or_say_the_right_one() -> None:
     per_call = table.with_prices({"a": 0.5, "b": 2}, per="call").dollars
     assert per_call is not None
     assert per_call.tolist() == [[0.5, 2.0]]
-    with pytest.raises(TableError, match="no price for 'b', but for 'a'"):
+    with pytest.raises(TableError, match="no price for 'b', only for 'a'"):
         table.with_prices({"a": 1}, per="call")
     assert list(table.to_pandas().columns) == ["query_id", "input", "score:a", "score:b"]
 

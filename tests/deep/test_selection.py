@@ -101,7 +101,7 @@ def test_without_held_out_rows_nothing_is_searched() -> None:
 
     found = select([GAP, COMPLEMENT, SUM], train, np.empty((0, 3)))
     assert asked == [GAP]
-    assert found.reason == "gap reward, margins of 1: for want of held-out rows"
+    assert found.reason == "gap reward, margins of 1: for lack of held-out rows"
 
 
 def test_rewards_that_say_the_same_are_tried_once() -> None:
@@ -182,7 +182,7 @@ def test_a_stored_router_says_what_was_chosen(tmp_path: Path) -> None:
         load_router(save_router(blind, tmp_path / "blind")).predict(TEXTS[:8]).tolist()
         == blind.predict(TEXTS[:8]).tolist()
     )
-    assert blind.selection_.endswith("for want of held-out rows")
+    assert blind.selection_.endswith("for lack of held-out rows")
 
 
 def test_progress_counts_the_steps_of_all_trainings() -> None:

@@ -629,7 +629,7 @@ def test_kill_9_at_random_never_lets_more_be_spent_than_the_cap(tmp_path: Path) 
                         if life == 4 and "no_budget" in http.get("/metrics").text:
                             break
                         time.sleep(0.01)
-                # Calls that were under way are on the bill, too.
+                # Calls that were in flight are on the bill, too.
                 spent.append(billed(large, 50) + billed(referee, 160))
                 assert spent[-1] <= 40.0
         assert spent[0] > 0

@@ -584,7 +584,7 @@ async def test_an_expert_that_answers_early_and_reads_no_further_holds_nothing()
         await asyncio.sleep(0.01)
         has_answered.set()
         await asyncio.wait_for(has_ended.wait(), 5)
-    # What was under way arrives; what was waiting on our side was dropped with the connection.
+    # What was in flight arrives; what was waiting on our side was dropped with the connection.
     assert sum(sizes) < 30 << 20
 
 

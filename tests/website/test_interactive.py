@@ -25,6 +25,35 @@ def test_the_search_finds_a_page_by_its_words(tab: Any, address: str) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("words", "page"),
+    [
+        ("dataframe", "cost-tables"),
+        ("pandas", "cost-tables"),
+        ("rate limit", "serving"),
+        ("fallback", "serving"),
+        ("Anthropic", "faq"),
+        ("LiteLLM", "migration"),
+    ],
+)
+def test_the_search_finds_what_people_look_for(
+    tab: Any, address: str, words: str, page: str
+) -> None:
+    tab.goto(f"{address}/search.html?q={words.replace(' ', '+')}")
+    tab.wait_for_selector(f"#search-results li a[href*='{page}']")
+
+
+def test_tabs_of_the_home_page_show_python_command_line_and_gateway(tab: Any, address: str) -> None:
+    tab.goto(f"{address}/index.html")
+    for name, words in (
+        ("Python", "mildroute.fit("),
+        ("Command line", "mildroute evaluate"),
+        ("Gateway", "x-mildroute-expert"),
+    ):
+        tab.get_by_text(name, exact=True).locator("visible=true").first.click()
+        assert words in tab.locator(".sd-tab-content:visible").inner_text()
+
+
 def test_the_list_of_versions_has_those_beside_this_one(tab: Any, address: str, site: Path) -> None:
     tab.goto(f"{address}/theory/decision.html")
     tab.wait_for_function("document.getElementById('versions').options[0].value !== ''")

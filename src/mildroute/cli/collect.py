@@ -117,7 +117,7 @@ def collect_costs(
     """Send all QUERIES to the experts, judge their answers and write a cost table.
 
     First it estimates calls, dollars and time. What was answered before is not called again,
-    and a run that was killed goes on.
+    and a run that was killed resumes.
 
     With --ray it runs on the cluster of RAY_ADDRESS, or on a local one. Keys must be exported on
     every machine before Ray is started there.
@@ -372,12 +372,12 @@ def _show(found: CollectionResult, max_dollars: float | None) -> None:
     if max_dollars is not None and found.spending.paid > max_dollars:
         notes.append(
             f"the cap of {as_dollars(max_dollars)} was exceeded: an expert charged more tokens than"
-            " max_tokens of its request allows; check its bill before you go on"
+            " max_tokens of its request allows; check its bill before you continue"
         )
     if found.is_capped:
         notes.append(
             f"stopped by the cap: {pluralize(found.complete, 'complete query')} in the table,"
-            f" {found.left_out:,} left out; raise --max-dollars to go on"
+            f" {found.left_out:,} left out; raise --max-dollars to continue"
         )
     if empty := found.empty - found.left_out_cells:
         are = "is" if empty == 1 else "are"

@@ -344,7 +344,7 @@ def _show_demo(found: Comparison, measured: RouterEvaluation, note: str, out: Pa
             f"operating point: {note}",
             f"report: {out / 'report.html'}",
             (
-                f"go on: mildroute inspect {out / 'costs.parquet'}; mildroute evaluate"
+                f"next: mildroute inspect {out / 'costs.parquet'}; mildroute evaluate"
                 f" {out / 'router'} {out / 'held_out.parquet'}"
             ),
         ],

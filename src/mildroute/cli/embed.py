@@ -71,7 +71,7 @@ def embed_table(
     """Write a TABLE with the vectors of its inputs as Parquet shards.
 
     First it measures how long that will take. Shards that are there are not made again, and a run
-    that was killed goes on.
+    that was killed resumes.
 
     Example: mildroute embed costs.parquet --encoder minilm --out vectors
     """

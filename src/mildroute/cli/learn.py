@@ -192,7 +192,7 @@ def learn_from_log(
 
     Each look does one step, told in the trail of STATE: fit a candidate, compare it in the shadow,
     give it a share of requests (a canary), promote or drop it, watch it, roll it back. Looking
-    often does not make errors more likely. A killed learner goes on where it was.
+    often does not make errors more likely. A killed learner resumes.
 
     Example: mildroute learn learning --log decisions --pointer routers/prod.json --every 3600
     """

@@ -65,7 +65,7 @@ def ship(
         str, typer.Argument(metavar="URL", help="Where to: s3://bucket/log, or a folder.")
     ],
     follow: Annotated[
-        bool, typer.Option("--follow", help="Go on until it is stopped, as a sidecar does.")
+        bool, typer.Option("--follow", help="Continue until it is stopped, as a sidecar does.")
     ] = False,
     interval: Annotated[
         float, typer.Option("--interval", min=0.01, help="Seconds between two looks at the log.")
@@ -304,7 +304,7 @@ def ingest_spend(
         str, typer.Option(help="URL of the ledger's database: sqlite:////..., postgresql://...")
     ],
     follow: Annotated[
-        bool, typer.Option("--follow", help="Go on until it is stopped, beside a gateway.")
+        bool, typer.Option("--follow", help="Continue until it is stopped, beside a gateway.")
     ] = False,
     interval: Annotated[
         float, typer.Option(help="Seconds between two looks, with --follow.", min=0.05)

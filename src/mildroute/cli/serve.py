@@ -100,7 +100,7 @@ def serve_router(
 
     Clients change their base URL to http://127.0.0.1:8000/v1 and ask for the model "mildroute".
     SIGHUP loads the artifact, the experts and the client keys again. With --workers each process
-    counts limits and circuits by itself; a worker that dies is started again.
+    counts limits and circuits separately; a worker that dies is started again.
 
     Without a ROUTER, or until there is one, requests are passed to routing.default, or to the first
     expert: so a log can be gathered before the first fit.

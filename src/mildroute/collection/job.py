@@ -64,7 +64,7 @@ __all__ = [
 _INSIDE = "_collected"
 # Reasons that a message names.
 _REASONS = 2
-# Errors of a file system without room.
+# Errors of a full file system.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -216,7 +216,7 @@ class CollectionInterrupted(KeyboardInterrupt):
 
     Example:
         >>> print(CollectionInterrupted(425, 900, Spending(2.0)))
-        stopped: 425 of 900 kept, $2.00 paid; the same command goes on
+        stopped: 425 of 900 kept, $2.00 paid; the same command resumes it
     """
 
     def __init__(self, kept: int, total: int, spending: Spending) -> None:
@@ -224,7 +224,7 @@ class CollectionInterrupted(KeyboardInterrupt):
         self.total = total
         self.spending = spending
         super().__init__(
-            f"stopped: {kept:,} of {total:,} kept, {spending}; the same command goes on"
+            f"stopped: {kept:,} of {total:,} kept, {spending}; the same command resumes it"
         )
 
 
@@ -276,7 +276,7 @@ def collect(
     """Fill the cells that are empty, then write the table.
 
     What was answered before is not called again, in this run or in any other with the same folder.
-    A run that was killed goes on. It also works where an event loop is running, as in a notebook.
+    A run that was killed resumes. It also works where an event loop is running, as in a notebook.
 
     Args:
         queries: A :class:`CollectionJob`, which says all the rest; or queries as
@@ -294,7 +294,7 @@ def collect(
         What came of it, or none if it was not agreed to.
 
     Raises:
-        CollectionInterrupted: By Ctrl-C; the same call goes on.
+        CollectionInterrupted: By Ctrl-C; the same call resumes it.
 
     Example:
         >>> import tempfile
@@ -318,7 +318,7 @@ def collect(
         if error.errno is None or error.errno not in _FULL:
             raise
         raise TableError(
-            f"the disk of {str(job.folder)!r} must have room for the answers, got:"
+            f"the disk of {str(job.folder)!r} must have space for the answers, got:"
             f" {os.strerror(error.errno)}; free some space and run the same command again: what was"
             " written is kept."
         ) from error

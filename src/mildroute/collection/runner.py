@@ -39,7 +39,7 @@ __all__ = [
 T = TypeVar("T")
 
 
-# A cap on dollars that holds while many calls are under way: what an attempt may cost at most is
+# A cap on dollars that holds while many calls are in flight: what an attempt may cost at most is
 # set aside before it is made.
 
 
@@ -55,7 +55,7 @@ class BudgetProtocol(Protocol):
         Args:
             worst: How many.
             rank: Place of the query; when money is short, queries of a lower rank come first.
-            wait: Whether to wait for calls under way that may free enough.
+            wait: Whether to wait for calls in flight that may free enough.
         """
         ...
 
@@ -82,7 +82,7 @@ class Budget:
         self._last_rank = math.inf
 
     async def reserve(self, worst: float, *, rank: int = 0, wait: bool = True) -> bool:
-        """Set dollars aside, and wait for calls under way if they may free enough.
+        """Set dollars aside, and wait for calls in flight if they may free enough.
 
         False if it can never fit, or if a query of a lower rank could not be paid.
         """
@@ -100,7 +100,7 @@ class Budget:
         return True
 
     async def _has(self, worst: float, cap: float, rank: int, *, wait: bool) -> bool:
-        """Whether the dollars are there, now or after waiting for calls under way."""
+        """Whether the dollars are there, now or after waiting for calls in flight."""
         while rank <= self._last_rank:
             is_first = self._waiting[0] == rank
             if is_first and self.spent + self.reserved + worst <= cap:
@@ -301,7 +301,7 @@ class _Pace:
     """Keeps experts within some queries of each other."""
 
     def __init__(self, job: CollectionRun) -> None:
-        # Enough to keep all calls of the slowest expert busy, and little that is paid in vain.
+        # Enough to keep all calls of the slowest expert busy, and little that is paid for nothing.
         widest = max((job.lanes or expert.concurrency for expert in job.experts), default=1)
         self._ahead = 2 * widest if job.complete_queries else math.inf
         self._drawn = dict.fromkeys((expert.name for expert in job.experts), -1.0)
@@ -355,7 +355,7 @@ async def _run_expert(job: CollectionRun, expert: Expert, pace: _Pace, tell: Pro
 
 
 async def _together(works: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """All side by side; when one fails, the others end before its error goes on."""
+    """All side by side; when one fails, the others end before its error propagates."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
         await asyncio.gather(*tasks)
@@ -396,7 +396,7 @@ async def _fill(job: CollectionRun, expert: Expert, cells: list[Task]) -> bool:
 
 
 class _Reservation:
-    """Money of a call or a verdict under way: one attempt at each of its queries.
+    """Money of a call or a verdict in flight: one attempt at each of its queries.
 
     Args:
         cells: Its queries.
@@ -546,7 +546,7 @@ async def _verdict(job: CollectionRun, expert: Expert, cell: Task, text: str) ->
 def run_coroutine(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end; in a thread of its own if this thread has a running event loop.
 
-    An interrupt cancels it and goes on when it has ended.
+    An interrupt cancels it and continues when it has ended.
     """
     try:
         asyncio.get_running_loop()

@@ -330,7 +330,7 @@ class AnswerStore:
             path.unlink(missing_ok=True)
 
     def _turn_over(self) -> None:
-        """Begin a new journal with the calls that are under way, and make parts of the old one."""
+        """Begin a new journal with the calls that are in flight, and make parts of the old one."""
         old = self._journal
         if old is None:
             return

@@ -65,8 +65,8 @@ def write_costs(
     """Write the table of the experts, scored by the judge, each in its present version.
 
     Cells without a verdict are empty: the reader of the table says how to count them. A query for
-    which an expert was not called because the cap stopped it is left out, so that nobody counts
-    that cell as a failure.
+    which an expert was not called because the cap stopped it is left out, so that the cell
+    does not count as a failure.
 
     Args:
         folder: Where; the file is replaced as a whole.

@@ -611,6 +611,6 @@ def _check_priced(experts: Sequence[str], prices: Mapping[str, Any]) -> None:
     missing = [name for name in experts if name not in prices]
     if missing:
         raise TableError(
-            f"the price list has no price for {', '.join(map(repr, missing))}, but for"
+            f"the price list has no price for {', '.join(map(repr, missing))}, only for"
             f" {', '.join(map(repr, prices))}; add them, or keep other experts."
         )

@@ -54,7 +54,7 @@ class FineTuneConfig:
         steps: End after so many steps; 0 for all epochs.
         keep: ``"cost"``: the state that decided best on held-out rows, and three looks without a
             gain in cost or loss end the training; or ``"loss"``: the state of lowest loss on them,
-            which does not depend on the decision, and the training goes on to its end.
+            which does not depend on the decision, and the training continues to its end.
         trainer: A trainer with a loss of its own, or none for
             :class:`~mildroute.deep.trainer.DeferralTrainer` itself.
     """
@@ -143,7 +143,7 @@ def fine_tune(
 
     Args:
         classifier: The network and what it reads.
-        train: Rows to learn from, costs as the loss shall see them.
+        train: Rows to learn from, costs as the loss sees them.
         held_out: Rows to choose the state by, weights already in their costs; may be empty.
         deferral: Margins, reward and decision.
         plan: How long and how fast.

@@ -66,7 +66,7 @@ class SmallResNet(_HUGGING_FACE.ResNetForImageClassification):  # type: ignore[n
             config.num_channels, config.embedding_size, 3, stride=1, padding=1, bias=False
         )
         stem.pooler = torch.nn.Identity()
-        # Once more, for the convolution that is new.
+        # Again, for the convolution that is new.
         self.post_init()
 
 

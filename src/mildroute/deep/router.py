@@ -421,7 +421,7 @@ class DeepRouter(RouterMixin, BaseEstimator):
         """Temperature and metrics by the held-out rows."""
         self.validation_, self.selection_ = (
             None,
-            f"the state after {self.epochs_:.2f} epochs: the last one, for want of held-out rows",
+            f"the state after {self.epochs_:.2f} epochs: the last one, for lack of held-out rows",
         )
         if not rows:
             return

@@ -124,7 +124,7 @@ def select(
     for objective in tried:
         utilities, trained = train(objective)
         paid.append(_mean_cost(utilities, costs, weights))
-        # One network besides the one in training, however many objectives there are.
+        # One network in addition to the one in training, however many objectives there are.
         best = best if best and paid[-1] >= min(paid[:-1]) else [trained]
     taken = tried[int(np.argmin(paid))]
     columns: dict[str, list[Any]] = {
@@ -170,7 +170,7 @@ def _reason(
             f"{name}: of {len(paid)} objectives the lowest cost on {rows} held-out rows,"
             f" {min(paid):.4g}"
         )
-    return f"{name}: {'as given' if len(objectives) == 1 else 'for want of held-out rows'}"
+    return f"{name}: {'as given' if len(objectives) == 1 else 'for lack of held-out rows'}"
 
 
 # Optimizer, learning rate and decay where their user leaves them open: by whether a network knows

@@ -170,7 +170,7 @@ class LeasedBudget:
         return not self.is_exhausted
 
     def _emptied(self) -> tuple[float, float]:
-        """What was spent and not told yet, and what is free; both are nothing from now on."""
+        """What was spent and not reported yet, and what is free; both are nothing from now on."""
         told = self._untold, self._free
         self._untold = self._free = 0.0
         return told

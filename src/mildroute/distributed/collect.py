@@ -125,10 +125,10 @@ def collect_on_ray(
 
     The one that is connected, that of ``RAY_ADDRESS``, or a local one.
 
-    The same as :func:`mildroute.collection.collect`, and each may go on where the other stopped.
+    The same as :func:`mildroute.collection.collect`, and each may continue where the other stopped.
     All machines must see the job's folder under the same path, and keys must be in the environment
     of each: they are never sent. When a worker or its machine dies, another one repeats the calls
-    that were under way there, and nothing else. The cap holds for all workers together. An expert's
+    that were in flight there, and nothing else. The cap holds for all workers together. An expert's
     concurrency is divided among its workers, each of which slows down on its own when a server
     refuses calls.
 
@@ -321,7 +321,7 @@ def _follow(
     except ray.exceptions.RayError as lost:
         raise MildrouteError(
             f"a run on Ray needs workers that live, got {type(lost).__name__}:"
-            f" {' '.join(str(lost).split())[:300]}; run the same command again to go on."
+            f" {' '.join(str(lost).split())[:300]}; run the same command again to resume."
         ) from lost
 
 

@@ -318,7 +318,7 @@ class CollectWorker:
             rule = "a run with a cap needs the process that counts its dollars, which is gone"
             row = {
                 "failure": "MildrouteError",
-                "message": f"{rule}; run the same command again to go on.",
+                "message": f"{rule}; run the same command again to resume.",
             }
         except MildrouteError as error:
             # As a row: Ray would add words of its own to an exception.
@@ -419,7 +419,7 @@ def _survived(path: Path, journals: Path) -> list[Path]:
         raise MildrouteError(
             f"a block may lose its worker {_DEATHS} times, got {len(before)} deaths over"
             f" {path.name}; look for what ends the process, such as too little memory, and run the"
-            " same command again to go on."
+            " same command again to resume."
         )
     return before
 
@@ -475,7 +475,7 @@ def _unseen(path: Path) -> TableError:
 def _called_off(path: Path) -> TableError:
     return TableError(
         f"a block must stay until it is filled, got {str(path)!r} deleted; run the same command"
-        " again to go on."
+        " again to resume."
     )
 
 

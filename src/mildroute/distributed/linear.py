@@ -273,7 +273,7 @@ def train_linear(plan: LinearConfig, worker: Worker) -> TrainingProgress | None:
 def _prepared(plan: LinearConfig, worker: Worker) -> tuple[LinearProblem, TrainingProgress]:
     """The same problem for all workers, from a pass over the rows or from an earlier run.
 
-    An earlier run goes on from where it stopped.
+    An earlier run continues from where it stopped.
     """
     if worker.team.rank == 0 and worker.resumed is not None:
         problem, progress = _restored_state(plan, worker.resumed), worker.resumed

@@ -281,7 +281,7 @@ def _numbers(batch: pa.RecordBatch, prefix: str, experts: Sequence[str]) -> NDAr
 # Shards over Ray Data: it deals out which pieces a worker reads; the rows themselves go straight
 # from storage into the worker.
 #
-# To send the rows through Ray's object store would copy each of them once more in every pass, and
+# To send the rows through Ray's object store would copy each of them again in every pass, and
 # take processors for reading alone. Pieces are dealt once, in the first pass, to the worker that is
 # ready: a faster worker gets more of them, and keeps them.
 

@@ -136,7 +136,7 @@ class RayRun:
 
     Args:
         storage: Folder or URI for checkpoints.
-        name: Name of the run: a run of the same name and storage goes on where the last one
+        name: Name of the run: a run of the same name and storage continues where the last one
             stopped.
         patience: Seconds of work that a death may cost; checkpoints are no closer than that.
         store_bytes: Size of a local cluster's object store, or none for Ray's choice.
@@ -243,7 +243,7 @@ def train(
             found there.
         plan: What to train.
         storage: Folder (or, with workers, any URI that Ray knows) for checkpoints; empty for none.
-        name: Name of the run there. A run of a name that exists goes on where that one stopped.
+        name: Name of the run there. A run of a name that exists continues where that one stopped.
         workers: Ray workers that train; 0 trains in this process, without Ray.
         patience: Seconds of work that the death of a Ray worker may cost; its checkpoints are no
             closer than that.

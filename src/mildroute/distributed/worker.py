@@ -37,7 +37,7 @@ _COUNTS = ("done", "passes", "rows")
 
 @dataclass(frozen=True)
 class TrainingProgress:
-    """What is needed to go on.
+    """What is needed to continue.
 
     Args:
         done: Steps or epochs that are done.

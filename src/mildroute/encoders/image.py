@@ -18,7 +18,7 @@ from mildroute.exceptions import ArgumentError
 __all__ = [
     "ImageEncoder",
     "as_images",
-    "colour_histogram",
+    "color_histogram",
     "edge_histogram",
     "load_pillow",
     "plain_features",
@@ -28,7 +28,7 @@ __all__ = [
 # Images as users hold them, brought to RGB and checked once.
 
 
-# Files that are opened; Pillow's rarer readers see no bytes of strangers.
+# Files that are opened; Pillow's rarer readers never see untrusted bytes.
 _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "WEBP")
 
 
@@ -85,14 +85,14 @@ def _as_image(row: Any, place: int) -> Any:
     )
 
 
-# Plain image features without a model: small pixels, colours and edges.
+# Plain image features without a model: small pixels, colors and edges.
 
 
 _SIDE, _SMALL, _BINS, _DIRECTIONS, _CELLS = 32, 8, 8, 8, 4
 
 
 def plain_features(image: Any) -> NDArray[np.float32]:
-    """Pixels at 8 x 8, a histogram of each colour and one of edge directions in 4 x 4 cells.
+    """Pixels at 8 x 8, a histogram of each color and one of edge directions in 4 x 4 cells.
 
     Returns:
         Shape (344,), each of the three parts of length at most 1.
@@ -102,16 +102,16 @@ def plain_features(image: Any) -> NDArray[np.float32]:
     small = np.asarray(image.resize((_SMALL, _SMALL), bilinear), dtype=np.float64).ravel() / 255
     parts = [
         small / np.sqrt(small.size),
-        colour_histogram(pixels),
+        color_histogram(pixels),
         edge_histogram(pixels.mean(axis=2)),
     ]
     return np.concatenate(parts).astype(np.float32)
 
 
-def colour_histogram(pixels: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Share of pixels in 8 steps of each of the three colours, shape (24,)."""
+def color_histogram(pixels: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Share of pixels in 8 steps of each of the three colors, shape (24,)."""
     steps = np.minimum((pixels.reshape(-1, 3) * _BINS).astype(int), _BINS - 1)
-    counts = np.stack([np.bincount(steps[:, colour], minlength=_BINS) for colour in range(3)])
+    counts = np.stack([np.bincount(steps[:, color], minlength=_BINS) for color in range(3)])
     return np.asarray(counts.ravel() / (len(steps) * np.sqrt(3)), dtype=np.float64)
 
 
@@ -138,7 +138,7 @@ def edge_histogram(grey: NDArray[np.float64]) -> NDArray[np.float64]:
 class ImageEncoder(Encoder):
     """Vectors of images.
 
-    Without a model: small pixels, a colour histogram and an edge histogram, nothing to download.
+    Without a model: small pixels, a color histogram and an edge histogram, nothing to download.
     With one: unit vectors, the mean over the places or tokens of the last layer. As with
     :class:`~mildroute.encoders.sentence.SentenceEncoder` the model is exported once and lies
     in the fitted attributes.

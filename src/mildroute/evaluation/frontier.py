@@ -131,7 +131,7 @@ def aiq(
         lowest: Where the range begins; by default at the cheapest point. It must not be below it,
             where no mix exists.
         highest: Where the range ends; by default at the most expensive point. Beyond the hull the
-            best score goes on.
+            best score continues.
         normalize: ``"range"`` divides the area by the length of the range, as the paper defines it;
             ``"maximum"`` divides it by ``highest``, as RouterBench's program does, which counts
             everything below ``lowest`` as 0.

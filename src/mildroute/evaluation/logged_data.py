@@ -29,7 +29,7 @@ class LoggedDecisions:
 
     Args:
         experts: Names of the p experts.
-        chosen: Whom the lot fell on, shape (n,); -1 where it was none of these experts.
+        chosen: Expert that was drawn, shape (n,); -1 where it was none of these experts.
         costs: Cost of the chosen one's answer, shape (n,); NaN where it gave none, so that another
             one had to answer.
         chances: Probability with which each could have been chosen, shape (n, p); all above 0, and

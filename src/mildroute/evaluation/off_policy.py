@@ -274,7 +274,7 @@ def estimate_expert_costs(
 
     Example:
         >>> rng = np.random.default_rng(0)
-        >>> # b is asked for hard requests, on which everyone errs more often
+        >>> # b is asked for hard requests, on which both err more often
         >>> hard = rng.random(4000) < 0.5
         >>> chances = np.where(hard[:, None], [0.1, 0.9], [0.9, 0.1])
         >>> chosen = (rng.random(4000) > chances[:, 0]).astype(int)
@@ -404,7 +404,7 @@ def _influence(
 ) -> WeightedEstimate:
     answered = logged.has_answer
     # An expert's answers stand for those that it failed to give: the chance of an answer is that of
-    # the lot times the share of answers.
+    # the draw times the share of answers.
     weights = np.where(answered, logged.weights(target) / _answer_rates(logged)[logged.chosen], 0.0)
     costs = np.where(answered, logged.costs, 0.0)
     if method == "snips":

@@ -82,7 +82,7 @@ def potential_of(
     """Look at what routing could save, on at most 1,000 rows.
 
     Args:
-        table: With dollars; with inputs where a router shall be tried.
+        table: With dollars; with inputs if a router is to be tried.
         seed: Of the rows that are drawn and of the folds.
         progress: Called with steps done, steps in all and a word on the current one.
 

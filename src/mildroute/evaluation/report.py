@@ -45,7 +45,7 @@ def check_report_extra() -> None:
             raise MissingExtraError.for_package(package, extra="report", user="the HTML report")
 
 
-# Money against quality as a picture: SVG whose colours follow the page it stands on.
+# Money against quality as a picture: SVG whose colors follow the page it stands on.
 
 
 class _Colors(NamedTuple):
@@ -229,7 +229,7 @@ def _draw_singles(axes: Axes, frontier: Frontier, colors: _Colors, *, narrow: bo
 
 
 def _apart(singles: Sequence[Point]) -> list[Point]:
-    """Those whose names have room.
+    """Those whose names fit.
 
     First the experts that a mix would use, from the best one down, then the others.
     """
@@ -303,7 +303,7 @@ def _themed(svg: str) -> str:
 _GROUPS_SHOWN = 60
 # Requests a month that a bill is shown for until the reader gives another number.
 _REQUESTS = 1_000_000
-# A mark for each verdict, so that color is not all that tells them apart.
+# A mark for each verdict, so that they do not differ by color alone.
 _MARKS = {"met": "✓", "not decided": "?", "missed": "✕"}
 
 
@@ -347,7 +347,7 @@ def report_html(
         template
     )
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    # Written by us, but for names that are escaped: the only markup that the page does not escape.
+    # Written by us, except for names, which are escaped: the only markup not escaped by the page.
     trusted = {
         name: Markup(text)  # noqa: S704  # nosec B704
         for name, text in {"script": script, **_pictures(assessment)}.items()

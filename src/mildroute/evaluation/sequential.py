@@ -240,7 +240,7 @@ def _bisect(is_refuted: Callable[[float], bool], low: float, high: float) -> flo
     return high
 
 
-# When a candidate goes on, is promoted or is dropped.
+# When a candidate continues, is promoted or is dropped.
 
 
 @dataclass(frozen=True)
@@ -351,7 +351,7 @@ def _saving(found: SequentialComparison) -> str:
 def judge_promoted(
     plan: LearningPlan, requests: int, gains: Vector, bounds: Vector
 ) -> RolloutDecision:
-    """Whether a promoted router goes on, is accepted or rolled back.
+    """Whether a promoted router continues, is accepted or rolled back.
 
     Args:
         plan: How much evidence is needed.

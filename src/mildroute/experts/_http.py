@@ -334,7 +334,7 @@ class HTTPTransport:
             self._give_back(line)
 
     async def close(self) -> None:
-        """End all connections; calls under way are lost.
+        """End all connections; calls in flight are lost.
 
         Cancelled or repeated, it still ends them once.
         """
@@ -344,7 +344,7 @@ class HTTPTransport:
         try:
             await asyncio.shield(asyncio.gather(*self._endings))
         finally:
-            self.forget()  # not before: calls under way may still be logged
+            self.forget()  # not before: calls in flight may still be logged
 
     def forget(self) -> None:
         """Make no further call; all that can be done once the event loop is gone."""

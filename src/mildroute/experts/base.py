@@ -211,7 +211,7 @@ class Completion:
     Args:
         text: The text; none if there is a problem.
         tokens_in: As the server counted; none where it did not or wrote no plausible number.
-        logprob: Mean log-probability of the answer's tokens, or none if it is not told.
+        logprob: Mean log-probability of the answer's tokens, or none if it is not reported.
     """
 
     text: str | None

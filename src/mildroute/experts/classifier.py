@@ -278,7 +278,7 @@ class AnnotatorExpert(Expert):
         votes: 'majority' for what most say, with ties broken at random; 'single' for one person
             drawn at random, as one annotator would answer.
         dollars: What an answer costs, however many votes it took.
-        seed: Of the lots; a query's lot depends on it and the query_id alone.
+        seed: Of the draws; a query's draw depends on it and the query_id alone.
         version: What you call this version, if anything.
 
     Example:

@@ -135,7 +135,7 @@ def _check_keys(
 # name among them, to an expert.
 GROUP = "mildroute.experts"
 
-# What a model may be able to do besides answering texts; a gateway checks it.
+# What a model may be able to do in addition to answering texts; a gateway checks it.
 CAPABILITIES = ("json", "tools", "vision")
 
 

@@ -140,7 +140,7 @@ class OpenAIExpert(Expert):
         return list(await asyncio.gather(*map(self._ask, batch)))
 
     async def close(self) -> None:
-        """Let go of all connections; calls under way end with an error."""
+        """Let go of all connections; calls in flight end with an error."""
         if self._transport is not None and self._transport.loop is asyncio.get_running_loop():
             await self._transport.close()
         elif self._transport is not None:

@@ -208,7 +208,7 @@ class ModelSettings:
         """At most what one attempt with this body costs; infinite where nothing bounds the answer.
 
         No token is shorter than a byte, so the bytes of the request bound the tokens that go in,
-        with some room for what a server adds to a prompt. ``max_tokens``, ``max_completion_tokens``
+        plus some slack for what a server adds to it. ``max_tokens``, ``max_completion_tokens``
         or ``context`` bound those that come out.
         """
         return self.dollars_for(len(body) + HIDDEN_PROMPT)
@@ -251,7 +251,7 @@ def validate_request(request: Mapping[str, Any]) -> Mapping[str, Any]:
         json.dumps(request, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise ArgumentError(
-            f"request must be such as JSON can hold: {error}; use finite numbers, texts, lists and"
+            f"request must be JSON-serializable: {error}; use finite numbers, texts, lists and"
             " mappings."
         ) from None
     return request

@@ -186,7 +186,7 @@ class MildroutePlugin:
         budget: Dollars for 1,000 requests, instead of a price weight.
         models: For each expert the ``model`` under ``litellm_params``; where none is given, an
             expert's name is that model's, with or without its provider.
-        default: Expert for requests that cannot be judged: in time, for want of a text, or because
+        default: Expert for requests that cannot be judged: in time, for lack of a text, or because
             they are unlike the training data. Where none is named it is the router's best single
             expert; with a gateway LiteLLM chooses then among all.
         seconds: Time for a decision.

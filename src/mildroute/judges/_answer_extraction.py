@@ -225,7 +225,7 @@ class _Item:
     apart: bool
 
     def follows(self, other: _Item) -> bool:
-        """Whether it goes on with a list; "C" right below "B.
+        """Whether it continues with a list; "C" right below "B.
 
         Berlin" does, for the text was cut off there.
         """

@@ -60,7 +60,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "__instancecheck__": lambda cls, value: isinstance(value, cls),
     "__subclasscheck__": lambda cls, other: issubclass(other, cls),
 }  # fmt: skip
-# Types that cross by value besides those of JSON: how to take one apart, and how to build it.
+# Types beyond those of JSON that cross by value: how to take one apart, and how to build it.
 _VALUES: dict[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     tuple: (list, tuple),
     set: (list, set),

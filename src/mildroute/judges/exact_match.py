@@ -192,7 +192,7 @@ class RegexJudge(VersionedJudge):
             ``query.fields["pattern"]`` comes first.
         ignore_case: Whether case does not count; other flags are written as ``(?s)`` in the
             pattern.
-        whole: Whether the pattern must match all of the answer but for spaces around it, and not
+        whole: Whether the pattern must match the whole answer except for spaces around it, and not
             only a part.
         group: Number or name of a group; its text in the last match is compared with the reference.
         compare: The judge that compares it; exact match by default.
@@ -270,7 +270,7 @@ class RegexJudge(VersionedJudge):
         regex = _load_regex()
         try:
             compiled = regex.compile(pattern, regex.IGNORECASE if self.ignore_case else 0)
-            # The interpreter's lock is free meanwhile, so the event loop goes on.
+            # The interpreter's lock is free meanwhile, so the event loop continues.
             limits = {"timeout": self.seconds, "concurrent": True}
             if self.whole or self.group is None:
                 find = compiled.fullmatch if self.whole else compiled.search

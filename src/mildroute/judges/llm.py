@@ -37,7 +37,7 @@ __all__ = [
 
 
 class ConcurrencyLimit:
-    """Lets in as many at a time as an expert can serve."""
+    """Admits as many calls at a time as an expert can serve."""
 
     def __init__(self) -> None:
         # a semaphore belongs to one event loop, a judge may live through several

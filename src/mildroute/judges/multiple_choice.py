@@ -177,7 +177,7 @@ def read_choice(text: str, choices: Mapping[str, str]) -> str | None:
     Returns:
         One of the letters. A letter beats the text of another choice beside it ("B) Paris" is B),
         because a letter was asked for. A statement that is taken back without a new one ("the
-        answer is A. No, wait.") still counts, and so does the last one of a text that goes on with
+        answer is A. No, wait.") still counts, and so does the last one of a text that ends with
         questions of its own. Without texts of the choices, an initial ("E. coli") looks like a
         letter.
 

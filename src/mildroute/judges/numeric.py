@@ -360,7 +360,7 @@ def _is_incidental(text: str, start: int, number: Number) -> bool:
 def _alone(text: str, numbers: Sequence[Number]) -> list[Number]:
     """Numbers that are set apart.
 
-    They are all of the first or the last line but for a unit, open it before a reason, or are
+    They are all of the first or the last line except for a unit, open it before a reason, or are
     called the answer.
     """
     first_end, last_start = text.find("\n"), text.rfind("\n") + 1

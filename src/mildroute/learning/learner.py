@@ -1,7 +1,7 @@
 """The learner: one step at a look, from a log to a router that is promoted, watched and replaced.
 
-Before the pointer is changed, an entry of the trail says what it says and what it shall say. A
-learner that is killed goes on from there: it changes the pointer if it still says the one, and
+Before the pointer is changed, an entry of the trail says what it says and what it will say. A
+learner that is killed resumes from there: it changes the pointer if it still says the one, and
 notes the change if it says the other. So nothing is lost, and nothing is done twice.
 """
 
@@ -342,7 +342,7 @@ class _Look:
         return RouterPair(rows, *routers, (current, other), self._state, settle)
 
     def _judge(self, rows: Sequence[Row], pointer: Pointer) -> dict[str, Any]:
-        """Go on with a candidate."""
+        """Continue with a candidate."""
         state, plan = self._state, self._plan
         later = [row for row in rows if row["time"] > state.fitted]
         since = state.stages[-1][1] if state.stages else state.fitted

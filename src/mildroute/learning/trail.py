@@ -1,4 +1,4 @@
-"""The state of a learner: an audit trail whose last entry is all that it needs to go on.
+"""The state of a learner: an audit trail whose last entry is all that it needs to continue.
 
 Files in a folder or objects below a URL, each of which appears as a whole.
 """

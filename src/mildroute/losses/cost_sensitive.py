@@ -111,7 +111,7 @@ def cost_sensitive_zero_one_loss(
 ) -> Tensor:
     """Cost of the expert with the largest score, ties to the highest index.
 
-    The target of this room.
+    The target loss that the surrogates in this module replace.
 
     Args:
         scores: Router outputs, shape (n, p).

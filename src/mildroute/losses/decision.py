@@ -100,7 +100,7 @@ def rank(
 ) -> Tensor:
     """Experts of each row from best to worst; the first column is :func:`choose`.
 
-    Experts whose posterior is too small to tell apart are ranked by their scores.
+    Experts whose posterior is too small to distinguish are ranked by their scores.
 
     Args:
         scores: Router outputs, shape (n, p).
@@ -160,7 +160,7 @@ def _utilities(scores: Tensor, margins: Tensor, decision: Decision, tau: float) 
     _check_decodable(tau, values)
     if len(set(values)) == 1:
         return scores
-    # Rounded, so that experts whose posteriors are equal but for rounding tie.
+    # Rounded, so that experts whose posteriors are equal up to rounding tie.
     return log_posterior(scores, margins, tau=tau).round(
         decimals=5 if scores.dtype == torch.float32 else 10
     )

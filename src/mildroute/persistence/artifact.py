@@ -626,7 +626,7 @@ def load_router(
     router: Router = decode(tree, tensors)
     if tensors:
         raise ArtifactError(
-            f"every tensor must belong to the router, got {sorted(tensors)!r:.200} besides; store"
+            f"every tensor must belong to the router, got {sorted(tensors)!r:.200} as well; store"
             " the router again."
         )
     check_router(router, manifest)

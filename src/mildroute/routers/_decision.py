@@ -62,7 +62,7 @@ def break_ties(
 ) -> NDArray[np.float64]:
     """What to rank by.
 
-    Experts equal but for rounding tie, and those too improbable to tell apart go by their scores.
+    Experts equal up to rounding tie; those too improbable to distinguish rank by score.
     """
     hopeless = -1e9 + scores - scores.max(axis=1, keepdims=True)
     return np.where(np.isneginf(log_posteriors), hopeless, log_posteriors.round(10))

@@ -75,7 +75,7 @@ def positive_spread(
 ) -> NDArray[np.float64]:
     """What to divide columns by.
 
-    Their deviation, or 1 for those that are constant but for rounding.
+    Their deviation, or 1 for those that are constant up to rounding.
 
     Args:
         spread: Standard deviation of each column, shape (d,).

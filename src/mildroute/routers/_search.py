@@ -250,7 +250,7 @@ def margin_specs(margins: str, shape: tuple[int, int]) -> dict[str, MarginRule |
     rows, experts = shape
     if rows * experts**2 > _LARGEST_MARGIN_SEARCH:
         return {"uniform": None}
-    # A negative power: margins that are wider for experts that win seldom have the lowest regret at
+    # A negative power: margins that are wider for experts that rarely win have the lowest regret at
     # 1:30, see docs/theory/margins.md.
     tried = [
         MarginRule(1 / 6),

@@ -35,7 +35,7 @@ class OracleRouter(RouterMixin, BaseEstimator):
     Not a real router: fit it on the very rows of the report.
 
     It remembers costs by the content of the row; rows of equal content share the mean of their
-    costs, since no router could tell them apart. A row it has not seen goes to the best single
+    costs, since no router could distinguish them. A row it has not seen goes to the best single
     expert.
 
     Attributes:

@@ -116,8 +116,8 @@ class CascadeRouter(FrontierRouter):
         routing_curve_: The curve that routing without looks was measured to have.
         looks_: Index of the stage that each look begins with.
         stages_: What is asked and looked at, as plain values: ``ask`` the experts whose answers are
-            seen, ``price_weight`` the weight at which it goes on, ``then`` the stages it may go on
-            with, ``otherwise`` the expert that a rule asks if the answers differ,
+            seen, ``price_weight`` the weight at which it continues, ``then`` the stages that may
+            follow, ``otherwise`` the expert that a rule asks if the answers differ,
             ``second_call_rate`` the share of held-out rows on which it asked for more.
         stage_weights_: Of the expected errors and dollars after each stage, shape (features, 2 *
             options); empty for a rule.
@@ -357,7 +357,7 @@ class CascadeRouter(FrontierRouter):
         """What to do after a stage's answers have been seen, shape (n,).
 
         Below p it is the expert whose answer is returned, and that is asked if it has not been;
-        from p on, p plus the stage to go on with, which asks for one answer more.
+        from p on, p plus the stage to continue with, which asks for one answer more.
 
         Args:
             stage: Its index in ``stages_``.
@@ -385,7 +385,7 @@ class _Look(NamedTuple):
 
     Attributes:
         problem: The regression, or none for a rule.
-        then: Looks that it may go on with.
+        then: Looks that it may continue with.
     """
 
     ask: tuple[int, ...]
@@ -687,7 +687,7 @@ class _Learner:
         return _worthwhile(found, self._baselines(routed), self._weights, self._router.max_looks)
 
     def keep(self, look: _Look) -> int:
-        """Learn a look and those that it goes on with from all rows; the index of its stage."""
+        """Learn a look and those that it continues with from all rows; the index of its stage."""
         if id(look) in self._stages:
             return self._stages[id(look)]
         then = [self.keep(further) for further in look.then]

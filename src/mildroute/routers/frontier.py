@@ -107,7 +107,7 @@ class FrontierRouter(RouterMixin, BaseEstimator):
     Both are in one artifact. The frontier is the upper convex hull of the router's points and the
     single experts, measured on rows that the router has not seen; between two of its vertices a
     coin decides for each request. So a budget is used up, a quality is not overpaid, and no target
-    does worse than a random mix of two experts but for the error of estimation. The method is
+    does worse than a random mix of two experts except for estimation error. The method is
     chosen once, by the whole frontier.
 
     Args:

@@ -36,7 +36,7 @@ def nearest_blocks(
 
     Args:
         queries: Shape (m, d), dense or sparse.
-        rows: Shape (n, d), dense or sparse, at least ``size`` of them (besides a query's own).
+        rows: Shape (n, d), dense or sparse, at least ``size`` of them (excluding a query's own).
         size: Neighbors of each query.
         own: Row that each query must not find, shape (m,): itself, when leaving one out.
         width: Numbers that the caller will hold for each neighbor; blocks shrink with it.

@@ -628,7 +628,7 @@ def _lowest(
 ) -> int:
     """Index of the lowest allowed value.
 
-    Of equals, but for rounding, the one that is lowest in another column.
+    Of those equal up to rounding, the one that is lowest in another column.
     """
     lowest = values[allowed].min()
     equal = allowed & (values <= lowest + _ROUNDING * max(abs(lowest), 1e-300))

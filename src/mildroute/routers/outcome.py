@@ -30,7 +30,7 @@ class OutcomeModel(BaseEstimator):
     """Expected score and dollars of each expert, and a bound on what is usual.
 
     Beyond the bound, an input is unlike the training data. A router says who should answer; this
-    says what to expect of everyone, by ridge regression. Beside it lie some training rows as
+    says what to expect of each expert, by ridge regression. Beside it lie some training rows as
     landmarks. The distance of the other training rows to their nearest landmark bounds what is
     usual: of further inputs of the same kind, at most a share ``ood_rate`` lies beyond (a conformal
     bound, whatever the distribution).

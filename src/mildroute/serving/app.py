@@ -166,7 +166,7 @@ class Gateway:
         """Tell load balancers, by ``/readyz``, to send nothing more.
 
         Requests that come nevertheless are served. Load balancers can see it for as long as the
-        server listens: ``mildroute serve`` goes on for ``failover.shutdown_delay`` seconds, 0 by
+        server listens: ``mildroute serve`` continues for ``failover.shutdown_delay`` seconds, 0 by
         default.
         """
         self.limiter.is_draining = True

@@ -204,7 +204,7 @@ class RequestLimits:
             was opened.
         max_body_bytes: Bytes of the body of a request.
         body_timeout: Seconds in which the body must have arrived.
-        max_connections: Connections of clients at the same time, with a request under way or not;
+        max_connections: Connections of clients at the same time, with a request in flight or not;
             beyond it the one that has been idle for longest is closed. Never more than half of the
             process's file descriptors.
         max_in_flight: Requests at the same time; more are rejected with 503 and Retry-After. If
@@ -213,7 +213,7 @@ class RequestLimits:
         max_response_bytes: Bytes of a response that is not streamed.
         max_route_inputs: Inputs of one ``POST /v1/route``.
         max_output_tokens: Tokens of a response that are reserved in a client's budget if its
-            request names no most: the most that your experts generate by themselves.
+            request names no most: the most that your experts generate by default.
         disconnect_timeout: Seconds for which a response is still read after its client
             disconnected, so that the client pays for it; 0 ends the call at once and charges what
             is known, or what was reserved ...
@@ -337,11 +337,11 @@ class StoreConfig:
 
     Args:
         url: Such as ``redis://host:6379/0``, or ``rediss://`` with TLS; none for limits of each
-            process by itself. ``store: redis://host`` sets it alone.
+            process alone. ``store: redis://host`` sets it alone.
         password_env: Environment variable of its password, or none.
         prefix: Of the names of all entries; gateways with the same prefix share them.
         on_failure: What becomes of limits while the store is away and what a gateway has borrowed
-            is spent: ``share`` goes on with what is left over the number of gateways, ``closed``
+            is spent: ``share`` continues with what is left over the number of gateways, ``closed``
             rejects with 503, ``open`` lets all requests through.
         lease_ttl: Seconds after which what a gateway has borrowed goes back to the others if the
             gateway is not heard of.

@@ -38,7 +38,7 @@ DETAILS = b"x-mildroute-details"
 # Reasons for which an expert gave no answer and did not fail: another one was faster, or its
 # circuit was open, which has a line of its own.
 _NO_FAULT = ("hedged", "circuit_open")
-# Why a stream ended early that its expert did not break off, by its status.
+# Why a stream ended early that its expert did not interrupt, by its status.
 _CUT_BY = {CLIENT_CLOSED_REQUEST: "client_disconnect", 503: "shutdown"}
 # Seconds between two lines on the same failure of the same expert.
 _FAILURE_INTERVAL = 60.0

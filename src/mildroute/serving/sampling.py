@@ -312,7 +312,7 @@ class Sampler:
         self._workers.append(loop.create_task(self._look_for_enough()))
 
     async def stop(self) -> None:
-        """End all calls under way; what was reserved for them stays counted."""
+        """End all calls in flight; what was reserved for them stays counted."""
         for worker in self._workers:
             worker.cancel()
         await asyncio.gather(*self._workers, return_exceptions=True)
@@ -338,7 +338,7 @@ class Sampler:
         )
 
     def offer(self, context: RequestContext, headers: Sequence[tuple[bytes, bytes]]) -> None:
-        """Sample a request that has been served, if there is room; it is never waited for."""
+        """Sample a request that has been served if the queue has space; never wait for it."""
         if context.answer is None or context.status != 200 or not context.served_by:
             return
         calls = reversed(context.attempts.calls)
@@ -375,7 +375,7 @@ class Sampler:
 
         Returns:
             ``full`` if all experts have scores, ``partial`` if some have, ``failed`` if none has,
-            ``no_budget`` if nothing was asked for want of dollars.
+            ``no_budget`` if no call was made for lack of budget.
         """
         text = await asyncio.to_thread(answer_text, task.answer)
         parsed = await asyncio.to_thread(_bounded, task.parsed, self._max_output_tokens)

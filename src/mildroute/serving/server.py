@@ -43,7 +43,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
     """One connection of a client.
 
     Attributes:
-        idle: Connections of the same class without a request under way, the longest idle first.
+        idle: Connections of the same class without a request in flight, the longest idle first.
     """
 
     limits = RequestLimits()
@@ -188,7 +188,7 @@ def protocol_with_limits(limits: RequestLimits) -> type[LimitedHttpProtocol]:
     Those are connections whose headers are too long or too long in coming, or whose client reads
     nothing. uvicorn bounds neither: a client that sends or reads a byte now and then would keep its
     connection for ever. If there are more connections than allowed, the one that has been idle for
-    longest is closed; if all have requests under way, the new one is refused.
+    longest is closed; if all have requests in flight, the new one is refused.
 
     Returns:
         A class for ``uvicorn.Config(http=...)``.
@@ -245,7 +245,7 @@ def serve(
     admin_sockets: list[socket.socket] | None = None,
     attach: Callable[[Gateway], Awaitable[None]] | None = None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM; then requests under way are given their time.
+    """Serve until SIGINT or SIGTERM; then requests in flight are given their time.
 
     SIGHUP reads the artifact, the experts and the keys again.
 
@@ -321,7 +321,7 @@ class _Server(uvicorn.Server):
             self._announce(f"http://{host}:{self.servers[0].sockets[0].getsockname()[1]}/v1")
 
     async def shutdown(self, sockets: Any = None) -> None:
-        """Go on listening for a while.
+        """Continue listening for a while.
 
         Readiness probes must be able to see that the gateway is not ready any more.
         """

@@ -48,7 +48,7 @@ class StoreError(MildrouteError):
 class StoreWait:
     """What one request may still wait for the store, over all its calls.
 
-    The calls themselves go on: other requests may wait for them, and a store that is slow is not
+    The calls themselves continue: other requests may wait for them, and a store that is slow is not
     away.
     """
 
@@ -59,7 +59,7 @@ class StoreWait:
 
     @property
     def is_over(self) -> bool:
-        """Whether the request must go on without the store."""
+        """Whether the request must continue without the store."""
         return self._left <= 0
 
     async def wait(self, calls: Iterable[asyncio.Future[Any]]) -> bool:

@@ -244,7 +244,7 @@ def _encoder_listener(config: GatewayConfig) -> Iterator[socket.socket | None]:
             listener.listen()
         except OSError as error:
             # A read-only file system, or a path of more than 107 bytes.
-            _LOG.warning("each worker has its own encoder, for want of a socket: %s", error)
+            _LOG.warning("each worker has its own encoder, for lack of a socket: %s", error)
             listener = None
         yield listener
 
@@ -299,7 +299,7 @@ def _run_worker(job: _Job, link: socket.socket) -> None:
                 encoder_socket=job.encoder_socket,
             )
             worker = _Worker(link, services.metrics, len(services.experts.experts))
-            # Any worker answers on the admin port for all, and the last to drain goes on with it.
+            # Any worker answers on the admin port for all, and the last to drain continues with it.
             serve(
                 services,
                 job.host,
@@ -359,7 +359,7 @@ class _Worker:
                 found: Snapshot = await self._channel.call("metrics")
         except (TimeoutError, ConnectionResetError):
             raise APIError(
-                503, "the metrics of the other workers are missing; come again.", retry_after=1.0
+                503, "the metrics of the other workers are missing; retry later.", retry_after=1.0
             ) from None
         return found
 

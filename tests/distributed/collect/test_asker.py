@@ -1,4 +1,4 @@
-"""A block that is tried again asks only what was under way, and stops when called off."""
+"""A block that is tried again asks only what was in flight, and stops when called off."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Whatever of a run on Ray is killed, and whenever.
 
-The table ends the same, and nothing is asked twice but what was under way.
+The table ends the same, and nothing is asked twice but what was in flight.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def calm(
 
 
 def moment(server: HostileServer, chance: random.Random) -> None:
-    """Wait for a random moment, most often while calls are under way."""
+    """Wait for a random moment, most often while calls are in flight."""
     if chance.random() < 0.2:
         time.sleep(chance.uniform(0.0, 4.0))
         return

@@ -560,7 +560,7 @@ class CompletionsEndpoint:
             request.disconnect()
 
     def _charge_lost(self, context: RequestContext) -> None:
-        """Charge calls whose answers nobody waited for to the end.
+        """Charge calls whose answers were not read to the end.
 
         Slower experts of a hedged request have read it; what they generated is not known. One that
         took too long may have generated all that it was allowed, or nothing: it is in no bill, but
@@ -599,7 +599,7 @@ class CompletionsEndpoint:
         """
         if not attempt.response.has_events and not request.is_disconnected:
             context.status = failure.status
-            raise ClientDisconnect("an answer that broke off cannot be ended.")
+            raise ClientDisconnect("an interrupted answer cannot be ended.")
         await self._end_stream(failure, context, request, is_told=is_told)
 
     async def _end_stream(

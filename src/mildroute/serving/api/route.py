@@ -140,7 +140,7 @@ def _parse_inputs(
 def _request_ids(document: Mapping[str, Any], request: Request, count: int) -> list[str]:
     """Id of each request, empty where the text stands for it.
 
-    One header cannot tell many inputs apart.
+    One header cannot distinguish many inputs.
     """
     if "inputs" not in document:
         return [get_request_id(request.headers)]
@@ -206,7 +206,7 @@ def _decision_body(context: RequestContext) -> dict[str, Any]:
 
 
 def _look_body(context: RequestContext) -> dict[str, Any] | None:
-    """The look of a cascade that a request begins with: what it asks, and how often it goes on."""
+    """The look of a cascade that a request begins with: what it asks and how often it continues."""
     look, predictor = context.decision.look, context.routing.predictor
     if not look or predictor is None:
         return None

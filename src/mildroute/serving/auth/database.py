@@ -204,7 +204,7 @@ def _prepare_file(path: Path, *, create: bool) -> None:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     # A file that is there is never opened here: to close it again would drop the locks that this
     # process holds on it for SQLite. Then another process takes itself for the last one, deletes
-    # the write-ahead log, and both go on with different databases.
+    # the write-ahead log, and both continue with different databases.
     path.stat()
     if not os.access(path, os.R_OK | os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))

@@ -103,7 +103,7 @@ class _Members(Collection[str]):
 class DatabaseKeyStore(KeyStore):
     """All clients of a database; a thread of its own follows their changes.
 
-    No request waits for the database. If it is away, the gateway goes on with what it knows.
+    No request waits for the database. If it is away, the gateway continues with what it knows.
 
     Args:
         url: Of the database.

@@ -194,7 +194,7 @@ class KeyStore:
     Args:
         clients: Each with a hash of its key, as ``hash_key`` writes it; a client whose key is
             being rotated comes with each of its two. Without an argument the gateway asks for no
-            keys, and every caller is :data:`ANYONE`; with an empty list none is let in.
+            keys, and every caller is :data:`ANYONE`; with an empty list no caller is admitted.
     """
 
     def __init__(self, clients: Iterable[tuple[str, APIClient]] | None = None) -> None:
@@ -489,7 +489,7 @@ def _refuse_repeats(document: YamlDocument, clients: dict[str, Any]) -> None:
 #
 # In a file an entry that changes becomes one line; all other lines stay as they are, comments
 # included. The file is replaced as a whole, so that a gateway never reads half of it, and only if
-# it reads as before but for this entry. A new file can be read by its owner alone.
+# it reads as before except for this entry. A new file can be read by its owner alone.
 
 
 def add_client(path: str | Path, name: str, **settings: Any) -> str:

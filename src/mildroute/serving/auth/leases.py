@@ -92,7 +92,7 @@ class Lease(UsageBudget):
         refused_until: Until when the store need not be asked again ...
         refused: ... for so much, or more.
         asked: What its latest call asked for.
-        call: Under way for it, or none: a lease has one call at a time.
+        call: In flight for it, or none: a lease has one call at a time.
     """
 
     def __init__(
@@ -594,7 +594,7 @@ class LeasedBudgets:
         flow = self._flows.get((owner, name))
         if flow is None:
             flow = self._flows[owner, name] = LeasedFlow(self, owner, name, rate, burst)
-        # New limits go on from where the old ones are.
+        # New limits continue from where the old ones are.
         flow.rate = rate
         flow.change_limit(burst)
         return flow
@@ -643,7 +643,7 @@ class LeasedBudgets:
             return False
         if any(lease.refused_until > now and amount >= lease.refused for lease, amount in short):
             return False
-        # One call at a time: this request may profit from the one under way.
+        # One call at a time: this request may profit from the one in flight.
         calls = {lease.call for lease, _ in short if lease.call is not None}
         if not calls:
             calls = {self.exchange(short, is_bounded=is_bounded)}
@@ -753,7 +753,7 @@ class LeasedBudgets:
     ) -> asyncio.Task[bool]:
         """Start a call of the script, for leases without one; tells whether there was a reply.
 
-        It is a task: it goes on if the request that has started it waits no longer.
+        It is a task: it continues if the request that has started it waits no longer.
         """
         values: list[Any] = [self.store.gateway, self._ttl if ttl is None else ttl]
         for lease, amount in wanted:

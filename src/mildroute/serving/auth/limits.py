@@ -179,7 +179,7 @@ def start_of_month(now: float) -> float:
 
 
 class UsageBudget:
-    """A limit on what requests take together, with what is held for those under way."""
+    """A limit on what requests take together, with what is held for those in flight."""
 
     __slots__ = ("limit", "reserved", "unit", "until")
 
@@ -240,7 +240,7 @@ class UsageBudget:
 
     def _all_reserved(self, owner: str) -> LimitExceeded:
         message = (
-            f"The requests under way may take the rest of the {self.limit:g} {self.unit} that"
+            f"The requests in flight may take the rest of the {self.limit:g} {self.unit} that"
             f" {owner.lower()} has; wait for them."
         )
         return LimitExceeded(429, message, "rate_limit_exceeded", 1.0)
@@ -518,7 +518,7 @@ class UsageLimiter:
         requests: float = 0.0,
         is_bounded: bool = True,
     ) -> _Checked | LimitExceeded:
-        """Check a request again that was refused, once more was borrowed of a shared limit.
+        """Check a request again that was refused, after more was borrowed from a shared limit.
 
         Args:
             client: Whose request it is.
@@ -663,7 +663,7 @@ class Account:
         return f"{kind}:{self.tenant.name}"
 
     def change(self, tenant: Tenant) -> None:
-        """New limits, or the first ones; a rate that stays goes on from where it is."""
+        """New limits, or the first ones; a rate that stays continues from where it is."""
         rate, tokens = tenant.requests_per_minute, tenant.tokens_per_minute
         self._factory.set_on_failure(self.name, tenant.on_failure)
         if rate != self.tenant.requests_per_minute:

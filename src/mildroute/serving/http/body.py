@@ -164,9 +164,9 @@ class ParsedRequest:
         tokens_in: Tokens of the request, estimated from its characters.
         tokens_out: Tokens that the client allows at most in one choice, or none.
         choices: Responses that are generated: ``n`` or ``best_of`` for each prompt.
-        conversation: A digest that stays the same while a conversation goes on, or none where there
+        conversation: A digest that stays the same while a conversation continues, or none if there
             is none.
-        previous_id: Where the id of the response that this one goes on from
+        previous_id: Where the id of the response that this one continues from
             (``previous_response_id``) begins and ends, and the id, or none.
         owner: The expert that gave that response, if its id tells, else none: no other one knows
             it.
@@ -198,7 +198,7 @@ class ParsedRequest:
     def body_for(
         self, model: str, *, include_usage: bool = False, logprobs: bool = False
     ) -> list[bytes | memoryview]:
-        """The request as it came, byte for byte, but for the model and a decoded id.
+        """The request as it came, byte for byte, except for the model and a decoded id.
 
         In pieces, which are views of the body: a body of 19 MB was held three times otherwise.
 
@@ -677,8 +677,8 @@ def _whole_number(name: str, fields: Mapping[str, Any]) -> int | None:
 def _refuse_background(fields: Mapping[str, Any]) -> None:
     if fields.get("background"):
         raise BadRequest(
-            "background must be false or left out: what such a response costs is told to the one"
-            " who asks for it later, and not to the gateway.",
+            "background must be false or left out: the gateway would never see what such a response"
+            " costs.",
             "background",
         )
 
@@ -756,7 +756,7 @@ def conversation_digest(parts: Iterable[str], salt: str = "") -> str:
 def _sample(part: str) -> str:
     if len(part) <= _MAX_PART:
         return part
-    # Pictures and whole books: their length and three places tell them apart, and megabytes need
+    # Pictures and whole books: their length and three places distinguish them, and megabytes need
     # not be hashed while others wait.
     middle = len(part) // 2
     return f"{len(part)}:{part[:_SAMPLE]}{part[middle : middle + _SAMPLE]}{part[-_SAMPLE:]}"

@@ -42,7 +42,7 @@ class APIError(MildrouteError):
             not ours.
         code: A word that programs can compare, or none for the usual one of the status.
         param: The member of the request that is at fault, or none.
-        retry_after: Seconds after which to come again, or none.
+        retry_after: Seconds after which to retry, or none.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class APIError(MildrouteError):
         ).encode()
 
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """The response's headers, but for its length."""
+        """The response's headers, except for its length."""
         headers = [(b"content-type", b"application/json")]
         if self.retry_after is not None:
             headers.append((b"retry-after", b"%d" % max(1, math.ceil(self.retry_after))))

@@ -74,7 +74,7 @@ class RecordedResponse(NamedTuple):
         return cls(status, pairs, body)
 
     async def replay(self, request: Request) -> None:
-        """Send it once more; a stream comes at once."""
+        """Send it again; a stream comes at once."""
         await request.send_response(self.status, [*self.headers, _REPLAYED], self.body)
 
 
@@ -204,7 +204,7 @@ class IdempotencyCache:
 
         Args:
             name: Of client and key.
-            head: What besides the body makes two requests the same.
+            head: What, in addition to the body, makes two requests the same.
             body: Of the request.
             request: Gets the earlier response.
             is_stream: Whether the response is streamed.
@@ -381,7 +381,7 @@ def _check_same(known: bytes, digest: bytes) -> None:
 def _in_use() -> APIError:
     return APIError(
         409,
-        "a request with this Idempotency-Key is under way, or has just failed; send it again.",
+        "a request with this Idempotency-Key is in flight, or has just failed; send it again.",
         code="idempotency_key_in_use",
         retry_after=1.0,
     )

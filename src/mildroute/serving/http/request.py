@@ -305,7 +305,7 @@ class Request:
             raise ClientDisconnect("the client does not read its answer.") from None
 
 
-# Requests of browsers. A website that somebody visits can make the browser send requests to a
+# Requests of browsers. A website that a user visits can make the browser send requests to a
 # gateway on the same machine, which would let them in if it asks for no keys.
 
 
@@ -462,7 +462,7 @@ class InFlightLimiter:
         if self.in_flight >= self._max_in_flight:
             raise APIError(
                 503,
-                "too many requests are under way; come again.",
+                "too many requests are in flight; retry later.",
                 code="overloaded",
                 retry_after=1.0,
             )
@@ -498,7 +498,7 @@ class InFlightLimiter:
         if free < 0:
             raise APIError(
                 503,
-                "the requests under way hold too many bytes; come again, or send less.",
+                "the requests in flight hold too many bytes; retry later, or send less.",
                 code="overloaded",
                 retry_after=1.0,
             )
@@ -522,7 +522,7 @@ class InFlightLimiter:
 def _too_many(rule: str) -> APIError:
     return APIError(
         429,
-        f"this key has too many requests under way ({rule}); wait for them, and come again.",
+        f"this key has too many requests in flight ({rule}); wait for them, and retry.",
         retry_after=1.0,
     )
 

@@ -1,4 +1,4 @@
-"""Ids of responses that name their expert, so that any replica can go on from them."""
+"""Ids of responses that name their expert, so that any replica can continue from them."""
 
 from __future__ import annotations
 

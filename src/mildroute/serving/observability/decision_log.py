@@ -46,7 +46,7 @@ class DecisionRecord:
         key: Name of the client's key, or empty.
         path: What was called, such as ``"chat/completions"``.
         price_weight: At which it decided, or none; between two vertices that of the likelier one.
-        propensity: Probability with which it was chosen, before the coin and the lots.
+        propensity: Probability with which it was chosen, before randomization and exploration.
         propensities: Of all experts, in the order of ``experts``; 0 where one was left out.
         served_by: Who answered, or empty.
         attempts: Every call to an expert: its name, the reason of its failure or empty, the status
@@ -63,7 +63,7 @@ class DecisionRecord:
             itself does.
         target: What the operating point was chosen by, such as ``"quality 0.95"``; empty for the
             router's own.
-        first_choice: What the router alone would choose, before conversations, circuits and lots;
+        first_choice: What the router alone would choose, before affinity, circuits, exploration;
             empty without an opinion.
         trace_id: Of the trace that the request belongs to, in 32 hexadecimal digits; empty without
             one.

@@ -168,7 +168,7 @@ class StateCollector:
         drift: Compares decisions with training, or none.
         canary: Share of requests that each canary gets, by its digest.
         loaded_at: When the router was loaded, in seconds since 1970.
-        in_flight: Requests under way.
+        in_flight: Requests in flight.
         queue: Inputs that wait for the encoder.
         connections: Of clients.
         circuits: State of each expert's circuit: ``"closed"``, ``"half-open"`` or ``"open"``.
@@ -202,13 +202,13 @@ class StateCollector:
 
     def collect(self) -> Iterator[Metric]:
         """All of them, now."""
-        yield _gauge("mildroute_in_flight", "Requests under way.", float(self.in_flight()))
+        yield _gauge("mildroute_in_flight", "Requests in flight.", float(self.in_flight()))
         yield _gauge(
             "mildroute_encoder_queue", "Inputs that wait for their vectors.", float(self.queue())
         )
         yield _gauge(
             "mildroute_tasks",
-            "Tasks of the event loop: they rise and fall with the requests under way.",
+            "Tasks of the event loop: they rise and fall with the requests in flight.",
             float(_tasks()),
         )
         yield _gauge(
@@ -290,12 +290,12 @@ def _circuits(states: Mapping[str, str]) -> Metric:
 def _experts(load: Mapping[str, tuple[int, int, int]]) -> Iterator[Metric]:
     connections = GaugeMetricFamily(
         "mildroute_expert_connections",
-        "Connections to an expert: idle ones, and calls under way, each with one.",
+        "Connections to an expert: idle ones, and calls in flight, each with one.",
         labels=["expert", "state"],
     )
     waiting = GaugeMetricFamily(
         "mildroute_expert_waiting",
-        "Calls that wait because `concurrency` of them are under way.",
+        "Calls that wait because `concurrency` of them are in flight.",
         labels=["expert"],
     )
     for expert, (idle, active, queued) in load.items():
@@ -320,7 +320,7 @@ def _budgets(budgets: Iterable[tuple[str, float, float]], keys: int) -> Iterator
     yield left
     yield _gauge(
         "mildroute_reserved_dollars",
-        "Dollars that are held for requests under way of keys with a budget.",
+        "Dollars that are held for in-flight requests of keys with a budget.",
         sum(reserved for _, _, reserved in found),
     )
 

@@ -1,7 +1,7 @@
 """Traces of requests by OpenTelemetry.
 
 One span a request, with its decision and each attempt in it; never any text of a request. The trace
-goes on from the client's ``traceparent`` and on to the expert. Baggage is not forwarded: it may
+continues from the client's ``traceparent`` and on to the expert. Baggage is not forwarded: it may
 hold what experts outside the house should not read.
 """
 

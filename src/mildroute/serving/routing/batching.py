@@ -24,7 +24,7 @@ _LOG = logging.getLogger(__name__)
 Encode = Callable[[list[str]], Sequence[Any]]
 
 
-# Characters that are encoded in the background at once, but for one longer input: about 5 ms of
+# Characters that are encoded in the background at once, except for one longer input: about 5 ms of
 # TF-IDF, for which the input of a request may have to wait.
 _BACKGROUND_CHARACTERS = 8_000
 

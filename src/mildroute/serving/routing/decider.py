@@ -185,7 +185,7 @@ class RoutingResult:
         target: What the operating point was chosen by, or none for the router's own.
         first_choice: What the router alone would choose, or empty.
         shadow: Gives the choice of the shadow router, or none.
-        predictor: The router itself, which goes on after a look, or none.
+        predictor: The router itself, which continues after a look, or none.
     """
 
     decision: Decision
@@ -280,8 +280,8 @@ class Decider:
                 predictor, prediction, parsed, statuses, default, session_expert
             )
         else:
-            # No other expert knows the response that this one goes on from: an error is better than
-            # a response that has lost its past.
+            # No other expert knows the response that this one continues: an error is better than a
+            # response that has lost its past.
             decision = decide_pinned(parsed.owner, parsed, statuses, "sticky")
         return self._result(decision, prediction, predictor, target, shadow)
 
@@ -510,7 +510,7 @@ async def _operating_point(predictor: Predictor, target: Target | None) -> Opera
         ) from None
     except TooManyTargetsError:
         message = (
-            "too many qualities and budgets that are new to the gateway are being looked up; come"
-            " again, or ask for a preset."
+            "too many qualities and budgets that are new to the gateway are being looked up; retry"
+            " later, or ask for a preset."
         )
         raise APIError(429, message, code="too_many_targets", retry_after=1.0) from None

@@ -211,7 +211,7 @@ class SharedEncoderQueue(EncoderQueue):
         self._hello = _frame(json.dumps(hello).encode())
         self.dtype = np.dtype(np.float32)
         self._width = 0
-        # Connected while the artifact is loaded, before there is an event loop; it goes on with it.
+        # Connected while the artifact is loaded, before there is an event loop, which takes it.
         self._socket: socket.socket | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_tried = asyncio.Event()

@@ -317,7 +317,7 @@ def resolve_look(decision: Decision, looks: Mapping[str, tuple[str, ...]]) -> De
 def decide_pinned(
     name: str, parsed: ParsedRequest, statuses: Mapping[str, ExpertStatus], reason: str = "pinned"
 ) -> Decision:
-    """Decide for a request that names its expert, or that goes on from a response of its.
+    """Decide for a request that names its expert, or that continues from a response of its.
 
     It is called although it is rate limited, and although the request seems too long for it, which
     it can tell better itself; if its circuit is open it gets its probes. It is not called if it

@@ -39,8 +39,8 @@ class Prediction:
     """A router's view of one input, before anything else is heeded.
 
     It says the same as :class:`~mildroute.pipeline.Prediction`, and the order of experts at each
-    vertex of the operating point besides: who can answer now may differ from vertex to vertex, and
-    with it the chance of each expert to be asked first.
+    vertex of the operating point as well: which expert can answer now may differ from vertex to
+    vertex, and with it the chance of each expert to be asked first.
 
     Args:
         posterior: Posterior over them; between two vertices the mean of theirs.
@@ -248,12 +248,12 @@ class Predictor:
         return getattr(rows, "dtype", None)
 
     def _try_looks(self, row: Any) -> None:
-        """Let every stage decide; each goes on with earlier ones, so that a request ends."""
+        """Let every stage decide; each continues with earlier ones, so that a request ends."""
         stages = [] if self._cascade is None else self._cascade.stages_
         for place, stage in enumerate(stages):
             self.step(place, row, dict.fromkeys(self.asked(place), "A"), {})
             if any(then >= place for then in stage["then"]):
-                raise ArtifactError(f"stage {place} must go on with earlier ones only")
+                raise ArtifactError(f"stage {place} must continue with earlier ones only")
 
     async def predict(
         self, text: str, point: OperatingPoint | None, request_id: str
@@ -312,7 +312,7 @@ class Predictor:
         """What to do after a stage's answers have come, as the library does it.
 
         The expert whose answer is returned, and that is called if it has not been, or the stage to
-        go on with.
+        continue with.
 
         Args:
             stage: From :meth:`stage_of`, or from here.
@@ -490,7 +490,7 @@ class Predictor:
             if len(self._pending) >= _MAX_WAITING_TARGETS:
                 raise TooManyTargetsError(
                     f"at most {_MAX_WAITING_TARGETS} new targets are looked up at a time, got"
-                    f" {describe_target(target)} besides; come again, or ask for a preset."
+                    f" {describe_target(target)} in addition; retry later, or ask for a preset."
                 )
             future = asyncio.get_running_loop().run_in_executor(
                 self._resolver, self._resolve, target

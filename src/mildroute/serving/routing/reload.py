@@ -136,7 +136,7 @@ def _reported(
 
 
 class CanaryError(ArtifactError):
-    """The canary was rejected; the router that serves goes on alone."""
+    """The canary was rejected; the router that serves continues alone."""
 
 
 class Canary(NamedTuple):
@@ -169,7 +169,7 @@ class _Loaded(NamedTuple):
     pointer: Pointer | None = None
 
 
-# Seconds for which requests in flight may go on with the router that was replaced.
+# Seconds for which requests in flight may continue with the router that was replaced.
 _GRACE = 30.0
 # Seconds between looks for the first router.
 _FIRST_INTERVAL = 2.0
@@ -410,7 +410,7 @@ def _warn_of_unknown(predictor: Predictor, known: Iterable[str]) -> None:
     unknown = [name for name in predictor.experts[: predictor.n_experts] if name not in known]
     if unknown:
         names = ", ".join(unknown)
-        _LOG.warning("experts.yaml lacks %s, whom the router knows: they are never asked", names)
+        _LOG.warning("experts.yaml lacks %s, which the router knows: they are never called", names)
 
 
 def _pin_target(predictor: Predictor, name: str, target: Target) -> None:

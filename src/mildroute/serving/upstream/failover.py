@@ -51,14 +51,14 @@ _REASON_OF_STATUS = {
 }
 # What each reason means, for the message of an error.
 FAILURE_REASONS = {
-    "overloaded": "had no room for another call",
+    "overloaded": "had reached its concurrency limit",
     "connect": "could not be reached",
     "circuit_open": "is left alone after failures",
     "connection_lost": "broke the connection",
     "context_length": "takes less text than this",
     "error_body": "sent an error as its answer",
     "error_event": "reported an error",
-    "incomplete_stream": "broke off",
+    "incomplete_stream": "closed the stream",
     "invalid_response": "sent what is no answer",
     "misconfigured": "refused the gateway's own key, address or model",
     "response_too_large": "sent too much",
@@ -171,9 +171,9 @@ class AttemptRecord:
         is_reported: Whether its response has reported them; else they are an estimate.
         cost_usd: Dollars of them.
         first_chunk: Seconds until the first event of its stream, or none.
-        seconds: That it took; 0 while it goes on.
+        seconds: That it took; 0 while it runs.
         target: Where it goes.
-        span: Its trace while it goes on, or none.
+        span: Its trace while it runs, or none.
     """
 
     __slots__ = (
@@ -357,7 +357,7 @@ class Attempt:
         return tokens, cached_tokens
 
     def record_failure(self) -> None:
-        """The response broke off."""
+        """The response was cut short."""
         self.expert.record_failure(self._started)
 
     def close(self) -> None:
