@@ -58,6 +58,8 @@ napoleon_use_ivar = True
 napoleon_use_rtype = False
 python_use_unqualified_type_names = True
 add_module_names = False
+# Else napoleon writes an attribute such as ``weights_`` without its underscore.
+strip_signature_backslash = True
 
 # Without the data sets, which are not in the repository, examples that read them are not run.
 not_run = [

@@ -60,6 +60,8 @@ REJECTED_PHRASES = {
     r"at the least": "at least, lowest",
     r"what is odd|odd tables": "column mapping",
     r"learnt|spelt|grey|towards|neighbours?|summarise[ds]?|factorisation": "American spelling",
+    r"(?:regular|penal|normal|minim|maxim|vector|general|optim|random|initial|serial|recogn|token)"
+    r"is(?:e[ds]?|ers?|ing|ations?)": "American spelling",
     r"colours?|behaviours?|cent(?:re|red)|judgement|catalogue|whilst|amongst": "American spelling",
 }
 # On pages alone: code has variables and tests of its own for these.

@@ -16,6 +16,8 @@ _REPLACED = (
     ('role="heading">', 'role="heading" aria-level="2">'),
     ('<aside class="sidebar-drawer">', '<aside class="sidebar-drawer" aria-label="Pages">'),
     ('<aside class="toc-drawer">', '<aside class="toc-drawer" aria-label="On this page">'),
+    # The word of scikit-learn's pages.
+    (">Variables<span", ">Attributes<span"),
     # What scrolls sideways must be reachable without a mouse.
     ("<pre>", '<pre tabindex="0">'),
     ('<div class="table-wrapper', '<div tabindex="0" class="table-wrapper'),

@@ -12,11 +12,10 @@ __all__ = ["setup"]
 # Part of a picture to show: left, top, right and bottom as shares of its size.
 _PANELS = {
     "plot_decision_rule": (0.0, 0.0, 0.5, 1.0),
-    "plot_deep_router": (0.0, 0.0, 1.0, 0.5),
+    "plot_deep_router": (0.0, 0.0, 1.0, 0.485),
     "plot_gateway_fallback": (0.0, 0.0, 1.0, 0.57),
     "plot_imbalance": (0.0, 0.0, 0.5, 0.9),
-    "plot_llm_routing": (0.0, 0.0, 1.0, 0.5),
-    "plot_own_loss": (0.5, 0.0, 1.0, 1.0),
+    "plot_own_loss": (0.535, 0.0, 1.0, 0.93),
     "plot_pipeline_search": (0.69, 0.0, 1.0, 1.0),
 }
 _SIZE = (800, 560)

@@ -32,7 +32,7 @@ def main() -> None:
     """Draw it."""
     lowest, edge = brentq(slope, -5, 5), brentq(odds, -5, 5)
     print(
-        f"minimiser {lowest:.5f}, consistent edge {edge:.5f}, lowest value {risk(lowest):.5f},"
+        f"minimizer {lowest:.5f}, consistent edge {edge:.5f}, lowest value {risk(lowest):.5f},"
         f" value at 0 {risk(0.0):.5f}"
     )
     lead = np.linspace(-2, 2, 401)

@@ -1,6 +1,6 @@
 """
-As good as possible for a budget
-================================
+Budget and quality: the cost frontier
+=====================================
 
 "Spend at most two dollars per 1,000 questions" is how people ask. ``FrontierRouter`` learns routers
 for many prices of quality at once,

@@ -1,6 +1,6 @@
 """
-Does the posterior mean what it says?
-=====================================
+Calibration of router probabilities
+===================================
 
 A router says how likely each expert is to be the best one. Thresholds, fallbacks and alarms lean on
 that number. A reliability diagram
@@ -40,7 +40,7 @@ def draw(rows, seed):
 
 routers = {
     "MildRouter": MildRouter(features="raw", random_state=0),
-    "cross-entropy, hardly penalised": CrossEntropyRouter(alpha=1e-6),
+    "cross-entropy, hardly penalized": CrossEntropyRouter(alpha=1e-6),
     "weighted cross-entropy": WeightedCrossEntropyRouter(random_state=0),
     "MILD as printed": PaperMILDRouter(random_state=0),
 }
@@ -103,7 +103,7 @@ for name, found in beliefs.items():
 # What to take away
 # -----------------
 # ``MildRouter`` calibrates its scores on the held-out rows of its own search, and lies near the
-# diagonal. A fit that is hardly penalised
+# diagonal. A fit that is hardly penalized
 # is too sure of the rare expert. Weights that lift the rare expert in training are still in the
 # probabilities afterwards, so that it is
 # overrated everywhere. The softmax of MILD as printed bends the other way. Its choices are as good

@@ -1,6 +1,6 @@
 """
-Why the largest score may be the wrong choice
-=============================================
+Decision rule: largest score or posterior
+=========================================
 
 The MILD loss gives each expert a margin of its own, so that rare experts are not overlooked. With
 margins that differ, the expert of the

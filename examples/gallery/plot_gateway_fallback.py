@@ -1,6 +1,6 @@
 """
-A gateway while an expert is down
-=================================
+Gateway fallback while an expert is down
+========================================
 
 An application speaks to one address. Behind it the gateway asks the expert that the router prefers
 and, if that one fails, the next best.

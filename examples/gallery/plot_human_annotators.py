@@ -1,6 +1,6 @@
 """
-People and a classifier
-=======================
+Deferring to people: human annotators
+=====================================
 
 A classifier labels tweets as hateful, offensive or neither, for nothing. A person does it more
 often as most others would, and has to be

@@ -1,6 +1,6 @@
 """
-When one expert is nearly always best
-=====================================
+Imbalance: one expert is nearly always best
+===========================================
 
 A generalist is best on most inputs; three specialists are best on a few each. The rarer they are,
 the more a router is tempted to forget

@@ -1,6 +1,6 @@
 """
-Language models from a table of answers
-=======================================
+LLM routing from a table of answers
+===================================
 
 Three language models have answered the exam questions of MMLU, 57 subjects from algebra to world
 religions. The best of them costs 75

@@ -1,6 +1,6 @@
 """
-What would another router have cost?
-====================================
+Off-policy evaluation from a decision log
+=========================================
 
 A log holds one answer for each request: that of the expert who was asked. It does not show
 what the others would have said. But if now and

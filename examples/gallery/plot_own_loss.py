@@ -1,6 +1,6 @@
 """
-A loss of your own
-==================
+Custom loss
+===========
 
 A router minimizes a loss in place of the cost itself, and the loss decides what it does about rows
 that fit no straight line. Yours can

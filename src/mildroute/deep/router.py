@@ -69,11 +69,11 @@ def fit_temperature(scores: Matrix, rewards: Matrix, deferral: DeferralConfig) -
         return 1.0
     loss = deferral_row_loss(np.asarray(rewards, dtype=np.float64), np.asarray(deferral.margins))
 
-    def penalised(log: float) -> float:
+    def penalized(log: float) -> float:
         # What a handful of rows cannot tell stays as it is.
         return float(loss(scores / np.exp(log))[0].mean() + log**2 / len(scores))
 
-    return float(np.exp(minimize_scalar(penalised, bounds=(-_WIDEST, _WIDEST), method="bounded").x))
+    return float(np.exp(minimize_scalar(penalized, bounds=(-_WIDEST, _WIDEST), method="bounded").x))
 
 
 # A network as a router over inputs: trained end to end by transformers, kept as ONNX, run by

@@ -46,7 +46,7 @@ class TrainingResult:
     Args:
         router: A fitted :class:`~mildroute.routers.mild.MildRouter`, ready to predict and to be
             saved.
-        objective: Penalised mean loss at the end (linear), or mean held-out cost of the epoch that
+        objective: Penalized mean loss at the end (linear), or mean held-out cost of the epoch that
             was kept (network).
         steps: Steps of the search, or epochs.
         passes: Passes over all rows.

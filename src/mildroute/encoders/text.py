@@ -144,12 +144,12 @@ class HashingEncoder(Encoder):
 
     def _encode(self, rows: list[Any]) -> Any:
         if not hasattr(self, "_vectorizer"):
-            self._vectorizer = self._new_vectoriser()
+            self._vectorizer = self._new_vectorizer()
         counts = self._vectorizer.transform(rows)
         counts.data = (np.sign(counts.data) * np.log1p(np.abs(counts.data))).astype(np.float32)
         return normalize(counts, copy=False)
 
-    def _new_vectoriser(self) -> HashingVectorizer:
+    def _new_vectorizer(self) -> HashingVectorizer:
         return HashingVectorizer(
             analyzer=_ANALYSERS[self.unit],
             ngram_range=tuple(self.ngrams),
@@ -215,18 +215,18 @@ class TfidfEncoder(Encoder):
 
     def _learn(self, rows: list[Any]) -> Any:
         self._check_parameters()
-        vectoriser, vectors = self._fitted_vectoriser(rows)
-        self.terms_ = np.array(vectoriser.get_feature_names_out(), dtype=object)
-        self.weights_ = np.asarray(vectoriser.idf_, dtype=np.float32)
+        vectorizer, vectors = self._fitted_vectorizer(rows)
+        self.terms_ = np.array(vectorizer.get_feature_names_out(), dtype=object)
+        self.weights_ = np.asarray(vectorizer.idf_, dtype=np.float32)
         # as ``transform`` has them: another order rounds products with them in another way
         vectors.sort_indices()
         return vectors
 
-    def _fitted_vectoriser(self, rows: list[str]) -> tuple[TfidfVectorizer, Any]:
+    def _fitted_vectorizer(self, rows: list[str]) -> tuple[TfidfVectorizer, Any]:
         for least in dict.fromkeys((min(self.min_df, len(rows)), 1)):
-            vectoriser = self._new_vectoriser(min_df=least, max_features=self.max_features)
+            vectorizer = self._new_vectorizer(min_df=least, max_features=self.max_features)
             with contextlib.suppress(ValueError):  # where no term is left
-                return vectoriser, vectoriser.fit_transform(rows)
+                return vectorizer, vectorizer.fit_transform(rows)
         raise ArgumentError(
             f"inputs must have at least one {self.unit} n-gram of {self.ngrams}, got none; are all"
             " of them empty?"
@@ -234,7 +234,7 @@ class TfidfEncoder(Encoder):
 
     def _encode(self, rows: list[Any]) -> Any:
         if not hasattr(self, "_vectorizer"):
-            self._vectorizer = self._new_vectoriser(vocabulary=self.terms_.tolist())
+            self._vectorizer = self._new_vectorizer(vocabulary=self.terms_.tolist())
         # What TfidfVectorizer.transform does, without its checks: one text takes 0.15 ms in place
         # of 0.79, and a gateway encodes questions and answers one by one.
         vectors = CountVectorizer.transform(self._vectorizer, rows)
@@ -244,7 +244,7 @@ class TfidfEncoder(Encoder):
         inplace_csr_row_normalize_l2(vectors)
         return vectors
 
-    def _new_vectoriser(self, **settings: Any) -> TfidfVectorizer:
+    def _new_vectorizer(self, **settings: Any) -> TfidfVectorizer:
         # A pattern is for words only, and scikit-learn warns where it is not used.
         pattern = {"token_pattern": _WORDS_AND_SIGNS} if self.unit == "word" else {}
         return TfidfVectorizer(

@@ -1,7 +1,7 @@
 """From scores to a decision: the posterior over experts, the choice and the ranking.
 
 The paper chooses the largest score. With differing margins that is not the Bayes choice, not even
-at the minimiser of its loss. At the minimiser the gradients balance: with S[k, j] =
+at the minimizer of its loss. At the minimizer the gradients balance: with S[k, j] =
 softmax_j(scores / rho_k) and p the posterior, ``q_k = p_k / rho_k`` satisfies q S = q. So q is the
 stationary distribution of a Markov chain that the scores define, and the posterior follows from it
 exactly, for any margins. This is the ``"consistent"`` decision, the default; ``"argmax"`` is the
@@ -189,7 +189,7 @@ def _decode(scores: Tensor, margins: Tensor, tau: float, *, log: bool) -> Tensor
 def _check_decodable(tau: float, margins: Sequence[float]) -> None:
     """Above tau = 1 the loss is bounded.
 
-    With margins too far apart it has no minimiser that could be decoded.
+    With margins too far apart it has no minimizer that could be decoded.
     """
     if (tau - 1) * max(margins) >= min(margins):
         raise ArgumentError(

@@ -137,7 +137,7 @@ def deferral_loss(
 
     ``sum_k w_k * comp_sum(log sum_j exp((f_j - f_k) / rho_k))``. The sum over j stands inside the
     comp-sum function for every tau, which is tighter than the paper's outer sum
-    (:func:`pairwise_loss`) and equal to it for two experts. Differing margins move the minimiser:
+    (:func:`pairwise_loss`) and equal to it for two experts. Differing margins move the minimizer:
     decide with :func:`mildroute.losses.decision.posterior`, not with the largest score.
 
     Args:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import minimize
 
-# A feature matrix prepared for solving: centered, and turned so that a penalised problem on it is
+# A feature matrix prepared for solving: centered, and turned so that a penalized problem on it is
 # well conditioned.
 
 
@@ -113,7 +113,7 @@ _NEGLIGIBLE = 0.05
 
 @dataclass(frozen=True)
 class LinearSolution:
-    """An optimum of the penalised problem.
+    """An optimum of the penalized problem.
 
     Attributes:
         solution: The solver's own variables, to start a neighboring problem from.

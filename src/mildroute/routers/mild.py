@@ -46,7 +46,7 @@ _CHOICES = {
 class MildRouter(RouterMixin, BaseEstimator):
     """Margin-based imbalanced learning to defer, with a default that can be trusted blindly.
 
-    Solves the paper's regularised convex problem to optimality on raw vectors or topic features.
+    Solves the paper's regularized convex problem to optimality on raw vectors or topic features.
     What is ``"cv"`` is chosen inside ``fit`` by cross-validated deferral loss; the best single
     expert, cost regression and TDEF are among the candidates, and a simpler candidate within one
     standard error is preferred, so the router is not worse than either on held-out rows. The same

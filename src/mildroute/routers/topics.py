@@ -26,7 +26,7 @@ __all__ = ["FeatureSet", "FeatureSets", "TopicFeatures", "build_feature_sets", "
 # groups, in those groups.
 #
 # A topic feature is ``softmax(X @ weights + offsets)``, for clusters and groups alike. Few topics
-# say most of what decides between experts, and a linear router on them generalises better than
+# say most of what decides between experts, and a linear router on them generalizes better than
 # one on the raw vector.
 
 
