@@ -12,7 +12,7 @@ from PIL import Image
 
 from encoders.models import load_transformers, tiny_resnet
 from mildroute import TextRouter
-from mildroute.encoders.image import ImageEncoder, colour_histogram, edge_histogram
+from mildroute.encoders.image import ImageEncoder, color_histogram, edge_histogram
 from mildroute.exceptions import ArgumentError
 
 
@@ -42,10 +42,10 @@ def test_grey_arrays_are_images_too() -> None:
     )
 
 
-def test_colours_are_counted_in_steps() -> None:
+def test_colors_are_counted_in_steps() -> None:
     pixels = np.zeros((1, 4, 3))
     pixels[0, 0] = [1.0, 0.5, 0.0]
-    found = colour_histogram(pixels).reshape(3, 8) * np.sqrt(3)
+    found = color_histogram(pixels).reshape(3, 8) * np.sqrt(3)
     assert found[0].tolist() == pytest.approx([0.75, 0, 0, 0, 0, 0, 0, 0.25])
     assert found[1].tolist() == pytest.approx([0.75, 0, 0, 0, 0.25, 0, 0, 0])
 

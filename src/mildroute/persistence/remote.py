@@ -533,7 +533,7 @@ def _write_pointer(url: str, pointer: Pointer) -> None:
     if read_pointer(url) != pointer:
         raise ArtifactError(
             f"{without_credentials(url)} must hold what was written, got another content; is"
-            " is another rollout in progress? Look at it, and run the command again."
+            " another rollout in progress? Look at it, and run the command again."
         )
 
 
