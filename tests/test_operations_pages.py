@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mildroute.cli.app import app
+from mildroute.experts.config import read_experts
 from mildroute.serving.auth.keys import KeyStore, add_client
 from mildroute.serving.config import DecisionLogConfig, GatewayConfig, read_config
 from mildroute.serving.observability.decision_log import DecisionLog
@@ -83,6 +84,8 @@ def test_settings_in_the_text_are_taken(page: Path, tmp_path: Path) -> None:
         file.write_text(block, encoding="utf-8")
         if "sha256:" in block:
             assert KeyStore.read(file).clients
+        elif block.startswith("experts:"):
+            assert read_experts(file).experts
         elif "base_url" not in block:
             assert read_config(file) != GatewayConfig()
 

@@ -1,4 +1,4 @@
-"""A server of canned chat completions, as fast as plain asyncio allows, in a process of its own.
+"""A server of canned chats and messages, as fast as plain asyncio allows, in a process of its own.
 
     with replay_server() as server:
         ...  # ask server.url; the answer to a prompt with "#123" in it is that of the number 123
@@ -51,7 +51,21 @@ def _completion(text: str) -> dict[str, object]:
     }
 
 
+def _message(text: str) -> dict[str, object]:
+    return {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "m",
+        "content": [{"type": "text", "text": text}],
+        "stop_reason": "end_turn",
+        "stop_sequence": None,
+        "usage": {"input_tokens": 57, "output_tokens": 1},
+    }
+
+
 _CANNED = [_framed(_completion(letter)) for letter in LETTERS]
+_CANNED_MESSAGES = [_framed(_message(letter)) for letter in LETTERS]
 
 
 class _Replay(asyncio.Protocol):
@@ -80,7 +94,8 @@ class _Replay(asyncio.Protocol):
             return
         _Replay.served += 1
         number = _NUMBER.search(request)
-        self.transport.write(_CANNED[int(number[1]) % len(_CANNED) if number else 0])
+        canned = _CANNED_MESSAGES if request.startswith(b"POST /v1/messages") else _CANNED
+        self.transport.write(canned[int(number[1]) % len(canned) if number else 0])
 
 
 async def _serve() -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from mildroute import TextRouter
 from mildroute.distributed.cluster import connected
-from mildroute.distributed.embed import ShardMaker, on_ray
+from mildroute.distributed.shards import ShardMaker, on_ray
 from mildroute.embedding.job import EmbeddingJob, EmbeddingProgress, embed, embed_local
 from mildroute.embedding.shards import RowRange, ShardResult, ShardTask
 from mildroute.encoders.text import ReducedEncoder
@@ -144,7 +144,7 @@ def test_a_killed_run_leaves_whole_shards_and_goes_on_anywhere(tmp_path: Path) -
     source, out = write(tmp_path / "costs.parquet", 500), tmp_path / "vectors"
     code = (
         "import os, signal\nfrom mildroute.embedding.job import EmbeddingJob, embed\nfrom"
-        " mildroute.distributed.embed import on_ray\nfrom tests.embedding.tables import"
+        " mildroute.distributed.shards import on_ray\nfrom tests.embedding.tables import"
         f" hashing\njob = EmbeddingJob({str(source)!r}, hashing(), {str(out)!r},"
         " rows_per_shard=50)\nembed(job, run=on_ray(1), progress=lambda done, *_: done >= 200 and"
         " os.kill(os.getpid(), signal.SIGKILL))\n"

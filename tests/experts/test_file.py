@@ -178,6 +178,14 @@ REFUSED: list[tuple[str, int, str]] = [
     ("    request: !!set {a, b}\n", 7, "are not read"),
     ("    <<: {model: x}\n", 7, "merge keys (<<) are not read"),
     ("    request: &a {b: *a}\n", 7, "aliases must not hold themselves"),
+    ("    headers: {Host: elsewhere}\n", 7, "headers must not hold 'Host'"),
+    ("    headers: [a]\n", 7, "headers must be a mapping"),
+    (
+        "    api_key_env: KEY\n    headers: {Authorization: {env: OTHER}}\n",
+        3,
+        "'Authorization' beside api_key_env",
+    ),
+    ("    query: {a: [1]}\n", 7, "query must hold texts or whole numbers, got list under 'a'"),
 ]  # fmt: skip
 
 
@@ -235,6 +243,8 @@ SECRET = "sk-proj-abcdefghij0123456789"  # noqa: S105
         ("    API-Key: hunter2hunter2\n", 7),
         ("    apikey: 1234567\n", 7),
         ("    token: hunter2hunter2\n", 7),
+        ("    headers: {api-key: hunter2hunter2}\n", 7),
+        ("    headers: {x-api-key: hunter2hunter2}\n", 7),
         ("    password: hunter2hunter2\n", 7),
         ("    request:\n      authorization: hunter2hunter2\n", 8),
         (f"    api_key_env: {SECRET}\n", 7),

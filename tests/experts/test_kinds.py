@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.metadata
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ from typing import Any
 import pytest
 
 from mildroute.costs.prices import Price
-from mildroute.exceptions import ArgumentError, MildrouteError
+from mildroute.exceptions import ArgumentError, MildrouteError, MissingExtraError
 from mildroute.experts.base import Answer, Expert, Query
 from mildroute.experts.config import ExpertSpec, build_expert, read_experts
+from mildroute.experts.litellm import load_litellm
 from mildroute.experts.openai import OpenAIExpert
 from tests.experts.hostile_server import HostileServer, says
 
@@ -170,3 +172,14 @@ def nameless(settings: Mapping[str, Any]) -> Parrot:
 def test_a_kind_that_vanished_since_reading_is_told() -> None:
     with pytest.raises(MildrouteError, match=r"kind of expert must be one of .*, got 'gone'"):
         build_expert(ExpertSpec("a", "gone"))
+
+
+def test_a_kind_whose_package_is_missing_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "litellm", None)
+    for name in ("LITELLM_LOCAL_MODEL_COST_MAP", "LITELLM_MODE"):
+        monkeypatch.setenv(name, "")
+    load_litellm.cache_clear()
+    with pytest.raises(MissingExtraError, match=r"mildroute\[litellm\]"):
+        build_expert(ExpertSpec("small", "litellm", {"model": "openai/tiny"}))

@@ -14,7 +14,13 @@ import pytest
 
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.openai import OpenAIExpert
-from mildroute.experts.secrets import Secret, validate_variable
+from mildroute.experts.secrets import (
+    RequestHeaders,
+    Secret,
+    validate_headers,
+    validate_variable,
+)
+from mildroute.experts.settings import ModelSettings
 from tests.experts.asking import QUERY, ask, endpoint
 from tests.experts.hostile_server import Behavior, HostileServer, echoes, hangs, says, sends, status
 
@@ -205,3 +211,54 @@ def test_filters_are_gone_when_the_endpoint_is_closed(secret: Secret) -> None:
     with HostileServer([says("4")]) as server:
         ask(endpoint(server.url, secret=secret))
     assert logging.getLogger("httpcore.http11").filters == before
+
+
+def test_headers_of_the_environment_are_sent_and_not_shown(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setenv("OTHER_KEY", KEY)
+    headers = {"X-Auth": {"env": "OTHER_KEY", "prefix": "Token "}, "x-team": "sales"}
+    with HostileServer([status(401, body=f"no {KEY}"), says(f"it is {KEY}")]) as server:
+        model = ModelSettings(server.url, "tiny", query={"api-version": "2024-10-21"})
+        refused, answered = (ask(OpenAIExpert("e", model, headers=headers))[0] for _ in range(2))
+    assert server.calls[0].path == "/v1/chat/completions?api-version=2024-10-21"
+    assert server.calls[0].headers["x-auth"] == f"Token {KEY}"
+    assert server.calls[0].headers["x-team"] == "sales"
+    assert "authorization" not in server.calls[0].headers
+    assert KEY not in f"{refused.error} {answered.text} {caplog.text}"
+    assert answered.text == "it is [secret]"
+    stored = pickle.dumps(RequestHeaders(headers))
+    assert KEY.encode() not in stored
+    assert dict(pickle.loads(stored).pairs())[b"x-auth"] == f"Token {KEY}".encode()  # noqa: S301
+
+
+@pytest.mark.parametrize(
+    ("headers", "has_key", "rule"),
+    [
+        ({"Connection": "close"}, False, "belongs to one connection"),
+        ({"Transfer-Encoding": "chunked"}, False, "belongs to one connection"),
+        ({"Host": "elsewhere"}, False, "mildroute sets itself"),
+        ({"content-length": "3"}, False, "mildroute sets itself"),
+        ({"Authorization": {"env": "KEY"}}, True, "beside api_key_env"),
+        ({"a b": "c"}, False, "letters, digits and dashes"),
+        ({"x": "one", "X": "two"}, False, "given once"),
+        ({"x": "hunter2\r\ny: z"}, False, "printable ASCII"),
+        ({"x": {"env": "hunter2"}}, False, "environment variable"),
+        ({"x": {"file": "hunter2"}}, False, "must name a variable"),
+        ({"x": ""}, False, "must have a value"),
+        ("hunter2", False, "must be a mapping"),
+    ],
+)
+def test_headers_that_cannot_be_sent_are_refused_and_their_values_not_shown(
+    headers: Any, has_key: bool, rule: str
+) -> None:
+    with pytest.raises(ArgumentError, match=rule) as caught:
+        validate_headers(headers, has_key=has_key)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_authorization_may_be_set_where_no_key_is_named() -> None:
+    added = {"Authorization": {"env": "K", "prefix": "Basic "}}
+    headers = RequestHeaders(added, environment={"K": "dTpw"})
+    assert dict(headers.pairs()) == {b"authorization": b"Basic dTpw"}

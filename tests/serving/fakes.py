@@ -14,6 +14,7 @@ from mildroute.experts.config import ExpertFile, ExpertSpec
 from mildroute.routers.operating_point import OperatingPoint
 from mildroute.serving.observability.decision_log import DecisionRecord
 from mildroute.serving.routing.predictor import Prediction
+from mildroute.serving.upstream.pool import CALLABLE_KINDS
 
 
 class FakePredictor:
@@ -120,7 +121,7 @@ def experts_at(**urls: str | dict[str, Any]) -> ExpertFile:
     for name, given in urls.items():
         settings = {"base_url": given} if isinstance(given, str) else dict(given)
         kind = settings.pop("kind", "openai")
-        if kind == "openai":
+        if kind in CALLABLE_KINDS:
             settings.setdefault("model", f"{name}-model")
         specs.append(ExpertSpec(name, kind, settings))
     return ExpertFile(Path("experts.yaml"), tuple(specs))

@@ -38,6 +38,7 @@ from tests.experts.hostile_server import (
 from tests.serving.fakes import FakeManager
 from tests.serving.running import Running, running
 from tests.serving.streams import DONE, event, streams, usage
+from tests.support import messages
 
 EXPERTS = ("small", "mid", "large")
 # Dollars per million output tokens; an answer has ten.
@@ -177,6 +178,8 @@ class Experts:
 
     def behavior(self, name: str, call: Call) -> Behavior:
         said = self.answers[name][call.prompt]
+        if call.path.endswith("/messages"):
+            return self.message(said)
         if call.json.get("logprobs") and name in self.refuses:
             return status(400, body='{"error": {"message": "logprobs are not supported"}}')
         logprob = self.logprobs.get(name, {}).get(call.prompt)
@@ -192,6 +195,16 @@ class Experts:
         body = json.dumps(completion(said, (0, TOKENS))).encode()
         return self.broken.get(name) or status(200, {}, with_logprobs(body, *pair))
 
+    def message(self, said: str) -> Behavior:
+        """The same by Anthropic's API."""
+        usage = {"input_tokens": 0, "output_tokens": TOKENS}
+        if self.streams:
+            half = len(said) // 2
+            block = messages.text_block(0, said[:half], said[half:])
+            return streams(messages.start(usage=usage), *block, *messages.end("end_turn", TOKENS))
+        text = {"type": "text", "text": said}
+        return status(200, {}, json.dumps(messages.message(text, usage=usage)))
+
     @property
     def calls(self) -> list[tuple[str, str]]:
         """Expert and question of every call."""
@@ -206,6 +219,7 @@ def gateway(
     predictor: Predictor,
     settings: GatewayConfig | None = None,
     services: dict[str, Any] | None = None,
+    kinds: Sequence[str] = ("openai",) * 3,
 ) -> Iterator[tuple[Running, Experts]]:
     experts = Experts(table)
     with ExitStack() as stack:
@@ -214,6 +228,7 @@ def gateway(
             experts.servers[name] = stack.enter_context(HostileServer(script))
         urls = {
             name: {
+                "kind": kinds[place],
                 "base_url": experts.servers[name].url,
                 "price": {"input": 0.0, "output": PRICES[place]},
                 **({"logprobs": True} if name in experts.logprobs else {}),
@@ -283,6 +298,47 @@ def test_the_log_has_each_call_with_its_own_bill(predictor: Predictor) -> None:
         if record.selected in predictor.looks:
             assert header["x-mildroute-calls"] == ", ".join(map(str, called))
             assert header["x-mildroute-reason"] != "fallback"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_anthropic_clients_and_experts_take_part_in_cascades(
+    predictor: Predictor, stream: bool
+) -> None:
+    table = table_of(30, 9)
+    texts = table.inputs or []
+    path = path_of(predictor._router, table)
+    settings = GatewayConfig(routing=RoutingConfig(stream_looks="hold"))
+    kinds = ("anthropic", "openai", "anthropic")
+    with gateway(table, predictor, settings, kinds=kinds) as (gate, experts):
+        experts.streams = stream
+        body = {"model": "mildroute", "max_tokens": 99, "stream": stream}
+        found = [
+            gate.http.post("/v1/messages", json=body | {"messages": [_user(text)]})
+            for text in texts
+        ]
+        records = list(gate.records(30))
+    served = [answer.headers["x-mildroute-expert"] for answer in found]
+    assert served == [EXPERTS[place] for place in path.experts]
+    assert len(experts.calls) == path.is_called.sum()
+    for answer, name, text in zip(found, served, texts, strict=True):
+        said = _streamed(answer.text) if stream else answer.json()["content"][0]["text"]
+        assert said == experts.answers[name][text]
+    bills = {name: PRICES[place] * TOKENS / 1e6 for place, name in enumerate(EXPERTS)}
+    assert sum(record.cost_usd for record in records) == pytest.approx(
+        sum(bills[name] for name, _ in experts.calls)
+    )
+
+
+def _user(text: str) -> dict[str, str]:
+    return {"role": "user", "content": text}
+
+
+def _streamed(events: str) -> str:
+    datas = [json.loads(line[6:]) for line in events.splitlines() if line.startswith("data: ")]
+    assert [datas[0]["type"], datas[-1]["type"]] == ["message_start", "message_stop"]
+    return "".join(
+        data["delta"].get("text", "") for data in datas if "index" in data and "delta" in data
+    )
 
 
 def test_a_stream_is_routed_without_a_look(predictor: Predictor) -> None:

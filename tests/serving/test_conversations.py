@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from hypothesis import given, strategies as st
 
-from mildroute.serving.config import RoutingConfig
+from mildroute.serving.config import DecisionLogConfig, GatewayConfig, RoutingConfig
 from mildroute.serving.http.body import conversation_digest, named_conversation
 from mildroute.serving.routing.decider import SessionAffinity
+from tests.experts.hostile_server import HostileServer, says
+from tests.serving.fakes import FakePredictor
+from tests.serving.running import running
 from tests.serving.ticking import Clock
 
 
@@ -104,3 +110,69 @@ def test_of_a_picture_its_length_and_three_places_tell_it_from_others() -> None:
     digests = {conversation_digest([text]) for text in (picture, *others)}
     assert len(digests) == 6
     assert conversation_digest([picture]) == conversation_digest(["A" * 100_000])
+
+
+SYSTEM = {"role": "system", "content": "rules"}
+TALK = [
+    {"role": "user", "content": "sum"},
+    {"role": "assistant", "content": "of what?"},
+    {"role": "user", "content": "and why?"},
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("last", "and why?"),
+        ("system+last", "rules\n\nand why?"),
+        ("conversation", "sum\n\nof what?\n\nand why?"),
+    ],
+)
+def test_every_endpoint_routes_and_logs_the_same_text(kind: Any, text: str) -> None:
+    seen: list[str] = []
+
+    def rank(routed: str) -> list[str]:
+        seen.append(routed)
+        return ["small"]
+
+    config = GatewayConfig(
+        routing=RoutingConfig(input=kind), log=DecisionLogConfig(log_prompts=True)
+    )
+    chat = {"model": "mildroute", "messages": [SYSTEM, *TALK]}
+    with (
+        HostileServer([says("4")]) as server,
+        running(config, FakePredictor("small", rank=rank), small=server.url) as gateway,
+    ):
+        gateway.http.post("/v1/chat/completions", json=chat)
+        gateway.http.post("/v1/route", json=chat)
+        body = {"model": "mildroute", "instructions": "rules", "input": TALK}
+        gateway.http.post("/v1/responses", json=body)
+        gateway.http.post("/v1/completions", json={"model": "mildroute", "prompt": text})
+        logged = [record.text for record in gateway.records(4)]
+    assert seen == logged == [text] * 4
+
+
+def test_an_agent_stays_with_its_expert_while_tools_answer_and_not_for_the_next_question() -> None:
+    ranked = ["small", "large"]
+    predictor = FakePredictor("small", "large", rank=lambda _: ranked)
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    talk: list[dict[str, Any]] = [{"role": "user", "content": "Book a flight."}]
+    config = GatewayConfig(routing=RoutingConfig(switch_threshold=0.0))
+    with HostileServer([says("4")]) as server:
+        urls = {"small": server.url, "large": server.url}
+        with running(config, predictor, **urls) as gateway:
+
+            def expert() -> str:
+                answer = gateway.http.post(
+                    "/v1/chat/completions", json={"model": "mildroute", "messages": talk}
+                )
+                return answer.headers["x-mildroute-expert"]
+
+            assert expert() == "small"
+            ranked.reverse()
+            for number in range(3):
+                talk.append({"role": "assistant", "content": None, "tool_calls": [call]})
+                talk.append({"role": "tool", "tool_call_id": "1", "content": f"result {number}"})
+                assert expert() == "small"
+            talk += [{"role": "assistant", "content": "Done."}, {"role": "user", "content": "Why?"}]
+            assert expert() == "large"

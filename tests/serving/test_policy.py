@@ -209,6 +209,21 @@ def test_conversations_may_be_switched_off_and_a_first_turn_has_no_expert_yet() 
     assert decided(session_expert="a", request=parsed(is_first_turn=True)).reason == "router"
 
 
+def test_a_tool_loop_stays_with_its_expert_whatever_the_router_says() -> None:
+    loop = parsed(is_tool_result=True)
+    rules = {"session_expert": "a", "switch_threshold": 0.0}
+    assert decided(request=parsed(), **rules).order[0] == "b"
+    stayed = decided(request=loop, **rules)
+    assert (stayed.order[0], stayed.reason) == ("a", "sticky")
+    assert stayed.propensities["a"] == 1.0
+    assert decided(request=loop, session_affinity=False, **rules).order[0] == "a"
+    # No lots are drawn in the middle of a loop.
+    assert decided(request=loop, exploration_rate=0.3, chance=0.0, **rules).order[0] == "a"
+    assert decided(request=loop, tool_affinity=False, **rules).order[0] == "b"
+    assert decided(request=loop, statuses=UP | {"a": DOWN}, **rules).order[0] == "b"
+    assert decided(request=loop, session_expert=None).reason == "router"
+
+
 def test_lots_are_drawn_below_the_share_and_evenly() -> None:
     assert decided(exploration_rate=0.3, chance=0.0).order == ("b", "c", "a")
     assert decided(exploration_rate=0.3, chance=0.15).order == ("c", "b", "a")

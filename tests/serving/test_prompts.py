@@ -4,7 +4,12 @@ from typing import Any
 
 import pytest
 
-from mildroute.serving.http.prompt import prompt_of_messages, prompt_of_texts, text_of
+from mildroute.serving.http.prompt import (
+    RoutingInput,
+    prompt_of_messages,
+    prompt_of_texts,
+    text_of,
+)
 
 
 def said(role: str, content: Any, **more: Any) -> dict[str, Any]:
@@ -199,3 +204,59 @@ def test_what_is_no_text_has_none() -> None:
         "",
         "x",
     ]
+
+
+TALK = [
+    said("system", "You help with tax."),
+    said("user", "I sold a house."),
+    said("assistant", "When?"),
+    said("tool", "a table of dates", tool_call_id="1"),
+    said("user", "In May."),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "most", "text"),
+    [
+        ("last", 100, "In May."),
+        ("system+last", 100, "You help with tax.\n\nIn May."),
+        ("system+last", 16, "You hel\n\nIn May."),
+        ("system+last", 3, "In May."),
+        ("conversation", 100, "I sold a house.\n\nWhen?\n\nIn May."),
+        ("conversation", 14, "When?\n\nIn May."),
+        ("conversation", 4, "May."),
+    ],
+)
+def test_the_router_may_read_more_than_the_last_message(kind: str, most: int, text: str) -> None:
+    assert prompt_of_messages(TALK, RoutingInput(kind, most)).text == text
+
+
+def test_instructions_are_a_system_prompt_and_what_stands_alone_is_read() -> None:
+    routed = RoutingInput("system+last")
+    assert prompt_of_messages([said("user", "Hi")], routed, "Be brief.").text == "Be brief.\n\nHi"
+    only = [said("system", "Say something.")]
+    for kind in ("last", "system+last", "conversation"):
+        assert prompt_of_messages(only, RoutingInput(kind)).text == "Say something."
+        assert prompt_of_messages([], RoutingInput(kind)).text == ""
+
+
+def test_of_a_prompt_that_is_completed_the_end_is_read() -> None:
+    assert prompt_of_texts("User: a\nBot: b", RoutingInput("conversation", 6)).text == "Bot: b"
+    assert prompt_of_texts("User: a\nBot: b", RoutingInput("last", 6)).text == "User: a\nBot: b"
+
+
+@pytest.mark.parametrize(
+    ("last", "is_result"),
+    [
+        (said("tool", "12 degrees"), True),
+        (said("function", "12 degrees"), True),
+        ({"type": "function_call_output", "output": "12"}, True),
+        ({"type": "custom_tool_call_output", "output": "12"}, True),
+        (said("user", "And tomorrow?"), False),
+        (said("assistant", "It is"), False),
+        ({"type": "function_call", "arguments": "{}"}, False),
+        ({"type": ["x"], "role": ["y"]}, False),
+    ],
+)
+def test_what_a_tool_gave_back_is_no_new_question(last: dict[str, Any], is_result: bool) -> None:
+    assert prompt_of_messages([said("user", "Weather?"), last]).is_tool_result is is_result

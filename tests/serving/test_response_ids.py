@@ -18,7 +18,7 @@ from mildroute.experts.secrets import Secret
 from mildroute.serving.auth.keys import APIClient, KeyStore, hash_key, new_key
 from mildroute.serving.config import GatewayConfig, RoutingConfig
 from mildroute.serving.http.body import find_member
-from mildroute.serving.http.response_ids import ResponseIdCodec, ResponseIdFilter
+from mildroute.serving.upstream.usage import ResponseIdCodec, ResponseIdFilter
 from tests.experts.hostile_server import Behavior, Call, HostileServer, answers, status
 from tests.serving.fakes import FakePredictor
 from tests.serving.running import TRUST, Running, running

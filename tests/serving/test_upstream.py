@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import json
 import socket
 import ssl
+import sys
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from mildroute.experts.config import ExpertSpec
+from mildroute.experts.litellm import LiteLLMModel, load_litellm
 from mildroute.serving.http.body import ParsedRequest
 from mildroute.serving.upstream._http1 import (
     Connection,
@@ -24,6 +28,7 @@ from mildroute.serving.upstream._http1 import (
     UpstreamError,
 )
 from mildroute.serving.upstream.client import (
+    LiteLLMClient,
     UpstreamClient,
     UpstreamRequest,
     UpstreamResponse,
@@ -149,6 +154,43 @@ async def test_a_request_has_its_body_but_for_the_model_and_only_our_headers() -
     }
     assert call.headers["accept-encoding"] == "identity"
     assert call.headers["host"] == f"127.0.0.1:{server.port}"
+
+
+async def test_headers_and_query_of_the_file_are_sent_and_no_header_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AZURE_KEY", "azure-key-0123456789")
+    headers = {"Api-Key": {"env": "AZURE_KEY"}, "X-Team": "sales", "User-Agent": "ours/1"}
+    with HostileServer([says("4")]) as server:
+        expert = upstream(
+            server.url, headers={**headers, "Accept": "x/y"}, query={"api-version": "2024-10-21"}
+        )
+        lines = b"content-type: application/json\r\naccept: */*\r\n"
+        response = await expert.send(UpstreamRequest(parsed(), lines), patience())
+        response.close()
+        expert.close()
+    call = server.calls[0]
+    assert call.path == "/v1/chat/completions?api-version=2024-10-21"
+    assert call.headers["api-key"] == "azure-key-0123456789"
+    assert call.headers["x-team"] == "sales"
+    assert call.headers["user-agent"] == "ours/1"
+    assert call.headers["accept"] == "x/y"
+    assert call.headers["content-type"] == "application/json"
+    assert "authorization" not in call.headers
+
+
+async def test_an_error_that_repeats_a_header_of_the_environment_does_not_show_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AZURE_KEY", "azure-key-0123456789")
+    with HostileServer([status(401, body="bad key azure-key-0123456789")]) as server:
+        expert = upstream(server.url, headers={"api-key": {"env": "AZURE_KEY"}})
+        code, body = await ask(expert)
+        expert.close()
+    assert code == 401
+    assert b"azure-key" not in body
+    assert b"[secret]" in body
+    assert b"azure-key" not in repr(vars(expert)).encode()
 
 
 async def test_connections_are_used_again_and_bounded_by_the_calls_at_once() -> None:
@@ -730,3 +772,162 @@ async def test_a_response_whose_bounds_are_in_doubt_is_refused(name: str, is_str
         assert expert.connections == 0
         assert b"4" in (await ask(expert))[1]
         expert.close()
+
+
+# Through an SDK; tests/serving/test_litellm.py has the real one.
+
+
+class _Chunk:
+    def __init__(self, **document: Any) -> None:
+        self._document = document
+
+    def model_dump(self, *, exclude_none: bool) -> dict[str, Any]:
+        assert exclude_none
+        return self._document
+
+    def model_dump_json(self) -> str:
+        return json.dumps(self._document)
+
+
+class _Stream:
+    """Gives its parts, of which an exception is raised; the last one may repeat."""
+
+    def __init__(self, *parts: Any, endless: bool = False) -> None:
+        self._parts = list(parts)
+        self._endless = endless
+        self.given = 0
+        self.is_closed = False
+
+    def __aiter__(self) -> _Stream:
+        return self
+
+    async def __anext__(self) -> Any:
+        if not self._parts:
+            raise StopAsyncIteration
+        part = self._parts[0] if self._endless else self._parts.pop(0)
+        if isinstance(part, Exception):
+            raise part
+        self.given += 1
+        await asyncio.sleep(0)
+        return part
+
+    async def aclose(self) -> None:
+        self.is_closed = True
+
+
+class _SDKError(Exception):
+    status_code = 429
+    litellm_response_headers = {"retry-after": "7"}  # noqa: RUF012
+
+
+def _said(text: str) -> _Chunk:
+    return _Chunk(choices=[{"index": 0, "delta": {"content": text}}])
+
+
+@pytest.fixture
+def sdk_client(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Makes a client whose SDK gives an answer, or raises it."""
+
+    def make(answer: Any) -> LiteLLMClient:
+        async def acompletion(**arguments: Any) -> Any:
+            sdk.arguments = arguments
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        sdk = SimpleNamespace(
+            acompletion=acompletion,
+            get_llm_provider=lambda _model, **_: ("tiny", "gemini"),
+            BadRequestError=KeyError,
+            ContextWindowExceededError=IndexError,
+            user_url_validation=False,
+        )
+        monkeypatch.setitem(sys.modules, "litellm", sdk)
+        monkeypatch.setattr(LiteLLMModel, "warm_up", lambda _: None)
+        load_litellm.cache_clear()
+        client = LiteLLMClient(ExpertSpec("small", "litellm", {"model": "gemini/tiny"}))
+        assert sdk.user_url_validation
+        client.sdk = sdk  # type: ignore[attr-defined]
+        return client
+
+    monkeypatch.setenv("GEMINI_API_KEY", "gemini-key-0123456789")
+    for name in ("LITELLM_LOCAL_MODEL_COST_MAP", "LITELLM_MODE"):
+        monkeypatch.setenv(name, "")
+    yield make
+    load_litellm.cache_clear()
+
+
+async def test_an_answer_of_an_sdk_is_a_response(sdk_client: Any) -> None:
+    client = sdk_client(_Chunk(choices=[], usage=None))
+    assert await ask(client) == (200, b'{"choices": [], "usage": null}')
+    assert client.sdk.arguments["messages"] == [{"role": "user", "content": "Hi"}]
+    assert client.sdk.arguments["model"] == "gemini/tiny"
+    assert (client.sdk.arguments["num_retries"], client.sdk.arguments["max_retries"]) == (0, 0)
+    assert client.target("chat") == ("chat", "gcp.gemini", "gemini/tiny", "", "")
+    assert client.load[1:] == (0, 0)
+    client.close()
+
+
+async def test_an_error_of_an_sdk_is_a_response_without_the_key(sdk_client: Any) -> None:
+    error = _SDKError("no gemini-key-0123456789\nTraceback (most recent call last): /home/x")
+    for is_stream in (False, True):
+        client = sdk_client(_Stream(error) if is_stream else error)
+        response = await send(client, patience(), is_stream=is_stream)
+        assert response.status == 429
+        assert (b"retry-after", b"7") in response.headers
+        assert json.loads(response.body)["error"]["message"] == "no [secret]"
+        response.close()
+        client.close()
+
+
+async def test_a_stream_of_an_sdk_has_events_an_end_and_the_usage_apart(sdk_client: Any) -> None:
+    last = _Chunk(choices=[{"index": 0, "delta": {}}], usage={"prompt_tokens": 3})
+    stream = _Stream(_said("a"), last)
+    client = sdk_client(stream)
+    status_code, body = await ask(client, is_stream=True)
+    events = [line[6:] for line in body.decode().split("\n\n") if line]
+    assert status_code == 200
+    assert json.loads(events[0])["choices"][0]["delta"] == {"content": "a"}
+    assert json.loads(events[1]) == {"choices": [], "usage": {"prompt_tokens": 3}}
+    assert events[2:] == ["[DONE]"]
+    assert stream.is_closed
+    client.close()
+
+
+async def test_a_stream_of_an_sdk_that_fails_in_the_middle_is_an_error(sdk_client: Any) -> None:
+    client = sdk_client(_Stream(_said("a"), _SDKError("oh")))
+    with pytest.raises(UpstreamError, match="error_event"):
+        await ask(client, is_stream=True)
+    assert client.load[1:] == (0, 0)
+    client.close()
+
+
+async def test_a_stream_of_an_sdk_that_nobody_reads_waits_and_can_be_left(sdk_client: Any) -> None:
+    stream = _Stream(_said("a" * 4000), endless=True)
+    client = sdk_client(stream)
+    response = await send(client, patience(), is_stream=True)
+    before = -1
+    while stream.given != before:
+        before = stream.given
+        for _ in range(50):
+            await asyncio.sleep(0)
+    # A mebibyte is held, and no more is taken.
+    assert 250 <= stream.given <= 280
+    await response.read()
+    response.close()
+    await until(lambda: stream.is_closed)
+    client.close()
+
+
+async def test_an_sdk_that_hangs_meets_the_deadline(sdk_client: Any) -> None:
+    client = sdk_client(None)
+
+    async def hang(**_: Any) -> None:
+        await asyncio.Event().wait()
+
+    client.sdk.acompletion = hang
+    for is_stream in (False, True):
+        with pytest.raises(UpstreamError, match="timeout"):
+            await ask(client, patience(first=0.05, whole=0.05), is_stream=is_stream)
+    assert client.load[1:] == (0, 0)
+    client.close()

@@ -109,7 +109,7 @@ def _encoder(name: str | None, folder: Path | None) -> Any:
 def _runner(ray: bool, workers: int) -> Runner | None:
     if not ray:
         return None
-    from mildroute.distributed.embed import on_ray
+    from mildroute.distributed.shards import on_ray
 
     return on_ray(workers)
 

@@ -45,6 +45,8 @@ class Price:
         output: Of tokens that come out.
         cached_input: Of tokens that go in and that the provider has in its prompt cache; none if
             they cost as much as others.
+        cache_write: Of tokens that go in and that the provider writes to its prompt cache; none if
+            they cost as much as others.
 
     Example:
         >>> Price(0.5, 1.5).output
@@ -54,10 +56,11 @@ class Price:
     input: float
     output: float
     cached_input: float | None = None
+    cache_write: float | None = None
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        for value in (self.input, self.output, self.cached_input or 0.0):
+        for value in (self.input, self.output, self.cached_input or 0.0, self.cache_write or 0.0):
             if (
                 isinstance(value, bool)
                 or not isinstance(value, (int, float))
@@ -74,15 +77,19 @@ class Price:
         if factor == 1:
             return self
         cached = None if self.cached_input is None else factor * self.cached_input
-        return Price(factor * self.input, factor * self.output, cached)
+        written = None if self.cache_write is None else factor * self.cache_write
+        return Price(factor * self.input, factor * self.output, cached, written)
 
-    def cost(self, tokens_in: Any, tokens_out: Any, cached_tokens: Any = 0) -> Any:
+    def cost(
+        self, tokens_in: Any, tokens_out: Any, cached_tokens: Any = 0, written_tokens: Any = 0
+    ) -> Any:
         """Dollars of calls with these token counts, numbers or arrays.
 
         Args:
             tokens_in: Tokens of requests.
             tokens_out: Tokens of responses.
             cached_tokens: Those of the requests' tokens that were read from the prompt cache.
+            written_tokens: Those of them that were written to it.
 
         Example:
             >>> Price(1, 2).cost(1000, 500)
@@ -92,6 +99,8 @@ class Price:
         """
         cached = self.input if self.cached_input is None else self.cached_input
         full = self.input * (tokens_in - cached_tokens) + self.output * tokens_out
+        if self.cache_write is not None:
+            full = full + (self.cache_write - self.input) * written_tokens
         return (full + cached * cached_tokens) / _MILLION
 
 

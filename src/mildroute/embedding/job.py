@@ -266,7 +266,7 @@ def embed(
 
     Args:
         job: What to do.
-        run: Makes the shards; :func:`mildroute.distributed.embed.on_ray` does so on Ray, none does
+        run: Makes the shards; :func:`mildroute.distributed.shards.on_ray` does so on Ray, none does
             so in this process.
         estimated: Called with the estimate before anything is encoded, or none.
         progress: Called with the rows done, the rows in all and the rows encoded a second, or none.

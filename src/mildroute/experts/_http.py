@@ -5,20 +5,19 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
-import logging
 import os
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from mildroute import __version__
 from mildroute._optional import needs_extra
-from mildroute.experts.base import Completion, parse_completion
+from mildroute.experts.base import Completion, HTTPResult, TransportFailure, parse_completion
 from mildroute.experts.retry import retry_after
-from mildroute.experts.secrets import LONGEST, Secret
+from mildroute.experts.secrets import LONGEST, LogGuard, RequestHeaders
 from mildroute.experts.settings import CallSettings, Timeouts
 
 # The proxy that the environment names for an address.
@@ -60,34 +59,6 @@ _ADVICE = {
 
 
 @dataclass(frozen=True)
-class HTTPResult:
-    """What came back over the wire.
-
-    Args:
-        retry_after: The header, if there was one.
-    """
-
-    status: int
-    body: bytes
-    cut: bool = False
-    retry_after: str | None = None
-    location: str | None = None
-
-
-@dataclass(frozen=True)
-class TransportFailure:
-    """Nothing, or only a part, came back over the wire.
-
-    Args:
-        sent: Whether the server may have worked on the request, and may charge for it.
-    """
-
-    reason: str
-    sent: bool
-    final: bool = False
-
-
-@dataclass(frozen=True)
 class AttemptOutcome:
     """What is done after an attempt.
 
@@ -104,7 +75,11 @@ class AttemptOutcome:
 
 
 def classify_attempt(
-    result: HTTPResult | TransportFailure, scrub: Scrub, *, now: float
+    result: HTTPResult | TransportFailure,
+    scrub: Scrub,
+    *,
+    now: float,
+    parse: Callable[[Any], Completion] = parse_completion,
 ) -> AttemptOutcome:
     """Judge one attempt.
 
@@ -112,6 +87,7 @@ def classify_attempt(
         result: What came over the wire.
         scrub: Removes secrets from a text of the server.
         now: Seconds since 1970, for dates in Retry-After.
+        parse: Reads the answer in a parsed body.
 
     Returns:
         Tried again are lost connections, timeouts, bodies that are no JSON, 408, 409, 429 and 5xx;
@@ -124,7 +100,7 @@ def classify_attempt(
             doubtful=result.sent,
         )
     if 200 <= result.status < 300:
-        return _of_body(result, scrub)
+        return _of_body(result, scrub, parse)
     error = _complaint(result, scrub)
     is_repeated = result.status in _REPEATED or result.status >= 500
     if not is_repeated or (result.status == 429 and b"insufficient_quota" in result.body):
@@ -140,7 +116,9 @@ def classify_attempt(
     )
 
 
-def _of_body(received: HTTPResult, scrub: Scrub) -> AttemptOutcome:
+def _of_body(
+    received: HTTPResult, scrub: Scrub, parse: Callable[[Any], Completion]
+) -> AttemptOutcome:
     if received.cut:
         return AttemptOutcome(
             error=f"the answer is longer than the {len(received.body):,} bytes that are read",
@@ -154,7 +132,7 @@ def _of_body(received: HTTPResult, scrub: Scrub) -> AttemptOutcome:
             again="after failure",
             doubtful=True,
         )
-    completion = parse_completion(document)
+    completion = parse(document)
     if completion.text is None and completion.tokens_in is None and completion.tokens_out is None:
         return AttemptOutcome(
             error=f"{completion.problem}: {_excerpt(received, scrub)}", doubtful=True
@@ -197,51 +175,6 @@ def _message_in(body: bytes) -> str | None:
 def _shown(text: str) -> str:
     line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
     return line if len(line) <= _SHOWN else line[:_SHOWN] + "..."
-
-
-# Keeps keys out of what HTTP libraries log while they are debugged.
-
-
-_SCRUBBED = (
-    "httpx",
-    "httpcore.connection",
-    "httpcore.http11",
-    "httpcore.http2",
-    "httpcore.proxy",
-    "httpcore.socks",
-)
-_SILENCED = ("hpack.hpack", "hpack.table")
-
-
-class LogGuard(logging.Filter):
-    """Keeps keys out of the logs of the HTTP client.
-
-    While it is on, httpx and httpcore log no key, and hpack logs nothing below the level of
-    information. hpack writes every header of HTTP/2, Authorization too, in plain and in compressed
-    form, which cannot be scrubbed. httpcore writes the headers of answers, in which a server may
-    repeat the key.
-    """
-
-    def __init__(self, secret: Secret) -> None:
-        super().__init__()
-        self._secret = secret
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Scrub a record; false for one that cannot be scrubbed."""
-        if record.name in _SILENCED:
-            return record.levelno > logging.DEBUG
-        record.msg, record.args = self._secret.scrub(record.getMessage()), ()
-        return True
-
-    def on(self) -> None:
-        """Begin."""
-        for name in (*_SCRUBBED, *_SILENCED):
-            logging.getLogger(name).addFilter(self)
-
-    def off(self) -> None:
-        """End."""
-        for name in (*_SCRUBBED, *_SILENCED):
-            logging.getLogger(name).removeFilter(self)
 
 
 # One attempt over HTTP: bytes out, a bounded number of bytes back, and no exception but
@@ -288,24 +221,38 @@ class _Line:
     spoiled: bool = False
 
 
+class Transport(Protocol):
+    """What an expert sends its requests through."""
+
+    loop: asyncio.AbstractEventLoop
+    slots: asyncio.Semaphore
+    closed: bool
+
+    async def post(self, body: bytes) -> HTTPResult | TransportFailure: ...
+
+    async def close(self) -> None: ...
+
+    def forget(self) -> None: ...
+
+
 class HTTPTransport:
     """Connections to one address, for one event loop.
 
     Args:
-        secret: The key, or none.
+        headers: The key, and headers that a file adds.
     """
 
-    def __init__(self, url: str, calls: CallSettings, secret: Secret | None = None) -> None:
+    def __init__(self, url: str, calls: CallSettings, headers: RequestHeaders) -> None:
         self.loop = asyncio.get_running_loop()
         self.slots = asyncio.Semaphore(calls.concurrency)
         self.closed = False
-        self._url, self._calls, self._secret = httpx.URL(url), calls, secret
+        self._url, self._calls, self._scrub = httpx.URL(url), calls, headers.scrub
         self._headers, self._ssl = (
-            _headers(secret),
+            _headers(headers),
             _trust(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")),
         )
         self._proxy, self._extensions = proxy_for(url), {"timeout": _timeouts(calls.timeouts)}
-        self._guard = None if secret is None else LogGuard(secret)
+        self._guard = LogGuard(headers) if headers.has_secrets else None
         if self._guard is not None:
             self._guard.on()
         self._lines: set[_Line] = set()
@@ -434,8 +381,7 @@ class HTTPTransport:
         sent = not isinstance(error, _NEVER_SENT)
         if isinstance(error, (TimeoutError, httpx.TimeoutException)):
             return TransportFailure(_timeout(error, self._calls.timeouts), sent=sent)
-        said = " ".join(str(error).split()) or type(error).__name__
-        said = said if self._secret is None else self._secret.scrub(said)
+        said = self._scrub(" ".join(str(error).split()) or type(error).__name__)
         return TransportFailure(
             f"{'connection lost' if sent else 'no connection'}: {said[:_SHOWN]}", sent=sent
         )
@@ -478,17 +424,15 @@ def _timeouts(given: Timeouts) -> dict[str, float | None]:
     return httpx.Timeout(given.read or given.total, connect=given.connect).as_dict()
 
 
-def _headers(secret: Secret | None) -> httpx.Headers:
+def _headers(added: RequestHeaders) -> httpx.Headers:
     """Compressed answers are rejected, not only not requested.
 
     A few of their bytes can become gigabytes.
     """
-    headers: dict[str, str | bytes] = {
-        "Content-Type": "application/json",
-        "Accept": "application/json",
-        "Accept-Encoding": "identity",
-        "User-Agent": f"mildroute/{__version__}",
+    headers: dict[bytes, bytes] = {
+        b"content-type": b"application/json",
+        b"accept": b"application/json",
+        b"accept-encoding": b"identity",
+        b"user-agent": f"mildroute/{__version__}".encode(),
     }
-    if secret is not None:
-        headers["Authorization"] = secret.bearer()
-    return httpx.Headers(headers)  # type: ignore[arg-type]
+    return httpx.Headers([*(headers | dict(added.pairs())).items()])

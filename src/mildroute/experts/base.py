@@ -24,8 +24,10 @@ __all__ = [
     "Completion",
     "CostEstimate",
     "Expert",
+    "HTTPResult",
     "Query",
     "ReserveRetry",
+    "TransportFailure",
     "answer_logprob",
     "answer_text",
     "parse_completion",
@@ -191,6 +193,37 @@ class Clock:
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     random: Callable[[], float] = random.random
     time: Callable[[], float] = time.time
+
+
+# What came of one attempt, over HTTP or through an SDK.
+
+
+@dataclass(frozen=True)
+class HTTPResult:
+    """What came back over the wire.
+
+    Args:
+        retry_after: The header, if there was one.
+    """
+
+    status: int
+    body: bytes
+    cut: bool = False
+    retry_after: str | None = None
+    location: str | None = None
+
+
+@dataclass(frozen=True)
+class TransportFailure:
+    """Nothing, or only a part, came back over the wire.
+
+    Args:
+        sent: Whether the server may have worked on the request, and may charge for it.
+    """
+
+    reason: str
+    sent: bool
+    final: bool = False
 
 
 # What an OpenAI-compatible server said, read without trusting any part of it. The gateway reads

@@ -24,16 +24,25 @@ from mildroute._yaml import (
 )
 from mildroute.costs.prices import Price, PriceList
 from mildroute.exceptions import ArgumentError, TableError
+from mildroute.experts.anthropic import VERSION as ANTHROPIC_VERSION
 from mildroute.experts.base import Expert
 from mildroute.experts.classifier import validate_import_path
 from mildroute.experts.prompts import FieldTemplate, PromptTemplate
 from mildroute.experts.retry import Backoff
-from mildroute.experts.secrets import Secret, refuse_literal_secrets, validate_variable
+from mildroute.experts.secrets import (
+    Secret,
+    refuse_literal_secrets,
+    validate_headers,
+    validate_variable,
+)
 from mildroute.experts.settings import (
+    AnthropicSettings,
     CallSettings,
     ModelSettings,
     Timeouts,
     validate_base_url,
+    validate_params,
+    validate_query,
     validate_request,
 )
 
@@ -44,6 +53,7 @@ __all__ = [
     "ExpertFile",
     "ExpertSpec",
     "ExpertType",
+    "anthropic_headers",
     "build_expert",
     "expert_kinds",
     "per_answer_in",
@@ -61,7 +71,8 @@ class ExpertSpec:
 
     Args:
         name: Its name.
-        kind: 'openai', 'classifier', 'recorded', 'people', or the name of an entry point.
+        kind: 'openai', 'anthropic', 'litellm', 'classifier', 'recorded', 'people', or the name of
+            an entry point.
         settings: All its other keys, as they were written.
         line: Line of its name.
         path: The file; paths in the settings are relative to its folder.
@@ -97,14 +108,14 @@ class ExpertSpec:
 def price_in(written: Any) -> Price | None:
     """A price per million tokens.
 
-    One number, or a mapping with input and output, and perhaps cached_input.
+    One number, or a mapping with input and output, and perhaps cached_input and cache_write.
     """
     if written is None or (isinstance(written, Mapping) and "per_answer" in written):
         return None
     if not isinstance(written, Mapping):
         value = validate_amount("a price in dollars per million tokens", written)
         return Price(value, value)
-    _check_keys(written, ("input", "output"), ("cached_input",))
+    _check_keys(written, ("input", "output"), ("cached_input", "cache_write"))
     return Price(**{name: validate_amount(f"the {name} price", written[name]) for name in written})
 
 
@@ -198,20 +209,59 @@ def _endpoint(spec: ExpertSpec) -> Expert:
         _model(spec.settings),
         _calls(spec.settings),
         None if variable is None else Secret(variable),
+        headers=spec.settings.get("headers"),
     )
+
+
+def _litellm(spec: ExpertSpec) -> Expert:
+    from mildroute.experts.litellm import LiteLLMModel
+    from mildroute.experts.openai import LiteLLMExpert
+
+    calls = _calls(spec.settings)
+    sdk_model = LiteLLMModel(spec.settings, calls.timeouts.total)
+    return LiteLLMExpert(spec.name, _model(spec.settings), sdk_model, calls)
+
+
+def _anthropic(spec: ExpertSpec) -> Expert:
+    from mildroute.experts.openai import OpenAIExpert
+
+    model = AnthropicSettings(
+        **_model_arguments(spec.settings), sampling=spec.settings.get("sampling", True)
+    )
+    return OpenAIExpert(
+        spec.name, model, _calls(spec.settings), headers=anthropic_headers(spec.settings)
+    )
+
+
+def anthropic_headers(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Headers of every request to Anthropic's API: its version and the key, and those of a file.
+
+    Example:
+        >>> anthropic_headers({"api_key_env": "CLAUDE_KEY"})
+        {'anthropic-version': '2023-06-01', 'x-api-key': {'env': 'CLAUDE_KEY'}}
+    """
+    found: dict[str, Any] = {"anthropic-version": ANTHROPIC_VERSION}
+    if settings.get("api_key_env") is not None:
+        found["x-api-key"] = {"env": settings["api_key_env"]}
+    # Names of headers are the same in any case.
+    return found | {name.lower(): value for name, value in settings.get("headers", {}).items()}
 
 
 def _model(settings: Mapping[str, Any]) -> ModelSettings:
-    return ModelSettings(
-        settings["base_url"],
-        settings["model"],
-        prompt=PromptTemplate(**settings.get("prompt", {})),
-        request=settings.get("request", {}),
-        price=price_in(settings.get("price")),
-        context=settings.get("context"),
-        version=settings.get("version", ""),
-        logprobs=settings.get("logprobs", False),
-    )
+    return ModelSettings(**_model_arguments(settings), logprobs=settings.get("logprobs", False))
+
+
+def _model_arguments(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "base_url": settings.get("base_url"),
+        "model": settings["model"],
+        "prompt": PromptTemplate(**settings.get("prompt", {})),
+        "request": settings.get("request", {}),
+        "price": price_in(settings.get("price")),
+        "context": settings.get("context"),
+        "version": settings.get("version", ""),
+        "query": settings.get("query", {}),
+    }
 
 
 def _calls(settings: Mapping[str, Any]) -> CallSettings:
@@ -288,6 +338,20 @@ def _mapping(value: Any) -> None:
         )
 
 
+def _check_endpoint(settings: Mapping[str, Any]) -> None:
+    """Check what two keys say together."""
+    _model(settings)
+    _calls(settings)
+    validate_headers(settings.get("headers", {}), has_key="api_key_env" in settings)
+
+
+def _check_anthropic(settings: Mapping[str, Any]) -> None:
+    """Check what two keys say together."""
+    AnthropicSettings(**_model_arguments(settings))
+    _calls(settings)
+    validate_headers(settings.get("headers", {}))
+
+
 _VERSION: Mapping[str, Check] = {"version": text}
 _PROMPT = Shape(
     {"system": text, "user": FieldTemplate, "examples": listed(_mapping), "raw": FieldTemplate},
@@ -295,30 +359,49 @@ _PROMPT = Shape(
 )
 _TIMEOUT = (_seconds, Shape(dict.fromkeys(("total", "connect", "read"), _seconds)))
 
+_OPENAI: Mapping[str, Any] = {"include_usage": boolean, "logprobs": boolean}
+# Settings of a language model, whoever serves it.
+_LANGUAGE_MODEL: Mapping[str, Any] = {
+    "base_url": validate_base_url,
+    "model": text,
+    "api_key_env": validate_variable,
+    "price": _price_of_tokens,
+    "concurrency": _count("concurrency"),
+    "timeout": _TIMEOUT,
+    "retries": _count("retries", 0),
+    "context": _count("context"),
+    "capabilities": listed(_one_of(CAPABILITIES)),
+    "prompt": _PROMPT,
+    "request": validate_request,
+    "headers": validate_headers,
+    **_VERSION,
+}
+
 # Kinds of our own, by name.
 EXPERT_TYPES: Mapping[str, ExpertType] = {
     "openai": ExpertType(
         Shape(
-            {
-                "base_url": validate_base_url,
-                "model": text,
-                "api_key_env": validate_variable,
-                "price": _price_of_tokens,
-                "concurrency": _count("concurrency"),
-                "timeout": _TIMEOUT,
-                "retries": _count("retries", 0),
-                "context": _count("context"),
-                "capabilities": listed(_one_of(CAPABILITIES)),
-                "include_usage": boolean,
-                "logprobs": boolean,
-                "prompt": _PROMPT,
-                "request": validate_request,
-                **_VERSION,
-            },
+            {**_LANGUAGE_MODEL, **_OPENAI, "query": validate_query},
             required=("base_url", "model"),
-            whole=lambda value: (_model(value), _calls(value)),
+            whole=_check_endpoint,
         ),
         _endpoint,
+    ),
+    "anthropic": ExpertType(
+        Shape(
+            {**_LANGUAGE_MODEL, "query": validate_query, "sampling": boolean},
+            required=("base_url", "model"),
+            whole=_check_anthropic,
+        ),
+        _anthropic,
+    ),
+    "litellm": ExpertType(
+        Shape(
+            {**_LANGUAGE_MODEL, **_OPENAI, "params": validate_params},
+            required=("model",),
+            whole=_check_endpoint,
+        ),
+        _litellm,
     ),
     "classifier": ExpertType(
         Shape(

@@ -1,14 +1,15 @@
-"""Any OpenAI-compatible HTTP endpoint as an expert."""
+"""Any OpenAI-compatible HTTP endpoint, or any model of LiteLLM, as an expert."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from mildroute.costs.prices import CHARACTERS_PER_TOKEN
 from mildroute.exceptions import ArgumentError
-from mildroute.experts._http import AttemptOutcome, HTTPTransport, classify_attempt
+from mildroute.experts._http import AttemptOutcome, HTTPTransport, Transport, classify_attempt
 from mildroute.experts.base import (
     RESERVE_RETRY,
     Answer,
@@ -16,13 +17,16 @@ from mildroute.experts.base import (
     Completion,
     CostEstimate,
     Expert,
+    HTTPResult,
     Query,
+    TransportFailure,
 )
+from mildroute.experts.litellm import LiteLLMModel
 from mildroute.experts.retry import AdaptiveRateLimiter
-from mildroute.experts.secrets import Secret
+from mildroute.experts.secrets import LogGuard, RequestHeaders, Secret, SecretSet
 from mildroute.experts.settings import CallSettings, ModelSettings
 
-__all__ = ["OpenAIExpert"]
+__all__ = ["LiteLLMExpert", "OpenAIExpert"]
 
 
 _DEFAULT_CALLS = CallSettings()
@@ -61,6 +65,7 @@ class OpenAIExpert(Expert):
         calls: Concurrency, timeouts and retries.
         secret: The key, or none.
         clock: Clock, sleep and random.
+        headers: Further headers of its requests, by name: texts, or ``{"env": variable}``.
 
     Example:
         >>> from mildroute.experts.prompts import PromptTemplate
@@ -78,14 +83,17 @@ class OpenAIExpert(Expert):
         calls: CallSettings = _DEFAULT_CALLS,
         secret: Secret | None = None,
         clock: Clock = _DEFAULT_CLOCK,
+        headers: Mapping[str, Any] | None = None,
     ) -> None:
         self.name = name
-        self.model, self.calls, self._secret, self._clock = model, calls, secret, clock
+        self.model, self.calls, self._clock = model, calls, clock
+        self._headers = RequestHeaders(headers, secret)
+        self._secrets: SecretSet = self._headers
         self.version = model.fingerprint
         self.price = model.price
         self.concurrency = calls.concurrency
         self._rate_limiter = AdaptiveRateLimiter(clock)
-        self._transport: HTTPTransport | None = None
+        self._transport: Transport | None = None
 
     def __repr__(self) -> str:
         """Name, model and address."""
@@ -168,14 +176,14 @@ class OpenAIExpert(Expert):
         reserve, worst = RESERVE_RETRY.get(), self.model.max_cost(body)
         return reserve is None or not worst or await reserve(query, worst)
 
-    async def _attempt(self, wire: HTTPTransport, body: bytes, course: _Course) -> AttemptOutcome:
+    async def _attempt(self, wire: Transport, body: bytes, course: _Course) -> AttemptOutcome:
         async with wire.slots:
             started = await self._rate_limiter.acquire()
             result = await wire.post(body)
         course.seconds = self._clock.monotonic() - started
         course.attempts += 1
         outcome = classify_attempt(
-            result, str if self._secret is None else self._secret.scrub, now=self._clock.time()
+            result, self._secrets.scrub, now=self._clock.time(), parse=self.model.parse
         )
         if outcome.completion is not None:
             self._rate_limiter.record_success()
@@ -213,13 +221,9 @@ class OpenAIExpert(Expert):
         error = completion.problem
         if error and course.attempts > 1:
             error = f"{error} (the last of {course.attempts} attempts)"
-        text = (
-            completion.text
-            if self._secret is None or completion.text is None
-            else self._secret.scrub_answer(completion.text)
-        )
+        text = completion.text
         return Answer(
-            text,
+            None if text is None else self._secrets.scrub_answer(text),
             completion.tokens_in,
             completion.tokens_out,
             dollars=0.0 if outcome.completion is None else self._dollars(completion, body),
@@ -240,7 +244,7 @@ class OpenAIExpert(Expert):
             tokens_out = _estimate(len(completion.text or ""))
         return float(self.price.cost(tokens_in, tokens_out))
 
-    def _open(self) -> HTTPTransport:
+    def _open(self) -> Transport:
         if (
             self._transport is None
             or self._transport.closed
@@ -248,9 +252,82 @@ class OpenAIExpert(Expert):
         ):
             if self._transport is not None:
                 self._transport.forget()
-            self._transport = HTTPTransport(self.model.url, self.calls, self._secret)
+            self._transport = self._connect()
         return self._transport
+
+    def _connect(self) -> Transport:
+        return HTTPTransport(self.model.url, self.calls, self._headers)
 
 
 def _estimate(characters: int) -> int:
     return -(-characters // CHARACTERS_PER_TOKEN)
+
+
+# The same by the SDK of LiteLLM, which knows how to speak to its providers.
+
+
+class _SDKTransport:
+    """Calls of one event loop, with the methods of an ``HTTPTransport``."""
+
+    def __init__(self, model: LiteLLMModel, path: str, calls: CallSettings) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.slots = asyncio.Semaphore(calls.concurrency)
+        self.closed = False
+        self._model, self._path, self._calls = model, path, calls
+        self._guard = LogGuard(model.secrets)
+        self._guard.on()
+
+    async def post(self, body: bytes) -> HTTPResult | TransportFailure:
+        """Send a request and wait for its whole answer."""
+        if self.closed:
+            return TransportFailure("the endpoint was closed", sent=False, final=True)
+        seconds = self._calls.timeouts.total
+        try:
+            async with asyncio.timeout(seconds):
+                answer = await self._model.call(self._path, body)
+        except TimeoutError:
+            return TransportFailure(f"timeout: no whole answer within {seconds:g} s", sent=True)
+        if isinstance(answer, HTTPResult):
+            return answer
+        content = answer.model_dump_json().encode()
+        most = self._calls.largest
+        return HTTPResult(200, content[:most], len(content) > most)
+
+    async def close(self) -> None:
+        """Make no further call; the SDK keeps its connections for others."""
+        self.forget()
+
+    def forget(self) -> None:
+        """Make no further call."""
+        self.closed = True
+        self._guard.off()
+
+
+class LiteLLMExpert(OpenAIExpert):
+    """A language model of any provider that LiteLLM knows.
+
+    It is asked, tried again and paid for as an :class:`OpenAIExpert`; LiteLLM translates requests
+    and answers.
+
+    Args:
+        name: Its name in tables.
+        model: The model as LiteLLM names it, its prompt and its price.
+        sdk_model: Calls it.
+        calls: Concurrency, timeouts and retries.
+        clock: Clock, sleep and random.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        model: ModelSettings,
+        sdk_model: LiteLLMModel,
+        calls: CallSettings,
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__(name, model, calls, clock=clock or Clock())
+        self._secrets = sdk_model.secrets
+        self._sdk_model = sdk_model
+
+    def _connect(self) -> _SDKTransport:
+        return _SDKTransport(self._sdk_model, self.model.prompt.path, self.calls)

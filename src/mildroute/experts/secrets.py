@@ -6,9 +6,10 @@ Read from the environment, redacted wherever text leaves the process, detected i
 from __future__ import annotations
 
 import base64
+import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
 from mildroute._yaml import Place, YamlDocument
@@ -18,10 +19,14 @@ __all__ = [
     "HIDDEN",
     "LONGEST",
     "MANY",
+    "LogGuard",
+    "RequestHeaders",
     "Secret",
+    "SecretSet",
     "literal_hints",
     "redaction_pattern",
     "refuse_literal_secrets",
+    "validate_headers",
     "validate_variable",
 ]
 
@@ -185,6 +190,15 @@ class Secret:
         """
         return _HiddenBytes(b"Bearer " + self._value)
 
+    def header(self, prefix: bytes = b"") -> bytes:
+        """Value of another header, behind a prefix; its repr is hidden, too.
+
+        Example:
+            >>> Secret("KEY", {"KEY": "sk-1234"}).header(b"Token ") == b"Token sk-1234"
+            True
+        """
+        return _HiddenBytes(prefix + self._value)
+
     def scrub(self, text: str) -> str:
         """Return a text of others without the key.
 
@@ -244,6 +258,226 @@ def validate_variable(variable: str) -> str:
     return variable
 
 
+# Headers that experts.yaml adds to the requests of an expert, such as the api-key of Azure.
+
+
+_is_header_name = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}").fullmatch
+_HOP_BY_HOP = frozenset(
+    {
+        "connection",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+# They belong to the bytes of one request, or say what the answer must look like to be read.
+_SET_BY_US = frozenset(
+    {
+        "accept-encoding",
+        "content-encoding",
+        "content-length",
+        "content-type",
+        "expect",
+        "host",
+    }
+)
+_HEADER_FORM = "write a text, or {env: VARIABLE}, perhaps with a prefix"
+
+
+def validate_headers(headers: Any, *, has_key: bool = False) -> Mapping[str, Any]:
+    """The headers themselves, if they can be sent; no environment variable is read.
+
+    Args:
+        headers: By name a text, or a mapping with ``env``, the name of an environment variable,
+            and perhaps ``prefix``, a text before its value.
+        has_key: Whether ``api_key_env`` is given, which sets Authorization.
+    """
+    if not isinstance(headers, Mapping):
+        raise ArgumentError("headers must be a mapping from names to values; write Name: value.")
+    seen: set[str] = set()
+    for name, value in headers.items():
+        _check_header_name(name, has_key=has_key)
+        if name.lower() in seen:
+            raise ArgumentError(f"each header must be given once, got {name.lower()!r} twice.")
+        seen.add(name.lower())
+        _check_header_value(name, value)
+    return headers
+
+
+def _check_header_name(name: Any, *, has_key: bool) -> None:
+    if not isinstance(name, str) or not _is_header_name(name):
+        raise ArgumentError(
+            f"the name of a header must be letters, digits and dashes, got {name!r:.60}."
+        )
+    lower = name.lower()
+    if lower in _HOP_BY_HOP:
+        raise ArgumentError(
+            f"headers must not hold {name!r}, which belongs to one connection; leave it out."
+        )
+    if lower in _SET_BY_US:
+        raise ArgumentError(
+            f"headers must not hold {name!r}, which mildroute sets itself; leave it out."
+        )
+    if lower == "authorization" and has_key:
+        raise ArgumentError(
+            f"headers must not hold {name!r} beside api_key_env, which sets it; leave one of them"
+            " out."
+        )
+
+
+def _check_header_value(name: str, value: Any) -> None:
+    """Check a value, which is never repeated in a message: it may be a key."""
+    if isinstance(value, Mapping):
+        unknown = [key for key in value if key not in ("env", "prefix")]
+        if unknown or "env" not in value:
+            raise ArgumentError(f"the header {name!r} must name a variable; {_HEADER_FORM}.")
+        validate_variable(value["env"])
+        value = value.get("prefix", "")
+    elif not value:
+        raise ArgumentError(f"the header {name!r} must have a value; {_HEADER_FORM}.")
+    if not isinstance(value, str) or not value.isascii() or not value.isprintable():
+        raise ArgumentError(
+            f"the header {name!r} must have printable ASCII characters as its value, got something"
+            f" else (not shown: it may be a key); {_HEADER_FORM}."
+        )
+
+
+class SecretSet:
+    """Several keys that are taken out of texts together.
+
+    Args:
+        secrets: The keys, or none.
+    """
+
+    __slots__ = ("secrets",)
+
+    def __init__(self, secrets: Iterable[Secret] = ()) -> None:
+        self.secrets = tuple(secrets)
+
+    @property
+    def has_secrets(self) -> bool:
+        """Whether there is anything to hide."""
+        return bool(self.secrets)
+
+    def scrub(self, text: str) -> str:
+        """Return a text of others without the keys; see :meth:`Secret.scrub`."""
+        for secret in self.secrets:
+            text = secret.scrub(text)
+        return text
+
+    def scrub_answer(self, text: str) -> str:
+        """Return an answer without the keys; see :meth:`Secret.scrub_answer`."""
+        for secret in self.secrets:
+            text = secret.scrub_answer(text)
+        return text
+
+
+class RequestHeaders(SecretSet):
+    """Headers of every request to an expert: its key, and those that its file adds.
+
+    Values of the environment are hidden and scrubbed like keys. Pickled, it holds the names of
+    their variables.
+
+    Args:
+        added: As :func:`validate_headers` takes them.
+        secret: The key for Authorization, or none.
+        environment: Where variables are looked up; the process's own environment by default.
+
+    Attributes:
+        names: Of the headers, in small letters.
+
+    Example:
+        >>> added = {"api-key": {"env": "AZURE_KEY"}, "X-Team": "sales"}
+        >>> headers = RequestHeaders(added, environment={"AZURE_KEY": "sk-1234"})
+        >>> [name for name, _ in headers.pairs()]
+        [b'api-key', b'x-team']
+        >>> headers.scrub("bad key sk-1234")
+        'bad key [secret]'
+    """
+
+    __slots__ = ("_parts", "names")
+
+    def __init__(
+        self,
+        added: Mapping[str, Any] | None = None,
+        secret: Secret | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        parts: list[tuple[bytes, bytes, Secret | None]] = []
+        if secret is not None:
+            parts.append((b"authorization", b"Bearer ", secret))
+        for name, value in validate_headers(added or {}, has_key=secret is not None).items():
+            found = Secret(value["env"], environment) if isinstance(value, Mapping) else None
+            text = value.get("prefix", "") if isinstance(value, Mapping) else value
+            parts.append((name.lower().encode(), text.encode(), found))
+        self._parts = tuple(parts)
+        super().__init__(secret for _, _, secret in parts if secret is not None)
+        self.names = frozenset(name for name, _, _ in parts)
+
+    def pairs(self) -> list[tuple[bytes, bytes]]:
+        """Names, in small letters, and values; those of the environment hide their repr."""
+        return [
+            (name, text if secret is None else secret.header(text))
+            for name, text, secret in self._parts
+        ]
+
+    def __repr__(self) -> str:
+        """The names alone."""
+        return f"RequestHeaders({sorted(name.decode() for name in self.names)})"
+
+
+# Keeps keys out of what HTTP libraries log while they are debugged.
+
+
+_SCRUBBED = (
+    "httpx",
+    "httpcore.connection",
+    "httpcore.http11",
+    "httpcore.http2",
+    "httpcore.proxy",
+    "httpcore.socks",
+    "openai._base_client",
+    "LiteLLM",
+)
+_SILENCED = ("hpack.hpack", "hpack.table")
+
+
+class LogGuard(logging.Filter):
+    """Keeps keys out of the logs of the HTTP client.
+
+    While it is on, httpx and httpcore log no key, and hpack logs nothing below the level of
+    information. hpack writes every header of HTTP/2, Authorization too, in plain and in compressed
+    form, which cannot be scrubbed. httpcore writes the headers of answers, in which a server may
+    repeat the key.
+    """
+
+    def __init__(self, secrets: SecretSet) -> None:
+        super().__init__()
+        self._scrub = secrets.scrub
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Scrub a record; false for one that cannot be scrubbed."""
+        if record.name in _SILENCED:
+            return record.levelno > logging.DEBUG
+        record.msg, record.args = self._scrub(record.getMessage()), ()
+        return True
+
+    def on(self) -> None:
+        """Begin."""
+        for name in (*_SCRUBBED, *_SILENCED):
+            logging.getLogger(name).addFilter(self)
+
+    def off(self) -> None:
+        """End."""
+        for name in (*_SCRUBBED, *_SILENCED):
+            logging.getLogger(name).removeFilter(self)
+
+
 # Finds keys that were written into a file in which they do not belong.
 
 
@@ -258,6 +492,7 @@ _NAMES = {
     "secret",
     "secretkey",
     "token",
+    "xapikey",
 }
 _SHAPES = re.compile(
     r"\b(?:sk|rk|pk|xai|pplx|nvapi|r8)[-_](?=[A-Za-z0-9_-]*[0-9])[A-Za-z0-9_-]{16,}"

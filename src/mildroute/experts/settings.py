@@ -7,21 +7,34 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from mildroute._fingerprint import fingerprint
 from mildroute._yaml import validate_amount, validate_count
 from mildroute.costs.prices import Price
 from mildroute.exceptions import ArgumentError
-from mildroute.experts.base import Query
+from mildroute.experts.anthropic import (
+    DEFAULT_MAX_TOKENS,
+    TranslationError,
+    chat_to_messages,
+    message_to_completion,
+)
+from mildroute.experts.base import Completion, Query, parse_completion
 from mildroute.experts.prompts import PromptTemplate
 from mildroute.experts.retry import Backoff
+from mildroute.experts.secrets import validate_variable
 
 __all__ = [
+    "AnthropicSettings",
     "CallSettings",
     "ModelSettings",
     "Timeouts",
+    "is_variable",
+    "messages_url",
+    "query_string",
     "validate_base_url",
+    "validate_params",
+    "validate_query",
     "validate_request",
 ]
 
@@ -50,7 +63,7 @@ def validate_base_url(url: str) -> str:
     if "@" in parts.netloc or parts.query or parts.fragment:
         raise ArgumentError(
             "base_url must hold no user, password, query or fragment; name the key's variable in"
-            " api_key_env."
+            " api_key_env, and write a query as query: {name: value}."
         )
     if parts.scheme not in {"http", "https"} or not parts.hostname or port == 0:
         raise ArgumentError(
@@ -58,6 +71,35 @@ def validate_base_url(url: str) -> str:
             " it as https://host/v1."
         )
     return url.rstrip("/")
+
+
+def validate_query(query: Any) -> Mapping[str, str | int]:
+    """What stands behind the ? of an address, such as the api-version of Azure.
+
+    Args:
+        query: Texts or whole numbers by name; no key, which proxies would log.
+    """
+    if not isinstance(query, Mapping) or not all(isinstance(name, str) for name in query):
+        raise ArgumentError(
+            "query must be a mapping from names to texts; write api-version: 2024-10-21."
+        )
+    for name, value in query.items():
+        if not name or isinstance(value, bool) or not isinstance(value, (str, int)):
+            raise ArgumentError(
+                f"query must hold texts or whole numbers, got {type(value).__name__} under"
+                f" {name!r:.60}; put it in quotes, and a key into headers."
+            )
+    return query
+
+
+def query_string(query: Mapping[str, str | int]) -> str:
+    """The query of an address, with its question mark; empty if there is none.
+
+    Example:
+        >>> query_string({"api-version": "2024-10-21"})
+        '?api-version=2024-10-21'
+    """
+    return f"?{urlencode(query)}" if query else ""
 
 
 # How an endpoint is called: how many calls at once, how long, how often again. Nothing here
@@ -130,9 +172,9 @@ class ModelSettings:
     """A model behind an address, with its prompt, its sampling and its price.
 
     Args:
-        base_url: Address to which ``/chat/completions`` is added. It is no part of the version: a
-            server that moves gives the same answers. Where another address means other answers,
-            change ``version``.
+        base_url: Address to which ``/chat/completions`` is added; none if an SDK knows it. It is no
+            part of the version: a server that moves gives the same answers. Where another address
+            means other answers, change ``version``.
         model: Name of the model at that address.
         prompt: How a query is put to it.
         request: Further keys of the request (max_tokens, temperature, ...), sent as they are.
@@ -141,6 +183,7 @@ class ModelSettings:
         version: What you call this version, if anything.
         logprobs: Whether the log-probabilities of an answer's tokens are asked for, too. No part of
             the version: they do not change the answer.
+        query: What stands behind the ? of the address; no part of the version, like the address.
 
     Example:
         >>> url, request = "http://127.0.0.1:8080/v1", {"max_tokens": 64}
@@ -151,7 +194,7 @@ class ModelSettings:
         0.001128
     """
 
-    base_url: str
+    base_url: str | None
     model: str
     prompt: PromptTemplate = field(default_factory=PromptTemplate)
     request: Mapping[str, Any] = field(default_factory=dict)
@@ -159,15 +202,18 @@ class ModelSettings:
     context: int | None = None
     version: str = ""
     logprobs: bool = False
+    query: Mapping[str, str | int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check the parts that are no object of ours."""
-        object.__setattr__(self, "base_url", validate_base_url(self.base_url))
+        if self.base_url is not None:
+            object.__setattr__(self, "base_url", validate_base_url(self.base_url))
         if not isinstance(self.model, str) or not self.model.strip():
             raise ArgumentError(
                 f"model must be the name of a model, got {self.model!r}; put it in quotes."
             )
         validate_request(self.request)
+        validate_query(self.query)
         if self.context is not None:
             validate_count("context", self.context)
         if self.logprobs and self.prompt.raw is not None:
@@ -179,7 +225,7 @@ class ModelSettings:
     @property
     def url(self) -> str:
         """Where requests go."""
-        return f"{self.base_url}/{self.prompt.path}"
+        return f"{self.base_url}/{self.prompt.path}{query_string(self.query)}"
 
     @property
     def fingerprint(self) -> str:
@@ -187,15 +233,17 @@ class ModelSettings:
 
         Changes with model, prompt, request, price and ``version``, and with nothing else.
         """
+        return fingerprint("openai", self._version_parts(), version=self.version)
+
+    def _version_parts(self) -> dict[str, Any]:
         # A table has list prices; a discount for cached tokens does not change it.
         price = None if self.price is None else [self.price.input, self.price.output]
-        parts = {
+        return {
             "model": self.model,
             "prompt": self.prompt.as_dict(),
             "request": self.request,
             "price": price,
         }
-        return fingerprint("openai", parts, version=self.version)
 
     def body(self, query: Query) -> bytes:
         """The request as JSON; a field that the prompt needs and the query lacks is an error."""
@@ -220,9 +268,87 @@ class ModelSettings:
         """
         if self.price is None:
             return 0.0
-        bounds = [self.request[name] for name in _BOUNDS if self.request.get(name) is not None]
-        longest = max(bounds) if bounds else (math.inf if self.context is None else self.context)
+        longest = self._max_output_tokens()
         return float(self.price.cost(tokens_in, longest if self.price.output else 0))
+
+    def _max_output_tokens(self) -> float:
+        bounds = [self.request[name] for name in _BOUNDS if self.request.get(name) is not None]
+        return max(bounds) if bounds else (math.inf if self.context is None else self.context)
+
+    def parse(self, document: Any) -> Completion:
+        """The answer in a parsed body, of any shape."""
+        return parse_completion(document)
+
+
+@dataclass(frozen=True)
+class AnthropicSettings(ModelSettings):
+    """A model behind Anthropic's Messages API.
+
+    ``request`` has the keys of a chat completion, which are translated.
+
+    Args:
+        sampling: Whether ``temperature``, ``top_p`` and ``top_k`` are sent; newer models refuse
+            them.
+
+    Example:
+        >>> claude = AnthropicSettings("https://api.anthropic.com", "claude-opus-5-5")
+        >>> claude.url
+        'https://api.anthropic.com/v1/messages'
+        >>> claude.body(Query("q1", "Hi"))[:48]
+        b'{"model": "claude-opus-5-5", "max_tokens": 4096,'
+    """
+
+    sampling: bool = True
+
+    def __post_init__(self) -> None:
+        """Check the parts, and that the request can be translated."""
+        super().__post_init__()
+        if self.prompt.raw is not None:
+            raise ArgumentError(
+                "prompt must not be raw for kind anthropic, whose API takes messages; give a user"
+                " prompt."
+            )
+        try:
+            chat_to_messages({**self.request, "messages": []})
+        except TranslationError as error:
+            raise ArgumentError(f"request cannot be sent: {error}") from None
+
+    @property
+    def url(self) -> str:
+        """Where requests go."""
+        return messages_url(self.base_url or "") + query_string(self.query)
+
+    @property
+    def fingerprint(self) -> str:
+        """The expert's version; see :attr:`ModelSettings.fingerprint`."""
+        return fingerprint("anthropic", self._version_parts(), version=self.version)
+
+    def body(self, query: Query) -> bytes:
+        """The request as JSON; a field that the prompt needs and the query lacks is an error."""
+        chat = {**self.request, "model": self.model, **self.prompt.payload(query)}
+        return json.dumps(chat_to_messages(chat, sampling=self.sampling)).encode()
+
+    def _max_output_tokens(self) -> float:
+        found = super()._max_output_tokens()
+        is_bounded = any(self.request.get(name) is not None for name in _BOUNDS)
+        return found if is_bounded else min(found, DEFAULT_MAX_TOKENS)
+
+    def parse(self, document: Any) -> Completion:
+        """The answer in a parsed body, of any shape."""
+        try:
+            return parse_completion(message_to_completion(document))
+        except TranslationError as error:
+            return Completion(None, f"the body is no message: {error}")
+
+
+def messages_url(base_url: str) -> str:
+    """Address of the Messages API; ``/v1`` may end the base URL or not.
+
+    Example:
+        >>> messages_url("https://api.anthropic.com/v1")
+        'https://api.anthropic.com/v1/messages'
+    """
+    return f"{base_url.rstrip('/').removesuffix('/v1')}/v1/messages"
 
 
 def validate_request(request: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -255,3 +381,50 @@ def validate_request(request: Mapping[str, Any]) -> Mapping[str, Any]:
             " mappings."
         ) from None
     return request
+
+
+# Arguments of LiteLLM's functions for one provider: a region, a project, a version.
+
+
+# Arguments of the SDK that other settings of an expert stand for, or that would change what
+# mildroute counts and bounds.
+_ARGUMENTS = {
+    "api_base": "base_url",
+    "api_key": "api_key_env",
+    "base_url": "base_url",
+    "extra_headers": "headers",
+    "headers": "headers",
+    "timeout": "timeout",
+    **dict.fromkeys(
+        ("messages", "model", "stream", "stream_options", "input", "prompt", "fallbacks"), ""
+    ),
+    **dict.fromkeys(("max_retries", "num_retries", "mock_response", "n"), ""),
+}
+
+
+def validate_params(params: Any) -> Mapping[str, Any]:
+    """Further arguments of LiteLLM's functions, such as ``aws_region_name``.
+
+    Args:
+        params: By name; a mapping with ``env`` alone names an environment variable.
+    """
+    if not isinstance(params, Mapping) or any(not isinstance(name, str) for name in params):
+        raise ArgumentError(
+            "params must be a mapping from names to values; write aws_region_name: eu-west-1."
+        )
+    for name, value in params.items():
+        if name in _ARGUMENTS:
+            instead = (
+                f"give {_ARGUMENTS[name]} beside params" if _ARGUMENTS[name] else "leave it out"
+            )
+            raise ArgumentError(
+                f"params must not hold {name!r}, which mildroute sets itself; {instead}."
+            )
+        if is_variable(value):
+            validate_variable(value["env"])
+    return params
+
+
+def is_variable(value: Any) -> bool:
+    """Whether a value of params names an environment variable."""
+    return isinstance(value, Mapping) and [*value] == ["env"]

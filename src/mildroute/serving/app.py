@@ -37,7 +37,6 @@ from mildroute.serving.http.request import (
     Scope,
     Send,
 )
-from mildroute.serving.http.response_ids import ResponseIdCodec
 from mildroute.serving.observability.decision_log import DecisionLog
 from mildroute.serving.observability.feedback import FeedbackLog
 from mildroute.serving.observability.logs import AccessLog
@@ -48,6 +47,7 @@ from mildroute.serving.routing.reload import PredictorManager, Reloader
 from mildroute.serving.sampling import Sampler
 from mildroute.serving.upstream.failover import Failover
 from mildroute.serving.upstream.pool import CircuitHints, ExpertPool
+from mildroute.serving.upstream.usage import ResponseIdCodec
 
 __all__ = ["Gateway", "GatewayServices", "create_app", "openapi_schema"]
 
@@ -61,7 +61,7 @@ except ImportError:
     ) from None
 
 
-_COMPLETION_PATHS = ("chat/completions", "completions", "responses", "embeddings")
+_COMPLETION_PATHS = ("chat/completions", "completions", "responses", "embeddings", "messages")
 # What the page calls.
 _PLAYGROUND = ("/v1/route", "/v1/chat/completions")
 _POLL_INTERVAL = 0.02

@@ -76,9 +76,15 @@ class RoutingConfig:
     Args:
         default: Fallback expert for inputs that the router cannot judge; the best single expert of
             the training data if none is named.
+        input: What the router reads of a conversation: ``last``, the last message of the user;
+            ``system+last``, the system prompt before it; ``conversation``, the end of what user and
+            assistant said. Fit the router on texts of the same form.
+        input_characters: Characters of that text, unless the last message alone is longer.
         session_affinity: Whether a conversation stays with its expert.
         switch_threshold: A conversation changes its expert only if another one's probability is
             higher by more than this.
+        tool_affinity: Whether a request whose last message is the result of a tool stays with the
+            expert of its conversation, whatever the router says: an agent's loop is one task.
         max_sessions: Conversations that are remembered.
         session_ttl: Seconds after which an idle conversation is forgotten.
         exploration: Which requests go to another expert than the router's choice, to learn from
@@ -100,8 +106,11 @@ class RoutingConfig:
     """
 
     default: str | None = None
+    input: Literal["last", "system+last", "conversation"] = "last"
+    input_characters: int = 4000
     session_affinity: bool = True
     switch_threshold: float = 0.3
+    tool_affinity: bool = True
     max_sessions: int = 100_000
     session_ttl: float = 3600.0
     exploration: ExplorationConfig = field(default_factory=ExplorationConfig)

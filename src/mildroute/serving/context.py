@@ -242,7 +242,7 @@ class RequestContext:
             decision_id=self.decision_id,
             time=self.time,
             key=self.client.name,
-            path=parsed.path,
+            path=parsed.called_path,
             model=parsed.model,
             router=routing.router,
             experts=routing.experts,
@@ -321,7 +321,7 @@ class RequestRecorder:
         headers = request.headers
         if self._tracing.is_enabled:
             context.span = self._tracing.start(
-                context.parsed.path,
+                context.parsed.called_path,
                 {name.decode("latin-1"): value.decode("latin-1") for name, value in headers},
                 context.client.name,
             )

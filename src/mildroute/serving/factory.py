@@ -26,6 +26,7 @@ from mildroute.serving.routing.predictor import Predictor
 from mildroute.serving.routing.reload import PredictorManager
 from mildroute.serving.sampling import RESERVE, load_sampler
 from mildroute.serving.store import RedisStore
+from mildroute.serving.upstream.pool import CALLABLE_KINDS
 
 __all__ = ["load_gateway"]
 
@@ -141,7 +142,7 @@ def _shadow(
 def _announce_passthrough(
     config: GatewayConfig, file: ExpertFile, router: str | Path | None
 ) -> None:
-    callable_ = [spec.name for spec in file.experts if spec.kind == "openai"]
+    callable_ = [spec.name for spec in file.experts if spec.kind in CALLABLE_KINDS]
     default = config.routing.default or next(iter(callable_), None)
     location = None if router is None else without_credentials(str(router))
     log_event(

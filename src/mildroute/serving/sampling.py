@@ -38,7 +38,7 @@ from mildroute.serving.store import RedisStore, Script, StoreError
 from mildroute.serving.upstream._http1 import UpstreamError
 from mildroute.serving.upstream.client import UpstreamRequest
 from mildroute.serving.upstream.failover import AttemptLog, Failover
-from mildroute.serving.upstream.pool import ExpertPool, UpstreamExpert
+from mildroute.serving.upstream.pool import CALLABLE_KINDS, ExpertPool, UpstreamExpert
 
 __all__ = ["OPT_OUT", "RESERVE", "Sampler", "load_sampler"]
 
@@ -564,7 +564,7 @@ def load_sampler(
             f" {sampling.judge!r:.60}, max_dollars_per_day {limit} and log {folder}; set"
             " sampling.judge, sampling.max_dollars_per_day and log.folder, or sampling.rate to 0."
         )
-    names = [spec.name for spec in file.experts if spec.kind == "openai"]
+    names = [spec.name for spec in file.experts if spec.kind in CALLABLE_KINDS]
     unknown = [name for name in sampling.experts if name not in names]
     if unknown or len(sampling.experts or names) < 2:
         raise ArgumentError(

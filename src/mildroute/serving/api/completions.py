@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
-from collections.abc import Container, Coroutine, Sequence
+from collections.abc import Callable, Container, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter
 from typing import Any
 
+from mildroute.experts.anthropic import (
+    MessageStream,
+    completion_to_message,
+    message_error,
+)
 from mildroute.experts.base import answer_logprob, answer_text
 from mildroute.serving.auth.limits import Authenticator, Charge, check_model
 from mildroute.serving.config import GatewayConfig
 from mildroute.serving.context import DETAILS, RequestContext, RequestRecorder
-from mildroute.serving.http.body import ParsedRequest, parse_request
+from mildroute.serving.http.body import ParsedRequest, parse_messages, parse_request
 from mildroute.serving.http.errors import APIError
 from mildroute.serving.http.idempotency import IdempotencyCache
+from mildroute.serving.http.prompt import RoutingInput
 from mildroute.serving.http.request import (
     ClientDisconnect,
     Header,
@@ -25,7 +32,6 @@ from mildroute.serving.http.request import (
     parse_body,
     shutting_down,
 )
-from mildroute.serving.http.response_ids import ResponseIdCodec, ResponseIdFilter
 from mildroute.serving.observability.logs import log_event
 from mildroute.serving.routing.decider import Decider, RoutingResult
 from mildroute.serving.routing.policy import (
@@ -35,8 +41,17 @@ from mildroute.serving.routing.policy import (
 )
 from mildroute.serving.routing.predictor import Predictor
 from mildroute.serving.sampling import Sampler
-from mildroute.serving.upstream._http1 import StreamError, UpstreamError, UpstreamTimeout
-from mildroute.serving.upstream.client import UpstreamRequest
+from mildroute.serving.upstream._http1 import (
+    StreamError,
+    UpstreamError,
+    UpstreamProtocolError,
+    UpstreamTimeout,
+)
+from mildroute.serving.upstream.client import (
+    AnthropicResponse,
+    UpstreamRequest,
+    UpstreamResponse,
+)
 from mildroute.serving.upstream.failover import (
     FAILURE_REASONS,
     Attempt,
@@ -45,7 +60,12 @@ from mildroute.serving.upstream.failover import (
     error_from_failures,
 )
 from mildroute.serving.upstream.pool import ExpertPool
-from mildroute.serving.upstream.usage import UsageFilter, without_logprobs
+from mildroute.serving.upstream.usage import (
+    ResponseIdCodec,
+    ResponseIdFilter,
+    UsageFilter,
+    without_logprobs,
+)
 
 __all__ = ["CompletionsEndpoint"]
 
@@ -107,13 +127,15 @@ class CompletionsEndpoint:
         self._sampler = sampler
         self._limits = config.limits
         self._routing = config.routing
+        self._routed = RoutingInput(config.routing.input, config.routing.input_characters)
         self._idle_timeout = config.failover.idle_timeout
 
     async def handle(self, path: str, request: Request) -> None:
         """Serve one request.
 
         Args:
-            path: ``"chat/completions"``, ``"completions"``, ``"responses"`` or ``"embeddings"``.
+            path: ``"chat/completions"``, ``"completions"``, ``"responses"``, ``"embeddings"`` or
+                ``"messages"``.
             request: Of the client.
         """
         client = self._authenticator.authenticate(request)
@@ -126,7 +148,8 @@ class CompletionsEndpoint:
             await self._authenticator.admit(client, request)
         body = await request.body(self._limits)
         arrived = perf_counter()
-        parsed = await parse_body(body, parse_request, path, body, client.name)
+        parse = parse_messages if path == "messages" else partial(parse_request, path)
+        parsed = await parse_body(body, parse, body, client.name, self._routed)
         check_model(client, parsed.model)
         parsed = self._with_owner(parsed, client.name)
         context = self._recorder.start(client, parsed, arrived)
@@ -491,7 +514,17 @@ class CompletionsEndpoint:
     ) -> None:
         response = attempt.response
         context.keep(response.body)
-        body = self._filter(attempt, context, request).feed(response.body, is_last=True)
+        body_filter = self._filter(attempt, context, request)
+        try:
+            feed = partial(body_filter.feed, response.body, is_last=True)
+            body = await parse_body(response.body, feed)
+        except UpstreamError as broken:
+            cause = FAILURE_REASONS[broken.reason]
+            failure = APIError(502, f"{attempt.expert.name} {cause}; ask again.")
+            if not request.has_response:
+                raise failure from None
+            await self._end_stream(failure, context, request)
+            return
         if _wants_details(request) and response.status < 300 and not response.has_events:
             body = _with_details(body, context.details(has_price=attempt.expert.has_price))
         if context.idempotent is not None:
@@ -503,7 +536,8 @@ class CompletionsEndpoint:
         if request.has_response:
             if not response.has_events:
                 error = APIError(response.status, f"{attempt.expert.name} refused the request.")
-                body = _as_event(body or error.body())
+                path = context.parsed.called_path
+                body = _as_event(body or error.body(path), path)
             await request.send_chunk(body, self._idle_timeout, is_last=True)
         else:
             await request.send_response(response.status, headers, body)
@@ -614,14 +648,17 @@ class CompletionsEndpoint:
         if request.is_disconnected:
             return
         context.status = failure.status
-        event = b"" if is_told else failure.event(context.parsed.path)
+        event = b"" if is_told else failure.event(context.parsed.called_path)
         await request.send_chunk(event, self._idle_timeout, is_last=True)
 
     def _filter(
         self, attempt: Attempt, context: RequestContext, request: Request
-    ) -> UsageFilter | ResponseIdFilter:
+    ) -> UsageFilter | ResponseIdFilter | MessageFilter:
         """What of a response the client gets otherwise than the expert sent it."""
         parsed, client, expert = context.parsed, context.client.name, attempt.expert.name
+        if parsed.original is not None:
+            details = partial(_details, attempt, context) if _wants_details(request) else None
+            return MessageFilter(attempt.response, details)
         if parsed.path != "responses" or attempt.response.status >= 300:
             event = partial(_details_event, attempt, context)
             has_event = attempt.response.has_events and _wants_details(request)
@@ -636,6 +673,55 @@ class CompletionsEndpoint:
             sent = self._response_ids.encode(response_id, parsed.owner, client)
             previous = (response_id, sent)
         return ResponseIdFilter(encode, previous)
+
+
+class MessageFilter:
+    """Gives Anthropic's clients a response in the form of the Messages API.
+
+    That of an expert of kind ``anthropic`` stays as it came.
+
+    Args:
+        response: Of the expert.
+        details: What an event at the end of a stream tells, or none.
+    """
+
+    __slots__ = ("_details", "_held", "_response", "_stream")
+
+    def __init__(
+        self, response: UpstreamResponse, details: Callable[[], dict[str, Any]] | None
+    ) -> None:
+        self._response = response
+        self._details = details if response.has_events else None
+        self._stream = MessageStream(self._details)
+        self._held = b""
+
+    def feed(self, chunk: bytes, *, is_last: bool) -> bytes:
+        """The bytes to send after the next ones have come; an UpstreamProtocolError if none can."""
+        response = self._response
+        if isinstance(response, AnthropicResponse):
+            event = b""
+            if is_last and self._details is not None:
+                event = b"event: mildroute\ndata: %b\n\n" % json.dumps(self._details()).encode()
+            return response.take_original() + event
+        try:
+            if response.has_events:
+                return self._stream.feed(chunk)
+            self._held += chunk
+            return self._translate() if is_last else b""
+        except (ValueError, RecursionError):
+            # A TranslationError is a ValueError, too.
+            raise UpstreamProtocolError from None
+
+    def _translate(self) -> bytes:
+        status = self._response.status
+        if status < 300:
+            return json.dumps(completion_to_message(json.loads(self._held))).encode()
+        try:
+            said = json.loads(self._held)["error"]["message"]
+        except (ValueError, TypeError, LookupError, RecursionError):
+            said = None
+        message = said if type(said) is str else "the expert refused the request."
+        return json.dumps(message_error(status, message)).encode()
 
 
 def _hides_usage(attempt: Attempt, context: RequestContext) -> bool:
@@ -663,6 +749,13 @@ def _with_details(body: bytes, details: bytes) -> bytes:
     return b'%b%b"mildroute": %b}' % (rest, comma, details)
 
 
+def _details(attempt: Attempt, context: RequestContext) -> dict[str, Any]:
+    """An event for Anthropic's clients."""
+    _count_usage(attempt, context)
+    details = json.loads(context.details(has_price=attempt.expert.has_price))
+    return {"type": "mildroute", "mildroute": details}
+
+
 def _details_event(attempt: Attempt, context: RequestContext) -> bytes:
     """The last event of a stream: without choices, as that of the usage."""
     _count_usage(attempt, context)
@@ -672,9 +765,10 @@ def _details_event(attempt: Attempt, context: RequestContext) -> bytes:
     )
 
 
-def _as_event(body: bytes) -> bytes:
+def _as_event(body: bytes, path: str) -> bytes:
     """A body that is not made of events, such as an error, in a stream of them."""
-    return b"".join([b"data: %b\n" % line for line in body.splitlines()]) + b"\n"
+    name = b"event: error\n" if path == "messages" else b""
+    return name + b"".join([b"data: %b\n" % line for line in body.splitlines()]) + b"\n"
 
 
 def _count_usage(attempt: Attempt, context: RequestContext) -> None:
@@ -731,6 +825,9 @@ def _no_eligible_expert(context: RequestContext) -> APIError:
         "; ".join(f"{name}: {reason}" for name, reason in context.decision.excluded.items())
         or "there is none that can be called"
     )
+    fields = ", ".join(context.parsed.untranslated)
+    if fields:
+        causes += f"; {fields} can be served by experts of kind anthropic only"
     return APIError(
         400,
         f"no expert can take this request ({causes}); shorten it, or ask for less.",

@@ -15,6 +15,7 @@ from mildroute.serving.config import AUTO_MODEL, GatewayConfig
 from mildroute.serving.context import RequestContext, RequestRecorder
 from mildroute.serving.http.body import ParsedRequest, parse_request
 from mildroute.serving.http.errors import APIError
+from mildroute.serving.http.prompt import RoutingInput
 from mildroute.serving.http.request import Request, parse_body, parse_json
 from mildroute.serving.routing.decider import Decider
 from mildroute.serving.routing.policy import (
@@ -46,6 +47,7 @@ class RouteEndpoint:
         self._recorder = recorder
         self._limits = config.limits
         self._routing = config.routing
+        self._routed = RoutingInput(config.routing.input, config.routing.input_characters)
 
     async def handle(self, request: Request) -> None:
         """Serve one request."""
@@ -54,7 +56,7 @@ class RouteEndpoint:
         body = await request.body(self._limits)
         arrived = perf_counter()
         document, inputs = await parse_body(
-            body, _parse, body, client, self._limits.max_route_inputs
+            body, _parse, body, client, self._limits.max_route_inputs, self._routed
         )
         ids = _request_ids(document, request, len(inputs))
         check_model(client, inputs[0].model)
@@ -94,15 +96,15 @@ class RouteEndpoint:
 
 
 def _parse(
-    body: bytes | bytearray, client: APIClient, max_inputs: int
+    body: bytes | bytearray, client: APIClient, max_inputs: int, routed: RoutingInput
 ) -> tuple[dict[str, Any], list[ParsedRequest]]:
     document = parse_json(body)
-    return document, _parse_inputs(document, body, client, max_inputs)
+    if "messages" in document and not document.keys() & {"input", "inputs"}:
+        return document, [_parse_chat(document, body, client, routed)]
+    return document, _parse_inputs(document, max_inputs)
 
 
-def _parse_inputs(
-    document: Mapping[str, Any], body: bytes | bytearray, client: APIClient, max_inputs: int
-) -> list[ParsedRequest]:
+def _parse_inputs(document: Mapping[str, Any], max_inputs: int) -> list[ParsedRequest]:
     if sum(name in document for name in ("input", "inputs", "messages")) != 1:
         raise APIError(
             400,
@@ -110,8 +112,6 @@ def _parse_inputs(
             " completions).",
             param="input",
         )
-    if "messages" in document:
-        return [_parse_chat(document, body, client)]
     model = document.get("model", AUTO_MODEL)
     if not isinstance(model, str):
         raise APIError(400, "model must be a text: a route.", param="model")
@@ -158,7 +158,7 @@ def _request_ids(document: Mapping[str, Any], request: Request, count: int) -> l
 
 
 def _parse_chat(
-    document: Mapping[str, Any], body: bytes | bytearray, client: APIClient
+    document: Mapping[str, Any], body: bytes | bytearray, client: APIClient, routed: RoutingInput
 ) -> ParsedRequest:
     """What routing has to know of a chat.
 
@@ -167,7 +167,7 @@ def _parse_chat(
     if "model" not in document:
         start = body.index(b"{") + 1
         body = body[:start] + b'"model": "%b", ' % AUTO_MODEL.encode() + body[start:]
-    return parse_request("chat/completions", body, client.name)
+    return parse_request("chat/completions", body, client.name, routed)
 
 
 def _decision_body(context: RequestContext) -> dict[str, Any]:

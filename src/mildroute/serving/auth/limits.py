@@ -734,11 +734,14 @@ class Authenticator:
             check_site(request)
         sent = request.header(b"authorization")
         client = self._key_store.find(None if sent is None else sent.decode("latin-1"))
+        if client is None and (sent := request.header(b"x-api-key")) is not None:
+            # Anthropic's clients send their key so, perhaps beside another one.
+            client = self._key_store.find(f"Bearer {sent.decode('latin-1')}")
         if client is None:
             raise APIError(
                 401,
-                "a key of this gateway is needed, as 'Authorization: Bearer mr-...'; ask its"
-                " operator for one.",
+                "a key of this gateway is needed, as 'Authorization: Bearer mr-...' or 'x-api-key:"
+                " mr-...'; ask its operator for one.",
             )
         request.scope["mildroute.key"] = client.name  # for the access log
         if client.expires is not None and self._now() >= client.expires:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import re
 from codecs import utf_8_decode
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from json import JSONDecodeError, JSONDecoder, dumps
 from json.scanner import py_make_scanner  # type: ignore[attr-defined]
 from typing import Any, NamedTuple, NoReturn
 
+from mildroute.costs.prices import CHARACTERS_PER_TOKEN
+from mildroute.experts.anthropic import TranslationError, messages_to_chat
 from mildroute.serving.http.errors import APIError
 from mildroute.serving.http.prompt import (
+    LAST,
     LEFT_OUT,
     RoutedPrompt,
+    RoutingInput,
     prompt_of_messages,
     prompt_of_texts,
     without_secret,
@@ -31,6 +35,7 @@ __all__ = [
     "decoder_for",
     "find_member",
     "named_conversation",
+    "parse_messages",
     "parse_request",
     "shorten",
     "split_members",
@@ -176,6 +181,11 @@ class ParsedRequest:
             its bytes; none if the client asks for them itself, or there are none to ask for.
         is_first_turn: Whether nothing was answered yet: who began with the same words before had
             another conversation, even if its digest is the same.
+        is_tool_result: Whether it goes on with what a tool gave back, and not with the user.
+        original: The body of an Anthropic client, of which ``body`` is a translation, and where
+            the value of its ``model`` begins and ends; none for other clients.
+        untranslated: Its fields that change what is asked and that the translation lacks: then the
+            path is ``"messages"``, and only experts of kind ``anthropic`` can serve it.
     """
 
     path: str
@@ -194,6 +204,22 @@ class ParsedRequest:
     is_first_turn: bool = False
     usage_option: tuple[int, int, bytes] | None = None
     logprobs_option: tuple[int, int, bytes] | None = None
+    is_tool_result: bool = False
+    original: tuple[bytes | bytearray, tuple[int, int]] | None = field(default=None, repr=False)
+    untranslated: tuple[str, ...] = ()
+
+    @property
+    def called_path(self) -> str:
+        """The path that its client called, though it be served as another one."""
+        return self.path if self.original is None else "messages"
+
+    def original_for(self, model: str) -> list[bytes | memoryview]:
+        """The request of an Anthropic client as it came, byte for byte, but for the model."""
+        if self.original is None:
+            raise ValueError("only a request of an Anthropic client has an original.")
+        body, (start, end) = self.original
+        view = memoryview(body)
+        return [view[:start], dumps(model).encode(), view[end:]]
 
     def body_for(
         self, model: str, *, include_usage: bool = False, logprobs: bool = False
@@ -400,11 +426,13 @@ class BadRequest(APIError):  # noqa: N818 - named for its status
         super().__init__(400, message, param=param)
 
 
-def parse_request(path: str, body: bytes | bytearray, salt: str = "") -> ParsedRequest:
+def parse_request(
+    path: str, body: bytes | bytearray, salt: str = "", routed: RoutingInput = LAST
+) -> ParsedRequest:
     """Parse what routing has to know of a request, and leave the rest to the expert.
 
-    The text to route is the last user message that has text; other messages and the system prompt
-    are not read, because routers are trained on single queries. A conversation is recognized, in
+    The text to route is the last user message that has text, unless ``routed`` says otherwise:
+    most routers are trained on single queries. A conversation is recognized, in
     this order, by ``metadata.conversation_id``, by a response's ``conversation``, by its
     ``previous_response_id``, or by all messages up to and including the first of the user, which
     every turn sends again, together with ``user``. A request that holds no message of the
@@ -415,6 +443,7 @@ def parse_request(path: str, body: bytes | bytearray, salt: str = "") -> ParsedR
         body: As it came.
         salt: Whose request it is, such as the name of the client's key; goes into the digest of the
             conversation.
+        routed: What of its messages the router reads.
 
     Raises:
         BadRequest: The body is not a JSON object with a ``model`` that can be replaced, or a field
@@ -434,7 +463,7 @@ def parse_request(path: str, body: bytes | bytearray, salt: str = "") -> ParsedR
         raise _repeated([name for name, _, _, _ in members])
     model, place = _model_of(members)
     is_stream = _is_stream(fields)
-    prompt = _prompt_of(path, fields)
+    prompt = _prompt_of(path, fields, routed)
     _refuse_background(fields)
     for name, _, start, end in members:
         is_long = end - start > _MAX_UNCOUNTED and name != _PROMPT_FIELD[path]
@@ -465,7 +494,47 @@ def parse_request(path: str, body: bytes | bytearray, salt: str = "") -> ParsedR
         logprobs_option=(
             _logprobs_option(short, text, members, span[1]) if path == "chat/completions" else None
         ),
+        is_tool_result=prompt.is_tool_result,
     )
+
+
+def parse_messages(
+    body: bytes | bytearray, salt: str = "", routed: RoutingInput = LAST
+) -> ParsedRequest:
+    """Parse a request of an Anthropic client as the chat that it means.
+
+    Args:
+        body: As it came.
+        salt: As for :func:`parse_request`.
+        routed: As for :func:`parse_request`.
+
+    Raises:
+        BadRequest: As for :func:`parse_request`, or it cannot be translated.
+    """
+    if len(body) > LARGE_BODY:
+        # Counts its values before they are decoded.
+        shorten(body)
+    text = _decoded(body)
+    members = _members_of(text)
+    fields = {name: value for name, value, _, _ in members}
+    if len(fields) < len(members):
+        raise _repeated([name for name, _, _, _ in members])
+    _, place = _model_of(members)
+    try:
+        chat, untranslated = messages_to_chat(fields)
+        chat_body = dumps(chat).encode()
+    except TranslationError as error:
+        raise BadRequest(str(error), error.param) from None
+    except RecursionError:
+        raise _too_deep() from None
+    parsed = parse_request("chat/completions", chat_body, salt, routed)
+    changes: dict[str, Any] = {}
+    if untranslated:
+        # What the chat lacks is counted, too.
+        tokens = max(parsed.tokens_in, len(body) // CHARACTERS_PER_TOKEN)
+        changes = {"path": "messages", "tokens_in": tokens, "untranslated": tuple(untranslated)}
+    span = _byte_span(ShortenedBody(body, []), text, place)
+    return replace(parsed, original=(body, span), **changes)
 
 
 def _decoded(body: bytes | bytearray) -> str:
@@ -493,10 +562,7 @@ def _members_of(text: str) -> list[Member]:
     try:
         members, end = split_members(text, begin + 1, decoder_for(text), max_members=_MAX_MEMBERS)
     except RecursionError:
-        raise BadRequest(
-            "the body must not be nested too deeply, got more levels than can be read; send a"
-            " flatter one.",
-        ) from None
+        raise _too_deep() from None
     except JSONDecodeError as error:
         raise BadRequest(
             f"the body must be JSON, got an error at character {error.pos} ({error.msg}); send"
@@ -513,6 +579,13 @@ def _members_of(text: str) -> list[Member]:
             " at a time.",
         )
     return members
+
+
+def _too_deep() -> BadRequest:
+    return BadRequest(
+        "the body must not be nested too deeply, got more levels than can be read; send a flatter"
+        " one."
+    )
 
 
 def _repeated(names: list[str]) -> BadRequest:
@@ -601,7 +674,7 @@ def _wrong_type(field: str, wanted: str, value: Any) -> BadRequest:
     )
 
 
-def _prompt_of(path: str, fields: Mapping[str, Any]) -> RoutedPrompt:
+def _prompt_of(path: str, fields: Mapping[str, Any], routed: RoutingInput) -> RoutedPrompt:
     under = _PROMPT_FIELD[path]
     value = fields.get(under)
     if path == "chat/completions":
@@ -611,21 +684,26 @@ def _prompt_of(path: str, fields: Mapping[str, Any]) -> RoutedPrompt:
                 if value != []
                 else BadRequest(f"{under} must not be empty.", under)
             )
-        return _prompt_of_list(under, value)
+        return _prompt_of_list(under, value, routed)
+    instructions = fields.get("instructions")
+    system = instructions if type(instructions) is str else ""
     if path == "responses" and type(value) is list:
-        return _prompt_of_list(under, value)
+        return _prompt_of_list(under, value, routed, system)
     if value is not None and type(value) is not str and type(value) is not list:
         raise _wrong_type(under, "a string or a list", value)
     if path == "responses":
-        return prompt_of_messages([{"role": "user", "content": value}] if value else [])
-    return prompt_of_texts(value)
+        messages = [{"role": "user", "content": value}] if value else []
+        return prompt_of_messages(messages, routed, system)
+    return prompt_of_texts(value, routed if path == "completions" else LAST)
 
 
-def _prompt_of_list(under: str, messages: list[Any]) -> RoutedPrompt:
+def _prompt_of_list(
+    under: str, messages: list[Any], routed: RoutingInput, instructions: str = ""
+) -> RoutedPrompt:
     for place, message in enumerate(messages):
         if type(message) is not dict:
             raise _wrong_type(f"{under}[{place}]", "an object", message)
-    return prompt_of_messages(messages)
+    return prompt_of_messages(messages, routed, instructions)
 
 
 def _encodable(body: bytes | bytearray, text: str) -> str:

@@ -1,4 +1,4 @@
-"""Errors for clients, in the shape that OpenAI clients know."""
+"""Errors for clients, in the shapes that clients of OpenAI and of Anthropic know."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import math
 
 from mildroute.exceptions import MildrouteError
+from mildroute.experts.anthropic import message_error
 
 __all__ = ["CLIENT_CLOSED_REQUEST", "APIError"]
 
@@ -61,8 +62,14 @@ class APIError(MildrouteError):
         self.retry_after = retry_after
         self.code = _CODES.get(status) if code is None else code
 
-    def body(self) -> bytes:
-        """The response's body."""
+    def body(self, path: str = "") -> bytes:
+        """The response's body.
+
+        Args:
+            path: What was called: clients of ``"messages"`` know another shape.
+        """
+        if path == "messages":
+            return json.dumps(message_error(self.status, self.message)).encode()
         kind = _TYPES.get(self.status) or (
             "server_error" if self.status >= 500 else "invalid_request_error"
         )
@@ -93,8 +100,11 @@ class APIError(MildrouteError):
         r"""The same as an event in the middle of a stream.
 
         Args:
-            path: What was called: ``"responses"`` names its events, the others do not.
+            path: What was called: ``"responses"`` and ``"messages"`` name their events, the
+                others do not.
         """
+        if path == "messages":
+            return b"event: error\ndata: " + self.body(path) + b"\n\n"
         if path == "responses":
             said = {
                 "type": "error",

@@ -8,13 +8,15 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from mildroute.costs.prices import CHARACTERS_PER_TOKEN
 
 __all__ = [
+    "LAST",
     "LEFT_OUT",
     "RoutedPrompt",
+    "RoutingInput",
     "prompt_of_messages",
     "prompt_of_texts",
     "text_of",
@@ -29,6 +31,10 @@ _OTHER_MEDIA = frozenset({"input_audio", "file", "input_file", "video_url"})
 _TOOL_ITEMS = frozenset(
     {"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"}
 )
+_SYSTEM = ("system", "developer")
+_SPEAKERS = ("user", "assistant")
+_TOOL_ROLES = ("tool", "function")
+_BETWEEN = "\n\n"
 _TOKENS_OF_MEDIA = 1000
 # Characters of scripts without spaces (Thai to Khmer, Chinese, Japanese), of Korean and emoji:
 # common tokenizers take about one token for each, and not one for four.
@@ -45,27 +51,52 @@ _MIN_SHORTENED = 1 << 11
 _BYTES_PER_TOKEN = 3
 
 
+class RoutingInput(NamedTuple):
+    """What of a conversation the router reads.
+
+    Args:
+        kind: ``"last"``: the last thing that the user said; ``"system+last"``: the system prompt
+            before it; ``"conversation"``: what user and assistant said, to its end.
+        max_characters: Of the text, if it is more than the last thing that the user said.
+    """
+
+    kind: str = "last"
+    max_characters: int = 4000
+
+
+LAST = RoutingInput()
+
+
 class RoutedPrompt:
     """What a request says.
 
     Args:
-        text: What the router reads: the last thing that the user said.
+        text: What the router reads.
         characters: Of texts, at four a token.
         tokens: Of all else: 1,000 for each image, sound or file, however large; one for each token
             that came as a number, and for each character of a script without spaces.
         needs: ``"vision"`` for images, ``"tools"`` for tools that were called before.
         opening: What a conversation began with, up to and including the first word of the user;
             none if the user said nothing.
+        is_tool_result: Whether its last message is what a tool gave back.
     """
 
-    __slots__ = ("characters", "has_answer", "needs", "opening", "text", "tokens")
+    __slots__ = (
+        "characters",
+        "has_answer",
+        "is_tool_result",
+        "needs",
+        "opening",
+        "text",
+        "tokens",
+    )
 
     def __init__(self) -> None:
         self.text = ""
         self.characters = self.tokens = 0
         self.needs: set[str] = set()
         self.opening: list[str] | None = None
-        self.has_answer = False
+        self.has_answer = self.is_tool_result = False
 
     def count(self, text: str) -> None:
         """Count the characters of a text."""
@@ -89,17 +120,31 @@ def without_secret(text: str) -> str:
     return text.replace(_SECRET, "")
 
 
-def prompt_of_messages(messages: Sequence[Json]) -> RoutedPrompt:
-    """Read the messages of a chat, or the items of a response's input."""
+def prompt_of_messages(
+    messages: Sequence[Json], routed: RoutingInput = LAST, instructions: str = ""
+) -> RoutedPrompt:
+    """Read the messages of a chat, or the items of a response's input.
+
+    Args:
+        messages: In their order.
+        routed: What of them the router reads.
+        instructions: A system prompt beside the messages, as responses have it.
+    """
     prompt = RoutedPrompt()
     for message in messages:
         _measure(message, prompt)
-    prompt.text = _routed_text(messages)
+    if routed.kind == "last":
+        prompt.text = _routed_text(messages)
+    elif routed.kind == "system+last":
+        prompt.text = _with_system(messages, instructions, routed.max_characters)
+    else:
+        prompt.text = _conversation(messages, routed.max_characters)
     prompt.opening = _opening(messages)
+    prompt.is_tool_result = bool(messages) and _is_tool_result(messages[-1])
     return prompt
 
 
-def prompt_of_texts(value: Any) -> RoutedPrompt:
+def prompt_of_texts(value: Any, routed: RoutingInput = LAST) -> RoutedPrompt:
     r"""Read the prompt of a completion or the input of an embedding.
 
     A string, many, a list of tokens, or many.
@@ -108,6 +153,9 @@ def prompt_of_texts(value: Any) -> RoutedPrompt:
     entries = value if type(value) is list else [value]
     texts = [entry for entry in entries if type(entry) is str]
     prompt.text = "\n".join(texts)
+    if routed.kind == "conversation":
+        # A prompt that is completed may hold all turns.
+        prompt.text = prompt.text[-routed.max_characters :]
     for entry in entries:
         if type(entry) is str:
             prompt.count(entry)
@@ -185,6 +233,42 @@ def _routed_text(messages: Sequence[Json]) -> str:
             return text
         other = other or text
     return other
+
+
+def _with_system(messages: Sequence[Json], instructions: str, most: int) -> str:
+    """The beginning of the system prompt and the last thing that the user said."""
+    last = _routed_text(messages)
+    texts = [instructions, *(_content(one) for one in messages if one.get("role") in _SYSTEM)]
+    system = "\n\n".join(text for text in texts if text and text != last)
+    # What the user said counts for more, and is never cut here.
+    system = system[: max(0, most - len(last) - len(_BETWEEN))]
+    return f"{system}{_BETWEEN}{last}" if system else last
+
+
+def _conversation(messages: Sequence[Json], most: int) -> str:
+    """The end of what user and assistant said; as a whole message if they said nothing."""
+    texts: list[str] = []
+    size = 0
+    for message in reversed(messages):
+        text = _content(message) if message.get("role") in _SPEAKERS else ""
+        if text:
+            texts.append(text)
+            size += len(text) + len(_BETWEEN)
+        if size > most + len(_BETWEEN):
+            break
+    # Joined from its end on, so that a long history is not copied.
+    return _BETWEEN.join(reversed(texts))[-most:] or _routed_text(messages)
+
+
+def _content(message: Json) -> str:
+    return text_of(_content_of(message))
+
+
+def _is_tool_result(message: Json) -> bool:
+    kind = message.get("type")
+    return message.get("role") in _TOOL_ROLES or (
+        isinstance(kind, str) and kind.endswith("_call_output")
+    )
 
 
 def _opening(messages: Sequence[Json]) -> list[str] | None:

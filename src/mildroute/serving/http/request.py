@@ -24,6 +24,7 @@ from mildroute.serving.http.errors import APIError
 from mildroute.serving.store import StoreWait
 
 __all__ = [
+    "FORWARDED_TO_EXPERT",
     "ClientDisconnect",
     "Endpoint",
     "Handler",
@@ -53,8 +54,18 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 # Name, in lower case, and value.
 Header = tuple[bytes, bytes]
 
-_FORWARDED_TO_EXPERT = frozenset(
-    (b"content-type", b"accept", b"openai-beta", b"x-request-id", b"traceparent", b"tracestate")
+# Headers of a client that an expert gets.
+FORWARDED_TO_EXPERT = frozenset(
+    (
+        b"content-type",
+        b"accept",
+        b"openai-beta",
+        b"anthropic-beta",
+        b"anthropic-version",
+        b"x-request-id",
+        b"traceparent",
+        b"tracestate",
+    )
 )
 _FORWARDED_TO_CLIENT = frozenset(
     (
@@ -68,7 +79,7 @@ _FORWARDED_TO_CLIENT = frozenset(
     )
 )
 _MAX_HEADER_VALUE = 8192
-_RATE_LIMIT_PREFIXES = (b"x-ratelimit-", b"ratelimit-")
+_RATE_LIMIT_PREFIXES = (b"x-ratelimit-", b"ratelimit-", b"anthropic-ratelimit-")
 _is_unsafe = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]").search
 _JSON_HEADERS = ((b"content-type", b"application/json"),)
 # Seconds that a request takes before its client is watched for a disconnect; most responses are
@@ -84,7 +95,7 @@ def forward_request_headers(headers: Iterable[Header]) -> bytes:
     kept = [
         header
         for header in headers
-        if header[0] in _FORWARDED_TO_EXPERT
+        if header[0] in FORWARDED_TO_EXPERT
         and len(header[1]) <= _MAX_HEADER_VALUE
         and not _is_unsafe(header[1])
     ]
@@ -170,6 +181,11 @@ class Request:
             if found == name:
                 return value  # type: ignore[no-any-return]
         return None
+
+    @property
+    def error_path(self) -> str:
+        """The path whose clients know another shape of errors, or empty."""
+        return "messages" if "/v1/messages" in self.scope["path"] else ""
 
     def store_wait(self) -> StoreWait:
         """What it may still wait for the store of shared state, over all calls."""
@@ -284,7 +300,8 @@ class Request:
 
     async def send_error(self, error: APIError, headers: Sequence[Header] = ()) -> None:
         """Send an error."""
-        await self.send_response(error.status, [*error.headers(), *headers], error.body())
+        body = error.body(self.error_path)
+        await self.send_response(error.status, [*error.headers(), *headers], body)
 
     async def start_stream(self, status: int, headers: Sequence[Header]) -> None:
         """Begin a response that is streamed."""

@@ -27,6 +27,7 @@ OPERATIONS = {
     "completions": "text_completion",
     "responses": "chat",
     "embeddings": "embeddings",
+    "messages": "chat",
 }
 _SERVER_ERROR = 500
 # Bytes at the beginning and at the end of a response in which ids and reasons are looked for.

@@ -33,7 +33,7 @@ from mildroute.serving.routing.predictor import (
 )
 from mildroute.serving.routing.reload import PredictorManager
 from mildroute.serving.store import RedisStore, StoreError
-from mildroute.serving.upstream.pool import ExpertPool, ExpertStatus
+from mildroute.serving.upstream.pool import CALLABLE_KINDS, ExpertPool, ExpertStatus
 
 __all__ = ["Decider", "ExplorationBudget", "RoutingResult", "SessionAffinity"]
 
@@ -432,7 +432,7 @@ class Decider:
         if name not in self._pool.callable:
             message = (
                 f"{name} cannot be asked through the gateway, which only speaks to experts of the"
-                " kind 'openai'; use /v1/route."
+                f" kinds {' and '.join(CALLABLE_KINDS)}; use /v1/route."
             )
             raise APIError(400, message, code="expert_not_callable", param="model")
         return RoutingResult(decide_pinned(name, parsed, self._pool.statuses()))

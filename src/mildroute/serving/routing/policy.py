@@ -70,9 +70,10 @@ class Decision:
             none can serve the request.
         reason: One of :data:`REASONS`.
         excluded: Why each other expert was left out: ``"circuit_open"``, ``"rate_limited"``,
-            ``"context"``, ``"tools"``, ``"vision"``, ``"json"``, ``"absent"`` (the router knows it,
-            the gateway does not). Those whose circuit is open and those that are rate limited stand
-            at the end of the order nevertheless: they may be well again by then.
+            ``"context"``, ``"tools"``, ``"vision"``, ``"json"``, ``"path"`` (its API has no such
+            path), ``"absent"`` (the router knows it, the gateway does not). Those whose circuit is
+            open and those that are rate limited stand at the end of the order nevertheless: they
+            may be well again by then.
         propensities: Probability of each expert to be the first, by name, before the coin and the
             exploration; they add up to 1 over the eligible ones.
         look: Name of the look of a cascade that was chosen, or empty: the experts that it asks come
@@ -155,9 +156,9 @@ def decide(
     propensities = dict.fromkeys(ranking, 0.0)
     if len(excluded) == len(ranking):
         return _last_resort(vertices, drawn, excluded, propensities)
-    sticky = None if parsed.is_first_turn or not config.session_affinity else session_expert
+    sticky, switch_threshold = _affinity(parsed, config, session_expert)
     choices = [
-        _choose(prediction, order, excluded, sticky, default, config.switch_threshold)
+        _choose(prediction, order, excluded, sticky, default, switch_threshold)
         for _, order in vertices
     ]
     first = choices[drawn][0]
@@ -179,6 +180,18 @@ def decide(
         propensities,
         exploration_usd=dollars,
     )
+
+
+def _affinity(
+    parsed: ParsedRequest, config: RoutingConfig, session_expert: str | None
+) -> tuple[str | None, float]:
+    """The expert that a conversation stays with, or none, and what another must be better by."""
+    if parsed.is_tool_result and config.tool_affinity:
+        # The user has asked nothing new: the expert that called the tool goes on.
+        return session_expert, math.inf
+    if parsed.is_first_turn or not config.session_affinity:
+        return None, 0.0
+    return session_expert, config.switch_threshold
 
 
 def _combine(
@@ -302,6 +315,7 @@ def status_of_look(asked: Iterable[ExpertStatus | None]) -> ExpertStatus | None:
         all(status.has_capacity for status in known),
         min(contexts, default=None),
         frozenset.intersection(*able) if able else None,
+        frozenset().union(*(status.unserved_paths for status in known)),
     )
 
 
@@ -377,6 +391,8 @@ def _exclusion_reason(status: ExpertStatus | None, parsed: ParsedRequest) -> str
     """Why an expert cannot serve a request, lasting reasons first; empty if it can."""
     if status is None:
         return "absent"
+    if parsed.path in status.unserved_paths:
+        return "path"
     if status.capabilities is not None and not parsed.needs <= status.capabilities:
         return min(parsed.needs - status.capabilities)
     if status.context is not None and parsed.tokens_in + (parsed.tokens_out or 0) > status.context:

@@ -49,13 +49,15 @@ class UpstreamError(MildrouteError):
 
     UpstreamError > UpstreamConnectError, UpstreamOverloaded, UpstreamTimeout,
     UpstreamConnectionLost (> StaleConnection), UpstreamProtocolError, ResponseTooLarge,
-    IncompleteStream, StreamError.
+    IncompleteStream, StreamError, UnsupportedRequest.
 
     Attributes:
         reason: As metrics and traces show it.
+        detail: Why the request cannot be served, for its client, or empty.
     """
 
     reason: ClassVar[str] = "failed"
+    detail: str = ""
 
     def __init__(self) -> None:
         super().__init__(self.reason)
@@ -113,6 +115,20 @@ class ResponseTooLarge(UpstreamError):  # noqa: N818
     """The response has more bytes than the gateway takes."""
 
     reason = "response_too_large"
+
+
+class UnsupportedRequest(UpstreamError):  # noqa: N818
+    """The API of the expert cannot express the request, so it was not sent.
+
+    Args:
+        detail: The rule, what broke it and the way out; of the request, only names of fields.
+    """
+
+    reason = "unsupported"
+
+    def __init__(self, detail: str = "") -> None:
+        super().__init__()
+        self.detail = detail
 
 
 class Deadlines(NamedTuple):

@@ -3,20 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import socket
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from time import perf_counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mildroute import __version__
 from mildroute.exceptions import MissingExtraError
-from mildroute.experts.config import ExpertSpec
-from mildroute.experts.secrets import Secret
+from mildroute.experts.anthropic import (
+    DEFAULT_MAX_TOKENS,
+    VERSION,
+    ChatStream,
+    TranslationError,
+    chat_error,
+    chat_to_messages,
+    message_to_completion,
+)
+from mildroute.experts.base import HTTPResult
+from mildroute.experts.config import ExpertSpec, anthropic_headers
+from mildroute.experts.litellm import LiteLLMModel
+from mildroute.experts.secrets import LogGuard, RequestHeaders, Secret, SecretSet
+from mildroute.experts.settings import messages_url, query_string
 from mildroute.serving.auth.leases import LeasedSlots
-from mildroute.serving.http.body import ParsedRequest
-from mildroute.serving.http.request import Header, forward_response_headers
+from mildroute.serving.http.body import ParsedRequest, decoder_for
+from mildroute.serving.http.request import (
+    FORWARDED_TO_EXPERT,
+    Header,
+    forward_response_headers,
+    parse_body,
+)
 from mildroute.serving.observability.metrics import GatewayMetrics
 from mildroute.serving.observability.tracing import CallTarget
 from mildroute.serving.upstream._http1 import (
@@ -26,15 +44,24 @@ from mildroute.serving.upstream._http1 import (
     ResponseTooLarge,
     StaleConnection,
     StreamError,
+    UnsupportedRequest,
     UpstreamConnectError,
     UpstreamConnectionLost,
     UpstreamError,
     UpstreamOverloaded,
+    UpstreamProtocolError,
     UpstreamTimeout,
 )
 from mildroute.serving.upstream.usage import StreamUsageParser, TokenUsage, parse_usage
 
-__all__ = ["UpstreamClient", "UpstreamRequest", "UpstreamResponse"]
+__all__ = [
+    "AnthropicClient",
+    "AnthropicResponse",
+    "LiteLLMClient",
+    "UpstreamClient",
+    "UpstreamRequest",
+    "UpstreamResponse",
+]
 
 
 try:
@@ -50,8 +77,26 @@ _MAX_AGE = 300.0
 # As RFC 8305 recommends: seconds until the next address is tried beside the first.
 _HAPPY_EYEBALLS_DELAY = 0.25
 _PORTS = {"http": 80, "https": 443}
+_END = b"\r\n"
 _EVENT_STREAM = b"text/event-stream"
+_STREAM_HEAD = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+)
+_DONE = b"data: [DONE]\n\n"
+_LAST_CHUNK = b"0\r\n\r\n"
 _MAX_FIRST_EVENT = 1 << 16
+# Providers by LiteLLM's names where OpenTelemetry has others.
+_LITELLM_PROVIDERS = {
+    "azure": "azure.ai.openai",
+    "azure_ai": "azure.ai.inference",
+    "bedrock": "aws.bedrock",
+    "gemini": "gcp.gemini",
+    "mistral": "mistral_ai",
+    "moonshot": "moonshot_ai",
+    "vertex_ai": "gcp.vertex_ai",
+    "watsonx": "ibm.watsonx.ai",
+    "xai": "x_ai",
+}
 # Ends of the hosts of providers that OpenTelemetry has names for.
 _PROVIDERS = {
     "api.anthropic.com": "anthropic",
@@ -119,7 +164,11 @@ class UpstreamResponse:
         self.headers = connection.headers
         self.has_events = is_stream and self.status == 200 and _are_events(connection.headers)
         body = connection.read_available()
-        self.body = body if self.status < 400 else client.scrub(body)
+        self.body = self._decode(body if self.status < 400 else client.scrub(body))
+
+    def _decode(self, data: bytes) -> bytes:
+        """Bytes of the expert as a chat completion has them."""
+        return data
 
     @property
     def is_complete(self) -> bool:
@@ -139,7 +188,7 @@ class UpstreamResponse:
         usage = self._stream_usage()
         if self._connection.is_read and (flaw := self.flaw) is not None:
             raise flaw
-        data = await self._connection.read()
+        data = self._decode(await self._connection.read())
         usage.feed(data)
         return data
 
@@ -165,7 +214,7 @@ class UpstreamResponse:
                 or len(self.body) > _MAX_FIRST_EVENT
             ):
                 async with asyncio.timeout_at(deadline):
-                    self.body += await self._connection.read()
+                    self.body += self._decode(await self._connection.read())
         except TimeoutError:
             raise UpstreamTimeout from None
 
@@ -198,6 +247,16 @@ class UpstreamResponse:
             return self._stream_usage().usage()
         return parse_usage(self.body) or TokenUsage()
 
+    @property
+    def written_tokens(self) -> int:
+        """Tokens of the request that were written to the provider's prompt cache, if it tells."""
+        return 0
+
+    @property
+    def is_usage_partial(self) -> bool:
+        """Whether those of the request are reported and those of the response counted."""
+        return False
+
     def forwarded_headers(self) -> list[Header]:
         """The headers that the client gets, without our key."""
         return self._client.scrub_headers(forward_response_headers(self.headers))
@@ -214,7 +273,7 @@ class UpstreamResponse:
 
 
 class UpstreamClient:
-    """Calls one expert of kind ``openai``.
+    """Calls one expert of the kind ``openai``.
 
     Its address and key come from experts.yaml and from nowhere else.
 
@@ -246,22 +305,11 @@ class UpstreamClient:
         metrics: GatewayMetrics | None = None,
         slots: LeasedSlots | None = None,
     ) -> None:
-        url = httpx.URL(spec.settings["base_url"].rstrip("/"))
         self.name = spec.name
         self.model = str(spec.settings["model"])
         self.includes_usage = bool(spec.settings.get("include_usage", True))
         self.has_logprobs = bool(spec.settings.get("logprobs", False))
-        self._host = url.raw_host.decode()
-        self._port = url.port or _PORTS[url.scheme]
-        # The same authorities as for collecting; to make it takes a tenth of a second.
-        self._ssl_context = httpx.create_ssl_context() if url.scheme == "https" else None
-        self._base_path = url.raw_path.rstrip(b"/")
-        variable = spec.settings.get("api_key_env")
-        self._secret = None if variable is None else Secret(variable)
-        self._common_headers = (
-            b"host: %b\r\naccept-encoding: identity\r\nuser-agent: mildroute/%b\r\n"
-            % (url.netloc, __version__.encode())
-        )
+        self._secrets = self._read_address(spec)
         self._connect_timeout = connect_timeout
         self._max_calls = int(spec.settings.get("concurrency", max_calls))
         self._slots = slots
@@ -272,6 +320,31 @@ class UpstreamClient:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._is_closed = False
         self._metrics = metrics
+
+    def _read_address(self, spec: ExpertSpec) -> SecretSet:
+        """Read where and as whom the expert is called; gives the keys."""
+        url = httpx.URL(spec.settings["base_url"].rstrip("/"))
+        self._host = url.raw_host.decode()
+        self._port = url.port or _PORTS[url.scheme]
+        # The same authorities as for collecting; to make it takes a tenth of a second.
+        self._ssl_context = httpx.create_ssl_context() if url.scheme == "https" else None
+        self._base_path = url.raw_path.rstrip(b"/")
+        self._query = query_string(spec.settings.get("query", {})).encode()
+        self._headers = self._build_headers(spec)
+        self._common_headers = b"host: %b\r\naccept-encoding: identity\r\n" % url.netloc
+        if b"user-agent" not in self._headers.names:
+            self._common_headers += b"user-agent: mildroute/%b\r\n" % __version__.encode()
+        # In pieces that are never joined here: a key stays in an object that does not show it.
+        self._own_headers = [
+            piece for name, value in self._headers.pairs() for piece in (name + b": ", value, _END)
+        ]
+        return self._headers
+
+    def _build_headers(self, spec: ExpertSpec) -> RequestHeaders:
+        variable = spec.settings.get("api_key_env")
+        return RequestHeaders(
+            spec.settings.get("headers"), None if variable is None else Secret(variable)
+        )
 
     def target(self, operation: str) -> CallTarget:
         """What calls of an operation are for."""
@@ -306,23 +379,27 @@ class UpstreamClient:
             The response, complete, or from its first bytes on if the request wants a stream. Close
             it in any case.
         """
+        message = await self._message(request)
         await self._acquire(deadlines)
         connection = None
         try:
             connection, is_new = await self._get_connection()
             stream = request.parsed.is_stream
             try:
-                await connection.send(self._message(request), deadlines, stream=stream)
+                await connection.send(message, deadlines, stream=stream)
             except UpstreamConnectionLost:
                 if is_new or not connection.was_unread:
                     raise
                 # The others were probably closed with it.
                 self._close_idle()
                 raise StaleConnection from None
-            return UpstreamResponse(self, connection, is_stream=stream)
+            return await self._respond(connection, request)
         except BaseException as error:  # noqa: BLE001 - it is raised again
             self.release(connection)
             raise _without_frames(error) from None
+
+    async def _respond(self, connection: Connection, request: UpstreamRequest) -> UpstreamResponse:
+        return UpstreamResponse(self, connection, is_stream=request.parsed.is_stream)
 
     def release(self, connection: Connection | None) -> None:
         """Keep a connection for the next call, if it can serve one, and let a waiting call go."""
@@ -336,15 +413,15 @@ class UpstreamClient:
 
     def scrub(self, body: bytes) -> bytes:
         """An error of this expert without our key, should it repeat it."""
-        if self._secret is None:
+        if not self._secrets.has_secrets:
             return body
-        return self._secret.scrub(body.decode("latin-1")).encode("latin-1")
+        return self._secrets.scrub(body.decode("latin-1")).encode("latin-1")
 
     def scrub_headers(self, headers: list[Header]) -> list[Header]:
         """Headers of this expert without our key."""
-        if self._secret is None:
+        if not self._secrets.has_secrets:
             return headers
-        scrub = self._secret.scrub_answer
+        scrub = self._secrets.scrub_answer
         return [(name, scrub(value.decode("latin-1")).encode("latin-1")) for name, value in headers]
 
     def close(self) -> None:
@@ -432,22 +509,28 @@ class UpstreamClient:
             self._metrics.record_connect(self.name, perf_counter() - started)
         return connection
 
-    def _message(self, request: UpstreamRequest) -> Sequence[bytes | memoryview]:
+    async def _message(self, request: UpstreamRequest) -> Sequence[bytes | memoryview]:
         """Pieces that are never joined here: the key stays in an object that does not show it."""
         parsed = request.parsed
         body = parsed.body_for(
             self.model, include_usage=self.includes_usage, logprobs=request.logprobs
         )
-        start = b"POST %b/%b HTTP/1.1\r\n%b%bcontent-length: %d\r\n" % (
-            self._base_path,
-            parsed.path.encode(),
+        path = b"%b/%b" % (self._base_path, parsed.path.encode())
+        return self._pieces(path, request.headers, body)
+
+    def _pieces(
+        self, path: bytes, lines: bytes, body: Sequence[bytes | memoryview]
+    ) -> Sequence[bytes | memoryview]:
+        if self._headers.names & FORWARDED_TO_EXPERT:
+            lines = _without_headers(lines, self._headers.names)
+        start = b"POST %b%b HTTP/1.1\r\n%b%bcontent-length: %d\r\n" % (
+            path,
+            self._query,
             self._common_headers,
-            request.headers,
+            lines,
             sum(map(len, body)),
         )
-        if self._secret is None:
-            return start, b"\r\n", *body
-        return start, b"authorization: ", self._secret.bearer(), b"\r\n\r\n", *body
+        return start, *self._own_headers, _END, *body
 
     def _keep(self, connection: Connection) -> None:
         if self._is_closed:
@@ -458,6 +541,299 @@ class UpstreamClient:
         oldest = self._idle[0]
         if oldest.idle_since < connection.idle_since - _KEEP_ALIVE or not oldest.is_open:
             self._idle.popleft().abort()
+
+
+# The SDK of LiteLLM in the place of a socket.
+
+
+class LiteLLMClient(UpstreamClient):
+    """Calls one expert of the kind ``litellm``, through the SDK and in the process.
+
+    LiteLLM is imported and made ready when this is made, which takes seconds. The SDK keeps the
+    connections to the provider; this client bounds its calls, and their time, as those of others.
+
+    Args:
+        spec: What experts.yaml says of it; other arguments are those of :class:`UpstreamClient`.
+    """
+
+    def _read_address(self, spec: ExpertSpec) -> SecretSet:
+        self._sdk_model = LiteLLMModel(spec.settings)
+        self._sdk_model.warm_up()
+        self._guard = LogGuard(self._sdk_model.secrets)
+        self._guard.on()
+        return self._sdk_model.secrets
+
+    def target(self, operation: str) -> CallTarget:
+        """What calls of an operation are for."""
+        provider = self._sdk_model.provider
+        return CallTarget(operation, _LITELLM_PROVIDERS.get(provider, provider), self.model)
+
+    def close(self) -> None:
+        """Make no further call."""
+        super().close()
+        self._guard.off()
+
+    async def _connect(self) -> Connection:
+        connection = Connection(asyncio.get_running_loop())
+        connection.connection_made(_SDKTransport(self._sdk_model, connection))
+        return connection
+
+    async def _message(self, request: UpstreamRequest) -> Sequence[bytes | memoryview]:
+        """The path and the body alone."""
+        parsed = request.parsed
+        include_usage = self.includes_usage
+        body = parsed.body_for(self.model, include_usage=include_usage, logprobs=request.logprobs)
+        return parsed.path.encode(), *body
+
+
+class _SDKTransport(asyncio.Transport):
+    """Gives a connection the answers of the SDK as if they came over HTTP/1.1.
+
+    So deadlines, limits and the reading of streams are those of every other expert; to write and
+    parse the few lines around an answer takes microseconds.
+    """
+
+    def __init__(self, model: LiteLLMModel, connection: Connection) -> None:
+        super().__init__()
+        self._model = model
+        self._connection = connection
+        self._task: asyncio.Task[None] | None = None
+        self._is_read = asyncio.Event()
+        self._is_read.set()
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
+        """Take a request, as :meth:`LiteLLMClient._message` makes it."""
+        path, *body = list_of_data
+        call = self._serve(bytes(path).decode(), b"".join(body))
+        self._task = asyncio.get_running_loop().create_task(call)
+
+    def abort(self) -> None:
+        """Give the call up."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def pause_reading(self) -> None:
+        """Take nothing more from a stream for now."""
+        self._is_read.clear()
+
+    def resume_reading(self) -> None:
+        """Go on with a stream."""
+        self._is_read.set()
+
+    async def _serve(self, path: str, body: bytes) -> None:
+        answer = await self._model.call(path, body)
+        if isinstance(answer, HTTPResult):
+            self._send_whole(answer)
+        elif hasattr(answer, "__aiter__"):
+            await self._send_stream(answer)
+        else:
+            self._send_whole(HTTPResult(200, answer.model_dump_json().encode()))
+
+    def _send_whole(self, result: HTTPResult) -> None:
+        again = "" if result.retry_after is None else f"retry-after: {result.retry_after}\r\n"
+        head = (
+            f"HTTP/1.1 {result.status} -\r\ncontent-type: application/json\r\n{again}"
+            f"content-length: {len(result.body)}\r\n\r\n"
+        )
+        self._connection.data_received(head.encode("latin-1", "replace") + result.body)
+
+    async def _send_stream(self, stream: Any) -> None:
+        """Send events; an error before the first one is an answer of its own."""
+        has_begun = False
+        try:
+            async for chunk in stream:
+                self._send_event(_event_of(chunk), is_first=not has_begun)
+                has_begun = True
+                await self._is_read.wait()
+            self._send_event(_DONE, is_first=not has_begun)
+            self._connection.data_received(_LAST_CHUNK)
+        except Exception as error:  # noqa: BLE001 - providers raise anything through the SDK
+            result = self._model.result_of(error)
+            if has_begun:
+                self._send_event(b"data: %b\n\n" % result.body)
+                self._connection.data_received(_LAST_CHUNK)
+            else:
+                self._send_whole(result)
+        finally:
+            await stream.aclose()
+
+    def _send_event(self, event: bytes, *, is_first: bool = False) -> None:
+        head = _STREAM_HEAD if is_first else b""
+        self._connection.data_received(b"%b%x\r\n%b\r\n" % (head, len(event), event))
+
+
+def _event_of(chunk: Any) -> bytes:
+    """A chunk of a stream as an event."""
+    document = chunk.model_dump(exclude_none=True)
+    choices = document.get("choices") or []
+    if "usage" in document and not any(_says_something(choice) for choice in choices):
+        # As OpenAI has it, so that the event can be taken out for who did not ask for it.
+        document["choices"] = []
+    return b"data: %b\n\n" % json.dumps(document, separators=(",", ":")).encode()
+
+
+def _says_something(choice: dict[str, Any]) -> bool:
+    return bool(choice.get("delta") or choice.get("text") or choice.get("finish_reason"))
+
+
+def _without_headers(lines: bytes, names: frozenset[bytes]) -> bytes:
+    """Lines of a client without those headers that experts.yaml sets."""
+    kept = [line for line in lines.split(_END) if line.partition(b":")[0] not in names]
+    return _END.join(kept)
+
+
+class AnthropicResponse(UpstreamResponse):
+    """The response of Anthropic's Messages API, as a chat completion.
+
+    Args:
+        keeps_original: Whether its client is one of Anthropic's, and gets the bytes as they came.
+    """
+
+    __slots__ = ("_keeps_original", "_original", "_stream", "_usage_of_whole")
+
+    def __init__(
+        self,
+        client: UpstreamClient,
+        connection: Connection,
+        *,
+        is_stream: bool,
+        keeps_original: bool = False,
+    ) -> None:
+        self._stream = ChatStream()
+        self._original = bytearray()
+        self._keeps_original = keeps_original
+        self._usage_of_whole: dict[str, Any] | None = None
+        super().__init__(client, connection, is_stream=is_stream)
+
+    def take_original(self) -> bytes:
+        """The bytes that have come since the last call, without our key if it is an error."""
+        found = bytes(self._original)
+        self._original.clear()
+        return found
+
+    @property
+    def usage(self) -> TokenUsage:
+        """Tokens; of a stream that was cut off those of the request are known from its begin."""
+        found = super().usage
+        if found.tokens_in is not None or (known := self._stream.usage) is None:
+            return found
+        cached = known["prompt_tokens_details"]["cached_tokens"]
+        return TokenUsage(known["prompt_tokens"], found.tokens_out, cached)
+
+    @property
+    def is_usage_partial(self) -> bool:
+        """Whether those of the request are reported and those of the response counted."""
+        return self.has_events and super().usage.tokens_in is None
+
+    @property
+    def written_tokens(self) -> int:
+        """Tokens of the request that were written to the provider's prompt cache."""
+        usage = self._stream.usage if self.has_events else self._usage_of_whole
+        return 0 if usage is None else int(usage["prompt_tokens_details"]["cache_creation_tokens"])
+
+    def forwarded_headers(self) -> list[Header]:
+        """The headers that the client gets, without our key."""
+        # What is encoded has not been translated.
+        return [each for each in super().forwarded_headers() if each[0] != b"content-encoding"]
+
+    def _decode(self, data: bytes) -> bytes:
+        if self._keeps_original:
+            self._original += data
+        if not self.has_events:
+            return data
+        try:
+            return self._stream.feed(data)
+        except TranslationError:
+            raise UpstreamProtocolError from None
+
+    async def translate(self) -> None:
+        """Translate a response that has come whole; an UpstreamProtocolError if it is none."""
+        if self.has_events or not (self.status == 200 or self.status >= 400):
+            return
+        if not self._connection.is_complete:
+            # An answer that is no stream of events, though one was asked for.
+            raise UpstreamProtocolError
+        if self.status >= 400:
+            self.body = await parse_body(self.body, _as_chat_error, self.body)
+            return
+        try:
+            completion = await parse_body(self.body, _as_completion, self.body)
+        except (ValueError, RecursionError):
+            # A TranslationError is a ValueError, too.
+            raise UpstreamProtocolError from None
+        self.body, self._usage_of_whole = completion
+
+
+def _as_completion(body: bytes) -> tuple[bytes, dict[str, Any] | None]:
+    completion = message_to_completion(json.loads(body))
+    return json.dumps(completion).encode(), completion.get("usage")
+
+
+def _as_chat_error(body: bytes) -> bytes:
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        # Of a proxy in between.
+        document = None
+    return json.dumps(chat_error(document)).encode()
+
+
+class AnthropicClient(UpstreamClient):
+    """Calls one expert of kind ``anthropic``: the Messages API, of which others see only chats."""
+
+    def __init__(self, spec: ExpertSpec, **settings: Any) -> None:
+        super().__init__(spec, **settings)
+        url = httpx.URL(messages_url(spec.settings["base_url"]))
+        self._path = url.raw_path
+        # A client's own version holds if its request is passed on as it came.
+        is_set = b"anthropic-version" in self._headers.names
+        self._version = b"" if is_set else b"anthropic-version: %b\r\n" % VERSION.encode()
+        self._sampling = bool(spec.settings.get("sampling", True))
+        request = spec.settings.get("request", {})
+        self._max_tokens = request.get("max_tokens") or DEFAULT_MAX_TOKENS
+
+    def _build_headers(self, spec: ExpertSpec) -> RequestHeaders:
+        headers = anthropic_headers(spec.settings)
+        if headers["anthropic-version"] == VERSION:
+            del headers["anthropic-version"]
+        return RequestHeaders(headers)
+
+    def target(self, operation: str) -> CallTarget:
+        """What calls of an operation are for."""
+        return super().target(operation)._replace(provider="anthropic")
+
+    async def _message(self, request: UpstreamRequest) -> Sequence[bytes | memoryview]:
+        parsed = request.parsed
+        lines = request.headers
+        if parsed.original is not None:
+            version = b"" if b"anthropic-version:" in lines else self._version
+            return self._pieces(self._path, lines + version, parsed.original_for(self.model))
+        if parsed.path != "chat/completions":
+            raise UnsupportedRequest(f"{self.name} serves chats only, got {parsed.path}.")
+        try:
+            body = await parse_body(parsed.body, self._translate, parsed.body)
+        except TranslationError as error:
+            raise UnsupportedRequest(str(error)) from None
+        except RecursionError:
+            raise UnsupportedRequest("a request must not be nested too deeply.") from None
+        lines = _without_headers(lines, frozenset((b"anthropic-version",))) + self._version
+        return self._pieces(self._path, lines, [body])
+
+    def _translate(self, body: bytes | bytearray) -> bytes:
+        text = body.decode()
+        chat = decoder_for(text).decode(text) | {"model": self.model}
+        messages = chat_to_messages(chat, max_tokens=self._max_tokens, sampling=self._sampling)
+        return json.dumps(messages).encode()
+
+    async def _respond(self, connection: Connection, request: UpstreamRequest) -> UpstreamResponse:
+        response = AnthropicResponse(
+            self,
+            connection,
+            is_stream=request.parsed.is_stream,
+            keeps_original=request.parsed.original is not None,
+        )
+        await response.translate()
+        return response
 
 
 def _provider_of(host: str) -> str:

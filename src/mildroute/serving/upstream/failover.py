@@ -22,6 +22,7 @@ from mildroute.serving.upstream._http1 import (
     Deadlines,
     ResponseTooLarge,
     StaleConnection,
+    UnsupportedRequest,
     UpstreamError,
     UpstreamOverloaded,
     UpstreamTimeout,
@@ -66,11 +67,13 @@ FAILURE_REASONS = {
     "redirect": "sent the gateway elsewhere",
     "stale_connection": "had closed the connection",
     "timeout": "took too long",
+    "unsupported": "has no way to serve this request",
     "5xx": "had an error",
 }
-_STATUS_OF_REASON = {"timeout": 504, "circuit_open": 503, "overloaded": 503}
+_UNSUPPORTED = UnsupportedRequest.reason
+_STATUS_OF_REASON = {"timeout": 504, "circuit_open": 503, "overloaded": 503, _UNSUPPORTED: 400}
 # A client can provoke these by what it requests; they must not open a circuit for the others.
-_CAUSED_BY_REQUEST = (UpstreamOverloaded, ResponseTooLarge)
+_CAUSED_BY_REQUEST = (UpstreamOverloaded, ResponseTooLarge, UnsupportedRequest)
 _TOO_LONG = (400, 413)
 _PERHAPS_CAUSED_BY_REQUEST = (403, 404, 405)
 # Failures after which the same expert may be called again: it cannot have generated an answer that
@@ -152,12 +155,14 @@ class AttemptFailure:
         reason: One of :data:`FAILURE_REASONS`, or ``"hedged"`` if another expert was faster.
         status: Of its error, or none if there was none.
         retry_after: Seconds for which it gets no call, or none.
+        detail: Why it cannot serve the request, for its client, or empty.
     """
 
     expert: str
     reason: str
     status: int | None = None
     retry_after: float | None = None
+    detail: str = ""
 
 
 class AttemptRecord:
@@ -296,12 +301,13 @@ class AttemptLog:
         reason: str,
         status: int | None = None,
         retry_after: float | None = None,
+        detail: str = "",
     ) -> None:
         """Add a failure."""
         for call in self.calls:
             if call.expert == expert and not call.seconds:
                 call.end(reason, status)
-        self.failures.append(AttemptFailure(expert, reason, status, retry_after))
+        self.failures.append(AttemptFailure(expert, reason, status, retry_after, detail))
 
 
 class Attempt:
@@ -342,7 +348,7 @@ class Attempt:
             Tokens in and out, and those in that came from the expert's prompt cache.
         """
         tokens_in, tokens_out, cached_tokens = self.response.usage
-        is_reported = tokens_in is not None
+        is_reported = tokens_in is not None and not self.response.is_usage_partial
         if tokens_out is None:
             is_text = parsed.path != "embeddings"
             tokens_out = len(self.response.body) // CHARACTERS_PER_TOKEN if is_text else 0
@@ -350,7 +356,7 @@ class Attempt:
             # A server that floods is no reason to bill more than the request allowed.
             tokens_out = min(tokens_out, parsed.tokens_out * parsed.choices)
         tokens = (parsed.tokens_in if tokens_in is None else tokens_in, tokens_out)
-        cost = self.expert.cost(*tokens, cached_tokens)
+        cost = self.expert.cost(*tokens, cached_tokens, self.response.written_tokens)
         self.call.charge(tokens, cost, cached_tokens, is_reported=is_reported)
         if not self.call.seconds:
             self.call.end()
@@ -535,7 +541,7 @@ class Failover:
         try:
             return await self._send(expert, calls, started, call)
         except UpstreamError as error:
-            calls.log.fail(expert.name, error.reason)
+            calls.log.fail(expert.name, error.reason, detail=error.detail)
             if isinstance(error, StaleConnection) and not is_resend:
                 return await self._attempt(expert, calls, is_resend=True)
             if isinstance(error, _CAUSED_BY_REQUEST) or _is_long_answer(error, calls):
@@ -694,12 +700,16 @@ def error_from_failures(failures: Sequence[AttemptFailure]) -> APIError:
             last[failure.expert] = failure
     causes = "; ".join(
         f"{failure.expert} {FAILURE_REASONS.get(failure.reason, 'failed')}"
+        + (f" ({failure.detail.rstrip('.')})" if failure.detail else "")
         for failure in last.values()
     )
     waits = [failure.retry_after for failure in failures if failure.retry_after is not None]
+    # Another request helps only if no other expert could have served this one.
+    called = [failure for failure in last.values() if failure.reason != _UNSUPPORTED]
     return APIError(
-        _status_of([*last.values()][-1]),
+        _status_of((called or [*last.values()])[-1]),
         f"no expert answered: {causes}.",
+        code=None if called else _UNSUPPORTED,
         retry_after=min(waits, default=None),
     )
 

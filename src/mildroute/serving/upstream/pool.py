@@ -8,7 +8,7 @@ import functools
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -26,9 +26,10 @@ from mildroute.serving.observability.metrics import GatewayMetrics
 from mildroute.serving.observability.tracing import OPERATIONS, CallTarget
 from mildroute.serving.store import RedisStore, StoreError
 from mildroute.serving.upstream.circuit_breaker import CircuitBreaker, State
-from mildroute.serving.upstream.client import UpstreamClient
+from mildroute.serving.upstream.client import AnthropicClient, LiteLLMClient, UpstreamClient
 
 __all__ = [
+    "CALLABLE_KINDS",
     "SAFE_IN_HEADER",
     "CircuitHints",
     "ExpertPool",
@@ -38,6 +39,12 @@ __all__ = [
 ]
 
 
+# Kinds of experts that the gateway can call.
+CALLABLE_KINDS: Mapping[str, type[UpstreamClient]] = {
+    "openai": UpstreamClient,
+    "anthropic": AnthropicClient,
+    "litellm": LiteLLMClient,
+}
 _LOG = logging.getLogger(__name__)
 _CIRCUIT_EVENTS = {
     "open": (logging.WARNING, "circuit opened"),
@@ -46,6 +53,13 @@ _CIRCUIT_EVENTS = {
 }
 _FIRST_COOLDOWN = 1.0
 _MAX_COOLDOWN = 60.0
+# What the API of a kind has not. "messages" is a request of an Anthropic client that cannot be
+# translated.
+_UNSERVED_PATHS = {
+    "anthropic": frozenset(("completions", "responses", "embeddings")),
+    "openai": frozenset(("messages",)),
+    "litellm": frozenset(("messages", "responses")),
+}
 # Tokens that no expert takes.
 _MAX_CONTEXT = 1 << 32
 SAFE_IN_HEADER = " !#$&'()*+,/:;<=>?@[]^`{|}"
@@ -60,12 +74,14 @@ class ExpertStatus:
         has_capacity: Whether it would get a call soon, and is not rate limited.
         context: Tokens that it can take, request and response together, or none if unknown.
         capabilities: What it can do; none if its file does not say, which counts as everything.
+        unserved_paths: Paths that its API has not.
     """
 
     is_available: bool = True
     has_capacity: bool = True
     context: int | None = None
     capabilities: frozenset[str] | None = None
+    unserved_paths: frozenset[str] = frozenset()
 
 
 class UpstreamExpert:
@@ -97,12 +113,12 @@ class UpstreamExpert:
         self.spec = spec
         self.header = quote(spec.name, safe=SAFE_IN_HEADER).encode()
         self.client: UpstreamClient | None = None
-        if spec.kind == "openai":
+        if spec.kind in CALLABLE_KINDS:
             limit = spec.settings.get("concurrency")
             slots = None
             if leases is not None and limit is not None:
                 slots = leases.slots(spec.name, int(limit))
-            self.client = UpstreamClient(
+            self.client = CALLABLE_KINDS[spec.kind](
                 spec,
                 connect_timeout=config.failover.connect_timeout,
                 max_calls=config.limits.max_in_flight,
@@ -133,11 +149,14 @@ class UpstreamExpert:
         )
         return self._statuses[self.breaker.allows_call(), has_capacity]
 
-    def cost(self, tokens_in: int, tokens_out: int, cached_tokens: int = 0) -> float:
+    def cost(
+        self, tokens_in: int, tokens_out: int, cached_tokens: int = 0, written_tokens: int = 0
+    ) -> float:
         """Dollars of a response."""
         if self._price is None:
             return self._per_answer
-        return float(self._price.cost(tokens_in, tokens_out, cached_tokens)) + self._per_answer
+        cost = self._price.cost(tokens_in, tokens_out, cached_tokens, written_tokens)
+        return float(cost) + self._per_answer
 
     def max_charge(self, parsed: ParsedRequest, max_output_tokens: int) -> Charge:
         """The most that a request can take here.
@@ -150,7 +169,10 @@ class UpstreamExpert:
         tokens_out = min(tokens_out, self._max_tokens) * parsed.choices
         if parsed.path == "embeddings":
             tokens_out = 0
-        cost = self.cost(parsed.tokens_in, tokens_out)
+        tokens_in = parsed.tokens_in
+        # All of it may be written to the provider's prompt cache, which may cost more.
+        written = self.cost(tokens_in, tokens_out, written_tokens=tokens_in)
+        cost = max(self.cost(tokens_in, tokens_out), written)
         return Charge(cost, parsed.tokens_in + tokens_out)
 
     def _report_circuit(self, state: State) -> None:
@@ -217,8 +239,9 @@ def _statuses(spec: ExpertSpec) -> dict[tuple[bool, bool], ExpertStatus]:
     known = spec.settings.get("capabilities")
     capabilities = None if known is None else frozenset(known)
     context = spec.settings.get("context")
+    unserved = _UNSERVED_PATHS.get(spec.kind, frozenset())
     pairs = [(available, capacity) for available in (True, False) for capacity in (True, False)]
-    return {pair: ExpertStatus(*pair, context, capabilities) for pair in pairs}
+    return {pair: ExpertStatus(*pair, context, capabilities, unserved) for pair in pairs}
 
 
 class PoolChange(NamedTuple):

@@ -1,0 +1,249 @@
+"""Models of any provider through the SDK of LiteLLM, in the process."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import importlib
+import json
+import os
+import re
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from mildroute._optional import needs_extra
+from mildroute.exceptions import ArgumentError
+from mildroute.experts.base import HTTPResult
+from mildroute.experts.secrets import (
+    MANY,
+    RequestHeaders,
+    Secret,
+    SecretSet,
+)
+from mildroute.experts.settings import is_variable
+
+__all__ = ["LiteLLMModel", "load_litellm"]
+
+
+# Functions of the SDK, and the types of OpenAI's own that tell the fields of each request. Whatever
+# else a client sends could be an argument of the SDK's, such as the address to send our key to.
+_FUNCTIONS = {
+    "chat/completions": (
+        "acompletion",
+        "openai.types.chat.completion_create_params:CompletionCreateParamsBase",
+    ),
+    "completions": (
+        "atext_completion",
+        "openai.types.completion_create_params:CompletionCreateParamsBase",
+    ),
+    "embeddings": ("aembedding", "openai.types.embedding_create_params:EmbeddingCreateParams"),
+}
+# Fields of LiteLLM's own that it translates for several providers.
+_FURTHER_FIELDS = frozenset({"thinking", "top_k"})
+# For the provider's books; the SDK takes them for its own.
+_LEFT_OUT = frozenset({"metadata", "model", "store"})
+# Others are run by the SDK itself, such as those of MCP servers.
+_TOOLS = ("function", "custom")
+_is_secret_name = re.compile(r"[A-Z0-9_]*(?:KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS)").fullmatch
+_missing_module = re.compile(r"No module named '([\w.]+)'").search
+# Nobody listens on the port of RFC 863.
+_NOWHERE = "http://127.0.0.1:9/v1"
+_WARM_UP_SECONDS = 10.0
+_MAX_MESSAGE = 2000
+
+
+@functools.cache
+def load_litellm() -> Any:
+    """The package, imported once; it takes seconds, so an expert does it when it is made."""
+    # Its prices are not used, and it would fetch them over the network. In its other mode it reads
+    # a file .env into the environment.
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    os.environ.setdefault("LITELLM_MODE", "PRODUCTION")
+    with needs_extra("litellm", extra="litellm", user="an expert of the kind 'litellm'"):
+        litellm: Any = importlib.import_module("litellm")
+    if not hasattr(litellm, "user_url_validation"):
+        raise ArgumentError(
+            "litellm must be a version that checks the addresses of images before it fetches them,"
+            " got an older one; install mildroute[litellm] again."
+        )
+    litellm.user_url_validation = True
+    litellm.suppress_debug_info = True
+    return litellm
+
+
+@functools.cache
+def _fields(path: str) -> frozenset[str]:
+    """Fields of a request that the SDK gets."""
+    module, _, name = _FUNCTIONS[path][1].partition(":")
+    known = getattr(importlib.import_module(module), name).__annotations__
+    return frozenset(known) | _FURTHER_FIELDS
+
+
+class LiteLLMModel:
+    """Calls one model through the SDK of LiteLLM.
+
+    Whatever the SDK gives or raises becomes a response of HTTP, so that it is judged like that of
+    any other expert. The SDK itself tries nothing again.
+
+    Args:
+        settings: ``model``, as LiteLLM names it, and perhaps ``api_key_env``, ``base_url``,
+            ``headers`` and ``params``.
+        timeout: Seconds for one call, the same for all: the SDK keeps a client for each figure.
+
+    Attributes:
+        provider: As LiteLLM names it.
+        secrets: Keys of the settings and of the environment, from which the SDK takes those that
+            the settings do not name.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], timeout: float = 600.0) -> None:
+        self._sdk = load_litellm()
+        self.model = str(settings["model"])
+        self.provider = self._find_provider(settings.get("base_url"))
+        variable = settings.get("api_key_env")
+        params = settings.get("params", {})
+        self._hidden = {
+            name: Secret(value["env"]) for name, value in params.items() if is_variable(value)
+        }
+        if variable is not None:
+            self._hidden["api_key"] = Secret(variable)
+        self._headers = RequestHeaders(settings.get("headers"))
+        self._plain = {
+            **{name: value for name, value in params.items() if name not in self._hidden},
+            **({"api_base": settings["base_url"]} if "base_url" in settings else {}),
+            "model": self.model,
+            "timeout": timeout,
+            "num_retries": 0,
+            "max_retries": 0,
+            "no-log": True,
+        }
+        self.secrets = SecretSet(
+            (*self._hidden.values(), *self._headers.secrets, *_environment_secrets())
+        )
+
+    async def call(self, path: str, body: bytes) -> Any:
+        """Send a request; the SDK's response, or its stream, or a result if there is none.
+
+        Args:
+            path: ``"chat/completions"``, ``"completions"`` or ``"embeddings"``.
+            body: JSON, as OpenAI has it.
+        """
+        try:
+            if path not in _FUNCTIONS:
+                return _refusal(405, f"kind: litellm serves {', '.join(_FUNCTIONS)}, got {path}.")
+            fields = json.loads(body)
+            if flaw := _flaw(path, fields):
+                return _refusal(400, flaw)
+            asked = {name: value for name, value in fields.items() if name not in _LEFT_OUT}
+            if path == "chat/completions":
+                # It would load the package of MCP for any tool, and call servers itself.
+                asked["_skip_mcp_handler"] = True
+            # What the file says counts before what the client does.
+            return await getattr(self._sdk, _FUNCTIONS[path][0])(**asked | self._arguments())
+        except Exception as error:  # noqa: BLE001 - providers raise anything through the SDK
+            return self.result_of(error)
+
+    def result_of(self, error: Exception) -> HTTPResult:
+        """An error of the SDK as the response that it was made of."""
+        status = getattr(error, "status_code", None)
+        response = getattr(error, "response", None)
+        headers = (
+            getattr(error, "litellm_response_headers", None)
+            or getattr(response, "headers", None)
+            or {}
+        )
+        is_long = isinstance(error, self._sdk.ContextWindowExceededError)
+        # What follows are frames of this machine.
+        message = str(error).partition("\nTraceback")[0]
+        described = {
+            "message": self.secrets.scrub(message)[:_MAX_MESSAGE],
+            "type": type(error).__name__,
+            "param": None,
+            "code": "context_length_exceeded" if is_long else None,
+        }
+        return HTTPResult(
+            status if isinstance(status, int) and 400 <= status < 600 else 500,
+            json.dumps({"error": described}).encode(),
+            retry_after=headers.get("retry-after"),
+        )
+
+    def warm_up(self) -> None:
+        """Load what the first call would load, which takes it a second.
+
+        A call without a key goes to an address where nobody listens, from a thread, as this one
+        may have an event loop.
+        """
+        errors: list[HTTPResult] = []
+        thread = threading.Thread(target=lambda: errors.append(asyncio.run(self._call_nobody())))
+        thread.start()
+        thread.join()
+        missing = _missing_module(errors[0].body.decode()) if errors else None
+        if missing is not None:
+            raise ArgumentError(
+                f"LiteLLM needs the package {missing[1]!r} for the model {self.model!r:.80}, which"
+                " is not there; install it."
+            )
+
+    async def _call_nobody(self) -> HTTPResult:
+        # Values that keep the SDK from looking for an account over the network.
+        nobody = dict.fromkeys(("api_key", "aws_access_key_id", "aws_secret_access_key"), "none")
+        arguments = {**self._plain, **nobody, "api_base": _NOWHERE, "aws_region_name": "us-east-1"}
+        messages = [{"role": "user", "content": "Hi"}]
+        try:
+            async with asyncio.timeout(_WARM_UP_SECONDS):
+                await self._sdk.acompletion(**arguments, messages=messages)
+        except Exception as error:  # noqa: BLE001 - it must fail, in whatever way
+            return self.result_of(error)
+        return _refusal(500, "somebody listens on the port of nobody.")
+
+    def _arguments(self) -> dict[str, Any]:
+        """Arguments of a call; made for each, so that no object holds the keys."""
+        hidden = {name: secret.header().decode() for name, secret in self._hidden.items()}
+        headers = {name.decode(): value.decode() for name, value in self._headers.pairs()}
+        return {**self._plain, **hidden, **({"extra_headers": headers} if headers else {})}
+
+    def _find_provider(self, base_url: str | None) -> str:
+        try:
+            return str(self._sdk.get_llm_provider(self.model, api_base=base_url)[1])
+        except self._sdk.BadRequestError:
+            raise ArgumentError(
+                "model must begin with a provider that LiteLLM knows, as in"
+                f" gemini/gemini-2.0-flash, got {self.model!r:.80}."
+            ) from None
+
+
+def _flaw(path: str, fields: Mapping[str, Any]) -> str:
+    """Why a request cannot be handed to the SDK; empty if it can."""
+    known = _fields(path)
+    unknown = sorted(name for name in fields if name not in known and name not in ("stream",))
+    if unknown:
+        return (
+            "experts of the kind 'litellm' take the fields of OpenAI's API, got"
+            f" {unknown[0]!r:.60}; leave it out."
+        )
+    for tool in fields.get("tools") or ():
+        kind = tool.get("type") if isinstance(tool, Mapping) else None
+        if kind not in _TOOLS:
+            return (
+                f"tools of experts of the kind 'litellm' must be functions, got {kind!r:.60}; name"
+                " another expert."
+            )
+    return ""
+
+
+def _refusal(status: int, message: str) -> HTTPResult:
+    described = {"message": message, "type": "invalid_request_error", "param": None, "code": None}
+    return HTTPResult(status, json.dumps({"error": described}).encode())
+
+
+def _environment_secrets() -> list[Secret]:
+    """Keys of the environment: the SDK takes those of a provider by names of its own."""
+    found = []
+    for name, value in os.environ.items():
+        if len(value) >= MANY and _is_secret_name(name):
+            try:
+                found.append(Secret(name))
+            except ArgumentError:  # no key, such as the path of a file with a space
+                continue
+    return found
