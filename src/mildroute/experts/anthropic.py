@@ -511,7 +511,7 @@ class _Events:
         self._pieces.append(chunk)
         self._size += len(chunk)
         if b"\n" in chunk:
-            # Pieces of a line that goes on are joined once.
+            # Pieces of an unfinished line are joined once.
             data = b"".join(self._pieces).replace(b"\r\n", b"\n")
             *events, rest = data.split(b"\n\n")
             self._pieces = [rest]

@@ -360,7 +360,7 @@ _PROMPT = Shape(
 _TIMEOUT = (_seconds, Shape(dict.fromkeys(("total", "connect", "read"), _seconds)))
 
 _OPENAI: Mapping[str, Any] = {"include_usage": boolean, "logprobs": boolean}
-# Settings of a language model, whoever serves it.
+# Settings of a language model of any kind.
 _LANGUAGE_MODEL: Mapping[str, Any] = {
     "base_url": validate_base_url,
     "model": text,

@@ -47,7 +47,7 @@ _LEFT_OUT = frozenset({"metadata", "model", "store"})
 _TOOLS = ("function", "custom")
 _is_secret_name = re.compile(r"[A-Z0-9_]*(?:KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS)").fullmatch
 _missing_module = re.compile(r"No module named '([\w.]+)'").search
-# Nobody listens on the port of RFC 863.
+# No server listens on the port of RFC 863.
 _NOWHERE = "http://127.0.0.1:9/v1"
 _WARM_UP_SECONDS = 10.0
 _MAX_MESSAGE = 2000
@@ -171,11 +171,13 @@ class LiteLLMModel:
     def warm_up(self) -> None:
         """Load what the first call would load, which takes it a second.
 
-        A call without a key goes to an address where nobody listens, from a thread, as this one
+        A call without a key goes to an address without a server, from a thread, as this one
         may have an event loop.
         """
         errors: list[HTTPResult] = []
-        thread = threading.Thread(target=lambda: errors.append(asyncio.run(self._call_nobody())))
+        thread = threading.Thread(
+            target=lambda: errors.append(asyncio.run(self._call_closed_port()))
+        )
         thread.start()
         thread.join()
         missing = _missing_module(errors[0].body.decode()) if errors else None
@@ -185,17 +187,17 @@ class LiteLLMModel:
                 " is not there; install it."
             )
 
-    async def _call_nobody(self) -> HTTPResult:
+    async def _call_closed_port(self) -> HTTPResult:
         # Values that keep the SDK from looking for an account over the network.
-        nobody = dict.fromkeys(("api_key", "aws_access_key_id", "aws_secret_access_key"), "none")
-        arguments = {**self._plain, **nobody, "api_base": _NOWHERE, "aws_region_name": "us-east-1"}
+        no_keys = dict.fromkeys(("api_key", "aws_access_key_id", "aws_secret_access_key"), "none")
+        arguments = {**self._plain, **no_keys, "api_base": _NOWHERE, "aws_region_name": "us-east-1"}
         messages = [{"role": "user", "content": "Hi"}]
         try:
             async with asyncio.timeout(_WARM_UP_SECONDS):
                 await self._sdk.acompletion(**arguments, messages=messages)
         except Exception as error:  # noqa: BLE001 - it must fail, in whatever way
             return self.result_of(error)
-        return _refusal(500, "somebody listens on the port of nobody.")
+        return _refusal(500, "a server listens on the port of RFC 863.")
 
     def _arguments(self) -> dict[str, Any]:
         """Arguments of a call; made for each, so that no object holds the keys."""

@@ -181,7 +181,7 @@ class ParsedRequest:
             its bytes; none if the client asks for them itself, or there are none to ask for.
         is_first_turn: Whether nothing was answered yet: who began with the same words before had
             another conversation, even if its digest is the same.
-        is_tool_result: Whether it goes on with what a tool gave back, and not with the user.
+        is_tool_result: Whether it ends with the result of a tool, and not with a message of the user.
         original: The body of an Anthropic client, of which ``body`` is a translation, and where
             the value of its ``model`` begins and ends; none for other clients.
         untranslated: Its fields that change what is asked and that the translation lacks: then the
@@ -214,7 +214,7 @@ class ParsedRequest:
         return self.path if self.original is None else "messages"
 
     def original_for(self, model: str) -> list[bytes | memoryview]:
-        """The request of an Anthropic client as it came, byte for byte, but for the model."""
+        """The request of an Anthropic client as it came, byte for byte, except for the model."""
         if self.original is None:
             raise ValueError("only a request of an Anthropic client has an original.")
         body, (start, end) = self.original

@@ -187,7 +187,7 @@ def _affinity(
 ) -> tuple[str | None, float]:
     """The expert that a conversation stays with, or none, and what another must be better by."""
     if parsed.is_tool_result and config.tool_affinity:
-        # The user has asked nothing new: the expert that called the tool goes on.
+        # The user has asked nothing new: the expert that called the tool continues.
         return session_expert, math.inf
     if parsed.is_first_turn or not config.session_affinity:
         return None, 0.0

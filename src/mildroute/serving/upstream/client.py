@@ -617,7 +617,7 @@ class _SDKTransport(asyncio.Transport):
         self._is_read.clear()
 
     def resume_reading(self) -> None:
-        """Go on with a stream."""
+        """Continue with a stream."""
         self._is_read.set()
 
     async def _serve(self, path: str, body: bytes) -> None:

@@ -364,7 +364,7 @@ def _type_of_event(event: dict[str, Any]) -> bytes:
     return b"error" if event.get("error") or "error" in (kind, event.get("object")) else b""
 
 
-# Ids of responses that name their expert, so that any replica can go on from them.
+# Ids of responses that name their expert, so that any replica can continue from them.
 
 
 _PREFIX = b"resp_mr"
