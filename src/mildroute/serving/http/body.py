@@ -181,7 +181,7 @@ class ParsedRequest:
             its bytes; none if the client asks for them itself, or there are none to ask for.
         is_first_turn: Whether nothing was answered yet: who began with the same words before had
             another conversation, even if its digest is the same.
-        is_tool_result: Whether it ends with the result of a tool, and not with a message of the user.
+        is_tool_result: Whether it ends with the result of a tool, not with a message.
         original: The body of an Anthropic client, of which ``body`` is a translation, and where
             the value of its ``model`` begins and ends; none for other clients.
         untranslated: Its fields that change what is asked and that the translation lacks: then the
