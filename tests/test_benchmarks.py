@@ -20,6 +20,7 @@ SCRIPTS = record.scripts()
 # Commands, and processes that scripts start; all else that can be run must print rows.
 OTHERS = {
     "compare.py",
+    "code_hash.py",
     "record.py",
     "paper/__main__.py",
     "service/expert.py",

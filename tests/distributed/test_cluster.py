@@ -81,5 +81,5 @@ def test_several_nodes_share_the_work_and_give_the_same_bits(
 
 def test_without_ray_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingExtraError, match=r"mildroute\[ray\]"), connected():
+    with pytest.raises(MissingExtraError, match=r"pip install .*\[ray\]"), connected():
         pass

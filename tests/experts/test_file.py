@@ -155,7 +155,7 @@ REFUSED: list[tuple[str, int, str]] = [
     ("    request: 7\n", 7, "request must be a mapping"),
     ("    request: {stream: true}\n", 7, "request must not hold 'stream'"),
     ("    request: {max_tokens: '64'}\n", 7, "max_tokens must be a whole number"),
-    ("    request: {temperature: .nan}\n", 7, "such as JSON can hold"),
+    ("    request: {temperature: .nan}\n", 7, "JSON-serializable"),
     ("    version: 7\n", 7, "it must be text, got 7; put it in quotes"),
     ("    api_key_env: my-key\n", 7, "a key is named by an environment variable"),
     ("experts: {}\n", 7, "the key 'experts' is there twice, first in line 2"),

@@ -181,5 +181,5 @@ def test_a_kind_whose_package_is_missing_says_how_to_get_it(
     for name in ("LITELLM_LOCAL_MODEL_COST_MAP", "LITELLM_MODE"):
         monkeypatch.setenv(name, "")
     load_litellm.cache_clear()
-    with pytest.raises(MissingExtraError, match=r"mildroute\[litellm\]"):
+    with pytest.raises(MissingExtraError, match=r"pip install .*\[litellm\]"):
         build_expert(ExpertSpec("small", "litellm", {"model": "openai/tiny"}))

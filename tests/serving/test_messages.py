@@ -283,7 +283,7 @@ def read_all(events: Iterable[Any], gate: Event) -> None:
     [
         ([OVERLOADED], True, "Overloaded"),
         ([], False, "broke the connection"),
-        ([], True, "broke off"),
+        ([], True, "closed the stream"),
         ([b"data: [1]\n\n"], True, "sent what is no answer"),
         ([event({"type": "content_block_delta", "index": 0, "delta": 7})], True, "no answer"),
         ([b"data: " + b"x" * (3 << 20)], True, "no answer"),
@@ -624,9 +624,9 @@ BEGUN = {
     ("kind", "pieces", "ends", "words"),
     [
         ("openai", [], False, "broke the connection"),
-        ("openai", [], True, "broke off"),
+        ("openai", [], True, "closed the stream"),
         ("openai", [b'data: {"error": "x"}\n\n'], True, "x"),
-        ("openai", [chunk({"content": {}})], True, "broke off"),
+        ("openai", [chunk({"content": {}})], True, "closed the stream"),
         ("openai", [chunk({"content": 7})], True, "no answer"),
         ("openai", [b"data: [1]\n\n"], True, "no answer"),
         ("anthropic", [OVERLOADED], True, "Overloaded"),

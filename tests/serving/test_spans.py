@@ -244,5 +244,5 @@ def test_without_the_package_nothing_is_made_and_sending_names_the_command(
     for name in ["opentelemetry", *blocked]:
         monkeypatch.setitem(sys.modules, name, None)
     assert Tracing().is_enabled is False
-    with pytest.raises(MissingExtraError, match=r"mildroute\[otel\]"):
+    with pytest.raises(MissingExtraError, match=r"pip install .*\[otel\]"):
         otlp_provider()

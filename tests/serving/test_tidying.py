@@ -38,7 +38,7 @@ def filled(folder: Path) -> list[DecisionRecord]:
 
 
 def suffixes(folder: Path) -> list[str]:
-    return sorted(path.suffix for path in folder.rglob("*") if path.is_file())
+    return sorted(path.suffix for path in folder.rglob("[!.]*") if path.is_file())
 
 
 def test_every_field_of_a_record_has_its_column() -> None:

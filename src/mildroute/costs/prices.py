@@ -139,7 +139,7 @@ class PriceList:
 
         Example:
             >>> PriceList.of({"a": (1, 2)}).prices["a"]
-            Price(input=1.0, output=2.0, cached_input=None)
+            Price(input=1.0, output=2.0, cached_input=None, cache_write=None)
         """
         if not isinstance(prices, Mapping) or not prices:
             raise TableError(
