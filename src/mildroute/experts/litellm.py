@@ -13,14 +13,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from mildroute._optional import needs_extra
-from mildroute.exceptions import ArgumentError
+from mildroute.exceptions import ArgumentError, install_command
 from mildroute.experts.base import HTTPResult
-from mildroute.experts.secrets import (
-    MANY,
-    RequestHeaders,
-    Secret,
-    SecretSet,
-)
+from mildroute.experts.secrets import MANY, RequestHeaders, Secret, SecretSet
 from mildroute.experts.settings import is_variable
 
 __all__ = ["LiteLLMModel", "load_litellm"]
@@ -39,8 +34,8 @@ _FUNCTIONS = {
     ),
     "embeddings": ("aembedding", "openai.types.embedding_create_params:EmbeddingCreateParams"),
 }
-# Fields of LiteLLM's own that it translates for several providers.
-_FURTHER_FIELDS = frozenset({"thinking", "top_k"})
+# OpenAI's types have "stream" elsewhere; the others LiteLLM translates for several providers.
+_FURTHER_FIELDS = frozenset({"stream", "thinking", "top_k"})
 # For the provider's books; the SDK takes them for its own.
 _LEFT_OUT = frozenset({"metadata", "model", "store"})
 # Others are run by the SDK itself, such as those of MCP servers.
@@ -65,7 +60,7 @@ def load_litellm() -> Any:
     if not hasattr(litellm, "user_url_validation"):
         raise ArgumentError(
             "litellm must be a version that checks the addresses of images before it fetches them,"
-            " got an older one; install mildroute[litellm] again."
+            f" got an older one; run: {install_command('litellm')} --upgrade"
         )
     litellm.user_url_validation = True
     litellm.suppress_debug_info = True
@@ -218,7 +213,7 @@ class LiteLLMModel:
 def _flaw(path: str, fields: Mapping[str, Any]) -> str:
     """Why a request cannot be handed to the SDK; empty if it can."""
     known = _fields(path)
-    unknown = sorted(name for name in fields if name not in known and name not in ("stream",))
+    unknown = sorted(fields.keys() - known)
     if unknown:
         return (
             "experts of the kind 'litellm' take the fields of OpenAI's API, got"

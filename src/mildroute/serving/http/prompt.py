@@ -239,7 +239,7 @@ def _with_system(messages: Sequence[Json], instructions: str, most: int) -> str:
     """The beginning of the system prompt and the last thing that the user said."""
     last = _routed_text(messages)
     texts = [instructions, *(_content(one) for one in messages if one.get("role") in _SYSTEM)]
-    system = "\n\n".join(text for text in texts if text and text != last)
+    system = _BETWEEN.join(text for text in texts if text and text != last)
     # What the user said counts for more, and is never cut here.
     system = system[: max(0, most - len(last) - len(_BETWEEN))]
     return f"{system}{_BETWEEN}{last}" if system else last
