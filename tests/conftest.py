@@ -5,13 +5,17 @@ One thread, the same examples on every run, and slow tests only where they are a
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 import pytest
-import torch
 from hypothesis import settings
 
-torch.set_num_threads(1)
+# The environment of LiteLLM's tests is without it.
+with contextlib.suppress(ModuleNotFoundError):
+    import torch
+
+    torch.set_num_threads(1)
 # Ray's own 15 starves its workers while other tests use both cores.
 os.environ.setdefault("RAY_worker_niceness", "0")
 settings.register_profile("suite", derandomize=True, deadline=None)

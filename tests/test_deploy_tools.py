@@ -376,17 +376,26 @@ def test_a_version_is_set_and_dated_in_every_file(tmp_path: Path) -> None:
     assert "a version must look like" in version("next").stderr
 
 
-def test_the_developers_lock_file_fits_what_is_asked_for() -> None:
+@pytest.mark.parametrize(
+    ("script", "lock", "groups"),
+    [
+        ("scripts/env", "scripts/env.lock", ("dev", "docs")),
+        ("scripts/litellm-env", "scripts/litellm.lock", ("litellm",)),
+    ],
+)
+def test_the_developers_lock_files_fit_what_is_asked_for(
+    script: str, lock: str, groups: tuple[str, ...]
+) -> None:
     read = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    (extras,) = re.findall(r"--editable '\.\[(.*)\]'", (ROOT / "scripts/env").read_text())
+    (extras,) = re.findall(r"--editable '\.\[(.*)\]'", (ROOT / script).read_text())
     wanted = [*read["project"]["dependencies"]]
-    wanted += [line for group in ("dev", "docs") for line in read["dependency-groups"][group]]
+    wanted += [line for group in groups for line in read["dependency-groups"][group]]
     wanted += [
         line
         for extra in extras.split(",")
         for line in read["project"]["optional-dependencies"][extra]
     ]
-    text = (ROOT / "scripts/env.lock").read_text()
+    text = (ROOT / lock).read_text()
     assert "://" not in text
     found = dict(re.findall(r"^([\w.-]+)==(\S+)", text, re.MULTILINE))
     stale = [
@@ -394,4 +403,4 @@ def test_the_developers_lock_file_fits_what_is_asked_for() -> None:
         for line in map(Requirement, wanted)
         if found.get(canonicalize_name(line.name), "") not in line.specifier
     ]
-    assert stale == [], "run scripts/lock: scripts/env.lock does not fit pyproject.toml"
+    assert stale == [], f"run scripts/lock: {lock} does not fit pyproject.toml"

@@ -267,9 +267,12 @@ def test_usage_that_cannot_be_right_is_not_told() -> None:
 
 
 def test_errors_of_any_shape() -> None:
-    long = "prompt is too long: 210000 tokens > 200000 maximum"
-    document = {"type": "error", "error": {"type": "invalid_request_error", "message": long}}
-    assert chat_error(document)["error"]["code"] == "context_length_exceeded"
+    for long in (
+        "prompt is too long: 210000 tokens > 200000 maximum",
+        "request (9 tokens) exceeds the available context size (8 tokens)",
+    ):
+        document = {"type": "error", "error": {"type": "invalid_request_error", "message": long}}
+        assert chat_error(document)["error"]["code"] == "context_length_exceeded"
     for document in (None, {}, {"error": "x"}, {"error": {"message": 7}}):
         assert chat_error(document)["error"]["type"] == "api_error"
 
@@ -461,7 +464,7 @@ def test_an_answer_there_and_back_is_the_same(
             "prompt_tokens": tokens_in,
             "completion_tokens": tokens_out,
             "total_tokens": tokens_in + tokens_out,
-            "prompt_tokens_details": {"cached_tokens": cached, "cache_creation_tokens": 0},
+            "prompt_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0},
         },
     }
     found = completion_to_message(completion)

@@ -480,6 +480,7 @@ class TestLoadShedding:
 TOO_LONG = {
     "code": {"error": {"message": "no", "code": "context_length_exceeded"}},
     "message": {"error": {"message": "This model's maximum context length is 8 tokens."}},
+    "llama.cpp": {"error": {"message": "request (9 tokens) exceeds the available context size"}},
 }
 
 

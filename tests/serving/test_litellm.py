@@ -52,7 +52,6 @@ CALL = {"id": "call_1", "type": "function", "function": {"name": "add", "argumen
 @pytest.fixture(autouse=True)
 def _key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PROVIDER_KEY", KEY)
-    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 
 
 def settings(url: str, **further: Any) -> dict[str, Any]:
@@ -163,7 +162,9 @@ def test_embeddings_are_served_and_responses_go_elsewhere(
     body = {"model": "small", "input": "Hi"}
     vectors = found.http.post("/v1/embeddings", json=body)
     assert vectors.json()["data"][0]["embedding"] == [0.5, 1.0]
-    assert found.http.post("/v1/responses", json=body).status_code == 502
+    refused = found.http.post("/v1/responses", json=body)
+    assert refused.status_code == 400
+    assert "small: path" in refused.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -186,6 +187,25 @@ def test_no_client_can_set_arguments_of_the_sdk(
     assert response.status_code == 400
     assert "kind 'litellm'" in response.json()["error"]["message"]
     assert not server.calls
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+@pytest.mark.parametrize(
+    ("model", "field"), [("openai/tiny", {"top_n": 3}), ("anthropic/tiny", {"n": 2})]
+)
+def test_what_the_sdk_cannot_express_goes_to_the_next_expert(
+    model: str, field: dict[str, Any], *, is_stream: bool
+) -> None:
+    with (
+        HostileServer(_answer) as first,
+        HostileServer(_answer) as second,
+        running(small=settings(first.url, model=model), large=second.url) as found,
+    ):
+        response = found.chat(stream=is_stream, **field)
+        assert response.headers["x-mildroute-expert"] == "large"
+        assert found.records()[0].attempts[0]["reason"] == "unsupported"
+    assert not first.calls
+    assert second.calls[0].json.items() >= field.items()
 
 
 def _message(text: str) -> str:

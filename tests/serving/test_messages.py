@@ -18,16 +18,15 @@ from mildroute.serving.auth.keys import APIClient, KeyStore, hash_key, new_key
 from mildroute.serving.config import FailoverConfig, GatewayConfig
 from tests.experts.hostile_server import (
     Behavior,
-    Call,
     HostileServer,
     Script,
     answers,
-    completion,
     says,
     status,
 )
 from tests.serving.running import TRUST, Running, running
-from tests.serving.streams import DONE, streams
+from tests.serving.streams import streams
+from tests.support.chats import chunk, error_of_chat, gpt
 from tests.support.messages import (
     OVERLOADED,
     STREAM,
@@ -313,63 +312,6 @@ def test_the_key_of_the_expert_is_never_shown(monkeypatch: pytest.MonkeyPatch) -
 # Anthropic's client, experts of both kinds.
 
 
-def gpt(call: Call) -> Behavior:
-    """The same as ``claude``, in OpenAI's form."""
-    asked = call.json
-    has_result = asked["messages"][-1]["role"] == "tool"
-    calls = "tools" in asked and not has_result
-    if asked.get("stream"):
-        return streams(*_chunks(calls=calls), counted(42, 6, 30), DONE)
-    document = completion("four", created=1, model="gpt-test")
-    document["usage"] = USAGE_OF_CHAT
-    if calls:
-        function = {"name": "add", "arguments": '{"a": 2, "b": 2}'}
-        made = [{"id": "call_1", "type": "function", "function": function}]
-        said = {"role": "assistant", "content": "Adding.", "tool_calls": made}
-        document["choices"][0] |= {"message": said, "finish_reason": "tool_calls"}
-    elif "response_format" in asked:
-        document["choices"][0]["message"]["content"] = '{"sum": 4}'
-    return answers(document)
-
-
-USAGE_OF_CHAT = {
-    "prompt_tokens": 42,
-    "completion_tokens": 6,
-    "total_tokens": 48,
-    "prompt_tokens_details": {"cached_tokens": 30},
-}
-
-
-def counted(tokens_in: int, tokens_out: int, cached: int) -> bytes:
-    usage = {
-        "prompt_tokens": tokens_in,
-        "completion_tokens": tokens_out,
-        "prompt_tokens_details": {"cached_tokens": cached},
-    }
-    return b"data: " + json.dumps({"choices": [], "usage": usage}).encode() + b"\n\n"
-
-
-def chunk(delta: dict[str, Any], finish_reason: str | None = None) -> bytes:
-    choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
-    document = {"id": "c1", "object": "chat.completion.chunk", "model": "m", "choices": [choice]}
-    return b"data: " + json.dumps(document).encode() + b"\n\n"
-
-
-def _chunks(*, calls: bool) -> list[bytes]:
-    if not calls:
-        return [chunk({"role": "assistant", "content": "fo"}), chunk({"content": "ur"}, "stop")]
-    begin = {"index": 0, "id": "call_1", "function": {"name": "add", "arguments": ""}}
-    return [
-        chunk({"role": "assistant", "content": "Adding."}),
-        chunk({"tool_calls": [begin]}),
-        *(
-            chunk({"tool_calls": [{"index": 0, "function": {"arguments": part}}]})
-            for part in ('{"a": 2', ', "b": 2}')
-        ),
-        chunk({}, "tool_calls"),
-    ]
-
-
 @contextmanager
 def anthropic_client(gateway: Running, **settings: Any) -> Iterator[anthropic.Anthropic]:
     given = {"api_key": "any", **settings}
@@ -531,11 +473,6 @@ def test_one_conversation_over_experts_of_both_kinds() -> None:
         answer = client.messages.with_raw_response.create(**ASKED)
     assert answer.headers["x-mildroute-expert"] == "large"
     assert answer.headers["x-mildroute-reason"] == "fallback"
-
-
-def error_of_chat(code: int, text: str, headers: dict[str, str] | None = None) -> Behavior:
-    error = {"message": text, "type": "x", "param": None, "code": None}
-    return status(code, headers or {}, json.dumps({"error": error}))
 
 
 @pytest.mark.parametrize(

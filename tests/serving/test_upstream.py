@@ -25,6 +25,7 @@ from mildroute.serving.upstream._http1 import (
     Connection,
     Deadlines,
     StaleConnection,
+    UnsupportedRequest,
     UpstreamError,
 )
 from mildroute.serving.upstream.client import (
@@ -820,6 +821,10 @@ class _SDKError(Exception):
     litellm_response_headers = {"retry-after": "7"}  # noqa: RUF012
 
 
+class _UnsupportedParamsError(Exception):
+    status_code = 400
+
+
 def _said(text: str) -> _Chunk:
     return _Chunk(choices=[{"index": 0, "delta": {"content": text}}])
 
@@ -840,6 +845,7 @@ def sdk_client(monkeypatch: pytest.MonkeyPatch) -> Any:
             get_llm_provider=lambda _model, **_: ("tiny", "gemini"),
             BadRequestError=KeyError,
             ContextWindowExceededError=IndexError,
+            UnsupportedParamsError=_UnsupportedParamsError,
             user_url_validation=False,
         )
         monkeypatch.setitem(sys.modules, "litellm", sdk)
@@ -851,8 +857,9 @@ def sdk_client(monkeypatch: pytest.MonkeyPatch) -> Any:
         return client
 
     monkeypatch.setenv("GEMINI_API_KEY", "gemini-key-0123456789")
-    for name in ("LITELLM_LOCAL_MODEL_COST_MAP", "LITELLM_MODE"):
-        monkeypatch.setenv(name, "")
+    # Those that the package sets, so that they are reset.
+    for name in ("LOCAL_MODEL_COST_MAP", "LOCAL_ANTHROPIC_BETA_HEADERS", "MODE"):
+        monkeypatch.setenv(f"LITELLM_{name}", "")
     yield make
     load_litellm.cache_clear()
 
@@ -877,6 +884,17 @@ async def test_an_error_of_an_sdk_is_a_response_without_the_key(sdk_client: Any)
         assert (b"retry-after", b"7") in response.headers
         assert json.loads(response.body)["error"]["message"] == "no [secret]"
         response.close()
+        client.close()
+
+
+async def test_what_an_sdk_cannot_express_is_an_unsupported_request(sdk_client: Any) -> None:
+    error = _UnsupportedParamsError("x does not support parameters: ['n']. To drop these, set y")
+    for is_stream in (False, True):
+        client = sdk_client(_Stream(error) if is_stream else error)
+        with pytest.raises(UnsupportedRequest) as caught:
+            await ask(client, is_stream=is_stream)
+        assert caught.value.detail == "x does not support parameters: ['n']; leave them out."
+        assert client.load[1:] == (0, 0)
         client.close()
 
 

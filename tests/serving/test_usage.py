@@ -6,7 +6,12 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from mildroute.serving.upstream.usage import StreamUsageParser, UsageFilter, parse_usage
+from mildroute.serving.upstream.usage import (
+    StreamUsageParser,
+    TokenUsage,
+    UsageFilter,
+    parse_usage,
+)
 
 CHAT = {
     "prompt_tokens": 9,
@@ -54,10 +59,15 @@ def named(name: str, **fields: Any) -> bytes:
     return b"event: " + name.encode() + b"\n" + data({"type": name, **fields})
 
 
+def written(**counts: int | None) -> dict[str, Any]:
+    """Details of a usage with four tokens from the cache, and others written to it."""
+    return {"prompt_tokens_details": {"cached_tokens": 4, **counts}}
+
+
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        ({"choices": [], "usage": CHAT}, (9, 2, 4)),
+        ({"choices": [], "usage": CHAT}, TokenUsage(9, 2, 4)),
         (
             {
                 "usage": CHAT,
@@ -65,29 +75,36 @@ def named(name: str, **fields: Any) -> bytes:
                 "system_fingerprint": None,
                 "timings": {"n": [1, {"x": 2}]},
             },
-            (9, 2, 4),
+            TokenUsage(9, 2, 4),
         ),
-        ({"object": "response", "usage": RESPONSE, "user": None, "metadata": {}}, (9, 2, 4)),
+        (
+            {"object": "response", "usage": RESPONSE, "user": None, "metadata": {}},
+            TokenUsage(9, 2, 4),
+        ),
         (
             {"data": [{"embedding": [0.1] * 9}], "usage": {"prompt_tokens": 5, "total_tokens": 5}},
-            (5, 0, 0),
+            TokenUsage(5, 0, 0),
         ),
-        ({"usage": {"prompt_tokens": 5, "completion_tokens": None}}, (5, 0, 0)),
-        ({"usage": {**CHAT, "prompt_tokens_details": {"cached_tokens": 10}}}, (9, 2, 0)),
-        ({"usage": {**CHAT, "prompt_tokens_details": {"cached_tokens": "4"}}}, (9, 2, 0)),
-        ({"usage": {**CHAT, "prompt_tokens_details": None}}, (9, 2, 0)),
+        ({"usage": {"prompt_tokens": 5, "completion_tokens": None}}, TokenUsage(5, 0, 0)),
+        ({"usage": {**CHAT, "prompt_tokens_details": {"cached_tokens": 10}}}, TokenUsage(9, 2, 0)),
+        ({"usage": {**CHAT, "prompt_tokens_details": {"cached_tokens": "4"}}}, TokenUsage(9, 2, 0)),
+        ({"usage": {**CHAT, "prompt_tokens_details": None}}, TokenUsage(9, 2, 0)),
+        ({"usage": CHAT | written(cache_write_tokens=5)}, TokenUsage(9, 2, 4, 5)),
+        ({"usage": CHAT | written(cache_creation_tokens=5)}, TokenUsage(9, 2, 4, 5)),
+        ({"usage": CHAT | written(cache_write_tokens=6)}, TokenUsage(9, 2, 4, 0)),
+        ({"usage": CHAT | written(cache_write_tokens=None)}, TokenUsage(9, 2, 4, 0)),
         ({"choices": [], "usage": None}, None),
         ({"choices": []}, None),
         ({"usage": {"prompt_tokens": "9", "completion_tokens": 2}}, None),
         ({"usage": {"prompt_tokens": -9, "completion_tokens": 2}}, None),
         ({"usage": {"prompt_tokens": True, "completion_tokens": 2}}, None),
         ({"usage": [1, 2]}, None),
-        ({"usage": CHAT, "logprob": float("-inf")}, (9, 2, 4)),
+        ({"usage": CHAT, "logprob": float("-inf")}, TokenUsage(9, 2, 4)),
     ],
 )
 @pytest.mark.parametrize("indent", [None, 2])
 def test_a_whole_answer_states_its_tokens(
-    answer: Any, expected: tuple[int, int, int] | None, indent: int | None
+    answer: Any, expected: TokenUsage | None, indent: int | None
 ) -> None:
     assert parse_usage(json.dumps(answer, indent=indent).encode()) == expected
 
@@ -101,7 +118,7 @@ def test_fields_of_the_same_name_further_inside_are_not_taken() -> None:
         {"usage": RESPONSE, "text": {"format": {"schema": {"properties": forged}}}},
         {"usage": RESPONSE, "output": [{"usage": forged["usage"]}]},
     ):
-        assert parse_usage(dumped(answer)) == (9, 2, 4)
+        assert parse_usage(dumped(answer)) == TokenUsage(9, 2, 4)
     assert parse_usage(dumped({"tools": [schema]})) is None
 
 
@@ -116,11 +133,9 @@ def test_fields_of_the_same_name_further_inside_are_not_taken() -> None:
     ],
 )
 def test_words_of_an_answer_are_not_taken_for_its_usage(text: str) -> None:
-    assert parse_usage(dumped({"usage": CHAT, "choices": [{"message": {"content": text}}]})) == (
-        9,
-        2,
-        4,
-    )
+    assert parse_usage(
+        dumped({"usage": CHAT, "choices": [{"message": {"content": text}}]})
+    ) == TokenUsage(9, 2, 4)
     assert parse_usage(dumped({"choices": [{"message": {"content": text}}]})) is None
     assert parse_usage(dumped({"content": text})) is None
 
@@ -181,7 +196,11 @@ def test_a_stream_states_its_tokens_wherever_it_is_cut_and_however_its_lines_end
     stream = stream.replace(b"\n", ends).replace(b"data: {", space + b"{")
     for size in (1, 2, 3, 7, 64, 1000, len(stream)):
         watched = fed(*(stream[at : at + size] for at in range(0, len(stream), size)))
-        assert (watched.usage(), watched.is_complete, watched.error) == ((9, 2, 4), True, False)
+        assert (watched.usage(), watched.is_complete, watched.error) == (
+            TokenUsage(9, 2, 4),
+            True,
+            False,
+        )
 
 
 @given(st.sampled_from(STREAMS), st.data())
@@ -197,7 +216,7 @@ def test_a_stream_that_was_cut_off_is_not_complete(stream: bytes, chosen: st.Dat
 @pytest.mark.parametrize("stream", STREAMS, ids=["chat", "response"])
 def test_the_last_line_needs_no_end(stream: bytes) -> None:
     watched = fed(stream.rstrip())
-    assert (watched.usage(), watched.is_complete) == ((9, 2, 4), True)
+    assert (watched.usage(), watched.is_complete) == (TokenUsage(9, 2, 4), True)
 
 
 def test_without_a_statement_four_characters_of_the_deltas_are_a_token() -> None:
@@ -210,24 +229,26 @@ def test_without_a_statement_four_characters_of_the_deltas_are_a_token() -> None
         b"data: [DONE]\n\n",
     )
     # 3, 4, 6 and 8 characters as JSON writes them.
-    assert chat.usage() == (None, 6, 0)
+    assert chat.usage() == TokenUsage(None, 6, 0)
     text = fed(*(data({"choices": [{"text": word}]}) for word in "abc"), b"data: [DONE]\n\n")
-    assert text.usage() == (None, 1, 0)
+    assert text.usage() == TokenUsage(None, 1, 0)
     response = fed(RESPONSE_STREAM[: RESPONSE_STREAM.index(b"event: response.completed")])
-    assert response.usage() == (None, 14, 0)  # 53 characters
-    assert fed().usage() == (None, 0, 0)
+    assert response.usage() == TokenUsage(None, 14, 0)  # 53 characters
+    assert fed().usage() == TokenUsage(None, 0, 0)
 
 
 def test_of_a_running_count_the_last_one_counts() -> None:
     events = [
         delta("x", usage={"prompt_tokens": 9, "completion_tokens": count}) for count in (1, 2, 3)
     ]
-    assert fed(*events).usage() == (9, 3, 0)
-    assert fed(b"".join(events)).usage() == (9, 3, 0)
+    assert fed(*events).usage() == TokenUsage(9, 3, 0)
+    assert fed(b"".join(events)).usage() == TokenUsage(9, 3, 0)
 
 
 def test_usage_one_level_down_is_found() -> None:
-    assert fed(data({"choices": [], "x_groq": {"id": "r", "usage": CHAT}})).usage() == (9, 2, 4)
+    assert fed(data({"choices": [], "x_groq": {"id": "r", "usage": CHAT}})).usage() == TokenUsage(
+        9, 2, 4
+    )
 
 
 def test_a_last_event_longer_than_what_is_kept_is_understood() -> None:
@@ -242,7 +263,11 @@ def test_a_last_event_longer_than_what_is_kept_is_understood() -> None:
         },
     )
     watched = fed(*(stream[at : at + 5000] for at in range(0, len(stream), 5000)))
-    assert (watched.usage(), watched.is_complete, watched.error) == ((9, 2, 4), True, False)
+    assert (watched.usage(), watched.is_complete, watched.error) == (
+        TokenUsage(9, 2, 4),
+        True,
+        False,
+    )
 
 
 def test_what_is_kept_of_a_line_that_does_not_end_is_bounded() -> None:
@@ -301,7 +326,7 @@ def test_a_response_has_three_ends_with_and_without_names_of_events(name: str) -
 
 
 def test_an_answer_that_is_no_stream_breaks_nothing() -> None:
-    assert fed(json.dumps({"choices": [], "usage": CHAT}).encode()).usage() == (9, 2, 4)
+    assert fed(json.dumps({"choices": [], "usage": CHAT}).encode()).usage() == TokenUsage(9, 2, 4)
     fed(json.dumps({"usage": CHAT}, indent=1).replace('"usage": {', '"usage":\n{').encode()).usage()
 
 
@@ -342,4 +367,4 @@ def test_characters_are_counted_and_not_their_bytes() -> None:
     for written in (True, False):
         document = {"choices": [{"delta": {"content": "äöüß" * 2}}]}
         line = b"data: " + json.dumps(document, ensure_ascii=written).encode() + b"\n\n"
-        assert fed(line).usage() == (None, 2, 0)
+        assert fed(line).usage() == TokenUsage(None, 2, 0)

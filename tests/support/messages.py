@@ -109,19 +109,22 @@ def fails(code: int, kind: str, text: str, headers: dict[str, str] | None = None
 OVERLOADED = event(error_document("overloaded_error", "Overloaded"))
 
 
-def claude(call: Call) -> Behavior:
+def claude(call: Call, usage: Json = USAGE) -> Behavior:
     """Calls the tool that it is given, says how much it is once it knows, else "four"."""
     asked = call.json
     last = asked["messages"][-1]["content"]
     has_result = isinstance(last, list) and any(part["type"] == "tool_result" for part in last)
-    if "tools" in asked and not has_result:
-        if asked.get("stream"):
-            parts = tool_block(1, '{"a": 2', ', "b": 2}')
-            return streams(start(), *text_block(0, "Adding."), *parts, *end("tool_use"))
-        said = {"type": "text", "text": "Adding."}
-        return answers(message(said, TOOL_USE, stop_reason="tool_use"))
+    calls = "tools" in asked and not has_result
+    # The second is the first one's name in the beta, which LiteLLM sends.
+    is_structured = "output_config" in asked or "output_format" in asked
+    text = '{"sum": 4}' if is_structured else "four"
     if asked.get("stream"):
-        return streams(*STREAM)
-    if "output_config" in asked:
-        return answers(message({"type": "text", "text": '{"sum": 4}'}))
-    return answers(message())
+        blocks = text_block(0, text[:2], text[2:])
+        if calls:
+            blocks = [*text_block(0, "Adding."), *tool_block(1, '{"a": 2', ', "b": 2}')]
+        begin = start(usage=usage | {"output_tokens": 1})
+        return streams(begin, PING, *blocks, *end("tool_use" if calls else "end_turn"))
+    if calls:
+        said = {"type": "text", "text": "Adding."}
+        return answers(message(said, TOOL_USE, stop_reason="tool_use", usage=usage))
+    return answers(message({"type": "text", "text": text}, usage=usage))

@@ -69,7 +69,8 @@ _ERROR_TYPES = {
     504: "timeout_error",
     529: "overloaded_error",
 }
-_TOO_LONG = ("prompt is too long", "exceed context limit", "context window")
+# The last one is that of llama.cpp's server.
+_TOO_LONG = ("prompt is too long", "exceed context limit", "context window", "context size")
 _TOOL_CHOICES = {"auto": "auto", "none": "none", "required": "any"}
 _CHAT_CHOICES = {"auto": "auto", "none": "none", "any": "required"}
 # Fields of a chat that ask for what the Messages API has not; others that it lacks are left out.
@@ -468,7 +469,7 @@ def _chat_usage(usage: Any) -> Json | None:
         "prompt_tokens": tokens_in,
         "completion_tokens": tokens_out,
         "total_tokens": tokens_in + tokens_out,
-        "prompt_tokens_details": {"cached_tokens": read, "cache_creation_tokens": written},
+        "prompt_tokens_details": {"cached_tokens": read, "cache_write_tokens": written},
     }
 
 
@@ -703,12 +704,7 @@ def messages_to_chat(request: Json) -> tuple[Json, list[str]]:
     lost = [name for name in request if name not in _TRANSLATED and name not in _LEFT_OUT]
     if request.get("max_tokens") is None:
         raise TranslationError("max_tokens must be given, got none.", "max_tokens")
-    messages: list[Json] = []
-    if system := _system_text(request.get("system"), lost):
-        messages.append({"role": "system", "content": system})
-    for at, message in enumerate(_list(request.get("messages"), "messages")):
-        messages += _chat_messages(_object(message, f"messages[{at}]"), f"messages[{at}]", lost)
-    chat: Json = {"model": request.get("model"), "messages": messages}
+    chat: Json = {"model": request.get("model"), "messages": _all_messages(request, lost)}
     names = ("max_tokens", "stream", "temperature", "top_p")
     chat |= {name: request[name] for name in names if request.get(name) is not None}
     if type(chat["max_tokens"]) is float and chat["max_tokens"].is_integer():
@@ -723,6 +719,18 @@ def messages_to_chat(request: Json) -> tuple[Json, list[str]]:
         form = {"name": "answer", "schema": schema, "strict": True}
         chat["response_format"] = {"type": "json_schema", "json_schema": form}
     return chat, lost
+
+
+def _all_messages(request: Json, lost: list[str]) -> list[Json]:
+    messages: list[Json] = []
+    if system := _system_text(request.get("system"), lost):
+        messages.append({"role": "system", "content": system})
+    for at, message in enumerate(_list(request.get("messages"), "messages")):
+        messages += _chat_messages(_object(message, f"messages[{at}]"), f"messages[{at}]", lost)
+    if lost and not messages:
+        # Only an Anthropic expert can serve it; what routes it reads a chat nevertheless.
+        messages.append({"role": "user", "content": ""})
+    return messages
 
 
 def _system_text(system: Any, lost: list[str]) -> str:
@@ -929,7 +937,9 @@ def _message_usage(usage: Any) -> Json:
     details = details if type(details) is dict else {}
     tokens = _count(given, "prompt_tokens")
     read = min(_count(details, "cached_tokens"), tokens)
-    written = min(_count(details, "cache_creation_tokens"), tokens - read)
+    # The second is LiteLLM's name for it, from before OpenAI had one.
+    name = "cache_write_tokens" if "cache_write_tokens" in details else "cache_creation_tokens"
+    written = min(_count(details, name), tokens - read)
     return {
         "input_tokens": tokens - read - written,
         "cache_creation_input_tokens": written,

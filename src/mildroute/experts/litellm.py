@@ -18,7 +18,7 @@ from mildroute.experts.base import HTTPResult
 from mildroute.experts.secrets import MANY, RequestHeaders, Secret, SecretSet
 from mildroute.experts.settings import is_variable
 
-__all__ = ["LiteLLMModel", "load_litellm"]
+__all__ = ["UNSUPPORTED", "LiteLLMModel", "load_litellm"]
 
 
 # Functions of the SDK, and the types of OpenAI's own that tell the fields of each request. Whatever
@@ -46,14 +46,19 @@ _missing_module = re.compile(r"No module named '([\w.]+)'").search
 _NOWHERE = "http://127.0.0.1:9/v1"
 _WARM_UP_SECONDS = 10.0
 _MAX_MESSAGE = 2000
+# Code of an error of a request that was not sent, since the SDK or the provider's API has no such
+# field. No provider can set it.
+UNSUPPORTED = "unsupported"
 
 
 @functools.cache
 def load_litellm() -> Any:
     """The package, imported once; it takes seconds, so an expert does it when it is made."""
-    # Its prices are not used, and it would fetch them over the network. In its other mode it reads
-    # a file .env into the environment.
+    # Its prices are not used, and it would fetch them over the network; so it would the headers of
+    # Anthropic's betas, during a request. In its other mode it reads a file .env into the
+    # environment.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    os.environ.setdefault("LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS", "True")
     os.environ.setdefault("LITELLM_MODE", "PRODUCTION")
     with needs_extra("litellm", extra="litellm", user="an expert of the kind 'litellm'"):
         litellm: Any = importlib.import_module("litellm")
@@ -129,7 +134,7 @@ class LiteLLMModel:
                 return _refusal(405, f"kind: litellm serves {', '.join(_FUNCTIONS)}, got {path}.")
             fields = json.loads(body)
             if flaw := _flaw(path, fields):
-                return _refusal(400, flaw)
+                return _refusal(400, flaw, UNSUPPORTED)
             asked = {name: value for name, value in fields.items() if name not in _LEFT_OUT}
             if path == "chat/completions":
                 # It would load the package of MCP for any tool, and call servers itself.
@@ -148,14 +153,19 @@ class LiteLLMModel:
             or getattr(response, "headers", None)
             or {}
         )
-        is_long = isinstance(error, self._sdk.ContextWindowExceededError)
         # What follows are frames of this machine.
         message = str(error).partition("\nTraceback")[0]
+        code = None
+        if isinstance(error, self._sdk.ContextWindowExceededError):
+            code = "context_length_exceeded"
+        elif isinstance(error, self._sdk.UnsupportedParamsError):
+            # What follows is advice on the settings of LiteLLM's proxy.
+            code, message = UNSUPPORTED, message.partition(". To drop")[0] + "; leave them out."
         described = {
             "message": self.secrets.scrub(message)[:_MAX_MESSAGE],
             "type": type(error).__name__,
             "param": None,
-            "code": "context_length_exceeded" if is_long else None,
+            "code": code,
         }
         return HTTPResult(
             status if isinstance(status, int) and 400 <= status < 600 else 500,
@@ -229,8 +239,8 @@ def _flaw(path: str, fields: Mapping[str, Any]) -> str:
     return ""
 
 
-def _refusal(status: int, message: str) -> HTTPResult:
-    described = {"message": message, "type": "invalid_request_error", "param": None, "code": None}
+def _refusal(status: int, message: str, code: str | None = None) -> HTTPResult:
+    described = {"message": message, "type": "invalid_request_error", "param": None, "code": code}
     return HTTPResult(status, json.dumps({"error": described}).encode())
 
 

@@ -24,7 +24,7 @@ from mildroute.experts.anthropic import (
 )
 from mildroute.experts.base import HTTPResult
 from mildroute.experts.config import ExpertSpec, anthropic_headers
-from mildroute.experts.litellm import LiteLLMModel
+from mildroute.experts.litellm import UNSUPPORTED, LiteLLMModel
 from mildroute.experts.secrets import LogGuard, RequestHeaders, Secret, SecretSet
 from mildroute.experts.settings import messages_url, query_string
 from mildroute.serving.auth.leases import LeasedSlots
@@ -246,11 +246,6 @@ class UpstreamResponse:
         if self._is_stream:
             return self._stream_usage().usage()
         return parse_usage(self.body) or TokenUsage()
-
-    @property
-    def written_tokens(self) -> int:
-        """Tokens of the request that were written to the provider's prompt cache, if it tells."""
-        return 0
 
     @property
     def is_usage_partial(self) -> bool:
@@ -585,6 +580,15 @@ class LiteLLMClient(UpstreamClient):
         body = parsed.body_for(self.model, include_usage=include_usage, logprobs=request.logprobs)
         return parsed.path.encode(), *body
 
+    async def _respond(self, connection: Connection, request: UpstreamRequest) -> UpstreamResponse:
+        response = await super()._respond(connection, request)
+        if response.status == 400:
+            # LiteLLMModel wrote it.
+            error = json.loads(response.body)["error"]
+            if error["code"] == UNSUPPORTED:
+                raise UnsupportedRequest(error["message"])
+        return response
+
 
 class _SDKTransport(asyncio.Transport):
     """Gives a connection the answers of the SDK as if they came over HTTP/1.1.
@@ -689,7 +693,7 @@ class AnthropicResponse(UpstreamResponse):
         keeps_original: Whether its client is one of Anthropic's, and gets the bytes as they came.
     """
 
-    __slots__ = ("_keeps_original", "_original", "_stream", "_usage_of_whole")
+    __slots__ = ("_keeps_original", "_original", "_stream")
 
     def __init__(
         self,
@@ -702,7 +706,6 @@ class AnthropicResponse(UpstreamResponse):
         self._stream = ChatStream()
         self._original = bytearray()
         self._keeps_original = keeps_original
-        self._usage_of_whole: dict[str, Any] | None = None
         super().__init__(client, connection, is_stream=is_stream)
 
     def take_original(self) -> bytes:
@@ -717,19 +720,14 @@ class AnthropicResponse(UpstreamResponse):
         found = super().usage
         if found.tokens_in is not None or (known := self._stream.usage) is None:
             return found
-        cached = known["prompt_tokens_details"]["cached_tokens"]
-        return TokenUsage(known["prompt_tokens"], found.tokens_out, cached)
+        details = known["prompt_tokens_details"]
+        cached, written = details["cached_tokens"], details["cache_write_tokens"]
+        return TokenUsage(known["prompt_tokens"], found.tokens_out, cached, written)
 
     @property
     def is_usage_partial(self) -> bool:
         """Whether those of the request are reported and those of the response counted."""
         return self.has_events and super().usage.tokens_in is None
-
-    @property
-    def written_tokens(self) -> int:
-        """Tokens of the request that were written to the provider's prompt cache."""
-        usage = self._stream.usage if self.has_events else self._usage_of_whole
-        return 0 if usage is None else int(usage["prompt_tokens_details"]["cache_creation_tokens"])
 
     def forwarded_headers(self) -> list[Header]:
         """The headers that the client gets, without our key."""
@@ -757,16 +755,14 @@ class AnthropicResponse(UpstreamResponse):
             self.body = await parse_body(self.body, _as_chat_error, self.body)
             return
         try:
-            completion = await parse_body(self.body, _as_completion, self.body)
+            self.body = await parse_body(self.body, _as_completion, self.body)
         except (ValueError, RecursionError):
             # A TranslationError is a ValueError, too.
             raise UpstreamProtocolError from None
-        self.body, self._usage_of_whole = completion
 
 
-def _as_completion(body: bytes) -> tuple[bytes, dict[str, Any] | None]:
-    completion = message_to_completion(json.loads(body))
-    return json.dumps(completion).encode(), completion.get("usage")
+def _as_completion(body: bytes) -> bytes:
+    return json.dumps(message_to_completion(json.loads(body))).encode()
 
 
 def _as_chat_error(body: bytes) -> bytes:

@@ -89,7 +89,7 @@ _MEMBERS_OF_ANSWERS = ("choices", "data", "output")
 # An error of null is a part of every answer of some APIs.
 _may_be_error = re.compile(rb'"error"\s*:\s*[^\sn]').search
 _is_too_long = re.compile(
-    rb"context_length_exceeded|context (?:length|window)|(?:prompt|input) is too long"
+    rb"context_length_exceeded|context (?:length|window|size)|(?:prompt|input) is too long"
     rb"|too many (?:input )?tokens|reduce the length",
     re.IGNORECASE,
 ).search
@@ -347,7 +347,7 @@ class Attempt:
         Returns:
             Tokens in and out, and those in that came from the expert's prompt cache.
         """
-        tokens_in, tokens_out, cached_tokens = self.response.usage
+        tokens_in, tokens_out, cached_tokens, written_tokens = self.response.usage
         is_reported = tokens_in is not None and not self.response.is_usage_partial
         if tokens_out is None:
             is_text = parsed.path != "embeddings"
@@ -356,7 +356,7 @@ class Attempt:
             # A server that floods is no reason to bill more than the request allowed.
             tokens_out = min(tokens_out, parsed.tokens_out * parsed.choices)
         tokens = (parsed.tokens_in if tokens_in is None else tokens_in, tokens_out)
-        cost = self.expert.cost(*tokens, cached_tokens, self.response.written_tokens)
+        cost = self.expert.cost(*tokens, cached_tokens, written_tokens)
         self.call.charge(tokens, cost, cached_tokens, is_reported=is_reported)
         if not self.call.seconds:
             self.call.end()

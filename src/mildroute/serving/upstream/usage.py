@@ -59,11 +59,13 @@ class TokenUsage(NamedTuple):
         tokens_in: Of the request, or none if not reported.
         tokens_out: Of the response, or none if not known.
         cached_tokens: Those of the request that came from the provider's prompt cache.
+        written_tokens: Those of the request that were written to it.
     """
 
     tokens_in: int | None = None
     tokens_out: int | None = None
     cached_tokens: int = 0
+    written_tokens: int = 0
 
 
 def parse_usage(body: bytes) -> TokenUsage | None:
@@ -124,11 +126,17 @@ def _tokens_of(usage: Any) -> TokenUsage | None:
     ):
         return None
     details = usage.get("prompt_tokens_details", usage.get("input_tokens_details"))
-    cached = details.get("cached_tokens") if type(details) is dict else 0
-    # A count that cannot be right gives no discount.
-    if type(cached) is not int or not 0 <= cached <= tokens_in:
-        cached = 0
-    return TokenUsage(tokens_in, tokens_out, cached)
+    if type(details) is not dict:
+        return TokenUsage(tokens_in, tokens_out)
+    cached = _part_of(tokens_in, details.get("cached_tokens"))
+    # The second is LiteLLM's name for it, from before OpenAI had one.
+    written = details.get("cache_write_tokens", details.get("cache_creation_tokens"))
+    return TokenUsage(tokens_in, tokens_out, cached, _part_of(tokens_in - cached, written))
+
+
+def _part_of(tokens: int, part: Any) -> int:
+    """A part of the tokens; 0 for a count that cannot be right, which changes no price."""
+    return part if type(part) is int and 0 <= part <= tokens else 0
 
 
 class StreamUsageParser:
