@@ -450,6 +450,19 @@ def test_spreadsheets_as_they_are_exported(tmp_path: Path, name: str, content: b
     ]
 
 
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    {
+        "input,input\na,b\n": r"column names must be unique, got 'input' twice; rename or drop",
+        "query_id,input\n": r"queries\.csv must have at least one query, got none",
+    }.items(),
+)
+def test_queries_that_are_not_plain_are_refused(tmp_path: Path, text: str, sentence: str) -> None:
+    (tmp_path / "queries.csv").write_text(text)
+    with pytest.raises(TableError, match=sentence):
+        open_queries(tmp_path / "queries.csv")
+
+
 def test_log_probabilities_stand_beside_answers_if_any_are_told(tmp_path: Path) -> None:
     tells = Counting("a", lambda query: Answer(query.reference, logprob=-0.5))
     run(tmp_path, [tells, Counting("b")], answers=True)

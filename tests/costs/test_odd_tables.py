@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -341,6 +342,20 @@ def test_a_spreadsheet_is_read(tmp_path: Path) -> None:
     assert table.dollars is not None
     assert table.dollars.tolist() == [[0.5, 1], [0.25, 2]]
     assert describe(tmp_path / "odd.xlsx").notes == table.notes
+
+
+def test_stray_cells_of_a_spreadsheet_make_no_rows_and_cost_no_memory(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.load_workbook(workbook(tmp_path / "odd.xlsx"))
+    book.active["XFD99999"], book.active["H4"] = " ", "a note"
+    book.save(tmp_path / "stray.xlsx")
+    tracemalloc.start()
+    table = CostTable.read(tmp_path / "stray.xlsx")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert table.scores.tolist() == TWO
+    # 99,999 rows of 16,384 cells would take 13 GB.
+    assert peak < 50e6
 
 
 def test_without_openpyxl_the_message_says_how_to_get_it(

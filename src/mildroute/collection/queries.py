@@ -15,6 +15,7 @@ import pyarrow as pa
 from mildroute._fingerprint import text_digest
 from mildroute.costs.files import resolve_files
 from mildroute.costs.readers import read_batches, read_schema, to_arrow
+from mildroute.costs.schema import check_unique
 from mildroute.exceptions import ArgumentError, TableError
 from mildroute.experts.base import Query
 
@@ -134,6 +135,7 @@ def open_queries(source: Any) -> QueryFile:
     source = _source(source)
     try:
         names = _names(source)
+        check_unique(names)
         roles = {"query_id": _ID, "input": _INPUT, "reference": _REFERENCE}
         columns = {
             role: next(name for name in known if name in names)

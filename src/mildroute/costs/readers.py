@@ -542,6 +542,9 @@ def _csv(file: SourceFile) -> Iterator[pa.Table]:
             stream, parse_options=parse, read_options=read, convert_options=convert
         ) as reader,
     ):
+        batches = [*islice(reader, 1)]
+        # Of a header alone no batch comes, but its names are wanted.
+        yield pa.Table.from_batches(batches, reader.schema)
         for batch in reader:
             yield pa.Table.from_batches([batch])
 
@@ -556,23 +559,32 @@ def _spreadsheet(file: SourceFile) -> pa.Table:
         openpyxl = importlib.import_module("openpyxl")
     try:
         book = openpyxl.load_workbook(content, read_only=True, data_only=True)
-        sheets = [[*sheet.iter_rows(values_only=True)] for sheet in book.worksheets]
+        rows = next(filter(None, map(_filled_rows, book.worksheets)), [])
     except (KeyError, zipfile.BadZipFile, openpyxl.utils.exceptions.InvalidFileException) as error:
         raise TableError(
             f"{file.shown!r} is not a readable xlsx file: {one_line(error)}; save it again, or as"
             " CSV."
         ) from error
-    rows = next(filter(None, map(_filled_rows, sheets)), [])
     if not rows:
         raise TableError(f"{file.shown!r} is empty; a table needs a header and at least one row.")
     places = [place for place, name in enumerate(rows[0]) if name is not None]
     names = [_cell(rows[0][place]) for place in places]
-    columns = [[_cell(row[place]) for row in rows[1:]] for place in places]
-    return pa.Table.from_arrays([pa.array(cells, pa.large_string()) for cells in columns], names)
+    texts = [
+        [_cell(row[place]) if place < len(row) else "" for place in places] for row in rows[1:]
+    ]
+    # Cells beside the table or below it, which have no header, make no rows.
+    filled = [row for row in texts if any(row)]
+    columns = [pa.array([row[at] for row in filled], pa.large_string()) for at in range(len(names))]
+    return pa.Table.from_arrays(columns, names)
 
 
-def _filled_rows(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    return [row for row in rows if any(cell is not None for cell in row)]
+def _filled_rows(sheet: Any) -> list[tuple[Any, ...]]:
+    # Rows as long as they are filled: one stray cell in the last corner of a sheet would make each
+    # of a million rows 16,384 cells wide.
+    sheet.reset_dimensions()
+    return [
+        row for row in sheet.iter_rows(values_only=True) if any(cell is not None for cell in row)
+    ]
 
 
 def _cell(value: Any) -> str:
