@@ -260,7 +260,16 @@ def test_what_is_no_answer_is_an_error(document: Any) -> None:
 
 
 def test_usage_that_cannot_be_right_is_not_told() -> None:
-    for usage in (None, 7, {}, {"input_tokens": "12"}):
+    for usage in (
+        None,
+        7,
+        {},
+        {"input_tokens": "12"},
+        USAGE | {"input_tokens": -12},
+        USAGE | {"input_tokens": 1 << 60},
+        USAGE | {"output_tokens": -6},
+        {"input_tokens": 12},
+    ):
         assert "usage" not in message_to_completion(message(usage=usage))
     found = message_to_completion(message(usage=USAGE | {"cache_read_input_tokens": -5}))
     assert found["usage"]["prompt_tokens"] == 12
@@ -472,6 +481,99 @@ def test_an_answer_there_and_back_is_the_same(
     assert message_to_completion(found, created=1) == completion
 
 
+def call_part(place: int | None, arguments: Any = "", **fields: Any) -> dict[str, Any]:
+    function = {"arguments": arguments} | ({"name": fields["id"]} if "id" in fields else {})
+    return ({} if place is None else {"index": place}) | fields | {"function": function}
+
+
+A, B = {"id": "a"}, {"id": "b"}
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        # One after the other, as nearly all servers send them.
+        [call_part(0, **A), call_part(0, '{"x": 1}'), call_part(1, **B), call_part(1, '{"y": 2}')],
+        # Mixed.
+        [
+            call_part(0, **A),
+            call_part(1, **B),
+            call_part(0, '{"x":'),
+            call_part(1, '{"y":'),
+            call_part(0, " 1}"),
+            call_part(1, " 2}"),
+        ],
+        # All in the same place, or in none.
+        [call_part(0, '{"x": 1}', **A), call_part(0, '{"y": 2}', **B)],
+        [call_part(None, '{"x": 1}', **A), call_part(None, '{"y": 2}', **B)],
+        # The id again with each part.
+        [call_part(0, '{"x"', **A), call_part(0, ": 1}", **A), call_part(1, '{"y": 2}', **B)],
+        # The object itself.
+        [call_part(0, {"x": 1}, **A), call_part(1, {"y": 2}, **B)],
+    ],
+)
+def test_calls_are_blocks_one_after_the_other(parts: list[dict[str, Any]]) -> None:
+    stream = MessageStream()
+    deltas = [{"tool_calls": [part]} for part in parts]
+    chunks = [{"choices": [{"index": 0, "delta": each}]} for each in deltas]
+    sent = b"".join(stream.feed(b"data: %b\n\n" % json.dumps(each).encode()) for each in chunks)
+    sent += stream.feed(b"data: [DONE]\n\n")
+    events = [json.loads(line[6:]) for line in sent.split(b"\n") if line.startswith(b"data: ")]
+    inputs: dict[str, str] = {}
+    opened = ""
+    for each in events[1:-2]:
+        # A delta or an end always belongs to the block that is open, and they are counted.
+        assert each["index"] == len(inputs) - (each["type"] != "content_block_start")
+        if each["type"] == "content_block_start":
+            assert not opened
+            opened = each["content_block"]["name"]
+            inputs[opened] = ""
+        elif each["type"] == "content_block_delta":
+            inputs[opened] += each["delta"]["partial_json"]
+        else:
+            opened = ""
+    assert {name: json.loads(text) for name, text in inputs.items()} == {
+        "a": {"x": 1},
+        "b": {"y": 2},
+    }
+    assert events[-2]["delta"]["stop_reason"] == "tool_use"
+
+
+def test_calls_without_an_id_get_one() -> None:
+    functions = [{"name": "f", "arguments": '{"x": 1}'}, {"name": "g", "arguments": '{"y": 2}'}]
+    calls_ = [
+        {"index": 0, "function": functions[0]},
+        {"index": 0, "id": "", "function": functions[1]},
+    ]
+    whole = completion_to_message({"choices": [{"message": {"tool_calls": calls_}}]})["content"]
+    stream = MessageStream()
+    chunks = [{"choices": [{"delta": {"tool_calls": [each]}}]} for each in calls_]
+    sent = b"".join(stream.feed(b"data: %b\n\n" % json.dumps(each).encode()) for each in chunks)
+    events = [json.loads(line[6:]) for line in sent.split(b"\n") if line.startswith(b"data: ")]
+    blocks = [each["content_block"] for each in events if each["type"] == "content_block_start"]
+    for found in (whole, blocks):
+        assert [block["name"] for block in found] == ["f", "g"]
+        assert len({block["id"] for block in found}) == 2
+        assert all(block["id"].startswith("toolu_") for block in found)
+
+
+def test_arguments_that_come_too_late_are_an_error() -> None:
+    stream = MessageStream()
+    for delta_ in ({"tool_calls": [call_part(0, '{"x":', **A)]}, {"content": "Wait."}):
+        stream.feed(b"data: %b\n\n" % json.dumps({"choices": [{"delta": delta_}]}).encode())
+    late = {"choices": [{"delta": {"tool_calls": [call_part(0, " 1}")]}}]}
+    with pytest.raises(TranslationError, match="before the next block"):
+        stream.feed(b"data: %b\n\n" % json.dumps(late).encode())
+
+
+def test_a_turn_that_only_anthropic_understands_is_one() -> None:
+    file = {"type": "document", "source": {"type": "file", "file_id": "file_1"}}
+    asked = {"max_tokens": 9, "messages": [{"role": "user", "content": [file]}]}
+    chat, lost = messages_to_chat(asked)
+    assert chat["messages"] == [{"role": "user", "content": ""}]
+    assert lost == ["messages[0].content"]
+
+
 @given(st.lists(st.one_of(texts, calls), max_size=4), st.integers(0, 99), st.integers(0, 99))
 def test_a_stream_there_and_back_says_the_same(
     said: list[Any], tokens_in: int, tokens_out: int
@@ -604,6 +706,16 @@ def test_collection_reports_errors_in_the_words_of_the_api() -> None:
 def test_what_an_answer_can_cost_is_bounded_by_the_default(tmp_path: Path) -> None:
     expert = claude_at("http://127.0.0.1:1", price={"input": 0, "output": 10}, retries=0)
     assert expert.max_cost(Query("q1", "Hi")) == pytest.approx(4096 * 10 / 1e6)
+
+
+def test_a_key_that_is_given_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "experts.yaml"
+    path.write_text(
+        "experts: {c: {kind: anthropic, base_url: 'https://x.example', model: m, api_key_env: KEY,"
+        " headers: {X-API-Key: {env: OTHER}}}}"
+    )
+    with pytest.raises(ArgumentError, match="'x-api-key' beside api_key_env"):
+        read_experts(path)
 
 
 def test_a_file_that_cannot_be_served_is_refused(tmp_path: Path) -> None:

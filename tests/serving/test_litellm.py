@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
+import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from mildroute.exceptions import ArgumentError
 from mildroute.experts.base import Answer, Query
 from mildroute.experts.config import ExpertSpec, build_expert, read_experts
+from mildroute.experts.litellm import load_litellm
 from mildroute.serving.config import (
     CircuitBreakerConfig,
     FailoverConfig,
@@ -35,6 +37,7 @@ from tests.experts.hostile_server import (
 )
 from tests.serving.running import Running, running, until
 from tests.serving.streams import DONE, event, framed, streams, usage
+from tests.support.messages import USAGE, end, message, start, text_block
 
 pytestmark = [
     pytest.mark.skipif(
@@ -164,6 +167,7 @@ def test_embeddings_are_served_and_responses_go_elsewhere(
     assert vectors.json()["data"][0]["embedding"] == [0.5, 1.0]
     refused = found.http.post("/v1/responses", json=body)
     assert refused.status_code == 400
+    assert refused.json()["error"]["code"] == "no_expert"
     assert "small: path" in refused.json()["error"]["message"]
 
 
@@ -263,6 +267,86 @@ def test_what_is_the_clients_own_fault_is_passed_on() -> None:
         response = found.chat()
     assert response.status_code == 400
     assert "bad temperature [secret]" in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_tokens_that_a_provider_does_not_count_are_estimated(stream: bool) -> None:
+    document = completion("four", created=1, model="tiny")
+    del document["usage"]
+    behavior = streams(event("four"), DONE) if stream else answers(document)
+    price = {"input": 1.0, "output": 10.0}
+    with (
+        HostileServer([behavior]) as server,
+        running(small=settings(server.url, price=price)) as found,
+    ):
+        assert found.chat("2 + 2?", stream=stream, max_tokens=9).status_code == 200
+        (record,) = found.records()
+    assert record.tokens_in > 0
+    assert 0 < record.tokens_out <= 9
+    assert record.cost_usd > 0
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_tokens_written_to_a_prompt_cache_have_their_price(stream: bool) -> None:
+    counted = USAGE | {"cache_creation_input_tokens": 100}
+    behavior = (
+        streams(start(usage=counted), *text_block(0, "four"), *end())
+        if stream
+        else answers(message(usage=counted))
+    )
+    price = {"input": 1.0, "output": 10.0, "cached_input": 0.1, "cache_write": 1.25}
+    with HostileServer([behavior]) as server:
+        url = server.url.removesuffix("/v1")
+        expert = settings(url, model="anthropic/claude-test", price=price)
+        with running(small=expert) as found:
+            assert found.chat(stream=stream).status_code == 200
+            (record,) = found.records()
+    # 12 plain, 30 read, 100 written, 6 out.
+    assert record.cost_usd == pytest.approx((12 + 3 + 125 + 60) / 1e6)
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [5],
+        "Hi",
+        [{"role": ["user"], "content": "Hi"}],
+        [{"role": "user", "content": {"text": "Hi"}}],
+        [{"role": "user", "content": [5]}],
+        [{"role": "user", "content": [{"type": "image", "source": {}}]}],
+        [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": 5}}]}],
+        [{"role": "user", "content": [{"type": "file", "file": 5}]}],
+    ],
+)
+def test_messages_that_are_none_do_not_count_against_the_provider(
+    gateway: tuple[HostileServer, Running], messages: Any
+) -> None:
+    server, found = gateway
+    body = {"model": "small", "messages": messages}
+    statuses = [found.http.post("/v1/chat/completions", json=body).status_code for _ in range(6)]
+    assert statuses == [400] * 6
+    assert found.chat().status_code == 200
+    assert len(server.calls) == 1
+
+
+def test_the_log_holds_nothing_of_a_request(capfd: pytest.CaptureFixture[str]) -> None:
+    with HostileServer(_answer) as server:
+        url = server.url.removesuffix("/v1")
+        with running(small=settings(url, model="anthropic/claude-test")) as found:
+            image = {"type": "image_url", "image_url": {"url": "http://127.0.0.1:9/signed"}}
+            messages = [{"role": "user", "content": [image]}]
+            body = {"model": "small", "messages": messages}
+            refused = found.http.post("/v1/chat/completions", json=body)
+    assert refused.status_code == 400
+    assert server.calls == []
+    written = capfd.readouterr()
+    assert "signed" not in written.out + written.err
+
+
+def test_the_sdk_fetches_no_tables_of_its_own() -> None:
+    load_litellm()
+    assert os.environ["LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS"] == "True"
+    assert os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] == "True"
 
 
 def test_a_request_that_is_too_long_goes_to_who_takes_more() -> None:

@@ -18,14 +18,17 @@ from mildroute.serving.auth.keys import APIClient, KeyStore, hash_key, new_key
 from mildroute.serving.config import FailoverConfig, GatewayConfig
 from tests.experts.hostile_server import (
     Behavior,
+    Call,
     HostileServer,
     Script,
+    Writer,
     answers,
+    completion,
     says,
     status,
 )
 from tests.serving.running import TRUST, Running, running
-from tests.serving.streams import streams
+from tests.serving.streams import DONE, framed, streams
 from tests.support.chats import chunk, error_of_chat, gpt
 from tests.support.messages import (
     OVERLOADED,
@@ -309,6 +312,30 @@ def test_the_key_of_the_expert_is_never_shown(monkeypatch: pytest.MonkeyPatch) -
         assert "0123456789" not in gateway.chat().text
 
 
+@pytest.mark.parametrize("kind", ["openai", "anthropic"])
+@pytest.mark.parametrize("path", ["messages", "chat/completions"])
+def test_an_error_in_a_stream_does_not_show_the_key(
+    kind: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = "sk-0123456789abcdef"
+    monkeypatch.setenv("EXPERT_KEY", key)
+    failure = {"type": "error", "error": {"type": "api_error", "message": f"bad key {key}!"}}
+    # The key is cut in two.
+    whole = b"event: error\ndata: %b\n\n" % json.dumps(failure).encode()
+    cut = whole.index(b"89abc")
+    gate = Event()
+    script = [breaking(BEGUN[kind], [whole[:cut], whole[cut:]], gate, ends=True)]
+    with messaging(kind, script, api_key_env="EXPERT_KEY") as (_, _, gateway):
+        asked = ASKED | {"stream": True}
+        with gateway.http.stream("POST", f"/v1/{path}", json=asked) as answer:
+            sent = b""
+            for piece in answer.iter_bytes():
+                sent += piece
+                gate.set()
+    assert b"bad key [secret]!" in sent
+    assert b"sk-0123" not in sent
+
+
 # Anthropic's client, experts of both kinds.
 
 
@@ -461,6 +488,116 @@ def test_tools_of_anthropic_need_an_anthropic_expert() -> None:
         "tools[0] can be served by experts of kind anthropic" in refused.json()["error"]["message"]
     )
     assert small.calls == []
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [{"type": "document", "source": {"type": "file", "file_id": "file_1"}}],
+        [{"type": "document", "source": {"type": "url", "url": "https://example.com/a.pdf"}}],
+        [{"type": "block_of_the_future"}],
+    ],
+)
+def test_a_message_without_a_word_for_others_goes_to_an_anthropic_expert(content: Any) -> None:
+    asked = ASKED | {"messages": [{"role": "user", "content": content}]}
+    with (
+        HostileServer([says("four")]) as small,
+        HostileServer([answers(message())]) as large,
+        running(small=small.url, large=anthropic_at(large)) as gateway,
+    ):
+        answer = gateway.http.post("/v1/messages", json=asked)
+    assert answer.status_code == 200
+    assert large.calls[0].json["messages"] == asked["messages"]
+    assert small.calls == []
+
+
+BROKEN_ANSWERS = {
+    "no choices": answers(completion("") | {"choices": []}),
+    "no text": answers(completion("") | {"choices": [{"message": {"content": 7}}]}),
+    "no JSON": status(200, {"content-type": "application/json"}, '{"choices": }'),
+    "encoded": status(
+        200, {"content-type": "application/json", "content-encoding": "gzip"}, "\x1f\x8b"
+    ),
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("name", [*BROKEN_ANSWERS])
+def test_an_answer_that_cannot_be_translated_is_a_failure_of_its_expert(
+    name: str, stream: bool
+) -> None:
+    with (
+        HostileServer([BROKEN_ANSWERS[name]]) as small,
+        HostileServer(claude) as large,
+        running(ONCE, small=small.url, large=anthropic_at(large)) as gateway,
+    ):
+        answer = gateway.http.post("/v1/messages", json=ASKED | {"stream": stream})
+        (record,) = gateway.records()
+    assert answer.status_code == 200
+    assert answer.headers["x-mildroute-expert"] == "large"
+    assert [call["reason"] for call in record.attempts] == ["invalid_response", ""]
+
+
+def test_a_whole_answer_to_a_stream_is_a_failure_of_its_expert() -> None:
+    with (
+        HostileServer([says("four")]) as small,
+        HostileServer(claude) as large,
+        running(ONCE, small=small.url, large=anthropic_at(large)) as gateway,
+        anthropic_client(gateway) as client,
+        client.messages.stream(**ASKED) as events,
+    ):
+        assert events.get_final_text() == "four"
+    assert len(small.calls) == len(large.calls) == 1
+
+
+def test_a_long_answer_that_is_no_stream_is_not_held_in_memory() -> None:
+    sent: list[int] = []
+
+    async def floods(call: Call, writer: Writer) -> bool:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n")
+        writer.write(b"transfer-encoding: chunked\r\n\r\n")
+        for number in range(200):
+            writer.write(framed(b"x" * (1 << 20)))
+            await writer.drain()
+            sent.append(number)
+        return False
+
+    with HostileServer([floods]) as server, running(ONCE, small=server.url) as gateway:
+        answer = gateway.http.post("/v1/messages", json=ASKED | {"stream": True})
+    assert answer.status_code == 502
+    assert answer.json()["error"]["type"] == "api_error"
+    assert len(sent) < 100
+
+
+def test_a_stream_that_cannot_be_translated_tells_its_decision() -> None:
+    script = [streams(chunk({"content": 7}), DONE)]
+    with messaging("openai", script) as (_, _, gateway):
+        answer = gateway.http.post("/v1/messages", json=ASKED | {"stream": True})
+        (record,) = gateway.records()
+    if answer.status_code == 502:
+        assert answer.headers["x-mildroute-decision-id"] == record.decision_id
+    assert (record.status, record.attempts[0]["reason"]) == (502, "invalid_response")
+
+
+@BOTH
+def test_a_translated_body_is_called_json(kind: str) -> None:
+    headers = {
+        "content-type": "application/x-www-form-urlencoded",
+        "anthropic-version": "2023-01-01",
+        "anthropic-beta": "a-beta",
+    }
+    path = {"openai": "messages", "anthropic": "chat/completions"}[kind]
+    with messaging(kind) as (_, server, gateway):
+        content = json.dumps(ASKED).encode()
+        answer = gateway.http.post(f"/v1/{path}", content=content, headers=headers)
+    assert answer.status_code == 200
+    (call,) = server.calls
+    assert call.headers["content-type"] == "application/json"
+    assert (
+        call.headers.get("anthropic-version") == {"openai": None, "anthropic": "2023-06-01"}[kind]
+    )
+    # OpenAI's clients may ask Anthropic for a beta.
+    assert call.headers.get("anthropic-beta") == {"openai": None, "anthropic": "a-beta"}[kind]
 
 
 def test_one_conversation_over_experts_of_both_kinds() -> None:
@@ -622,6 +759,25 @@ def test_a_large_image_is_passed_on() -> None:
 
 
 # Bills.
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("counts", [{"input_tokens": -12}, {"output_tokens": 1 << 60}])
+def test_a_usage_that_cannot_be_right_is_estimated(stream: bool, counts: dict[str, int]) -> None:
+    usage = USAGE | counts
+    script = [
+        streams(
+            start(usage=usage), *text_block(0, "four"), *end(output_tokens=usage["output_tokens"])
+        )
+        if stream
+        else answers(message(usage=usage))
+    ]
+    with messaging("anthropic", script) as (_, _, gateway):
+        assert gateway.http.post("/v1/messages", json=ASKED | {"stream": stream}).status_code == 200
+        (record,) = gateway.records()
+    assert record.tokens_in > 0
+    assert 0 < record.tokens_out <= ASKED["max_tokens"]
+    assert record.cost_usd > 0
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import time
+import uuid
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -111,10 +113,10 @@ def _text(value: Any, where: str) -> str:
     return value
 
 
-def _count(usage: Json, name: str) -> int:
-    """A number of tokens; 0 for one that cannot be right."""
+def _count(usage: Json, name: str) -> int | None:
+    """A number of tokens; none if it is not told or cannot be right."""
     value = usage.get(name)
-    return value if type(value) is int and 0 <= value < _MAX_TOKENS else 0
+    return value if type(value) is int and 0 <= value < _MAX_TOKENS else None
 
 
 # From a chat to the request of a message.
@@ -455,16 +457,16 @@ def _head(message: Json, kind: str, created: int | None) -> Json:
 def _chat_usage(usage: Any) -> Json | None:
     """Usage as OpenAI counts: all tokens that went in, and those of them from the cache.
 
-    None if it is not told, so that it is estimated.
+    None if it is not told or cannot be right, so that it is estimated.
     """
-    if type(usage) is not dict or type(usage.get("input_tokens")) is not int:
+    if type(usage) is not dict:
         return None
-    read, written = (
-        _count(usage, "cache_read_input_tokens"),
-        _count(usage, "cache_creation_input_tokens"),
-    )
-    tokens_in = _count(usage, "input_tokens") + read + written
-    tokens_out = _count(usage, "output_tokens")
+    tokens_in, tokens_out = _count(usage, "input_tokens"), _count(usage, "output_tokens")
+    if tokens_in is None or tokens_out is None:
+        return None
+    read = _count(usage, "cache_read_input_tokens") or 0
+    written = _count(usage, "cache_creation_input_tokens") or 0
+    tokens_in += read + written
     return {
         "prompt_tokens": tokens_in,
         "completion_tokens": tokens_out,
@@ -726,10 +728,7 @@ def _all_messages(request: Json, lost: list[str]) -> list[Json]:
     if system := _system_text(request.get("system"), lost):
         messages.append({"role": "system", "content": system})
     for at, message in enumerate(_list(request.get("messages"), "messages")):
-        messages += _chat_messages(_object(message, f"messages[{at}]"), f"messages[{at}]", lost)
-    if lost and not messages:
-        # Only an Anthropic expert can serve it; what routes it reads a chat nevertheless.
-        messages.append({"role": "user", "content": ""})
+        messages += _chat_turn(_object(message, f"messages[{at}]"), f"messages[{at}]", lost)
     return messages
 
 
@@ -781,6 +780,15 @@ def _function(tool: Any, where: str, lost: list[str]) -> Json | None:
             function[name] = tool[name]
     function["parameters"] = _object(tool.get("input_schema"), f"{where}.input_schema")
     return {"type": "function", "function": function}
+
+
+def _chat_turn(message: Json, where: str, lost: list[str]) -> list[Json]:
+    known = len(lost)
+    found = _chat_messages(message, where, lost)
+    if not found and len(lost) > known:
+        # Only an expert of kind ``anthropic`` gets what it says, but it is a turn.
+        return [{"role": message["role"], "content": ""}]
+    return found
 
 
 def _chat_messages(message: Json, where: str, lost: list[str]) -> list[Json]:
@@ -900,18 +908,31 @@ def _said_text(content: Any) -> str:
 
 def _tool_use(call: Json) -> Json:
     function = _object(call.get("function"), "tool_calls.function")
-    arguments = _text(function.get("arguments") or "{}", "tool_calls.function.arguments")
+    arguments = _written_arguments(function) or "{}"
+    given = _input_of(arguments)
+    return {
+        "type": "tool_use",
+        # Some servers give calls none, and a client needs one to name the result.
+        "id": _text(call.get("id") or f"toolu_{uuid.uuid4().hex}", "tool_calls.id"),
+        "name": _text(function.get("name"), "tool_calls.function.name"),
+        # What a model wrote wrongly is the client's to judge, and must not be lost.
+        "input": {"arguments": arguments} if given is None else given,
+    }
+
+
+def _written_arguments(function: Json) -> str:
+    given = function.get("arguments") or ""
+    # Some servers send the object itself.
+    return json.dumps(given) if type(given) is dict else _text(given, "tool_calls.arguments")
+
+
+def _input_of(arguments: str) -> Json | None:
+    """The object that arguments are; none if they are another value, or not complete."""
     try:
         given = json.loads(arguments)
     except (ValueError, RecursionError):
-        given = None
-    return {
-        "type": "tool_use",
-        "id": _text(call.get("id"), "tool_calls.id"),
-        "name": _text(function.get("name"), "tool_calls.function.name"),
-        # What a model wrote wrongly is the client's to judge, and must not be lost.
-        "input": given if type(given) is dict else {"arguments": arguments},
-    }
+        return None
+    return given if type(given) is dict else None
 
 
 def _stop_reason(finish_reason: Any, *, has_calls: bool) -> str:
@@ -935,16 +956,16 @@ def _message_usage(usage: Any) -> Json:
     given = usage if type(usage) is dict else {}
     details = given.get("prompt_tokens_details")
     details = details if type(details) is dict else {}
-    tokens = _count(given, "prompt_tokens")
-    read = min(_count(details, "cached_tokens"), tokens)
+    tokens = _count(given, "prompt_tokens") or 0
+    read = min(_count(details, "cached_tokens") or 0, tokens)
     # The second is LiteLLM's name for it, from before OpenAI had one.
     name = "cache_write_tokens" if "cache_write_tokens" in details else "cache_creation_tokens"
-    written = min(_count(details, name), tokens - read)
+    written = min(_count(details, name) or 0, tokens - read)
     return {
         "input_tokens": tokens - read - written,
         "cache_creation_input_tokens": written,
         "cache_read_input_tokens": read,
-        "output_tokens": _count(given, "completion_tokens"),
+        "output_tokens": _count(given, "completion_tokens") or 0,
     }
 
 
@@ -964,8 +985,27 @@ def _event(document: Json) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (name, json.dumps(document).encode())
 
 
+class _ToolCall:
+    """A call in a stream: the block that it is, and the parts of its arguments so far."""
+
+    __slots__ = ("block", "parts")
+
+    def __init__(self, block: Json) -> None:
+        self.block = block
+        self.parts: list[str] = []
+
+    @property
+    def is_complete(self) -> bool:
+        # A look at the end first, as each call that begins asks this of the one that is open.
+        is_closed = bool(self.parts) and self.parts[-1].rstrip().endswith("}")
+        return is_closed and _input_of("".join(self.parts)) is not None
+
+
 class MessageStream:
     """Translates the events of a chat to those of a message.
+
+    Blocks of a message come one after the other, and so do calls of tools at nearly all servers. If
+    one mixes them, those behind the first are held back until it is complete.
 
     Args:
         last_event: Gives an event to send before the last one, or none.
@@ -978,6 +1018,7 @@ class MessageStream:
         "_events",
         "_has_begun",
         "_last_event",
+        "_open_calls",
         "_reason",
         "_usage",
     )
@@ -986,11 +1027,13 @@ class MessageStream:
         self._events = _Events()
         self._last_event = last_event
         self._has_begun = False
-        # The block that is open: "text", the place of a call, or none.
-        self._block: str | int | None = None
+        # The block that is open: "text", "tool_use" or none.
+        self._block: str | None = None
         self._blocks = 0
-        # Block of each call, by its place among them.
-        self._calls: dict[int, int] = {}
+        # The latest call of each place.
+        self._calls: dict[int, _ToolCall] = {}
+        # The call whose block is open, and those that wait for its end.
+        self._open_calls: deque[_ToolCall] = deque()
         self._reason: Any = None
         self._usage: Any = None
 
@@ -1036,45 +1079,75 @@ class MessageStream:
         found = b""
         text = _said_text(delta.get("content") or delta.get("refusal"))
         if text:
-            found += self._open("text", {"type": "text", "text": ""})
-            found += self._delta(self._blocks - 1, {"type": "text_delta", "text": text})
+            if self._block != "text":
+                found += self._close() + self._open({"type": "text", "text": ""})
+            found += self._delta({"type": "text_delta", "text": text})
         for call in _list(delta.get("tool_calls") or [], "tool_calls"):
             found += self._add_call(_object(call, "tool_calls"))
         return found
 
     def _add_call(self, call: Json) -> bytes:
-        place = _index(call)
+        # Some servers leave the place out, or give all calls the same one.
+        place = 0 if call.get("index") is None else _index(call)
         function = _object(call.get("function") or {}, "tool_calls.function")
+        part = _written_arguments(function)
         found = b""
-        if place not in self._calls:
+        known = self._calls.get(place)
+        if known is None or _is_another(call, function, known):
             block = _tool_use({"id": call.get("id"), "function": function | {"arguments": "{}"}})
-            found = self._open(place, block)
-            self._calls[place] = self._blocks - 1
-        part = _text(function.get("arguments") or "", "tool_calls.function.arguments")
-        if part:
-            # Calls come one after the other; should a server mix them, the block tells whose it is.
-            delta = {"type": "input_json_delta", "partial_json": part}
-            found += self._delta(self._calls[place], delta)
+            known = self._calls[place] = _ToolCall(block)
+            self._open_calls.append(known)
+            found = self._next_calls()
+        return found + self._add_arguments(known, part)
+
+    def _add_arguments(self, call: _ToolCall, part: str) -> bytes:
+        if not part:
+            return b""
+        if call not in self._open_calls:
+            raise TranslationError("arguments of a call must come before the next block.")
+        call.parts.append(part)
+        if call is not self._open_calls[0]:
+            return b""
+        return self._delta({"type": "input_json_delta", "partial_json": part})
+
+    def _next_calls(self, *, is_end: bool = False) -> bytes:
+        """End calls that are complete, and begin those that wait behind them."""
+        calls = self._open_calls
+        found = b""
+        if self._block != "tool_use":
+            found = self._close_block() + self._open_call(calls[0])
+        while len(calls) > 1 and (is_end or calls[0].is_complete):
+            calls.popleft()
+            found += self._close_block() + self._open_call(calls[0])
         return found
 
-    def _open(self, kind: str | int, block: Json) -> bytes:
-        """End the block that is open, if it is another one, and begin this one."""
-        if self._block == kind:
-            return b""
-        end = self._close()
-        self._block = kind
+    def _open_call(self, call: _ToolCall) -> bytes:
+        found = self._open(call.block | {"input": {}})
+        if call.parts:
+            delta = {"type": "input_json_delta", "partial_json": "".join(call.parts)}
+            found += self._delta(delta)
+        return found
+
+    def _open(self, block: Json) -> bytes:
+        self._block = block["type"]
         self._blocks += 1
         index = self._blocks - 1
-        return end + _event({"type": "content_block_start", "index": index, "content_block": block})
+        return _event({"type": "content_block_start", "index": index, "content_block": block})
 
     def _close(self) -> bytes:
+        """End the block that is open, and calls that wait for its end."""
+        found = self._next_calls(is_end=True) if self._open_calls else b""
+        self._open_calls.clear()
+        return found + self._close_block()
+
+    def _close_block(self) -> bytes:
         if self._block is None:
             return b""
         self._block = None
         return _event({"type": "content_block_stop", "index": self._blocks - 1})
 
-    def _delta(self, index: int, delta: Json) -> bytes:
-        return _event({"type": "content_block_delta", "index": index, "delta": delta})
+    def _delta(self, delta: Json) -> bytes:
+        return _event({"type": "content_block_delta", "index": self._blocks - 1, "delta": delta})
 
     def _end(self) -> bytes:
         begin = b"" if self._has_begun else self._begin({})
@@ -1086,6 +1159,13 @@ class MessageStream:
         }
         last = b"" if self._last_event is None else _event(self._last_event())
         return begin + self._close() + _event(change) + last + _event({"type": "message_stop"})
+
+
+def _is_another(call: Json, function: Json, known: _ToolCall) -> bool:
+    """Whether a call begins in the place of another one: it has a name, and an id of its own."""
+    if not function.get("name"):
+        return False
+    return call["id"] != known.block["id"] if call.get("id") else known.is_complete
 
 
 def _error_of(error: Any) -> Json:

@@ -349,7 +349,12 @@ def _check_anthropic(settings: Mapping[str, Any]) -> None:
     """Check what two keys say together."""
     AnthropicSettings(**_model_arguments(settings))
     _calls(settings)
-    validate_headers(settings.get("headers", {}))
+    headers = validate_headers(settings.get("headers", {}))
+    if "api_key_env" in settings and "x-api-key" in map(str.lower, headers):
+        raise ArgumentError(
+            "headers must not hold 'x-api-key' beside api_key_env, which sets it; leave one of them"
+            " out."
+        )
 
 
 _VERSION: Mapping[str, Check] = {"version": text}

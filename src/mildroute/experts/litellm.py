@@ -40,6 +40,16 @@ _FURTHER_FIELDS = frozenset({"stream", "thinking", "top_k"})
 _LEFT_OUT = frozenset({"metadata", "model", "store"})
 # Others are run by the SDK itself, such as those of MCP servers.
 _TOOLS = ("function", "custom")
+# Roles of messages, and the member of each kind of part. Where the SDK finds others it raises what
+# looks like a failure of the provider, and a client could open the circuit for all others.
+_ROLES = ("assistant", "developer", "function", "system", "tool", "user")
+_PARTS: Mapping[str, tuple[type, ...]] = {
+    "file": (dict,),
+    "image_url": (dict, str),
+    "input_audio": (dict,),
+    "refusal": (str,),
+    "text": (str,),
+}
 _is_secret_name = re.compile(r"[A-Z0-9_]*(?:KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS)").fullmatch
 _missing_module = re.compile(r"No module named '([\w.]+)'").search
 # No server listens on the port of RFC 863.
@@ -236,7 +246,30 @@ def _flaw(path: str, fields: Mapping[str, Any]) -> str:
                 f"tools of experts of the kind 'litellm' must be functions, got {kind!r:.60}; name"
                 " another expert."
             )
+    return _flaw_of_messages(fields.get("messages")) if path == "chat/completions" else ""
+
+
+def _flaw_of_messages(messages: Any) -> str:
+    for at, message in enumerate(messages if isinstance(messages, list) else [None]):
+        if not isinstance(message, dict) or message.get("role") not in _ROLES:
+            return f"messages[{at}] must be an object with one of the roles {', '.join(_ROLES)}."
+        content = message.get("content")
+        if not isinstance(content, (str, list, type(None))):
+            return f"messages[{at}].content must be a text or a list of parts, got something else."
+        if isinstance(content, list) and not all(map(_is_part, content)):
+            return (
+                f"parts of messages[{at}].content must be of the kinds {', '.join(_PARTS)}, as"
+                " OpenAI's API has them, got something else."
+            )
     return ""
+
+
+def _is_part(part: Any) -> bool:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if not isinstance(kind, str) or not isinstance(part.get(kind), _PARTS.get(kind, ())):
+        return False
+    is_address = kind == "image_url" and isinstance(part[kind], dict)
+    return not is_address or isinstance(part[kind].get("url"), str)
 
 
 def _refusal(status: int, message: str, code: str | None = None) -> HTTPResult:

@@ -11,11 +11,7 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
-from mildroute.experts.anthropic import (
-    MessageStream,
-    completion_to_message,
-    message_error,
-)
+from mildroute.experts.anthropic import MessageStream, message_error
 from mildroute.experts.base import answer_logprob, answer_text
 from mildroute.serving.auth.limits import Authenticator, Charge, check_model
 from mildroute.serving.config import GatewayConfig
@@ -519,11 +515,7 @@ class CompletionsEndpoint:
             feed = partial(body_filter.feed, response.body, is_last=True)
             body = await parse_body(response.body, feed)
         except UpstreamError as broken:
-            cause = FAILURE_REASONS[broken.reason]
-            failure = APIError(502, f"{attempt.expert.name} {cause}; ask again.")
-            if not request.has_response:
-                raise failure from None
-            await self._end_stream(failure, context, request)
+            await self._send_broken(broken, attempt, context, request)
             return
         if _wants_details(request) and response.status < 300 and not response.has_events:
             body = _with_details(body, context.details(has_price=attempt.expert.has_price))
@@ -541,6 +533,20 @@ class CompletionsEndpoint:
             await request.send_chunk(body, self._idle_timeout, is_last=True)
         else:
             await request.send_response(response.status, headers, body)
+
+    async def _send_broken(
+        self, broken: UpstreamError, attempt: Attempt, context: RequestContext, request: Request
+    ) -> None:
+        """Tell the client that a stream which has come whole cannot be translated."""
+        attempt.record_failure()
+        attempt.call.reason = broken.reason
+        cause = FAILURE_REASONS[broken.reason]
+        failure = APIError(502, f"{attempt.expert.name} {cause}; ask again.")
+        if request.has_response:
+            await self._end_stream(failure, context, request)
+        elif not request.is_disconnected:
+            context.status = failure.status
+            await request.send_error(failure, context.headers())
 
     async def _stream(
         self, attempt: Attempt, context: RequestContext, request: Request, headers: list[Header]
@@ -715,7 +721,7 @@ class MessageFilter:
     def _translate(self) -> bytes:
         status = self._response.status
         if status < 300:
-            return json.dumps(completion_to_message(json.loads(self._held))).encode()
+            return self._response.message
         try:
             said = json.loads(self._held)["error"]["message"]
         except (ValueError, TypeError, LookupError, RecursionError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
 import socket
 from collections import deque
@@ -20,6 +21,7 @@ from mildroute.experts.anthropic import (
     TranslationError,
     chat_error,
     chat_to_messages,
+    completion_to_message,
     message_to_completion,
 )
 from mildroute.experts.base import HTTPResult
@@ -85,6 +87,11 @@ _STREAM_HEAD = (
 _DONE = b"data: [DONE]\n\n"
 _LAST_CHUNK = b"0\r\n\r\n"
 _MAX_FIRST_EVENT = 1 << 16
+_MAX_ERROR = 1 << 16
+_JSON = b"content-type: application/json\r\n"
+# Headers of a client that do not hold for the translation of its body.
+_OF_CHATS = frozenset((b"content-type", b"anthropic-version"))
+_OF_MESSAGES = _OF_CHATS | {b"anthropic-beta"}
 # Providers by LiteLLM's names where OpenTelemetry has others.
 _LITELLM_PROVIDERS = {
     "azure": "azure.ai.openai",
@@ -142,6 +149,7 @@ class UpstreamResponse:
     Attributes:
         body: The bytes that have come so far, without our key if it is an error.
         has_events: Whether it is a stream of events.
+        message: A whole answer as Anthropic's clients get it, once it is translated.
     """
 
     __slots__ = (
@@ -152,6 +160,7 @@ class UpstreamResponse:
         "body",
         "has_events",
         "headers",
+        "message",
         "status",
     )
 
@@ -160,11 +169,13 @@ class UpstreamResponse:
         self._connection = connection
         self._is_stream = is_stream
         self._usage: StreamUsageParser | None = None
+        self.message = b""
         self.status = connection.status
         self.headers = connection.headers
         self.has_events = is_stream and self.status == 200 and _are_events(connection.headers)
         body = connection.read_available()
-        self.body = self._decode(body if self.status < 400 else client.scrub(body))
+        is_error = self.status >= 400 or (self.has_events and b"error" in body)
+        self.body = self._decode(client.scrub(body) if is_error else body)
 
     def _decode(self, data: bytes) -> bytes:
         """Bytes of the expert as a chat completion has them."""
@@ -188,9 +199,21 @@ class UpstreamResponse:
         usage = self._stream_usage()
         if self._connection.is_read and (flaw := self.flaw) is not None:
             raise flaw
-        data = self._decode(await self._connection.read())
+        data = self._decode(await self._receive())
         usage.feed(data)
         return data
+
+    async def _receive(self) -> bytes:
+        """The next bytes, without our key should an error in a stream repeat it."""
+        data = await self._connection.read()
+        if not self.has_events or b"error" not in data:
+            return data
+        # A key that is cut in two would not be found; no client can read half a line either.
+        while b"error" in data[data.rfind(b"\n") + 1 :] and len(data) < _MAX_ERROR:
+            if self._connection.is_read:
+                break
+            data += await self._connection.read()
+        return self._client.scrub(data)
 
     @property
     def flaw(self) -> type[UpstreamError] | None:
@@ -214,7 +237,7 @@ class UpstreamResponse:
                 or len(self.body) > _MAX_FIRST_EVENT
             ):
                 async with asyncio.timeout_at(deadline):
-                    self.body += self._decode(await self._connection.read())
+                    self.body += self._decode(await self._receive())
         except TimeoutError:
             raise UpstreamTimeout from None
 
@@ -236,6 +259,22 @@ class UpstreamResponse:
                         raise ResponseTooLarge
         except TimeoutError:
             raise UpstreamTimeout from None
+
+    async def translate_to_message(self) -> None:
+        """Translate a whole answer for an Anthropic client; an UpstreamProtocolError if it is none.
+
+        Streams are translated as they come.
+        """
+        if self.has_events or self.status >= 300:
+            return
+        if self._is_stream:
+            # Anthropic's clients find no event in it, and whether it has come whole is chance.
+            raise UpstreamProtocolError
+        try:
+            self.message = await parse_body(self.body, _as_message, self.body)
+        except (ValueError, RecursionError):
+            # A TranslationError is a ValueError, too.
+            raise UpstreamProtocolError from None
 
     @property
     def usage(self) -> TokenUsage:
@@ -511,7 +550,10 @@ class UpstreamClient:
             self.model, include_usage=self.includes_usage, logprobs=request.logprobs
         )
         path = b"%b/%b" % (self._base_path, parsed.path.encode())
-        return self._pieces(path, request.headers, body)
+        lines = request.headers
+        if parsed.original is not None:
+            lines = _without_headers(lines, _OF_MESSAGES) + _JSON
+        return self._pieces(path, lines, body)
 
     def _pieces(
         self, path: bytes, lines: bytes, body: Sequence[bytes | memoryview]
@@ -553,6 +595,8 @@ class LiteLLMClient(UpstreamClient):
 
     def _read_address(self, spec: ExpertSpec) -> SecretSet:
         self._sdk_model = LiteLLMModel(spec.settings)
+        # It writes parts of requests, such as the address of an image. Its errors are answers.
+        logging.getLogger("LiteLLM").setLevel(logging.CRITICAL)
         self._sdk_model.warm_up()
         self._guard = LogGuard(self._sdk_model.secrets)
         self._guard.on()
@@ -631,7 +675,7 @@ class _SDKTransport(asyncio.Transport):
         elif hasattr(answer, "__aiter__"):
             await self._send_stream(answer)
         else:
-            self._send_whole(HTTPResult(200, answer.model_dump_json().encode()))
+            self._send_whole(HTTPResult(200, _body_of(answer)))
 
     def _send_whole(self, result: HTTPResult) -> None:
         again = "" if result.retry_after is None else f"retry-after: {result.retry_after}\r\n"
@@ -666,14 +710,29 @@ class _SDKTransport(asyncio.Transport):
         self._connection.data_received(b"%b%x\r\n%b\r\n" % (head, len(event), event))
 
 
+def _body_of(answer: Any) -> bytes:
+    usage = getattr(answer, "usage", None)
+    if usage is not None and _is_uncounted(usage.model_dump()):
+        return bytes(answer.model_dump_json(exclude={"usage"}).encode())
+    return bytes(answer.model_dump_json().encode())
+
+
 def _event_of(chunk: Any) -> bytes:
     """A chunk of a stream as an event."""
     document = chunk.model_dump(exclude_none=True)
+    if _is_uncounted(document.get("usage")):
+        del document["usage"]
     choices = document.get("choices") or []
     if "usage" in document and not any(_says_something(choice) for choice in choices):
         # As OpenAI has it, so that the event can be taken out for who did not ask for it.
         document["choices"] = []
     return b"data: %b\n\n" % json.dumps(document, separators=(",", ":")).encode()
+
+
+def _is_uncounted(usage: Any) -> bool:
+    """Whether the SDK has put zeros in the place of a usage that a provider has not told."""
+    names = ("prompt_tokens", "completion_tokens")
+    return isinstance(usage, dict) and not any(usage.get(name) for name in names)
 
 
 def _says_something(choice: dict[str, Any]) -> bool:
@@ -707,6 +766,9 @@ class AnthropicResponse(UpstreamResponse):
         self._original = bytearray()
         self._keeps_original = keeps_original
         super().__init__(client, connection, is_stream=is_stream)
+
+    async def translate_to_message(self) -> None:
+        """Nothing: it came as one."""
 
     def take_original(self) -> bytes:
         """The bytes that have come since the last call, without our key if it is an error."""
@@ -761,6 +823,10 @@ class AnthropicResponse(UpstreamResponse):
             raise UpstreamProtocolError from None
 
 
+def _as_message(body: bytes) -> bytes:
+    return json.dumps(completion_to_message(json.loads(body))).encode()
+
+
 def _as_completion(body: bytes) -> bytes:
     return json.dumps(message_to_completion(json.loads(body))).encode()
 
@@ -812,7 +878,7 @@ class AnthropicClient(UpstreamClient):
             raise UnsupportedRequest(str(error)) from None
         except RecursionError:
             raise UnsupportedRequest("a request must not be nested too deeply.") from None
-        lines = _without_headers(lines, frozenset((b"anthropic-version",))) + self._version
+        lines = _without_headers(lines, _OF_CHATS) + _JSON + self._version
         return self._pieces(self._path, lines, [body])
 
     def _translate(self, body: bytes | bytearray) -> bytes:

@@ -582,6 +582,8 @@ class Failover:
                 call.span.read(response.body)
             reason = self._classify(expert, response, calls)
             if not reason:
+                if calls.request.parsed.original is not None:
+                    await response.translate_to_message()
                 expert.record_success(started)
                 return Attempt(expert, response, started, call)
         except BaseException:
