@@ -329,15 +329,34 @@ def test_messages_that_are_none_do_not_count_against_the_provider(
     assert len(server.calls) == 1
 
 
+def _with_image(url: str) -> dict[str, Any]:
+    part = {"type": "image_url", "image_url": {"url": url}}
+    return {"model": "small", "messages": [{"role": "user", "content": [part]}]}
+
+
+def test_nothing_that_a_client_names_is_fetched() -> None:
+    with HostileServer(_answer) as server, HostileServer(_answer) as named:
+        url = server.url.removesuffix("/v1")
+        with running(small=settings(url, model="anthropic/claude-test")) as found:
+            refused = found.http.post("/v1/chat/completions", json=_with_image(named.url))
+            file = {"type": "file", "file": {"file_id": named.url}}
+            body = {"model": "small", "messages": [{"role": "user", "content": [file]}]}
+            assert found.http.post("/v1/chat/completions", json=body).status_code == 400
+        assert refused.status_code == 400
+        assert "as data: URLs" in refused.json()["error"]["message"]
+        with running(small=settings(server.url)) as found:
+            passed = found.http.post("/v1/chat/completions", json=_with_image(named.url))
+    assert passed.status_code == 200
+    assert named.url in json.dumps(server.calls[-1].json)
+    assert named.calls == []
+
+
 def test_the_log_holds_nothing_of_a_request(capfd: pytest.CaptureFixture[str]) -> None:
     with HostileServer(_answer) as server:
         url = server.url.removesuffix("/v1")
         with running(small=settings(url, model="anthropic/claude-test")) as found:
-            image = {"type": "image_url", "image_url": {"url": "http://127.0.0.1:9/signed"}}
-            messages = [{"role": "user", "content": [image]}]
-            body = {"model": "small", "messages": messages}
-            refused = found.http.post("/v1/chat/completions", json=body)
-    assert refused.status_code == 400
+            refused = found.http.post("/v1/chat/completions", json=_with_image("data:signed"))
+    assert refused.status_code >= 400
     assert server.calls == []
     written = capfd.readouterr()
     assert "signed" not in written.out + written.err

@@ -50,6 +50,10 @@ _PARTS: Mapping[str, tuple[type, ...]] = {
     "refusal": (str,),
     "text": (str,),
 }
+# Providers that get addresses as they are. For others the SDK fetches what a client names, from the
+# gateway's own network.
+_PASSING_ADDRESSES = ("azure", "openai")
+_LONGEST_SCHEME = 40
 _is_secret_name = re.compile(r"[A-Z0-9_]*(?:KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS)").fullmatch
 _missing_module = re.compile(r"No module named '([\w.]+)'").search
 # No server listens on the port of RFC 863.
@@ -143,7 +147,7 @@ class LiteLLMModel:
             if path not in _FUNCTIONS:
                 return _refusal(405, f"kind: litellm serves {', '.join(_FUNCTIONS)}, got {path}.")
             fields = json.loads(body)
-            if flaw := _flaw(path, fields):
+            if flaw := _flaw(path, fields) or self._flaw_of_addresses(fields.get("messages")):
                 return _refusal(400, flaw, UNSUPPORTED)
             asked = {name: value for name, value in fields.items() if name not in _LEFT_OUT}
             if path == "chat/completions":
@@ -228,6 +232,28 @@ class LiteLLMModel:
                 "model must begin with a provider that LiteLLM knows, as in"
                 f" gemini/gemini-2.0-flash, got {self.model!r:.80}."
             ) from None
+
+    def _flaw_of_addresses(self, messages: Any) -> str:
+        if self.provider in _PASSING_ADDRESSES:
+            return ""
+        for at, message in enumerate(messages or ()):
+            content = message.get("content")
+            if isinstance(content, list) and any(map(_has_address, content)):
+                return (
+                    f"messages[{at}].content must hold images and files themselves, as data: URLs,"
+                    f" for the provider {self.provider}, got an address."
+                )
+        return ""
+
+
+def _has_address(part: Any) -> bool:
+    """Tell whether a part of a message names what is to be fetched."""
+    if not isinstance(part, dict):
+        return False
+    inner = part.get(part["type"])
+    named = inner.values() if isinstance(inner, dict) else [inner]
+    texts = (value for value in named if isinstance(value, str))
+    return part["type"] != "text" and any("://" in text[:_LONGEST_SCHEME] for text in texts)
 
 
 def _flaw(path: str, fields: Mapping[str, Any]) -> str:
