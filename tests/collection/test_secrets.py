@@ -91,7 +91,7 @@ def write_pool(folder: Path, url: str, queries: int, *lines: str) -> None:
     write_queries(folder, queries)
     settings = (
         f"kind: openai, base_url: '{url}', model: tiny, api_key_env: {VARIABLE}, concurrency: 2,"
-        " retries: 0, timeout: 5"
+        " retries: 0, timeout: 30"
     )
     (folder / "experts.yaml").write_text(
         "\n".join(
