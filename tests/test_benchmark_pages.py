@@ -17,7 +17,10 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGES, FIGURES = ROOT / "docs" / "benchmarks", ROOT / "docs" / "figures"
 RUNS = sorted((ROOT / "benchmarks" / "results" / "speed").glob("*.json"))
-NAMES = ("generate", "quality_page", "reproduction_page", "peers", "wording", "frontier", "drawing")
+NAMES = (
+    *("generate", "quality_page", "reproduction_page", "peers", "peers_page"),
+    *("wording", "frontier", "drawing"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +37,9 @@ def generate() -> ModuleType:
         sys.path[:] = [path for path in sys.path if path not in added]
 
 
-@pytest.mark.parametrize("name", ["index.md", "quality.md", "speed.md", "reproduction.md"])
+@pytest.mark.parametrize(
+    "name", ["index.md", "quality.md", "peers.md", "speed.md", "reproduction.md"]
+)
 def test_a_page_regenerates_to_the_byte(generate: ModuleType, name: str) -> None:
     assert generate.pages()[name].encode() == (PAGES / name).read_bytes()
 

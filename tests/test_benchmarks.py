@@ -23,6 +23,7 @@ OTHERS = {
     "code_hash.py",
     "record.py",
     "paper/__main__.py",
+    "peers/adapters.py",
     "service/expert.py",
     "service/round_robin.py",
     "service/traffic.py",

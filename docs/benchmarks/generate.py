@@ -19,6 +19,7 @@ ROOT = HERE.parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 sys.path[:0] = [str(HERE), str(HERE.parent / "figures")]
 from peers import measured, renewed  # noqa: E402
+from peers_page import peers  # noqa: E402
 from quality_page import quality  # noqa: E402
 from reproduction_page import reproduction  # noqa: E402
 from wording import as_list, figure, mark_options, table  # noqa: E402
@@ -295,6 +296,10 @@ def index(runs: dict[str, Run], money: str, paper: Sequence[str]) -> list[str]:
             " money against quality, encoders, end-to-end training."
         ),
         (
+            "- [Other projects](peers.md): the code of eight other projects on the same splits as"
+            " the default router."
+        ),
+        (
             "- [Speed and endurance](speed.md): ratios to bare loops, proxies and encoders; soak,"
             " chaos and hostile requests."
         ),
@@ -340,6 +345,7 @@ def index(runs: dict[str, Run], money: str, paper: Sequence[str]) -> list[str]:
         ":hidden:",
         "",
         "quality",
+        "peers",
         "speed",
         "reproduction",
         "```",
@@ -388,6 +394,7 @@ def pages() -> dict[str, str]:
     made: dict[str, Callable[[], list[str]]] = {
         "index": lambda: index(runs, money, headline),
         "quality": lambda: scores,
+        "peers": lambda: peers(RESULTS),
         "speed": lambda: speed(runs),
         "reproduction": lambda: paper,
     }

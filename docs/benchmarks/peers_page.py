@@ -1,0 +1,58 @@
+"""The page about other projects' own code on our splits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from quality_page import read
+from wording import table
+
+DEFAULT = "MildRouter()"
+OWN = (DEFAULT, "oracle", "best single", "kNN")
+
+
+def peers(results: Path) -> list[str]:
+    """The page: a summary, then the stored report."""
+    rows, _ = read(results / "peers.parquet")
+    title, *report = (results / "peers.md").read_text(encoding="utf-8").splitlines()
+    return [
+        title,
+        "",
+        (
+            "Each method is trained and asked by its authors' code, on the same rows, sentence"
+            " vectors (MiniLM) and splits as `MildRouter()`. Most of these methods were made for"
+            " another setting, and how each was adapted is stated below. A project's published"
+            " weights, or its own vectors, may do better."
+        ),
+        "",
+        "## Summary",
+        "",
+        *summary(rows),
+        "",
+        "## Mean costs",
+        *report,
+    ]
+
+
+def summary(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """On how many tasks the default is better, not significantly different, or worse."""
+    return [
+        *table(
+            ("method", "tasks", "default better", "not significant", "default worse"),
+            ([name, str(sum(count)), *map(str, count)] for name, count in counts(rows).items()),
+        ),
+    ]
+
+
+def counts(rows: Sequence[Mapping[str, Any]]) -> dict[str, tuple[int, int, int]]:
+    """Tasks on which the default is better, not significantly different, and worse."""
+    names = dict.fromkeys(row["method"] for row in rows if row["method"] not in OWN)
+    found = {}
+    for name in names:
+        own = [row for row in rows if row["method"] == name]
+        better = sum(row["significant"] and row["default_minus_method"] < 0 for row in own)
+        worse = sum(row["significant"] and row["default_minus_method"] > 0 for row in own)
+        found[name] = better, len(own) - better - worse, worse
+    return found
