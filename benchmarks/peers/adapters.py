@@ -702,7 +702,7 @@ METHODS: dict[str, Method] = {
         "RouterDC, losses only",
         "RouterDC",
         routerdc,
-        "its losses on a two-layer network over frozen vectors, not on mDeBERTa: a lower bound",
+        "its losses on a two-layer network over frozen vectors, not on mDeBERTa as in its paper",
     ),
     "avengers-balance": Method(
         "Avengers-Pro, balance router",
