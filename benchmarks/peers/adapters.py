@@ -72,6 +72,13 @@ class Method:
     tasks: tuple[str, ...] = EVERY
     rows: int | None = None
 
+    @property
+    def project(self) -> str:
+        """The name of the project, as it writes it."""
+        return {"pip:llmrouter": "LLMRouter", "pip:litellm": "LiteLLM"}.get(
+            self.source, self.source
+        )
+
 
 @contextlib.contextmanager
 def silence() -> Iterator[None]:

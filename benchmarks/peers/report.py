@@ -116,6 +116,8 @@ def lost_to(found: Sequence[Judged]) -> list[Judged]:
 
 
 PEER_NAMES = {method.name for method in METHODS.values()}
+# Those that are asked only some test rows.
+SAMPLED = {method.name for method in METHODS.values() if method.rows}
 
 
 def write_report(
@@ -129,6 +131,7 @@ def write_report(
     """Write ``peers.md`` and ``peers.parquet``; ``versions`` are those of the projects."""
     origin = origin_of(PACKAGES, command=command, seeds=f"{seeds[0]} to {seeds[-1]}")
     origin["projects"] = ", ".join(f"{name} {version}" for name, version in versions.items())
+    found = sorted(found, key=lambda each: order_of(each.result.method))
     rows = [columns_of(each) for each in found]
     table = pa.Table.from_pylist(rows, schema=SCHEMA).replace_schema_metadata(origin)
     pq.write_table(table, folder / "peers.parquet")
@@ -171,11 +174,10 @@ def columns_of(each: Judged) -> dict[str, Any]:
 
 
 def markdown(found: Sequence[Judged], origin: Mapping[str, str], seeds: int) -> str:
-    """The report: costs, differences with intervals, who is ahead, adaptations."""
+    """The report: differences with intervals, costs, methods that are ahead, adaptations."""
     cells = {(each.result.method, each.result.task): each for each in found}
     tasks = list(dict.fromkeys(each.result.task for each in found))
     methods = list(dict.fromkeys(each.result.method for each in found))
-    methods.sort(key=order_of)
     head = ["| method | " + " | ".join(tasks) + " |", "|---|" + "--:|" * len(tasks)]
 
     def table(write: Any, names: Sequence[str]) -> list[str]:
@@ -190,27 +192,24 @@ def markdown(found: Sequence[Judged], origin: Mapping[str, str], seeds: int) -> 
         [
             "# Other projects' own code on our splits",
             "",
-            (
-                "Mean test cost (deferral loss), lower is better. `+`: the default is"
-                " significantly better than that method, `-`: worse (paired per query, bootstrap"
-                " over queries, Holm's correction over all pairs, 5%)."
-            ),
-            (
-                f"A number in parentheses counts the seeds where they are not {seeds}; such a row"
-                " is paired with the default on the same rows and seeds. Generated; do not edit."
-            ),
-            "",
             *(f"- {name}: {value}" for name, value in origin.items()),
             "",
-            *table(lambda each: cost_cell(each, seeds), methods),
+            "## Default minus method",
             "",
-            "## Default minus method, with the 95% interval",
-            "",
-            "In thousandths of cost; below 0 the default is better.",
+            *GAPS,
             "",
             *table(gap_cell, peers),
             "",
+            "## Mean costs",
+            "",
+            f"Mean test cost (deferral loss) of {seeds} seeds, lower is better.",
+            *FEWER,
+            "",
+            *table(lambda each: cost_cell(each, seeds), methods),
+            "",
             "## Methods ahead of the default",
+            "",
+            "Methods whose mean cost is below that of the default on the same rows and seeds.",
             "",
             *ahead(found),
             "",
@@ -220,6 +219,20 @@ def markdown(found: Sequence[Judged], origin: Mapping[str, str], seeds: int) -> 
             "",
         ]
     )
+
+
+GAPS = (
+    "Difference of mean test cost (deferral loss) with its 95% interval, in thousandths; below 0"
+    " the default is better.",
+    "`+`: the default is significantly better, `-`: significantly worse (paired per query,"
+    " bootstrap over queries, Holm's correction over all pairs, 5%).",
+    "Methods with fewer seeds have wider intervals: not significant does not mean equal.",
+)
+FEWER = (
+    "Parentheses hold the number of seeds of methods that were run on fewer, for time, and the"
+    " default's cost on the same rows and seeds.",
+    "Compare such a cost with that one only.",
+)
 
 
 def order_of(name: str) -> int:
@@ -232,11 +245,15 @@ def shown_methods(names: Sequence[str]) -> list[Any]:
     return [method for method in METHODS.values() if method.name in names]
 
 
+def mark_of(result: Result) -> str:
+    """Whether the default is significantly better or worse."""
+    return "" if not result.significant else " -" if significantly(result, worse=True) else " +"
+
+
 def cost_cell(each: Judged, seeds: int) -> str:
-    result = each.result
-    mark = "" if not result.significant else " -" if significantly(result, worse=True) else " +"
-    count = "" if each.seeds == seeds else f" ({each.seeds})"
-    return f"{result.cost:.4f}{mark}{count}"
+    is_whole = each.seeds == seeds and each.result.method not in SAMPLED
+    fewer = "" if is_whole else f" ({each.seeds}; {each.default_cost:.4f})"
+    return f"{each.result.cost:.4f}{fewer}"
 
 
 def gap_cell(each: Judged) -> str:
@@ -244,7 +261,7 @@ def gap_cell(each: Judged) -> str:
     if gap is None:
         return ""
     mean, low, high = (f"{1000 * value + 0.0:+.1f}" for value in (gap.mean, gap.low, gap.high))
-    return f"{mean} [{low}, {high}]"
+    return f"{mean} [{low}, {high}]{mark_of(each.result)}"
 
 
 def ahead(found: Sequence[Judged]) -> list[str]:

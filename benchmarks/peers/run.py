@@ -179,11 +179,7 @@ def measure(
         }
     found = judged(tasks, own, theirs)
     if not quick:
-        projects = {
-            METHODS[name].source.removeprefix("pip:"): version
-            for name, version in versions.items()
-            if version
-        }
+        projects = {METHODS[name].project: version for name, version in versions.items() if version}
         command = "python benchmarks/peers/run.py"
         write_report(
             found, HERE.parent / "results", command=command, seeds=seeds, versions=projects

@@ -31,19 +31,25 @@ def peers(results: Path) -> list[str]:
         "",
         *summary(rows),
         "",
-        "## Mean costs",
+        "## Origin",
         *report,
     ]
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """On how many tasks the default is better, not significantly different, or worse."""
-    return [
-        *table(
-            ("method", "tasks", "default better", "not significant", "default worse"),
-            ([name, str(sum(count)), *map(str, count)] for name, count in counts(rows).items()),
-        ),
+    heads = ("method", "seeds", "tasks", "default better", "not significant", "default worse")
+    cells = [
+        [name, seeds_of(rows, name), str(sum(count)), *map(str, count)]
+        for name, count in counts(rows).items()
     ]
+    return table(heads, cells)
+
+
+def seeds_of(rows: Sequence[Mapping[str, Any]], method: str) -> str:
+    """The number of seeds, or the lowest and the highest over the tasks."""
+    seeds = sorted({row["seeds"] for row in rows if row["method"] == method})
+    return " to ".join(str(count) for count in dict.fromkeys((seeds[0], seeds[-1])))
 
 
 def counts(rows: Sequence[Mapping[str, Any]]) -> dict[str, tuple[int, int, int]]:
