@@ -215,7 +215,8 @@ def markdown(found: Sequence[Judged], origin: Mapping[str, str], seeds: int) -> 
             "",
             "## Adaptations",
             "",
-            *(f"- {method.name}: {method.note}." for method in shown_methods(peers)),
+            *(f"- {each.name}: {each.note}." for each in METHODS.values() if each.name in peers),
+            *(f"- {name}: not run, for time." for name in sorted(PEER_NAMES - set(peers))),
             "",
         ]
     )
@@ -239,10 +240,6 @@ def order_of(name: str) -> int:
     """Ours first, then the peers in the order of their list."""
     names = [DEFAULT, "oracle", "best single", "kNN", *(each.name for each in METHODS.values())]
     return names.index(name)
-
-
-def shown_methods(names: Sequence[str]) -> list[Any]:
-    return [method for method in METHODS.values() if method.name in names]
 
 
 def mark_of(result: Result) -> str:
