@@ -2,7 +2,7 @@
 
 A function takes a split and returns the chosen expert of each test row. The methods' training and
 prediction are their authors' code, imported from a folder of clones or from an installed package;
-only the loading of vectors and labels is ours. ``run.py`` starts this file in the environment of
+the loading of vectors and labels is ours, and what the notes of ``METHODS`` say. ``run.py`` starts this file in the environment of
 the peers (``requirements.txt``), which does not have mildroute:
 
     python benchmarks/peers/adapters.py METHOD DATA SOURCES --tasks 1 2 --seeds 120 121
@@ -647,7 +647,8 @@ METHODS: dict[str, Method] = {
         "IRT-Router, M-IRT",
         "IRT-Router",
         irt,
-        f"9 epochs, 25 dimensions, experts as indicator vectors instead of texts; {ARGMIN}",
+        "from a fork of its repository; 9 epochs, 25 dimensions, experts as indicator vectors"
+        f" instead of texts; {ARGMIN}",
     ),
     "embedllm": Method(
         "EmbedLLM, matrix factorization",
@@ -710,19 +711,22 @@ METHODS: dict[str, Method] = {
         "RouterDC, losses only",
         "RouterDC",
         routerdc,
-        "its losses on a two-layer network over frozen vectors, not on mDeBERTa as in its paper",
+        "its module and losses; the network (two layers over frozen vectors, not mDeBERTa), the"
+        " learning rate and the training loop are ours",
     ),
     "avengers-balance": Method(
         "Avengers-Pro, balance router",
         "AvengersPro",
         avengers_balance,
-        "`BalanceClusterRouter` of its configuration; weight of least cost on training rows",
+        "`BalanceClusterRouter` with 25 clusters, the nearest three, as in its configuration;"
+        " weight of least cost on 1,500 training rows",
     ),
     "routellm-ranking": Method(
         "RouteLLM, similarity-weighted",
         "RouteLLM",
         routellm_ranking,
-        f"{PAIR}; one tier an expert; {RANKED_ROWS} test rows a seed, for time",
+        f"{PAIR}; its weights and Elo fit, the win rate computed here from its ratings; one tier an"
+        f" expert; {RANKED_ROWS} test rows a seed, {TUNING_ROWS} for the pair, for time",
         rows=RANKED_ROWS,
     ),
     "vllm-knn": Method(

@@ -180,7 +180,7 @@ def measure(
     found = judged(tasks, own, theirs)
     if not quick:
         projects = {METHODS[name].project: version for name, version in versions.items() if version}
-        command = "python benchmarks/peers/run.py"
+        command = "python benchmarks/peers/run.py --sources FOLDER --python PATH"
         write_report(
             found, HERE.parent / "results", command=command, seeds=seeds, versions=projects
         )

@@ -296,7 +296,7 @@ def index(runs: dict[str, Run], money: str, paper: Sequence[str]) -> list[str]:
             " money against quality, encoders, end-to-end training."
         ),
         (
-            "- [Other projects](peers.md): the code of eight other projects on the same splits as"
+            "- [Other projects](peers.md): the code of nine other projects on the same splits as"
             " the default router."
         ),
         (

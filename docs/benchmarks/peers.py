@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import frontier
-from peers_page import summary
+from peers_page import headline, summary
 from quality_page import count_tasks, read
 from wording import figure, table, with_interval
 
@@ -54,8 +54,9 @@ def their_code(results: Path) -> list[str]:
         (
             "**Their own code**, trained and asked on our rows: on how many tasks `MildRouter()` is"
             " significantly better or worse ([costs, intervals and"
-            " adaptations](benchmarks/peers.md), `python benchmarks/peers/run.py`):"
+            " adaptations](benchmarks/peers.md), `python benchmarks/peers/run.py`)."
         ),
+        *headline(rows),
         "",
         *summary(rows),
     ]
