@@ -1,9 +1,9 @@
 """Other projects' own code, trained and asked on our splits: one function a method.
 
 A function takes a split and returns the chosen expert of each test row. The methods' training and
-prediction are their authors' code, imported from a folder of clones or from an installed package;
-the loading of vectors and labels is ours, and what the notes of ``METHODS`` say. ``run.py`` starts this file in the environment of
-the peers (``requirements.txt``), which does not have mildroute:
+prediction are their authors' code, imported from a folder of clones or from an installed package.
+The loading of vectors and labels is ours, and what the notes of ``METHODS`` say. ``run.py`` starts
+this file in the environment of the peers (``requirements.txt``), which does not have mildroute:
 
     python benchmarks/peers/adapters.py METHOD DATA SOURCES --tasks 1 2 --seeds 120 121
 """
