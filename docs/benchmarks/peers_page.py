@@ -24,7 +24,8 @@ def peers(results: Path) -> list[str]:
             "Each method is its authors' code, trained on the same rows and asked the same test"
             " rows as `MildRouter()`, with the same sentence vectors (MiniLM). Most of these"
             " methods were made for another setting. How each was adapted, and what had to be"
-            " replaced, is stated below. A project's published weights, or its own vectors, may do better."
+            " replaced, is stated below. A project's published weights, or its own vectors, may"
+            " do better."
         ),
         "",
         (
