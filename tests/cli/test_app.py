@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -44,11 +45,20 @@ def test_an_error_is_one_line_and_an_exit_code(
     assert result.stderr.count("\n") == 1
 
 
-def test_help_loads_nothing_heavy() -> None:
+def loaded_by(*arguments: str) -> list[str]:
     code = (
         "import sys\nfrom typer.testing import CliRunner\nfrom mildroute.cli.app import"
-        " app\nCliRunner().invoke(app, ['--help'])\nprint([name for name in ('numpy', 'pyarrow',"
-        " 'sklearn', 'torch', 'matplotlib') if name in sys.modules])"
+        f" app\nassert CliRunner().invoke(app, {list(arguments)!r}).exit_code == 0\nprint(*[name for"
+        " name in ('numpy', 'pyarrow', 'sklearn', 'torch', 'matplotlib') if name in sys.modules])"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "[]"
+    return run.stdout.split()
+
+
+def test_help_loads_nothing_heavy() -> None:
+    assert loaded_by("--help") == []
+
+
+def test_a_table_without_dollars_is_inspected_without_a_router(tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_text("input,score:a,score:b\nx,1,0\ny,0,1\n")
+    assert loaded_by("inspect", str(tmp_path / "table.csv")) == ["numpy", "pyarrow"]

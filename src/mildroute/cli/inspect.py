@@ -96,12 +96,13 @@ def _potential(
 
     None without dollars, and for tables that are too large or cannot be learned from as they are.
     """
+    if found.oracle_dollars_per_1000 is None or found.rows > _MOST_ROWS:
+        return None
+    # It imports scikit-learn, which takes longer than all the rest.
     from mildroute.costs.table import CostTable
     from mildroute.evaluation.potential import potential_of
     from mildroute.exceptions import TableError
 
-    if found.oracle_dollars_per_1000 is None or found.rows > _MOST_ROWS:
-        return None
     try:
         return potential_of(
             CostTable.read(source, **how) if table is None else table, progress=tell
