@@ -48,8 +48,9 @@ def test_an_error_is_one_line_and_an_exit_code(
 def loaded_by(*arguments: str) -> list[str]:
     code = (
         "import sys\nfrom typer.testing import CliRunner\nfrom mildroute.cli.app import"
-        f" app\nassert CliRunner().invoke(app, {list(arguments)!r}).exit_code == 0\nprint(*[name for"
-        " name in ('numpy', 'pyarrow', 'sklearn', 'torch', 'matplotlib') if name in sys.modules])"
+        f" app\nassert CliRunner().invoke(app, {list(arguments)!r}).exit_code == 0\nprint(*[name"
+        " for name in ('numpy', 'pyarrow', 'sklearn', 'torch', 'matplotlib') if name in"
+        " sys.modules])"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return run.stdout.split()
