@@ -275,7 +275,7 @@ def rows_of(found: Outcome, least: int) -> Iterable[Row]:
         4 * PATIENCE + 2,
         f"the gateway gives {PATIENCE} s for a head and a body",
     )
-    fault = "secrets that were told"
+    fault = "secrets in answers"
     yield at_most(
         fault,
         judge.faults[fault],

@@ -114,8 +114,8 @@ class Judge:
         lowered = content.lower()
         for name, secret in self._secrets.items():
             if secret.lower() in lowered:
-                self.faults["secrets that were told"] += 1
-                self.examples.setdefault("secrets that were told", f"{name} in {where}")
+                self.faults["secrets in answers"] += 1
+                self.examples.setdefault("secrets in answers", f"{name} in {where}")
 
     def blame(self, fault: str, attack: Attack, answer: bytes) -> None:
         self.faults[fault] += 1

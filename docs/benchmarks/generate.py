@@ -106,7 +106,7 @@ CAUSES = {
         "Gateway, client and upstream share the two processors with the encoder's thread, while the"
         " bare encoder has them alone."
     ),
-    "secrets that were told": (
+    "secrets in answers": (
         "No secret: the request had the mark of prompts as the id of a decision, and `/v1/feedback`"
         " answers with the id that it was sent."
     ),

@@ -204,7 +204,7 @@ def test_a_judge_sees_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     assert judge.faults == {
         "answers with 500": 1,
         "headers that were injected": 1,
-        "secrets that were told": 1,
+        "secrets in answers": 1,
         "answers with a status that should not be": 2,
         "answers that are called JSON and are none": 1,
         "more answers than requests": 1,
