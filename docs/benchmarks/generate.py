@@ -168,8 +168,10 @@ def rows_table(run: Run) -> list[str]:
 
 def described(row: dict[str, Any]) -> str:
     """Name and note of a row."""
-    note = f"<br><small>{mark_options(row['note'])}</small>" if row["note"] else ""
-    return mark_options(row["name"]) + note
+    # One line, or it ends the table; and a dollar is no mathematics.
+    told = " ".join(mark_options(row["note"]).split())
+    note = f"<br><small>{told}</small>" if told else ""
+    return (mark_options(row["name"]) + note).replace("$", "\\$")
 
 
 def limit(row: dict[str, Any]) -> str:
