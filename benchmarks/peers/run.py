@@ -19,8 +19,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +32,7 @@ from quality.cells import save_cell
 from quality.judge import significantly
 from quality.methods import DEFAULT
 from quality.pairs import oracle_row
-from quality.tasks import TASKS, Task, columns, experts_of, read, split
+from quality.tasks import Task, columns, experts_of, read, split, task_of
 from report import Judged, judged, lost_to, write_report
 from rows import Row, at_most, main, reported
 
@@ -47,17 +45,6 @@ SEEDS = range(120, 130)
 KEYS = ("1", "2", "3", "4", "5", "6", "7", "8")
 QUICK, QUICK_ROWS = ("2",), 250
 OURS = (DEFAULT, "oracle", "best single", "kNN")
-
-
-@cache
-def task_of(key: str, quick: bool) -> Task:
-    task = TASKS[key]()
-    if not quick:
-        return task
-    groups = None if task.groups is None else task.groups[:QUICK_ROWS]
-    return replace(
-        task, vectors=task.vectors[:QUICK_ROWS], costs=task.costs[:QUICK_ROWS], groups=groups
-    )
 
 
 def parts_of(task: Task) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -165,7 +152,7 @@ def measure(
     with tempfile.TemporaryDirectory() as scratch:
         folder = store or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        tasks = {key: task_of(key, quick) for key in keys}
+        tasks = {key: task_of(key, QUICK_ROWS if quick else None) for key in keys}
         for key, task in tasks.items():
             write_inputs(folder, key, task, seeds)
         for name in methods:

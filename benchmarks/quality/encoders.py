@@ -32,7 +32,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 from cells import save_cell
 from encoders_report import REFERENCE, Footprint, results_of, rows_of, write_report
 from rows import Row, main, reported
-from tasks import TASKS, Task, read, split
+from tasks import read, split, task_of
 from timing import ratio
 
 from mildroute import TextRouter
@@ -76,11 +76,6 @@ class Plan:
     store: Path
     deadline: float
     quick: bool
-
-
-@cache
-def task_of(key: str) -> Task:
-    return TASKS[key]()
 
 
 @cache

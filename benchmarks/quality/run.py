@@ -16,8 +16,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +28,7 @@ from methods import DEFAULT, RAW, choices
 from report import write_report
 from rows import Row, main, reported
 from synthetic import RATIOS, TEST, TRAIN, draw, regret, worst_recall
-from tasks import TASKS, Task, split
+from tasks import TASKS, Task, split, task_of
 
 from mildroute.routers.mild import MildRouter
 
@@ -40,16 +38,6 @@ SEEDS = range(120, 130)
 # A quick run has two tasks, so many rows of each, and so many training rows of the synthetic one.
 QUICK, QUICK_ROWS, QUICK_TRAIN = ("2", "8"), 250, 2000
 SWEEP = ("TDEF", "CE", "weighted CE", "LDAM", "MILD as printed", "kNN", "linear regression")
-
-
-@cache
-def task_of(key: str, quick: bool) -> Task:
-    task = TASKS[key]()
-    if not quick:
-        return task
-    groups = None if task.groups is None else task.groups[:QUICK_ROWS]
-    vectors, costs = task.vectors[:QUICK_ROWS], task.costs[:QUICK_ROWS]
-    return replace(task, vectors=vectors, costs=costs, groups=groups)
 
 
 def run_cell(key: str, seed: int, folder: Path, quick: bool) -> str:
@@ -64,7 +52,7 @@ def run_cell(key: str, seed: int, folder: Path, quick: bool) -> str:
     if ":" in key:
         found = sweep_cell(int(key.split(":")[1]), seed, QUICK_TRAIN if quick else TRAIN)
     else:
-        found = task_cell(task_of(key, quick), seed)
+        found = task_cell(task_of(key, QUICK_ROWS if quick else None), seed)
     save_cell(target, **found)
     return f"{key} seed {seed}: {time.perf_counter() - start:.0f} s"
 
@@ -99,7 +87,7 @@ def measure(quick: bool, store: Path | None) -> Iterator[Row]:
         start = time.perf_counter()
         every = [*keys, *(f"10:{ratio}" for ratio in ratios)]
         run_cells(run_cell, [(key, seed, folder, quick) for seed in seeds for key in every])
-        tasks = {key: task_of(key, quick) for key in keys}
+        tasks = {key: task_of(key, QUICK_ROWS if quick else None) for key in keys}
         verdict = judge(tasks, ratios, seeds, folder)
         if not quick:
             write_report(

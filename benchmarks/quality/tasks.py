@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -131,6 +131,14 @@ TASKS: dict[str, Callable[[], Task]] = {
     "8": lambda: error_only("8", "gsm8k9"),
     "9": lambda: priced("9", "mmlu57 paper", "mmlu57", OPUS_TRIO, (1.0, 0.6, 0.1), dearest=None),
 }
+
+
+@cache
+def task_of(key: str, rows: int | None = None) -> Task:
+    """A task of TASKS, or its first rows."""
+    task = TASKS[key]()
+    groups = None if task.groups is None else task.groups[:rows]
+    return replace(task, vectors=task.vectors[:rows], costs=task.costs[:rows], groups=groups)
 
 
 def split(rows: int, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

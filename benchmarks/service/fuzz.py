@@ -14,6 +14,8 @@ from attack import ANY, Attack, Target
 from hypothesis import HealthCheck, Phase, given, seed, settings, strategies as st
 from hypothesis.errors import Unsatisfiable
 
+# Answers, logs and exports are searched for it.
+PROMPT_MARK = "PROMPT-MARK"
 Try = Callable[[Attack], object]
 _FIELDS = (
     *(
@@ -51,6 +53,7 @@ _FIELDS = (
         "score",
         "detail",
     ),
+    *("system", "thinking", "stop_sequences"),
     *("quality", "budget", "request_ids"),
     *("stream_options", "__proto__"),
 )
@@ -58,15 +61,14 @@ _PATHS = (
     "/v1/chat/completions",
     "/v1/completions",
     "/v1/responses",
+    "/v1/messages",
     "/v1/embeddings",
     "/v1/route",
     "/v1/feedback",
 )
 _TEXTS = st.one_of(
     st.text(max_size=30),
-    st.sampled_from(
-        ["mildroute", "small", "large", "user", "", "assistant", "tool", "PROMPT-MARK"]
-    ),
+    st.sampled_from(["mildroute", "small", "large", "user", "", "assistant", "tool", PROMPT_MARK]),
 )
 _NUMBERS = st.one_of(
     st.integers(),
@@ -99,7 +101,8 @@ _VALUES = st.recursive(
 _DOCUMENTS = st.dictionaries(st.sampled_from(_FIELDS), _VALUES, max_size=7)
 _SOUND = {
     "model": "mildroute",
-    "messages": [{"role": "user", "content": "PROMPT-MARK"}],
+    "messages": [{"role": "user", "content": PROMPT_MARK}],
+    "max_tokens": 16,
     "input": "x",
     "decision_id": "d",
     "score": 0.5,
@@ -149,6 +152,9 @@ def bodies(target: Target, count: int, tried: Try) -> None:
             whole = {
                 name: value for name, value in whole.items() if name not in ("messages", "inputs")
             }
+        # An answer to feedback names the id that it got.
+        if PROMPT_MARK in json.dumps(whole.get("decision_id")):
+            whole = {**whole, "decision_id": "d"}
         body = json.dumps(whole).encode("utf-8", "surrogatepass")
         tried(Attack(f"body {path}", target.post(body, path.encode()), ANY))
 

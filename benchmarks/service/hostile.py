@@ -144,7 +144,7 @@ def secrets_of(ours: House) -> dict[str, bytes]:
         **clients,
         **{name: value.encode() for name, value in MARKS.items()},
         "a wrong key": b"mr-" + b"W" * 43,
-        "a prompt": b"PROMPT-MARK",
+        "a prompt": fuzz.PROMPT_MARK.encode(),
     }
 
 

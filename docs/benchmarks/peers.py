@@ -11,7 +11,7 @@ from typing import Any
 
 import frontier
 from peers_page import headline, summary
-from quality_page import count_tasks, read
+from quality_page import VERDICTS, read, verdicts
 from wording import figure, table, with_interval
 
 BEGIN, END = (
@@ -73,8 +73,8 @@ def own_versions(results: Path) -> list[str]:
         ),
         "",
         *table(
-            ("our version of", "better", "not significant", "worse"),
-            ([shown, *count_tasks(rows, method)[1:]] for method, shown in METHODS.items()),
+            ("our version of", *VERDICTS),
+            ([shown, *map(str, verdicts(rows, method))] for method, shown in METHODS.items()),
         ),
     ]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from quality_page import read
+from quality_page import VERDICTS, read, verdicts
 from wording import table
 
 DEFAULT = "MildRouter()"
@@ -60,12 +60,11 @@ def headline(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """On how many tasks the default is better, not significantly different, or worse."""
-    heads = ("method", "seeds", "tasks", "default better", "not significant", "default worse")
     cells = [
         [name, seeds_of(rows, name), str(sum(count)), *map(str, count)]
         for name, count in counts(rows).items()
     ]
-    return table(heads, cells)
+    return table(("method", "seeds", "tasks", *VERDICTS), cells)
 
 
 def seeds_of(rows: Sequence[Mapping[str, Any]], method: str) -> str:
@@ -77,10 +76,4 @@ def seeds_of(rows: Sequence[Mapping[str, Any]], method: str) -> str:
 def counts(rows: Sequence[Mapping[str, Any]]) -> dict[str, tuple[int, int, int]]:
     """Tasks on which the default is better, not significantly different, and worse."""
     names = dict.fromkeys(row["method"] for row in rows if row["method"] not in OWN)
-    found = {}
-    for name in names:
-        own = [row for row in rows if row["method"] == name]
-        better = sum(row["significant"] and row["default_minus_method"] < 0 for row in own)
-        worse = sum(row["significant"] and row["default_minus_method"] > 0 for row in own)
-        found[name] = better, len(own) - better - worse, worse
-    return found
+    return {name: verdicts(rows, name) for name in names}

@@ -29,6 +29,8 @@ SHOWN = (
     "LDAM",
     "MILD as printed",
 )
+# Heads of the columns of ``verdicts``.
+VERDICTS = ("default better", "not significant", "default worse")
 LITTLE = 0.03
 Kept = Mapping[str, tuple[Sequence[str], Sequence[str]]]
 
@@ -196,8 +198,8 @@ def tasks(results: Path) -> list[str]:
         ),
         "",
         *table(
-            ("against", "better", "not significant", "worse"),
-            (count_tasks(rows, method) for method in SHOWN),
+            ("against", *VERDICTS),
+            ([method, *map(str, verdicts(rows, method))] for method in SHOWN),
         ),
         "",
         (
@@ -233,20 +235,12 @@ def tasks(results: Path) -> list[str]:
     ]
 
 
-def count_tasks(rows: Sequence[dict[str, Any]], method: str) -> list[str]:
-    """Return a method, and on how many real tasks the default is better, even and worse.
-
-    Better and worse are significant, even is not.
-    """
+def verdicts(rows: Sequence[Mapping[str, Any]], method: str) -> tuple[int, int, int]:
+    """On how many real tasks the default is significantly better, neither, significantly worse."""
     own = [row for row in rows if row["method"] == method and not row["task"].startswith("10 ")]
     better = sum(row["significant"] and row["default_minus_method"] < 0 for row in own)
     worse = sum(row["significant"] and row["default_minus_method"] > 0 for row in own)
-    return [
-        method.replace("factorization", "factorization"),
-        str(better),
-        str(len(own) - better - worse),
-        str(worse),
-    ]
+    return better, len(own) - better - worse, worse
 
 
 def scarce(results: Path) -> list[str]:
@@ -378,7 +372,6 @@ def read(path: Path) -> tuple[list[dict[str, Any]], dict[str, str]]:
 def _tables(path: Path) -> list[list[str]]:
     """The tables of a stored page, as they are."""
     text = path.read_text(encoding="utf-8").replace("$", "\\$")  # a dollar is no mathematics
-    text = text.replace("factorization", "factorization")  # stored results spell it the British way
     return [
         block.strip().splitlines()
         for block in re.findall(r"(?:^\|.*\n?)+", text, flags=re.MULTILINE)
