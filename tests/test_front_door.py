@@ -237,6 +237,7 @@ def test_another_file_than_the_original_is_refused(
 # The notebook of the example.
 
 
+@pytest.mark.slow
 def test_the_notebook_runs_and_shows_sentence_picture_and_a_routed_answer() -> None:
     nbformat = pytest.importorskip("nbformat")
     client = pytest.importorskip("nbclient")

@@ -68,6 +68,7 @@ def test_what_stands_on_the_page_has_the_shape_that_is_tested() -> None:
 
 @needs_curl
 @pytest.mark.skipif(shutil.which("redis-cli") is None, reason="needs redis-server and redis-cli")
+@pytest.mark.slow
 def test_the_page_runs_and_its_two_gateways_act_as_one(tmp_path: Path) -> None:
     """Every block but the fits, which take their time."""
     for number in (1, 2):

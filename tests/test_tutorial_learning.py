@@ -98,6 +98,7 @@ def quickly(command: str) -> str:
 
 
 @needs_curl
+@pytest.mark.slow
 def test_what_was_answered_is_in_the_log_of_a_gateway_that_is_killed(tmp_path: Path) -> None:
     printed = run(tmp_path, quickly, LEARNING)
     found = books(printed[-1] or "")

@@ -31,7 +31,7 @@ from mildroute.routers.mild import MildRouter
 
 SEEDS, CONFIDENCE = 20, 0.95
 # Rows of a quick run; the set has 3,148.
-QUICK_ROWS = 600
+QUICK_ROWS = 300
 
 
 @cache
@@ -99,7 +99,7 @@ def measure(quick: bool) -> Iterator[Row]:
     drawn = sorted(
         np.random.default_rng(0).choice(weights, size=min(20, len(weights)), replace=False)
     )
-    seeds, rows = (2, QUICK_ROWS) if quick else (SEEDS, None)
+    seeds, rows = (1, QUICK_ROWS) if quick else (SEEDS, None)
     with ProcessPoolExecutor(WORKERS) as pool:
         excess = list(pool.map(partial(excess_in_errors, rows=rows), drawn))
         met = list(pool.map(partial(budget_met, rows=rows), range(seeds)))

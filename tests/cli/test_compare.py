@@ -48,6 +48,7 @@ def test_people_see_the_same_rows(table: Path, mildroute: Callable[..., Any]) ->
         assert words in result.output
 
 
+@pytest.mark.slow
 def test_for_a_quality_each_router_stands_on_its_own_frontier(
     table: Path, mildroute: Callable[..., Any]
 ) -> None:

@@ -5,7 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 
+
+@pytest.mark.slow
 def test_the_demo_leaves_table_router_and_report(
     tmp_path: Path, mildroute: Callable[..., Any]
 ) -> None:

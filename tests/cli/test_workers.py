@@ -115,6 +115,7 @@ def two_workers(
         yield process, address
 
 
+@pytest.mark.slow
 def test_workers_share_a_port_their_metrics_and_their_reloads(
     gateway: tuple[Path, HostileServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,6 +65,7 @@ def test_the_deferral_loss_is_one_graph() -> None:
     COMPILER is None,
     reason="the default backend needs a C++ compiler, none found as CXX, g++ or clang++",
 )
+@pytest.mark.slow
 def test_the_default_backend_compiles_the_deferral_loss() -> None:
     assert_compiled_as_eager(
         TRAINABLE["deferral"], draw_problem(1, rows=8, experts=5).to(torch.float32)

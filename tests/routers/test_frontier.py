@@ -409,6 +409,7 @@ def test_where_inputs_say_nothing_the_coin_is_served_and_it_is_said() -> None:
     assert router.for_budget(5.0).dollars_per_1000 > 4.0
 
 
+@pytest.mark.slow
 def test_jobs_change_nothing() -> None:
     X, errors, dollars = market(120)
     one, two = (

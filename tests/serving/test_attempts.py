@@ -131,7 +131,7 @@ class TestLongAnswers:
         with (
             HostileServer([status(408), hangs()]) as first,
             running(
-                rules(timeout=0.1), None, services, small={"base_url": first.url, "price": price}
+                rules(timeout=1.0), None, services, small={"base_url": first.url, "price": price}
             ) as gateway,
         ):
             headers = {"authorization": f"Bearer {key}"}

@@ -596,6 +596,7 @@ def is_ready(http: httpx.Client) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_kill_9_at_random_never_lets_more_be_spent_than_the_cap(tmp_path: Path) -> None:
     """Five lives of a gateway, each killed in the middle of its samples; the cap is of the day."""
     rng = random.Random(7)  # noqa: S311
