@@ -557,6 +557,27 @@ def test_the_url_of_a_database_is_no_argument_of_a_process(
     assert not any(url in word for command in commands for word in command)
 
 
+def test_a_new_database_can_be_opened_by_several_at_once(tmp_path: Path) -> None:
+    """One of four was refused in 5 of 300 rounds: the database is locked."""
+    for number in range(150):
+        url = f"sqlite:///{tmp_path / f'{number}.db'}"
+        opened: list[KeyDatabase] = []
+        ready = threading.Barrier(4)
+
+        def run(url: str = url, opened: list[KeyDatabase] = opened, ready: Any = ready) -> None:
+            ready.wait()
+            opened.append(KeyDatabase(url, create=True))
+
+        threads = [threading.Thread(target=run) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for database in opened:
+            database.close()
+        assert len(opened) == 4
+
+
 def test_processes_that_come_and_go_see_one_database(tmp_path: Path) -> None:
     """To open and close the file beside SQLite dropped the locks of a gateway.
 

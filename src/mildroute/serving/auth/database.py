@@ -8,6 +8,7 @@ import json
 import os
 import secrets
 import sqlite3
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -189,11 +190,26 @@ def _sqlite(url: str, create: bool) -> Any:
         path, timeout=_BUSY_TIMEOUT, isolation_level=None, check_same_thread=False
     )
     if create:
-        # Readers and a writer do not wait for each other; the file remembers it.
-        found.execute("PRAGMA journal_mode=WAL")
+        _use_write_ahead_log(found)
         # 64 MB in place of 2: hashes come in no order, so an insert meets any page of their index.
         found.execute("PRAGMA cache_size=-65536")
     return found
+
+
+def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
+    """Let readers and a writer not wait for each other; the file remembers it."""
+    until = time.monotonic() + _BUSY_TIMEOUT
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            # SQLite does not wait for another connection that does the same to a new file.
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() >= until:
+                connection.close()
+                raise
+            time.sleep(0.01)
+        else:
+            return
 
 
 def _prepare_file(path: Path, *, create: bool) -> None:
