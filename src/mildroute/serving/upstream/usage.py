@@ -117,8 +117,10 @@ def _tokens_of(usage: Any) -> TokenUsage | None:
     if type(usage) is not dict:
         return None
     tokens_in = usage.get("prompt_tokens", usage.get("input_tokens"))
-    # Embeddings have no response to count.
-    tokens_out = usage.get("completion_tokens", usage.get("output_tokens")) or 0
+    tokens_out = usage.get("completion_tokens", usage.get("output_tokens"))
+    if tokens_out is None:
+        # Embeddings have no response to count: their total is that of the input.
+        tokens_out = _difference(usage.get("total_tokens"), tokens_in)
     if (
         type(tokens_in) is not int
         or type(tokens_out) is not int
@@ -132,6 +134,10 @@ def _tokens_of(usage: Any) -> TokenUsage | None:
     # The second is LiteLLM's name for it, from before OpenAI had one.
     written = details.get("cache_write_tokens", details.get("cache_creation_tokens"))
     return TokenUsage(tokens_in, tokens_out, cached, _part_of(tokens_in - cached, written))
+
+
+def _difference(total: Any, part: Any) -> int | None:
+    return total - part if type(total) is int and type(part) is int else None
 
 
 def _part_of(tokens: int, part: Any) -> int:
