@@ -292,9 +292,7 @@ def encoders(results: Path) -> list[str]:
         "",
         (
             "The default router on the vectors of each encoder, beside MiniLM in full precision;"
-            " *time*: of bulk encoding on one thread, as a multiple of MiniLM's. Measured with the"
-            " default of before 15 November 2026, which had no cost regression among its"
-            " candidates."
+            " *time*: of bulk encoding on one thread, as a multiple of MiniLM's."
         ),
         "",
         *as_list(origin),
