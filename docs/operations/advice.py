@@ -154,7 +154,7 @@ ADVICE = {
             ),
             "Add replicas. `encoder.threads` helps only where the machine has processors to spare.",
         ),
-        "TF-IDF takes a 150th of MiniLM's time, and often serves as well:"
+        "TF-IDF takes a 70th of MiniLM's time, and often serves as well:"
         " [encoders](../guide/encoders.md).",
     ),
     "MildrouteLate": Advice(
