@@ -264,7 +264,10 @@ _WINDOW = 1 << 14
 _MAX_WINDOWS = 6
 # Values in a large body: 200,000 take about 50 ms to decode, in one call.
 _MAX_VALUES = 200_000
-_string_part = re.compile(rb'(?:[^"\\\x00-\x1f]++|\\(?:u[0-9a-fA-F]{4}|[^u\x00-\x1f]))*+').match
+# The outer repeat is not possessive: before 3.11.5 Python keeps what a round that fails has read.
+_string_part = re.compile(
+    rb'[^"\\\x00-\x1f]*+(?:\\(?:u[0-9a-fA-F]{4}|[^u\x00-\x1f])[^"\\\x00-\x1f]*+)*'
+).match
 
 
 class ShortenedBody(NamedTuple):
