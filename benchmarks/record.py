@@ -2,7 +2,7 @@
 
 They are for the pages of the documentation.
 
-Run: python -m benchmarks.record NAME [--results FOLDER] [--quick] [further options of that script]
+Run: python -m benchmarks.record NAME [--results FOLDER] [--as NAME] [--quick] [its other options]
      python -m benchmarks.record --list
 """
 
@@ -122,11 +122,16 @@ def rows_of(
 
 
 def record(
-    name: str, options: Sequence[str], folder: Path = RESULTS, *, timeout: float | None = None
+    name: str,
+    options: Sequence[str],
+    folder: Path = RESULTS,
+    *,
+    stored_as: str | None = None,
+    timeout: float | None = None,
 ) -> Path:
     """Run one benchmark and store what it found; nothing is stored if it breaks."""
     script = script_of(name)
-    name = next(known for known, path in scripts().items() if path == script)
+    name = stored_as or next(known for known, path in scripts().items() if path == script)
     load, start = os.getloadavg()[0], time.perf_counter()
     command = " ".join(["python", script.relative_to(HERE.parent).as_posix(), *options])
     # Before it runs: the files may change meanwhile.
@@ -158,6 +163,12 @@ def main() -> None:
     parser.add_argument("name", nargs="?", help="of the script")
     parser.add_argument("--list", action="store_true", help="print the names of all scripts")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where the rows are stored")
+    parser.add_argument(
+        "--as",
+        dest="stored_as",
+        metavar="NAME",
+        help="of the result, if not that of the script: collect-ray for collect --part ray",
+    )
     chosen, options = parser.parse_known_args()
     if chosen.list:
         for name, path in scripts().items():
@@ -165,7 +176,7 @@ def main() -> None:
     elif chosen.name is None:
         parser.error("say which script; --list prints their names.")
     else:
-        print(record(chosen.name, options, chosen.results))
+        print(record(chosen.name, options, chosen.results, stored_as=chosen.stored_as))
 
 
 if __name__ == "__main__":

@@ -156,17 +156,18 @@ def test_a_client_that_reads_slowly_gets_all() -> None:
     [
         b'{"model":"m",' + b",".join(b'"a%d":1' % number for number in range(9_000)) + b',"a0":2}',
         b'{"model":"m",' + b",".join(b'"a%d":1' % number for number in range(200_000)) + b"}",
+        b'{"model":"m",' + b",".join(b'"\\n%d":1' % number for number in range(200_000)) + b"}",
         b'{"model":"m","messages":[' + b"{}," * 300_000 + b"{}]}",
         b'{"model":"m","messages":[{"role":"user","content":[' + b"{}," * 300_000 + b"{}]}]}",
     ],
-    ids=["a name twice among many", "many members", "many messages", "many parts"],
+    ids=["a name twice among many", "many members", "many escapes", "many messages", "many parts"],
 )
 def test_a_wide_body_does_not_keep_all_others_waiting(body: bytes) -> None:
-    begun = time.process_time()
+    begun = time.thread_time()
     with pytest.raises(BadRequest) as caught:
         parse_request("chat/completions", body)
     assert caught.value.status == 400
-    assert time.process_time() - begun < 1.0
+    assert time.thread_time() - begun < 1.0
 
 
 @pytest.mark.parametrize("is_stream", [False, True], ids=["whole", "stream"])

