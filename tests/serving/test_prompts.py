@@ -77,7 +77,9 @@ def test_all_texts_count_and_what_tools_were_called_with() -> None:
         said("user", [{"type": "text", "text": "123"}, "12"]),
         said("assistant", None, tool_calls=calls),
     ]
-    assert prompt_of_messages([*messages, said("tool", "1")]).characters == 4 + 3 + 2 + 5 + 1
+    names = len("f") + len("junk")
+    found = prompt_of_messages([*messages, said("tool", "1")]).characters
+    assert found == 4 + 3 + 2 + names + 5 + 1
     items = [
         {"type": "function_call", "arguments": "123"},
         {"type": "function_call_output", "output": "12"},

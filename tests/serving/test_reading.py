@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from mildroute.serving.http.body import BadRequest, ParsedRequest, named_conversation, parse_request
+from mildroute.serving.http.body import (
+    BadRequest,
+    ParsedRequest,
+    named_conversation,
+    parse_messages,
+    parse_request,
+)
 from mildroute.serving.http.errors import APIError
 from tests.serving.test_json_members import ANY_JSON
 
@@ -284,12 +290,63 @@ def test_a_client_cannot_write_the_mark_of_what_was_left_out() -> None:
         {"prediction": {"type": "content", "content": "x" * 40_000}},
         {"messages": [{"role": "assistant", "function_call": {"arguments": "x" * 40_000}}]},
         {"messages": [{"role": "user", "content": "\U0001f600" * 10_000}]},
+        {"messages": [{"role": "assistant", "refusal": "x" * 40_000}]},
+        {"messages": [{"role": "assistant", "reasoning_content": "x" * 40_000}]},
+        {"messages": [{"role": "user", "content": [{"type": "refusal", "refusal": "x" * 40_000}]}]},
+        {"messages": [{"role": "assistant", "tool_calls": [{"custom": {"input": "x" * 40_000}}]}]},
+        {"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "x" * 40_000}}]}]},
+        {"messages": [{"role": "user", "type": "image_url", "content": "x" * 40_000}]},
+        {"messages": [{"role": "x" * 40_000, "content": ""}]},
+        {"x" * 40_000: 0},
+        {f"f{place}": "x" * 200 for place in range(200)},
     ],
 )
 def test_all_that_an_expert_may_read_is_counted(fields: dict[str, Any]) -> None:
     found = parse_request("chat/completions", body_of(**fields)).tokens_in
     # Of a long string with escapes the middle counts as it is written.
-    assert 10_000 <= found <= (31_000 if "messages" in fields else 10_100)
+    assert 10_000 <= found <= (31_000 if "messages" in fields else 11_000)
+
+
+def test_every_string_that_was_shortened_is_counted() -> None:
+    """Of several in one field only the first was: 4.75 million tokens were reserved as 36,000."""
+    fields = {"tools": ["a" * 100_000, "a" * 1_000_000, "a" * 200_000]}
+    assert 325_000 <= parse_request("chat/completions", body_of(**fields)).tokens_in <= 326_000
+
+
+def test_letters_of_an_anthropic_client_count_as_those_of_others() -> None:
+    messages = [{"role": "user", "content": "ж" * 40_000}]
+    body = json.dumps({"model": "m", "max_tokens": 5, "messages": messages}, ensure_ascii=False)
+    assert 10_000 <= parse_messages(body.encode()).tokens_in <= 11_000
+
+
+@pytest.mark.parametrize("value", ['"' + "y" * 200_000 + '"', "1e999"])
+def test_stream_options_that_cannot_be_written_again_are_refused(value: str) -> None:
+    """The expert got a string without its middle, or ``Infinity``."""
+    body = body_of(stream=True)[:-1] + b', "stream_options": {"x": %b}}' % value.encode()
+    assert refused(body).param == "stream_options"
+
+
+def test_stream_options_of_any_depth_are_read_or_refused() -> None:
+    """Levels that could be read, but not be written again, were a 500."""
+    begin = body_of(stream=True)[:-1] + b', "stream_options": {"x": '
+    for depth in range(600, 1_100):
+        outcome("chat/completions", begin + b"[" * depth + b"]" * depth + b"}}")
+
+
+def test_a_long_system_prompt_has_the_same_conversation_in_every_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    digests = set()
+    for secret in ("0" * 32, "f" * 32):
+        monkeypatch.setattr("mildroute.serving.http.prompt._SECRET", secret)
+        monkeypatch.setattr(
+            "mildroute.serving.http.body.LEFT_OUT",
+            b"...[%%d bytes left out%b]..." % secret.encode(),
+        )
+        for size in (98_307, 200_000):
+            fields = {"input": "Hi", "instructions": "x" * size}
+            digests.add(conversation_of(path="responses", **fields)[0])
+    assert len(digests) == 2
 
 
 ESCAPES = ["\\n", '\\"', "\\\\", "\\u00e9", "\\ud83d\\ude00", "ü", "\U0001f600", ",", "[", " "]

@@ -417,6 +417,7 @@ _EXACT_NAMES = frozenset(
 _CHOSEN = ("chat/completions", "completions")
 # Characters of any other field, such as a suffix or a prediction, that are not worth counting.
 _MAX_UNCOUNTED = 256
+_MAX_UNCOUNTED_TOTAL = 4096
 _COUNTED_FIELDS = ("tools", "functions", "response_format", "text", "instructions")
 _TYPE_NAMES = {
     dict: "an object",
@@ -480,13 +481,9 @@ def parse_request(
     is_stream = _is_stream(fields)
     prompt = _prompt_of(path, fields, routed)
     _refuse_background(fields)
-    for name, _, start, end in members:
-        is_long = end - start > _MAX_UNCOUNTED and name != _PROMPT_FIELD[path]
-        if is_long or name in _COUNTED_FIELDS:
-            prompt.count(text[start:end])
+    _count_fields(path, text, members, prompt)
     if short.cuts:
         prompt.text = without_secret(prompt.text)
-        prompt.opening = prompt.opening and [without_secret(part) for part in prompt.opening]
     is_first_turn, conversation = _conversation_of(path, fields, prompt, salt)
     span = _byte_span(short, text, place)
     return ParsedRequest(
@@ -537,7 +534,7 @@ def parse_messages(
     _, place = _model_of(members)
     try:
         chat, untranslated = messages_to_chat(fields)
-        chat_body = dumps(chat).encode()
+        chat_body = _chat_json(chat)
     except TranslationError as error:
         raise BadRequest(str(error), error.param) from None
     except RecursionError:
@@ -550,6 +547,15 @@ def parse_messages(
         changes = {"path": "messages", "tokens_in": tokens, "untranslated": tuple(untranslated)}
     span = _byte_span(ShortenedBody(body, []), text, place)
     return replace(parsed, original=(body, span), **changes)
+
+
+def _chat_json(chat: dict[str, Any]) -> bytes:
+    """Without escapes that its client did not write: they would count as characters."""
+    try:
+        return dumps(chat, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        # Half a letter (a surrogate), which only an escape can name.
+        return dumps(chat).encode()
 
 
 def _decoded(body: bytes | bytearray) -> str:
@@ -659,11 +665,26 @@ def _usage_option(
             # What is no object is refused by the expert.
             if type(value) is not dict or value.get("include_usage") is True:
                 return None
-            changed = dumps(value | {"include_usage": True}).encode()
+            changed = _small_json(name, value | {"include_usage": True})
             return (*_byte_span(body, text, (start, end)), changed)
         if name == "stream_options":
             return (*_byte_span(body, text, (start, end)), b'{"include_usage":true}')
     return behind, behind, b',"stream_options":{"include_usage":true}'
+
+
+def _small_json(name: str, value: Any) -> bytes:
+    """The JSON of a field that is written again: of what is small none of its body is left out."""
+    try:
+        written = dumps(value, allow_nan=False).encode()
+    except (ValueError, RecursionError):
+        written = None
+    if written is None or len(written) > _MAX_PART:
+        raise BadRequest(
+            f"{name} must have at most {_MAX_PART:,} characters, numbers that a computer can hold,"
+            " and few levels; leave out what no expert reads.",
+            name,
+        )
+    return written
 
 
 def _logprobs_option(
@@ -719,6 +740,20 @@ def _prompt_of_list(
         if type(message) is not dict:
             raise _wrong_type(f"{under}[{place}]", "an object", message)
     return prompt_of_messages(messages, routed, instructions)
+
+
+def _count_fields(path: str, text: str, members: list[Member], prompt: RoutedPrompt) -> None:
+    """Count what stands beside the prompt; few words under other names are not worth it."""
+    others = 0
+    for name, _, start, end in members:
+        if name in _COUNTED_FIELDS or (
+            end - start > _MAX_UNCOUNTED and name != _PROMPT_FIELD[path]
+        ):
+            prompt.count(text[start:end])
+        elif name != _PROMPT_FIELD[path]:
+            others += len(name) + end - start
+    if others > _MAX_UNCOUNTED_TOTAL:
+        prompt.characters += others
 
 
 def _encodable(body: bytes | bytearray, text: str) -> str:
@@ -811,7 +846,7 @@ def _previous_id(
     body: ShortenedBody, text: str, members: list[Member]
 ) -> tuple[int, int, str] | None:
     for name, value, start, end in members:
-        if name == "previous_response_id" and type(value) is str and value:
+        if name == "previous_response_id" and type(value) is str and 0 < len(value) <= _MAX_PART:
             return (*_byte_span(body, text, (start, end)), value)
     return None
 
@@ -849,6 +884,8 @@ def conversation_digest(parts: Iterable[str], salt: str = "") -> str:
 def _sample(part: str) -> str:
     if len(part) <= _MAX_PART:
         return part
+    # The same in every process.
+    part = without_secret(part)
     # Pictures and whole books: their length and three places distinguish them, and megabytes need
     # not be hashed while others wait.
     middle = len(part) // 2

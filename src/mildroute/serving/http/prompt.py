@@ -27,13 +27,19 @@ __all__ = [
 Json = dict[str, Any]
 
 _IMAGES = frozenset({"image_url", "input_image", "image", "computer_screenshot"})
-_OTHER_MEDIA = frozenset({"input_audio", "file", "input_file", "video_url"})
+_OTHER_MEDIA = frozenset(
+    {"input_audio", "file", "input_file", "video_url", "image_generation_call"}
+)
 _TOOL_ITEMS = frozenset(
     {"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"}
 )
 _SYSTEM = ("system", "developer")
 _SPEAKERS = ("user", "assistant")
 _TOOL_ROLES = ("tool", "function")
+_MEDIA = _IMAGES | _OTHER_MEDIA
+# Members that say little if they are short.
+_MAX_NAME = 64
+_UNCOUNTED = frozenset({"role", "type", "id", "call_id", "tool_call_id", "status"})
 _BETWEEN = "\n\n"
 _TOKENS_OF_MEDIA = 1000
 # Characters of scripts without spaces (Thai to Khmer, Chinese, Japanese), of Korean and emoji:
@@ -46,9 +52,11 @@ _dense = re.compile(
 # the secret: one that could write such a mark could set its own bill.
 _SECRET = secrets.token_hex(16)
 LEFT_OUT = b"...[%d bytes left out{}]...".replace(b"{}", _SECRET.encode())
-_find_left_out = re.compile(rf"\.\.\.\[(\d{{1,12}}) bytes left out{_SECRET}\]\.\.\.").search
+_find_left_out = re.compile(rf"\.\.\.\[(\d{{1,12}}) bytes left out{_SECRET}\]\.\.\.").findall
 _MIN_SHORTENED = 1 << 11
 _BYTES_PER_TOKEN = 3
+# Characters whose script is told in one call: other threads wait for about 10 ms.
+_MAX_IN_ONE_CALL = 1 << 16
 
 
 class RoutingInput(NamedTuple):
@@ -99,16 +107,46 @@ class RoutedPrompt:
         self.has_answer = self.is_tool_result = False
 
     def count(self, text: str) -> None:
-        """Count the characters of a text."""
-        if len(text) > _MIN_SHORTENED and (left_out := _find_left_out(text)) is not None:
-            self.tokens += int(left_out[1]) // (
+        """Count the characters of a text, or of the JSON of several."""
+        if len(text) > _MIN_SHORTENED and (left_out := _find_left_out(text)):
+            self.tokens += sum(map(int, left_out)) // (
                 CHARACTERS_PER_TOKEN if text.isascii() else _BYTES_PER_TOKEN
             )
         characters = len(text)
         if not text.isascii():
-            characters = len(_dense.sub("", text))
+            characters = sum(
+                len(_dense.sub("", text[at : at + _MAX_IN_ONE_CALL]))
+                for at in range(0, len(text), _MAX_IN_ONE_CALL)
+            )
             self.tokens += len(text) - characters
         self.characters += characters
+
+    def count_all(self, value: Any) -> None:
+        """Count every string of a value; of each image, sound or file, the same."""
+        values = [value]
+        while values:
+            value = values.pop()
+            if type(value) is str:
+                self.count(value)
+            elif type(value) is list:
+                values += value
+            elif type(value) is dict:
+                values += self._texts_of(value)
+
+    def _texts_of(self, part: Json) -> list[Any]:
+        """Members that are to be counted; images, sounds and files are, whatever their size."""
+        kind = part.get("type")
+        if type(kind) is not str or kind not in _MEDIA:
+            return [
+                value
+                for name, value in part.items()
+                if name not in _UNCOUNTED or (type(value) is str and len(value) > _MAX_NAME)
+            ]
+        if kind in _IMAGES:
+            self.needs.add("vision")
+        self.tokens += _TOKENS_OF_MEDIA
+        # Some experts look at no type.
+        return [part.get("text"), part.get("content")]
 
     def estimate(self) -> int:
         """Tokens of all that was counted, rounded up."""
@@ -192,37 +230,14 @@ def _text_of_part(part: Any) -> str:
 
 
 def _measure(message: Json, prompt: RoutedPrompt) -> None:
-    content = _content_of(message)
-    if type(content) is str:
-        prompt.count(content)
-    else:
-        for part in _parts_of(content):
-            _measure_part(part, prompt)
+    # Whatever it is called: refusals and reasons of earlier turns are read, too.
+    prompt.count_all(message)
     role, kind, calls = message.get("role"), message.get("type"), message.get("tool_calls")
     if role == "assistant" or kind == "function_call":
         prompt.has_answer = True
     legacy = message.get("function_call")
     if calls or legacy or role == "tool" or (type(kind) is str and kind in _TOOL_ITEMS):
         prompt.needs.add("tools")
-        for call in (message, legacy, *_parts_of(calls)):
-            prompt.count(_arguments_of(call))
-
-
-def _measure_part(part: Any, prompt: RoutedPrompt) -> None:
-    kind = part.get("type") if type(part) is dict else None
-    if type(kind) is str and kind in _IMAGES:
-        prompt.needs.add("vision")
-        prompt.tokens += _TOKENS_OF_MEDIA
-    elif type(kind) is str and kind in _OTHER_MEDIA:
-        prompt.tokens += _TOKENS_OF_MEDIA
-    else:
-        prompt.count(_text_of_part(part))
-
-
-def _arguments_of(call: Any) -> str:
-    function = call.get("function", call) if type(call) is dict else None
-    arguments = function.get("arguments") if type(function) is dict else None
-    return arguments if type(arguments) is str else ""
 
 
 def _routed_text(messages: Sequence[Json]) -> str:
