@@ -125,8 +125,8 @@ CAUSES = {
 }
 # Figures of earlier runs that missed a limit which the stored run holds.
 _DISTURBED = (
-    ", above the limit, in an earlier run on this machine, in which requests without a store waited"
-    " up to 61 ms too"
+    ", above the limit, in an earlier run, in which a hundredth of requests without a store waited"
+    " over 61 ms too"
 )
 EARLIER = {
     "requests per second / bare MiniLM int8 encoder": (
