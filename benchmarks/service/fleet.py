@@ -797,8 +797,8 @@ def measure(quick: bool, requests: int) -> Iterator[Row]:
     folder = Path(tempfile.mkdtemp(prefix="mildroute-fleet-"))
     count = 2 if quick else 4
     try:
-        # 50 limits of 60 reservations: 20,000 requests asked for less than that, no key came within
-        # four reservations of its limit, and what could be spent was not seen.
+        # 20,000 requests asked for less than 50 limits of 60 reservations: no key came within four
+        # of its limit, and what could be spent was not seen. By 50,000 a limit is 109 of them.
         yield from money_rows(
             folder / "money", count, 2 if quick else 50, 800 if quick else 5 * requests // 2
         )

@@ -163,11 +163,11 @@ def test_a_client_that_reads_slowly_gets_all() -> None:
     ids=["a name twice among many", "many members", "many escapes", "many messages", "many parts"],
 )
 def test_a_wide_body_does_not_keep_all_others_waiting(body: bytes) -> None:
-    begun = time.thread_time()
+    begun = time.process_time()
     with pytest.raises(BadRequest) as caught:
         parse_request("chat/completions", body)
     assert caught.value.status == 400
-    assert time.thread_time() - begun < 1.0
+    assert time.process_time() - begun < 1.0
 
 
 @pytest.mark.parametrize("is_stream", [False, True], ids=["whole", "stream"])
