@@ -135,6 +135,12 @@ def test_an_answer_that_breaks_in_the_middle_is_mended_while_nothing_was_sent(
     assert answer.json()["choices"][0]["text"] == "4"
 
 
+def _opened() -> threading.Event:
+    gate = threading.Event()
+    gate.set()
+    return gate
+
+
 @pytest.mark.parametrize(
     ("path", "fields", "start"),
     [
@@ -171,14 +177,30 @@ def test_a_stream_that_breaks_ends_with_the_error_event_of_its_api(
     assert failures == 1
 
 
+@pytest.mark.parametrize(
+    "behavior",
+    [
+        streams(event("a") + DONE, ends=False),
+        streams(event("a"), DONE, ends=False),
+        sends(HEAD + framed(event("a") + DONE) + b"this is no chunk\r\n"),
+        streams(event("a"), DONE, b"", gates=[_opened(), _opened(), threading.Event()]),
+    ],
+    ids=["one piece", "two pieces", "garbage", "silence"],
+)
+def test_a_stream_that_is_cut_off_after_its_last_event_is_an_answer(behavior: Behavior) -> None:
+    with (
+        HostileServer([behavior]) as server,
+        running(rules(idle_timeout=0.05), small=server.url) as gateway,
+    ):
+        answer = gateway.chat(stream=True)
+        record = gateway.records()[0]
+        failures = gateway.app.pool.experts["small"].breaker._consecutive_failures
+    assert answer.content == event("a") + DONE
+    assert (record.status, record.served_by, failures) == (200, "small", 0)
+
+
 def _silent() -> Behavior:
     return streams(event("a"), event("b"), gates=[_opened(), threading.Event()])
-
-
-def _opened() -> threading.Event:
-    gate = threading.Event()
-    gate.set()
-    return gate
 
 
 def _garbage() -> Behavior:

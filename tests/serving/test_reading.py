@@ -158,6 +158,13 @@ def test_a_field_that_is_given_twice_is_refused_and_named_if_it_can_be() -> None
     )
 
 
+@pytest.mark.parametrize("size", [1, 100_000, 3_000_000])
+def test_a_field_that_is_given_twice_in_a_message_is_refused(size: int) -> None:
+    words = b"long " * (size // 5)
+    message = b'{"role":"user","content":"%b","content":"short"}' % words
+    assert refused(b'{"model":"m","messages":[%b]}' % message).param == "content"
+
+
 @pytest.mark.parametrize(
     ("path", "fields", "param"),
     [

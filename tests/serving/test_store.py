@@ -22,7 +22,7 @@ import pytest
 from mildroute.exceptions import ArgumentError
 from mildroute.serving.auth import leases
 from mildroute.serving.auth.keys import APIClient, ClientTeam, KeyStore, hash_key, new_key
-from mildroute.serving.auth.leases import SCRIPTS, LeasedBudgets, LeasedPeriod
+from mildroute.serving.auth.leases import SCRIPTS, LeasedBudgets, LeasedFlow, LeasedPeriod
 from mildroute.serving.auth.limits import (
     NOTHING,
     Charge,
@@ -111,6 +111,11 @@ class Limits:
 
     def day(self, client: APIClient) -> LeasedPeriod:
         return self.limiter._accounts[client.name, False].day  # type: ignore[return-value]
+
+    def flow(self) -> LeasedFlow:
+        """The only one."""
+        (flow,) = self.leases._flows.values()
+        return flow
 
     async def spend(self, client: APIClient, dollars: float) -> bool:
         """One request that takes what was reserved for it; false if it was refused."""
@@ -434,6 +439,23 @@ class TestRates:
                 await asyncio.gather(*(work(limits) for limits in fleet))
                 allowed = 1000 + 100 * (time.monotonic() - started)
             assert allowed * 0.98 - GATEWAYS <= admitted <= allowed * 1.02
+
+        run(test())
+
+    def test_a_gateway_that_waits_no_longer_gets_its_part_of_what_is_left(
+        self, redis: RedisServer
+    ) -> None:
+        async def test() -> None:
+            # 100 a second, and 1,000 at once.
+            client = APIClient("a", requests_per_minute=6000)
+            async with gateways(redis.url, 2) as (one, _):
+                end = time.monotonic() + 10
+                while await one.admit(client) is None or one.flow()._level >= 1:
+                    assert time.monotonic() < end
+                heard = one.flow()._level_at
+                check = lambda: one.limiter.admit(client)  # noqa: E731
+                admitted = sum(one.leases.check_late(check) is None for _ in range(50))
+                assert admitted <= 1 + 50 * (time.monotonic() - heard)
 
         run(test())
 

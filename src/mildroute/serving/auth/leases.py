@@ -356,7 +356,8 @@ class LeasedFlow(Lease):
     ) -> None:
         super().__init__(lender, owner, name, burst, "tokens a minute", "more to flow in")
         self.rate = rate
-        self._level = burst  # of the store, by the latest reply
+        self._level = burst  # of the store, by the latest reply ...
+        self._level_at = lender.clock()  # ... which came then
         self._share: TokenBucket | None = None
 
     @property
@@ -414,6 +415,7 @@ class LeasedFlow(Lease):
         self.lease += grant
         self._stored_lease = self._sent_lease + grant
         self._level = level
+        self._level_at = self._lender.clock()
         self._share = None
         if wait > 0:
             self._refuse(min(max(wait, _MIN_WAIT), _INTERVAL))
@@ -424,11 +426,16 @@ class LeasedFlow(Lease):
         return self.lease != self._stored_lease or self.total + self.reserved > self.lease
 
     def _shared(self) -> TokenBucket:
-        """What flows in without the store: this gateway's part, from the size of a slice on."""
+        """What flows in without the store: this gateway's part, of what was left on.
+
+        That is at most a slice: from what the store said last, others may have borrowed since.
+        """
         if self._share is None:
             gateways = self._lender.gateways
             share = TokenBucket(self.rate / gateways, self.limit / gateways, self._lender.clock)
-            share.spend(max(0.0, share.burst - self.rate / 4))
+            left = self._level + (self._lender.clock() - self._level_at) * self.rate
+            begin = min(self.rate / 4, max(0.0, left) / gateways)
+            share.spend(max(0.0, share.burst - begin))
             self._share = share
         return self._share
 

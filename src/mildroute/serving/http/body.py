@@ -63,12 +63,20 @@ def _reject_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON")
 
 
-# Reads what every JSON reader can read: no NaN, no Infinity.
-STRICT = JSONDecoder(parse_constant=_reject_constant)
+def _reject_repeated(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    read = dict(members)
+    if len(read) < len(members):
+        raise _repeated([name for name, _ in members])
+    return read
+
+
+# Reads what every JSON reader reads in the same way: no NaN, no Infinity, and no name twice. Of two
+# contents of a message an expert may read the one that was not counted.
+STRICT = JSONDecoder(parse_constant=_reject_constant, object_pairs_hook=_reject_repeated)
 
 # The same value by value, so that other threads may run between them: 19 MB of strings took the
 # other one 100 to 166 ms in one call.
-_STEPWISE = JSONDecoder(parse_constant=_reject_constant)
+_STEPWISE = JSONDecoder(parse_constant=_reject_constant, object_pairs_hook=_reject_repeated)
 _STEPWISE.scan_once = py_make_scanner(_STEPWISE)  # type: ignore[attr-defined]
 _MAX_IN_ONE_CALL = 1 << 21
 
@@ -746,11 +754,11 @@ def _count_fields(path: str, text: str, members: list[Member], prompt: RoutedPro
     """Count what stands beside the prompt; few words under other names are not worth it."""
     others = 0
     for name, _, start, end in members:
-        if name in _COUNTED_FIELDS or (
-            end - start > _MAX_UNCOUNTED and name != _PROMPT_FIELD[path]
-        ):
+        if name == _PROMPT_FIELD[path]:
+            continue
+        if name in _COUNTED_FIELDS or end - start > _MAX_UNCOUNTED:
             prompt.count(text[start:end])
-        elif name != _PROMPT_FIELD[path]:
+        else:
             others += len(name) + end - start
     if others > _MAX_UNCOUNTED_TOTAL:
         prompt.characters += others

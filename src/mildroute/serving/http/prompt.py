@@ -131,10 +131,10 @@ class RoutedPrompt:
             elif type(value) is list:
                 values += value
             elif type(value) is dict:
-                values += self._texts_of(value)
+                values += self._count_part(value)
 
-    def _texts_of(self, part: Json) -> list[Any]:
-        """Members that are to be counted; images, sounds and files are, whatever their size."""
+    def _count_part(self, part: Json) -> list[Any]:
+        """Count a part that is an image, sound or file; return members that are still to be."""
         kind = part.get("type")
         if type(kind) is not str or kind not in _MEDIA:
             return [

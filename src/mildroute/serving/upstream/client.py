@@ -157,6 +157,7 @@ class UpstreamResponse:
         "_connection",
         "_is_stream",
         "_usage",
+        "_was_cut_off",
         "body",
         "has_events",
         "headers",
@@ -169,6 +170,7 @@ class UpstreamResponse:
         self._connection = connection
         self._is_stream = is_stream
         self._usage: StreamUsageParser | None = None
+        self._was_cut_off = False
         self.message = b""
         self.status = connection.status
         self.headers = connection.headers
@@ -184,7 +186,7 @@ class UpstreamResponse:
     @property
     def is_complete(self) -> bool:
         """Whether all of it has been read, and a stream of events has ended as it should."""
-        return self._connection.is_read and self.flaw is None
+        return (self._connection.is_read or self._was_cut_off) and self.flaw is None
 
     @property
     def has_ended(self) -> bool:
@@ -199,7 +201,15 @@ class UpstreamResponse:
         usage = self._stream_usage()
         if self._connection.is_read and (flaw := self.flaw) is not None:
             raise flaw
-        data = self._decode(await self._receive())
+        try:
+            received = await self._receive()
+        except UpstreamError:
+            if not (self.has_events and usage.is_complete) or usage.error:
+                raise
+            # The last event has come; that the end of the body is missing takes nothing from it.
+            self._was_cut_off = True
+            return b""
+        data = self._decode(received)
         usage.feed(data)
         return data
 
