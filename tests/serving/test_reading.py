@@ -21,6 +21,8 @@ from tests.serving.test_json_members import ANY_JSON
 PATHS = ["chat/completions", "completions", "responses", "embeddings"]
 EXACT = {"model", "n", "best_of", "max_tokens", "max_completion_tokens", "max_output_tokens"}
 HI = [{"role": "user", "content": "Hi"}]
+TEXT_FILE = "data:text/plain;base64," + "x" * 40_000
+TEXT = {"type": "text", "media_type": "text/plain", "data": "A text."}
 
 
 def body_of(**fields: Any) -> bytes:
@@ -304,6 +306,16 @@ def test_a_client_cannot_write_the_mark_of_what_was_left_out() -> None:
         {"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "x" * 40_000}}]}]},
         {"messages": [{"role": "user", "type": "image_url", "content": "x" * 40_000}]},
         {"messages": [{"role": "x" * 40_000, "content": ""}]},
+        {"messages": [{"role": "assistant", "type": "file", "refusal": "x" * 40_000}]},
+        {"messages": [{"type": "image", "tool_calls": [{"function": {"x": "x" * 40_000}}]}]},
+        {"messages": [{"content": [{"type": "file", "file": {"filename": "x" * 40_000}}]}]},
+        {"messages": [{"content": [{"type": "file", "file": {"file_data": TEXT_FILE}}]}]},
+        {"messages": [{"content": [{"type": "input_file", "file_data": TEXT_FILE}]}]},
+        {"messages": [{"role": "user", "content": "", "id": ["x" * 40_000]}]},
+        {"messages": [{"role": "user", "content": {"x" * 40_000: ""}}]},
+        {"messages": [{"role": "user", "content": [1.5] * 100 + [10**1000] * 40}]},
+        {"messages": [{"role": "user", "content": ""}] * 2_700},
+        {"messages": [{"role": "user", "content": "\u0f40" * 10_000}]},
         {"x" * 40_000: 0},
         {f"f{place}": "x" * 200 for place in range(195)},
     ],
@@ -312,6 +324,50 @@ def test_all_that_an_expert_may_read_is_counted(fields: dict[str, Any]) -> None:
     found = parse_request("chat/completions", body_of(**fields)).tokens_in
     # Of a long string with escapes the middle counts as it is written.
     assert 10_000 <= found <= (31_000 if "messages" in fields else 10_100)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("completions", [["x" * 40_000]]),
+        ("completions", [1, 2, [3, "x" * 40_000]]),
+        ("completions", [{"prompt_string": "x" * 40_000}]),
+        ("embeddings", [["x" * 40_000]]),
+        ("embeddings", [[7] * 10_000]),
+        ("responses", [{"type": "mcp_list_tools", "tools": [{"x" * 40_000: {}}]}]),
+    ],
+)
+def test_a_prompt_of_any_shape_is_counted(path: str, value: Any) -> None:
+    name = "prompt" if path == "completions" else "input"
+    found = parse_request(path, body_of(**{name: value})).tokens_in
+    assert 10_000 <= found <= 10_100
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tools": [{"name": "f", "input_schema": {}, "input_examples": [{"a": "x" * 40_000}]}]},
+        {"system": [{"type": "text", "text": "", "x": "x" * 40_000}]},
+        *(
+            {"messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}, block]}]}
+            for block in (
+                {"type": "document", "source": TEXT, "context": "x" * 40_000},
+                {"type": "document", "source": TEXT, "title": "x" * 40_000},
+                {"type": "thinking", "thinking": "x" * 40_000, "signature": "x"},
+            )
+        ),
+    ],
+)
+def test_all_that_an_anthropic_expert_may_read_is_counted(fields: dict[str, Any]) -> None:
+    """It gets the original, of which the chat that other experts get lacks something."""
+    found = parse_messages(body_of(max_tokens=5, **fields)).tokens_in
+    assert 10_000 <= found <= 11_100
+
+
+def test_a_picture_of_an_anthropic_client_counts_as_one() -> None:
+    source = {"type": "base64", "media_type": "image/png", "data": "x" * 40_000}
+    messages = [{"role": "user", "content": [{"type": "image", "source": source}]}]
+    assert 1_000 <= parse_messages(body_of(max_tokens=5, messages=messages)).tokens_in <= 1_010
 
 
 def test_every_string_that_was_shortened_is_counted() -> None:
@@ -326,11 +382,18 @@ def test_letters_of_an_anthropic_client_count_as_those_of_others() -> None:
     assert 10_000 <= parse_messages(body.encode()).tokens_in <= 11_000
 
 
-@pytest.mark.parametrize("value", ['"' + "y" * 200_000 + '"', "1e999"])
-def test_stream_options_that_cannot_be_written_again_are_refused(value: str) -> None:
-    """The expert got a string without its middle, or ``Infinity``."""
-    body = body_of(stream=True)[:-1] + b', "stream_options": {"x": %b}}' % value.encode()
+def test_stream_options_that_cannot_be_written_again_are_refused() -> None:
+    """The expert got a string without its middle."""
+    body = body_of(stream=True, stream_options={"x": "y" * 200_000})
     assert refused(body).param == "stream_options"
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "0." + "0" * 63, "9" * 5_000])
+@pytest.mark.parametrize("field", ['"top_p": %s', '"stream_options": {"x": [%s]}'])
+def test_numbers_that_a_computer_cannot_hold_are_refused(field: str, number: str) -> None:
+    """Where a request is written again, its expert got ``Infinity``, which is no JSON."""
+    body = body_of(stream=True)[:-1] + f", {field % number}}}".encode()
+    assert "a number of too many digits" in refused(body).message
 
 
 def test_stream_options_of_any_depth_are_read_or_refused() -> None:
@@ -395,6 +458,10 @@ def test_a_large_body_is_read_if_and_only_if_it_is_json(seed: int) -> None:
         ({"max_output_tokens": 7}, None),
         ({"max_tokens": None}, None),
         ({"max_tokens": -1}, None),
+        ({"max_completion_tokens": 5, "max_tokens": -1}, None),
+        ({"max_tokens": 5, "n_predict": 9}, 9),
+        ({"max_tokens": 5, "n_predict": -1}, None),
+        ({"n_predict": 5}, None),
     ],
 )
 def test_the_most_tokens_of_the_answer_are_read_under_each_name(

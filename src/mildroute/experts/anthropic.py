@@ -6,7 +6,9 @@ Pure functions on parsed JSON, and two state machines for streams. Collection ca
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import time
 import uuid
 from collections import deque
@@ -43,6 +45,8 @@ VERSION = "2023-06-01"
 DEFAULT_MAX_TOKENS = 4096
 _MAX_TOKENS = 1 << 40
 _MAX_EVENT = 2 << 20
+# Commas and brackets in the arguments of a tool.
+_MAX_VALUES = 200_000
 _FINISH_REASONS = {
     "end_turn": "stop",
     "stop_sequence": "stop",
@@ -169,7 +173,8 @@ def chat_to_messages(
 
 
 def _bound(chat: Json, default: int) -> Any:
-    return chat.get("max_completion_tokens") or chat.get("max_tokens") or default
+    given = [chat.get("max_completion_tokens"), chat.get("max_tokens")]
+    return next((bound for bound in given if bound is not None), default)
 
 
 def _refuse_unsupported(chat: Json) -> None:
@@ -294,8 +299,8 @@ def _add_turn(turns: list[Json], role: str, blocks: list[Json]) -> None:
     if turns and turns[-1]["role"] == role:
         before = turns[-1]["content"]
         if type(before) is str:
-            before = [{"type": "text", "text": before}]
-        turns[-1]["content"] = before + blocks
+            before = turns[-1]["content"] = [{"type": "text", "text": before}]
+        before += blocks
     elif len(blocks) == 1 and blocks[0].keys() == {"type", "text"}:
         turns.append({"role": role, "content": blocks[0]["text"]})
     else:
@@ -364,17 +369,30 @@ def _assistant_blocks(message: Json, where: str) -> list[Json]:
 
 
 def _arguments(arguments: Any, where: str) -> Json:
-    try:
-        found = json.loads(arguments or "{}")
-    except (TypeError, ValueError, RecursionError):
-        found = None
+    found = None
+    # Many values are decoded in one call, which holds all threads.
+    if type(arguments) is not str or sum(map(arguments.count, ",[{")) <= _MAX_VALUES:
+        with contextlib.suppress(TypeError, ValueError, RecursionError):
+            found = _ARGUMENTS.decode(arguments or "{}")
     if type(found) is not dict:
         raise TranslationError(
             f"{where}.tool_calls.function.arguments must be a JSON object in a text for an"
-            " Anthropic expert, got something else.",
+            f" Anthropic expert, with at most {_MAX_VALUES:,} commas and brackets, got something"
+            " else.",
             f"{where}.tool_calls.function.arguments",
         )
     return found
+
+
+def _finite(number: str) -> float:
+    """A number as JSON can write it again: no NaN, no Infinity."""
+    found = float(number)
+    if not math.isfinite(found):
+        raise ValueError(f"{number:.20} is no JSON")
+    return found
+
+
+_ARGUMENTS = json.JSONDecoder(parse_float=_finite, parse_constant=_finite)
 
 
 def _tool_result(message: Json, where: str) -> Json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from codecs import utf_8_decode
 from collections.abc import Iterable, Mapping
@@ -17,6 +18,7 @@ from mildroute.serving.http.errors import APIError
 from mildroute.serving.http.prompt import (
     LAST,
     LEFT_OUT,
+    MAX_NUMBER,
     RoutedPrompt,
     RoutingInput,
     prompt_of_messages,
@@ -70,13 +72,25 @@ def _reject_repeated(members: list[tuple[str, Any]]) -> dict[str, Any]:
     return read
 
 
+def _read_number(text: str) -> float:
+    number = float(text) if len(text) <= MAX_NUMBER else math.inf
+    if not math.isfinite(number):
+        raise ValueError("a number of too many digits")
+    return number
+
+
 # Reads what every JSON reader reads in the same way: no NaN, no Infinity, and no name twice. Of two
 # contents of a message an expert may read the one that was not counted.
-STRICT = JSONDecoder(parse_constant=_reject_constant, object_pairs_hook=_reject_repeated)
+_RULES: dict[str, Any] = {
+    "parse_constant": _reject_constant,
+    "parse_float": _read_number,
+    "object_pairs_hook": _reject_repeated,
+}
+STRICT = JSONDecoder(**_RULES)
 
 # The same value by value, so that other threads may run between them: 19 MB of strings took the
 # other one 100 to 166 ms in one call.
-_STEPWISE = JSONDecoder(parse_constant=_reject_constant, object_pairs_hook=_reject_repeated)
+_STEPWISE = JSONDecoder(**_RULES)
 _STEPWISE.scan_once = py_make_scanner(_STEPWISE)  # type: ignore[attr-defined]
 _MAX_IN_ONE_CALL = 1 << 21
 
@@ -425,7 +439,6 @@ _EXACT_NAMES = frozenset(
 _CHOSEN = ("chat/completions", "completions")
 # Characters of any other field, such as a suffix or a prediction, that are not worth counting.
 _MAX_UNCOUNTED = 256
-_MAX_UNCOUNTED_TOTAL = 4096
 _COUNTED_FIELDS = ("tools", "functions", "response_format", "text", "instructions")
 _TYPE_NAMES = {
     dict: "an object",
@@ -548,13 +561,16 @@ def parse_messages(
     except RecursionError:
         raise _too_deep() from None
     parsed = parse_request("chat/completions", chat_body, salt, routed)
+    # An expert of kind ``anthropic`` gets the original; what the chat lacks is counted, too.
+    original = RoutedPrompt()
+    original.count_all({name: value for name, value in fields.items() if name != "model"})
+    tokens = max(parsed.tokens_in, original.estimate())
     changes: dict[str, Any] = {}
     if untranslated:
-        # What the chat lacks is counted, too.
-        tokens = max(parsed.tokens_in, len(body) // CHARACTERS_PER_TOKEN)
-        changes = {"path": "messages", "tokens_in": tokens, "untranslated": tuple(untranslated)}
+        tokens = max(tokens, len(body) // CHARACTERS_PER_TOKEN)
+        changes = {"path": "messages", "untranslated": tuple(untranslated)}
     span = _byte_span(ShortenedBody(body, []), text, place)
-    return replace(parsed, original=(body, span), **changes)
+    return replace(parsed, original=(body, span), tokens_in=tokens, **changes)
 
 
 def _chat_json(chat: dict[str, Any]) -> bytes:
@@ -683,13 +699,13 @@ def _usage_option(
 def _small_json(name: str, value: Any) -> bytes:
     """The JSON of a field that is written again: of what is small none of its body is left out."""
     try:
-        written = dumps(value, allow_nan=False).encode()
-    except (ValueError, RecursionError):
+        written = dumps(value).encode()
+    except RecursionError:
         written = None
     if written is None or len(written) > _MAX_PART:
         raise BadRequest(
-            f"{name} must have at most {_MAX_PART:,} characters, numbers that a computer can hold,"
-            " and few levels; leave out what no expert reads.",
+            f"{name} must have at most {_MAX_PART:,} characters and few levels; leave out what no"
+            " expert reads.",
             name,
         )
     return written
@@ -752,16 +768,13 @@ def _prompt_of_list(
 
 def _count_fields(path: str, text: str, members: list[Member], prompt: RoutedPrompt) -> None:
     """Count what stands beside the prompt; few words under other names are not worth it."""
-    others = 0
     for name, _, start, end in members:
         if name == _PROMPT_FIELD[path]:
             continue
         if name in _COUNTED_FIELDS or end - start > _MAX_UNCOUNTED:
             prompt.count(text[start:end])
         else:
-            others += len(name) + end - start
-    if others > _MAX_UNCOUNTED_TOTAL:
-        prompt.characters += others
+            prompt.uncounted += len(name) + end - start
 
 
 def _encodable(body: bytes | bytearray, text: str) -> str:
@@ -798,8 +811,13 @@ def _max_tokens(path: str, fields: Mapping[str, Any]) -> int | None:
 
     One that does not count here must not make a request look cheap.
     """
-    tokens = [_whole_number(name, fields) for name in _MAX_TOKENS_FIELDS[path]]
-    return max((n for n in tokens if n is not None and n >= 0), default=None)
+    found = [_whole_number(name, fields) for name in _MAX_TOKENS_FIELDS[path]]
+    tokens = [number for number in found if number is not None]
+    # llama.cpp obeys this one before all others, where other servers do not know it.
+    if tokens and (number := _whole_number("n_predict", fields)) is not None:
+        tokens.append(number)
+    # Below zero means without end to some.
+    return None if not tokens or min(tokens) < 0 else max(tokens)
 
 
 def _whole_number(name: str, fields: Mapping[str, Any]) -> int | None:

@@ -15,6 +15,7 @@ from mildroute.costs.prices import CHARACTERS_PER_TOKEN
 __all__ = [
     "LAST",
     "LEFT_OUT",
+    "MAX_NUMBER",
     "RoutedPrompt",
     "RoutingInput",
     "prompt_of_messages",
@@ -28,7 +29,7 @@ Json = dict[str, Any]
 
 _IMAGES = frozenset({"image_url", "input_image", "image", "computer_screenshot"})
 _OTHER_MEDIA = frozenset(
-    {"input_audio", "file", "input_file", "video_url", "image_generation_call"}
+    {"document", "input_audio", "file", "input_file", "video_url", "image_generation_call"}
 )
 _TOOL_ITEMS = frozenset(
     {"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"}
@@ -37,17 +38,33 @@ _SYSTEM = ("system", "developer")
 _SPEAKERS = ("user", "assistant")
 _TOOL_ROLES = ("tool", "function")
 _MEDIA = _IMAGES | _OTHER_MEDIA
+# Where their bytes or addresses stand, be it in an object of one of these names.
+_DATA = frozenset(
+    {"data", "file", "file_data", "file_url", "image", "image_url", "input_audio", "result"}
+    | {"source", "url", "video_url"}
+)
+# A file as an address that is read letter by letter.
+_text_address = re.compile(
+    "data:(?!image/|audio/|video/|font/|application/(?:pdf|zip|vnd|msword|octet-stream))",
+    re.IGNORECASE,
+).match
 # Members that say little if they are short.
 _MAX_NAME = 64
-_UNCOUNTED = frozenset({"role", "type", "id", "call_id", "tool_call_id", "status"})
+_UNCOUNTED = frozenset(
+    {"role", "type", "id", "call_id", "tool_call_id", "status", "detail", "format", "filename"}
+    | {"file_id", "media_type"}
+)
+# Characters of these, of names and of numbers that are not worth counting; experts read about four
+# tokens with each message.
+_MAX_UNCOUNTED = 4096
+# Characters of a number that is no whole one.
+MAX_NUMBER = 64
 _BETWEEN = "\n\n"
 _TOKENS_OF_MEDIA = 1000
-# Characters of scripts without spaces (Thai to Khmer, Chinese, Japanese), of Korean and emoji:
-# common tokenizers take about one token for each, and not one for four.
-_dense = re.compile(
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff"
-    "\uf900-\ufaff\uff66-\uff9f\U00010000-\U0010ffff]+"
-)
+# All but the alphabets of Europe and the Near East, and their punctuation: of Chinese, Japanese,
+# Korean, the scripts of South Asia, signs and emoji, common tokenizers take about one token for
+# each character, and not one for four; of rare scripts up to three.
+_dense = re.compile("[\u0700-\u1dff\u2070-\uffff\U00010000-\U0010ffff]+")
 # What stands in a string of a large body in place of its middle; see ``shorten``. No client knows
 # the secret: one that could write such a mark could set its own bill.
 _SECRET = secrets.token_hex(16)
@@ -83,6 +100,7 @@ class RoutedPrompt:
         characters: Of texts, at four a token.
         tokens: Of all else: 1,000 for each image, sound or file, however large; one for each token
             that came as a number, and for each character of a script without spaces.
+        uncounted: Characters of names, numbers and the like, which count if there are many.
         needs: ``"vision"`` for images, ``"tools"`` for tools that were called before.
         opening: What a conversation began with, up to and including the first word of the user;
             none if the user said nothing.
@@ -97,11 +115,12 @@ class RoutedPrompt:
         "opening",
         "text",
         "tokens",
+        "uncounted",
     )
 
     def __init__(self) -> None:
         self.text = ""
-        self.characters = self.tokens = 0
+        self.characters = self.tokens = self.uncounted = 0
         self.needs: set[str] = set()
         self.opening: list[str] | None = None
         self.has_answer = self.is_tool_result = False
@@ -122,7 +141,7 @@ class RoutedPrompt:
         self.characters += characters
 
     def count_all(self, value: Any) -> None:
-        """Count every string of a value; of each image, sound or file, the same."""
+        """Count all of a value; of each image, sound or file, the same."""
         values = [value]
         while values:
             value = values.pop()
@@ -132,25 +151,49 @@ class RoutedPrompt:
                 values += value
             elif type(value) is dict:
                 values += self._count_part(value)
+            else:
+                self.uncounted += MAX_NUMBER if type(value) is float else len(str(value))
 
     def _count_part(self, part: Json) -> list[Any]:
-        """Count a part that is an image, sound or file; return members that are still to be."""
+        """Count names, and an image, sound or file as such; return what is still to be counted."""
         kind = part.get("type")
-        if type(kind) is not str or kind not in _MEDIA:
-            return [
-                value
-                for name, value in part.items()
-                if name not in _UNCOUNTED or (type(value) is str and len(value) > _MAX_NAME)
-            ]
-        if kind in _IMAGES:
-            self.needs.add("vision")
-        self.tokens += _TOKENS_OF_MEDIA
-        # Some experts look at no type.
-        return [part.get("text"), part.get("content")]
+        is_medium = type(kind) is str and kind in _MEDIA
+        if is_medium:
+            self.tokens += _TOKENS_OF_MEDIA
+            if kind in _IMAGES:
+                self.needs.add("vision")
+        rest = []
+        for name, value in part.items():
+            self.uncounted += len(name)
+            if is_medium and name in _DATA:
+                rest += _beside_data(value)
+            elif name in _UNCOUNTED and type(value) is str and len(value) <= _MAX_NAME:
+                self.uncounted += len(value)
+            else:
+                rest.append(value)
+        return rest
 
     def estimate(self) -> int:
         """Tokens of all that was counted, rounded up."""
-        return self.tokens - -self.characters // CHARACTERS_PER_TOKEN
+        others = self.uncounted if self.uncounted > _MAX_UNCOUNTED else 0
+        return self.tokens - -(self.characters + others) // CHARACTERS_PER_TOKEN
+
+
+def _beside_data(value: Any) -> list[Any]:
+    """What is read as text of where the bytes or the address of a medium stand."""
+    if type(value) is not dict:
+        return [value] if _is_text_file(value) else []
+    is_text = value.get("type") == "text"
+    rest = {
+        name: each
+        for name, each in value.items()
+        if is_text or name not in _DATA or _is_text_file(each)
+    }
+    return [rest]
+
+
+def _is_text_file(value: Any) -> bool:
+    return type(value) is str and _text_address(value) is not None
 
 
 def without_secret(text: str) -> str:
@@ -195,12 +238,14 @@ def prompt_of_texts(value: Any, routed: RoutingInput = LAST) -> RoutedPrompt:
         # A prompt that is completed may hold all turns.
         prompt.text = prompt.text[-routed.max_characters :]
     for entry in entries:
-        if type(entry) is str:
-            prompt.count(entry)
-        elif type(entry) is list:
+        if type(entry) is list:
+            # Some servers read texts between tokens.
             prompt.tokens += len(entry)
+            prompt.count_all([each for each in entry if type(each) is not int])
         elif type(entry) is int:
             prompt.tokens += 1
+        else:
+            prompt.count_all(entry)
     return prompt
 
 
