@@ -222,12 +222,15 @@ class Line(asyncio.Protocol):
             b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding:"
             b" chunked\r\n\r\n"
         )
-        for event in events_of(self.expert.name, number)[:most]:
+        events = events_of(self.expert.name, number)[:most]
+        for place, event in enumerate(events, 1):
             self.transport.write(b"%x\r\n%b\r\n" % (len(event), event))
+            if most >= 1000 and place == len(events):
+                # With the last event the answer is given, be the end of the body sent or not.
+                self.expert.note(number)
             await asyncio.sleep(pause)
         if most >= 1000:
             self.transport.write(b"0\r\n\r\n")
-            self.expert.note(number)
 
     def reset(self) -> None:
         held = self.transport.get_extra_info("socket")
