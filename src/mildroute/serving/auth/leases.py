@@ -426,9 +426,10 @@ class LeasedFlow(Lease):
         return self.lease != self._stored_lease or self.total + self.reserved > self.lease
 
     def _shared(self) -> TokenBucket:
-        """What flows in without the store: this gateway's part, of what was left on.
+        """This gateway's part of what flows in while the store is away.
 
-        That is at most a slice: from what the store said last, others may have borrowed since.
+        It starts with its part of what was left, at most a slice: other gateways may have borrowed
+        since the store last replied.
         """
         if self._share is None:
             gateways = self._lender.gateways

@@ -57,7 +57,7 @@ _UNCOUNTED = frozenset(
 # Characters of these, of names and of numbers that are not worth counting; experts read about four
 # tokens with each message.
 _MAX_UNCOUNTED = 4096
-# Characters of a number that is no whole one.
+# The most characters of a number with a fraction or an exponent.
 MAX_NUMBER = 64
 _BETWEEN = "\n\n"
 _TOKENS_OF_MEDIA = 1000
