@@ -813,10 +813,10 @@ def _max_tokens(path: str, fields: Mapping[str, Any]) -> int | None:
     """
     found = [_whole_number(name, fields) for name in _MAX_TOKENS_FIELDS[path]]
     tokens = [number for number in found if number is not None]
-    # llama.cpp obeys this one before all others, where other servers do not know it.
+    # llama.cpp obeys this one first; other servers do not know it.
     if tokens and (number := _whole_number("n_predict", fields)) is not None:
         tokens.append(number)
-    # Below zero means without end to some.
+    # To some servers a negative number means no bound.
     return None if not tokens or min(tokens) < 0 else max(tokens)
 
 

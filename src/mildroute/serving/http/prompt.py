@@ -38,12 +38,12 @@ _SYSTEM = ("system", "developer")
 _SPEAKERS = ("user", "assistant")
 _TOOL_ROLES = ("tool", "function")
 _MEDIA = _IMAGES | _OTHER_MEDIA
-# Where their bytes or addresses stand, be it in an object of one of these names.
+# Members with their bytes or addresses, or with an object that holds these.
 _DATA = frozenset(
     {"data", "file", "file_data", "file_url", "image", "image_url", "input_audio", "result"}
     | {"source", "url", "video_url"}
 )
-# A file as an address that is read letter by letter.
+# A data URL whose content is read as text.
 _text_address = re.compile(
     "data:(?!image/|audio/|video/|font/|application/(?:pdf|zip|vnd|msword|octet-stream))",
     re.IGNORECASE,
@@ -99,7 +99,7 @@ class RoutedPrompt:
         text: What the router reads.
         characters: Of texts, at four a token.
         tokens: Of all else: 1,000 for each image, sound or file, however large; one for each token
-            that came as a number, and for each character of a script without spaces.
+            that came as a number, and for each character of a dense script.
         uncounted: Characters of names, numbers and the like, which count if there are many.
         needs: ``"vision"`` for images, ``"tools"`` for tools that were called before.
         opening: What a conversation began with, up to and including the first word of the user;
@@ -180,7 +180,7 @@ class RoutedPrompt:
 
 
 def _beside_data(value: Any) -> list[Any]:
-    """What is read as text of where the bytes or the address of a medium stand."""
+    """What is read as text, and not as the bytes or the address of a medium."""
     if type(value) is not dict:
         return [value] if _is_text_file(value) else []
     is_text = value.get("type") == "text"
