@@ -42,6 +42,10 @@ def reproduce_tables(
         bool,
         typer.Option("--ray", help="Run over Ray: the cluster of RAY_ADDRESS, or a local one."),
     ] = False,
+    merge: Annotated[
+        bool,
+        typer.Option("--merge", help="Make one file of the store's at the end, to publish it."),
+    ] = False,
     ledger: Annotated[
         Path | None,
         typer.Option("--ledger", help="Write the ledger of the store to this Markdown file."),
@@ -58,13 +62,15 @@ def reproduce_tables(
     from mildroute.exceptions import ArgumentError
 
     names = list(TABLES) if everything else list(table or [])
-    if not names and ledger is None:
+    if not names and ledger is None and not merge:
         raise ArgumentError(
             f"say which tables, got none; use --all, or --table with one of {', '.join(TABLES)}."
         )
     results, cells = Store(store), cells_of(names, profile=profile, seeds=seeds)
     with progress_bar("cells") as tell:
         ran = run_cells(cells, results, workers=workers, ray=ray, progress=tell)
+    if merge:
+        results.merge()
     found = _summary(names, results, seeds) if profile == "cpu" else []
     notes = [f"{len(cells)} cells, {ran} of them run now; results: {store}"]
     if ledger is not None:

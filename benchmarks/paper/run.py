@@ -16,6 +16,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from multiprocessing import get_context
 from pathlib import Path
@@ -27,6 +28,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from benchmarks.code_hash import code_hash, commit
 from benchmarks.paper.config import Data, ExperimentConfig
 from benchmarks.paper.data import IMAGE_SETS, Folders, labeled_of
 from benchmarks.paper.problems import Problem, problem_of, router_of
@@ -116,6 +118,7 @@ _COLUMNS = pa.schema(
     ]
 )
 _LISTS = ("shares", "optimal")
+_COMMAND = "python -m benchmarks.paper --all"
 
 
 class Store:
@@ -142,10 +145,30 @@ class Store:
         self.folder = Path(folder)
 
     def append(self, results: Sequence[Result]) -> None:
-        """Write results as one file; none writes nothing."""
+        """Write results as one file, with the code that found them; none writes nothing."""
         if not results:
             return
         table = pa.Table.from_pylist([_row_of(result) for result in results], schema=_COLUMNS)
+        self._write(table.replace_schema_metadata(_origin()))
+
+    def merge(self) -> None:
+        """Make one file of all, to publish it; nobody else may use the store meanwhile."""
+        files = self._files()
+        tables = [pq.read_table(path) for path in files]
+        origins = [table.schema.metadata or {} for table in tables]
+        found = {origin.get(b"code") for origin in origins}
+        if len(found) > 1:
+            raise ArgumentError(
+                f"all files of a store must come from the same code to be merged, got {len(found)}"
+                f" versions in {self.folder}; run all cells again in a new folder."
+            )
+        if len(files) > 1:
+            latest = max(origins, key=lambda origin: origin.get(b"date", b""))
+            merged = self._write(pa.concat_tables(tables).replace_schema_metadata(latest))
+            for path in set(files) - {merged}:
+                path.unlink()
+
+    def _write(self, table: pa.Table) -> Path:
         self.folder.mkdir(parents=True, exist_ok=True)
         handle, partial = tempfile.mkstemp(dir=self.folder, suffix=".partial")
         os.close(handle)
@@ -154,7 +177,7 @@ class Store:
         pq.write_table(table, partial, compression="zstd", use_dictionary=True)
         Path(partial).chmod(0o644)
         name = hashlib.sha256(Path(partial).read_bytes()).hexdigest()[:32]
-        Path(partial).replace(self.folder / f"{name}.parquet")
+        return Path(partial).replace(self.folder / f"{name}.parquet")
 
     def keys(self) -> set[str]:
         """Keys of all cells that have a result."""
@@ -182,6 +205,17 @@ class Store:
 
     def _files(self) -> list[Path]:
         return sorted(self.folder.glob("*.parquet"))
+
+
+@cache
+def _origin() -> dict[str, str]:
+    """Command, date and code of what this process finds, see ``code_hash``."""
+    return {
+        "command": _COMMAND,
+        "date": datetime.now(UTC).date().isoformat(),
+        "commit": commit(),
+        "code": code_hash(_COMMAND),
+    }
 
 
 def _row_of(result: Result) -> dict[str, Any]:
