@@ -45,8 +45,14 @@ def labels_of_metrics() -> dict[str, set[str]]:
         lost=lambda: {"decisions": 1},
         experts=lambda: {"small": (1, 1, 0)},
         budgets=lambda: [("team-a", 1.0, 0.0)],
+        store=lambda: True,
+        canary=lambda: {"cd34": 0.1},
         sampling=lambda: (1.0, 0.0, 0.0),
     )
+    metrics.record_prediction("ab12", (0.5, 0.5), None, 0)
+    metrics.record_exploration(0.01)
+    metrics.record_replay()
+    metrics.record_store_call("lend", 0.001, is_failed=False)
     metrics.record_sample("full")
     metrics.record_sampled_call("small", 0.01)
     metrics.record_batch(4)
@@ -62,6 +68,7 @@ def labels_of_metrics() -> dict[str, set[str]]:
         "process_cpu_seconds_total": set(),
     }
     for metric in metrics.registry.collect():
+        assert metric.samples, f"{metric.name}: record it above, or no test sees its queries"
         for sample in metric.samples:
             found.setdefault(sample.name, set()).update(sample.labels)
     return found
@@ -76,12 +83,15 @@ def rules() -> list[dict[str, str]]:
     return group["rules"]  # type: ignore[no-any-return]
 
 
-def queries() -> list[str]:
-    shown = [
+def shown_queries() -> list[str]:
+    return [
         target["expr"] for panel in dashboard()["panels"] for target in panel.get("targets", [])
     ]
+
+
+def queries() -> list[str]:
     return (
-        shown
+        shown_queries()
         + [note["expr"] for note in dashboard()["annotations"]["list"]]
         + [rule["expr"] for rule in rules()]
     )
@@ -116,19 +126,38 @@ def test_every_query_names_metrics_and_labels_that_there_are(query: str) -> None
 
 
 def test_every_metric_of_the_gateway_is_on_the_dashboard() -> None:
-    shown = "\n".join(query for query in queries())
+    shown = "\n".join(shown_queries())
     stems = {
         re.sub(r"_(bucket|count|sum)$", "", name)
         for name in labels_of_metrics()
         if name.startswith(("mildroute_", "gen_ai_"))
     }
-    assert [stem for stem in sorted(stems) if stem not in shown] == []
+    names = {re.sub(r"_(bucket|count|sum)$", "", name) for name in re.findall(r"\w+", shown)}
+    assert sorted(stems - names) == []
 
 
 def test_reasons_in_queries_are_reasons_of_decisions() -> None:
     named = {reason for query in queries() for reason in re.findall(r'reason="(\w+)"', query)}
     assert named
     assert named <= set(REASONS)
+
+
+def test_codes_in_alerts_are_codes_of_the_gateway() -> None:
+    named = {code for rule in rules() for code in re.findall(r'code="(\w+)"', rule["expr"])}
+    assert named == {"overloaded", "limits_unavailable"}
+    source = Path(__file__).parents[1] / "src" / "mildroute" / "serving"
+    text = "".join(path.read_text(encoding="utf-8") for path in source.rglob("*.py"))
+    assert all(f'"{code}"' in text for code in named)
+
+
+def test_the_alert_on_a_missing_router_sees_a_gateway_that_has_none() -> None:
+    (alert,) = [rule for rule in rules() if rule.get("alert") == "MildrouteNoRouter"]
+    assert 'mildroute_router_info{digest=""}' in alert["expr"]
+    metrics = GatewayMetrics()
+    metrics.set_experts(("small", "large"), "large")
+    assert b'mildroute_router_info{baseline="large",digest=""} 1.0' in metrics.render()[0]
+    metrics.set_router("ab12", Drift(("small", "large")))
+    assert b'digest=""' not in metrics.render()[0]
 
 
 def test_panels_have_names_of_their_own_and_do_not_overlap() -> None:

@@ -22,7 +22,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from mildroute.serving.config import read_config
+from mildroute.serving.config import GatewayConfig, read_config
 
 ROOT = Path(__file__).parents[1]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -118,6 +118,8 @@ def test_kubernetes_takes_what_the_chart_renders(values: Path, tmp_path: Path) -
         ("image.digest=abc", "image.digest"),
         ("service.port=0", "service.port"),
         ("autoscaling.isOn=true", "isOn is not allowed"),
+        ("store.settings.on_failure=wait", "store.settings.on_failure"),
+        ("store.settings.url=redis://other", "url is not allowed"),
     ],
 )
 def test_values_that_cannot_work_are_refused_with_a_reason(setting: str, complaint: str) -> None:
@@ -161,6 +163,7 @@ def test_pods_that_share_a_store_scale_by_themselves() -> None:
     assert yaml.safe_load(found["ConfigMap"]["data"]["gateway.yaml"])["store"] == {
         "url": "redis://redis.data.svc:6379",
         "password_env": "STORE_PASSWORD",
+        "replicas": 10,
     }
     assert "HorizontalPodAutoscaler" in found
     assert "replicas" not in found["Deployment"]["spec"]
@@ -192,6 +195,71 @@ def test_pods_that_share_a_store_scale_by_themselves() -> None:
     wanted = monitor["spec"]["selector"]["matchLabels"].items()
     assert wanted <= kinds["adminService"]["metadata"]["labels"].items()
     assert not wanted <= kinds["Service"]["metadata"]["labels"].items()
+
+
+def rendered_config(folder: Path, *arguments: str) -> GatewayConfig:
+    """Settings of a fleet as its gateways read them."""
+    base = ("template", "release", CHART, "--values", chart_values("fleet"))
+    files = by_kind(check_with("helm", *base, *arguments))["ConfigMap"]["data"]
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    return read_config(folder / "gateway.yaml")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings"),
+    [
+        ((), {"replicas": 10}),
+        (("autoscaling.maxReplicas=4",), {"replicas": 4}),
+        (("autoscaling.enabled=false",), {"replicas": 2}),
+        (("autoscaling.enabled=false", "replicaCount=0"), {"replicas": 1}),
+        (
+            (
+                "store.settings.on_failure=closed",
+                "store.settings.lease_ttl=30",
+                "store.settings.prefix=blue",
+                "store.settings.replicas=6",
+            ),
+            {"on_failure": "closed", "lease_ttl": 30, "prefix": "blue", "replicas": 6},
+        ),
+        (("store.settings=null", "store.passwordSecret="), {"password_env": None, "replicas": 10}),
+    ],
+)
+def test_settings_of_the_store_are_taken_beside_its_url(
+    arguments: tuple[str, ...], settings: dict[str, Any], tmp_path: Path
+) -> None:
+    flags = [part for setting in arguments for part in ("--set", setting)]
+    config = rendered_config(tmp_path, *flags)
+    assert config.reload_interval == 30
+    assert config.store.url == "redis://redis.data.svc:6379"
+    wanted = {"password_env": "STORE_PASSWORD", "on_failure": "share", **settings}
+    assert {name: getattr(config.store, name) for name in wanted} == wanted
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ("store: {on_failure: closed}", "settings must have no section store if store.url is set"),
+        (
+            "reload_interval: 30\n'store' :\n  replicas: 3\n",
+            "move what it says into store.settings",
+        ),
+        ("router_public_keys: keys.pem", "settings must have no router_public_keys"),
+    ],
+)
+def test_a_section_that_the_chart_writes_is_refused_in_settings(
+    settings: str, complaint: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "gateway.yaml"
+    path.write_text(settings)
+    base = ("template", "release", CHART, "--values", chart_values("fleet"))
+    run = run_tool("helm", *base, "--set-file", f"settings={path}")
+    assert run.returncode != 0
+    assert complaint in run.stderr
+    # A release without these values writes its own.
+    own = ("store.url=", "store.passwordSecret=", "router.publicKeys=")
+    flags = [part for value in own for part in ("--set", value)]
+    check_with("helm", *base, "--set-file", f"settings={path}", *flags)
 
 
 def test_clients_do_not_reach_metrics_and_administration() -> None:

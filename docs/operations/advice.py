@@ -102,6 +102,111 @@ ADVICE = {
         "In-flight requests are rate times seconds of an answer: [capacity](capacity.md#rules). One"
         " client that sends too much is held back by a `requests_per_minute` of its key.",
     ),
+    "MildrouteStoreAway": Advice(
+        "For two minutes this gateway has kept the limits of keys without the Redis or Valkey that"
+        " gateways share. `store.on_failure` decides what clients notice: with `share` each gateway"
+        " continues with its part of what was left and then answers 429, with `closed` requests get"
+        " 503, with `open` limits do not hold.",
+        (
+            (
+                "See whether one instance or all of them lack it: `mildroute_store_available`. If"
+                " one does, the way from that gateway to the store is at fault."
+            ),
+            (
+                "Look at the gateway's log: `the store is away` has the `reason`. A connection that"
+                " is refused, or no reply in time: the store is down, or its host is overloaded."
+                " `READONLY`: after a failover the gateway has reached a replica; the name in"
+                " `store.url` must lead to the primary. `OOM`: the store's memory is full."
+                " `MISCONF`: it cannot write to its disk. `NOAUTH`, `WRONGPASS` or `NOPERM`:"
+                " password or rights have changed; set the variable of `store.password_env` and"
+                " start the gateway again. `LOADING`: it has just started; wait."
+            ),
+            (
+                "Start or repair the store. Gateways look for it four times a second and need no"
+                " restart; the log then has `the store responds again`."
+            ),
+            (
+                "Do not delete its entries to free memory. If they are lost, gateways tell the"
+                " store what they know: [store outage](fleet.md#store-outage)."
+            ),
+        ),
+        "`sum by (operation) (rate(mildroute_store_errors_total[5m]))` shows whether it has been"
+        " failing for longer; `connect` counts attempts to reach it. Critical keys and teams can"
+        " have an `on_failure` of their own.",
+    ),
+    "MildrouteLimitsUnavailable": Advice(
+        "For five minutes requests have been refused with 503, `limits_unavailable`: the store of"
+        " the limits is away, what the gateway had borrowed is spent, and `on_failure: closed`"
+        " applies to these keys, by the settings or by an entry of their own. No other alert sees"
+        " the refused requests, for nothing was decided for them.",
+        (
+            (
+                "The same as for MildrouteStoreAway. If that alert is silent, the store comes and"
+                " goes: see `mildroute_store_available` over the last hour, and"
+                " `mildroute_store_seconds` for calls near 10 ms."
+            ),
+            (
+                "If the store will be away for long, decide whether clients or limits matter more."
+                " `store.on_failure: share` (a restart of the gateways) answers clients within"
+                " their part of the limits."
+            ),
+        ),
+        "Set `closed` only for keys whose limits must hold at any price: `mildroute keys new NAME"
+        " --on-failure closed`.",
+    ),
+    "MildrouteKeysOld": Advice(
+        "This gateway has not been able to read the database of its client keys for more than a"
+        " minute. It continues with the keys that it knows: clients are answered, new keys are"
+        " refused, and keys that were revoked since are still accepted. A gateway that has started"
+        " from a snapshot and has not seen the database yet has an infinite age.",
+        (
+            (
+                "Look at its log: `the keys stay as they are until the database is back`, or at the"
+                " start `the keys are those of a snapshot until the database is back`, says why."
+            ),
+            (
+                "Start or repair the database, or the way to it. Gateways look every"
+                " `keys_interval` seconds; `the database of the keys is back` follows."
+            ),
+            (
+                "If a key must be shut out now, revoke it once the database is back. Until then"
+                " only the network, or stopping the gateways, shuts it out."
+            ),
+            (
+                "Do not restart gateways for this: they would start from a snapshot, which may lack"
+                " the changes of its last ten minutes, or not at all without one."
+            ),
+        ),
+        "With a `keys_interval` near a minute or longer this alert fires without a fault; raise its"
+        " threshold then. [Keys](keys.md#gateways) says what happens while the database is away.",
+    ),
+    "MildrouteNoRouter": Advice(
+        "This gateway runs without a router: every request that names no expert goes to"
+        " `routing.default`, or to the first expert of `experts.yaml`, with the reason"
+        ' `passthrough`. `/readyz` says `ready`, with `"router": null`. No metric says whether a'
+        " router was expected, so this also fires for a gateway that was started"
+        " [without one](../guide/feedback.md#starting-without-a-router) to gather a log: silence it"
+        " for those, or leave the rule out.",
+        (
+            (
+                "Clients are answered, at the price and quality of one expert. If that is the"
+                " expensive one, the bill grows: see `mildroute_spend_dollars_total`."
+            ),
+            (
+                "Look at the start of its log: `no router: requests are passed through` has"
+                " `waiting_for`, the folder or pointer that was not there. A mistyped path, an"
+                " empty volume and a pointer that was never published look the same."
+            ),
+            (
+                "Put the router there, or publish it (`mildroute rollout publish`). The gateway"
+                " takes it within seconds, without a restart. A path that is wrong needs the right"
+                " one and a restart."
+            ),
+        ),
+        "Compare replicas: `count by (digest) (mildroute_router_info)` has one line if all serve"
+        " the same router. A router that disappears later does not cause this: the gateway"
+        " continues with the one that it has loaded.",
+    ),
     "MildrouteExpertDown": Advice(
         "The circuit of this expert has been open for minutes: it fails, and is probed with one"
         " request after each cooldown, which grows from 1 to 60 seconds. Other experts answer in"
@@ -207,8 +312,12 @@ ADVICE = {
             ),
         ),
         "Lines that are lost are gone: dollars of keys after the next restart are too low by them,"
-        " and `mildroute costs from-log` does not see them. Nothing deletes old files; do that"
-        " yourself, or give the log a larger disk: [capacity](capacity.md#rules).",
+        " and `mildroute costs from-log` does not see them. Nothing deletes old files; give the log"
+        " a larger disk ([capacity](capacity.md#rules)), or delete finished files of earlier"
+        " months, once they are [ingested](keys.md#spend) or shipped if you need them. Keep this"
+        " month's files and `spend.json`: after a restart they are what a gateway knows of"
+        " `dollars_per_day` and `dollars_per_month`. The file that is being written may be moved"
+        " away; a new one begins within a second.",
     ),
     "MildrouteReloadRejected": Advice(
         "A new router or canary, or a new file of experts or keys, was invalid. The gateway keeps"

@@ -60,8 +60,10 @@ LABELS = {
     "log": "`decisions`, `feedback` or `samples`",
     "of": "`shares`, which expert the router would choose, or `scores`, how sure it is",
     "operation": (
-        "`lend` (limits), `get_session`, `set_session` (conversations), `get_hints`, `set_hint`"
-        " (circuits), `count_gateways` or `reserve` (sampling)"
+        "`connect` (attempts to reach the store), `lend` (limits), `count_gateways`,"
+        " `get_session`, `set_session` (conversations), `get_hints`, `set_hint` (circuits),"
+        " `reserve` (sampling), `claim_key`, `set_response`, `renew_key`, `free_key` or"
+        " `drop_response` (idempotency keys)"
     ),
     "path": "`chat/completions`, `completions`, `responses`, `embeddings` or `route`",
     "reason": (
@@ -95,7 +97,8 @@ A request is counted once: in `mildroute_requests_total` when something was deci
 in `mildroute_rejected_total` when it was
 refused before: a missing key (401), a limit of a key (429), an unknown model or path (404), a \
 body that cannot be read (400, 408, 413),
-more requests at once than `limits.max_in_flight` (503). A client that is rejected before there is \
+more requests at once than `limits.max_in_flight` (503), a limit that cannot be checked because \
+the store is away (503, `limits_unavailable`). A client that is rejected before there is \
 a request, for headers that are too long
 (431) or do not arrive (408), is in neither, nor is a client that disconnects while it sends.
 
@@ -139,8 +142,9 @@ one below says what has happened, what
 to do at three in the morning, and what can wait. `critical` is worth waking an operator, \
 `warning` is not: clients are being answered.
 
-Of requests that are refused before a decision, only those of a full gateway raise an alert. The \
-others, such as wrong keys and keys over
+Of requests that are refused before a decision, those of a full gateway and those whose limits \
+cannot be checked because the
+store is away (`limits_unavailable`) raise an alert. The others, such as wrong keys and keys over \
 their limit, are the clients' affair; `mildroute_rejected_total` [counts them](metrics.md)."""
 
 

@@ -3,12 +3,18 @@
 Queries.parquet and train.parquet.
 
 Run: MILDROUTE_DATA=... python prepare.py
+
+The folder holds hatespeech_human.parquet, or labeled_data.csv as it is published in the folder data
+of github.com/t-davidson/hate-speech-and-offensive-language: both give the same files.
 """
 
 from __future__ import annotations
 
+import csv
 import os
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,14 +24,40 @@ LABELS = ("hate", "offensive", "neither")
 QUERIES, TRAIN = 1000, 2000
 
 
-def votes_of(row: dict[str, int]) -> list[str]:
-    """One label a person."""
+def tweets() -> list[dict[str, Any]]:
+    """All tweets with their label and votes, in the order in which they were published."""
+    folder = Path(os.environ.get("MILDROUTE_DATA", ""))
+    table, published = folder / "hatespeech_human.parquet", folder / "labeled_data.csv"
+    if "MILDROUTE_DATA" not in os.environ or not (table.is_file() or published.is_file()):
+        sys.stderr.write(
+            "set MILDROUTE_DATA to the folder that holds hatespeech_human.parquet or"
+            " labeled_data.csv.\n"
+        )
+        raise SystemExit(2)
+    if table.is_file():
+        return pq.read_table(table).to_pylist()  # type: ignore[no-any-return]
+    with published.open(encoding="utf-8", newline="") as lines:
+        return [
+            {
+                "query_id": f"hso-{int(row['']):05}",
+                "text": row["tweet"],
+                "label": int(row["class"]),
+                "votes_hate": int(row["hate_speech"]),
+                "votes_offensive": int(row["offensive_language"]),
+                "votes_neither": int(row["neither"]),
+            }
+            for row in csv.DictReader(lines)
+        ]
+
+
+def votes_of(row: dict[str, Any]) -> list[str]:
+    """One label per person."""
     return [label for label in LABELS for _ in range(row[f"votes_{label}"])]
 
 
 def main() -> None:
     """Draw queries and, apart from them, rows to train classifiers on."""
-    rows = pq.read_table(Path(os.environ["MILDROUTE_DATA"], "hatespeech_human.parquet")).to_pylist()
+    rows = tweets()
     drawn = [
         rows[place] for place in np.random.default_rng(0).permutation(len(rows))[: QUERIES + TRAIN]
     ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,11 @@ def query_of(row: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     """Queries from the test images, which people labeled, and rows to train on from the others."""
-    table = pq.read_table(Path(os.environ["MILDROUTE_DATA"], "cifar10.parquet")).to_pylist()
+    images = Path(os.environ.get("MILDROUTE_DATA", ""), "cifar10.parquet")
+    if "MILDROUTE_DATA" not in os.environ or not images.is_file():
+        sys.stderr.write("set MILDROUTE_DATA to the folder that holds cifar10.parquet.\n")
+        raise SystemExit(2)
+    table = pq.read_table(images).to_pylist()
     drawn = [table[place] for place in np.random.default_rng(0).permutation(len(table))]
     queries = [query_of(row) for row in [row for row in drawn if row["split"] == "test"][:QUERIES]]
     train = [row for row in drawn if row["split"] == "train"][:TRAIN]

@@ -8,6 +8,7 @@ file that is not locked is finished.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -26,6 +27,8 @@ OPENING = ".opening"
 
 _LOG = logging.getLogger(__name__)
 _TRIES = 1000
+# Seconds between two looks whether a file is still there: one takes as long as a line, 10 us.
+_LOOK_INTERVAL = 1.0
 
 
 class JsonlFile:
@@ -83,6 +86,15 @@ class JsonlFile:
             raise OSError(28, "the disk took a part of a line")
         self.size += written
         self.lines += len(lines)
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the file is still the one of its path."""
+        try:
+            found = self.path.stat()
+        except OSError:
+            return False
+        return os.path.samestat(found, os.fstat(self._file))
 
     def close(self) -> None:
         """Close the file and lift its lock; what is appended later fails."""
@@ -149,6 +161,7 @@ class JsonlWriter:
         self._rows = rows
         self._clock = clock
         self._is_losing = False
+        self._look_at = 0.0
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._file = self._opened()
@@ -168,8 +181,13 @@ class JsonlWriter:
         return self._file.size
 
     def append(self, line: bytes) -> bool:
-        """Write one line, given without its end; false if it is lost."""
+        """Write one line, given without its end; false if it is lost.
+
+        If someone has moved or removed the file, a new one begins, within a second.
+        """
         try:
+            if time.monotonic() >= self._look_at:
+                self._replace_if_gone()
             self._file.append(line)
         except OSError as error:
             self.lost += 1
@@ -201,6 +219,20 @@ class JsonlWriter:
             with contextlib.suppress(FileExistsError):
                 return JsonlFile(path, permissions=0o640)
         raise ArgumentError(f"no name is left for a file in {str(self.folder)!r}; check the clock.")
+
+    def _replace_if_gone(self) -> None:
+        """Begin a new file if the old one is not in its place, or an OSError."""
+        if self._file.is_in_place:
+            self._look_at = time.monotonic() + _LOOK_INTERVAL
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            fresh = self._opened()
+        except ArgumentError as error:
+            raise OSError(errno.EEXIST, str(error)) from None
+        _LOG.warning("%s was moved or removed while it was written; a new file begins", self.path)
+        self._file.close()
+        self._file = fresh
 
     def _rotate(self) -> None:
         """Begin a new file; if there can be none now, the old one grows on."""

@@ -123,7 +123,10 @@ def test_two_targets_are_one_too_many(
 ) -> None:
     result = mildroute("fit", table, "--budget", 5, "--quality", 0.9, "--out", tmp_path / "router")
     assert result.exit_code == 2
-    assert "give one of --budget, --quality and --price-weight, got 2" in result.stderr
+    assert (
+        "give one of --budget, --quality and --price-weight, got --budget and --quality"
+        in result.stderr
+    )
 
 
 def test_without_dollars_quality_alone_counts_and_a_budget_is_refused(

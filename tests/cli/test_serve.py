@@ -6,11 +6,13 @@ A running gateway routes, reloads and ends in order.
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -57,8 +59,12 @@ def experts_file(folder: Path, url: str) -> Path:
 
 
 @contextmanager
-def running(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A gateway in a process of its own, and its address."""
+def running(
+    folder: Path,
+    *options: str,
+    meanwhile: Callable[[subprocess.Popen[str]], None] = lambda _: None,
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A gateway in a process of its own, and its address; ``meanwhile`` runs while it starts."""
     command = [
         sys.executable,
         "-c",
@@ -78,6 +84,7 @@ def running(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str]
     assert process.stdout is not None
     assert process.stderr is not None
     try:
+        meanwhile(process)
         if "json" in options:
             first = json.loads(process.stderr.readline())
             assert (first["message"], first["experts"]) == ("serving", 2)
@@ -142,6 +149,42 @@ def test_it_routes_reloads_on_sighup_and_ends_in_order(tmp_path: Path) -> None:
         json.loads(line)["decision_id"] for line in lines
     }
     assert len(lines) == 3
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="signals are read from /proc")
+def test_a_hangup_while_it_starts_does_not_end_it(tmp_path: Path) -> None:
+    fitted(tmp_path / "router")
+    experts_file(tmp_path, "http://127.0.0.1:9/v1")
+    early: list[bool] = []
+
+    def hang_up(process: subprocess.Popen[str]) -> None:
+        end = time.monotonic() + 60
+        status = Path(f"/proc/{process.pid}/status")
+        while time.monotonic() < end and process.poll() is None:
+            ignored = int(re.search(r"SigIgn:\s*(\w+)", status.read_text())[1], 16)  # type: ignore[index]
+            if ignored & 1 << (signal.SIGHUP - 1):
+                process.send_signal(signal.SIGHUP)
+                early.append(True)
+                return
+
+    with running(tmp_path, meanwhile=hang_up) as (process, address):
+        assert router_in_use(address)
+        assert process.poll() is None
+    assert early
+
+
+@pytest.mark.parametrize("package", ["prometheus_client", "starlette", "uvicorn"])
+def test_a_missing_extra_is_one_sentence(tmp_path: Path, package: str) -> None:
+    experts_file(tmp_path, "http://127.0.0.1:9/v1")
+    hidden = (
+        f"import sys; sys.modules[{package!r}] = None; from mildroute.cli.app import app; app()"
+    )
+    command = [sys.executable, "-c", hidden, "serve", "--experts", "experts.yaml", "--port", "0"]
+    result = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert result.returncode == 2
+    assert re.fullmatch(r"error: .* needs \S+; run: pip install .*\[serve\]'\n", result.stderr)
 
 
 class Collector(ThreadingHTTPServer):

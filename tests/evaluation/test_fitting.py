@@ -334,7 +334,10 @@ def test_one_fit_checks_and_hashes_the_costs_once(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"router": "nope"}, "router must be one of BestSingleRouter, .*, got 'nope'; a plug-in"),
+        (
+            {"router": "nope"},
+            "router must be one of BestSingleRouter, .*, got 'nope'; a short name .* a plug-in",
+        ),
         ({"router": 5}, r"router must be an estimator with predict, .* got 5; .* KNNRouter\(\)"),
         ({"router": KNNRouter}, "router must be an estimator with predict"),
         ({"encoder": "x"}, "encoder must be auto, tfidf, .*, got 'x'"),

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -46,6 +48,34 @@ def test_names_that_are_taken_are_passed_over(tmp_path: Path) -> None:
     assert sorted(row["a"] for row in read_rows(tmp_path)) == [1, 2]
     one.close()
     other.close()
+
+
+@pytest.mark.parametrize("how", ["removed", "moved", "folder"])
+def test_a_file_that_someone_takes_away_is_followed_by_a_new_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    folder = tmp_path / "log"
+    lines = JsonlWriter(folder, rows=1000)
+    lines.append(b'{"a":0}')
+    old = lines.path
+    if how == "removed":
+        old.unlink()
+    elif how == "moved":
+        old.rename(folder / "old")
+    else:
+        shutil.rmtree(folder)
+    number, end = 0, time.monotonic() + 10
+    while lines.path == old:
+        assert time.monotonic() < end
+        number += 1
+        assert lines.append(b'{"a":%d}' % number)
+        time.sleep(0.05)
+    lines.append(b'{"a":-1}')
+    lines.close()
+    assert [row["a"] for row in read_rows(folder)] == [number, -1]
+    assert f"{old.name} was moved or removed" in caplog.text
+    if how == "moved":
+        assert (folder / "old").read_bytes().count(b"\n") == number
 
 
 @pytest.mark.parametrize("tail", [b'{"a":', b'{"a":2}', b"\0\0\0\0", b"garbage\n", b"[1]\n"])

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -210,6 +210,17 @@ async def until(is_so: Callable[[], bool], seconds: float = 10.0) -> None:
     while not is_so():
         assert time.monotonic() < end, "it did not happen"
         await asyncio.sleep(0.005)
+
+
+async def until_all(
+    fleet: Sequence[Limits], call: Callable[[Limits], Awaitable[Any]], *, is_available: bool
+) -> None:
+    """Make calls until all gateways have the store, or none has it."""
+    end = time.monotonic() + 10
+    while any(limits.store.is_available != is_available for limits in fleet):
+        assert time.monotonic() < end, "it did not happen"
+        await asyncio.gather(*(call(limits) for limits in fleet))
+        await asyncio.sleep(0.02)
 
 
 async def eventually(call: Callable[[], Awaitable[bool]], *, is_wanted: bool = True) -> None:
@@ -579,6 +590,58 @@ class TestStoreAway:
 
         run(test())
 
+    @pytest.mark.parametrize(
+        ("break_it", "mend_it", "reason"),
+        [
+            (("CONFIG", "SET", "maxmemory", "1"), ("CONFIG", "SET", "maxmemory", "0"), "OOM"),
+            (("REPLICAOF", "127.0.0.1", "1"), ("REPLICAOF", "NO", "ONE"), "READONLY"),
+        ],
+    )
+    def test_a_store_that_can_write_nothing_counts_as_away(
+        self,
+        own: RedisServer,
+        caplog: pytest.LogCaptureFixture,
+        break_it: tuple[str, ...],
+        mend_it: tuple[str, ...],
+        reason: str,
+    ) -> None:
+        async def test() -> None:
+            client = APIClient("a", dollars_per_day=1.0, requests_per_minute=600)
+            async with (
+                gateways(own.url, 1) as (shared,),
+                gateways(own.url, 1, on_failure="closed") as (closed,),
+                gateways(own.url, 1, on_failure="open") as (opened,),
+            ):
+                await settled([shared], client)
+                await shared.store.call("break", *break_it, in_background=True)
+                fleet = (shared, closed, opened)
+                # Calls find out; a few may succeed before the store minds its memory.
+                await until_all(fleet, lambda limits: limits.spend(client, 0.3), is_available=False)
+                refused = await closed.reserve(client, Charge(0.9))
+                assert isinstance(refused, LimitExceeded)
+                assert (refused.status, refused.code) == (503, "limits_unavailable")
+                assert all([await opened.spend(client, 0.3) for _ in range(10)])
+                tried = [await shared.reserve(client, Charge(0.05)) for _ in range(21)]
+                assert not isinstance(tried[0], LimitExceeded)
+                refused = tried[-1]
+                assert isinstance(refused, LimitExceeded)
+                assert refused.status == 429
+                assert "store of the limits is away" in refused.message
+                # Until it can write it stays away, though it responds.
+                looks = len(shared.calls)
+                await until(lambda: len(shared.calls) > looks + 2)
+                assert not shared.store.is_available
+                connection = await shared.store._connect()
+                await connection.send(mend_it)
+                connection.close()
+                await until_all(fleet, lambda limits: limits.leases.settle(), is_available=True)
+                # What was spent without it counts.
+                await eventually(lambda: opened.spend(client, 0.001), is_wanted=False)
+
+        run(test())
+        lines = [line for line in caplog.records if line.getMessage() == "the store is away"]
+        assert any(reason in line.fields["reason"] for line in lines)  # type: ignore[attr-defined]
+
     def test_a_gateway_that_never_reached_the_store_serves(self, tmp_path: Path) -> None:
         async def test() -> None:
             limits = Limits(RedisServer(tmp_path).url, replicas=4)
@@ -833,6 +896,35 @@ class TestRedisStore:
 
         with RedisServer(tmp_path, "--requirepass", "open sesame") as server:
             run(test(server))
+
+    def test_a_password_that_is_missing_or_wrong_is_refused_before_the_port_is_opened(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def check(url: str, **settings: Any) -> None:
+            store = RedisStore(StoreConfig(url=url, **settings))
+            try:
+                await store.check_access()
+            finally:
+                await store.close()
+
+        env = {"password_env": "REDIS_PASSWORD"}
+        with RedisServer(tmp_path, "--requirepass", "open sesame") as server:
+            with pytest.raises(
+                ArgumentError, match="REDIS_PASSWORD must hold the store's password"
+            ):
+                run(check(server.url, **env))
+            with pytest.raises(ArgumentError, match="let this gateway read and write, got: NOAUTH"):
+                run(check(server.url))
+            monkeypatch.setenv("REDIS_PASSWORD", "close sesame")
+            with pytest.raises(ArgumentError, match="got: WRONGPASS") as refused:
+                run(check(server.url, **env))
+            assert "sesame" not in str(refused.value)
+            monkeypatch.setenv("REDIS_PASSWORD", "open sesame\n")
+            run(check(server.url, **env))
+            with pytest.raises(ArgumentError, match="DB index"):
+                run(check(server.url + "/99", **env))
+            server.kill()
+            run(check(server.url, **env))  # it may come yet
 
     def test_what_is_no_redis_counts_as_away(self) -> None:
         async def test() -> None:

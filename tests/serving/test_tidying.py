@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from dataclasses import fields
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from mildroute.exceptions import TableError
 from mildroute.serving.config import DecisionLogConfig
 from mildroute.serving.observability import compaction as tidying
-from mildroute.serving.observability.compaction import CompactionResult, compact_log
+from mildroute.serving.observability.compaction import CompactionResult, compact_log, ship_log
 from mildroute.serving.observability.decision_log import (
     DecisionLog,
     DecisionRecord,
@@ -53,6 +54,21 @@ def test_tidied_files_read_as_before(tmp_path: Path) -> None:
     assert list(read_log(tmp_path)) == written
     assert (SpendLedger.resume(tmp_path, 0.0).dollars, read_feedback(tmp_path)) == (spent, scores)
     assert compact_log(tmp_path) == CompactionResult(0, 0, 0)
+
+
+def test_tables_and_sums_are_read_by_those_who_may_read_the_lines(tmp_path: Path) -> None:
+    filled(tmp_path)
+    (tmp_path / "decisions").chmod(0o755)
+    lines = sorted((tmp_path / "decisions").glob("*.jsonl"))
+    lines[0].chmod(0o600)
+    compact_log(tmp_path)
+    tables = sorted((tmp_path / "decisions").glob("*.parquet"))
+    assert [stat.S_IMODE(table.stat().st_mode) for table in tables] == [0o600, 0o640, 0o640]
+    ship_log(tmp_path, str(tmp_path / "shipped"))
+    SpendLedger.resume(tmp_path, 0.0).save()
+    for path in [*(tmp_path / "shipped").rglob("*.parquet"), *tmp_path.rglob("spend.json")]:
+        assert stat.S_IMODE(path.stat().st_mode) == 0o640, path
+    assert list(tmp_path.rglob("spend.json"))
 
 
 def test_a_growing_file_is_left_alone_and_read_beside_tidied_ones(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from mildroute.cli._options import (
 )
 from mildroute.cli._output import print_json, print_notes, print_table, progress_bar
 from mildroute.cli.evaluate import write_report
-from mildroute.exceptions import ArgumentError
+from mildroute.exceptions import ArgumentError, MissingExtraError
 
 if TYPE_CHECKING:
     from mildroute.costs.table import CostTable
@@ -298,21 +298,22 @@ def run_demo(
         )
     save_router(fitted.router, out / "router", card={"notes": "Made by mildroute demo."})
     measured = evaluate(fitted.router, held_out, seed=seed)
-    write_report(
-        measured,
-        out / "report.html",
-        {"router": "router", "table": "held_out.parquet", "made by": "mildroute demo"},
-    )
+    provenance = {"router": "router", "table": "held_out.parquet", "made by": "mildroute demo"}
+    report, left_out = str(out / "report.html"), ""
+    try:
+        write_report(measured, Path(report), provenance)
+    except MissingExtraError as error:
+        report, left_out = "", f"none: {error}"
     if as_json:
         print_json(
             {
                 "comparison": found.as_dict(),
                 "assessment": measured.as_dict(),
-                "report": str(out / "report.html"),
+                "report": report or None,
             }
         )
         return
-    _show_demo(found, measured, fitted.note, out)
+    _show_demo(found, measured, fitted.note, out, report or left_out)
 
 
 def _compare_demo(table: CostTable, seed: int) -> Comparison:
@@ -332,7 +333,9 @@ def _compare_demo(table: CostTable, seed: int) -> Comparison:
         )
 
 
-def _show_demo(found: Comparison, measured: RouterEvaluation, note: str, out: Path) -> None:
+def _show_demo(
+    found: Comparison, measured: RouterEvaluation, note: str, out: Path, report: str
+) -> None:
     typer.echo(
         "1,797 handwritten digits; a tree, a linear model and a support vector machine at 0.1, 1"
         " and 10 dollars per 1,000."
@@ -342,7 +345,7 @@ def _show_demo(found: Comparison, measured: RouterEvaluation, note: str, out: Pa
         [
             measured.savings.sentence if measured.savings else "",
             f"operating point: {note}",
-            f"report: {out / 'report.html'}",
+            f"report: {report}",
             (
                 f"next: mildroute inspect {out / 'costs.parquet'}; mildroute evaluate"
                 f" {out / 'router'} {out / 'held_out.parquet'}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import ipaddress
 import logging
+import signal
 import socket
 from functools import partial
 from pathlib import Path
@@ -107,6 +108,9 @@ def serve_router(
 
     Example: mildroute serve router --experts experts.yaml --log decisions
     """
+    # Until the gateway can reload, which takes some seconds: by default the signal ends a process.
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     given = {"keys": keys, "admin_port": admin_port, "admin_host": admin_host}
     chosen = _settings(settings, log, log_format, exploration_rate, **given)
     _check_reach(host, chosen, open_to_all=no_keys)

@@ -197,7 +197,9 @@ class PriceList:
             csv.Error,
         ) as error:
             raise TableError(
-                f"prices cannot be read from {str(path)!r}: {' '.join(str(error).split())}."
+                f"prices cannot be read from {str(path)!r}:"
+                f" {getattr(error, 'strerror', None) or ' '.join(str(error).split())}; check the"
+                " path, and that it is JSON, or CSV with a row for each expert."
             ) from error
 
     @classmethod
@@ -298,7 +300,8 @@ def _price(name: object, value: Any) -> Price:
         if isinstance(error, TableError):
             raise TableError(f"the price of {name!r}: {error}") from None
         raise TableError(
-            f"the price of {name!r} must be a number of dollars per million tokens, got {value!r}."
+            f"the price of {name!r} must be a number of dollars, got {value!r}; give one, or the"
+            " name of a column where a table is read."
         ) from None
 
 

@@ -42,7 +42,7 @@ def check_report_extra() -> None:
     """Raise if a package that the page needs is missing; call it before a long evaluation."""
     for package in ("jinja2", "matplotlib"):
         if importlib.util.find_spec(package) is None:
-            raise MissingExtraError.for_package(package, extra="report", user="the HTML report")
+            raise MissingExtraError.for_package(package, extra="report", user="a report or picture")
 
 
 # Money against quality as a picture: SVG whose colors follow the page it stands on.

@@ -244,7 +244,8 @@ def get_router(name: str, *, random_state: int | None = None) -> Any:
             name, f"a plug-in is registered under {GROUP!r}, a loss under 'mildroute.losses'"
         )
         raise ArgumentError(
-            f"router must be one of {', '.join(router_names())}, got {name!r:.80}; {why}."
+            f"router must be one of {', '.join(router_names())}, got {name!r:.80}; a short"
+            f" name such as 'knn' or 'mild' will do, and {why}."
         )
     return (
         router.set_params(random_state=random_state)

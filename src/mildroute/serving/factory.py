@@ -70,6 +70,8 @@ def load_gateway(
     manager = _manager(router, config, names, metrics, encoder_socket)
     if manager.load() is None:
         _announce_passthrough(config, file, router)
+    if not any(spec.kind in CALLABLE_KINDS for spec in file.experts):
+        log_event(_LOG, logging.WARNING, "no expert can be called: only /v1/route decides")
     leases = _leases(config, metrics)
     sampler = load_sampler(config, file, metrics, None if leases is None else leases.store)
     metrics.watch(queue=lambda: manager.waiting, canary=lambda: _canary_share(manager))

@@ -425,6 +425,8 @@ async def _serve(
     if attach is not None:
         await attach(gateway)
     config = services.config
+    if services.leases is not None:
+        await services.leases.store.check_access()
     loop = asyncio.get_running_loop()
     logging.getLogger("uvicorn.error").addFilter(limit_warnings)
     _reload_on_hangup(gateway, loop)

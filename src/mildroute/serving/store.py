@@ -8,6 +8,7 @@ import hashlib
 import logging
 import math
 import os
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
@@ -16,7 +17,7 @@ from time import perf_counter
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-from mildroute.exceptions import MildrouteError, MissingExtraError
+from mildroute.exceptions import ArgumentError, MildrouteError, MissingExtraError
 from mildroute.serving.config import StoreConfig
 
 __all__ = ["RedisStore", "Script", "StoreError", "StoreWait"]
@@ -37,8 +38,25 @@ _BACKGROUND_TIMEOUT = 1.0
 _FIRST_PAUSE = 0.05
 _LAST_PAUSE = 0.25
 _PORT = 6379
-# Seconds between two lines about a store that is away.
+# Seconds between two lines about a store that is away, and between two about rejections.
 _LOG_INTERVAL = 10.0
+# Milliseconds that the entry stays by which the store is tried.
+_PROBE_TTL = 1000
+# Characters of the store's own words in a line of the log.
+_MAX_REASON = 200
+_NO_SCRIPT = "NOSCRIPT"
+# Replies of a store that responds and can write nothing, as Redis 7 says it and scripts of Redis 6:
+# after a failover, with a full memory or disk, without rights, while it loads. Errors of one entry
+# are none of them, else one client's could take the store from all others.
+_UNUSABLE = re.compile(
+    r"(?:^|-)(READONLY|OOM|MISCONF|NOAUTH|WRONGPASS|NOPERM|LOADING|MASTERDOWN|CLUSTERDOWN|NOREPLICAS"
+    r"|BUSY)\b"
+)
+# Replies that waiting does not change: the settings are wrong.
+_DENIED = re.compile(
+    r"NOAUTH|WRONGPASS|NOPERM|ERR (invalid password|AUTH|Client sent AUTH|(invalid )?DB index)",
+    re.IGNORECASE,
+)
 
 
 class StoreError(MildrouteError):
@@ -196,6 +214,11 @@ class RedisStore:
             raise MissingExtraError.for_package(
                 "hiredis", extra="fleet", user="store in gateway.yaml"
             ) from None
+        if config.password_env is not None and not _password_of(config.password_env):
+            raise ArgumentError(
+                f"the environment variable {config.password_env} must hold the store's password,"
+                " got nothing; export it before you start."
+            )
         self.config = config
         self.gateway = os.urandom(8).hex()
         self.is_available = False
@@ -205,7 +228,22 @@ class RedisStore:
         self.recovered = asyncio.Event()
         self._failed = asyncio.Event()
         self._logged_at = -math.inf
+        self._rejected_at = -math.inf
+        # Why it was away the last time.
+        self._reason = ""
         self._task: asyncio.Task[None] | None = None
+
+    async def check_access(self) -> None:
+        """Connect; a store that is away is none of its errors.
+
+        Raises:
+            ArgumentError: The store responds, and does not let this gateway in.
+        """
+        if not await self._recover() and _DENIED.match(self._reason):
+            raise ArgumentError(
+                f"the store must let this gateway read and write, got: {self._reason}; check"
+                " store.url and the variable that store.password_env names."
+            )
 
     async def start(self) -> None:
         """Connect, and stay connected until :meth:`close`; a store that is away is logged."""
@@ -265,23 +303,25 @@ class RedisStore:
                 script.name, "EVALSHA", script.digest, *rest, in_background=in_background
             )
         except StoreError as error:
-            if not str(error).startswith("NOSCRIPT"):  # an operator ran SCRIPT FLUSH
+            if not str(error).startswith(_NO_SCRIPT):  # an operator ran SCRIPT FLUSH
                 raise
         return await self.call(
             script.name, "EVAL", script.source, *rest, in_background=in_background
         )
 
-    def mark_away(self) -> None:
+    def mark_away(self, reason: str = "no reply in time") -> None:
         """No call is tried in a request's way until the store has responded in the background."""
         if self.is_available:
             self.is_available = False
+            self._reason = reason[:_MAX_REASON]
             self._log_away()
         self._failed.set()
 
     def _log_away(self) -> None:
         if perf_counter() - self._logged_at > _LOG_INTERVAL:
             self._logged_at = perf_counter()
-            _LOG.warning("the store does not respond; limits: %s", self.config.on_failure)
+            fields = {"reason": self._reason, "limits": self.config.on_failure}
+            _LOG.warning("the store is away", extra={"fields": fields})
 
     def _send(self, parts: Sequence[Any]) -> asyncio.Future[Any]:
         if self._connection is None or not self.is_available:
@@ -299,13 +339,26 @@ class RedisStore:
         try:
             found = await reply
             is_failed = False
-        except _TimedOutError:
-            self.mark_away()
+        except StoreError as error:
+            self._note(error)
             raise
         finally:
             timer.cancel()
             self._record(name, perf_counter() - started, is_failed)
         return found
+
+    def _note(self, error: StoreError) -> None:
+        """Do without a store that is late or can write nothing; log other rejections."""
+        if isinstance(error, _TimedOutError):
+            self.mark_away()
+        elif _UNUSABLE.search(str(error)):
+            self.mark_away(str(error))
+        elif self.is_available and not str(error).startswith(_NO_SCRIPT):
+            now = perf_counter()
+            if now - self._rejected_at > _LOG_INTERVAL:
+                self._rejected_at = now
+                fields = {"reason": str(error)[:_MAX_REASON]}
+                _LOG.warning("the store rejected a call", extra={"fields": fields})
 
     async def _maintain(self) -> None:
         """Reach the store again whenever it was away."""
@@ -319,19 +372,22 @@ class RedisStore:
             _LOG.info("the store responds again")
 
     async def _recover(self) -> bool:
-        """Whether the store responds on the connection that there is, or on a new one."""
+        """Whether the store takes an entry on the connection that there is, or on a new one."""
         self._failed.clear()
+        started = perf_counter()
         try:
             async with asyncio.timeout(_BACKGROUND_TIMEOUT):
                 if self._connection is None:
                     self._connection = await self._connect()
-                await self._connection.send(("PING",))
-        except (StoreError, OSError, TimeoutError):
+                probe = ("SET", self.key("probe"), self.gateway, "PX", _PROBE_TTL)
+                await self._connection.send(probe)
+        except (StoreError, OSError, TimeoutError) as error:
+            self._reason = str(error)[:_MAX_REASON] or "no reply in time"
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
-            return False
         self.is_available = self._connection is not None
+        self._record("connect", perf_counter() - started, not self.is_available)
         return self.is_available
 
     async def _connect(self) -> _Connection:
@@ -344,7 +400,7 @@ class RedisStore:
         )
         try:
             if self.config.password_env is not None:
-                password = os.environ.get(self.config.password_env, "")
+                password = _password_of(self.config.password_env)
                 user = (url.username,) if url.username else ()
                 await connection.send(("AUTH", *user, password))
             if url.path.strip("/"):
@@ -359,7 +415,7 @@ class RedisStore:
     def _lost(self, connection: _Connection) -> None:
         if connection is self._connection:
             self._connection = None
-            self.mark_away()
+            self.mark_away("the connection was lost")
 
 
 class _TimedOutError(StoreError):
@@ -374,6 +430,11 @@ def _expire(reply: asyncio.Future[Any]) -> None:
 def _fail(reply: asyncio.Future[Any]) -> None:
     if not reply.done():
         reply.set_exception(_TimedOutError("the store did not respond in time."))
+
+
+def _password_of(variable: str) -> str:
+    # Files of secrets end with a new line.
+    return os.environ.get(variable, "").strip()
 
 
 def _record_nothing(_name: str, _seconds: float, _is_failed: bool) -> None:

@@ -834,6 +834,13 @@ def _no_eligible_expert(context: RequestContext) -> APIError:
     fields = ", ".join(context.parsed.untranslated)
     if fields:
         causes += f"; {fields} can be served by experts of kind anthropic only"
+    if not fields and all(reason == "absent" for reason in context.decision.excluded.values()):
+        return APIError(
+            400,
+            f"this gateway can call none of its experts ({causes}); ask /v1/route which of them to"
+            " call.",
+            code="no_expert",
+        )
     return APIError(
         400,
         f"no expert can take this request ({causes}); shorten it, or ask for less.",

@@ -134,6 +134,15 @@ class Lease(UsageBudget):
         """Lower the lease after so many idle seconds; whether the store is to be told."""
         raise NotImplementedError
 
+    def _all_reserved(self, owner: str) -> LimitExceeded:
+        if not self._lender.is_away:
+            return super()._all_reserved(owner)
+        message = (
+            "The store of the limits is away, and the part that this gateway has of the"
+            f" {self.limit:g} {self.unit} of {owner.lower()} is used up; wait."
+        )
+        return LimitExceeded(429, message, "rate_limit_exceeded", 1.0)
+
     def change_limit(self, limit: float) -> None:
         if limit < self.limit:
             self.release()  # it was lent of more than there is now

@@ -438,7 +438,7 @@ _EXACT_NAMES = frozenset(
 # Paths of responses with choices.
 _CHOSEN = ("chat/completions", "completions")
 # Characters of any other field, such as a suffix or a prediction, that are not worth counting.
-_MAX_UNCOUNTED = 256
+_SHORT_FIELD = 256
 _COUNTED_FIELDS = ("tools", "functions", "response_format", "text", "instructions")
 _TYPE_NAMES = {
     dict: "an object",
@@ -771,7 +771,7 @@ def _count_fields(path: str, text: str, members: list[Member], prompt: RoutedPro
     for name, _, start, end in members:
         if name == _PROMPT_FIELD[path]:
             continue
-        if name in _COUNTED_FIELDS or end - start > _MAX_UNCOUNTED:
+        if name in _COUNTED_FIELDS or end - start > _SHORT_FIELD:
             prompt.count(text[start:end])
         else:
             prompt.uncounted += len(name) + end - start

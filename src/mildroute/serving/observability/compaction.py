@@ -142,6 +142,9 @@ def _written(path: Path, target: Path, columns: Mapping[str, str]) -> int:
             check_decision(row)
     table = pa.Table.from_pylist(rows, schema=_schema(columns))
     with atomic_write(target) as beside:
+        # Prompts may be in it: who could not read the lines cannot read the table.
+        beside.touch(mode=0o600)
+        beside.chmod(path.stat().st_mode & 0o777)
         pq.write_table(table, beside, compression="zstd", write_page_checksum=True)
     return int(table.num_rows)
 
@@ -264,6 +267,7 @@ class _Shipper:
         if is_local:
             self._system.create_dir(path.rpartition("/")[0], recursive=True)
             beside = f"{path}.partial"
+            Path(beside).touch(mode=0o640)
         with self._system.open_output_stream(beside) as stream:
             pq.write_table(table, stream, compression="zstd", write_page_checksum=True)
         if is_local:

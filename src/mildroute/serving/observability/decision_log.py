@@ -209,6 +209,7 @@ class SpendLedger:
         # It is not synced, which would hold up requests: after a loss of power the whole month is
         # read, as if there were none.
         with contextlib.suppress(OSError):
+            beside.touch(mode=0o640)
             beside.write_text(json.dumps(document), encoding="utf-8")
             beside.replace(self._path)
 

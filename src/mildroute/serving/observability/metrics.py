@@ -10,21 +10,24 @@ from itertools import accumulate, chain, islice
 from math import isnan, nan
 from typing import Any
 
-from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
-from prometheus_client.exposition import generate_latest
-from prometheus_client.openmetrics import exposition as openmetrics
-from prometheus_client.samples import Exemplar
-from prometheus_client.utils import floatToGoString
-
 from mildroute import __version__
+from mildroute._optional import needs_extra
 from mildroute.serving.observability.decision_log import DecisionRecord
 from mildroute.serving.observability.drift import Drift, DriftReport
+
+with needs_extra("prometheus-client", extra="serve", user="mildroute.serving"):
+    from prometheus_client import CollectorRegistry, ProcessCollector
+    from prometheus_client.core import (
+        CounterMetricFamily,
+        GaugeMetricFamily,
+        HistogramMetricFamily,
+        Metric,
+    )
+    from prometheus_client.exposition import generate_latest
+    from prometheus_client.openmetrics import exposition as openmetrics
+    from prometheus_client.samples import Exemplar
+    from prometheus_client.utils import floatToGoString
+
 
 __all__ = [
     "GatewayMetrics",
