@@ -44,7 +44,7 @@ def reproduce_tables(
     ] = False,
     merge: Annotated[
         bool,
-        typer.Option("--merge", help="Make one file of the store's at the end, to publish it."),
+        typer.Option("--merge", help="Merge the files of the store into one at the end."),
     ] = False,
     ledger: Annotated[
         Path | None,

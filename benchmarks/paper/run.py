@@ -152,7 +152,7 @@ class Store:
         self._write(table.replace_schema_metadata(_origin()))
 
     def merge(self) -> None:
-        """Make one file of all, to publish it; nobody else may use the store meanwhile."""
+        """Merge all files into one; nothing else may use the store meanwhile."""
         files = self._files()
         tables = [pq.read_table(path) for path in files]
         origins = [table.schema.metadata or {} for table in tables]

@@ -27,7 +27,7 @@ OPENING = ".opening"
 
 _LOG = logging.getLogger(__name__)
 _TRIES = 1000
-# Seconds between two looks whether a file is still there: one takes as long as a line, 10 us.
+# Seconds between two checks that the file is still there; one takes about 10 us, as a line does.
 _LOOK_INTERVAL = 1.0
 
 
@@ -221,7 +221,7 @@ class JsonlWriter:
         raise ArgumentError(f"no name is left for a file in {str(self.folder)!r}; check the clock.")
 
     def _replace_if_gone(self) -> None:
-        """Begin a new file if the old one is not in its place, or an OSError."""
+        """Begin a new file if the old one was moved or removed; an OSError if there can be none."""
         if self._file.is_in_place:
             self._look_at = time.monotonic() + _LOOK_INTERVAL
             return

@@ -175,7 +175,7 @@ def target_of(
     named = {name: value for name, value in given.items() if value is not None}
     if len(named) > 1:
         raise ArgumentError(
-            f"give one of --budget, --quality and --price-weight, got"
+            "give one of --budget, --quality and --price-weight, got"
             f" {' and '.join('--' + name.replace(' ', '-') for name in named)}."
         )
     for name, value in named.items():

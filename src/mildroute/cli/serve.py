@@ -108,7 +108,7 @@ def serve_router(
 
     Example: mildroute serve router --experts experts.yaml --log decisions
     """
-    # Until the gateway can reload, which takes some seconds: by default the signal ends a process.
+    # By default the signal ends a process; the gateway handles it once it can reload.
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     given = {"keys": keys, "admin_port": admin_port, "admin_host": admin_host}

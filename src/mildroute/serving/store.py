@@ -40,14 +40,14 @@ _LAST_PAUSE = 0.25
 _PORT = 6379
 # Seconds between two lines about a store that is away, and between two about rejections.
 _LOG_INTERVAL = 10.0
-# Milliseconds that the entry stays by which the store is tried.
+# Milliseconds until the entry expires that shows whether the store can be written to.
 _PROBE_TTL = 1000
-# Characters of the store's own words in a line of the log.
+# The most characters of an error message of the store in a log line.
 _MAX_REASON = 200
 _NO_SCRIPT = "NOSCRIPT"
-# Replies of a store that responds and can write nothing, as Redis 7 says it and scripts of Redis 6:
-# after a failover, with a full memory or disk, without rights, while it loads. Errors of one entry
-# are none of them, else one client's could take the store from all others.
+# Replies of a store that responds but cannot write, in the words of Redis 7 and of scripts in Redis
+# 6: after a failover, with a full memory or disk, without permission, while it loads. Errors about
+# one entry are not among them: one client could then make the store unavailable to all others.
 _UNUSABLE = re.compile(
     r"(?:^|-)(READONLY|OOM|MISCONF|NOAUTH|WRONGPASS|NOPERM|LOADING|MASTERDOWN|CLUSTERDOWN|NOREPLICAS"
     r"|BUSY)\b"
@@ -234,7 +234,7 @@ class RedisStore:
         self._task: asyncio.Task[None] | None = None
 
     async def check_access(self) -> None:
-        """Connect; a store that is away is none of its errors.
+        """Connect; a store that is away raises nothing, since it may still appear.
 
         Raises:
             ArgumentError: The store responds, and does not let this gateway in.
@@ -348,7 +348,7 @@ class RedisStore:
         return found
 
     def _note(self, error: StoreError) -> None:
-        """Do without a store that is late or can write nothing; log other rejections."""
+        """Count a store as away that is late or cannot write; log other rejections."""
         if isinstance(error, _TimedOutError):
             self.mark_away()
         elif _UNUSABLE.search(str(error)):

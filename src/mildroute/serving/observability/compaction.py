@@ -142,7 +142,7 @@ def _written(path: Path, target: Path, columns: Mapping[str, str]) -> int:
             check_decision(row)
     table = pa.Table.from_pylist(rows, schema=_schema(columns))
     with atomic_write(target) as beside:
-        # Prompts may be in it: who could not read the lines cannot read the table.
+        # It may hold prompts: only those who may read the lines may read the table.
         beside.touch(mode=0o600)
         beside.chmod(path.stat().st_mode & 0o777)
         pq.write_table(table, beside, compression="zstd", write_page_checksum=True)
