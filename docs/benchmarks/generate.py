@@ -121,8 +121,8 @@ CAUSES = {
     ),
     "cells a second, mildroute collect / bare httpx loop": (
         "It was 0.744 on 15 November. A cell takes 0.96 ms more of the processor than in the bare"
-        " loop, in the journal, the cap on dollars and the judge. A thread for each answer that is"
-        " read, which is newer, takes 0.26 ms of them (measured alone)."
+        " loop, in the journal, the cap on dollars and the judge. Since 16 November judges read"
+        " each answer in a thread, which takes 0.26 ms of it (measured alone)."
     ),
 }
 # Figures of earlier runs that missed a limit which the stored run holds.
@@ -188,8 +188,9 @@ def origin(run: Run) -> list[str]:
         "date": run["date"] + (f", {run['seconds']:,} seconds" if "seconds" in run else ""),
         "code": code_of(run),
         "machine": (
-            f"{machine['architecture']}, {machine['cores']} cores ({machine['cpu']}), Python"
-            f" {machine['python']}, {versions}"
+            f"{machine['architecture']}, {machine['cores']}"
+            f" {'core' if machine['cores'] == 1 else 'cores'} ({machine['cpu']}),"
+            f" Python {machine['python']}, {versions}"
         ),
         "other work": (
             f"load average of {run['load_before']} before the run began"
