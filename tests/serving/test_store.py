@@ -52,8 +52,9 @@ from tests.support.redis import RedisServer
 ROUNDING = 1e-6
 GATEWAYS = 4
 RANDOM = np.random.default_rng(7)
-# Seconds without a request let through after which a limit counts as spent, and if enough is spent.
-PATIENCE = 4.0
+# Seconds until a limit must be spent, on a machine on which the store is mostly late; and without a
+# request let through, once enough is spent.
+PATIENCE = 45.0
 SHORT_PATIENCE = 0.8
 
 
@@ -169,15 +170,15 @@ async def spend_all(
     largest: float = 0.002,
     enough: float,
 ) -> dict[str, float]:
-    """Send requests to all gateways until none has been let through for a while."""
+    """Send requests to all gateways until enough is spent and none is let through for a while."""
     spent = {client.name: 0.0 for client in clients}
-    end = time.monotonic() + 20
+    end = time.monotonic() + PATIENCE
     last = time.monotonic()
 
     async def work(limits: Limits, client: APIClient) -> None:
         nonlocal last
-        while time.monotonic() < min(
-            end, last + (SHORT_PATIENCE if sum(spent.values()) >= enough else PATIENCE)
+        while time.monotonic() < end and (
+            sum(spent.values()) < enough or time.monotonic() < last + SHORT_PATIENCE
         ):
             charge = Charge(RANDOM.uniform(0.25, 1.0) * largest)
             held = await limits.reserve(client, charge, is_bounded=is_bounded)
@@ -221,6 +222,25 @@ async def until_all(
         assert time.monotonic() < end, "it did not happen"
         await asyncio.gather(*(call(limits) for limits in fleet))
         await asyncio.sleep(0.02)
+
+
+async def lateness(seconds: float, until_then: asyncio.Event) -> list[float]:
+    """How late the event loop wakes what sleeps for so long: the machine's part of any wait."""
+    late = []
+    while not until_then.is_set():
+        started = time.perf_counter()
+        await asyncio.sleep(seconds)
+        late.append(time.perf_counter() - started - seconds)
+    return late
+
+
+async def send(server: RedisServer, *command: str) -> None:
+    """Send a command on a connection of its own, whatever the gateways think of the store."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(b" ".join(part.encode() for part in command) + b"\r\n")
+    assert (await reader.readline()).startswith(b"+OK")
+    writer.close()
+    await writer.wait_closed()
 
 
 async def eventually(call: Callable[[], Awaitable[bool]], *, is_wanted: bool = True) -> None:
@@ -510,12 +530,12 @@ class TestStoreAway:
 
     @pytest.mark.parametrize("fault", ["pause", "kill", "flush", "client pause"])
     def test_limits_hold_and_no_request_waits(self, own: RedisServer, fault: str) -> None:
-        async def disturb(store: RedisStore) -> None:
+        async def disturb() -> None:
             await asyncio.sleep(0.2)
             if fault == "flush":
-                await store.call("flush", "FLUSHALL", in_background=True)
+                await send(own, "FLUSHALL")
             elif fault == "client pause":
-                await store.call("pause", "CLIENT", "PAUSE", "700", in_background=True)
+                await send(own, "CLIENT", "PAUSE", "700")
             elif fault == "pause":
                 own.pause()
                 await asyncio.sleep(0.7)
@@ -528,12 +548,15 @@ class TestStoreAway:
         async def test() -> None:
             async with gateways(own.url) as fleet:
                 client = APIClient("a", dollars_per_day=1.0)
-                spent, _ = await asyncio.gather(
-                    spend_all(fleet, [client], enough=0.98), disturb(fleet[0].store)
-                )
-                waits = sorted(wait for limits in fleet for wait in limits.waits)
+                is_over = asyncio.Event()
+                late = asyncio.create_task(lateness(0.01, is_over))
+                spent, _ = await asyncio.gather(spend_all(fleet, [client], enough=0.98), disturb())
+                is_over.set()
+                waits = [wait for limits in fleet for wait in limits.waits]
+                # A wait of 10 ms ends two or three turns of the loop later than a sleep.
+                allowed = 0.02 + 3 * max(0.0, np.quantile(await late, 0.99) - 0.001)
             assert 0.98 <= spent["a"] <= 1.0 + ROUNDING
-            assert waits[int(0.99 * len(waits))] < 0.02
+            assert np.quantile(waits, 0.99) < allowed
 
         run(test())
 
@@ -767,15 +790,19 @@ class TestSlowStore:
             async with delayed(redis.port, 0.008) as url, gateways(url, 3) as fleet:
                 made: list[tuple[float, float]] = []
 
+                def spent() -> float:
+                    return sum(dollars for _, dollars in made)
+
                 async def work(limits: Limits) -> None:
-                    end = time.monotonic() + 2
-                    while time.monotonic() < end:
+                    started = time.monotonic()
+                    while time.monotonic() < started + 2 or (
+                        spent() <= 0.5 and time.monotonic() < started + PATIENCE
+                    ):
                         made.append(await request(limits, client))
                         await asyncio.sleep(0.002)
 
                 await asyncio.gather(*(work(limits) for limits in fleet for _ in range(6)))
-            spent = sum(dollars for _, dollars in made)
-            assert 0.5 < spent <= 1.0 + ROUNDING
+            assert 0.5 < spent() <= 1.0 + ROUNDING
 
         run(test())
 
@@ -991,6 +1018,13 @@ class TestConversations:
         run(test())
 
 
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that is there, on a machine on which it may take longer than its 10 ms."""
+    monkeypatch.setattr("mildroute.serving.store._REQUEST_TIMEOUT", 1.0)
+
+
+@pytest.mark.usefixtures("unhurried")
 class TestSlots:
     """An expert's concurrency over all gateways."""
 
