@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from mildroute.collection.runner import Budget, CollectionRun, run_all
+from mildroute.collection.runner import _SHORT, Budget, CollectionRun, run_all
 from mildroute.collection.store import Entry, StoredState
 from mildroute.experts.base import Answer, Query
 from mildroute.judges import unit_tests
 from mildroute.judges._sandbox import Outcome
-from mildroute.judges.base import Judge
+from mildroute.judges.base import Judge, ReadingJudge, Verdict
+from mildroute.judges.exact_match import ExactMatchJudge
 from mildroute.judges.registry import get_judge
 from tests.judges.scripted import Scripted
 
@@ -76,9 +78,9 @@ def judged(name: str, text: str) -> tuple[Judge, Query]:
     return get_judge(name, **settings), Query("q", "Where?", reference=reference, fields=FIELDS)
 
 
-def answer(pattern: str, frame: str) -> str:
+def answer(pattern: str, frame: str, length: int = LENGTH) -> str:
     repeated = PATTERNS[pattern]
-    return FRAMES[frame]((repeated * (LENGTH // len(repeated) + 1))[:LENGTH])
+    return FRAMES[frame]((repeated * (length // len(repeated) + 1))[:length])
 
 
 async def longest_stall(work: Awaitable[object]) -> tuple[float, float]:
@@ -153,6 +155,39 @@ def test_a_collection_goes_on_while_a_degenerate_answer_is_judged(
         return asyncio.run(longest_stall(run_all(run)))[1]
 
     assert min(stall() for _ in range(5)) <= 0.05
+
+
+@pytest.mark.parametrize("name", ["exact", "choice", "numeric", "label"])
+def test_a_collection_reads_short_answers_at_once_and_goes_on(name: str) -> None:
+    for pattern in PATTERNS:
+        text = answer(pattern, "plain", _SHORT)
+        judge, query = judged(name, text)
+        assert isinstance(judge, ReadingJudge)
+
+        def seconds(judge: ReadingJudge = judge, query: Query = query, text: str = text) -> float:
+            start = time.perf_counter()
+            judge.score(query, text)
+            return time.perf_counter() - start
+
+        assert min(seconds() for _ in range(5)) <= 0.05
+
+
+def test_a_collection_reads_only_long_answers_in_a_thread() -> None:
+    threads = []
+
+    class Threads(ExactMatchJudge):
+        def score(self, query: Query, text: str) -> Verdict:
+            threads.append(threading.current_thread())
+            return super().score(query, text)
+
+    for length in (_SHORT, _SHORT + 1):
+        query = Query("q", "Where?", reference="Paris")
+        state = StoredState(("scripted",))
+        expert = Scripted([Answer("a" * length)])
+        asyncio.run(
+            run_all(CollectionRun([query], [expert], Threads(), Nowhere(), state, Budget()))
+        )
+    assert [thread is threading.current_thread() for thread in threads] == [True, False]
 
 
 def test_the_grid_is_whole() -> None:
