@@ -8,15 +8,19 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from benchmarks.rows import Row, line_of
+
 ROOT = Path(__file__).parents[1]
 PAGES, FIGURES = ROOT / "docs" / "benchmarks", ROOT / "docs" / "figures"
 RUNS = sorted((ROOT / "benchmarks" / "results" / "speed").glob("*.json"))
+NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
 NAMES = (
     *("generate", "quality_page", "reproduction_page", "peers", "peers_page"),
     *("wording", "frontier", "drawing"),
@@ -84,3 +88,95 @@ def test_a_limit_is_told_with_its_direction(generate: ModuleType) -> None:
     assert generate.limit({**row, "value": 3.0, "limit": 0.8, "ok": True}) == "at least 0.8"
     assert generate.limit({**row, "value": 0.0, "limit": 0, "ok": True}) == "0"
     assert generate.limit({**row, "value": 0.0, "limit": None, "ok": True}) == ""
+
+
+# Sentences by hand that quote a stored run, with the beginning of the row that they quote: {0} is
+# its value, the others are the numbers in its note.
+QUOTES = {
+    "gateway": {
+        "requests per second / bare httpx proxy": [
+            ("docs/faq.md", "{1:.0f} requests a second with known texts"),
+            (
+                "docs/operations/capacity.md",
+                "texts met before | {1:.0f} | bare Starlette and httpx proxy: {2:.0f} |",
+            ),
+        ],
+        "requests per second / LiteLLM proxy": [
+            ("README.md", "serves {0:.1f} times the requests of the LiteLLM proxy"),
+            (
+                "docs/operations/capacity.md",
+                "in another round | {1:.0f} | LiteLLM proxy with a mock model: {2:.0f} |",
+            ),
+        ],
+        "requests per second / bare MiniLM": [
+            ("README.md", "it reaches {0:.3f} of the bare encoder"),
+            ("docs/faq.md", "{1:.0f} with MiniLM and new prompts, which is {0:.3f} of the bare"),
+            ("docs/operations/capacity.md", "| {1:.0f} | the bare encoder alone: {2:.0f} |"),
+            ("docs/operations/capacity.md", "{0:.3f} was reached here"),
+            ("docs/operations/capacity.md", "a text waits 64 ÷ {1:.0f} = "),
+        ],
+        "decision without encoding, p50": [
+            ("docs/operations/capacity.md", "without encoding, p50 and p95 | {0:.2f} and "),
+        ],
+        "decision without encoding, p95": [
+            ("README.md", "decides in {0:.2f} ms (p95"),
+            ("docs/operations/capacity.md", " and {0:.2f} ms | |"),
+        ],
+        "added to the first byte at one connection, p50": [
+            ("docs/faq.md", "it adds {0:.1f} ms at the median until the first byte"),
+            ("docs/faq.md", "It adds {0:.1f} ms until the first byte at the median"),
+            ("docs/operations/capacity.md", "one connection, p50 and p99 | {0:.2f} and "),
+        ],
+        "added to the first byte at one connection, p99": [
+            ("docs/faq.md", "and {0:.2f} ms at the 99th percentile"),
+            ("docs/operations/capacity.md", " and {0:.2f} ms | bare proxy: "),
+        ],
+    },
+    "soak": {
+        "requests that failed": [
+            ("docs/operations/capacity.md", "tools among them | {4:,.0f} | | failed | {0:.0f} |"),
+        ],
+        "seconds of a request, p50": [
+            ("docs/operations/capacity.md", "{0:.3f} and {2:.3f} s; worst {3:.1f} s"),
+        ],
+        "memory slope": [
+            ("docs/faq.md", "Memory grew by {0:.4f} MiB a minute in a soak of an hour"),
+            (
+                "docs/operations/capacity.md",
+                "+ {0:.4f} MiB a minute ({2:.1f} to {3:.1f} MiB in {4:.0f} minutes)",
+            ),
+        ],
+    },
+    "collect": {
+        "MiB resident at most, with the table": [
+            ("docs/guide/scaling.md", "with {0:.0f} MiB at most for a million of them"),
+        ],
+    },
+    "collect-ray": {
+        "cells a second": [
+            (
+                "docs/guide/scaling.md",
+                "100,000 cells went through at {0:.2f} times the rate of bare Ray Data actors that"
+                " make the same calls ({1:.0f} and {2:.0f} cells a second;",
+            ),
+        ],
+    },
+}
+
+
+@pytest.mark.parametrize("name", QUOTES)
+def test_sentences_that_quote_a_run_have_its_figures(name: str) -> None:
+    run = json.loads((RUNS[0].parent / f"{name}.json").read_text(encoding="utf-8"))
+    for start, quotes in QUOTES[name].items():
+        (row,) = (row for row in run["rows"] if row["name"].startswith(start))
+        numbers = [float(number.replace(",", "")) for number in NUMBER.findall(row["note"])]
+        for page, quote in quotes:
+            text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
+            assert quote.format(row["value"], *numbers) in text, page
+
+
+def test_the_sample_output_is_the_stored_run() -> None:
+    run = json.loads((RUNS[0].parent / "gateway.json").read_text(encoding="utf-8"))
+    lines = [line_of(Row(**row)).rstrip() for row in run["rows"]]
+    page = (ROOT / "docs" / "operations" / "capacity.md").read_text(encoding="utf-8")
+    assert "\n".join(lines) in page
