@@ -66,8 +66,8 @@ ADVICE = {
             ),
             (
                 "`misconfigured` means that the provider refuses the gateway's own key, address or"
-                " model: a key has run out, or a model was retired. Fix `experts.yaml` or the"
-                " variable and start the gateway again."
+                " model: a key has run out, or a model was retired. Fix `experts.yaml`"
+                " and send SIGHUP; a changed variable needs a restart."
             ),
             (
                 "If a provider is unavailable and only one expert is left, add another one to"
@@ -90,8 +90,8 @@ ADVICE = {
                 "See whether answers take longer than usual: `mildroute_request_seconds` by expert."
                 " A provider that hangs keeps requests inside until `failover.timeout` (120"
                 " seconds), streams until `failover.first_byte_timeout` (60); take that expert"
-                " out of `experts.yaml`, or shorten it, and start the"
-                " gateway again."
+                " out of `experts.yaml` and send SIGHUP, or shorten these times in `gateway.yaml`"
+                " (a restart)."
             ),
             (
                 "If there is more traffic than before, add replicas. With memory to spare, raise"

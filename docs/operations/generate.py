@@ -127,8 +127,9 @@ file and line before a port is opened. Paths are relative to the file. It is rea
 start: a change needs a restart, unlike a
 new router or other client keys.
 
-On the command line, `--keys`, `--log`, `--log-format` and `--exploration-rate` take precedence \
-over `keys`, `log.folder`, `logging.format` and `routing.exploration.rate`. The address is set
+On the command line, `--keys`, `--log`, `--log-format`, `--exploration-rate`, `--admin-port` and \
+`--admin-host` take precedence over `keys`, `log.folder`, `logging.format`, \
+`routing.exploration.rate`, `admin_port` and `admin_host`. The address of clients is set
 there alone (`--host`, `--port`), as are traces (`--traces`). \
 [Client keys](../guide/serving.md#keys-and-limits) and
 [experts](../guide/serving.md#expert-settings-in-expertsyaml) have files of their own."""

@@ -52,8 +52,8 @@ class ExplorationConfig:
             included. ``gap`` draws another one, with probability 1 / (p + ``gamma`` x gap) for each
             of p experts, where the gap is what it is expected to cost beyond the best: error plus
             dollars at the price weight of the request.
-        rate: Fraction of requests routed at random at most, in first turns of conversations only.
-            ``exploration: 0.05`` sets it alone.
+        rate: Fraction of requests routed at random at most, and never a turn of a conversation that
+            stays with its expert. ``exploration: 0.05`` sets it alone.
         gamma: How fast ``gap`` turns to the best experts. An expert that is not the best raises the
             expected cost of a request by less than 1 / ``gamma``.
         max_dollars_per_day: Dollars of a day in UTC that drawn experts are expected to charge
@@ -389,7 +389,7 @@ class GatewayConfig:
             cache folder if none is named.
         admin_key_env: Environment variable of the key for ``/admin``, or none: then there is no
             ``/admin``.
-        admin_port: Port of ``/metrics`` and ``/admin``, which are not on the port of clients then;
+        admin_port: Port of ``/metrics``, ``/admin`` and the page, which are then not on that of clients;
             ``/healthz`` and ``/readyz`` are on both. None for one port for all.
         admin_host: Address to listen on with that port.
         metrics_key_env: Environment variable of the key for ``/metrics``, or none: then every
