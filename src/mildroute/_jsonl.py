@@ -29,6 +29,8 @@ _LOG = logging.getLogger(__name__)
 _TRIES = 1000
 # Seconds between two checks that the file is still there; one takes about 10 us, as a line does.
 _LOOK_INTERVAL = 1.0
+# Seconds without a lost line after which the next one is told again.
+_WARN_INTERVAL = 10.0
 
 
 class JsonlFile:
@@ -89,12 +91,19 @@ class JsonlFile:
 
     @property
     def is_in_place(self) -> bool:
-        """Whether the file is still the one of its path."""
+        """Whether the file is still the one of its path, as far as can be seen."""
         try:
             found = self.path.stat()
-        except OSError:
+        except FileNotFoundError:
             return False
+        except OSError:  # it may be there: the folder cannot be read, or a network disk is late
+            return True
         return os.path.samestat(found, os.fstat(self._file))
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether it has no path any longer, so that no reader finds it."""
+        return os.fstat(self._file).st_nlink == 0
 
     def close(self) -> None:
         """Close the file and lift its lock; what is appended later fails."""
@@ -162,6 +171,8 @@ class JsonlWriter:
         self._clock = clock
         self._is_losing = False
         self._look_at = 0.0
+        self._is_removed = False
+        self._warn_at = 0.0
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._file = self._opened()
@@ -175,22 +186,20 @@ class JsonlWriter:
         """The file that grows now."""
         return self._file.path
 
-    @property
-    def size(self) -> int:
-        """Its bytes."""
-        return self._file.size
-
-    def append(self, line: bytes) -> bool:
-        """Write one line, given without its end; false if it is lost.
+    def append(self, line: bytes) -> tuple[str, int] | None:
+        """Write one line, given without its end.
 
         If someone has moved or removed the file, a new one begins, within a second.
+
+        Returns:
+            Stem of the file that has it, and the byte at which it ends there; none if it is lost.
         """
         try:
-            if time.monotonic() >= self._look_at:
-                self._replace_if_gone()
+            self._replace_if_gone()
             self._file.append(line)
         except OSError as error:
             self.lost += 1
+            self._warn_at = time.monotonic() + _WARN_INTERVAL
             if not self._is_losing:
                 self._is_losing = True
                 _LOG.warning(
@@ -200,11 +209,13 @@ class JsonlWriter:
                 )
             if self._file.is_cut:
                 self._rotate()
-            return False
-        self._is_losing = False
+            return None
+        if time.monotonic() >= self._warn_at:
+            self._is_losing = False
+        end = self.path.stem, self._file.size
         if self._file.lines >= self._rows:
             self._rotate()
-        return True
+        return end
 
     def close(self) -> None:
         """End the file; one without a line is removed. What is appended later is lost."""
@@ -221,25 +232,37 @@ class JsonlWriter:
         raise ArgumentError(f"no name is left for a file in {str(self.folder)!r}; check the clock.")
 
     def _replace_if_gone(self) -> None:
-        """Begin a new file if the old one was moved or removed; an OSError if there can be none."""
-        if self._file.is_in_place:
+        """Begin a new file if the old one was moved or removed.
+
+        If there can be none, a moved one grows on.
+
+        Raises:
+            OSError: There can be none, and the old one was removed.
+        """
+        if time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + _LOOK_INTERVAL
-            return
-        self.folder.mkdir(parents=True, exist_ok=True)
+            if self._file.is_in_place:
+                self._is_removed = False
+                return
+            gone = self.path
+            with contextlib.suppress(OSError):
+                self.folder.mkdir(parents=True, exist_ok=True)
+            if self._rotate():
+                text = "%s was moved or removed while it was written; a new file begins"
+                _LOG.warning(text, gone)
+            self._is_removed = self._file.is_removed
+        if self._is_removed:
+            raise OSError(errno.ENOENT, "its file was removed, and no new one can be made")
+
+    def _rotate(self) -> bool:
+        """Begin a new file; if there can be none now, the old one grows on."""
         try:
             fresh = self._opened()
-        except ArgumentError as error:
-            raise OSError(errno.EEXIST, str(error)) from None
-        _LOG.warning("%s was moved or removed while it was written; a new file begins", self.path)
+        except (OSError, ArgumentError):
+            return False
         self._file.close()
         self._file = fresh
-
-    def _rotate(self) -> None:
-        """Begin a new file; if there can be none now, the old one grows on."""
-        with contextlib.suppress(OSError, ArgumentError):
-            fresh = self._opened()
-            self._file.close()
-            self._file = fresh
+        return True
 
 
 def read_rows(

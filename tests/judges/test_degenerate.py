@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -188,6 +188,31 @@ def test_a_collection_reads_only_long_answers_in_a_thread() -> None:
             run_all(CollectionRun([query], [expert], Threads(), Nowhere(), state, Budget()))
         )
     assert [thread is threading.current_thread() for thread in threads] == [True, False]
+
+
+def test_a_collection_takes_turns_between_answers_that_it_reads_at_once() -> None:
+    queries = [Query(f"q{number}", "Where?", reference="Paris") for number in range(200)]
+    turns = 0
+
+    class Known(Scripted):
+        async def answer(self, batch: Sequence[Query]) -> list[Answer]:
+            return [Answer("Paris") for _ in batch]  # without a turn of the loop
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def collect() -> None:
+        counting = asyncio.ensure_future(count())
+        state = StoredState(("scripted",))
+        run = CollectionRun(queries, [Known([])], ExactMatchJudge(), Nowhere(), state, Budget())
+        await run_all(run)
+        counting.cancel()
+
+    asyncio.run(collect())
+    assert turns >= len(queries)
 
 
 def test_the_grid_is_whole() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from mildroute import _jsonl
 from mildroute._files import try_lock
 from mildroute._jsonl import JsonlWriter, read_rows
 from mildroute.exceptions import ArgumentError, TableError
@@ -118,6 +119,7 @@ def test_a_warning_is_given_when_lines_begin_to_be_lost_and_not_for_each(
     def fail(file: int, line: bytes) -> int:
         raise OSError(28, "No space left on device")
 
+    monkeypatch.setattr(_jsonl, "_WARN_INTERVAL", 0.0)
     for told in (1, 2):
         monkeypatch.setattr(os, "write", fail)
         assert not any(lines.append(b"{}") for _ in range(3))
@@ -211,3 +213,75 @@ def test_a_folder_that_cannot_be_made_is_one_clear_line(tmp_path: Path) -> None:
         JsonlWriter(tmp_path / "file", rows=10)
     with pytest.raises(ArgumentError, match="at least one line, got rows=0"):
         JsonlWriter(tmp_path, rows=0)
+
+
+def test_a_disk_that_takes_some_lines_and_not_others_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines, write = JsonlWriter(tmp_path, rows=100), os.write
+
+    def fail_if_long(file: int, line: bytes) -> int:
+        if len(line) > 10:
+            raise OSError(28, "No space left on device")
+        return write(file, line)
+
+    monkeypatch.setattr(os, "write", fail_if_long)
+    for _ in range(5):
+        assert lines.append(b"{}")
+        assert not lines.append(b'{"a":"long"}')
+    monkeypatch.undo()
+    assert lines.lost == 5
+    assert len(caplog.records) == 1
+    lines.close()
+
+
+@pytest.mark.parametrize("how", ["moved", "removed", "hidden"])
+def test_where_no_new_file_can_be_made_the_old_one_grows_on_if_it_is_somewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    lines = JsonlWriter(tmp_path, rows=100)
+    lines.append(b'{"a":0}')
+    old = lines.path
+    if how == "moved":
+        old = old.rename(tmp_path / "old")
+    elif how == "removed":
+        old.unlink()
+    else:  # as in a folder whose permissions were changed
+
+        def hide(*_: object, **__: object) -> None:
+            raise PermissionError(13, "Permission denied")
+
+        monkeypatch.setattr(Path, "stat", hide)
+
+    def refuse(*_: object, **__: object) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    lines._look_at = 0.0
+    opened: list[float] = []
+    real = os.open
+    monkeypatch.setattr(os, "open", lambda *_, **__: opened.append(0.0) or refuse())
+    written = [lines.append(b'{"a":1}') is not None for _ in range(20)]
+    monkeypatch.setattr(os, "open", real)
+    monkeypatch.undo()
+    assert len(opened) <= 2  # not for each line
+    if how == "removed":
+        assert not any(written)
+        assert lines.lost == 20
+    else:
+        assert all(written)
+        assert old.read_bytes().count(b"\n") == 21
+    lines.close()
+
+
+def test_a_line_is_booked_on_the_file_that_has_it(tmp_path: Path) -> None:
+    lines = JsonlWriter(tmp_path, rows=2)
+    assert lines.append(b"{}") == (lines.path.stem, 3)
+    full = lines.path
+    assert lines.append(b"{}") == (full.stem, 6)  # a new one has begun since
+    assert lines.path != full
+    gone = lines.path
+    gone.unlink()
+    lines._look_at = 0.0
+    assert lines.append(b"{}") == (lines.path.stem, 3)
+    assert lines.path != gone
+    lines.close()

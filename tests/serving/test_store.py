@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -20,6 +21,7 @@ import numpy as np
 import pytest
 
 from mildroute.exceptions import ArgumentError
+from mildroute.serving import store as store_module
 from mildroute.serving.auth import leases
 from mildroute.serving.auth.keys import APIClient, ClientTeam, KeyStore, hash_key, new_key
 from mildroute.serving.auth.leases import SCRIPTS, LeasedBudgets, LeasedFlow, LeasedPeriod
@@ -336,6 +338,29 @@ class TestMoney:
 
         run(test())
 
+    def test_a_drain_with_full_rates_settles_all(
+        self, redis: RedisServer, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """The entry of a rate that is full again expires at once, which Redis refused."""
+
+        async def test() -> None:
+            clients = [
+                APIClient(f"c{number}", dollars_per_day=1.0, requests_per_minute=6000)
+                for number in range(8)
+            ]
+            async with gateways(redis.url, 1) as (first,):
+                for client in clients:
+                    assert await first.admit(client) is None
+                    assert await first.spend(client, 0.1)
+                await asyncio.sleep(0.1)  # a rate of 100 a second is full after 0.01
+            async with gateways(redis.url, 1, prefix=first.store.config.prefix) as (second,):
+                for client in clients:
+                    await eventually(lambda client=client: second.spend(client, 0.9))  # type: ignore[misc]
+                    assert not await second.spend(client, 0.001)
+
+        run(test())
+        assert "rejected" not in caplog.text
+
     def test_what_a_killed_gateway_held_comes_back(self, redis: RedisServer) -> None:
         async def test() -> None:
             client = APIClient("a", dollars_per_day=1.0)
@@ -446,6 +471,69 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+class TestPeriods:
+    def test_one_that_began_without_the_store_ends_without_it(self, tmp_path: Path) -> None:
+        """At midnight, and at that of the next days."""
+
+        async def test() -> None:
+            clock = Clock()
+            limits = Limits(RedisServer(tmp_path).url, replicas=2)
+            await limits.start()
+            lender = LeasedBudgets(limits.store, clock)
+            noon = 20_000.5 * 86_400
+            limits.limiter = UsageLimiter(budgets=lender, clock=clock, now=lambda: noon)
+            client = APIClient("a", dollars_per_day=1.0)
+            for _ in range(3):
+                assert await limits.spend(client, 0.5)
+                assert not await limits.spend(client, 0.001)
+                clock.now += 86_400
+            await limits.close()
+
+        run(test())
+
+    def test_a_store_whose_clock_goes_back_over_midnight_begins_no_second_day(
+        self, redis: RedisServer
+    ) -> None:
+        async def test() -> None:
+            client = APIClient("a", dollars_per_day=1.0)
+            async with gateways(redis.url, 1) as (limits,):
+                assert await limits.spend(client, 0.9)
+                await limits.leases.settle()
+                key = limits.day(client).key
+                tomorrow = (time.time() // 86_400 + 1) * 86_400
+                await limits.store.call(
+                    "set", "HSET", key, "start", f"{tomorrow:.17g}", in_background=True
+                )
+            async with gateways(redis.url, 1, prefix=limits.store.config.prefix) as (later,):
+                assert not await later.spend(client, 0.2)
+                assert await later.spend(client, 0.1)
+
+        run(test())
+
+    def test_a_store_that_returns_from_an_older_snapshot_is_told(self, redis: RedisServer) -> None:
+        async def test() -> None:
+            client = APIClient("a", dollars_per_day=1.0)
+            async with gateways(redis.url, 2, lease_ttl=1.5, on_failure="closed") as fleet:
+                one, other = fleet
+                for limits in fleet:
+                    await eventually(lambda limits=limits: limits.spend(client, 0.01))  # type: ignore[misc]
+                    await limits.leases.settle()
+                key = one.day(client).key
+                old = await one.store.call("dump", "DUMP", key, in_background=True)
+                for limits in fleet:
+                    await eventually(lambda limits=limits: limits.spend(client, 0.4))  # type: ignore[misc]
+                    await limits.leases.settle()
+                await asyncio.sleep(2)  # leases of the snapshot are over
+                parts = ("RESTORE", key, 0, old, "REPLACE")
+                await one.store.call("restore", *parts, in_background=True)
+                spent = 0.82 + (await spend_all(fleet, [client], enough=0.16))["a"]
+                assert 0.98 <= spent <= 1.0 + ROUNDING
+                await asyncio.gather(*(limits.leases.settle() for limits in fleet))
+                assert other.limiter.spent(client) == pytest.approx(spent, abs=0.01)
+
+        run(test())
 
 
 class TestRates:
@@ -654,6 +742,7 @@ class TestStoreAway:
                 looks = len(shared.calls)
                 await until(lambda: len(shared.calls) > looks + 2)
                 assert not shared.store.is_available
+                assert all(is_failed for _, _, is_failed in shared.calls[looks:])
                 connection = await shared.store._connect()
                 await connection.send(mend_it)
                 connection.close()
@@ -740,6 +829,30 @@ async def delayed(port: int, seconds: float) -> AsyncIterator[str]:
             task.cancel()
         for writer in writers:
             writer.transport.abort()
+        await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def answering(reply: bytes) -> AsyncIterator[str]:
+    """The URL of a server that says this, whatever it is asked."""
+    talks: set[asyncio.StreamWriter] = set()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        talks.add(writer)
+        with contextlib.suppress(ConnectionError):
+            await reader.read(1 << 16)
+            writer.write(reply)
+            await writer.drain()
+        writer.transport.abort()
+        talks.discard(writer)
+
+    server = await asyncio.start_server(talk, "127.0.0.1", 0)
+    try:
+        yield f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        await asyncio.sleep(0.02)
+        server.close()
+        await until(lambda: not talks)
         await asyncio.sleep(0.02)
 
 
@@ -953,21 +1066,158 @@ class TestRedisStore:
             server.kill()
             run(check(server.url, **env))  # it may come yet
 
+    @pytest.mark.parametrize(
+        ("rules", "reason"),
+        [
+            ("+@all -evalsha -eval", "NOPERM"),
+            ("+@all -time", "(?i)acl failure in script|can't run this command"),
+            ("+@all -hset", "(?i)acl failure in script|can't run this command"),
+        ],
+    )
+    def test_a_user_that_may_not_do_all_is_refused_at_the_start_and_away_later(
+        self,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+        rules: str,
+        reason: str,
+    ) -> None:
+        caplog.set_level("INFO")
+        monkeypatch.setenv("REDIS_PASSWORD", "open sesame")
+
+        async def test(server: RedisServer) -> None:
+            url = server.url.replace("//", "//gateway@")
+            user = ("ACL", "SETUSER", "gateway", "on", "nopass", "~*", "&*")
+            await send(server, *user, "+@all")
+            limits = Limits(url, password_env="REDIS_PASSWORD")  # noqa: S106 - a name
+            await limits.start()
+            assert limits.store.is_available
+            client = APIClient("a", dollars_per_day=1.0)
+            assert await limits.spend(client, 0.1)
+            await send(server, *user, *rules.split())
+            await until(lambda: not limits.store.is_available)
+            before = len(limits.calls)
+            await asyncio.sleep(1.0)
+            assert len(limits.calls) - before <= 10  # looks, not a loop
+            assert not limits.store.is_available
+            # Another gateway does not start.
+            with pytest.raises(ArgumentError, match="let this gateway read and write") as refused:
+                await RedisStore(limits.store.config).check_access()
+            assert re.search(reason, str(refused.value))
+            await send(server, *user, "+@all")
+            await until(lambda: limits.store.is_available)
+            await eventually(lambda: limits.spend(client, 0.1))
+            await limits.close()
+
+        with RedisServer(tmp_path) as server:
+            run(test(server))
+        assert [line.getMessage() for line in caplog.records].count("the store is away") <= 2
+
+    def test_the_probe_has_every_command_of_every_script(self) -> None:
+        command = re.compile(r"redis\.call\('(\w+)'")
+        folder = Path(store_module.__file__).parent
+        files = [*folder.rglob("*.py"), *folder.rglob("*.lua")]
+        used = {name for path in files for name in command.findall(path.read_text())}
+        assert used
+        assert used <= set(re.findall(r"'([A-Z]+)'", store_module._PROBE.source))
+
+    def test_a_store_that_is_always_late_is_looked_for_at_intervals(
+        self, redis: RedisServer, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level("INFO")
+
+        async def test() -> None:
+            async with delayed(redis.port, 0.03) as url, gateways(url, 1) as (limits,):
+                client = APIClient("a", dollars_per_day=1.0)
+                end = time.monotonic() + 3
+                while time.monotonic() < end:
+                    await limits.spend(client, 0.0001)
+                    await asyncio.sleep(0.002)
+                looks = [name for name, *_ in limits.calls].count("connect")
+                assert looks <= 3 + 3 / 0.25
+
+        run(test())
+        told = [line.getMessage() for line in caplog.records]
+        assert told.count("the store is away") <= 1
+        assert told.count("the store responds again") <= 1
+
+    @pytest.mark.parametrize("reply", [None, 1, b"OK", [], [b"x"], [1, 2], [[b"x"] * 3]])
+    def test_replies_of_another_shape_end_no_task(
+        self, redis: RedisServer, reply: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def test() -> None:
+            async with gateways(redis.url, 1) as (limits,):
+                client = APIClient("a", dollars_per_day=1.0)
+                assert await limits.spend(client, 0.01)
+
+                async def answer(*_: Any, **__: Any) -> Any:
+                    return reply
+
+                with monkeypatch.context() as patch:
+                    patch.setattr(limits.store, "run", answer)
+                    patch.setattr(limits.store, "call", answer)
+                    await limits.spend(client, 0.5)
+                    await limits.leases.settle()
+                    assert limits.leases.gateways == 1
+                    pool = ExpertPool(experts_at(small={"base_url": redis.url}), GatewayConfig())
+                    with pytest.raises(StoreError, match="cannot be read"):
+                        await CircuitHints(pool, limits.store).read()
+                task = limits.leases._task
+                assert task is not None
+                assert not task.done()
+                await eventually(lambda: limits.spend(client, 0.5))
+
+        run(test())
+
+    def test_one_entry_of_another_kind_keeps_no_other_from_being_settled(
+        self, redis: RedisServer
+    ) -> None:
+        async def test() -> None:
+            clients = [APIClient(f"c{number}", dollars_per_day=1.0) for number in range(8)]
+            async with gateways(redis.url, 1) as (limits,):
+                for client in clients:
+                    await eventually(lambda client=client: limits.spend(client, 0.1))  # type: ignore[misc]
+                await limits.leases.settle()
+                bad = limits.day(clients[3]).key
+                await limits.store.call("set", "SET", bad, "?", in_background=True)
+                for client in clients:
+                    limits.limiter._accounts[client.name, False].day.spend(0.1)
+                await limits.leases.settle()
+                for client in clients:
+                    key = limits.day(client).key
+                    if key != bad:
+                        found = await limits.store.call(
+                            "get", "HGET", key, "spent", in_background=True
+                        )
+                        assert float(found) == pytest.approx(0.2)
+
+        run(test())
+
+    def test_a_password_that_a_server_repeats_is_not_logged(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setenv("REDIS_PASSWORD", "open sesame")
+
+        async def test() -> None:
+            echo = b"-ERR unknown command 'AUTH', with args beginning with: 'open sesame'\r\n"
+            async with answering(echo) as url:
+                limits = Limits(url, password_env="REDIS_PASSWORD")  # noqa: S106 - a name
+                await limits.start()
+                await limits.close()
+
+        run(test())
+        (line,) = (line for line in caplog.records if line.getMessage() == "the store is away")
+        reason = line.fields["reason"]  # type: ignore[attr-defined]
+        assert "unknown command 'AUTH'" in reason
+        assert "sesame" not in reason
+
     def test_what_is_no_redis_counts_as_away(self) -> None:
         async def test() -> None:
-            async def talk(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-                writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-                with contextlib.suppress(ConnectionError):
-                    await writer.drain()
-                writer.close()
-
-            server = await asyncio.start_server(talk, "127.0.0.1", 0)
-            port = server.sockets[0].getsockname()[1]
-            limits = Limits(f"redis://127.0.0.1:{port}")
-            await limits.start()
-            assert not limits.store.is_available
-            await limits.close()
-            server.close()
+            async with answering(b"HTTP/1.1 400 Bad Request\r\n\r\n") as url:
+                limits = Limits(url)
+                await limits.start()
+                assert not limits.store.is_available
+                await limits.close()
 
         run(test())
 
@@ -1070,6 +1320,19 @@ class TestSlots:
 
             run(test())
         assert expert.most_at_once == 4
+
+    def test_an_entry_of_another_kind_is_not_asked_for_in_a_loop(self, redis: RedisServer) -> None:
+        async def test() -> None:
+            async with gateways(redis.url, 1) as (limits,):
+                slots = limits.leases.slots("small", 8)
+                slots.on_change = lambda: slots.want(1)
+                await limits.store.call("set", "SET", slots.key, "?", in_background=True)
+                slots.want(1)
+                await asyncio.sleep(1.0)
+                slots.on_change = None
+                assert 1 <= [name for name, *_ in limits.calls].count("lend") <= 6
+
+        run(test())
 
     def test_slots_of_a_killed_gateway_come_back(self, redis: RedisServer) -> None:
         with HostileServer([says("x")]) as expert:

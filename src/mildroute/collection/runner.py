@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from mildroute.collection.queries import query_digest
 from mildroute.collection.store import CallFinished, CallStarted, Entry, Judged, StoredState
@@ -519,8 +519,10 @@ async def _judge(job: CollectionRun, expert: Expert, cell: Task, answer: Answer 
 
 
 async def _verdict(job: CollectionRun, expert: Expert, cell: Task, text: str) -> Verdict | None:
-    if isinstance(job.judge, ReadingJudge) and len(text) <= _SHORT:
-        verdict = job.judge.score(cell.query, text)  # costs nothing
+    if type(job.judge).judge is ReadingJudge.judge and len(text) <= _SHORT:
+        verdict = cast("ReadingJudge", job.judge).score(cell.query, text)  # costs nothing
+        # Cells that have their answers already would else be judged in one go.
+        await asyncio.sleep(0)
     else:
         worst = job.judge.max_attempt_cost(cell.query, text)
         reservation = _Reservation(job, expert, [cell], [worst], job.judge.name)

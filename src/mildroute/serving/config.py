@@ -389,8 +389,8 @@ class GatewayConfig:
             cache folder if none is named.
         admin_key_env: Environment variable of the key for ``/admin``, or none: then there is no
             ``/admin``.
-        admin_port: Port of ``/metrics``, ``/admin`` and the page, which are then not on that of clients;
-            ``/healthz`` and ``/readyz`` are on both. None for one port for all.
+        admin_port: Port of ``/metrics``, ``/admin`` and the page, which are then not on the port of
+            clients; ``/healthz`` and ``/readyz`` are on both. None for one port for all.
         admin_host: Address to listen on with that port.
         metrics_key_env: Environment variable of the key for ``/metrics``, or none: then every
             client that can reach the gateway may read them. It may be the same variable.

@@ -196,9 +196,11 @@ class StoreBudget:
     async def _run(self, dollars: float, held_on: int) -> int:
         values = [dollars, self._limit, held_on]
         key = self._store.key("sampling")
-        day, left = await self._store.run(RESERVE, [key], values, in_background=True)
-        self.left = float(left)
-        return int(day)
+        reply = await self._store.run(RESERVE, [key], values, in_background=True)
+        with self._store.reading():
+            day, left = int(reply[0]), float(reply[1])
+        self.left = left
+        return day
 
 
 class MeteredExpert(Expert):

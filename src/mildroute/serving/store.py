@@ -10,7 +10,7 @@ import math
 import os
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from time import perf_counter
@@ -40,23 +40,27 @@ _LAST_PAUSE = 0.25
 _PORT = 6379
 # Seconds between two lines about a store that is away, and between two about rejections.
 _LOG_INTERVAL = 10.0
-# Milliseconds until the entry expires that shows whether the store can be written to.
-_PROBE_TTL = 1000
+# Seconds without a failure after which a store is no longer one that was away just now.
+_STEADY = 1.0
 # The most characters of an error message of the store in a log line.
 _MAX_REASON = 200
 _NO_SCRIPT = "NOSCRIPT"
 # Replies of a store that responds but cannot write, in the words of Redis 7 and of scripts in Redis
 # 6: after a failover, with a full memory or disk, without permission, while it loads. Errors about
 # one entry are not among them: one client could then make the store unavailable to all others.
+_DENIED_IN_SCRIPT = "ACL failure in script|The user executing the script"
 _UNUSABLE = re.compile(
     r"(?:^|-)(READONLY|OOM|MISCONF|NOAUTH|WRONGPASS|NOPERM|LOADING|MASTERDOWN|CLUSTERDOWN|NOREPLICAS"
-    r"|BUSY)\b"
+    rf"|BUSY)\b|{_DENIED_IN_SCRIPT}"
 )
 # Replies that waiting does not change: the settings are wrong.
 _DENIED = re.compile(
-    r"NOAUTH|WRONGPASS|NOPERM|ERR (invalid password|AUTH|Client sent AUTH|(invalid )?DB index)",
+    r"NOAUTH|WRONGPASS|NOPERM|ERR (invalid password|AUTH|Client sent AUTH|(invalid )?DB index)"
+    rf"|.*({_DENIED_IN_SCRIPT})",
     re.IGNORECASE,
 )
+# Errors in reading a reply: what has sent it is no Redis, or one with other entries.
+_MISREAD = (TypeError, ValueError, LookupError, AttributeError)
 
 
 class StoreError(MildrouteError):
@@ -115,6 +119,22 @@ class Script:
     def digest(self) -> str:
         """By which the store knows it."""
         return hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
+
+
+# Whether the store can be written to, by every command that a gateway uses. The first write must be
+# one that a full memory refuses: behind a DEL, Redis lets a script write.
+_PROBE = Script(
+    "probe",
+    """
+local entry = KEYS[1]
+for _, call in ipairs({
+  {'TIME'}, {'SET', entry, 1}, {'GET', entry}, {'MGET', entry}, {'PEXPIRE', entry, 1000},
+  {'EXPIRE', entry, 1}, {'DEL', entry}, {'HSET', entry, 'a', 1}, {'HGETALL', entry},
+  {'HMGET', entry, 'a'}, {'HDEL', entry, 'a'}, {'ZADD', entry, 1, 'a'}, {'ZCARD', entry},
+  {'ZREMRANGEBYSCORE', entry, '-inf', 1}, {'EXPIREAT', entry, 1}, {'UNLINK', entry},
+}) do redis.call(unpack(call)) end
+""",
+)
 
 
 # The client is written by hand on hiredis, which packs commands and parses replies in C.
@@ -199,6 +219,7 @@ class RedisStore:
         gateway: Name of this process among those that share the store, new with each start.
         is_available: Whether it responds.
         recovered: Set when it responds again; the one who waits for it clears it.
+        connections: That were made: behind a new one there may be another store.
         config: Where it is, and what to do without it.
     """
 
@@ -227,7 +248,10 @@ class RedisStore:
         self._connection: _Connection | None = None
         self.recovered = asyncio.Event()
         self._failed = asyncio.Event()
+        self.connections = 0
         self._logged_at = -math.inf
+        # Whether the log says that it is away.
+        self._is_logged = False
         self._rejected_at = -math.inf
         # Why it was away the last time.
         self._reason = ""
@@ -320,8 +344,19 @@ class RedisStore:
     def _log_away(self) -> None:
         if perf_counter() - self._logged_at > _LOG_INTERVAL:
             self._logged_at = perf_counter()
+            self._is_logged = True
             fields = {"reason": self._reason, "limits": self.config.on_failure}
             _LOG.warning("the store is away", extra={"fields": fields})
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """Read a reply; one that has not the shape of a Redis reply is a StoreError, and logged."""
+        try:
+            yield
+        except _MISREAD as error:
+            found = StoreError(f"a reply of the store cannot be read: {error}.")
+            self._note(found)
+            raise found from error
 
     def _send(self, parts: Sequence[Any]) -> asyncio.Future[Any]:
         if self._connection is None or not self.is_available:
@@ -362,33 +397,49 @@ class RedisStore:
 
     async def _maintain(self) -> None:
         """Reach the store again whenever it was away."""
+        pause = _FIRST_PAUSE
+        recovered_at = -math.inf
         while True:
             await self._failed.wait()
-            pause = _FIRST_PAUSE
-            while not await self._recover():
+            # A probe may succeed where calls do not: they are slower, or those of another shape.
+            is_recovered = False
+            if perf_counter() - recovered_at > _STEADY:
+                pause = _FIRST_PAUSE
+                is_recovered = await self._recover()
+            while not is_recovered:
                 await asyncio.sleep(pause)
                 pause = min(_LAST_PAUSE, 2 * pause)
+                is_recovered = await self._recover()
+            recovered_at = perf_counter()
             self.recovered.set()
-            _LOG.info("the store responds again")
+            if self._is_logged:
+                self._is_logged = False
+                _LOG.info("the store responds again")
 
     async def _recover(self) -> bool:
-        """Whether the store takes an entry on the connection that there is, or on a new one."""
+        """Whether the store can be used on the connection that there is, or on a new one."""
         self._failed.clear()
         started = perf_counter()
         try:
             async with asyncio.timeout(_BACKGROUND_TIMEOUT):
                 if self._connection is None:
                     self._connection = await self._connect()
-                probe = ("SET", self.key("probe"), self.gateway, "PX", _PROBE_TTL)
+                    self.connections += 1
+                probe = ("EVALSHA", _PROBE.digest, 1, self.key("probe", self.gateway))
                 await self._connection.send(probe)
         except (StoreError, OSError, TimeoutError) as error:
-            self._reason = str(error)[:_MAX_REASON] or "no reply in time"
+            self._reason = self._without_password(str(error))[:_MAX_REASON] or "no reply in time"
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
         self.is_available = self._connection is not None
         self._record("connect", perf_counter() - started, not self.is_available)
         return self.is_available
+
+    def _without_password(self, reason: str) -> str:
+        """Some servers repeat a command that they do not know, with its arguments."""
+        password = self.config.password_env and _password_of(self.config.password_env)
+        return reason.replace(password, "[secret]") if password else reason
 
     async def _connect(self) -> _Connection:
         url = urlsplit(self.config.url or "")
@@ -405,7 +456,7 @@ class RedisStore:
                 await connection.send(("AUTH", *user, password))
             if url.path.strip("/"):
                 await connection.send(("SELECT", url.path.strip("/")))
-            for script in self._scripts:
+            for script in (*self._scripts, _PROBE):
                 await connection.send(("SCRIPT", "LOAD", script.source))
         except BaseException:
             connection.close()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mildroute.serving.auth.limits import (
+    DAY,
     PERIODS,
     ROUNDING,
     LimitExceeded,
@@ -48,7 +49,9 @@ _Checked = TypeVar("_Checked")
 # (`life` tells one life of an entry from the next), and lends nothing for 2.5 s, in which all
 # gateways report what they know: one needs up to 1.25 s to find a store that is back. A
 # gateway that knew nothing of the limit may come before them. While the store itself is younger
-# than that (`epoch`), such a gateway gets at most a sixteenth of the limit.
+# than that (`epoch`), such a gateway gets at most a sixteenth of the limit. A store that comes back
+# from an older snapshot is found out by a sum that is smaller than a gateway knows, and treated
+# alike; so that they find out, all gateways tell what they know on each new connection.
 
 
 _COUNT = """
@@ -170,7 +173,8 @@ class Lease(UsageBudget):
         self.total += amount
         self._touch()
 
-    def _refuse(self, seconds: float) -> None:
+    def refuse(self, seconds: float) -> None:
+        """Do not ask the store again for so long."""
         self.refused_until = self._lender.clock() + seconds
         self.refused = self.asked
 
@@ -183,14 +187,18 @@ class Lease(UsageBudget):
 class LeasedPeriod(Lease, PeriodBudget):
     """Dollars of a day or a month that gateways share."""
 
-    def __init__(self, lender: LeasedBudgets, owner: str, period: str, spent: float) -> None:
+    def __init__(
+        self, lender: LeasedBudgets, owner: str, period: str, spent: float, at: float
+    ) -> None:
         unit, until, _ = PERIODS[period]
         super().__init__(lender, owner, period, math.inf, unit, until)
         self._period = period
         # Of the latest reply: the period's start and end, the life of the entry, what all gateways
         # had spent, this one's part of it, what was in no lease, and how many use the limit.
         self._start = 0.0
-        self._ends_at = math.inf
+        # By the wall clock, until the store has told; the lender's clock counts the seconds.
+        self._end = _end_of(period, at)
+        self._ends_at = lender.clock() + self._end - at
         self._life = ""
         self._known = spent
         self._settled = 0.0
@@ -300,6 +308,7 @@ class LeasedPeriod(Lease, PeriodBudget):
         self._gateways = int(reply[5])
         self._is_needed = bool(reply[6])
         self._ends_at = self._lender.clock() + ends_in
+        self._end = _end_of(self._period, start)
         if grant > 0:
             self._is_unused = False
         if reply[8]:
@@ -310,7 +319,7 @@ class LeasedPeriod(Lease, PeriodBudget):
         if self._spare > 0:
             self._spare = 0.0
         else:
-            self._refuse(_REFUSAL)
+            self.refuse(_REFUSAL)
             self._lender.release_soon(self)
 
     def release(self) -> None:
@@ -343,10 +352,12 @@ class LeasedPeriod(Lease, PeriodBudget):
 
     def _roll(self) -> None:
         """Begin at zero when the period is over."""
-        if self._lender.clock() >= self._ends_at:
+        while self._lender.clock() >= self._ends_at:
             self._start = 0.0
             self._life = ""
-            self._ends_at = math.inf
+            end = _end_of(self._period, self._end)
+            self._ends_at += end - self._end
+            self._end = end
             self._known = 0.0
             self._settled = 0.0
             self._sent_total = 0.0
@@ -355,6 +366,16 @@ class LeasedPeriod(Lease, PeriodBudget):
             self.lease = 0.0
             self._spare = 0.0
             self._is_unused = True
+
+
+def _end_of(period: str, at: float) -> float:
+    """When the period ends in which a time lies, both in seconds since 1970."""
+    start_of = PERIODS[period][2]
+    end = start = start_of(at)
+    while end == start:
+        at += DAY
+        end = start_of(at)
+    return end
 
 
 class LeasedFlow(Lease):
@@ -427,7 +448,7 @@ class LeasedFlow(Lease):
         self._level_at = self._lender.clock()
         self._share = None
         if wait > 0:
-            self._refuse(min(max(wait, _MIN_WAIT), _INTERVAL))
+            self.refuse(min(max(wait, _MIN_WAIT), _INTERVAL))
 
     def release_idle(self, idle: float) -> bool:
         if idle >= _INTERVAL:
@@ -528,7 +549,7 @@ class LeasedSlots(Lease):
         self._is_needed = bool(reply[1])
         self._gateways = int(reply[2])
         if grant < self.asked:
-            self._refuse(_REFUSAL)
+            self.refuse(_REFUSAL)
 
     def release_idle(self, idle: float) -> bool:
         if idle >= (_INTERVAL if self._is_needed else _IDLE):
@@ -561,7 +582,8 @@ class LeasedBudgets:
         self._spends = 0
         # All of them, and the life of the store in which they were settled.
         self._periods: list[LeasedPeriod] = []
-        self._epoch = b""
+        self._epoch = ""
+        self._connections = 0
         self._ttl = store.config.lease_ttl
         self._sequence = itertools.count(1)
         self._flows: dict[tuple[str, str], LeasedFlow] = {}
@@ -585,9 +607,9 @@ class LeasedBudgets:
             lease.release()
         await self._exchange_all(list(self.active), ttl=0.0)
 
-    def period(self, owner: str, period: str, spent: float, at: float) -> PeriodBudget:  # noqa: ARG002
+    def period(self, owner: str, period: str, spent: float, at: float) -> PeriodBudget:
         """Dollars of a ``"day"`` or ``"month"``."""
-        budget = LeasedPeriod(self, owner, period, spent)
+        budget = LeasedPeriod(self, owner, period, spent, at)
         self._periods.append(budget)
         return budget
 
@@ -741,25 +763,33 @@ class LeasedBudgets:
     async def _count_gateways(self) -> None:
         with contextlib.suppress(StoreError):
             keys = [self.store.key("gateways"), self.store.key("epoch")]
-            found, epoch = await self.store.run(
+            reply = await self.store.run(
                 _COUNT_GATEWAYS, keys, [self.store.gateway], in_background=True
             )
+            with self.store.reading():
+                found, epoch = int(reply[0]), reply[1].decode()
             # A store that has forgotten some gateways must not make the shares of others larger.
             is_old = self.clock() - self._counted_at > _IDLE
             if found >= self.gateways or is_old:
-                self.gateways = int(found)
+                self.gateways = found
                 self._counted_at = self.clock()
-            is_flushed = self._epoch not in (b"", epoch)
+            is_new = self._epoch not in ("", epoch) or self._connections != self.store.connections
             self._epoch = epoch
-            if is_flushed:
+            self._connections = self.store.connections
+            if is_new:
                 # Limits, too, of which nothing is held here: another gateway may be asked for them.
                 await self._exchange_all([lease for lease in self._periods if lease.has_history])
 
     async def _exchange_all(self, leases: Sequence[Lease], ttl: float | None = None) -> None:
         for start in range(0, len(leases), _BATCH):
             free = [lease for lease in leases[start : start + _BATCH] if lease.call is None]
-            if free:
-                await self.exchange([(lease, 0.0) for lease in free], ttl=ttl)
+            is_done = not free or await self.exchange([(lease, 0.0) for lease in free], ttl=ttl)
+            if is_done or len(free) == 1 or not self.store.is_available:
+                continue
+            # One entry that the script cannot read must not stop the others.
+            for lease in free:
+                if lease.call is None:
+                    await self.exchange([(lease, 0.0)], ttl=ttl)
 
     def exchange(
         self,
@@ -786,10 +816,15 @@ class LeasedBudgets:
             keys = [lease.key for lease, _ in wanted] + [self.store.key("epoch")]
             # Never in the background: a request may wait for it.
             replies = await self.store.run(LEND, keys, values, in_background=False)
-            for (lease, _), reply in zip(wanted, replies, strict=True):
-                if reply:
-                    lease.accept(reply)
+            with self.store.reading():
+                for (lease, _), reply in zip(wanted, replies, strict=True):
+                    if reply:
+                        lease.accept(reply)
         except StoreError:
+            if self.store.is_available:
+                # It has rejected the call, and would again.
+                for lease, _ in wanted:
+                    lease.refuse(_REFUSAL)
             return False
         finally:
             for lease, _ in wanted:

@@ -61,6 +61,10 @@ local function lend_period(key, kind, limit, sequence, start, life, known, acked
     wanted, spare, bounded)
   local begun, ends = period_of(kind, now)
   local record = read(key)
+  if tonumber(record.start) == ends then
+    -- The store's clock went back over the end of a period, which begins no second time.
+    begun, ends = period_of(kind, ends)
+  end
   if tonumber(record.start) ~= begun then
     redis.call('DEL', key)
     record = {start = text(begun), life = text(now)}
@@ -70,6 +74,15 @@ local function lend_period(key, kind, limit, sequence, start, life, known, acked
   local mine = record['g:' .. me] and cmsgpack.unpack(record['g:' .. me])
   if mine and sequence <= mine[1] then return {} end
   local total = tonumber(record.spent) or 0
+  if start == begun and life == record.life and known > total + 1e-9 then
+    -- A sum only grows: the store came back from an older snapshot, which counts as a flush.
+    record.life, record.hold = text(now), nil
+    redis.call('HDEL', key, 'hold')
+    redis.call('HSET', key, 'life', record.life, 'restored', text(total))
+    record.restored = text(total)
+    redis.call('SET', KEYS[#KEYS], record.life)
+    epoch = now
+  end
   if start ~= 0 and start ~= begun then
     acked, spent, keep = 0, 0, 0
   elseif start == 0 then
@@ -85,7 +98,7 @@ local function lend_period(key, kind, limit, sequence, start, life, known, acked
       redis.call('HSET', key, 'hold', record.hold)
     end
   end
-  total = total + math.max(0, spent - (mine and mine[2] or acked))
+  total = total + math.max(0, spent - math.max(mine and mine[2] or 0, acked))
   local leased, gateways = others(key, record)
   local free = limit - total - leased - math.max(0, keep - spent)
   local grant, extra, refused = 0, 0, 0
@@ -139,7 +152,8 @@ local function lend_flow(key, burst, rate, sequence, keep, wanted, bounded)
     end
   end
   level = level - grant
-  local idle = math.ceil(((burst - level) / rate + ttl) * 1000)
+  -- At least a millisecond: at a drain ttl is 0, and Redis takes no time of 0.
+  local idle = math.max(1, math.ceil(((burst - level) / rate + ttl) * 1000))
   redis.call('HSET', key, 'level', text(level), 'at', text(now))
   redis.call('PEXPIRE', key, idle)
   redis.call('SET', key .. ':' .. me, cmsgpack.pack({sequence, keep + grant}), 'PX', idle)

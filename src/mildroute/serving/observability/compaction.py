@@ -144,8 +144,8 @@ def _written(path: Path, target: Path, columns: Mapping[str, str]) -> int:
     with atomic_write(target) as beside:
         # It may hold prompts: only those who may read the lines may read the table.
         beside.touch(mode=0o600)
-        beside.chmod(path.stat().st_mode & 0o777)
         pq.write_table(table, beside, compression="zstd", write_page_checksum=True)
+        beside.chmod(path.stat().st_mode & 0o777)
     return int(table.num_rows)
 
 

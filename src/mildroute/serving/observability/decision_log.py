@@ -313,10 +313,10 @@ class DecisionLog:
             line = _encoded({name: _finite(value) for name, value in row.items()})
         # Half of a surrogate pair, which JSON can bring, is no text; it becomes a question mark.
         data = line.encode("utf-8", "replace")
-        stem, end = self._files.path.stem, self._files.size + len(data) + 1
-        if self._files.append(data) and self._ledger is not None:
+        written = self._files.append(data)
+        if written is not None and self._ledger is not None:
             ended = record.time + record.seconds
-            self._ledger.add(record.key, record.cost_usd, ended, stem, end)
+            self._ledger.add(record.key, record.cost_usd, ended, *written)
             self._ledger.save_if_due()
 
     def close(self) -> None:

@@ -138,9 +138,8 @@ class FeedbackLog:
             "time": self._clock(),
             "key": client,
         }
-        return self._files.append(
-            _encoded(row | {"detail": _checked_detail(detail)}).encode("utf-8", "replace")
-        )
+        line = _encoded(row | {"detail": _checked_detail(detail)})
+        return self._files.append(line.encode("utf-8", "replace")) is not None
 
     def close(self) -> None:
         """End the file."""

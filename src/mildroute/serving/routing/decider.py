@@ -102,7 +102,8 @@ class SessionAffinity:
         with contextlib.suppress(StoreError):
             expert = await store.call("get_session", "GET", store.key("session", conversation))
             if expert is not None:
-                self._remember_here(conversation, expert.decode(), -math.inf)
+                with store.reading():
+                    self._remember_here(conversation, expert.decode(), -math.inf)
 
     def remember(self, conversation: str | None, expert: str) -> None:
         """Remember, or renew, the expert of a conversation; nothing happens if there is none."""

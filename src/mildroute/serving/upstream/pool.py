@@ -438,10 +438,10 @@ class CircuitHints:
         kinds = ("circuit", "cooldown")
         keys = [self._store.key(kind, expert.name) for kind in kinds for expert in experts]
         found = await self._store.call("get_hints", "MGET", *keys, in_background=True)
-        is_hint = [each is not None and each.decode() != self._store.gateway for each in found]
-        for expert, is_open, is_limited in zip(
-            experts, is_hint[: len(experts)], is_hint[len(experts) :], strict=True
-        ):
+        with self._store.reading():
+            is_hint = [each is not None and each.decode() != self._store.gateway for each in found]
+            hints = [*zip(experts, is_hint[: len(experts)], is_hint[len(experts) :], strict=True)]
+        for expert, is_open, is_limited in hints:
             if is_open:
                 expert.breaker.suspect(_HINT_SECONDS)
             if is_limited:
