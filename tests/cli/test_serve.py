@@ -308,10 +308,53 @@ def test_what_is_wrong_is_said_before_a_port_is_opened(
         "--port",
         "0",
     ]
-    result = mildroute("serve", str(tmp_path / "router"), *options)
+    for command in (options, [*options, "--check"]):
+        result = mildroute("serve", str(tmp_path / "router"), *command)
+        assert result.exit_code == 2
+        assert message in result.stderr
+        assert result.stderr.count("\n") == 1
+
+
+def test_a_check_loads_everything_and_leaves_ports_and_logs_alone(
+    tmp_path: Path, mildroute: Callable[..., Any]
+) -> None:
+    fitted(tmp_path / "router")
+    experts = str(experts_file(tmp_path, "http://127.0.0.1:9/v1"))
+    log = tmp_path / "log"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        options = ["--experts", experts, "--port", port, "--log", str(log), "--check"]
+        result = mildroute("serve", str(tmp_path / "router"), *options)
+    assert result.exit_code == 0, result.stderr
+    assert re.fullmatch(r"ok: 2 experts, router [0-9a-f]{16}, no client keys\n", result.stdout)
+    assert not log.exists()
+
+    result = mildroute("serve", *options)
+    assert result.stdout == "ok: 2 experts, no router, no client keys\n"
+
+
+def test_a_check_refuses_what_a_gateway_would_wait_for(
+    tmp_path: Path, mildroute: Callable[..., Any]
+) -> None:
+    """A mistyped router, and a log that could not be written."""
+    options = ["--experts", str(experts_file(tmp_path, "http://127.0.0.1:9/v1")), "--check"]
+    result = mildroute("serve", str(tmp_path / "ruoter"), *options)
     assert result.exit_code == 2
-    assert message in result.stderr
-    assert result.stderr.count("\n") == 1
+    assert "needs a stored router if ROUTER is given, got nothing at" in result.stderr
+
+    (tmp_path / "file").write_text("")
+    result = mildroute("serve", *options, "--log", str(tmp_path / "file"))
+    assert result.exit_code == 2
+    assert "needs a folder that can be written" in result.stderr
+
+
+def test_a_check_notes_a_store_that_is_away(tmp_path: Path, mildroute: Callable[..., Any]) -> None:
+    options = ["--experts", str(experts_file(tmp_path, "http://127.0.0.1:9/v1")), "--check"]
+    (tmp_path / "gateway.yaml").write_text("store: redis://127.0.0.1:9\n")
+    result = mildroute("serve", *options, "--settings", str(tmp_path / "gateway.yaml"))
+    assert result.exit_code == 0
+    assert "the store does not respond" in result.stderr
+    assert result.stdout.startswith("ok: 2 experts")
 
 
 def test_a_port_that_is_taken_is_said_before_the_router_is_loaded(

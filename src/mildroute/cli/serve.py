@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import ipaddress
 import logging
+import os
 import signal
 import socket
+import tempfile
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -17,6 +20,7 @@ from mildroute.exceptions import ArgumentError
 
 if TYPE_CHECKING:
     from mildroute.serving.config import GatewayConfig
+    from mildroute.serving.store import RedisStore
 
 __all__ = ["serve_router"]
 
@@ -25,14 +29,14 @@ _LOG = logging.getLogger(__name__)
 _LogFormat = Annotated[
     Literal["text", "json"] | None,
     typer.Option(
-        help="Of the lines on stderr; text if no settings say otherwise.", metavar="text|json"
+        help="Log format on stderr; by default as in the settings, or text.", metavar="text|json"
     ),
 ]
 
 _AdminPort = Annotated[
     int | None,
     typer.Option(
-        help="Port of /metrics and /admin, which clients cannot reach then; else --port.",
+        help="Separate port for /metrics, /admin and the page; by default that of clients.",
         min=1,
         max=65535,
     ),
@@ -41,20 +45,40 @@ _AdminHost = Annotated[
     str | None, typer.Option(help="Address to listen on with --admin-port; 127.0.0.1 by default.")
 ]
 
+_Keys = Annotated[
+    str | None,
+    typer.Option(
+        help="Client key file, or the URL of a key database; see mildroute keys.",
+        metavar="keys.yaml",
+    ),
+]
+_NoKeys = Annotated[
+    bool,
+    typer.Option("--no-keys", help="Allow unauthenticated access on a non-loopback address."),
+]
 _Workers = Annotated[
-    int, typer.Option(help="Processes that share the port (Linux).", min=1, metavar="N")
+    int,
+    typer.Option(help="Number of processes that share the port (Linux only).", min=1, metavar="N"),
 ]
 _Traces = Annotated[
     bool,
+    typer.Option("--traces", help="Send OpenTelemetry spans to OTEL_EXPORTER_OTLP_ENDPOINT."),
+]
+_Check = Annotated[
+    bool,
     typer.Option(
-        "--traces", help="Send OpenTelemetry spans; OTEL_EXPORTER_OTLP_ENDPOINT says where."
+        "--check",
+        help=(
+            "Load everything without calling an expert, and exit with 0, or with 2 and an error."
+            " ROUTER must exist if given."
+        ),
     ),
 ]
 _RouterLocation = Annotated[
     str | None,
     typer.Argument(
         metavar="ROUTER",
-        help="Folder of a stored router, or the URL of a pointer to one; it may be yet to come.",
+        help="Folder of a stored router, or the URL of a pointer to one; it may not exist yet.",
         show_default=False,
     ),
 ]
@@ -62,32 +86,24 @@ _RouterLocation = Annotated[
 
 def serve_router(
     experts: Annotated[
-        Path, typer.Option(help="The experts, their addresses and prices.", metavar="experts.yaml")
+        Path,
+        typer.Option(help="File of experts, their addresses and prices.", metavar="experts.yaml"),
     ],
     router: _RouterLocation = None,
     settings: Annotated[
-        Path | None, typer.Option(help="All that can be set; see docs.", metavar="gateway.yaml")
+        Path | None, typer.Option(help="Settings of the gateway; see docs.", metavar="gateway.yaml")
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(help="Port to listen on; 0 takes a free one.", min=0, max=65535)
+        int, typer.Option(help="Port to listen on; 0 picks a free one.", min=0, max=65535)
     ] = 8000,
     admin_port: _AdminPort = None,
     admin_host: _AdminHost = None,
-    keys: Annotated[
-        str | None,
-        typer.Option(
-            help="File of client keys, or the URL of their database; see mildroute keys.",
-            metavar="keys.yaml",
-        ),
-    ] = None,
-    no_keys: Annotated[
-        bool,
-        typer.Option("--no-keys", help="Allow unauthenticated access on a non-loopback address."),
-    ] = False,
+    keys: _Keys = None,
+    no_keys: _NoKeys = False,
     log: Annotated[
         Path | None,
-        typer.Option(help="Folder of the decision log; without it nothing is written down."),
+        typer.Option(help="Folder for the decision log; by default as in the settings, or no log."),
     ] = None,
     log_format: _LogFormat = None,
     exploration_rate: Annotated[
@@ -96,15 +112,16 @@ def serve_router(
     ] = None,
     workers: _Workers = 1,
     traces: _Traces = False,
+    check: _Check = False,
 ) -> None:
     """Serve a stored ROUTER as an OpenAI-compatible endpoint that picks the model.
 
-    Clients change their base URL to http://127.0.0.1:8000/v1 and ask for the model "mildroute".
-    SIGHUP loads the artifact, the experts and the client keys again. With --workers each process
-    counts limits and circuits separately; a worker that dies is started again.
+    Clients set their base URL to http://127.0.0.1:8000/v1 and request the model "mildroute".
+    SIGHUP reloads the artifact, the experts and the client keys. With --workers, each process has
+    its own circuits and, without a shared store, its own limits. A worker that dies is restarted.
 
-    Without a ROUTER, or until there is one, requests are passed to routing.default, or to the first
-    expert: so a log can be gathered before the first fit.
+    Without a ROUTER, or until it exists, requests go to routing.default, or to the first expert
+    that can be called, so you can collect a log before the first fit.
 
     Example: mildroute serve router --experts experts.yaml --log decisions
     """
@@ -114,11 +131,63 @@ def serve_router(
     given = {"keys": keys, "admin_port": admin_port, "admin_host": admin_host}
     chosen = _settings(settings, log, log_format, exploration_rate, **given)
     _check_reach(host, chosen, open_to_all=no_keys)
+    if check:
+        _check_files(router, experts, chosen)
+        return
     _check_ports(host, port, chosen)
     if workers == 1:
         _serve(router, experts, chosen, host, port, traces=traces)
     else:
         _serve_workers(router, experts, chosen, host, port, workers, traces=traces)
+
+
+def _check_files(router: str | None, experts: Path, settings: GatewayConfig) -> None:
+    """Load what a gateway loads, without touching the ports and logs of one that runs."""
+    from mildroute.serving.app import create_app
+    from mildroute.serving.factory import load_gateway
+
+    _check_log(settings.log.folder)
+    with tempfile.TemporaryDirectory() as scratch:
+        if settings.log.folder is not None:
+            log = dataclasses.replace(settings.log, folder=Path(scratch))
+            settings = dataclasses.replace(settings, log=log)
+        services = load_gateway(router, experts, settings)
+        create_app(services)
+        found = services.manager.predictor
+        for manager in (services.manager, services.shadow):
+            if manager is not None:
+                manager.close()
+    if router is not None and found is None:
+        raise ArgumentError(
+            f"--check needs a stored router if ROUTER is given, got nothing at {router!r}; fit one,"
+            " or leave ROUTER out to pass requests through."
+        )
+    if services.leases is not None:
+        asyncio.run(_check_store(services.leases.store))
+    chooser = "no router" if found is None else f"router {found.digest}"
+    clients = "no client keys" if settings.keys is None else f"{len(services.key_store)} clients"
+    typer.echo(f"ok: {len(services.experts.experts)} experts, {chooser}, {clients}")
+
+
+async def _check_store(store: RedisStore) -> None:
+    """Refuse a store that responds and cannot be used; one that is away may only be away here."""
+    await store.check_access()
+    if not store.is_available:
+        typer.echo(
+            "note: the store does not respond; until it does, store.on_failure applies", err=True
+        )
+    await store.close()
+
+
+def _check_log(folder: Path | None) -> None:
+    """Refuse a log that could not be written; nothing is made."""
+    if folder is None:
+        return
+    home = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not home.is_dir() or not os.access(home, os.W_OK | os.X_OK):
+        raise ArgumentError(
+            f"the log needs a folder that can be written, got {str(folder)!r}; give another --log."
+        )
 
 
 def _serve(
