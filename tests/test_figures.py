@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -156,3 +158,19 @@ def test_commands_without_a_script_are_refused() -> None:
     assert code_hash.script_of("python -m benchmarks.paper --all").name == "__main__.py"
     with pytest.raises(ValueError, match="must begin with python"):
         code_hash.script_of("make benchmarks")
+
+
+@pytest.mark.parametrize("name", ["collapse", "gains"])
+def test_a_picture_shows_the_stored_results(name: str, tmp_path: Path) -> None:
+    """Drawn again from them, it is the same to the byte."""
+    for folder in ("docs/figures", "benchmarks/results"):
+        (tmp_path / folder).mkdir(parents=True)
+    for script in ("drawing.py", f"{name}.py"):
+        shutil.copy(ROOT / "docs" / "figures" / script, tmp_path / "docs" / "figures")
+    results = "benchmarks/results/quality.parquet"
+    shutil.copy(ROOT / results, tmp_path / results)
+    script, picture = (tmp_path / "docs" / "figures" / f"{name}.{kind}" for kind in ("py", "svg"))
+    environment = {**os.environ, "MPLCONFIGDIR": str(tmp_path)}
+    subprocess.run([sys.executable, str(script)], check=True, env=environment)
+    drawn = (ROOT / "docs" / "figures" / picture.name).read_bytes()
+    assert picture.read_bytes() == drawn, f"run python docs/figures/{name}.py"
