@@ -1,4 +1,4 @@
-"""From a cost table to a router with an operating point: what ``mildroute fit`` does."""
+"""Fit a router with an operating point on a cost table, as ``mildroute fit`` does."""
 
 from __future__ import annotations
 
@@ -87,23 +87,23 @@ def fit(
     """Fit encoder and router on a table, and choose the operating point on held-out rows of it.
 
     Args:
-        table: With inputs; with dollars if money is to count; with answers for a cascade.
+        table: Table with inputs, with dollars if money counts, and with answers for a cascade.
         encoder: Transformer of inputs to vectors or its name, see
-            :func:`~mildroute.persistence.registry.get_encoder`; by default TF-IDF of few columns.
+            :func:`~mildroute.persistence.registry.get_encoder`; by default TF-IDF with few columns.
         router: Router over vectors or its name, such as ``"KNNRouter"``; by default a
             :class:`~mildroute.routers.frontier.FrontierRouter` if the table has dollars, else a
             :class:`~mildroute.routers.mild.MildRouter`.
-        target: What to choose the operating point by; by default a quality of 0.99.
+        target: Target that selects the operating point; by default a quality of 0.99.
         thorough: Fit the surrogate losses of :class:`~mildroute.routers.mild.MildRouter` as well;
             ``"auto"`` if they win on a sample.
-        n_jobs: Processes that fit folds; none is one.
-        seed: Of folds, clusterings and coins, from 0 to 2**32 - 1.
+        n_jobs: Processes that fit folds; none means one.
+        seed: Seed of folds, clusterings and coins, from 0 to 2**32 - 1.
         judge: Name of the judge that gave the scores, for reports.
-        progress: Called with steps done, steps in all and a word on the current one.
-        cascade: Let the router look at answers before it decides, where that is worth it, see
+        progress: Called with steps done, total steps and a short label of the current one.
+        cascade: Let the router look at answers before it decides, if that pays off, see
             :class:`~mildroute.routers.cascade.CascadeRouter`.
-        answer_characters: Characters of answers that a cascade sees, from their beginning; none for
-            whole answers.
+        answer_characters: Number of characters at the beginning of an answer that a cascade sees;
+            none for whole answers.
 
     Returns:
         The router, ready to be saved, and its operating point.
@@ -176,9 +176,9 @@ def _check_cascade(table: CostTable, answer_characters: int | None, *, is_cascad
 
 
 def _completed(table: CostTable, encoder: Any, seed: int) -> tuple[CostTable, tuple[str, ...], int]:
-    """The table with doubly robust scores and expected dollars, what that means, and its rows.
+    """Return the table with doubly robust scores and expected dollars, notes, and its rows.
 
-    As many rows count as the expert has that was asked least.
+    The number of rows that count is that of the expert that was called least.
     """
     if not table.is_partial:
         return table, (), len(table)
@@ -300,7 +300,7 @@ def _without_dollars(
 def _with_metadata(
     router: TextRouter, table: CostTable, costs: Any, target: Target | None, judge: str | None
 ) -> TextRouter:
-    """Return the router with what it has to know of its table and of its held-out decisions."""
+    """Return the router with metadata on its table and its held-out decisions."""
     router.set_metadata(
         data_hash=table.content_hash,
         seen=text_fingerprints(table),
@@ -316,7 +316,7 @@ def _with_metadata(
 
 
 def _held_out(router: TextRouter, table: CostTable, costs: Any) -> NDArray[np.float64]:
-    """Posteriors of the table's rows by routers that have not seen them; the encoder has."""
+    """Return posteriors of the rows by routers that have not seen them; the encoder has."""
     if hasattr(router.router_, "cross_val_posterior"):
         return np.asarray(router.router_.cross_val_posterior())
     return cross_val_posterior(
@@ -332,7 +332,7 @@ def _checked(
 ) -> tuple[OperatingPoint, tuple[str, ...]]:
     """Return the point, or a coin between single experts.
 
-    The coin takes its place if the router that is stored does not do what was measured.
+    The coin replaces it if the stored router does not behave as measured.
     """
     choice, names = router.predict(table.inputs), router.experts_
     served, promised = (
@@ -387,7 +387,7 @@ def _is_better(
 
 
 def coin_curve(curve: CostQualityCurve) -> CostQualityCurve:
-    """The single experts of a curve alone, between which only a coin decides."""
+    """Return the single experts of a curve, between which only a coin decides."""
     places = curve.singles
     first: dict[str, Any] = {"weights": curve.weights[:0], "shares": curve.shares[places]}
     first |= {"share_replicates": curve.share_replicates[:, places], "rows": curve.rows}
@@ -401,7 +401,7 @@ def coin_curve(curve: CostQualityCurve) -> CostQualityCurve:
 
 
 def point_of(router: TextRouter, target: Target | None) -> OperatingPoint | None:
-    """The operating point that a stored router decides at: the one for a target, else its own.
+    """Return the operating point of a stored router: the one for a target, else its own.
 
     None if it knows no prices.
     """
@@ -421,11 +421,11 @@ def point_of(router: TextRouter, target: Target | None) -> OperatingPoint | None
 
 
 def without_looks(router: TextRouter, target: Target | None = None) -> TextRouter:
-    """A router that decides by inputs alone, for the same target as a cascade.
+    """Return a router that decides by inputs alone, for the same target as a cascade.
 
     Args:
-        router: Whose router over vectors is a cascade.
-        target: Instead of the one that its operating point was chosen by.
+        router: Router over inputs whose router over vectors is a cascade.
+        target: Target that replaces the one of its operating point.
     """
     plain = router.router_.without_looks()
     target = target or Target.of(router)
@@ -438,7 +438,7 @@ def without_looks(router: TextRouter, target: Target | None = None) -> TextRoute
 
 
 def operating_point(router: FrontierRouter, target: Target | None) -> tuple[OperatingPoint, str]:
-    """The point of a router's frontier that a target asks for, and the target in words."""
+    """Return the point of a router's frontier for a target, and the target in words."""
     if target is not None and target.kind == "price weight":
         return (
             router.at(target.value),
@@ -458,9 +458,9 @@ def operating_point(router: FrontierRouter, target: Target | None) -> tuple[Oper
 
 
 def resolve(curve: CostQualityCurve, target: Target | None) -> OperatingPoint:
-    """The point of a curve for a budget or a quality.
+    """Return the point of a curve for a budget or a quality.
 
-    By default for 99% of the score of the best single expert by score.
+    The default is 99% of the score of the best single expert by score.
     """
     if target is not None and target.kind == "budget":
         return curve.for_budget(target.value, _CONFIDENCE, _QUERIES)
@@ -480,7 +480,7 @@ def refit(router: TextRouter, table: CostTable, *, seed: int = 0, **given: Any) 
         router: The stored router; not a cascade, which needs answers.
         table: As for :func:`fit`.
         seed: As for :func:`fit`.
-        given: Further arguments of :func:`fit`.
+        given: Additional arguments of :func:`fit`.
     """
     inner = router.router_
     if isinstance(inner, CascadeRouter):
@@ -516,17 +516,17 @@ def known_experts(
 def with_new_expert(
     table: CostTable, scored: CostTable, encoder: Any, *, seed: int = 0
 ) -> tuple[CostTable, str]:
-    """The table with a column for a new expert, estimated from some scored queries.
+    """Return the table with a column for a new expert, estimated from some scored queries.
 
     Args:
-        table: With inputs, without the new expert.
-        scored: As ``CostTable.read_new_expert`` returns it: rows whose ids are in the table tell
-            more than others.
+        table: Table with inputs, without the new expert.
+        scored: Scored queries as ``CostTable.read_new_expert`` returns them; rows whose ids are in
+            the table are more informative.
         encoder: Transformer of inputs; it is fitted on the table.
-        seed: Of clusters and folds.
+        seed: Seed of clusters and folds.
 
     Returns:
-        The table, and what is known of the new expert in words.
+        The table, and a description of what is known about the new expert.
     """
     name = scored.experts[0]
     scored = scored.take(~np.isnan(scored.scores[:, 0])).without_latencies()

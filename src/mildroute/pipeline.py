@@ -52,23 +52,22 @@ _OWN_ANSWERS = 20_000
 
 @dataclass(frozen=True)
 class RoutedInput:
-    """What a router says of one input.
+    """A router's decision for one input.
 
-    Who should answer, how likely each expert was to be chosen, and what to expect of each.
+    It holds the choice, the probability of each expert, and the expected results of each.
 
     Attributes:
-        ranking: Indices from the first to be asked to the last.
+        ranking: Indices of the experts in the order in which to call them.
         probabilities: Probability with which each expert is chosen: 1 for one of them, unless a
             coin decides between two.
         posterior: Posterior over experts, shape (p,).
         reason: ``"router"``; ``"split"`` if a coin decided between two experts; ``"single"`` if the
             operating point sends every input to this expert; ``"out_of_distribution"`` if the input
-            is unlike the training data and the best single expert stands in.
-        scores: Expected score of each expert, or none where the artifact cannot tell.
+            is unlike the training data and goes to the best single expert.
+        scores: Expected score of each expert, or none if the artifact cannot estimate it.
         dollars: Expected dollars of each expert, or none.
-        is_out_of_distribution: Whether the input is unlike all that the router was trained on.
-        price_weight: How much error a dollar is worth here, or none where the router knows no
-            prices.
+        is_out_of_distribution: Whether the input is unlike the router's training data.
+        price_weight: How much error a dollar is worth here, or none if the router has no prices.
     """
 
     experts: tuple[str, ...]
@@ -110,7 +109,7 @@ class RoutedInput:
         return f"the router chooses {self.name} {where}{self._beside_best()}."
 
     def _beside_best(self) -> str:
-        """Score and dollars beside those of the expert of the highest expected score."""
+        """Score and dollars beside those of the expert with the highest expected score."""
         if self.scores is None:
             return ""
         best = max(range(len(self.scores)), key=self.scores.__getitem__)
@@ -127,32 +126,31 @@ class RoutedInput:
 
 
 class TextRouter(BaseEstimator):
-    """A router over inputs as they come: texts, or whatever its encoder reads.
+    """A router over raw inputs: texts, or whatever its encoder reads.
 
     Args:
         encoder: Transformer of inputs to vectors; by default :data:`DEFAULT_ENCODER`.
         router: Router over vectors; by default :class:`~mildroute.routers.frontier.FrontierRouter`
-            where ``fit`` is given prices, else
-            :class:`~mildroute.routers.mild.MildRouter`; with answers a
-            :class:`~mildroute.routers.cascade.CascadeRouter`.
+            if ``fit`` is given prices, else :class:`~mildroute.routers.mild.MildRouter`; with
+            answers a :class:`~mildroute.routers.cascade.CascadeRouter`.
         answer_features: Transformer of answers, for a router that looks at them; by default
             :class:`~mildroute.encoders.answers.AnswerFeatures`.
 
     Attributes:
         encoder_: The fitted encoder.
         answer_features_: The fitted transformer of answers, or none.
-        logprob_experts_: Names of the experts whose log-probabilities it has learned from; those of
-            others are not looked at.
+        logprob_experts_: Names of the experts whose log-probabilities it was trained on; those of
+            others are ignored.
         router_: The fitted router over its vectors.
         experts_: Names of the experts, shape (p,).
-        target_: What its operating point was chosen by, or none.
+        target_: Target that selected its operating point, or none.
         n_rows_: Number of training rows.
         data_hash_: Hash of the training data.
-        outcome_model_: What to expect of each expert, and which inputs are out of distribution; or
-            none for sparse vectors.
-        judge_: What gave the scores that it has learned from, or none where that is not known.
-        seen_: Sorted 64-bit fingerprints of the training inputs, by which an evaluation notices
-            rows that were learned from; or none.
+        outcome_model_: Predicts the results of each expert, and which inputs are out of
+            distribution; or none for sparse vectors.
+        judge_: Judge that gave the scores it was trained on, or none if unknown.
+        seen_: Sorted 64-bit fingerprints of the training inputs, which let an evaluation detect
+            training rows; or none.
 
     Example:
         >>> texts = ["what is 2 + 2", "prove that 3 > 2"] * 30
@@ -191,17 +189,18 @@ class TextRouter(BaseEstimator):
 
         Args:
             X: n inputs.
-            y: Costs, shape (n, p), or errors where prices are given; column names of a data frame
+            y: Costs, shape (n, p), or errors if prices are given; column names of a data frame
                 become the experts' names.
             sample_weight: Weight of each row, shape (n,), or none.
-            groups: Group of each row, shape (n,), or none; a router that knows no groups is not
-                given them.
+            groups: Group of each row, shape (n,), or none; passed only to a router that supports
+                groups.
             prices: Dollars, shape (n, p) or (p,), or none; only for a router that can weigh them.
-            progress: Called with steps done, steps in all and a word on the next one, where the
-                router tells its progress; or none.
-            answers: n texts of each of the p experts, for a router that may look at them; or none.
+            progress: Called with steps done, total steps and a short label of the next one, if the
+                router reports its progress; or none.
+            answers: n texts from each of the p experts, for a router that may look at them; or
+                none.
             logprobs: Mean log-probability of the tokens of each answer, shape (n,) for each of the
-                p experts, NaN where one is not known, none for an expert without any; or none.
+                p experts, NaN where unknown, none for an expert without any; or none.
 
         Returns:
             The router itself.
@@ -245,7 +244,7 @@ class TextRouter(BaseEstimator):
         return self
 
     def _new_router(self, given: dict[str, Any]) -> tuple[Any, Mapping[str, Any]]:
-        """A router that can take what is given, and the parameters of its ``fit``."""
+        """Return a router that accepts what is given, and the parameters of its ``fit``."""
         default = MildRouter() if given["prices"] is None else FrontierRouter()
         default = default if given["answers"] is None else CascadeRouter()
         router = default if self.router is None else clone(self.router)
@@ -266,7 +265,7 @@ class TextRouter(BaseEstimator):
         given: dict[str, Any],
         router: Any,
     ) -> AnswerFeatures:
-        """Fit the features, and replace texts of answers by what a cascade sees of them."""
+        """Fit the features, and replace answer texts with what a cascade sees of them."""
         features = AnswerFeatures() if self.answer_features is None else clone(self.answer_features)
         values = [
             np.full(len(texts), np.nan) if known is None else np.asarray(known, dtype=np.float64)
@@ -300,7 +299,7 @@ class TextRouter(BaseEstimator):
         Args:
             data_hash: Hash of the table's content.
             seen: 64-bit fingerprints of its inputs, shape (n,).
-            target: What the operating point was chosen by: its ``kind`` and ``value``, or none.
+            target: Target that selected the operating point: its ``kind`` and ``value``, or none.
             judge: Name of the judge that gave the scores, or none if unknown.
 
         Returns:
@@ -320,17 +319,17 @@ class TextRouter(BaseEstimator):
 
     @property
     def n_experts(self) -> int:
-        """Number of experts; the names behind them are looks of a cascade."""
+        """Number of experts; the names after them are looks of a cascade."""
         router = self.router_
         return router.n_experts if isinstance(router, CascadeRouter) else len(router.experts_)
 
     def see(
         self, answers: Sequence[Sequence[str] | None], logprobs: Sequence[Any] | None = None
     ) -> SeenAnswers:
-        """Answers of the p experts as its router looks at them.
+        """Return the answers of the p experts as its router sees them.
 
         Args:
-            answers: n texts of each expert, or none of one that was not asked.
+            answers: n texts from each expert, or none for one that was not called.
             logprobs: As for ``fit``.
         """
         if self.answer_features_ is None:
@@ -344,9 +343,9 @@ class TextRouter(BaseEstimator):
         return see_answers(self.answer_features_, answers, values)
 
     def see_table(self, table: CostTable) -> SeenAnswers | None:
-        """A table's answers as its router looks at them.
+        """Return a table's answers as its router sees them.
 
-        None for a router without looks, and for a table that has columns of them already.
+        None for a router without looks, and for a table that already has columns for them.
         """
         names = [str(name) for name in self.experts_]
         if self.n_experts == len(names) or set(names) <= set(table.experts):
@@ -359,14 +358,14 @@ class TextRouter(BaseEstimator):
     def with_looks(
         self, table: CostTable, seen: SeenAnswers | None = None, vectors: Any = None
     ) -> CostTable:
-        """The table with a column for each look: what it pays with the table's answers.
+        """Return the table with a column for each look: its outcome with the table's answers.
 
-        A router without looks, and a table that has the columns already, change nothing.
+        If the router has no looks or the table already has the columns, nothing changes.
 
         Args:
             table: With the router's experts and their answers.
-            seen: The answers as ``see_table`` returns them, to see them once; or none.
-            vectors: Vectors of the table's inputs, to encode them once; or none.
+            seen: The answers as ``see_table`` returns them, to avoid repeating that step; or none.
+            vectors: Vectors of the table's inputs, to avoid encoding them again; or none.
         """
         seen = self.see_table(table) if seen is None else seen
         if seen is None:
@@ -387,7 +386,7 @@ class TextRouter(BaseEstimator):
 
     @property
     def operating_point(self) -> OperatingPoint | None:
-        """The operating point in use as expected on further inputs, or none."""
+        """The operating point in use with its expected results on new inputs, or none."""
         return self.router_.operating_point if isinstance(self.router_, FrontierRouter) else None
 
     def predict(
@@ -398,12 +397,12 @@ class TextRouter(BaseEstimator):
         point: OperatingPoint | None = None,
         request_ids: Sequence[str] | None = None,
     ) -> NDArray[np.intp]:
-        """Index of the expert that should answer each input, shape (n,).
+        """Return the index of the expert that should answer each input, shape (n,).
 
         Args:
             X: n inputs.
             price_weight: Decide at this price weight instead of the operating point; only for a
-                router that knows prices.
+                router with prices.
             point: Decide at this operating point.
             request_ids: Id of each request, which seeds the coin of an operating point between two
                 vertices; by default the input does.
@@ -413,11 +412,11 @@ class TextRouter(BaseEstimator):
     def predict_proba(
         self, X: Any, price_weight: Any = None, *, point: OperatingPoint | None = None
     ) -> Matrix:
-        """Posterior over experts, shape (n, p)."""
+        """Return the posterior over experts, shape (n, p)."""
         return self._ask("predict_proba", X, price_weight, point)
 
     def decision_function(self, X: Any, price_weight: Any = None) -> Matrix:
-        """Score of each expert, shape (n, p); larger is better."""
+        """Return the score of each expert, shape (n, p); larger is better."""
         return self._ask("decision_function", X, price_weight)
 
     def rank(
@@ -443,7 +442,7 @@ class TextRouter(BaseEstimator):
         request_ids: Sequence[str] | None = None,
         default: str | None = None,
     ) -> list[RoutedInput]:
-        """What the router says of each input; the command line and the gateway decide by this.
+        """Return the decision for each input; the command line and the gateway use this method.
 
         Args:
             X: n texts.
@@ -475,7 +474,7 @@ class TextRouter(BaseEstimator):
         point: OperatingPoint | None = None,
         default: str | None = None,
     ) -> list[RoutedInput]:
-        """As ``explain``, for vectors of its encoder; they are not checked."""
+        """Explain decisions like ``explain``, for vectors of its encoder, which are not checked."""
         names, router = tuple(str(name) for name in self.experts_), self.router_
         chosen, weight = None, None
         if isinstance(router, FrontierRouter):
@@ -518,7 +517,7 @@ class TextRouter(BaseEstimator):
         ]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Minus the mean cost of the chosen experts, so that larger is better."""
+        """Return minus the mean cost of the chosen experts, so that larger is better."""
         check_is_fitted(self)
         return float(self.router_.score(self.encoder_.transform(X), y, sample_weight))
 
@@ -568,7 +567,7 @@ class TextRouter(BaseEstimator):
 
 
 class _Expected:
-    """What the outlook says of some vectors, or nothing where there is none."""
+    """Predictions of the outcome model for some vectors, or nothing without one."""
 
     def __init__(self, outlook: OutcomeModel | None, vectors: Any) -> None:
         self._outlook = outlook
@@ -640,9 +639,9 @@ def _prediction(
 
 
 def fold_vectors(encoder: Any, X: Any, vectors: Any, router: Any) -> list[FoldVectors] | None:
-    """Vectors of all inputs by encoders that have not seen a fold.
+    """Return vectors of all inputs by encoders that have not seen a fold.
 
-    None where ``vectors`` themselves may be cut into folds.
+    None if ``vectors`` themselves may be cut into folds.
     """
     rows = vectors.shape[0]
     if not getattr(encoder, "learns_from_rows", True) or rows > _OWN_ROWS:

@@ -55,8 +55,8 @@ app = typer.Typer(
     rich_markup_mode=None,  # boxes around the help would take longer to load than the rest of it
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=(
-        "Exit codes: 0 done, 1 interrupted or a fault of mildroute, 2 input that cannot be used, 3"
-        " target out of reach, 4 an expert gave nothing. Every command but serve takes --json."
+        "Exit codes: 0 success, 1 interrupted or internal error, 2 unusable input, 3 target out of"
+        " reach, 4 an expert has no scores. Every command except serve takes --json."
     ),
 )
 app.command("collect")(collect_costs)
@@ -90,7 +90,7 @@ def main(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version and leave."
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
         ),
     ] = False,
 ) -> None:

@@ -38,56 +38,56 @@ _Queries: TypeAlias = Annotated[
     str,
     typer.Argument(
         help=(
-            "Parquet, CSV or JSON lines with a column input (or text) and, for most judges,"
-            " reference."
+            "Queries as Parquet, CSV or JSON lines, with a column input (or text) and, for most"
+            " judges, reference."
         )
     ),
 ]
 _Experts: TypeAlias = Annotated[
-    Path, typer.Option(help="The experts and their prices.", metavar="experts.yaml")
+    Path, typer.Option(help="File of experts and their prices.", metavar="experts.yaml")
 ]
 _Judge: TypeAlias = Annotated[
     str,
     typer.Option(
         help=(
-            "The judge: choice, exact, numeric, regex, json, label, tests, graded, pairwise,"
-            " or a plug-in. Of several, as in numeric,exact, the column judge names that of each"
+            "Judge: choice, exact, numeric, regex, json, label, tests, graded, pairwise, or a"
+            " plug-in. With several, as in numeric,exact, the column judge names the one for each"
             " query."
         )
     ),
 ]
-_Out: TypeAlias = Annotated[
-    Path, typer.Option(help="Folder of the table and of all that was answered.")
-]
+_Out: TypeAlias = Annotated[Path, typer.Option(help="Folder for the cost table and all answers.")]
 _JudgeSetting: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
-        help="A setting of the judge, as name=value, of several judge.name=value; may be repeated."
+        help="Judge setting as name=value, or judge.name=value with several; may be repeated."
     ),
 ]
 _MaxDollars: TypeAlias = Annotated[
-    float | None, typer.Option(help="Cap on all that is ever spent in this folder.")
+    float | None,
+    typer.Option(help="Cap on the total dollars ever spent in this folder; no cap by default."),
 ]
 _ExpertsPerQuery: TypeAlias = Annotated[
     str,
     typer.Option(
-        help="How many experts each query is given to; a router needs all.", metavar="all|N"
+        help="Number of experts to call per query; with fewer than all, fit needs --missing keep.",
+        metavar="all|N",
     ),
 ]
 _Answers: TypeAlias = Annotated[
     bool,
-    typer.Option("--answers", help="Write the answers into the table, for fit --cascade."),
+    typer.Option("--answers", help="Include the answers in the table, for fit --cascade."),
 ]
 _Ray: TypeAlias = Annotated[
     bool,
     typer.Option(
-        "--ray", help="Call from all machines of a Ray cluster, which must share the folder."
+        "--ray", help="Run on all machines of a Ray cluster, which must share the folder."
     ),
 ]
 _RayWorkers: TypeAlias = Annotated[
     int | None,
     typer.Option(
-        help="Processes for each expert, at most; one a processor by default.", metavar="N"
+        help="Maximum number of processes per expert; one per processor by default.", metavar="N"
     ),
 ]
 _Yes: TypeAlias = Annotated[
@@ -95,7 +95,7 @@ _Yes: TypeAlias = Annotated[
     typer.Option(
         "--yes",
         "-y",
-        help="Do not prompt before spending; with --json, needed where calls have a price.",
+        help="Do not prompt before spending; required with --json if calls have a price.",
     ),
 ]
 
@@ -116,11 +116,11 @@ def collect_costs(
 ) -> None:
     """Send all QUERIES to the experts, judge their answers and write a cost table.
 
-    First it estimates calls, dollars and time. What was answered before is not called again,
-    and a run that was killed resumes.
+    Estimates calls, dollars and time first. Answers from earlier runs are reused, and a killed run
+    resumes.
 
-    With --ray it runs on the cluster of RAY_ADDRESS, or on a local one. Keys must be exported on
-    every machine before Ray is started there.
+    With --ray, it runs on the cluster at RAY_ADDRESS, or on a local one. Export keys on every
+    machine before starting Ray there.
 
     Example: mildroute collect queries.parquet --experts experts.yaml --judge choice --out costs --max-dollars 20
     """  # noqa: E501
@@ -371,8 +371,8 @@ def _show(found: CollectionResult, max_dollars: float | None) -> None:
     notes = [f"table: {found.table}", f"in this folder: {found.spending}"]
     if max_dollars is not None and found.spending.paid > max_dollars:
         notes.append(
-            f"the cap of {as_dollars(max_dollars)} was exceeded: an expert charged more tokens than"
-            " max_tokens of its request allows; check its bill before you continue"
+            f"the cap of {as_dollars(max_dollars)} was exceeded: an expert charged for more tokens"
+            " than max_tokens in its request allows; check its bill before you continue"
         )
     if found.is_capped:
         notes.append(

@@ -45,7 +45,7 @@ _Routers: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         "--router",
-        help=("Compare this one, too: a router such as knn, a plug-in or a loss; may be repeated."),
+        help="Also compare this router, such as knn, a plug-in or a loss; may be repeated.",
     ),
 ]
 
@@ -72,8 +72,8 @@ def compare_routers(
 ) -> None:
     """Fit several routers on one part of a TABLE and measure them on the other.
 
-    For a budget or a quality, each router is put on its own frontier and compared at its point for
-    the target.
+    With --budget or --quality, each router is compared at the point of its own frontier for that
+    target.
 
     Example: mildroute compare costs.parquet --quality 0.95
     """
@@ -200,15 +200,15 @@ def _show_at_target(found: Comparison) -> None:
     print_notes(
         [
             (
-                f"each router at its own operating point for the target: {wanted}, promised on the"
-                " rows to learn from with 95% confidence;"
+                f"each router at its own operating point for the target: {wanted}, guaranteed on"
+                " the training rows with 95% confidence;"
             ),
             (
-                f"saved and kept: of the bill and the score of {found.best_by_score}, the best by"
-                " score;"
+                f"saved and kept: relative to the bill and the score of {found.best_by_score}, the"
+                " best by score;"
             ),
             (
-                "coin: the mix of two experts that promises the same; oracle: knows all costs"
+                "coin: the random mix of two experts with the same guarantee; oracle: knows all"
                 " outcomes, at the price of auto's point;"
             ),
             (
@@ -260,7 +260,7 @@ _DEMO_FILES = {"costs.parquet", "held_out.parquet", "report.html", "router"}
 
 
 _Out: TypeAlias = Annotated[
-    Path, typer.Option("--out", help="Folder for table, router and report.")
+    Path, typer.Option("--out", help="Folder for the table, router and report.")
 ]
 
 
@@ -269,7 +269,7 @@ def run_demo(
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """See the whole way on real data: three classifiers of different price read handwritten digits.
+    """Run every step on real data: three classifiers at different prices read handwritten digits.
 
     Example: mildroute demo
     """

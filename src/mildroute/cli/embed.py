@@ -35,25 +35,26 @@ _Encoder: TypeAlias = Annotated[
 ]
 _EncoderOf: TypeAlias = Annotated[
     Path | None,
-    typer.Option("--encoder-of", help="Take the fitted encoder of this stored router."),
+    typer.Option("--encoder-of", help="Use the fitted encoder of this stored router."),
 ]
 _Out: TypeAlias = Annotated[
     str,
-    typer.Option(
-        "--out", help="Folder of the vectors, or a URL; other vectors in it are replaced."
-    ),
+    typer.Option("--out", help="Folder or URL for the vectors; replaces other vectors there."),
 ]
 _RowsPerShard: TypeAlias = Annotated[
-    int, typer.Option("--rows-per-shard", help="Rows of a file; what a kill can cost.", min=1)
+    int,
+    typer.Option(
+        "--rows-per-shard", help="Rows per file; a killed run repeats unfinished files.", min=1
+    ),
 ]
-_Vector: TypeAlias = Annotated[str, typer.Option("--vector", help="Name of the column of vectors.")]
+_Vector: TypeAlias = Annotated[str, typer.Option("--vector", help="Name of the vector column.")]
 _Ray: TypeAlias = Annotated[
     bool,
-    typer.Option("--ray", help="Encode over Ray: on the cluster of RAY_ADDRESS, or a local one."),
+    typer.Option("--ray", help="Encode on Ray: on the cluster at RAY_ADDRESS, or a local one."),
 ]
 _RayWorkers: TypeAlias = Annotated[
     int,
-    typer.Option("--ray-workers", help="Processes that encode there, one processor each.", min=1),
+    typer.Option("--ray-workers", help="Encoding processes with --ray, one processor each.", min=1),
 ]
 
 
@@ -70,8 +71,8 @@ def embed_table(
 ) -> None:
     """Write a TABLE with the vectors of its inputs as Parquet shards.
 
-    First it measures how long that will take. Shards that are there are not made again, and a run
-    that was killed resumes.
+    Estimates the duration from a sample first. Existing shards are not made again, and a killed run
+    resumes.
 
     Example: mildroute embed costs.parquet --encoder minilm --out vectors
     """

@@ -41,7 +41,7 @@ def evaluate_router(
     folder: RouterFolder,
     source: Source,
     report: Annotated[
-        Path | None, typer.Option("--report", help="Write a report here: one HTML file.")
+        Path | None, typer.Option("--report", help="Write a report to this HTML file.")
     ] = None,
     budget: Budget = None,
     quality: Quality = None,
@@ -56,10 +56,10 @@ def evaluate_router(
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Measure a stored ROUTER on a TABLE that it has not learned from.
+    """Measure a stored ROUTER on a TABLE that it was not fitted on.
 
-    A budget, a quality or a price weight selects another operating point than the stored one;
-    nothing is fitted again.
+    A budget, quality or price weight selects an operating point other than the stored one, without
+    refitting.
 
     Example: mildroute evaluate router held_out.parquet --report report.html
     """

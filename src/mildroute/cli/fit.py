@@ -46,22 +46,22 @@ _DEFAULT = "auto"
 
 
 _Out: TypeAlias = Annotated[
-    Path, typer.Option("--out", help="Folder of the router; replaced if it holds one.")
+    Path, typer.Option("--out", help="Folder for the router; replaces a router there.")
 ]
 _HoldOut: TypeAlias = Annotated[
     str | None,
-    typer.Option("--hold-out", help="Keep rows apart for evaluate and write them to this file."),
+    typer.Option("--hold-out", help="Hold out rows for evaluate and write them to this file."),
 ]
 _Force: TypeAlias = Annotated[
-    bool, typer.Option("--force", help="Replace the file of --hold-out if it exists.")
+    bool, typer.Option("--force", help="Overwrite the --hold-out file if it exists.")
 ]
 _Router: TypeAlias = Annotated[
     str,
     typer.Option(
         "--router",
         help=(
-            "Fit this one: a router such as knn, a plug-in or a loss; auto: cost regression, if"
-            " there are dollars."
+            "Router to fit, such as knn, a plug-in or a loss; auto is cost regression if the table"
+            " has dollars."
         ),
     ),
 ]
@@ -70,7 +70,7 @@ _Thorough: TypeAlias = Annotated[
     typer.Option(
         "--thorough",
         help=(
-            "Fit MildRouter on all rows, too, even if a sample is against it; several times slower."
+            "Also fit MildRouter on all rows, even if it loses on a sample; several times slower."
         ),
     ),
 ]
@@ -79,7 +79,7 @@ _Cascade: TypeAlias = Annotated[
     typer.Option(
         "--cascade",
         help=(
-            "Look at answers before deciding, where that is worth it; the table needs them"
+            "Look at answers before deciding if that pays off; the table must contain them"
             " (collect --answers)."
         ),
     ),
@@ -89,8 +89,8 @@ _AnswerCharacters: TypeAlias = Annotated[
     typer.Option(
         "--answer-characters",
         help=(
-            "Let a cascade see only so many characters of an answer, from its beginning, as a"
-            " gateway sees streams (routing.stream_looks: first)."
+            "Characters of each answer that a cascade sees, from the start, as a gateway does with"
+            " streams (routing.stream_looks: first); all by default."
         ),
         min=1,
     ),
@@ -99,15 +99,13 @@ _Logged: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--log",
-        help=(
-            "Learn from a gateway's log as well: the table that 'mildroute costs from-log' wrote."
-        ),
+        help="Also learn from a gateway's log: the table that 'mildroute costs from-log' wrote.",
         metavar="LOGGED",
     ),
 ]
 _Jobs: TypeAlias = Annotated[
     int | None,
-    typer.Option("--jobs", help="Processes that fit side by side; -1: one a core.", min=-1),
+    typer.Option("--jobs", help="Parallel processes: 1 by default, -1 for one per core.", min=-1),
 ]
 
 _Stored: TypeAlias = Annotated[
@@ -115,7 +113,7 @@ _Stored: TypeAlias = Annotated[
 ]
 _Table: TypeAlias = Annotated[
     str,
-    typer.Option("--table", help="The cost table that the router was fitted on.", metavar="TABLE"),
+    typer.Option("--table", help="Cost table that the router was fitted on.", metavar="TABLE"),
 ]
 _NewPrices: TypeAlias = Annotated[
     Path,
@@ -129,7 +127,7 @@ _Scores: TypeAlias = Annotated[
         "--scores",
         help=(
             "Scored queries of the new expert: query_id, score:<expert>, cost:<expert>, and input"
-            " where an id is not in the table."
+            " if an id is not in the table."
         ),
         metavar="SCORED",
     ),
@@ -138,12 +136,12 @@ _Suggest: TypeAlias = Annotated[
     int | None,
     typer.Option(
         "--suggest",
-        help="Write this many queries of the table to --out, on which to score a new expert.",
+        help="Write this many queries of the table to --out, for scoring a new expert.",
         min=1,
     ),
 ]
 _NewOut: TypeAlias = Annotated[
-    Path, typer.Option("--out", help="Folder of the new router; replaced if it holds one.")
+    Path, typer.Option("--out", help="Folder for the new router; replaces a router there.")
 ]
 
 
@@ -175,7 +173,7 @@ def fit_router(
     score_scale: ScoreScale = None,
     as_json: AsJson = False,
 ) -> None:
-    """Fit a router on a TABLE and keep it in a folder.
+    """Fit a router on a TABLE and store it in a folder.
 
     Example: mildroute fit costs.parquet --budget 1.5 --out router --hold-out held_out.parquet
     """
@@ -228,7 +226,7 @@ def add_expert(
 ) -> None:
     """Add an expert to a ROUTER from 50 to 1,000 scored queries.
 
-    Queries of the old table tell more than others. Encoder, method and target stay as they are.
+    Queries of the old table are the most informative. Encoder, method and target do not change.
 
     Example: mildroute add-expert router --table costs.parquet --scores new.parquet --out router-new
     """
@@ -254,7 +252,7 @@ def remove_expert(
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Remove an EXPERT from a ROUTER, which is fitted again on the others.
+    """Remove an EXPERT from a ROUTER and refit it on the others.
 
     Example: mildroute remove-expert router gpt-4 --table costs.parquet --out router-new
     """
@@ -277,7 +275,7 @@ def reprice(
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Fit a ROUTER again at other prices; scores and queries stay those of its table.
+    """Refit a ROUTER at new prices, with the queries and scores of its table.
 
     Example: mildroute reprice router --table costs.parquet --prices prices.json --out router-new
     """
@@ -330,7 +328,7 @@ def _suggest(
     pq.write_table(table.arrow.select(["query_id", "input"]).take(rows), out)
     if as_json:
         return print_json({"queries": str(out), "rows": count})
-    return typer.echo(f"{count} queries in {out}: score the new expert on them, then give --scores")
+    return typer.echo(f"{count} queries in {out}: score the new expert on them, then pass --scores")
 
 
 def _fit_again(
@@ -456,7 +454,7 @@ def _method(fitted: FittedRouter, point: OperatingPoint) -> str:
     return (
         choice
         if point.uses_router
-        else f"single experts alone, which promise the most here; along all bills, {choice}"
+        else f"single experts alone, which promise the most here; over all budgets, {choice}"
     )
 
 

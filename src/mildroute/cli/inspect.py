@@ -51,7 +51,7 @@ def inspect_table(
     score_scale: ScoreScale = None,
     as_json: AsJson = False,
 ) -> None:
-    """Look at a cost TABLE: experts, prices, imbalance, and what routing could save.
+    """Summarize a cost TABLE: experts, prices, imbalance, and what routing could save.
 
     Example: mildroute inspect costs.parquet
     """

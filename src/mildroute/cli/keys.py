@@ -19,41 +19,60 @@ __all__ = ["keys"]
 
 
 keys = typer.Typer(
-    name="keys", help="Keys of the gateway's clients.", no_args_is_help=True, rich_markup_mode=None
+    name="keys", help="Manage client API keys.", no_args_is_help=True, rich_markup_mode=None
 )
 KeyFile: TypeAlias = Annotated[
     str,
     typer.Option(
         "--file",
-        help="The key file, or the URL of a database: sqlite:////folder/keys.db, postgresql://...",
+        help="Key file, or the URL of a database: sqlite:////folder/keys.db, postgresql://...",
     ),
 ]
 DatabaseUrl: TypeAlias = Annotated[
-    str, typer.Option("--file", help="The URL of a database, as for keys new.")
+    str, typer.Option("--file", help="URL of the database, as in keys new.")
 ]
 ClientName: TypeAlias = Annotated[
-    str, typer.Argument(help="Of the client, as log and metrics show it.")
+    str, typer.Argument(help="Name of the client, as shown in logs and metrics.")
 ]
 RequestsPerMinute: TypeAlias = Annotated[
-    float | None, typer.Option(help="Requests that are let through.")
+    float | None, typer.Option(help="Maximum requests per minute; no limit by default.")
 ]
 TokensPerMinute: TypeAlias = Annotated[
-    float | None, typer.Option(help="Tokens of requests and responses together.")
+    float | None,
+    typer.Option(help="Maximum tokens per minute, requests plus responses; no limit by default."),
 ]
 DollarsPerDay: TypeAlias = Annotated[
-    float | None, typer.Option(help="Dollars that may be spent in a day of UTC.")
+    float | None, typer.Option(help="Maximum dollars per day in UTC; no limit by default.")
 ]
 DollarsPerMonth: TypeAlias = Annotated[
-    float | None, typer.Option(help="Dollars that may be spent in a month of UTC.")
+    float | None, typer.Option(help="Maximum dollars per month in UTC; no limit by default.")
 ]
-MaxInFlight: TypeAlias = Annotated[int | None, typer.Option(help="Requests at the same time.")]
+MaxInFlight: TypeAlias = Annotated[
+    int | None, typer.Option(help="Maximum concurrent requests; no limit by default.")
+]
 OnFailure: TypeAlias = Annotated[
     str | None,
-    typer.Option(help="share, closed or open: its limits while the gateways' store is away."),
+    typer.Option(
+        help=(
+            "share, closed or open: how limits apply while the shared store is unavailable; by"
+            " default as in store.on_failure."
+        )
+    ),
+]
+Models: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--model",
+        help="Route or expert that the client may request; all by default; may be repeated.",
+    ),
+]
+Count: TypeAlias = Annotated[
+    int | None,
+    typer.Option(help="Number of clients to create in a database: NAME-000001 and so on.", min=1),
 ]
 _KEY_FILE = "keys.yaml"
 _WHEN_EFFECTIVE = (
-    "Gateways take it after SIGHUP or /admin/reload, and from a database by themselves."
+    "Gateways apply this after SIGHUP or /admin/reload, and automatically from a database."
 )
 
 
@@ -67,26 +86,21 @@ def new_key(
     dollars_per_month: DollarsPerMonth = None,
     max_in_flight: MaxInFlight = None,
     on_failure: OnFailure = None,
-    models: Annotated[
-        list[str] | None,
-        typer.Option("--model", help="A route or expert it may name; repeat it for more."),
-    ] = None,
+    models: Models = None,
     expires: Annotated[
-        str | None, typer.Option(help="When its key ends, such as 2027-01-31.")
+        str | None,
+        typer.Option(help="Expiry of the key in UTC, such as 2027-01-31; never by default."),
     ] = None,
-    team: Annotated[str | None, typer.Option(help="Its team, of those in the file.")] = None,
-    count: Annotated[
-        int | None,
-        typer.Option(help="Make so many clients in a database: NAME-000001 and so on.", min=1),
-    ] = None,
+    team: Annotated[str | None, typer.Option(help="Team of the client; it must exist.")] = None,
+    count: Count = None,
     out: Annotated[
-        Path | None, typer.Option(help="With --count: a new CSV file for names and keys.")
+        Path | None, typer.Option(help="New CSV file for the names and keys of --count.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a key for a client: it is printed this once, and the file gets its hash alone.
+    """Create a client and print its key once; the file stores only the hash.
 
-    The file is made if there is none. Limits that are not given are none.
+    Creates the file if it does not exist. Omitted limits do not apply.
 
     Example: mildroute keys new team-a --dollars-per-day 5 --file keys.yaml
     """
@@ -113,12 +127,14 @@ def new_key(
     if as_json:
         print_json({"clients": len(made), "keys": str(out), "file": file})
     else:
-        typer.echo(f"{len(made):,} keys are in {out}, for its owner alone; {file} holds hashes.")
+        typer.echo(
+            f"{len(made):,} keys are in {out}, readable only by its owner; {file} holds hashes."
+        )
 
 
 @keys.command("import")
 def import_keys(
-    source: Annotated[Path, typer.Argument(metavar="keys.yaml", help="The key file.")],
+    source: Annotated[Path, typer.Argument(metavar="keys.yaml", help="Key file.")],
     file: DatabaseUrl,
     as_json: AsJson = False,
 ) -> None:
@@ -132,12 +148,12 @@ def import_keys(
     if as_json:
         print_json({"clients": count, "file": file})
     else:
-        typer.echo(f"{count:,} clients of {source} are in {file} now.")
+        typer.echo(f"Copied {count:,} clients from {source} to {file}.")
 
 
 @keys.command("team")
 def set_team(
-    name: Annotated[str, typer.Argument(help="Of the team.")],
+    name: Annotated[str, typer.Argument(help="Name of the team.")],
     file: DatabaseUrl,
     requests_per_minute: RequestsPerMinute = None,
     tokens_per_minute: TokensPerMinute = None,
@@ -147,7 +163,7 @@ def set_team(
     on_failure: OnFailure = None,
     as_json: AsJson = False,
 ) -> None:
-    """Add a team to a database, or change its limits; those that are not given are none.
+    """Add a team to a database or replace its limits; omitted limits do not apply.
 
     Example: mildroute keys team research --dollars-per-day 50 --file sqlite:///keys.db
     """
@@ -170,7 +186,7 @@ def set_team(
 
 @keys.command("list")
 def list_keys(file: KeyFile = _KEY_FILE, as_json: AsJson = False) -> None:
-    """List the clients of a key file with their limits; no key and no hash is shown.
+    """List clients with their limits, without keys or hashes.
 
     Example: mildroute keys list --file keys.yaml
     """
@@ -198,9 +214,9 @@ def rotate_client_key(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a second key for a client, with the same limits and the same budget.
+    """Create a second key for a client, with the same limits and budget.
 
-    Both keys are valid until --finish, or the next rotation, drops the older one.
+    Both keys are valid until --finish or the next rotation drops the older one.
 
     Example: mildroute keys rotate team-a --file keys.yaml
     """
@@ -217,7 +233,7 @@ def rotate_client_key(
 
 @keys.command("revoke")
 def revoke_client_key(name: ClientName, file: KeyFile = _KEY_FILE, as_json: AsJson = False) -> None:
-    """Let all keys of a client expire now; its callers get a 401 that says so.
+    """Revoke all keys of a client now; its requests get a 401 that says so.
 
     Example: mildroute keys revoke team-a --file keys.yaml
     """

@@ -21,7 +21,7 @@ __all__ = ["learn_from_log", "rollout"]
 
 rollout = typer.Typer(
     name="rollout",
-    help="Bring a router to the gateways that follow a pointer, all at once or a share first.",
+    help="Roll out a router to the gateways that follow a pointer, at once or as a canary.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -44,12 +44,12 @@ def sign(
     key: Annotated[
         Path,
         typer.Option(
-            help="PEM file of an Ed25519 private key; openssl genpkey -algorithm ed25519 makes one."
+            help="PEM file of an Ed25519 private key, from openssl genpkey -algorithm ed25519."
         ),
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Write router.json.sig beside the files of a ROUTER that gateways load from its folder.
+    """Sign a ROUTER that gateways load from its folder, by writing router.json.sig there.
 
     Example: mildroute rollout sign router --key signing.pem
     """
@@ -69,18 +69,19 @@ def publish(
     key: Annotated[
         Path | None,
         typer.Option(
-            help="Sign it with this PEM file; else its own signature is taken, if it has one."
+            help="Sign with this PEM file; by default, keep the router's signature if it has one."
         ),
     ] = None,
     canary: Annotated[
         float | None,
         typer.Option(
-            help="Give it this share of requests, beside the router that serves.", metavar="SHARE"
+            help="Publish as a canary that gets this share of requests; by default it gets all.",
+            metavar="SHARE",
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Upload a ROUTER beside a POINTER under its digest, verify it, and let the pointer name it.
+    """Upload a ROUTER next to a POINTER under its digest, verify it, and update the pointer.
 
     Example: mildroute rollout publish router s3://models/routers/prod.json --key signing.pem
     """
@@ -94,7 +95,7 @@ def publish(
 
 @rollout.command("promote")
 def promote(pointer: _PointerUrl, as_json: AsJson = False) -> None:
-    """Let the canary of a POINTER serve all requests.
+    """Promote the canary of a POINTER to serve all requests.
 
     Example: mildroute rollout promote s3://models/routers/prod.json
     """
@@ -105,7 +106,7 @@ def promote(pointer: _PointerUrl, as_json: AsJson = False) -> None:
 
 @rollout.command("rollback")
 def rollback(pointer: _PointerUrl, as_json: AsJson = False) -> None:
-    """Remove the canary of a POINTER or, if it has none, go back to the router before.
+    """Remove the canary of a POINTER or, if it has none, return to the previous router.
 
     Example: mildroute rollout rollback s3://models/routers/prod.json
     """
@@ -130,7 +131,7 @@ _State: TypeAlias = Annotated[
     str,
     typer.Argument(
         metavar="STATE",
-        help="Folder or URL of candidates, reports, verdicts and the audit trail.",
+        help="Folder or URL for candidates, reports, verdicts and the audit trail.",
     ),
 ]
 _Log: TypeAlias = Annotated[
@@ -142,25 +143,31 @@ _Pointer: TypeAlias = Annotated[
 ]
 _Tables: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--table", help="Cost table to fit on beside the log; may be given again."),
+    typer.Option("--table", help="Cost table to fit on in addition to the log; may be repeated."),
 ]
 _ExpertsFile: TypeAlias = Annotated[
     Path | None,
-    typer.Option(help="Learn about the experts of this file alone.", metavar="experts.yaml"),
+    typer.Option(
+        help="Consider only the experts in this file; all by default.", metavar="experts.yaml"
+    ),
 ]
 _Default: TypeAlias = Annotated[
     str | None,
-    typer.Option(help="Expert that serves before the first router; else the one that served most."),
+    typer.Option(
+        help="Expert that serves before the first router; by default the one that served most."
+    ),
 ]
 _Once: TypeAlias = Annotated[
-    bool, typer.Option("--once", help="Look once and leave; the default without --every.")
+    bool, typer.Option("--once", help="Run one step and exit; the default without --every.")
 ]
 _Every: TypeAlias = Annotated[
     float | None,
-    typer.Option(help="Look every so many seconds until stopped.", metavar="SECONDS", min=0.0),
+    typer.Option(
+        help="Run until stopped, with this many seconds between steps.", metavar="SECONDS", min=0.0
+    ),
 ]
 _Key: TypeAlias = Annotated[
-    Path | None, typer.Option(help="Sign what is published with this PEM file.")
+    Path | None, typer.Option(help="Sign published routers with this PEM file.")
 ]
 
 
@@ -181,18 +188,19 @@ def learn_from_log(
         list[str] | None,
         typer.Option(
             "--plan",
-            help="Other than the usual evidence, such as canary_share=0.3; may be given again.",
+            help="Override a setting of the plan, such as canary_share=0.3; may be repeated.",
             metavar="NAME=VALUE",
         ),
     ] = None,
     key: _Key = None,
     as_json: AsJson = False,
 ) -> None:
-    """Fit routers on a gateway's log, try them on a share of requests, promote what is better.
+    """Fit routers on a gateway's log, try them on a share of requests, and promote better ones.
 
-    Each look does one step, told in the trail of STATE: fit a candidate, compare it in the shadow,
-    give it a share of requests (a canary), promote or drop it, watch it, roll it back. Looking
-    often does not make errors more likely. A killed learner resumes.
+    Each run takes one step and records it in the audit trail of STATE. A step fits a candidate,
+    compares it in shadow mode, gives it a share of requests (a canary), promotes or drops it,
+    watches it, or rolls it back. Frequent runs do not make errors more likely. A killed learner
+    resumes.
 
     Example: mildroute learn learning --log decisions --pointer routers/prod.json --every 3600
     """

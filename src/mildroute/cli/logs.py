@@ -39,7 +39,7 @@ def tidy(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Turn finished files of a log into Parquet; those that a gateway still writes are left alone.
+    """Convert finished log files to Parquet; files that a gateway still writes do not change.
 
     Example: mildroute log tidy log
     """
@@ -62,17 +62,20 @@ def ship(
         Path, typer.Argument(metavar="LOG_FOLDER", help="Folder of the gateway's log.")
     ],
     target: Annotated[
-        str, typer.Argument(metavar="URL", help="Where to: s3://bucket/log, or a folder.")
+        str, typer.Argument(metavar="URL", help="Destination: s3://bucket/log, or a folder.")
     ],
     follow: Annotated[
-        bool, typer.Option("--follow", help="Continue until it is stopped, as a sidecar does.")
+        bool, typer.Option("--follow", help="Run until stopped, as a sidecar.")
     ] = False,
     interval: Annotated[
-        float, typer.Option("--interval", min=0.01, help="Seconds between two looks at the log.")
+        float,
+        typer.Option(
+            "--interval", min=0.01, help="Seconds between checks of the log, with --follow."
+        ),
     ] = 60.0,
     as_json: AsJson = False,
 ) -> None:
-    """Copy a log to an object store as Parquet, by hour; only what is new since the last time.
+    """Copy new log entries to an object store as Parquet, partitioned by hour.
 
     Example: mildroute log ship log s3://my-bucket/gateway
     """
@@ -85,7 +88,7 @@ def ship(
         except TableError as error:
             if not follow:
                 raise
-            typer.echo(f"{error} Trying again in {interval:g} s.", err=True)
+            typer.echo(f"{error} Retrying in {interval:g} s.", err=True)
         else:
             _show_shipped(done, target, as_json=as_json)
         if not follow:
@@ -112,7 +115,7 @@ def _show_shipped(done: ShippingResult, target: str, *, as_json: bool) -> None:
 
 costs = typer.Typer(
     name="costs",
-    help="Cost tables from other sources.",
+    help="Build cost tables from other sources.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -126,20 +129,21 @@ def costs_from_log(
             metavar="LOG_FOLDER", help="Folder of the gateway's log, or the URL it was shipped to."
         ),
     ],
-    out: Annotated[
-        Path, typer.Option("--out", help="Where to write the table: a Parquet file.")
-    ] = Path("logged.parquet"),
+    out: Annotated[Path, typer.Option("--out", help="Parquet file for the table.")] = Path(
+        "logged.parquet"
+    ),
     price_weight: PriceWeight = 0.0,
     only_with_text: Annotated[
-        bool, typer.Option("--only-with-text", help="Leave out decisions whose text was not kept.")
+        bool, typer.Option("--only-with-text", help="Skip decisions whose text was not logged.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Turn decisions, feedback and samples of a gateway into a table, and estimate each expert's
-    mean cost with a 95% interval.
+    """Build a cost table from a gateway's decisions, feedback and samples.
+
+    Also estimates each expert's mean cost with a 95% interval.
 
     Example: mildroute costs from-log log --out logged.parquet
-    """  # noqa: D205
+    """
     from mildroute.serving.observability.export import costs_from_log as join
 
     if out.suffix != ".parquet":
@@ -289,7 +293,7 @@ def _show(
 
 spend = typer.Typer(
     name="spend",
-    help="Dollars by key, team, expert and day.",
+    help="Record and report dollars by key, team, expert and day.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -301,17 +305,17 @@ def ingest_spend(
         Path, typer.Argument(metavar="LOG_FOLDER", help="Folder of the gateway's log.")
     ],
     ledger: Annotated[
-        str, typer.Option(help="URL of the ledger's database: sqlite:////..., postgresql://...")
+        str, typer.Option(help="URL of the ledger database: sqlite:////..., postgresql://...")
     ],
     follow: Annotated[
-        bool, typer.Option("--follow", help="Continue until it is stopped, beside a gateway.")
+        bool, typer.Option("--follow", help="Run until stopped, alongside a gateway.")
     ] = False,
     interval: Annotated[
-        float, typer.Option(help="Seconds between two looks, with --follow.", min=0.05)
+        float, typer.Option(help="Seconds between checks of the log, with --follow.", min=0.05)
     ] = 1.0,
     as_json: AsJson = False,
 ) -> None:
-    """Enter the calls of a decision log into a ledger, each once however often this is run.
+    """Add the calls of a decision log to a ledger; repeated runs add each call only once.
 
     Example: mildroute spend ingest log --ledger sqlite:///ledger.db
     """
@@ -339,16 +343,18 @@ def ingest_spend(
 
 @spend.command("report")
 def report_spend(
-    ledger: Annotated[str | None, typer.Option(help="URL of the ledger's database.")] = None,
+    ledger: Annotated[str | None, typer.Option(help="URL of the ledger database.")] = None,
     log: Annotated[
-        Path | None, typer.Option(help="Folder of a gateway's log, in place of a ledger.")
+        Path | None, typer.Option(help="Folder of a gateway's log, instead of a ledger.")
     ] = None,
-    by: Annotated[str, typer.Option(help="Some of key, team, expert and day.")] = "key",
-    since: Annotated[str | None, typer.Option(help="First day, such as 2026-11-01.")] = None,
-    until: Annotated[str | None, typer.Option(help="Day before which it ends.")] = None,
+    by: Annotated[
+        str, typer.Option(help="Group by key, team, expert, day, or several with commas between.")
+    ] = "key",
+    since: Annotated[str | None, typer.Option(help="First day in UTC, such as 2026-11-01.")] = None,
+    until: Annotated[str | None, typer.Option(help="End day in UTC, exclusive.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Report calls, tokens and dollars from a ledger, or straight from a log.
+    """Report calls, tokens and dollars from a ledger, or directly from a log.
 
     Example: mildroute spend report --ledger sqlite:///ledger.db --by team,day --since 2026-11-01
     """

@@ -37,15 +37,15 @@ class _Input(NamedTuple):
 
 
 _Text: TypeAlias = Annotated[
-    str | None, typer.Argument(metavar="TEXT", help="The input; leave it out with --file.")
+    str | None, typer.Argument(metavar="TEXT", help="Input to route; omit it with --file.")
 ]
 _File: TypeAlias = Annotated[
     Path | None,
     typer.Option(
         "--file",
         help=(
-            "Many inputs: a text a line, or a table (Parquet, CSV, TSV, Excel, JSON lines) with"
-            " texts and perhaps 'request_id' or 'id'."
+            "File of inputs: one text per line, or a table (Parquet, CSV, TSV, Excel, JSON lines)"
+            " with texts and optionally 'request_id' or 'id'."
         ),
     ),
 ]
@@ -53,7 +53,7 @@ _RequestId: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--request-id",
-        help="Seeds the coin of an operating point that mixes two; by default the text does.",
+        help="Seed for the coin at an operating point that mixes two; by default the text.",
     ),
 ]
 
@@ -69,9 +69,9 @@ def route_inputs(
     price_weight: PriceWeight = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show which expert a stored ROUTER chooses for a TEXT; the gateway decides the same.
+    """Show which expert a stored ROUTER chooses for a TEXT; the gateway makes the same choice.
 
-    A budget, a quality or a price weight selects another operating point than the stored one.
+    A budget, quality or price weight selects an operating point other than the stored one.
 
     Example: mildroute route router "Prove that there are infinitely many primes."
     """

@@ -1,4 +1,4 @@
-"""Where tables are: paths, globs, URLs and shards; and how they are written."""
+"""Locations of tables: paths, globs, URLs and shards; and how tables are written."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class SourceFile:
 
 
 def is_source(source: object) -> bool:
-    """Whether this names files, and is not a table in memory."""
+    """Return whether this names files and is not a table in memory."""
     if isinstance(source, (list, tuple)):
         return bool(source) and all(is_source(item) for item in source)
     return isinstance(source, (str, os.PathLike))
@@ -203,12 +203,12 @@ _JSON_RUN = 10_000
 def write_table(table: pa.Table, target: str | Path, *, shards: int = 1) -> Path | str:
     r"""Write a table.
 
-    The suffix says the format, and a target without a suffix is a folder of Parquet shards.
+    The suffix sets the format; a target without a suffix is a folder of Parquet shards.
 
     Args:
         table: Canonical columns, prices in the metadata of the schema.
         target: A path or a URL.
-        shards: Files in the folder.
+        shards: Number of files in the folder.
     """
     if isinstance(shards, bool) or not isinstance(shards, int) or shards < 1:
         raise ArgumentError(f"shards must be a whole number of at least 1, got {shards!r}.")

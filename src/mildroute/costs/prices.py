@@ -38,15 +38,15 @@ CHARACTERS_PER_TOKEN = 4
 
 @dataclass(frozen=True)
 class Price:
-    """Dollars per million tokens that go in and that come out.
+    """Dollars per million input and output tokens.
 
     Args:
-        input: Of tokens that go in.
-        output: Of tokens that come out.
-        cached_input: Of tokens that go in and that the provider has in its prompt cache; none if
-            they cost as much as others.
-        cache_write: Of tokens that go in and that the provider writes to its prompt cache; none if
-            they cost as much as others.
+        input: Price of input tokens.
+        output: Price of output tokens.
+        cached_input: Price of input tokens read from the provider's prompt cache; none if they cost
+            as much as others.
+        cache_write: Price of input tokens written to the provider's prompt cache; none if they cost
+            as much as others.
 
     Example:
         >>> Price(0.5, 1.5).output
@@ -73,7 +73,7 @@ class Price:
                 )
 
     def times(self, factor: float) -> Price:
-        """Prices so many times as high."""
+        """Return the prices multiplied by a factor."""
         if factor == 1:
             return self
         cached = None if self.cached_input is None else factor * self.cached_input
@@ -88,8 +88,8 @@ class Price:
         Args:
             tokens_in: Tokens of requests.
             tokens_out: Tokens of responses.
-            cached_tokens: Those of the requests' tokens that were read from the prompt cache.
-            written_tokens: Those of them that were written to it.
+            cached_tokens: Request tokens that were read from the prompt cache.
+            written_tokens: Request tokens that were written to it.
 
         Example:
             >>> Price(1, 2).cost(1000, 500)
@@ -106,12 +106,12 @@ class Price:
 
 @dataclass(frozen=True)
 class PriceList:
-    """Prices of experts on a date, and who published them.
+    """Prices of experts on a date, with their source.
 
     Attributes:
         prices: Price of each expert.
-        date: Of the prices, as an ISO date or other text.
-        source: Where they were published.
+        date: Date of the prices, as an ISO date or other text.
+        source: Publisher of the prices.
 
     Example:
         >>> prices = {"small": 0.2, "large": {"input": 5, "output": 15}}
@@ -132,7 +132,7 @@ class PriceList:
         source: str | None = None,
         per: str = "1M",
     ) -> PriceList:
-        """From a mapping.
+        """Build a price list from a mapping.
 
         One number for both directions, a pair (input, output), or a mapping with those keys; per
         million tokens ('1M'), per thousand ('1K') or per 'token'.
@@ -152,7 +152,7 @@ class PriceList:
 
     @classmethod
     def from_any(cls, prices: Any, *, per: str = "1M") -> PriceList:
-        """A price list as it is, from a file, or from what ``of`` takes.
+        """Return a price list unchanged, or build one from a file or from what ``of`` takes.
 
         Example:
             >>> PriceList.from_any({"a": 0.002}, per="1K").prices["a"].input
@@ -168,13 +168,13 @@ class PriceList:
     def read(cls, path: str | Path, *, per: str | None = None) -> PriceList:
         """Read prices from a JSON, CSV or TSV file.
 
-        JSON is as ``as_dict`` gives it, or a bare mapping; CSV has the columns expert (or model),
-        input and output, or names such as 'Input price per 1K tokens'.
+        JSON has the form of ``as_dict``, or is a bare mapping; CSV has the columns expert (or
+        model), input and output, or names such as 'Input price per 1K tokens'.
 
         Args:
             path: The file.
-            per: Tokens that the prices are for, '1M', '1K' or one 'token'; by default as the
-                columns say, and else a million.
+            per: Tokens that the prices are for, '1M', '1K' or one 'token'; by default as the column
+                names say, otherwise a million.
 
         Example:
             >>> PriceList.read("prices.txt")
@@ -204,10 +204,10 @@ class PriceList:
 
     @classmethod
     def from_litellm(cls, names: Sequence[str] | Mapping[str, str]) -> PriceList:
-        """From LiteLLM's public price map, when that package is installed.
+        """Build a price list from LiteLLM's public price map; requires that package.
 
         Args:
-            names: Names that LiteLLM knows, or a mapping from our experts' names to them.
+            names: Names that LiteLLM knows, or a mapping from your experts' names to them.
 
         Returns:
             The prices; their date is the package's version.
@@ -232,7 +232,7 @@ class PriceList:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON holds it.
+        """Return the prices as JSON-serializable values.
 
         Example:
             >>> PriceList.of({"a": 1}).as_dict()
@@ -255,7 +255,7 @@ class PriceList:
 
 
 def metadata_of(prices: PriceList | None) -> dict[bytes, bytes]:
-    """Prices as Parquet keeps them beside the schema."""
+    """Return prices in the form that Parquet stores beside the schema."""
     return (
         {}
         if prices is None
@@ -268,7 +268,7 @@ def metadata_of(prices: PriceList | None) -> dict[bytes, bytes]:
 
 
 def prices_in(metadata: Mapping[bytes, bytes]) -> PriceList | None:
-    """Prices kept beside a schema, or none."""
+    """Return the prices stored beside a schema, or none."""
     if METADATA_KEY not in metadata:
         return None
     try:

@@ -1,4 +1,4 @@
-"""A source, whatever its form and names, as runs of raw rows that are ready to be checked."""
+"""A source of any form and naming, as runs of raw rows that are ready to be checked."""
 
 from __future__ import annotations
 
@@ -107,11 +107,11 @@ _SAMPLE = 1000
 
 @dataclass(frozen=True)
 class ColumnMapping:
-    """What the caller says of the columns of a source; the rest is guessed.
+    """What the caller specifies about the columns of a source; the rest is inferred.
 
     Attributes:
         input: Column of the texts.
-        scores: Score column of each expert, or a list of columns that are called as the experts.
+        scores: Score column of each expert, or a list of columns named after the experts.
         dollars: Column of the dollars of each expert.
         score_scale: Worst and best score, if they are not 0 and 1.
         latency_unit: 's' or 'ms'.

@@ -1,4 +1,4 @@
-"""Duplicate queries, and train and test rows such that no query is on both sides."""
+"""Duplicate queries, and train and test splits without a query on both sides."""
 
 from __future__ import annotations
 
@@ -78,17 +78,17 @@ _TEST_LABELS, _TRAIN_LABELS = {"test"}, {"train"}
 def split_rows(
     table: pa.Table, test: float = 0.2, *, by: str = "random", seed: int = 0
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Rows of the train side and of the test side, each in the order of the table.
+    """Return the rows of the train and test sides, each in the order of the table.
 
-    Rows of the same text always stay together. By group, so do rows of the same group. By time, the
-    latest rows are tested, and a text that comes early and late counts as late. By column, a text
-    that is labeled both train and test is tested.
+    Rows with the same text always stay together. By group, so do rows of the same group. By time,
+    the latest rows form the test side, and a text that occurs early and late counts as late. By
+    column, a text that is labeled both train and test goes to the test side.
 
     Args:
         table: Canonical columns.
-        test: Share of the rows to test; the column decides where ``by="column"``.
+        test: Share of the rows to test; with ``by="column"`` the column decides.
         by: 'random', 'group', 'time' or 'column'.
-        seed: Of the random order.
+        seed: Seed of the random order.
     """
     if by not in get_args(SplitBy):
         raise ArgumentError(f"by must be 'random', 'group', 'time' or 'column', got {by!r}.")

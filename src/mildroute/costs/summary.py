@@ -110,10 +110,10 @@ _HEAD = 256
 
 
 class WinCounts:
-    """Sums over rows, from which all shares and means follow.
+    """Sums over rows that determine all shares and means.
 
-    An expert wins a row if its cost (1 - score) + price_weight dollars is the lowest; experts that
-    tie share the win equally. The oracle takes a winner, the cheapest one where several tie.
+    An expert wins a row if its cost (1 - score) + price_weight dollars is the lowest; tied experts
+    share the win equally. The oracle chooses a winner, and the cheapest one if several tie.
 
     Attributes:
         scores: Sum of scores, shape (p,).
@@ -168,7 +168,7 @@ class WinCounts:
 class DominanceMatrix:
     """Which experts another one never loses to.
 
-    Never worse in score and never more expensive, and better somewhere.
+    The other is never worse in score, never more expensive, and better on some row.
     """
 
     def __init__(self, experts: int) -> None:
@@ -232,35 +232,35 @@ class ExpertSummary:
 
 @dataclass(frozen=True)
 class TableSummary:
-    """What a table holds and what routing could gain on it.
+    """Contents of a table, and what routing could gain on it.
 
     Attributes:
         rows: Number of rows n.
         experts: One entry for each of the p experts.
         price_weight: At which wins, the best single expert and the oracle are judged.
-        best_single: Name of the expert of the lowest mean cost: the best at this price weight.
+        best_single: Name of the expert with the lowest mean cost: the best at this price weight.
         best_single_cost: Its mean of (1 - score) + price_weight dollars.
         oracle_score: Mean score if the best expert answered each query.
-        oracle_dollars_per_1000: Bill of 1,000 queries of the oracle, which takes the cheapest of
+        oracle_dollars_per_1000: The oracle's bill for 1,000 queries, choosing the cheapest of
             equals; or none.
         oracle_cost: The oracle's mean cost.
-        possible_gain: Cost of the best single expert minus that of the oracle: what routing can
-            gain at most.
+        possible_gain: Cost of the best single expert minus that of the oracle: the most that
+            routing can gain.
         decided: Share of rows on which not all experts tie.
         imbalance: Largest share of wins over the smallest positive one.
         groups: Rows of each group, largest first; none without groups or with more than 10,000.
-        repeated_ids: Rows whose id stood in an earlier row.
-        repeated_texts: Rows whose text stood in an earlier row.
-        missing_scores: Scores that were missing and count as the caller said.
+        repeated_ids: Rows whose id occurs in an earlier row.
+        repeated_texts: Rows whose text occurs in an earlier row.
+        missing_scores: Missing scores, which count as the caller specified.
         dropped_rows: Rows that were dropped for a missing score.
         dominated: Experts that another is never worse and never more expensive than on any row,
             each with that other.
-        content_hash: As of ``CostTable``, for a table without repeated rows.
+        content_hash: As in ``CostTable``, for a table without repeated rows.
         prices: List prices kept with the table, or none.
         repairs: What was repaired, in words.
         ignored: Columns that are not part of the format.
-        warnings: What to look at before routing, in sentences.
-        notes: What was guessed of the table's columns, in sentences.
+        warnings: Sentences on what to check before routing.
+        notes: Sentences on what was inferred about the table's columns.
 
     Example:
         >>> summary = describe({"score:a": [1, 1, 0], "score:b": [0, 1, 1]})
@@ -294,14 +294,14 @@ class TableSummary:
 
     @property
     def best_by_score(self) -> ExpertSummary:
-        """The expert of the highest mean score, the cheapest of equals."""
+        """The expert with the highest mean score, the cheapest of equals."""
         return min(
             self.experts,
             key=lambda expert: (-round(expert.score, 12), expert.dollars_per_1000 or 0.0),
         )
 
     def __str__(self) -> str:
-        """Experts with score, bill and wins, the oracle, and what to look at."""
+        """Return experts with score, bill and wins, the oracle, and warnings."""
         rows = [
             [
                 expert.name,
@@ -318,7 +318,7 @@ class TableSummary:
     __repr__ = __str__
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON holds it.
+        """Return the summary as JSON-serializable values.
 
         Example:
             >>> describe({"score:a": [1], "score:b": [0]}).as_dict()["experts"][1]["wins"]
@@ -351,12 +351,12 @@ def describe(
 
     Args:
         source: A ``CostTable``, or what ``CostTable.read`` and ``CostTable.from_data`` take.
-        price_weight: What a dollar is worth in errors.
+        price_weight: Value of a dollar in errors.
         experts: The experts to keep, or none for all.
         missing: As for ``CostTable.read``.
 
     Returns:
-        The summary. Repeated ids are counted here and not refused.
+        The summary. Repeated ids are counted here and not rejected.
 
     Example:
         >>> describe({"score:a": [1, 0], "score:b": [0, 1]}).oracle_score

@@ -60,7 +60,7 @@ _HIGHEST_WEIGHT = 1e15
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CostTable:
-    """What every expert scored, cost and took on every query; immutable, checked when it is read.
+    """Score, dollars and latency of every expert on every query; immutable, checked on reading.
 
     Build one with ``read`` (files), ``from_data`` (tables in memory) or ``from_long``. Columns of a
     source: ``query_id``, ``input`` (or ``text``), optional ``group``, ``split``, ``time``, and for
@@ -71,10 +71,10 @@ class CostTable:
     Attributes:
         arrow: The columns in Arrow, under their canonical names and types.
         experts: Names of the p experts.
-        prices: List prices that belong to the table, or none.
+        prices: List prices stored with the table, or none.
         repairs: What was repaired while reading, in words.
         ignored: Columns of the source that are not part of the format.
-        notes: What was guessed of the source's columns, in words.
+        notes: Sentences on what was inferred about the source's columns.
 
     Example:
         >>> table = CostTable.from_data({"input": ["2+2?", "prove it"],
@@ -94,7 +94,7 @@ class CostTable:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what only the class methods can read."""
+        """Reject what only the class methods can read."""
         if not isinstance(self.arrow, pa.Table) or not self.experts:
             call = "read(path)" if is_source(self.arrow) else "from_data(data)"
             raise TableError(
@@ -119,10 +119,11 @@ class CostTable:
         Args:
             source: What to read; wide or long form.
             experts: The experts to keep, in this order, or none for all.
-            missing: What a missing score means: 'raise' an error, count it as 'zero', 'drop' the
-                row, or 'keep' it as NaN: the expert was not asked, and ``fit`` estimates its costs.
-            answers: Whether ``answer:<expert>`` is read, too, as a cascade needs it, and
-                ``logprob:<expert>`` where it is there.
+            missing: How to treat a missing score: 'raise' an error, count it as 'zero', 'drop' the
+                row, or 'keep' it as NaN: the expert was not called, and ``fit`` estimates its
+                costs.
+            answers: Whether to read ``answer:<expert>`` as well, which a cascade needs, and
+                ``logprob:<expert>`` if present.
             **columns: Which column is what, and units, as for ``from_any``.
 
         Returns:
@@ -193,23 +194,23 @@ class CostTable:
         latency_unit: str | None = None,
         output_tokens: float | Mapping[str, float] | None = None,
     ) -> tuple[CostTable, tuple[str, ...]]:
-        """Take a table from a path or from memory, whatever its columns are called.
+        """Take a table from a path or from memory, regardless of its column names.
 
         Args:
             data: What ``read`` and ``from_data`` take, or a ``CostTable``.
             input: Column of the texts.
             scores: Score columns: a list of them, or the column of each expert.
-            prices: Of each expert: dollars per call, the name of a column that holds them, or
+            prices: For each expert: dollars per call, the name of a column that holds them, or
                 (input, output) per million tokens; or a ``PriceList``, or the path of one.
             experts: As for ``read``.
             missing: As for ``read``.
             answers: As for ``read``.
-            score_scale: Worst and best score, such as (0, 100), or (1, 0) where less is better.
-            latency_unit: Of latencies: 's' or 'ms'.
+            score_scale: Worst and best score, such as (0, 100), or (1, 0) if lower is better.
+            latency_unit: Unit of latencies: 's' or 'ms'.
             output_tokens: As for ``with_prices``.
 
         Returns:
-            The table, and what was guessed, in sentences.
+            The table, and sentences on what was inferred.
 
         Example:
             >>> rows = [{"Prompt": "2+2?", "gpt": "Y", "llama": "N"}]
@@ -274,11 +275,11 @@ class CostTable:
 
         Args:
             source: As for ``read``, in wide form, with the columns of the new expert; those of
-                known experts may be there, too.
+                known experts may be present as well.
             known: Names of the experts of the table.
 
         Returns:
-            A partial table, in which the new expert comes first and one of the others second.
+            A partial table with the new expert first and one of the others second.
         """
         raw = read_whole(resolve_files(source))
         found = [name[len(SCORE) :] for name in raw.column_names if name.startswith(SCORE)]
@@ -354,20 +355,20 @@ class CostTable:
     def scores(self) -> NDArray[np.float64]:
         """Score of each expert on each query, shape (n, p), in [0, 1]; read-only.
 
-        NaN where an expert was not asked, in a partial table.
+        NaN where an expert was not called, in a partial table.
         """
         return self._matrix(SCORE)
 
     @property
     def is_partial(self) -> bool:
-        """Whether an expert was not asked on some query."""
+        """Whether some expert was not called on some query."""
         return bool(np.isnan(self.scores).any())
 
     @cached_property
     def propensities(self) -> NDArray[np.float64] | None:
-        """Chance with which each expert was asked on each query, shape (n, p), or none.
+        """Probability that each expert was called on each query, shape (n, p), or none.
 
-        NaN where it is not known. They are read where missing scores are kept.
+        NaN where unknown. They are read if missing scores are kept.
         """
         return self._matrix(PROPENSITY) if self._has(PROPENSITY) else None
 
@@ -382,7 +383,7 @@ class CostTable:
         return self._matrix(LATENCY) if self._has(LATENCY) else None
 
     def answers(self, expert: str) -> list[str]:
-        """Texts that an expert answered, length n; a TableError if they were not read.
+        """Answers of an expert, length n; a TableError if they were not read.
 
         Example:
             >>> columns = {"score:a": [1], "score:b": [1], "answer:a": ["4"], "answer:b": ["four"]}
@@ -399,7 +400,7 @@ class CostTable:
     def logprobs(self, expert: str) -> NDArray[np.float64] | None:
         """Mean log-probability of the tokens of an expert's answers, shape (n,), or none.
 
-        NaN where it is not known. They are read together with answers.
+        NaN where unknown. They are read together with answers.
 
         Example:
             >>> columns = {"score:a": [1], "score:b": [1], "answer:a": ["4"], "answer:b": ["four"]}
@@ -422,8 +423,8 @@ class CostTable:
         It is ``error_weight * (1 - score) + price_weight * dollars + latency_weight * seconds``.
 
         Args:
-            price_weight: What a dollar is worth in errors.
-            latency_weight: What a second is worth in errors.
+            price_weight: Value of a dollar in errors.
+            latency_weight: Value of a second in errors.
             error_weight: Weight of the error.
 
         Returns:
@@ -460,7 +461,7 @@ class CostTable:
         return total
 
     def take(self, rows: ArrayLike) -> CostTable:
-        """Some of the rows, by number or by a mask of n truths.
+        """Return some of the rows, by number or by a boolean mask of length n.
 
         Example:
             >>> columns = {"query_id": ["p", "q"], "score:a": [1, 0], "score:b": [0, 1]}
@@ -484,10 +485,10 @@ class CostTable:
         return replace(self, arrow=self.arrow.take(pa.array(chosen)))
 
     def concat(self, other: CostTable) -> CostTable:
-        """The rows of this table and then those of another, such as a gateway's log.
+        """Return the rows of this table followed by those of another, such as a gateway's log.
 
-        An expert of one table alone was not asked on the rows of the other. Columns other than
-        ids, inputs, groups and those of experts are left out.
+        An expert of only one table counts as not called on the rows of the other. Columns other
+        than ids, inputs, groups and those of experts are dropped.
 
         Example:
             >>> table = CostTable.from_data({"query_id": ["p"], "score:a": [1], "score:b": [0]})
@@ -524,7 +525,7 @@ class CostTable:
         return np.asarray(self.arrow.column(prefix + expert).to_numpy())
 
     def select(self, experts: Sequence[str]) -> CostTable:
-        """Some of the experts, in this order.
+        """Return some of the experts, in this order.
 
         Example:
             >>> scores = {"score:a": [1], "score:b": [0], "score:c": [0]}
@@ -544,13 +545,13 @@ class CostTable:
         dollars: ArrayLike | None = None,
         latencies: ArrayLike | None = None,
     ) -> CostTable:
-        """The table with one expert more, behind the others.
+        """Return the table with one more expert, after the others.
 
         Args:
-            name: Of the expert.
+            name: Name of the expert.
             scores: Its score on each query, shape (n,).
-            dollars: Its dollars on each query, shape (n,), where the table has dollars.
-            latencies: Its seconds on each query, shape (n,), where the table has latencies.
+            dollars: Its dollars on each query, shape (n,), if the table has dollars.
+            latencies: Its seconds on each query, shape (n,), if the table has latencies.
 
         Example:
             >>> table = CostTable.from_data({"score:a": [1, 0], "score:b": [0, 0]})
@@ -571,7 +572,7 @@ class CostTable:
         return replace(self, arrow=self.arrow.select(names))
 
     def with_estimates(self, scores: ArrayLike, dollars: ArrayLike | None = None) -> CostTable:
-        """The table with other scores, and dollars where it has some: those that fill its gaps.
+        """Return the table with scores that fill its gaps, and dollars if it has any.
 
         Doubly robust scores are no longer between 0 and 1.
         """
@@ -586,13 +587,13 @@ class CostTable:
     def split(
         self, test: float = 0.2, *, by: str = "random", seed: int = 0
     ) -> tuple[CostTable, CostTable]:
-        """Train and test tables; no id and no text is on both sides.
+        """Split into train and test tables; no id and no text is on both sides.
 
         Args:
             test: Share of the rows to test.
-            by: 'random', 'group' (whole groups), 'time' (the latest rows are tested) or 'column'
-                (``split`` says train or test).
-            seed: Of the random order.
+            by: 'random', 'group' (whole groups), 'time' (the latest rows are the test side) or
+                'column' (``split`` holds train or test).
+            seed: Seed of the random order.
 
         Returns:
             The train table and the test table.
@@ -622,13 +623,13 @@ class CostTable:
         output_tokens: float | Mapping[str, float] | None = None,
         per: str = "1M",
     ) -> CostTable:
-        """Dollars from token or character counts, in place of any that were there.
+        """Compute dollars from token or character counts, replacing any existing ones.
 
         Args:
-            prices: Of all experts: a list, the path of one, or what ``PriceList.of`` takes.
-            output_tokens: Tokens of an answer where the table has no counts; one number, or one for
+            prices: Prices of all experts: a list, the path of one, or what ``PriceList.of`` takes.
+            output_tokens: Tokens of an answer if the table has no counts; one number, or one for
                 each expert.
-            per: What the numbers of a mapping are for: '1M' or '1K' tokens, or a 'call'.
+            per: Unit of the numbers in a mapping: '1M' or '1K' tokens, or a 'call'.
 
         Returns:
             A table with ``cost:<expert>`` columns that keeps the prices.
@@ -647,7 +648,7 @@ class CostTable:
         return replace(self, arrow=with_dollars(self.arrow, dollars), prices=known)
 
     def to_pandas(self) -> Any:
-        """The columns as a pandas DataFrame, under their canonical names.
+        """Return the columns as a pandas DataFrame, under their canonical names.
 
         Example:
             >>> table = CostTable.from_data({"query_id": ["q"], "score:a": [1], "score:b": [0]})
@@ -660,11 +661,11 @@ class CostTable:
             raise MissingExtraError("to_pandas needs pandas; run: pip install pandas") from missing
 
     def save(self, target: str | Path, *, shards: int = 1) -> Path | str:
-        """Write Parquet, CSV or JSON lines by the suffix.
+        """Write Parquet, CSV or JSON lines, depending on the suffix.
 
         Without a suffix, a folder of Parquet shards.
 
-        Prices are kept in Parquet alone.
+        Only Parquet keeps the prices.
 
         Example:
             >>> import tempfile
@@ -701,12 +702,12 @@ def batches(
     experts: Sequence[str] | None = None,
     missing: str = "raise",
 ) -> Iterator[CostTable]:
-    """Tables of at most so many rows, checked one by one; ids must be unique over all of them.
+    """Yield tables of limited size, checked one by one; ids must be unique across all of them.
 
     Args:
         source: What ``CostTable.read`` and ``CostTable.from_data`` take; a long table is held in
             memory.
-        rows: Of a batch; it may have fewer where a file or row group ends.
+        rows: Maximum rows of a batch; it may have fewer where a file or row group ends.
         experts: The experts to keep, or none for all.
         missing: As for ``CostTable.read``.
 

@@ -1,4 +1,4 @@
-"""The rules of a cost table: what is checked, what a missing score means, and what was repaired."""
+"""The rules of a cost table: checks, the meaning of a missing score, and repairs."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ class Chunk:
 
 
 def checked_missing(missing: str) -> Missing:
-    """The option, if it is one of those that there are."""
+    """Return the option if it is valid."""
     for option in get_args(Missing):
         if missing == option:
             return option  # type: ignore[no-any-return]
@@ -278,7 +278,7 @@ def check_rows(rows: int, log: RepairLog) -> None:
 def check_holes(rows: int, experts: int, log: RepairLog) -> None:
     """Refuse a table that is mostly holes which count as wrong.
 
-    Then experts were not asked, and nothing can be told about them.
+    In that case experts were not called, and nothing can be estimated for them.
     """
     holes = log.counts.get("zero", 0)
     if 2 * holes > rows * experts:
@@ -290,7 +290,7 @@ def check_holes(rows: int, experts: int, log: RepairLog) -> None:
 
 
 def score_notes(table: pa.Table) -> tuple[str, ...]:
-    """What is said of scores that are all so low that they may be dollars or errors."""
+    """Return notes on scores that are all so low that they may be dollars or errors."""
     names = [name for name in table.column_names if name.startswith(SCORE)]
     highest = max(pc.max(table.column(name)).as_py() or 0.0 for name in names)
     if not 0 < highest < LOWEST_SCORES:
@@ -411,7 +411,7 @@ def _absent(
 def _count_as_wrong(
     numbers: dict[str, pa.ChunkedArray], absent: dict[str, NDArray[np.bool_]], log: RepairLog
 ) -> None:
-    """An answer that never came has score 0, and cost nothing unless the table says so."""
+    """A missing answer has score 0, and costs nothing unless the table says otherwise."""
     for name, mask in absent.items():
         numbers[name] = _with_zeros(numbers[name], mask)
         log.add("zero", int(mask.sum()))

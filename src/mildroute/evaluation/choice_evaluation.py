@@ -60,12 +60,12 @@ _FEWEST_TO_JUDGE = 10
 
 
 def too_few(rows: int) -> bool:
-    """Whether so few rows were measured that no verdict may rest on them."""
+    """Return whether the rows are too few for a verdict."""
     return rows < _FEWEST_TO_JUDGE
 
 
 def few_rows(rows: int) -> tuple[str, ...]:
-    """A warning where figures come from too few rows, else nothing."""
+    """Return a warning if figures come from too few rows, else nothing."""
     if rows >= FEWEST_ROWS:
         return ()
     measured = "1 row was" if rows == 1 else f"{rows} rows were"
@@ -95,7 +95,7 @@ FIGURES: Mapping[str, str | Callable[[Means], NDArray[np.float64]]] = {
 def figure_columns(
     costs: Matrix, choice: Choice, base: int, scores: Matrix, dollars: Matrix | None = None
 ) -> dict[str, NDArray[Any]]:
-    """What the figures are means of, per row.
+    """Return the values per row whose means are the figures.
 
     Args:
         costs: Cost of each expert on each row, shape (n, p).
@@ -105,8 +105,8 @@ def figure_columns(
         dollars: Dollars, shape (n, p), or none.
 
     Returns:
-        Columns of shape (n,): cost, base, oracle, score, and dollars of 1,000 such queries where
-            known.
+        Columns of shape (n,): cost, base, oracle, score, and dollars of 1,000 such queries if
+        known.
     """
     rows = np.arange(len(costs))
     columns = {
@@ -123,7 +123,7 @@ def figure_columns(
 def gap_of_means(mean: Means) -> NDArray[np.float64]:
     """Share of the way from the best single expert to the oracle.
 
-    NaN where there is no way to go.
+    NaN if the two do not differ.
     """
     way = mean["base"] - mean["oracle"]
     return np.where(way > 0, (mean["base"] - mean["cost"]) / np.where(way > 0, way, 1.0), np.nan)
@@ -137,7 +137,7 @@ _LOST_ROWS = 10
 
 @dataclass(frozen=True)
 class ExpertRow:
-    """One expert: how often it is chosen, how often it should be, and what it would do alone."""
+    """One expert: how often it is chosen, how often it should be, and its results alone."""
 
     name: str
     share: float
@@ -152,7 +152,7 @@ class ExpertRow:
 class GroupRow:
     """One group of queries.
 
-    The router beside the best single expert of the whole table and the oracle, in costs.
+    Compares the costs of the router, the best single expert of the whole table, and the oracle.
     """
 
     name: str
@@ -167,7 +167,7 @@ class GroupRow:
 
 @dataclass(frozen=True)
 class LostRow:
-    """A query on which the router loses much."""
+    """A query on which the router loses a lot."""
 
     row: int
     chosen: str
@@ -177,7 +177,7 @@ class LostRow:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What one choice of experts costs and earns on held-out rows.
+    """Costs and scores of one choice of experts on held-out rows.
 
     Attributes:
         rows: Number of rows.
@@ -190,16 +190,17 @@ class Evaluation:
         difference: Deferral loss minus that of the reference; below 0 the router is better.
         gap_closed: Share of the way from the reference to the oracle.
         score: Mean score.
-        dollars_per_1000: Bill of 1,000 queries, where dollars are known.
+        dollars_per_1000: Bill of 1,000 queries, if dollars are known.
         worst_recall: Lowest recall of an expert that wins at least one row.
-        exactly_one_right_recall: Recall where exactly one expert is right.
+        exactly_one_right_recall: Recall on rows where exactly one expert is right.
         effective_experts: Effective number of experts chosen.
         oracle_effective_experts: That of the oracle.
-        calibration_error: Of the posterior, where given.
-        brier_score: Of the posterior, where given.
+        calibration_error: Calibration error of the posterior, if given.
+        brier_score: Brier score of the posterior, if given.
         per_expert: One row per expert.
-        per_group: One row per group, by name, where groups are given.
-        lost: The rows of largest regret, the largest first; rows without regret are not listed.
+        per_group: One row per group, by name, if groups are given.
+        lost: The rows with the largest regret, in descending order; rows without regret are not
+            listed.
 
     Example:
         >>> costs, scores = [[0, 1], [1, 0], [1, 0]], [[1, 0], [0, 1], [0, 1]]
@@ -230,7 +231,7 @@ class Evaluation:
     lost: tuple[LostRow, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """The evaluation as plain values for JSON; what has no value is None."""
+        """Return the evaluation as plain values for JSON; missing values are None."""
         plain: dict[str, Any] = to_jsonable(self)
         return plain
 
@@ -249,12 +250,12 @@ class _Case:
 
     @property
     def experts(self) -> int:
-        """Number of experts; the columns behind them are looks of a cascade."""
+        """Number of experts; the columns after them are looks of a cascade."""
         return len(self.names) - self.looks
 
     @property
     def oracle_shares(self) -> NDArray[np.float64]:
-        """Of each column: an oracle needs no look, even where one costs as little."""
+        """Shares of each column: an oracle needs no look, even if one costs as little."""
         return np.append(oracle_shares(self.costs[:, : self.experts]), np.zeros(self.looks))
 
 
@@ -273,23 +274,23 @@ def evaluate_choices(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> Evaluation:
-    """Measure a choice of experts on rows that the router has not learned from.
+    """Measure a choice of experts on rows that the router was not trained on.
 
     Args:
         choice: Chosen experts, shape (n,).
-        costs: What the router minimizes, shape (n, p).
+        costs: Costs that the router minimizes, shape (n, p).
         scores: Score of each expert on each row, shape (n, p).
         dollars: Dollars of each expert on each row, shape (n, p), or none.
         posterior: Posterior over experts, shape (n, p), or none.
-        groups: Group of each row, shape (n,), or none; each gets a row of its own.
+        groups: Group of each row, shape (n,), or none; each gets its own row.
         experts: Names of the experts.
         reference: The best single expert as chosen on training rows; by default the best in
-            hindsight, which is a little too good.
-        looks: How many of the columns, the last ones, are looks of a cascade: they can be chosen,
-            and are no experts that an oracle could send to.
-        clustered: Resample whole groups, so that the intervals are about further groups; else rows,
-            about further queries of these groups.
-        confidence: Of each interval.
+            hindsight, which is slightly optimistic.
+        looks: Number of columns at the end that are looks of a cascade: they can be chosen, but an
+            oracle cannot send rows to them.
+        clustered: Resample whole groups, so that the intervals are about new groups; otherwise
+            resample rows, so that they are about new queries of these groups.
+        confidence: Confidence of each interval.
         seed: Seed of the bootstrap.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Compare routers under one protocol, with the baselines that make the figures mean something."""
+"""Compare routers under one protocol, with the baselines that give the figures meaning."""
 
 from __future__ import annotations
 
@@ -84,10 +84,10 @@ BASELINES = (
 
 @dataclass(frozen=True)
 class Split:
-    """Both sides of a split, with what the routers see of them.
+    """Both sides of a split, as the routers see them.
 
     Attributes:
-        target: A budget or a quality that each router is operated for, or none.
+        target: A budget or a quality that each router operates at, or none.
         folds: Vectors of the train side by encoders that have not seen a fold, see
             :func:`fold_encodings`; or none.
     """
@@ -111,7 +111,7 @@ class Split:
 def encoded(table: CostTable, train: CostTable, test: CostTable, encoder: Any) -> tuple[Any, Any]:
     """Return vectors of both sides, by an encoder or from the rows of a matrix.
 
-    An encoder is fitted on the train side alone.
+    An encoder is fitted on the train side only.
 
     Args:
         table: The table before the split.
@@ -137,7 +137,7 @@ def encoded(table: CostTable, train: CostTable, test: CostTable, encoder: Any) -
 def fold_encodings(train: CostTable, seen: Any, encoder: Any, seed: int) -> Any:
     """Return vectors of the train side by encoders that have not seen a fold.
 
-    None is returned where ``seen`` may be cut into folds.
+    Returns None if ``seen`` may be cut into folds.
     """
     from mildroute.pipeline import fold_vectors
     from mildroute.routers.frontier import FrontierRouter
@@ -151,7 +151,7 @@ def fold_encodings(train: CostTable, seen: Any, encoder: Any, seed: int) -> Any:
 def choice_at_target(
     router: Any, sides: Split, seed: int = 0
 ) -> tuple[Choice, float, OperatingPoint]:
-    """Fit a router along all prices, and ask it at the point for the target.
+    """Fit a router along all prices, and use it at the point for the target.
 
     It is fitted on the train side, and the point lies on its own frontier.
 
@@ -201,9 +201,9 @@ def choice_at_target(
 
 
 def request_keys(table: CostTable) -> list[str]:
-    """What seeds the coin of each row.
+    """Return what seeds the coin of each row.
 
-    Its text, as where requests are served without ids, or its id where rows share a text.
+    It is the text, as for requests without ids, or the id if rows share a text.
     """
     if table.inputs is None:
         return list(table.query_ids)
@@ -215,11 +215,11 @@ def request_keys(table: CostTable) -> list[str]:
 
 
 def choice_of(router: Any, sides: Split) -> tuple[Choice, float]:
-    """Fit a copy of a router on the train side and ask it on the test side.
+    """Fit a copy of a router on the train side and apply it to the test side.
 
-    A router is given the groups of the rows where its ``fit`` takes them. A router with a price
-    weight of its own learns from errors and dollars apart and is asked at the weight of the
-    comparison; one over texts is given the texts.
+    A router receives the groups of the rows if its ``fit`` takes them. A router with its own price
+    weight learns from errors and dollars separately and decides at the weight of the comparison;
+    one over texts receives the texts.
 
     Returns:
         Choice of shape (n,), and seconds to fit.
@@ -235,13 +235,13 @@ def choice_of(router: Any, sides: Split) -> tuple[Choice, float]:
 
 
 def baseline_choices(sides: Split, ours: Choice, seed: int) -> dict[str, Choice]:
-    """What every router has to stand beside.
+    """Return the choices of the baselines for every router.
 
-    Single experts chosen on the train side, random draws, and the oracle of the test side.
+    They are single experts chosen on the train side, random draws, and the oracle of the test side.
 
     Args:
-        sides: The rows; vectors are not looked at.
-        ours: Choice of the default router, whose bill the second random draw has.
+        sides: The rows; vectors are not used.
+        ours: Choice of the default router; the second random draw has the same bill.
         seed: Seed of the draws.
 
     Returns:
@@ -282,7 +282,7 @@ def baseline_choices(sides: Split, ours: Choice, seed: int) -> dict[str, Choice]
 
 
 def _coin_shares(sides: Split, dollars: Any) -> Any:
-    """Shares of the experts between which a coin meets the target, promised on the train side."""
+    """Return the shares of the experts between which a coin meets the target on the train side."""
     from mildroute._fit import resolve
     from mildroute.routers.operating_point import measure_curve
 
@@ -298,7 +298,7 @@ def _all_to(expert: int, rows: int) -> Choice:
 
 
 def _fitted(router: Any, sides: Split) -> tuple[Any, Any]:
-    """The fitted router and what it is to be asked."""
+    """Return the fitted router and the inputs for its choices."""
     known = inspect.signature(router.fit).parameters
     priced = _weighs_prices(router)
     given: dict[str, Any] = {}
@@ -367,22 +367,22 @@ class ComparisonRow:
 
     Attributes:
         name: Name of the router.
-        kind: ``"router"``, or ``"baseline"`` for what is always shown.
+        kind: ``"router"``, or ``"baseline"`` for rows that are always shown.
         deferral_loss: Mean cost.
         score: Mean score.
-        dollars_per_1000: Bill of 1,000 queries, where dollars are known.
+        dollars_per_1000: Bill of 1,000 queries, if dollars are known.
         gap_closed: Share of the way from the best single expert (chosen on the train side) to the
             oracle.
         worst_recall: Lowest recall of an expert.
-        exactly_one_right_recall: Recall where exactly one expert is right.
+        exactly_one_right_recall: Recall on rows where exactly one expert is right.
         effective_experts: Effective number of experts chosen.
         difference: Deferral loss of the default router minus that of this row; below 0 the default
             is better.
-        holm_p_value: P-value of the difference, corrected for the number of rows compared with;
-            none for default and oracle.
-        fit_seconds: Time to fit, where something was fitted.
-        saved: Share of the bill of the best single expert by score (of the train side) that is
-            saved, where dollars are known.
+        holm_p_value: P-value of the difference, corrected for the number of comparisons; none for
+            default and oracle.
+        fit_seconds: Time to fit, if anything was fitted.
+        saved: Share saved of the bill of the best single expert by score (of the train side), if
+            dollars are known.
         kept: Share of its score.
 
     Example:
@@ -414,16 +414,17 @@ class Comparison:
     Attributes:
         rows: One per router, then one per baseline.
         default: Name of the router that the others are compared with: the first one.
-        best_single: The expert of the lowest cost on the train side: the best at the price weight.
+        best_single: The expert with the lowest cost on the train side: the best at the price
+            weight.
         experts: Names of the experts.
-        train_rows: Rows learned from.
-        test_rows: Rows asked.
-        settings: What the protocol was: weights, split, seed, encoder.
-        choices: What each row chose on the test rows, shape (n,), by name.
+        train_rows: Number of training rows.
+        test_rows: Number of test rows.
+        settings: The protocol: weights, split, seed, encoder.
+        choices: Choices of each router and baseline on the test rows, shape (n,), by name.
         test: The test side of the table, in the order of the choices.
-        warnings: What a reader of the figures must know, in sentences.
-        best_by_score: The expert of the highest score on the train side.
-        points: Operating point of each router, by name, where they were compared at a target.
+        warnings: Sentences that a reader of the figures must know.
+        best_by_score: The expert with the highest score on the train side.
+        points: Operating point of each router, by name, if they were compared at a target.
 
     Example:
         >>> found = Comparison((), "MildRouter", "large", ("small", "large"), 80, 20, {}, {}, None)
@@ -463,7 +464,7 @@ class Comparison:
     __repr__ = __str__
 
     def row(self, name: str) -> ComparisonRow:
-        """The row of one router or baseline."""
+        """Return the row of one router or baseline."""
         found = [row for row in self.rows if row.name == name]
         if not found:
             raise ArgumentError(
@@ -472,15 +473,15 @@ class Comparison:
         return found[0]
 
     def as_columns(self) -> dict[str, list[Any]]:
-        """The rows as columns of plain values.
+        """Return the rows as columns of plain values.
 
-        An interval gives three of them, ``name``, ``name_low`` and ``name_high``.
+        An interval becomes three columns, ``name``, ``name_low`` and ``name_high``.
         """
         flat = [_flat(row) for row in self.rows]
         return {name: [row[name] for row in flat] for name in (flat[0] if flat else {})}
 
     def as_dict(self) -> dict[str, Any]:
-        """Rows and protocol as plain values for JSON."""
+        """Return rows and protocol as plain values for JSON."""
         about = {name: getattr(self, name) for name in _ABOUT}
         return {**to_jsonable(about), "rows": to_jsonable(self.rows)}
 
@@ -507,24 +508,24 @@ def compare(
 ) -> Comparison:
     """Fit each router on the same train rows and measure it on the same test rows.
 
-    Intervals are about further queries of the same kind: rows are resampled, and whole groups where
-    the split is by group.
+    Intervals are about new queries of the same kind: rows are resampled, or whole groups if the
+    split is by group.
 
     Args:
         table: The cost table.
-        routers: Estimators by name, the first one is what the others are compared with; by default
+        routers: Estimators by name, of which the first one is compared with the others; by default
             :func:`default_routers`.
         encoder: Transformer over inputs, fitted on the train side; or vectors of all rows, shape
             (n, d); or none for the default encoder.
         target: A budget or a quality: every router is fitted along all prices and compared at its
-            own operating point for the target. Costs then count a dollar by the price weight of the
+            own operating point for the target. Costs then weigh dollars by the price weight of the
             first router's point.
         price_weight: How much error a dollar is worth, if there is no target.
         latency_weight: How much error a second is worth.
         test: Share of the rows to test.
-        seed: Of the split, of the default routers, of random choice and of the bootstrap.
+        seed: Seed of the split, the default routers, random choice and the bootstrap.
         by: How to split: 'random', 'group', 'time' or 'column'.
-        progress: Called with finished steps, all steps and the name of the next one.
+        progress: Called with finished steps, total steps and the name of the next one.
 
     Returns:
         One row per router and per baseline.
@@ -594,11 +595,11 @@ def _encoder_name(encoder: Any) -> str:
 
 
 def default_routers(seed: int = 0, *, for_target: bool = False) -> dict[str, Any]:
-    """The default router and the rivals without which a comparison is not believed.
+    """Return the default router and the rivals that make a comparison credible.
 
     Args:
         seed: Seed of each router.
-        for_target: Begin with ``"auto"``, which ``mildroute fit`` takes for a target.
+        for_target: Begin with ``"auto"``, which ``mildroute fit`` uses for a target.
 
     Returns:
         Unfitted routers by name, the default first.

@@ -1,4 +1,4 @@
-"""What routing saves, as figures and as one sentence with its interval."""
+"""Savings of a router, as figures and as one sentence with its interval."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ Verdict = Literal["saved", "likely", "gained", "beyond mixing", "trade", "nothin
 
 
 class _Figures(Protocol):
-    """What a sentence speaks of."""
+    """The figures in a sentence."""
 
     @property
     def verdict(self) -> Verdict: ...
@@ -133,7 +133,7 @@ def format_savings(figures: _Figures) -> str:
 
 
 def format_headline(figures: _Figures) -> str:
-    """The news in one line: what is saved and kept; first of all that nothing is, if so."""
+    """Return the result in one line: what is saved and kept, or that nothing is."""
     if figures.verdict == "nothing":
         shown = "Shows no saving" if _may_be_luck(figures) else "Saves nothing"
         return f"{shown}: {_trade_words(figures)}"
@@ -155,7 +155,7 @@ def _trade_words(figures: _Figures) -> str:
 
 
 def _bill_words(figures: _Figures, name: str | None = None) -> str:
-    """The bill beside the reference's, which is named where nothing before has named it."""
+    """Return the bill beside the reference's, which is named unless it was named before."""
     saved = figures.saved
     than, as_much = ("", "for as much money") if name is None else (f" than {name}", "")
     if math.isinf(saved.value):
@@ -297,13 +297,13 @@ class Savings:
             expensive, or cheaper and worse, and better than the best random mix of two experts for
             the same bill; ``"trade"``: the same and not shown to be better than that;
             ``"nothing"``: none of these is shown.
-        reference: Name of the expert compared with.
+        reference: Name of the reference expert.
         saved: Share of the reference's bill that is saved.
         kept: Score of the router as a share of the reference's.
         score_difference: Score of the router minus that of the reference.
-        score_floor: How low that difference may be, also where no row has shown a loss, see
-            :func:`~mildroute.evaluation.intervals.bounded_mean_lower`; the verdict goes by it. No
-            loss in n rows leaves 3.7 / n.
+        score_floor: Lower limit of that difference, even if no row has shown a loss, see
+            :func:`~mildroute.evaluation.intervals.bounded_mean_lower`; the verdict uses it. With no
+            loss in n rows, it allows 3.7 / n.
         mix_difference: Score of the router minus that of the best random mix of single experts for
             the same bill.
         dollars_per_1000: Bill of the router.
@@ -311,10 +311,10 @@ class Savings:
         score: Score of the router.
         reference_score: Score of the reference.
         margin: Loss of score that still counts as equal.
-        point: Index of the price weight picked, where there were several.
+        point: Index of the selected price weight, if there were several.
         rows: Number of rows measured.
-        also: Name and bill of a single expert that earns the same verdict for no more than the
-            router costs, or none.
+        also: Name and bill of a single expert that earns the same verdict at no higher cost than
+            the router, or none.
 
     Example:
         >>> easy = np.arange(1000) % 4 > 0
@@ -371,27 +371,27 @@ def savings(
 ) -> Savings:
     """State what a router saves at equal quality, or gains at equal cost.
 
-    Among price weights, the first half of the rows picks the cheapest whose score is not below the
-    reference's by more than the margin, with one standard error to spare; if there is none, the
-    best one that costs no more than the reference.
+    With several price weights, the first half of the rows selects the cheapest whose score is not
+    below the reference's by more than the margin, with one standard error to spare; if none
+    qualifies, the best one that costs no more than the reference.
 
     Args:
         choice: Chosen experts at a fixed operating point, shape (n,), or at many price weights,
             shape (W, n).
-        scores: Score of each expert on each row, shape (n, p); rows that the router has not learned
-            from.
+        scores: Score of each expert on each row, shape (n, p); rows that the router was not trained
+            on.
         dollars: Dollars of each expert on each row, shape (n, p).
-        groups: Group of each row, shape (n,), or none; whole groups are resampled and stay on one
-            side of the halving.
-        reference: The expert compared with; by default the one of highest score, the cheapest of
-            equals. For a fixed operating point it is the best in hindsight, which favors the
-            reference; name the one chosen on training rows to be exact.
+        groups: Group of each row, shape (n,), or none; whole groups are resampled and stay within
+            one half.
+        reference: The reference expert; by default the one with the highest score, the cheapest of
+            equals. For a fixed operating point this is the best in hindsight, which favors the
+            reference; to be exact, name the one chosen on training rows.
         experts: Names of the experts.
-        looks: How many of the columns, the last ones, are looks of a cascade: they can be chosen,
-            and are no experts to compare with.
+        looks: Number of columns at the end that are looks of a cascade: they can be chosen, but are
+            not experts to compare with.
         margin: Loss of score that still counts as equal quality: half a point of a hundred.
-        confidence: Of each interval.
-        seed: Of the halving and of the bootstrap.
+        confidence: Confidence of each interval.
+        seed: Seed of the halving and the bootstrap.
 
     Returns:
         The figures and the sentence.
@@ -432,17 +432,17 @@ def savings(
 def savings_of_each(
     choices: Any, scores: Any, dollars: Any, *, reference: int, seed: int = 0
 ) -> list[tuple[Interval, Interval, Interval]]:
-    """What is saved and kept at each of several fixed operating points.
+    """Return what is saved and kept at each of several fixed operating points.
 
     Args:
         choices: Chosen experts at each operating point, shape (W, n).
         scores: Score of each expert on each row, shape (n, p).
         dollars: Dollars of each expert on each row, shape (n, p).
-        reference: The expert compared with.
-        seed: Of the bootstrap.
+        reference: The reference expert.
+        seed: Seed of the bootstrap.
 
     Returns:
-        Of each point what :func:`savings` finds at it: the share of the reference's bill that is
+        For each point the results of :func:`savings`: the share of the reference's bill that is
         saved, the share of its score that is kept, and the bill of 1,000 queries.
 
     Example:
@@ -490,7 +490,7 @@ def _as_choices(choices: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.int
 
 
 def _halves(rows: int, groups: Any, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Rows that pick and rows that are measured; of a single group the rows are halved."""
+    """Return rows for selection and rows for measurement; the rows of a single group are halved."""
     units = np.arange(rows) if groups is None else group_codes(groups, rows)
     if units.max() == 0:
         units = np.arange(rows)
@@ -554,7 +554,7 @@ def _columns(
 
 @dataclass(frozen=True)
 class _Judge:
-    """What verdicts go by."""
+    """The figures that verdicts are based on."""
 
     margin: float
     groups: Any
@@ -599,7 +599,7 @@ class _Judge:
 def _also(
     found: Savings, judge: _Judge, scores: Matrix, dollars: Matrix, names: Sequence[str]
 ) -> tuple[str, float] | None:
-    """The cheapest single expert that does what the router does for the same bill or less."""
+    """Return the cheapest single expert that matches the router for the same bill or less."""
     if found.verdict not in ("saved", "likely", "gained"):
         return None
     base = list(names).index(found.reference)
@@ -622,7 +622,7 @@ def _also(
 
 
 def _saved(mean: Means) -> NDArray[np.float64]:
-    """Share of the reference's bill; nothing can be saved where that is free."""
+    """Return the share of the reference's bill; nothing can be saved if it is free."""
     free = mean["base dollars"] == 0
     return np.where(
         free,
@@ -632,7 +632,7 @@ def _saved(mean: Means) -> NDArray[np.float64]:
 
 
 def _kept(mean: Means) -> NDArray[np.float64]:
-    """Share of the reference's score; not known where that is 0."""
+    """Return the share of the reference's score; unknown if that is 0."""
     known = mean["base score"] > 0
     return np.where(known, mean["score"] / np.where(known, mean["base score"], 1.0), np.nan)
 
@@ -642,9 +642,9 @@ def _difference(mean: Means) -> NDArray[np.float64]:
 
 
 def _beyond_mix(mean: Means) -> NDArray[np.float64]:
-    """Score beyond a random mix of two experts with the same bill.
+    """Return the score beyond a random mix of two experts with the same bill.
 
-    Below the cheaper one that expert stands for the mix.
+    Below the bill of the cheaper one, that expert replaces the mix.
     """
     way = mean["high dollars"] - mean["low dollars"]
     share = np.where(way > 0, np.clip((mean["dollars"] - mean["low dollars"]) / way, 0.0, 1.0), 0.0)

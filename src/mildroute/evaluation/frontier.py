@@ -45,15 +45,15 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Point:
-    """What one way of choosing experts costs and scores.
+    """Cost and score of one way of choosing experts.
 
     Attributes:
-        name: Who chooses: an expert's name, a router's, a price weight.
+        name: What chooses: the name of an expert or router, or a price weight.
         dollars_per_1000: Bill of 1,000 queries.
         score: Mean score.
-        dollars_interval: Interval of the bill, where one was computed.
-        score_interval: Interval of the score, where one was computed.
-        price_weight: The weight at which a router was asked, for points of a frontier.
+        dollars_interval: Interval of the bill, if computed.
+        score_interval: Interval of the score, if computed.
+        price_weight: The weight at which a router decided, for points of a frontier.
 
     Example:
         >>> Point("small", 0.5, 0.7).score
@@ -69,14 +69,14 @@ class Point:
 
 
 def convex_hull(points: Iterable[Point]) -> tuple[Point, ...]:
-    """The upper left edge of the points: no mix of others is cheaper at the same score.
+    """Return the upper left edge of the points: no mix of others is cheaper at the same score.
 
     Args:
         points: Any points, at least one.
 
     Returns:
-        Points by ascending dollars, from the cheapest to the one of highest score; scores rise,
-        ever more slowly.
+        Points by ascending dollars, from the cheapest to the one with the highest score; scores
+        rise with decreasing slope.
 
     Example:
         >>> points = [Point("a", 1, 0.5), Point("b", 2, 0.6),
@@ -94,7 +94,7 @@ def convex_hull(points: Iterable[Point]) -> tuple[Point, ...]:
 
 
 def interpolate(hull: Sequence[Point], dollars_per_1000: Any) -> NDArray[np.float64]:
-    """Score that a mix of neighboring points of a hull has at a given bill.
+    """Return the score of a mix of neighboring points of a hull at a given bill.
 
     Args:
         hull: Points by ascending dollars, see :func:`convex_hull`.
@@ -121,23 +121,23 @@ def aiq(
 ) -> float:
     """Average improvement in quality (RouterBench, Hu et al., 2024).
 
-    Mean height of the hull over a range of bills.
+    It is the mean height of the hull over a range of bills.
 
-    Figures compare only over the same range: pass the same ``lowest`` and ``highest`` for all
-    routers of a report.
+    Figures are comparable only over the same range: pass the same ``lowest`` and ``highest`` for
+    all routers of a report.
 
     Args:
         points: Points of one router.
-        lowest: Where the range begins; by default at the cheapest point. It must not be below it,
+        lowest: Start of the range; by default the cheapest point. It must not be below that point,
             where no mix exists.
-        highest: Where the range ends; by default at the most expensive point. Beyond the hull the
-            best score continues.
+        highest: End of the range; by default the most expensive point. Beyond the hull the best
+            score continues.
         normalize: ``"range"`` divides the area by the length of the range, as the paper defines it;
             ``"maximum"`` divides it by ``highest``, as RouterBench's program does, which counts
             everything below ``lowest`` as 0.
 
     Returns:
-        A score. Of a single bill it is the score there.
+        A score. For a single bill it is the score there.
 
     Example:
         >>> points = [Point("a", 1, 0.5), Point("c", 3, 0.9)]
@@ -173,7 +173,7 @@ _GRID = 50
 
 @dataclass(frozen=True)
 class Band:
-    """Score of the hull along bills, with the interval of each."""
+    """Score of the hull along bills, each with its interval."""
 
     dollars_per_1000: tuple[float, ...]
     score: tuple[float, ...]
@@ -184,14 +184,14 @@ class Band:
 
 @dataclass(frozen=True)
 class Frontier:
-    """What a router costs and scores along its price weights on held-out rows.
+    """Cost and score of a router along its price weights on held-out rows.
 
     Attributes:
         points: One per price weight, with intervals, in the order given.
         singles: One per expert, with intervals.
         oracle: The best expert of each row by score, the cheapest of equals.
-        band: Hull of the points, or the path that is operated on, with its interval.
-        path: What is operated on, where it was named: points and single experts by ascending
+        band: Hull of the points, or the path in operation, with its interval.
+        path: The path in operation, if it was named: points and single experts by ascending
             dollars; a coin decides between neighbors.
 
     Example:
@@ -214,21 +214,21 @@ class Frontier:
     def hull(self) -> tuple[Point, ...]:
         """The points that no mix of others beats.
 
-        Chosen on the rows they are measured on, so a little too good.
+        They are chosen on the rows they are measured on, so slightly optimistic.
         """
         return convex_hull(self.points)
 
     def random_mixture(self, dollars: float) -> Point:
-        """Return what the best mix of single experts scores for the same bill.
+        """Return the score of the best mix of single experts for the same bill.
 
-        The experts are drawn without a look at the query.
+        The experts are drawn regardless of the query.
         """
         return random_mixture(self.singles, dollars)
 
     def aiq(self) -> tuple[float, float]:
         """Return the AIQ of the router and of random mixes.
 
-        Both are over the range of bills of the single experts that the two share.
+        Both cover the range of bills of the single experts that the two share.
         """
         bills = [point.dollars_per_1000 for point in self.singles]
         lowest = max(self.hull[0].dollars_per_1000, min(bills))
@@ -253,21 +253,21 @@ def measure_frontier(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> Frontier:
-    """Measure the choices of a router at many price weights on rows it has not learned from.
+    """Measure the choices of a router at many price weights on rows it was not trained on.
 
     Args:
         choices: Expert chosen on each row at each price weight, shape (W, n).
         scores: Score of each expert on each row, shape (n, p).
         dollars: Dollars of each expert on each row, shape (n, p).
         groups: Group of each row, shape (n,), or none; whole groups are resampled.
-        price_weights: The weights, shape (W,), to be kept with the points.
+        price_weights: The weights, shape (W,), to store with the points.
         experts: Names of the experts.
-        path: What is operated on, as chosen on other rows: indices of rows of ``choices`` or, from
-            W on, of single experts; or none.
-        looks: How many of the experts, the last ones, are looks of a cascade: they may be on the
-            path, and are no single experts.
+        path: The path in operation, chosen on other rows: indices of rows of ``choices`` or, from W
+            on, of single experts; or none.
+        looks: Number of experts at the end that are looks of a cascade: they may be on the path,
+            but are not single experts.
         resamples: Number of bootstrap resamples.
-        confidence: Of each interval and of the band at each bill.
+        confidence: Confidence of each interval and of the band at each bill.
         seed: Seed of the draws.
 
     Returns:
@@ -316,7 +316,7 @@ def measure_frontier(
 def single_points(
     scores: Any, dollars: Any, experts: Sequence[str] | None = None
 ) -> tuple[Point, ...]:
-    """One point per expert: what it costs and scores when it answers everything.
+    """Return one point per expert: its cost and score if it answers everything.
 
     Args:
         scores: Score of each expert on each row, shape (n, p).
@@ -342,9 +342,9 @@ def single_points(
 
 
 def oracle_point(scores: Any, dollars: Any) -> Point:
-    """The expert of highest score on each row, the cheapest of equals.
+    """Choose the expert with the highest score on each row, the cheapest of equals.
 
-    As good as can be, for as little as that can cost.
+    This is the highest possible score at the lowest possible cost.
 
     Example:
         >>> oracle_point([[1, 1], [0, 1]], [[0.001, 0.003], [0.001, 0.003]])
@@ -357,12 +357,12 @@ def oracle_point(scores: Any, dollars: Any) -> Point:
 
 
 def mix_shares(singles: Sequence[Point], dollars: float) -> NDArray[np.float64]:
-    """Shares of the experts in the best random mix with a given bill.
+    """Return the shares of the experts in the best random mix with a given bill.
 
     Args:
         singles: One point per expert, p of them.
-        dollars: Bill of 1,000 queries; below the cheapest expert's there is no mix, above the best
-            expert's it alone is taken.
+        dollars: Bill of 1,000 queries; below the cheapest expert's no mix exists, above the best
+            expert's the mix is that expert alone.
 
     Returns:
         Shape (p,); at most two experts have a share.
@@ -384,7 +384,7 @@ def mix_shares(singles: Sequence[Point], dollars: float) -> NDArray[np.float64]:
 
 
 def random_mixture(singles: Sequence[Point], dollars: float) -> Point:
-    """The best mix of single experts with a given bill, drawn without a look at the query.
+    """Return the best mix of single experts with a given bill, drawn regardless of the query.
 
     Example:
         >>> random_mixture([Point("a", 1, 0.5), Point("c", 3, 0.9)], 1.5).score
@@ -448,8 +448,8 @@ def _point(
 def _band(found: BootstrapSamples, points: Sequence[Point], confidence: float) -> Band:
     """Hull of the points, and quantiles of the hulls that the same points have in the resamples.
 
-    The points on the hull are settled by all rows: choosing them again in each resample would only
-    add luck.
+    All rows determine the points on the hull: choosing them again in each resample would only add
+    luck.
     """
     kept = convex_hull_indices(
         [point.dollars_per_1000 for point in points], [point.score for point in points]
@@ -547,7 +547,7 @@ class PairCurve:
     scores: NDArray[np.float64]
 
     def recovered(self) -> NDArray[np.float64]:
-        """PGR at each share, shape (m,); NaN where both experts score the same."""
+        """PGR at each share, shape (m,); NaN if both experts score the same."""
         gap = self.scores[-1] - self.scores[0]
         return np.asarray((self.scores - self.scores[0]) / (gap if gap != 0 else np.nan))
 
@@ -563,8 +563,8 @@ class PairCurve:
             points: Size of the grid.
 
         Returns:
-            1 where the first strong call recovers all, 0.5 for random choice by the first rule, NaN
-            where the experts score the same.
+            1 if the first strong call recovers everything, 0.5 for random choice under the first
+            rule, NaN if the experts score the same.
         """
         if rule not in ("trapezium", "grid"):
             raise ArgumentError(f"rule must be 'trapezium' or 'grid', got {rule!r}.")
@@ -578,14 +578,14 @@ class PairCurve:
     def calls_for(self, recovered: float) -> float:
         """CPT.
 
-        Least share of strong calls whose PGR is at least this, linear between the points of the
-        curve.
+        It is the lowest share of strong calls whose PGR is at least this, linear between the points
+        of the curve.
 
         Args:
-            recovered: The PGR wanted, such as 0.5 for CPT(50%).
+            recovered: The target PGR, such as 0.5 for CPT(50%).
 
         Returns:
-            The share; NaN where it is never reached.
+            The share; NaN if it is never reached.
         """
         reached = self.recovered()
         at = np.flatnonzero(reached >= recovered)
@@ -599,7 +599,7 @@ class PairCurve:
 
 
 def pgr_curve(preference: Any, scores: Any, weak: int = 0, strong: int = 1) -> PairCurve:
-    """Send ever more rows to the strong expert, those first that need it most.
+    """Send ever more rows to the strong expert, beginning with those that need it most.
 
     Args:
         preference: How much each row needs the strong expert, shape (n,): the posterior of the

@@ -40,7 +40,7 @@ Means = Mapping[str, NDArray[np.float64]]
 
 @dataclass(frozen=True)
 class Interval:
-    """A figure with the interval that holds it with the stated confidence.
+    """A figure with the interval that contains it with the stated confidence.
 
     Example:
         >>> str(Interval(0.83, 0.81, 0.85, 0.95))
@@ -57,11 +57,11 @@ class Interval:
         return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
 
     def excludes(self, number: float) -> bool:
-        """Whether a number lies outside."""
+        """Return whether a number lies outside."""
         return number < self.low or number > self.high
 
     def times(self, factor: float) -> Interval:
-        """The interval in another unit."""
+        """Return the interval in another unit."""
         low, high = sorted((self.low * factor, self.high * factor))
         return Interval(self.value * factor, low, high, self.confidence)
 
@@ -74,7 +74,7 @@ class BootstrapSamples:
         names: Names of the columns.
         means: Means over all rows, shape (C,).
         replicates: Means over each resample, shape (B, C).
-        units: How many rows, or groups of rows, were resampled.
+        units: Number of rows, or groups of rows, that were resampled.
 
     Example:
         >>> found = bootstrap_means({"a": [1.0, 2.0, 3.0, 4.0], "b": [2.0, 4.0, 6.0, 8.0]})
@@ -92,9 +92,10 @@ class BootstrapSamples:
     ) -> Interval:
         """Interval of a column's mean, or of a function of the means.
 
-        Percentiles of the replicates, widened for small samples so that a mean gets the width of
-        Student's interval (Hesterberg, 2015, the expanded percentile interval), and never without
-        the value itself. Resamples without a value (a share of no rows) are left out.
+        It consists of percentiles of the replicates, widened for small samples so that a mean gets
+        the width of Student's interval (Hesterberg, 2015, the expanded percentile interval), and
+        always contains the value itself. Resamples without a value (a share of no rows) are left
+        out.
 
         Args:
             statistic: Name of a column, or a function of the means by name, which must work on
@@ -102,7 +103,7 @@ class BootstrapSamples:
             confidence: Between 0 and 1.
 
         Returns:
-            The interval; all NaN where the value is.
+            The interval; all NaN if the value is.
         """
         value = float(self._of(statistic, self.means[None, :])[0])
         found = self._of(statistic, self.replicates)
@@ -138,12 +139,12 @@ class BootstrapSamples:
 def bootstrap_means(
     columns: Mapping[str, Any], groups: Any = None, resamples: int = 2000, seed: int = 0
 ) -> BootstrapSamples:
-    """Draw the rows with replacement many times and take the means of the columns.
+    """Draw the rows with replacement many times and compute the means of the columns.
 
     Args:
         columns: Values per row, each of shape (n,), by name.
-        groups: Group of each row, shape (n,), or none. Whole groups are drawn then, since rows of
-            one group resemble each other; a table with a single group is resampled by rows.
+        groups: Group of each row, shape (n,), or none. With groups, whole groups are drawn, because
+            rows of one group resemble each other; a table with a single group is resampled by rows.
         resamples: Number of resamples, B.
         seed: Seed of the draws.
 
@@ -180,7 +181,7 @@ def group_codes(groups: Any, rows: int) -> NDArray[np.intp]:
         rows: Number of rows, n.
 
     Returns:
-        Shape (n,), from 0 on.
+        Numbers from 0, shape (n,).
     """
     keys: list[Hashable] = groups.tolist() if isinstance(groups, np.ndarray) else list(groups)
     if len(keys) != rows:
@@ -245,7 +246,7 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True)
 class Difference(Interval):
-    """A paired difference with its interval and the p-value of there being none.
+    """A paired difference with its interval and the p-value under no difference.
 
     Example:
         >>> Difference(-0.1, -0.2, -0.01, 0.95, p_value=0.03).excludes(0)
@@ -264,7 +265,7 @@ def bootstrap(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> Interval:
-    """Interval of a mean over queries, or of any function of several means.
+    """Compute the interval of a mean over queries, or of any function of several means.
 
     Args:
         values: Values per row, shape (n,), or several columns by name.
@@ -305,15 +306,15 @@ def paired_difference(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> Difference:
-    """Mean of ours minus theirs over the same queries.
+    """Return the mean of ours minus theirs over the same queries.
 
     The interval is the bootstrap's; the p-value is that of Student's t with the standard error of
-    the mean (robust to groups when these are given), so that near the limit the two may disagree.
-    Where all rows differ by the same amount it is that of flipping signs, 2 ** (1 - n).
+    the mean (robust to groups if given), so the two may disagree near the limit. If all rows differ
+    by the same amount, the p-value is that of flipping signs, 2 ** (1 - n).
 
     Args:
         ours: Values per row, shape (n,).
-        theirs: Values of the other on the same rows, shape (n,).
+        theirs: Values of the other router on the same rows, shape (n,).
         groups: Group of each row, shape (n,), or none.
         resamples: Number of resamples.
         confidence: Of the interval.
@@ -338,9 +339,9 @@ def paired_difference(
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:
-    """P-values corrected for their number by Holm's step-down procedure.
+    """Correct p-values for their number by Holm's step-down procedure.
 
-    Reject those below the level.
+    Reject hypotheses whose corrected p-value is below the level.
 
     Args:
         p_values: P-values by name.
@@ -388,18 +389,18 @@ _DRAWS = 4000
 def bounded_mean_lower(
     values: Any, worst: float, groups: Any = None, *, confidence: float = 0.95, seed: int = 0
 ) -> float:
-    """Lower end of a two-sided interval of a mean whose values are never below the worst one.
+    """Return the lower end of a two-sided interval of a mean with values bounded from below.
 
-    Resampling shows no loss where no row has one. Here one more row, of the worst value, is added,
-    and all rows get random weights of sum 1 (Gaffke, 2005): of losses that are 0 or 1 this gives
+    Resampling shows no loss if no row has one. This method adds one row with the worst value and
+    gives all rows random weights that sum to 1 (Gaffke, 2005). For losses of 0 or 1 this gives
     Clopper and Pearson's exact limit, and with none in n rows the rule of three.
 
     Args:
         values: Values per row, shape (n,).
         worst: The lowest value that a row can have.
-        groups: Group of each row, shape (n,), or none; whole groups get a weight then, and the
-            added group has their mean size.
-        confidence: Of the two-sided interval.
+        groups: Group of each row, shape (n,), or none; with groups, each whole group gets a weight,
+            and the added group has their mean size.
+        confidence: Confidence of the two-sided interval.
         seed: Seed of the weights.
     """
     check_confidence(confidence)

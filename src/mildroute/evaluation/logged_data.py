@@ -1,6 +1,6 @@
-"""Decisions that were made at random with known chances, one answer seen for each.
+"""Decisions made at random with known probabilities, each with one observed answer.
 
-What off-policy estimates are made from.
+They are the input of off-policy estimates.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ _CHANCE, _THOUGHT = "propensity:", "posterior:"
 
 @dataclass(frozen=True)
 class LoggedDecisions:
-    """Decisions, the chance of each expert in them, and the cost of the one answer seen.
+    """Decisions, the probability of each expert in them, and the cost of the observed answer.
 
     Args:
         experts: Names of the p experts.
-        chosen: Expert that was drawn, shape (n,); -1 where it was none of these experts.
-        costs: Cost of the chosen one's answer, shape (n,); NaN where it gave none, so that another
-            one had to answer.
-        chances: Probability with which each could have been chosen, shape (n, p); all above 0, and
-            at most 1 together.
-        groups: What rows belong together, such as conversations, shape (n,), or none.
-        features: What is known of each request before it is answered, shape (n, d), or none; doubly
-            robust estimates learn from it.
-        query_ids: Of the rows, or none.
+        chosen: Expert that was drawn, shape (n,); -1 if it was none of these experts.
+        costs: Cost of the chosen expert's answer, shape (n,); NaN if it gave none and another one
+            had to answer.
+        chances: Probability that each is chosen, shape (n, p); all above 0, with a sum of at most
+            1.
+        groups: Group of each row, such as its conversation, shape (n,), or none.
+        features: What is known about each request before it is answered, shape (n, d), or none;
+            doubly robust estimates learn from it.
+        query_ids: Ids of the rows, or none.
         inputs: Texts of the rows, or none.
-        notes: What was left out, in sentences.
+        notes: Sentences on what was left out.
 
     Example:
         >>> LoggedDecisions(("a", "b"), [0, 1], [0.2, 0.7], [[0.9, 0.1], [0.9, 0.1]]).rows
@@ -95,16 +95,16 @@ class LoggedDecisions:
 
     @property
     def has_answer(self) -> NDArray[np.bool_]:
-        """Where the chosen expert is one of these and has answered, shape (n,)."""
+        """Rows whose chosen expert is one of these and has answered, shape (n,)."""
         return ~np.isnan(self.costs)
 
     @property
     def has_failed(self) -> NDArray[np.bool_]:
-        """Where the chosen expert is one of these and gave no answer, shape (n,)."""
+        """Rows whose chosen expert is one of these and gave no answer, shape (n,)."""
         return np.isnan(self.costs) & (self.chosen >= 0)
 
     def weights(self, target: Matrix) -> NDArray[np.float64]:
-        """Return the chosen expert's probability under a router, over the chance that it had.
+        """Return the chosen expert's probability under a router over its logged probability.
 
         The router has probabilities (n, p), the result has shape (n,).
         """
@@ -112,7 +112,7 @@ class LoggedDecisions:
         return np.where(self.chosen >= 0, target[rows, place] / self.chances[rows, place], 0.0)
 
     def take(self, rows: Any) -> LoggedDecisions:
-        """Some of the decisions, by a mask of n truths or by number."""
+        """Return some of the decisions, by a boolean mask of length n or by number."""
         chosen = np.asarray(rows)
         parts = {item.name: getattr(self, item.name) for item in fields(self)}
         return replace(
@@ -135,16 +135,17 @@ def read_logged_decisions(
 ) -> LoggedDecisions:
     """Read decisions from a table that ``mildroute costs from-log`` has written.
 
-    Rows on which one of the experts had no chance are left out for all of them: conversations that
-    keep their expert, inputs far from the training data, experts that were down. So all experts are
-    estimated on the same requests. An expert that never had a chance is left out itself.
+    Rows on which one of the experts had probability zero are left out for all of them:
+    conversations that keep their expert, inputs far from the training data, experts that were down.
+    So all experts are estimated on the same requests. An expert that always had probability zero is
+    itself left out.
 
     Args:
         source: The Parquet file, or the Arrow table.
-        price_weight: What a dollar is worth in errors.
-        latency_weight: What a second is worth in errors.
+        price_weight: Value of a dollar in errors.
+        latency_weight: Value of a second in errors.
         error_weight: Weight of the error.
-        experts: Those that are wanted, or none for all.
+        experts: Experts to read, or none for all.
 
     Returns:
         The decisions.
@@ -202,7 +203,7 @@ def read_logged_decisions(
 
 
 def _without_samples(table: Any) -> tuple[Any, tuple[str, ...]]:
-    """The rows on which one expert was drawn; on sampled ones several were asked for sure."""
+    """Drop sampled rows, on which several experts were called for certain."""
     names = _expert_names(table)
     sums = np.nan_to_num(_matrix(table, _CHANCE, names)).sum(axis=1) if names else np.zeros(0)
     is_sampled = sums > 1 + _ROUNDING
@@ -279,7 +280,7 @@ def _texts(table: Any, name: str, rows: NDArray[np.bool_]) -> NDArray[np.object_
 
 
 def _features(table: Any, names: Sequence[str], rows: NDArray[np.bool_]) -> Matrix | None:
-    """What the router thought of each expert; 0 of one that it did not know."""
+    """Return the router's posterior of each expert; 0 for one that it did not know."""
     if any(_THOUGHT + name not in table.column_names for name in names):
         return None
     return np.nan_to_num(_matrix(table, _THOUGHT, names))[rows]

@@ -51,12 +51,12 @@ Choice = NDArray[np.intp]
 
 
 def as_matrix(values: Any, name: str = "costs", shape: tuple[int, ...] | None = None) -> Matrix:
-    """Finite numbers of shape (n, p), at least one row and one expert.
+    """Convert to finite numbers of shape (n, p), with at least one row and one expert.
 
     Args:
         values: Anything that NumPy reads as a matrix.
-        name: What the matrix is called in messages.
-        shape: The shape it must have, where another matrix has set it.
+        name: Name of the matrix in messages.
+        shape: The required shape, if another matrix has set it.
 
     Returns:
         Shape (n, p), float64.
@@ -99,7 +99,7 @@ def as_choice(choice: Any, rows: int, experts: int) -> Choice:
 
 
 def check_confidence(confidence: float) -> None:
-    """Refuse a confidence that is not between 0 and 1."""
+    """Reject a confidence that is not between 0 and 1."""
     if not 0 < confidence < 1:
         raise ArgumentError(
             f"confidence must lie between 0 and 1, got {confidence}; 0.95 is a usual value."
@@ -122,7 +122,7 @@ _ROUNDING = 1e-12
 
 
 def chosen_costs(costs: Any, choice: Any) -> NDArray[np.float64]:
-    """What the chosen expert of each row costs.
+    """Return the cost of the chosen expert of each row.
 
     Args:
         costs: Any quantity of each expert on each row (costs, scores, dollars), shape (n, p).
@@ -170,7 +170,7 @@ def dollars_per_1000(dollars: Any, choice: Any) -> float:
 
 
 def regret(costs: Any, choice: Any) -> NDArray[np.float64]:
-    """What each row costs beyond its cheapest expert, never negative.
+    """Return the extra cost of each row over its cheapest expert, never negative.
 
     Args:
         costs: Cost of each expert on each row, shape (n, p).
@@ -188,10 +188,10 @@ def regret(costs: Any, choice: Any) -> NDArray[np.float64]:
 
 
 def best_single(costs: Any, dollars: Any = None) -> int:
-    """The expert with the lowest mean cost; of equals the one of fewest dollars, then the first.
+    """Return the expert with the lowest mean cost; ties go to the fewest dollars, then the first.
 
-    On the rows of a report this is the best single expert in hindsight, a reference that is a
-    little too good; one that could have been chosen comes from the training rows.
+    On the rows of a report this is the best single expert in hindsight, a slightly optimistic
+    reference; choose it on the training rows for a realistic one.
 
     Args:
         costs: Cost of each expert on each row, shape (n, p).
@@ -212,7 +212,7 @@ def best_single(costs: Any, dollars: Any = None) -> int:
 
 
 def oracle(costs: Any, dollars: Any = None) -> Choice:
-    """The expert of lowest cost of each row; of equals the one of fewest dollars, then the first.
+    """Return the cheapest expert of each row; ties go to the fewest dollars, then the first.
 
     No router can do better.
 
@@ -241,7 +241,7 @@ def oracle(costs: Any, dollars: Any = None) -> Choice:
 def gap_closed(costs: Any, choice: Any, reference: int | None = None) -> float:
     """Share of the way from the best single expert to the oracle.
 
-    0 at the former, 1 at the latter, negative below both.
+    It is 0 at the former, 1 at the latter, and negative if worse than both.
 
     Args:
         costs: Cost of each expert on each row, shape (n, p).
@@ -249,7 +249,7 @@ def gap_closed(costs: Any, choice: Any, reference: int | None = None) -> float:
         reference: The expert that counts as best single; by default the best one in hindsight.
 
     Returns:
-        The share; NaN where the reference is as good as the oracle, for then there is no way to go.
+        The share; NaN if the reference is as good as the oracle, which leaves no gap to close.
 
     Example:
         >>> gap_closed([[0, 1], [1, 0], [0, 1], [1, 0]], [0, 1, 0, 0])
@@ -274,7 +274,7 @@ Ties = Literal["any", "alone"]
 
 
 def winners(costs: Any) -> NDArray[np.bool_]:
-    """Which experts have the lowest cost of their row.
+    """Return which experts have the lowest cost in their row.
 
     Args:
         costs: Cost of each expert on each row, shape (n, p).
@@ -293,7 +293,7 @@ def winners(costs: Any) -> NDArray[np.bool_]:
 def recall_counts(
     costs: Any, choice: Any, ties: Ties = "any"
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """For each expert, the rows that it wins and those among them that are sent to a winner.
+    """Count, for each expert, the rows that it wins and those of them that are sent to a winner.
 
     Recall is the ratio of their sums.
 
@@ -336,7 +336,7 @@ def expert_recall(costs: Any, choice: Any, ties: Ties = "any") -> NDArray[np.flo
 
 
 def worst_recall(costs: Any, choice: Any, ties: Ties = "any") -> float:
-    """Lowest recall of an expert that wins at least one row; NaN where none does.
+    """Lowest recall of an expert that wins at least one row; NaN if none does.
 
     Example:
         >>> worst_recall([[0, 1, 1], [0, 0, 1], [1, 0, 1]], [0, 0, 0])
@@ -348,15 +348,15 @@ def worst_recall(costs: Any, choice: Any, ties: Ties = "any") -> float:
 
 
 def exactly_one_right_recall(scores: Any, choice: Any, threshold: float = 0.5) -> float:
-    """Of the rows on which exactly one expert is right, the share that is sent to it.
+    """Share of the rows with exactly one right expert that are sent to that expert.
 
     Args:
         scores: Score of each expert on each row, shape (n, p).
         choice: Chosen experts, shape (n,).
-        threshold: An expert is right when its score is at least this.
+        threshold: An expert is right if its score is at least this.
 
     Returns:
-        The share; NaN where there is no such row.
+        The share; NaN without such rows.
 
     Example:
         >>> exactly_one_right_recall([[1, 0], [0, 1], [1, 1]], [0, 0, 1])
@@ -378,7 +378,7 @@ def expert_shares(choice: Any, experts: int) -> NDArray[np.float64]:
 
     Args:
         choice: Chosen experts, shape (n,).
-        experts: How many experts there are, p.
+        experts: Number of experts, p.
 
     Returns:
         Shape (p,); they sum to 1.
@@ -417,7 +417,7 @@ def oracle_shares(costs: Any) -> NDArray[np.float64]:
 def effective_experts(shares: Any) -> float:
     """Effective number of experts.
 
-    The exponential of the entropy of the shares, 1 on collapse and p at equal shares.
+    It is the exponential of the entropy of the shares: 1 on collapse and p at equal shares.
 
     Args:
         shares: Shares of the experts, shape (p,); they sum to 1.
@@ -445,7 +445,7 @@ def effective_experts(shares: Any) -> float:
 def reliability(
     posterior: Any, costs: Any, bins: int = 10
 ) -> tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]]:
-    """Confidence in the top expert beside how often it wins, in bins of equal width.
+    """Compare confidence in the top expert with how often it wins, in bins of equal width.
 
     Args:
         posterior: Posterior over experts, shape (n, p).
@@ -480,10 +480,10 @@ def reliability(
 def calibration_error(posterior: Any, costs: Any, bins: int = 10) -> float:
     """Expected calibration error.
 
-    Mean distance between confidence in the top expert and how often it wins.
+    It is the mean distance between confidence in the top expert and how often it wins.
 
-    A posterior that shares belief among experts that tie is not wrong, yet it is less sure than a
-    top expert is right: read the figure together with the share of tied rows.
+    A posterior that splits belief among tied experts is not wrong, but its confidence is below the
+    top expert's win rate: read the figure together with the share of tied rows.
 
     Args:
         posterior: Posterior over experts, shape (n, p).
@@ -503,9 +503,9 @@ def calibration_error(posterior: Any, costs: Any, bins: int = 10) -> float:
 
 
 def brier_score(posterior: Any, costs: Any) -> float:
-    """Mean squared distance of the posterior to the winner, summed over experts.
+    """Mean squared distance of the posterior from the winner, summed over experts.
 
-    Winners that tie share the target equally.
+    Tied winners share the target equally.
 
     Args:
         posterior: Posterior over experts, shape (n, p).

@@ -40,12 +40,12 @@ _STRENGTH = 3.0
 def fit_outcome_model(logged: LoggedDecisions) -> Matrix:
     """Return the expected cost of every expert on every decision.
 
-    It is from ridge regression on what was known of the request. No row is forecast by a regression
-    that has seen it or a row of its group: with forecasts that have, the intervals would be too
+    The estimates come from ridge regression on what was known about the request. No row is forecast
+    by a regression that has seen it or a row of its group; otherwise the intervals would be too
     narrow.
 
     Args:
-        logged: Decisions; without features, their chances are what is known.
+        logged: Decisions; without features, their probabilities are used instead.
 
     Returns:
         Shape (n, p).
@@ -84,9 +84,9 @@ def _standardized(values: Matrix) -> Matrix:
 def _fitted(
     known: Matrix, costs: NDArray[np.float64], weights: NDArray[np.float64], logged: LoggedDecisions
 ) -> NDArray[np.float64]:
-    """Weighted by the inverse chances, so that the rows stand for all requests.
+    """Fit with inverse probability weights, so that the rows represent all requests.
 
-    Of a few rows the mean alone.
+    With few rows, use only the mean.
     """
     coefficients = np.zeros(known.shape[1])
     if len(costs) < _FEWEST:
@@ -118,7 +118,7 @@ Vector = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class WeightedEstimate:
-    """An estimate and what each row does to it.
+    """An estimate and the contribution of each row.
 
     Attributes:
         terms: One for each row, shape (n,), whose mean is the estimate, up to terms of lower order.
@@ -132,7 +132,7 @@ class WeightedEstimate:
 
 
 def effective_rows(weights: Any) -> float:
-    """How many rows of equal weight would say as much."""
+    """Number of equally weighted rows with the same information."""
     values = np.abs(np.asarray(weights, dtype=np.float64))
     squares = float((values**2).sum())
     return float(values.sum() ** 2 / squares) if squares else 0.0
@@ -150,13 +150,13 @@ def weighted_interval(
 
     Args:
         found: The estimate.
-        costs: All costs that were seen, of whatever expert: the costs that are likely.
-        groups: What rows belong together, shape (n,), or none.
+        costs: All observed costs, of any expert: the range of likely costs.
+        groups: Group of each row, shape (n,), or none.
         confidence: Of the interval.
         is_difference: Whether the estimate is a difference of two.
 
     Returns:
-        Value and limits; NaN for all where nothing was seen.
+        Value and limits; all NaN if nothing was observed.
     """
     check_confidence(confidence)
     squares = float((found.weights**2).sum())
@@ -184,7 +184,7 @@ def weighted_interval(
 
 
 def _likely(value: float, costs: Vector, *, is_difference: bool) -> tuple[float, float]:
-    """How far below and above the estimate a cost may well lie."""
+    """Return how far below and above the estimate a cost is likely to lie."""
     reach = _LIKELY * float(costs.std())
     if is_difference:
         reach = min(reach, float(np.ptp(costs)) / 2)
@@ -239,9 +239,9 @@ class Estimate(Interval):
     """An estimated mean cost.
 
     Attributes:
-        rows: Answers that speak for it.
-        effective_rows: How many answers of equal weight would say as much.
-        warnings: What a reader must know, in sentences.
+        rows: Number of answers behind it.
+        effective_rows: Number of equally weighted answers with the same information.
+        warnings: Sentences that a reader must know.
 
     Example:
         >>> Estimate(0.3, 0.2, 0.4, 0.95, 60, 58.0).warnings
@@ -260,7 +260,7 @@ def estimate_expert_costs(
     confidence: float = 0.95,
     forecasts: Any = None,
 ) -> dict[str, Estimate]:
-    """Mean cost of each expert if it answered all requests.
+    """Estimate the mean cost of each expert if it answered all requests.
 
     Args:
         logged: Decisions and their chances.
@@ -302,11 +302,11 @@ def estimate_policy_cost(
     confidence: float = 0.95,
     forecasts: Any = None,
 ) -> Estimate:
-    """Mean cost of a router that had chosen so.
+    """Estimate the mean cost of a router with these choices.
 
     Args:
         logged: Decisions and their chances.
-        choice: On each row an expert's place or name, shape (n,), or probabilities, shape (n, p).
+        choice: An expert's index or name for each row, shape (n,), or probabilities, shape (n, p).
         method: As for ``estimate_expert_costs``.
         confidence: Of the interval.
         forecasts: As for ``estimate_expert_costs``.
@@ -335,21 +335,21 @@ def estimate_cost_difference(
     confidence: float = 0.95,
     forecasts: Any = None,
 ) -> Estimate:
-    """Mean cost of one router minus that of another, over the same requests.
+    """Estimate the mean cost of one router minus that of another, over the same requests.
 
     Below 0 the first one is cheaper.
 
     Args:
         logged: Decisions and their chances.
         choice: As for ``estimate_policy_cost``.
-        against: Likewise, of the other one.
+        against: Likewise, for the other router.
         method: As for ``estimate_expert_costs``.
         confidence: Of the interval.
         forecasts: As for ``estimate_expert_costs``.
 
     Returns:
-        The estimate; narrower than two intervals side by side, where both routers often choose
-        alike.
+        The estimate; its interval is narrower than two separate ones if both routers often make the
+        same choice.
 
     Example:
         >>> seen = LoggedDecisions(("a", "b"), [0, 1] * 50, [0.0, 1.0] * 50, np.full((100, 2), 0.5))
@@ -427,7 +427,7 @@ def _influence(
 
 
 def _answer_rates(logged: LoggedDecisions) -> NDArray[np.float64]:
-    """Share of each expert's requests that it has answered; 1 where it has none."""
+    """Return the share of its requests that each expert has answered; 1 if it has none."""
     count = len(logged.experts)
     answered = np.bincount(logged.chosen[logged.has_answer], minlength=count)
     failed = np.bincount(logged.chosen[logged.has_failed], minlength=count)
@@ -492,9 +492,9 @@ def _few(size: float) -> tuple[str, ...]:
 
 
 def _odd_weights(logged: LoggedDecisions, target: Matrix) -> tuple[str, ...]:
-    """Weights have the mean 1 whatever the costs.
+    """Warn if the mean of the weights is far from 1, which it should be whatever the costs.
 
-    If theirs is another one, the log is not what its chances say.
+    If the mean differs, the log does not match its probabilities.
     """
     error = (
         float(np.sqrt(((target**2 / logged.chances).sum(axis=1) - 1).clip(min=0).sum()))

@@ -1,4 +1,4 @@
-"""Pictures of a fitted router, as matplotlib axes in the caller's own style."""
+"""Plots of a fitted router, as matplotlib axes in the caller's own style."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _FOLDS = 5
 
 
 class FitPlots:
-    """The pictures of a fitted router; each takes axes, or makes new ones, and returns them.
+    """The plots of a fitted router; each takes axes, or creates new ones, and returns them.
 
-    All of them show rows that the router had not learned from.
+    All of them show rows that the router was not trained on.
 
     Args:
         fitted: The router and its operating point.
@@ -42,7 +42,7 @@ class FitPlots:
         self._table = table
 
     def frontier(self, ax: Axes | None = None) -> Axes:
-        """Score over dollars per 1,000 queries: the router, single experts and the chosen point."""
+        """Plot score over dollars per 1,000 queries, with single experts and the chosen point."""
         point, curve = self._point("the frontier"), self._fitted.router.router_.curve
         ax = _axes(ax)
         dollars, scores = 1000 * curve.dollars, 1 - curve.errors
@@ -72,7 +72,7 @@ class FitPlots:
         return ax
 
     def shares(self, ax: Axes | None = None) -> Axes:
-        """Share of the queries that each expert answers."""
+        """Plot the share of the queries that each expert answers."""
         point, names = self._point("shares"), self._names()
         ax = _axes(ax)
         order = np.argsort(point.shares)
@@ -82,9 +82,9 @@ class FitPlots:
         return ax
 
     def calibration(self, ax: Axes | None = None, *, bins: int = 8) -> Axes:
-        """Expected scores of each expert beside the scores that it has, in bins of equal size.
+        """Plot expected against actual scores of each expert, in bins of equal size.
 
-        What is expected of a row is learned from other rows.
+        The expectation for a row is learned from other rows.
 
         Args:
             ax: Axes to draw on, or none for new ones.
@@ -115,11 +115,11 @@ class FitPlots:
         return ax
 
     def savings(self, ax: Axes | None = None, *, requests_per_month: float = 1_000_000) -> Axes:
-        """The bill of a month: of the best single expert by score, and of the router.
+        """Plot the monthly bill of the best single expert by score and of the router.
 
         Args:
             ax: Axes to draw on, or none for new ones.
-            requests_per_month: How many queries are answered in a month.
+            requests_per_month: Number of queries per month.
         """
         if not 0 < requests_per_month < np.inf:
             raise ArgumentError(

@@ -1,6 +1,6 @@
-"""What routing could save on a table, before anything is fitted for good.
+"""What routing could save on a table, estimated before a router is fitted.
 
-At most, by a quick router, and by a coin.
+The estimates are an upper limit, a quick router, and a coin.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class SavingLevel:
     """What can be saved if a share of the best single expert's score is kept.
 
     Attributes:
-        perfect: Share of its bill that is saved at most, by who knows all outcomes.
-        in_reach: The same by who knows the chances of each expert that inputs give away, as far as
-            the quick router tells, and no outcome: the rest of ``perfect`` is luck, or not to be
-            seen in the inputs. A little too good for few rows; or none.
-        router: The same expected of a quick router that keeps the share with 95% confidence, with
+        perfect: Largest possible saving as a share of its bill, with all outcomes known.
+        in_reach: The same with no outcome known, only each expert's chances as far as the quick
+            router can predict them from inputs: the rest of ``perfect`` is luck, or not visible in
+            the inputs. Slightly optimistic for few rows; or none.
+        router: The same, expected of a quick router that keeps the share with 95% confidence, with
             its interval; or none.
     """
 
@@ -79,12 +79,12 @@ class Potential:
 def potential_of(
     table: CostTable, *, seed: int = 0, progress: Callable[[int, int, str], None] | None = None
 ) -> Potential | None:
-    """Look at what routing could save, on at most 1,000 rows.
+    """Estimate what routing could save, on at most 1,000 rows.
 
     Args:
-        table: With dollars; with inputs if a router is to be tried.
-        seed: Of the rows that are drawn and of the folds.
-        progress: Called with steps done, steps in all and a word on the current one.
+        table: Table with dollars, and with inputs to try a router.
+        seed: Seed of the drawn rows and of the folds.
+        progress: Called with steps done, total steps and a short label of the current one.
 
     Returns:
         The potential; none without dollars or if the best single expert is free.
@@ -132,7 +132,7 @@ def _quick_router(
     seed: int,
     progress: Callable[[int, int, str], None] | None,
 ) -> FrontierRouter | None:
-    """A ridge regression with its folds, or none if there is too little to learn from."""
+    """Return a ridge regression with its folds, or none if the data is too small."""
     if table.inputs is None or len(table) < _FEWEST_ROWS:
         return None
     quick = RegressionRouter(contrasts=True, random_state=seed)
@@ -158,8 +158,8 @@ def calibrated(
 ) -> NDArray[np.float64]:
     """Forecasts of each expert on each row, shape (n, p), by models that have not seen the row.
 
-    A line for each expert maps what was expected to what came. Its slope is below 1 where
-    expectations differ more than they should, which a choice among them would take for savings.
+    A line for each expert maps expected to actual values. Its slope is below 1 if expectations vary
+    too much, which a choice among them would mistake for savings.
 
     Example:
         >>> calibrated(np.array([[0.0], [1.0]]), np.array([[0.4], [0.6]]))[:, 0].round(2)
@@ -175,7 +175,7 @@ def calibrated(
 def _in_reach(
     chances: NDArray[np.float64], dollars: NDArray[np.float64], share: float, best: int
 ) -> float:
-    """Share of the best expert's bill that is saved by the best choice on chances alone.
+    """Return the share of the best expert's bill saved by the best choice on chances alone.
 
     The score of a choice has the same mean for any dependence between experts, so their chances
     are enough.
@@ -194,8 +194,8 @@ def _least_dollars(
 ) -> float:
     """Return the lowest mean dollars of any choice whose mean score is at least the one wanted.
 
-    Rows are split where need be. Every row begins with its cheapest expert; then the steps along
-    the rows' hulls that buy most score for a dollar are taken.
+    Rows are split if necessary. Every row begins with its cheapest expert; then the steps along the
+    rows' hulls that buy the most score per dollar are taken.
     """
     rows = len(scores)
     spent, reached, steps = 0.0, 0.0, []

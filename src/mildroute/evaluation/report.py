@@ -119,15 +119,14 @@ def frontier_svg(
 ) -> str:
     """Draw the frontier of a router with its band.
 
-    Beside it stand the single experts, the oracle and the chosen operating point.
+    The plot also shows the single experts, the oracle and the chosen operating point.
 
     Args:
         frontier: What to draw.
         chosen: The operating point in use, or none.
-        size: Width and height in inches; text stays the same size, so a small picture is not a
-            shrunken one.
-        spots: Points that show a text under the pointer, as invisible circles of the class
-            ``spot``.
+        size: Width and height in inches; text keeps its size, so a small plot is not a shrunken
+            one.
+        spots: Points that show a text on hover, as invisible circles of the class ``spot``.
 
     Returns:
         An ``<svg>`` element whose colors are the variables ``--ink``, ``--muted``, ``--accent``,
@@ -313,16 +312,15 @@ def report_html(
     title: str = "Routing report",
     provenance: Mapping[str, str] | None = None,
 ) -> str:
-    """The report of an assessment.
+    """Return the report of an evaluation.
 
     Args:
         assessment: What :func:`~mildroute.evaluation.router_evaluation.evaluate` found.
         title: Heading of the page.
-        provenance: Where router and table come from, by name; hash of the table, versions and date
-            are added.
+        provenance: Origin of router and table, by name; table hash, versions and date are added.
 
     Returns:
-        HTML that needs no network. Its script may be left out: all figures but those of other
+        HTML that needs no network. It works without its script: all figures except those of other
         targets and volumes are in the text.
 
     Example:

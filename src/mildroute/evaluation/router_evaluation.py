@@ -1,6 +1,6 @@
-"""A stored router on a table that it has not seen.
+"""Evaluation of a stored router on a table that it has not seen.
 
-All that ``mildroute evaluate`` and the report tell.
+Everything that ``mildroute evaluate`` and the report show.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ _LOWEST_TARGET, _HIGHEST_TARGET = 50, 110
 
 @dataclass(frozen=True)
 class TargetCheck:
-    """What an operating point was chosen for, and what came of it.
+    """Target of an operating point, and the measured result.
 
     Attributes:
-        promised: The value that was to be met: dollars per 1,000 queries, or a share of the score
-            of the best single expert by score.
+        promised: The target value: dollars per 1,000 queries, or a share of the score of the best
+            single expert by score.
         measured: The same on these rows; both scores of a share are resampled together.
-        verdict: ``"met"`` or ``"missed"`` where the whole interval says so, else ``"not decided"``;
-            so with too few rows for an interval.
+        verdict: ``"met"`` or ``"missed"`` if the whole interval says so, else ``"not decided"``,
+            also with too few rows for an interval.
     """
 
     target: str
@@ -80,10 +80,10 @@ TargetVerdict = Literal["met", "not decided", "missed"]
 
 @dataclass(frozen=True)
 class MeasuredTarget:
-    """What a quality asked of a router does on held-out rows.
+    """Results of a quality target on held-out rows.
 
     Attributes:
-        quality: The share of the score of the best single expert by score that was asked for.
+        quality: The target share of the score of the best single expert by score.
         saved: Share of that expert's bill that is saved.
         kept: Share of its score that is kept.
         dollars_per_1000: Bill of 1,000 queries.
@@ -105,14 +105,14 @@ class MeasuredTarget:
 
 @dataclass(frozen=True)
 class SecondLook:
-    """What a cascade did on held-out rows, and what its looks bought.
+    """Results of a cascade on held-out rows, and the gain from its looks.
 
     Attributes:
         looks: Looks that the router may take.
         looked_at: Share of the rows on which answers were looked at before the choice.
-        calls: Experts asked for a row on average.
-        rows: Of each look that was taken, and last of routing without looks: its name, its share,
-            calls, score and dollars per 1,000 on the rows that it got.
+        calls: Mean number of experts called per row.
+        rows: For each look that was taken, and last for routing without looks: name, share, calls,
+            score and dollars per 1,000 on its rows.
         plain: The same router without looks, for the same target, on all rows.
         gain: Cost with looks minus cost without, on all rows.
     """
@@ -142,18 +142,18 @@ class RouterEvaluation:
     Attributes:
         table: The rows, with the router's experts in its order.
         evaluation: Figures of the operating point in use, with intervals.
-        price_weight: Errors that a dollar is worth there, for costs: between two vertices what it
-            buys on the way from one to the other; 0 where the router knows no prices.
+        price_weight: Errors that a dollar is worth there, for costs: between two vertices, what it
+            buys on the way from one to the other; 0 if the router has no prices.
         frontier: Money against quality as the router can be operated, or none without dollars.
-        savings: What is saved against the best single expert by score, or none without dollars.
-        promise: What the operating point was chosen for, or none.
-        warnings: What a reader of the figures must know, in sentences.
-        about: What the router is: its method, its encoder and, where it knows, the judge of the
-            scores that it has learned from.
-        point: The operating point in use, as measured when the router was fitted; none where the
-            router knows no prices.
-        far_rows: Rows unlike the training data, which the best single expert at this price answers.
-        second_look: What looks at answers did, or none for a router without looks.
+        savings: Savings over the best single expert by score, or none without dollars.
+        promise: Target of the operating point and its result, or none.
+        warnings: Sentences that a reader of the figures must know.
+        about: Description of the router: its method, its encoder and, if known, the judge of its
+            training scores.
+        point: The operating point in use, as measured when the router was fitted; none if the
+            router has no prices.
+        far_rows: Out-of-distribution rows, which the best single expert at this price answers.
+        second_look: Effect of looks at answers, or none for a router without looks.
         in_reach: Share of the way from the best single expert at this price to the oracle that is
             gone by knowing the chances of experts as far as inputs tell, and no outcome; or none.
             The rest is luck, or shows in answers alone.
@@ -182,15 +182,15 @@ class RouterEvaluation:
 
     @cached_property
     def targets(self) -> tuple[MeasuredTarget, ...]:
-        """What other qualities would do on these rows, by ascending quality.
+        """Results of other qualities on these rows, in ascending order.
 
-        They are whole percentages, and the quality in use. Measured when first asked for: that
+        They are whole percentages, and the quality in use. They are measured on first access, which
         takes a second or more.
         """
         return () if self.measure_targets is None else self.measure_targets()
 
     def __str__(self) -> str:
-        """The news, the sentence on savings, whether the target was met, and what to know."""
+        """Return the headline, the savings, whether the target was met, and the warnings."""
         told = [self.headline]
         if self.savings is not None:
             told.append(self.savings.sentence)
@@ -202,7 +202,7 @@ class RouterEvaluation:
 
     @property
     def headline(self) -> str:
-        """The news in one line: what is saved and kept, or that nothing is gained."""
+        """The result in one line: what is saved and kept, or that nothing is gained."""
         found = self.evaluation
         only = [row.name for row in found.per_expert if row.share == 1]
         if self.savings is not None:
@@ -224,18 +224,18 @@ class RouterEvaluation:
     def price_weight_used(self) -> float:
         """The price weight in the costs measured.
 
-        0 where the table has no dollars, whatever the router weighs.
+        It is 0 if the table has no dollars, whatever the router's weight.
         """
         return 0.0 if self.table.dollars is None else self.price_weight
 
     @property
     def looks(self) -> int:
-        """How many columns of the table, the last ones, are looks of a cascade."""
+        """Number of columns at the end of the table that are looks of a cascade."""
         return 0 if self.second_look is None else self.second_look.looks
 
     @property
     def title(self) -> str:
-        """What the router does on these rows, in money and quality."""
+        """Result of the router on these rows, in money and quality."""
         found = self.savings
         if found is None:
             return f"{pluralize(len(self.table), 'query')}, error alone"
@@ -255,14 +255,14 @@ class RouterEvaluation:
 
     @property
     def decision(self) -> str | None:
-        """How the operating point decides, in words; none where the router knows no prices."""
+        """How the operating point decides, in words; none if the router has no prices."""
         return (
             None if self.point is None else split_words(self.point, self.table.experts, self.looks)
         )
 
     @property
     def chosen(self) -> Point | None:
-        """The operating point in use as a point of the picture."""
+        """The operating point in use as a point of the plot."""
         bill, score = self.evaluation.dollars_per_1000, self.evaluation.score
         return (
             None
@@ -271,7 +271,7 @@ class RouterEvaluation:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         saved = (
             None
             if self.savings is None
@@ -313,14 +313,14 @@ def evaluate(
 
     Args:
         router: A fitted router over inputs.
-        table: Rows that it has not learned from, with inputs and its experts.
-        target: A budget, quality or price weight to decide by instead of the stored operating
-            point; nothing is fitted again.
-        price_weight: Short for a target that is a price weight.
+        table: Rows that it was not trained on, with inputs and its experts.
+        target: A budget, quality or price weight that replaces the stored operating point; nothing
+            is refitted.
+        price_weight: Short form of a price weight as target.
         seed: Seed of the bootstrap.
 
     Returns:
-        The assessment; intervals are about further queries of these groups.
+        The evaluation; intervals are about new queries of these groups.
 
     Example:
         >>> table = CostTable.from_data({"input": ["add 1 1", "sing a song"] * 40,

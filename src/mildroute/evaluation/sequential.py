@@ -1,10 +1,10 @@
-"""Comparisons of two routers that may be looked at every day, and changes of experts.
+"""Comparisons of two routers that may be checked every day, and changes of experts.
 
-A test of fixed size is wrong more often the more often one looks. Here the evidence for a gain is
-the wealth of gamblers that bet on it: if there is no gain, the chance that their wealth ever
-reaches ``1 / alpha`` is at most ``alpha``, whenever and however often one looks (Waudby-Smith and
-Ramdas, 2024). Each gambler bets the same fraction all the time, so that the wealth depends on which
-decisions have a score and not on the order in which scores came in.
+A test of fixed size errs more often the more often its result is checked. Here the evidence for a
+gain is the wealth of gamblers that bet on it: without a gain, the probability that their wealth
+ever reaches ``1 / alpha`` is at most ``alpha``, whenever and however often it is checked
+(Waudby-Smith and Ramdas, 2024). Each gambler always bets the same fraction, so the wealth depends
+on which decisions have a score and not on the order in which scores arrive.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ _BISECTIONS = 25
 
 
 def canary_gains(costs: Any, is_canary: Any, share: Any, forecasts: Any, bound: float) -> Vector:
-    """What the candidate saves on each request of a canary, without bias and doubly robust.
+    """Return an unbiased, doubly robust estimate of the candidate's saving on each canary request.
 
-    A canary is an experiment: a coin that does not look at the request says which router decides.
-    The request's cost then stands for both, weighted with the inverse chance of the router that
-    decided, after the forecast has been taken away. Where both routers choose the same expert,
-    nothing is saved, whatever the answer was worth: set the gain to 0 there.
+    A canary is an experiment: a coin, independent of the request, selects the router that decides.
+    The request's cost minus its forecast, weighted with the inverse probability of that router,
+    then counts for both. If both routers choose the same expert, nothing is saved, whatever the
+    answer was worth: set the gain to 0 there.
 
     Args:
-        costs: Of the answers, shape (n,); above the bound they count as the bound.
+        costs: Costs of the answers, shape (n,); capped at the bound.
         is_canary: Whether the candidate decided, shape (n,).
-        share: Chance that it did, shape (n,) or one for all.
+        share: Probability that it did, shape (n,) or one for all.
         forecasts: Expected cost of what the router in use and the candidate would choose, shape
             (n, 2), from other rows than these.
         bound: Highest cost.
@@ -89,7 +89,7 @@ def canary_gains(costs: Any, is_canary: Any, share: Any, forecasts: Any, bound: 
 
 @dataclass(frozen=True)
 class SequentialComparison:
-    """What is known of the mean gain of one router over another after some decisions.
+    """Evidence on the mean gain of one router over another after some decisions.
 
     Args:
         gains: As for ``compare_sequentially``.
@@ -108,7 +108,7 @@ class SequentialComparison:
 
     @cached_property
     def gain(self) -> Interval:
-        """The mean, with an interval that holds at all looks together."""
+        """The mean, with an interval that holds for all checks together."""
         mean = float(self.gains.mean()) if len(self.gains) else 0.0
         low = -_highest_mean(-self.gains, self.bounds, self.alpha)
         high = _highest_mean(self.gains, self.bounds, self.alpha)
@@ -116,12 +116,12 @@ class SequentialComparison:
 
     @cached_property
     def evidence(self) -> float:
-        """Logarithm of the wealth of those that bet on a gain."""
+        """Logarithm of the wealth of the gamblers that bet on a gain."""
         return _log_wealth(self.gains, self.bounds)
 
     @cached_property
     def harm(self) -> float:
-        """The same of those that bet on a loss."""
+        """Logarithm of the wealth of the gamblers that bet on a loss."""
         return _log_wealth(-self.gains, self.bounds)
 
     @property
@@ -131,26 +131,26 @@ class SequentialComparison:
 
     @property
     def differing(self) -> int:
-        """Of these, those on which the routers differ."""
+        """Decisions on which the routers differ."""
         return int(np.count_nonzero(self.gains))
 
     def is_better(self, alpha: float) -> bool:
-        """Whether the gain is above 0, wrongly so with chance ``alpha`` over all looks."""
+        """Whether the gain is above 0, with error probability ``alpha`` over all checks."""
         return self.evidence >= -math.log(alpha)
 
     def is_worse(self, alpha: float) -> bool:
-        """Whether it is below 0, likewise."""
+        """Whether the gain is below 0, likewise."""
         return self.harm >= -math.log(alpha)
 
 
 def compare_sequentially(gains: Any, bounds: Any, *, alpha: float = 0.05) -> SequentialComparison:
-    """The evidence for and against a gain in all decisions up to now.
+    """Return the evidence for and against a gain in all decisions so far.
 
     Args:
-        gains: One for each decision, shape (n,); 0 where both routers choose alike.
-        bounds: What may be lost or won at most, shape (n,) or one for all. It must not depend on
-            the request, only on what was fixed before, such as the share of a canary.
-        alpha: Chance with which the interval may miss the mean at any look, on each side.
+        gains: One for each decision, shape (n,); 0 if both routers make the same choice.
+        bounds: Largest possible loss or gain, shape (n,) or one for all. It must not depend on the
+            request, only on what was fixed earlier, such as the share of a canary.
+        alpha: Probability that the interval misses the mean at any check, on each side.
 
     Returns:
         The comparison.
@@ -170,16 +170,16 @@ def compare_sequentially(gains: Any, bounds: Any, *, alpha: float = 0.05) -> Seq
 
 
 def restarted_evidence(gains: Any, bounds: Any, every: int) -> tuple[float, int]:
-    """The strongest evidence for a gain since any start, and how many starts there were.
+    """Return the strongest evidence for a gain since any start, and the number of starts.
 
-    A router that was better for a month and turns bad has a month of evidence in its favor. Starts
-    every so many decisions forget it; the chance of a false alarm is that of one start times their
-    number.
+    A router that was better for a month and gets worse has a month of evidence in its favor.
+    Restarts at regular intervals forget it; the probability of a false alarm is that of one start
+    times their number.
 
     Args:
-        gains: As for ``compare_sequentially``; give losses to look for harm.
+        gains: As for ``compare_sequentially``; pass losses to detect harm.
         bounds: Likewise.
-        every: Decisions between two starts.
+        every: Number of decisions between two starts.
 
     Example:
         >>> evidence, starts = restarted_evidence([-0.5] * 100 + [0.5] * 100, 1.0, 50)
@@ -194,7 +194,7 @@ def restarted_evidence(gains: Any, bounds: Any, every: int) -> tuple[float, int]
 
 
 def share_of_alpha(alpha: float, candidate: int) -> float:
-    """The error that the candidate of a number, from 1, may take of a month's.
+    """Return the part of a month's error for the candidate with a given number, from 1.
 
     The shares of any number of candidates add up to ``alpha``.
 
@@ -215,7 +215,7 @@ def _log_wealth(gains: Vector, bounds: Vector, mean: float = 0.0, counts: Any = 
 
 
 def _highest_mean(gains: Vector, bounds: Vector, alpha: float) -> float:
-    """The upper end of the interval: no higher mean can be told from the gains."""
+    """Return the upper end of the interval, the highest mean that the gains do not exclude."""
     if not len(gains):
         return 1.0
     # Decisions on which the routers agree are most of them, and all alike.
@@ -245,23 +245,24 @@ def _bisect(is_refuted: Callable[[float], bool], low: float, high: float) -> flo
 
 @dataclass(frozen=True)
 class LearningPlan:
-    """How much evidence each step needs.
+    """Evidence required for each step.
 
     Args:
-        alpha: Chance that a month promotes anything if no candidate is better, and that a router
-            which is not worse is rolled back.
-        shadow_requests: Requests on which a candidate is compared before it serves any.
+        alpha: Probability that a month promotes anything if no candidate is better, and that a
+            router that is not worse is rolled back.
+        shadow_requests: Requests on which a candidate is compared before it serves any traffic.
         first_share: Share of the requests that it gets at first.
         first_requests: Requests until it gets ``canary_share``.
-        canary_share: Share that it gets then; 0.5 needs the fewest requests for a verdict.
-        max_requests: After so many without a verdict it is dropped.
-        holdout_share: Share that the router before keeps while a promoted one is watched.
-        watch_requests: For how long.
-        restart_requests: A watch forgets what was longer ago than a few times this many.
+        canary_share: Share that it then gets; 0.5 needs the fewest requests for a verdict.
+        max_requests: Number of requests without a verdict after which it is dropped.
+        holdout_share: Share that the previous router keeps while a promoted one is watched.
+        watch_requests: Number of requests for which it is watched.
+        restart_requests: A watch forgets requests older than a few times this number.
         fewest_rows: Scored rows that a first fit needs.
-        fewest_of_expert: Scores of each expert that a fit needs.
-        refit_rows: Scored rows since the last fit that make another one worth it.
-        settle_seconds: Time in which gateways take a new pointer; decisions in it do not count.
+        fewest_of_expert: Scores that a fit needs of each expert.
+        refit_rows: Scored rows since the last fit that trigger another one.
+        settle_seconds: Time that gateways need to pick up a new pointer; decisions during it do not
+            count.
 
     Example:
         >>> LearningPlan().canary_share
@@ -292,7 +293,7 @@ class LearningPlan:
 
 @dataclass(frozen=True)
 class RolloutDecision:
-    """What to do, and why in a sentence."""
+    """The decision, and its reason in a sentence."""
 
     action: str
     why: str
@@ -310,12 +311,12 @@ def judge_candidate(
     found: SequentialComparison,
     alpha: float,
 ) -> RolloutDecision:
-    """Whether a candidate waits, advances to a larger share, is promoted or dropped.
+    """Decide whether a candidate waits, advances to a larger share, is promoted or dropped.
 
     Args:
         plan: How much evidence is needed.
-        share: Of the requests that it gets now; 0 in the shadow.
-        in_stage: Requests since it gets this share.
+        share: Share of requests that it gets now; 0 in the shadow stage.
+        in_stage: Requests since it began to get this share.
         requests: Requests since it was fitted.
         found: Its comparison with the router in use.
         alpha: Its part of the month's error.
@@ -351,12 +352,12 @@ def _saving(found: SequentialComparison) -> str:
 def judge_promoted(
     plan: LearningPlan, requests: int, gains: Vector, bounds: Vector
 ) -> RolloutDecision:
-    """Whether a promoted router continues, is accepted or rolled back.
+    """Decide whether a promoted router continues, is accepted or rolled back.
 
     Args:
         plan: How much evidence is needed.
-        requests: Since it was promoted.
-        gains: What the router before would save on each counted decision, in the order of time.
+        requests: Requests since it was promoted.
+        gains: Savings of the previous router on each counted decision, in chronological order.
         bounds: As for ``compare_sequentially``.
 
     Returns:
@@ -396,10 +397,10 @@ class Change:
     """A change of the mean of a series.
 
     Attributes:
-        row: First row after it, as far as can be seen.
+        row: Estimated first row after it.
         before: Mean before.
         after: Mean after.
-        deviations: By how many standard errors they differ.
+        deviations: Number of standard errors by which they differ.
 
     Example:
         >>> Change(300, 0.0, -0.2, 6.1).size
@@ -418,13 +419,13 @@ class Change:
 
 
 def find_change(residuals: Any, *, threshold: float = THRESHOLD) -> Change | None:
-    """The most telling change of a series, or none.
+    """Find the most significant change of a series, or none.
 
-    The statistic is that of the generalized likelihood ratio, at all splits that leave some rows
-    on both sides.
+    The statistic is the generalized likelihood ratio over all splits that leave some rows on both
+    sides.
 
     Args:
-        residuals: Observed minus expected, in the order of time, shape (n,).
+        residuals: Observed minus expected, in chronological order, shape (n,).
         threshold: Standard errors that the means must differ by. The default keeps false alarms
             of a month below 1%.
 

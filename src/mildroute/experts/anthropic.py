@@ -1,7 +1,8 @@
 """Translation between OpenAI's chat completions and Anthropic's Messages API, in both directions.
 
-Pure functions on parsed JSON, and two state machines for streams. Collection calls experts of kind
-``anthropic`` by them; the gateway calls such experts and serves ``/v1/messages`` by them.
+Pure functions on parsed JSON, and two state machines for streams. Collection uses them to call
+experts of kind ``anthropic``; the gateway uses them to call such experts and to serve
+``/v1/messages``.
 """
 
 from __future__ import annotations
@@ -87,11 +88,11 @@ _SAMPLING = ("temperature", "top_p", "top_k")
 
 
 class TranslationError(MildrouteError, ValueError):
-    """A request or an answer that the other API cannot express, or that has a wrong shape.
+    """A request or an answer that the other API cannot express, or that is malformed.
 
     Args:
-        message: The rule, what broke it and the way out; of what was sent, only names of fields.
-        param: The field that is at fault, or none.
+        message: The rule, what violated it and the way out; quotes only field names of the input.
+        param: The offending field, or none.
     """
 
     def __init__(self, message: str, param: str | None = None) -> None:
@@ -131,17 +132,17 @@ def chat_to_messages(
 ) -> Json:
     """Translate the request of a chat completion.
 
-    Left out is what Anthropic's own endpoint for OpenAI's clients leaves out, such as ``seed`` and
-    penalties. System messages are joined in front; turns of the same role are merged.
+    Fields that Anthropic's own endpoint for OpenAI clients ignores, such as ``seed`` and penalties,
+    are dropped. System messages are joined at the beginning; turns of the same role are merged.
 
     Args:
         chat: The body, parsed.
-        max_tokens: Of the answer if the request does not bound it.
-        sampling: Whether ``temperature``, ``top_p`` and ``top_k`` are passed on, which newer models
-            refuse.
+        max_tokens: Limit of the answer if the request sets none.
+        sampling: Whether to forward ``temperature``, ``top_p`` and ``top_k``, which newer models
+            reject.
 
     Raises:
-        TranslationError: It asks for what the Messages API has not, or has a wrong shape.
+        TranslationError: It requests a feature that the Messages API lacks, or is malformed.
 
     Example:
         >>> chat_to_messages({"model": "m", "messages": [{"role": "user", "content": "Hi"}]})
@@ -410,14 +411,14 @@ def _tool_result(message: Json, where: str) -> Json:
 
 
 def message_to_completion(message: Any, created: int | None = None) -> Json:
-    """Translate an answer of the Messages API to a chat completion.
+    """Translate a response of the Messages API to a chat completion.
 
     Args:
         message: The body, parsed; of any shape.
         created: Seconds since 1970; now by default.
 
     Raises:
-        TranslationError: It is no answer.
+        TranslationError: It is not a response of the Messages API.
 
     Example:
         >>> block = {"type": "text", "text": "4"}
@@ -473,9 +474,9 @@ def _head(message: Json, kind: str, created: int | None) -> Json:
 
 
 def _chat_usage(usage: Any) -> Json | None:
-    """Usage as OpenAI counts: all tokens that went in, and those of them from the cache.
+    """Return usage as OpenAI counts it: all input tokens, and how many of them came from the cache.
 
-    None if it is not told or cannot be right, so that it is estimated.
+    None if it is missing or implausible, so that it is estimated.
     """
     if type(usage) is not dict:
         return None
@@ -524,7 +525,7 @@ class _Events:
         self._size = 0
 
     def feed(self, chunk: bytes) -> Iterator[bytes | None]:
-        """The data of each event that has come whole; none for a comment.
+        """Return the data of each complete event; none for a comment.
 
         Raises:
             TranslationError: An event is too long.
@@ -558,7 +559,7 @@ def _as_data(document: Json) -> bytes:
 
 
 class ChatStream:
-    """Translates the events of a message to those of a chat, with its usage at the end.
+    """Translates the events of a message to those of a chat, with the usage at the end.
 
     Args:
         created: Seconds since 1970; now by default.
@@ -580,7 +581,7 @@ class ChatStream:
         """The events to send after the next bytes have come.
 
         Raises:
-            TranslationError: This is no stream of a message.
+            TranslationError: This is not the stream of a message.
         """
         return b"".join(
             [
@@ -591,7 +592,7 @@ class ChatStream:
 
     @property
     def usage(self) -> Json | None:
-        """Usage as it is known so far, in OpenAI's form; none if it is not told."""
+        """Usage so far, in OpenAI's form; none if it is not reported."""
         return _chat_usage(self._usage)
 
     def _translate(self, event: Json) -> bytes:
@@ -709,8 +710,8 @@ def messages_to_chat(request: Json) -> tuple[Json, list[str]]:
         request: The body, parsed.
 
     Returns:
-        The chat, and the fields that it lacks although they change what is asked, such as tools
-        that run at Anthropic.
+        The chat, and the fields that were lost although they change the request, such as tools that
+        run at Anthropic.
 
     Raises:
         TranslationError: It has a wrong shape.
@@ -887,13 +888,13 @@ def _url(source: Json, where: str) -> str | None:
 
 
 def completion_to_message(completion: Any) -> Json:
-    """Translate a chat completion to an answer of the Messages API.
+    """Translate a chat completion to a response of the Messages API.
 
     Args:
         completion: The body, parsed; of any shape.
 
     Raises:
-        TranslationError: It is no chat completion.
+        TranslationError: It is not a chat completion.
 
     Example:
         >>> said = {"role": "assistant", "content": "4"}
@@ -970,7 +971,7 @@ def _message_head(document: Json) -> Json:
 
 
 def _message_usage(usage: Any) -> Json:
-    """Usage as Anthropic counts: tokens from and for the cache stand beside the others."""
+    """Return usage as Anthropic counts it: cache tokens are listed beside the others."""
     given = usage if type(usage) is dict else {}
     details = given.get("prompt_tokens_details")
     details = details if type(details) is dict else {}
@@ -988,7 +989,7 @@ def _message_usage(usage: Any) -> Json:
 
 
 def message_error(status: int, message: str) -> Json:
-    """An error as the Messages API has it.
+    """Return an error in the form of the Messages API.
 
     Example:
         >>> message_error(429, "Too many.")["error"]["type"]
@@ -1022,11 +1023,11 @@ class _ToolCall:
 class MessageStream:
     """Translates the events of a chat to those of a message.
 
-    Blocks of a message come one after the other, and so do calls of tools at nearly all servers. If
-    one mixes them, those behind the first are held back until it is complete.
+    The blocks of a message come one after the other, and so do tool calls at nearly all servers. If
+    a server interleaves them, those after the first are held back until it is complete.
 
     Args:
-        last_event: Gives an event to send before the last one, or none.
+        last_event: Returns an event to send before the last one, or none.
     """
 
     __slots__ = (
@@ -1059,7 +1060,7 @@ class MessageStream:
         """The events to send after the next bytes have come.
 
         Raises:
-            TranslationError: This is no stream of a chat.
+            TranslationError: This is not the stream of a chat.
         """
         return b"".join(
             [

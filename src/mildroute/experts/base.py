@@ -1,6 +1,6 @@
 """Interface of an expert: queries, answers, cost estimates, the clock that tests replace.
 
-And what a completion says.
+It also parses completions.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Query:
     """One input for experts.
 
     Args:
-        query_id: Its name in the table.
+        query_id: Its id in the table.
         input: The text that experts get.
         reference: What a judge compares the answer with, or none.
-        fields: Further columns of the row, for prompt templates and judges (choices, tests, a
+        fields: Additional columns of the row, for prompt templates and judges (choices, tests, a
             group).
 
     Example:
@@ -64,14 +64,14 @@ class Answer:
 
     Args:
         text: The answer, or a label written out; none after an error.
-        tokens_in: Tokens that went in, or none if they were not counted.
-        tokens_out: Tokens that came out, or none.
-        dollars: What the call cost; calls that fail may cost, too.
-        latency: Seconds from the request to the end of the answer, of the last attempt.
+        tokens_in: Input tokens, or none if they were not counted.
+        tokens_out: Output tokens, or none.
+        dollars: Cost of the call; failed calls may cost money as well.
+        latency: Seconds from the request to the end of the answer, for the last attempt.
         error: Why there is no answer, in words without secrets; empty if there is one.
         attempts: Calls that were made for it.
-        unconfirmed_cost: Upper bound of what attempts without an answer may have cost in addition,
-            such as those that timed out; a budget counts it, a cost table does not.
+        unconfirmed_cost: Upper bound on the additional cost of attempts without an answer, such as
+            those that timed out; a budget counts it, a cost table does not.
         logprob: Mean log-probability of the answer's tokens, or none if it is not known.
 
     Example:
@@ -91,12 +91,12 @@ class Answer:
 
 
 class CostEstimate(NamedTuple):
-    """Estimate of what one query costs, before the call.
+    """Estimated cost of one query, before the call.
 
     Args:
         tokens_in: Tokens of the complete prompt.
-        dollars: Of one call.
-        at_most: Dollars with all the attempts that may be charged.
+        dollars: Dollars of one call.
+        at_most: Dollars of all attempts that may be charged.
 
     Example:
         >>> CostEstimate(12.0, 0.001, 0.005).at_most
@@ -123,11 +123,11 @@ class Expert(Protocol):
 
     Attributes:
         name: Its name in tables; unique in a pool.
-        version: Changes with all that changes answers or their price (model, prompt template,
-            sampling, price), and with nothing else.
+        version: Changes with everything that changes answers or their price (model, prompt
+            template, sampling, price), and with nothing else.
         price: Dollars per million tokens, or none for experts that are free or paid per answer.
         batch_size: Number of queries in one call of ``answer``.
-        concurrency: Batches that it can work on at the same time.
+        concurrency: Batches that it can process at the same time.
 
     Example:
         >>> class Parrot(Expert):
@@ -152,14 +152,14 @@ class Expert(Protocol):
         ...
 
     def max_cost(self, query: Query) -> float:  # noqa: ARG002 - free by default
-        """Upper bound in dollars of answering a query, all attempts included.
+        """Return an upper bound, in dollars, on answering a query, including all attempts.
 
         A budget reserves it before the call, so an expert that costs money must override it.
         """
         return 0.0
 
     def max_attempt_cost(self, query: Query) -> float:
-        """Upper bound in dollars of one attempt at a query; by default of all attempts.
+        """Return an upper bound, in dollars, on one attempt at a query; by default on all attempts.
 
         An expert that overrides it awaits ``RESERVE_RETRY`` before each further attempt.
         """
@@ -184,8 +184,8 @@ class Clock:
 
     Args:
         monotonic: Seconds for durations.
-        sleep: Waits for so many seconds.
-        random: A number from 0 to 1, evenly spread.
+        sleep: Waits for the given number of seconds.
+        random: A number from 0 to 1, uniformly distributed.
         time: Seconds since 1970, for dates that servers send.
     """
 
@@ -215,7 +215,7 @@ class HTTPResult:
 
 @dataclass(frozen=True)
 class TransportFailure:
-    """Nothing, or only a part, came back over the wire.
+    """A response that did not arrive, or arrived only in part.
 
     Args:
         sent: Whether the server may have worked on the request, and may charge for it.
@@ -239,11 +239,11 @@ _FINISHES = ("stop", "length", "tool_calls", "function_call", "content_filter", 
 class Completion:
     """The text of an answer and its tokens, or why there is no text.
 
-    An answer that was cut off at ``max_tokens`` is an answer: a judge sees what a user would see.
+    An answer truncated at ``max_tokens`` is an answer: a judge sees what a user would see.
 
     Args:
         text: The text; none if there is a problem.
-        tokens_in: As the server counted; none where it did not or wrote no plausible number.
+        tokens_in: Input tokens as the server counted them; none if it reported no plausible number.
         logprob: Mean log-probability of the answer's tokens, or none if it is not reported.
     """
 
@@ -255,13 +255,13 @@ class Completion:
 
 
 def parse_completion(document: Any) -> Completion:
-    """The answer in a parsed body of /chat/completions or /completions.
+    """Return the answer in a parsed body of /chat/completions or /completions.
 
     Args:
         document: Parsed JSON, of any shape.
 
     Returns:
-        The text of the first choice, or the problem; never a text that is not the model's.
+        The text of the first choice, or the problem; never text that did not come from the model.
     """
     if not isinstance(document, dict):
         return Completion(None, f"the body is a JSON {_name(document)} and no object")
@@ -304,7 +304,7 @@ def answer_text(body: bytes | bytearray) -> str:
 
 
 def answer_logprob(body: bytes | bytearray) -> float | None:
-    """Mean log-probability of the tokens of an answer, or none if the body does not tell it."""
+    """Mean log-probability of the tokens of an answer, or none if the body does not report it."""
     return parse_completion(_parse_body(body)).logprob
 
 

@@ -36,7 +36,7 @@ _PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 def validate_import_path(path: str) -> str:
-    """The path itself, if it is written as it must be; nothing is imported."""
+    """Return the path if its form is valid; nothing is imported."""
     if not isinstance(path, str) or not _PATH.fullmatch(path):
         raise ArgumentError(
             f"an import path must be written as package.module:name, got {path!r:.80}."
@@ -45,7 +45,7 @@ def validate_import_path(path: str) -> str:
 
 
 def imported(path: str) -> Any:
-    """What the path names; its module is imported, which runs its code."""
+    """Return the object that the path names; this imports its module and runs its code."""
     module, _, name = validate_import_path(path).partition(":")
     try:
         found: Any = importlib.import_module(module)
@@ -69,7 +69,8 @@ def label_text(label: Any) -> str | None:
         label: A text or a number, also one of NumPy's.
 
     Returns:
-        The text, or none for what is no single label. Whole numbers are written without a point.
+        The text, or none if this is not a single label. Whole numbers are written without a decimal
+        point.
     """
     plain = label.item() if hasattr(label, "item") and getattr(label, "ndim", 0) == 0 else label
     if isinstance(plain, float):
@@ -99,17 +100,17 @@ class ClassifierExpert(Expert):
 
     Its answer is the label.
 
-    It runs in a thread, one batch at a time unless ``concurrency`` says that it may run in several.
-    Latency is the time of the batch divided by its queries. If a batch fails, its queries are run
-    one by one, so that one bad input spoils no other's answer.
+    It runs in a thread, one batch at a time unless ``concurrency`` allows more. Latency is the time
+    of the batch divided by its number of queries. If a batch fails, its queries are run one by one,
+    so that one bad input does not affect the other answers.
 
     Args:
         name: Its name in tables.
         model: An object with ``predict``, or a function.
         version: Text that you change whenever the model changes.
-        field: Field of the query that holds a vector; without one the model gets the query's
+        field: Field of the query that holds a vector; without it the model gets the query's
             ``input``.
-        dollars: What an answer costs; an error costs nothing.
+        dollars: Cost of an answer; an error costs nothing.
         batch_size: Queries in one batch.
         concurrency: Batches at the same time.
 
@@ -173,16 +174,16 @@ class ClassifierExpert(Expert):
         version: str = "",
         **settings: Any,
     ) -> ClassifierExpert:
-        """A classifier that a function of yours makes, named as ``package.module:function``.
+        """Build a classifier with a function of yours, named as ``package.module:function``.
 
         Its module is imported.
 
         Args:
             name: Its name in tables.
-            path: Where the function is.
-            arguments: What it is called with.
+            path: Import path of the function.
+            arguments: Arguments that it is called with.
             version: Text that you change whenever the model changes.
-            settings: As the constructor takes them.
+            settings: Settings as for the constructor.
 
         Example:
             >>> path, arguments = "sklearn.dummy:DummyClassifier", {"strategy": "uniform"}
@@ -269,17 +270,17 @@ _MOST_VOTES = 100_000
 class AnnotatorExpert(Expert):
     """One label, or several people's votes, in a field of the query.
 
-    A field holds one label, a list of labels (one a person; missing ones are left out), or a
+    A field holds one label, a list of labels (one per person; missing ones are left out), or a
     mapping from label to number of votes.
 
     Args:
         name: Its name in tables.
         field: The field.
-        votes: 'majority' for what most say, with ties broken at random; 'single' for one person
-            drawn at random, as one annotator would answer.
-        dollars: What an answer costs, however many votes it took.
-        seed: Of the draws; a query's draw depends on it and the query_id alone.
-        version: What you call this version, if anything.
+        votes: 'majority' for the most frequent label, with ties broken at random; 'single' for one
+            person drawn at random, as one annotator would answer.
+        dollars: Cost of an answer, regardless of the number of votes.
+        seed: Seed of the draws; a query's draw depends only on it and the query_id.
+        version: Your own name for this version, if any.
 
     Example:
         >>> import asyncio
@@ -315,7 +316,7 @@ class AnnotatorExpert(Expert):
     async def answer(self, batch: Sequence[Query]) -> list[Answer]:
         """One answer for each query, in their order.
 
-        No label, or none that can be read, is an error.
+        A missing or unreadable label is an error.
         """
         return [self._answer(query) for query in batch]
 

@@ -1,4 +1,4 @@
-"""experts.yaml: the types of experts, what each of them takes, and how they are built."""
+"""experts.yaml: the types of experts, their settings, and how they are built."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ExpertSpec:
-    """What a file says of one expert.
+    """The entry of one expert in a file.
 
     Args:
         name: Its name.
         kind: 'openai', 'anthropic', 'litellm', 'classifier', 'recorded', 'people', or the name of
             an entry point.
-        settings: All its other keys, as they were written.
+        settings: All its other keys, as written.
         line: Line of its name.
         path: The file; paths in the settings are relative to its folder.
 
@@ -96,19 +96,19 @@ class ExpertSpec:
 
     @property
     def price(self) -> Price | None:
-        """Dollars per million tokens, or none for an expert that is free or paid by the answer."""
+        """Dollars per million tokens, or none for an expert that is free or paid per answer."""
         return price_in(self.settings.get("price"))
 
     @property
     def per_answer(self) -> float | None:
-        """Dollars per answer, or none for an expert that is free or paid by the token."""
+        """Dollars per answer, or none for an expert that is free or paid per token."""
         return per_answer_in(self.settings.get("price"))
 
 
 def price_in(written: Any) -> Price | None:
     """A price per million tokens.
 
-    One number, or a mapping with input and output, and perhaps cached_input and cache_write.
+    One number, or a mapping with input and output, and optionally cached_input and cache_write.
     """
     if written is None or (isinstance(written, Mapping) and "per_answer" in written):
         return None
@@ -159,7 +159,7 @@ class ExpertType:
 
 
 def build_expert(spec: ExpertSpec) -> Expert:
-    """Make the expert that a file describes.
+    """Build the expert that a file describes.
 
     Keys are read from the environment and files are opened, but no connection is made.
 
@@ -190,7 +190,7 @@ def build_expert(spec: ExpertSpec) -> Expert:
 
 
 def expert_kinds() -> list[str]:
-    """Ours and those of installed packages."""
+    """Return the built-in kinds and those of installed packages."""
     return sorted({*EXPERT_TYPES, *plugin_names(GROUP)})
 
 
@@ -234,7 +234,7 @@ def _anthropic(spec: ExpertSpec) -> Expert:
 
 
 def anthropic_headers(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Headers of every request to Anthropic's API: its version and the key, and those of a file.
+    """Return the headers of every request to Anthropic's API: version, key, and those of a file.
 
     Example:
         >>> anthropic_headers({"api_key_env": "CLAUDE_KEY"})
@@ -297,7 +297,7 @@ def _people(spec: ExpertSpec) -> Expert:
 
 
 def _given(spec: ExpertSpec, *names: str) -> dict[str, Any]:
-    """The settings of these names that the file has, and the price of an answer."""
+    """Return the settings of these names that the file has, and the price of an answer."""
     written = {name: spec.settings[name] for name in names if name in spec.settings}
     return {"dollars": spec.per_answer or 0.0, **written}
 
@@ -457,7 +457,7 @@ class ExpertFile:
     Args:
         path: The file.
         experts: In the order of the file.
-        prices_date: Date of the prices, as it was written.
+        prices_date: Date of the prices, as written.
         judges: Experts that only judge answers: they get no queries and are never served.
 
     Example:
@@ -497,14 +497,14 @@ class ExpertFile:
 def read_experts(path: str | Path) -> ExpertFile:
     r"""Read and check a file of experts; nothing is built, imported or called.
 
-    Every error names file and line. Environment variables are not put in: a key is named by
-    ``api_key_env`` and never written down.
+    Every error names file and line. Environment variables are not substituted: ``api_key_env``
+    names a key, which is never stored.
 
     Args:
         path: The YAML file.
 
     Returns:
-        Its experts; ``build_expert`` makes each of them.
+        Its experts; ``build_expert`` builds each of them.
 
     Example:
         >>> import tempfile

@@ -1,4 +1,4 @@
-"""Models of any provider through the SDK of LiteLLM, in the process."""
+"""Models of any provider through the SDK of LiteLLM, in process."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ UNSUPPORTED = "unsupported"
 
 @functools.cache
 def load_litellm() -> Any:
-    """The package, imported once; it takes seconds, so an expert does it when it is made."""
+    """Import the package once; this takes seconds, so an expert does it at construction."""
     # Its prices are not used, and it would fetch them over the network; so it would the headers of
     # Anthropic's betas, during a request. In its other mode it reads a file .env into the
     # environment.
@@ -97,18 +97,19 @@ def _fields(path: str) -> frozenset[str]:
 class LiteLLMModel:
     """Calls one model through the SDK of LiteLLM.
 
-    Whatever the SDK gives or raises becomes a response of HTTP, so that it is judged like that of
-    any other expert. The SDK itself tries nothing again.
+    Whatever the SDK returns or raises becomes an HTTP response, so it is treated like that of any
+    other expert. The SDK itself does not retry.
 
     Args:
-        settings: ``model``, as LiteLLM names it, and perhaps ``api_key_env``, ``base_url``,
+        settings: ``model``, as LiteLLM names it, and optionally ``api_key_env``, ``base_url``,
             ``headers`` and ``params``.
-        timeout: Seconds for one call, the same for all: the SDK keeps a client for each figure.
+        timeout: Seconds for one call, the same for all calls: the SDK keeps a client for each
+            value.
 
     Attributes:
         provider: As LiteLLM names it.
-        secrets: Keys of the settings and of the environment, from which the SDK takes those that
-            the settings do not name.
+        secrets: Keys from the settings and from the environment, where the SDK finds keys that the
+            settings do not name.
     """
 
     def __init__(self, settings: Mapping[str, Any], timeout: float = 600.0) -> None:
@@ -137,11 +138,11 @@ class LiteLLMModel:
         )
 
     async def call(self, path: str, body: bytes) -> Any:
-        """Send a request; the SDK's response, or its stream, or a result if there is none.
+        """Send a request; return the SDK's response or stream, or a result if it returned neither.
 
         Args:
             path: ``"chat/completions"``, ``"completions"`` or ``"embeddings"``.
-            body: JSON, as OpenAI has it.
+            body: JSON in OpenAI's form.
         """
         try:
             if path not in _FUNCTIONS:
@@ -159,7 +160,7 @@ class LiteLLMModel:
             return self.result_of(error)
 
     def result_of(self, error: Exception) -> HTTPResult:
-        """An error of the SDK as the response that it was made of."""
+        """Return an error of the SDK as the response that caused it."""
         status = getattr(error, "status_code", None)
         response = getattr(error, "response", None)
         headers = (
@@ -188,10 +189,10 @@ class LiteLLMModel:
         )
 
     def warm_up(self) -> None:
-        """Load what the first call would load, which takes it a second.
+        """Load in advance what takes the first call a second.
 
-        A call without a key goes to an address without a server, from a thread, as this one
-        may have an event loop.
+        It sends a call without a key to an address without a server, from a separate thread because
+        this one may have an event loop.
         """
         errors: list[HTTPResult] = []
         thread = threading.Thread(
@@ -219,7 +220,7 @@ class LiteLLMModel:
         return _refusal(500, "a server listens on the port of RFC 863.")
 
     def _arguments(self) -> dict[str, Any]:
-        """Arguments of a call; made for each, so that no object holds the keys."""
+        """Return the arguments of a call, built for each call so that no object holds the keys."""
         hidden = {name: secret.header().decode() for name, secret in self._hidden.items()}
         headers = {name.decode(): value.decode() for name, value in self._headers.pairs()}
         return {**self._plain, **hidden, **({"extra_headers": headers} if headers else {})}
@@ -247,7 +248,7 @@ class LiteLLMModel:
 
 
 def _has_address(part: Any) -> bool:
-    """Tell whether a part of a message names what is to be fetched."""
+    """Return whether a part of a message refers to something to fetch."""
     if not isinstance(part, dict):
         return False
     inner = part.get(part["type"])
@@ -257,7 +258,7 @@ def _has_address(part: Any) -> bool:
 
 
 def _flaw(path: str, fields: Mapping[str, Any]) -> str:
-    """Why a request cannot be handed to the SDK; empty if it can."""
+    """Return why a request cannot be passed to the SDK; empty if it can."""
     known = _fields(path)
     unknown = sorted(fields.keys() - known)
     if unknown:
@@ -304,7 +305,7 @@ def _refusal(status: int, message: str, code: str | None = None) -> HTTPResult:
 
 
 def _environment_secrets() -> list[Secret]:
-    """Keys of the environment: the SDK takes those of a provider by names of its own."""
+    """Return keys from the environment: the SDK reads a provider's keys under its own names."""
     found = []
     for name, value in os.environ.items():
         if len(value) >= MANY and _is_secret_name(name):

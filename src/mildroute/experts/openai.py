@@ -48,16 +48,16 @@ class _Course:
 class OpenAIExpert(Expert):
     """A language model behind an OpenAI-compatible address.
 
-    What fails and may go well later is tried again: lost connections, timeouts, 408, 409, 5xx and
-    broken bodies up to ``retries`` times, 429 as long as ``patience`` lasts, at a pace that all
-    callers share. Every other failure is an answer with an error at once.
+    Transient failures are retried: lost connections, timeouts, 408, 409, 5xx and broken bodies up
+    to ``retries`` times, 429 as long as ``patience`` lasts, at a rate that all callers share. Every
+    other failure is an answer with an error at once.
 
-    Dollars come from the tokens that the server counted; where it counted none, from the characters
-    of request and answer, four to a token, and ``tokens_in`` and ``tokens_out`` stay none. Attempts
-    that may have been charged without an answer (timeouts, lost connections, broken or oversized
-    bodies) are no part of ``dollars`` but of ``unconfirmed_cost``, at their upper bound.
+    Dollars come from the tokens that the server counted; if it counted none, they come from the
+    characters of request and answer, four to a token, and ``tokens_in`` and ``tokens_out`` stay
+    none. Attempts that may have been charged without an answer (timeouts, lost connections, broken
+    or oversized bodies) count at their upper bound in ``unconfirmed_cost``, not in ``dollars``.
 
-    An endpoint may be closed and used again, and used by one event loop after another.
+    An expert may be closed and reused, and used by one event loop after another.
 
     Args:
         name: Its name in tables.
@@ -65,7 +65,7 @@ class OpenAIExpert(Expert):
         calls: Concurrency, timeouts and retries.
         secret: The key, or none.
         clock: Clock, sleep and random.
-        headers: Further headers of its requests, by name: texts, or ``{"env": variable}``.
+        headers: Additional request headers, by name: texts, or ``{"env": variable}``.
 
     Example:
         >>> from mildroute.experts.prompts import PromptTemplate
@@ -102,7 +102,7 @@ class OpenAIExpert(Expert):
         )
 
     def max_cost(self, query: Query) -> float:
-        """Upper bound of what this query costs, with all the attempts that may be charged.
+        """Return an upper bound on the cost of this query, with all attempts that may be charged.
 
         Infinite if nothing bounds the answer.
 
@@ -114,7 +114,7 @@ class OpenAIExpert(Expert):
         return self.estimate_cost(query).at_most
 
     def max_attempt_cost(self, query: Query) -> float:
-        """Upper bound of what one attempt at this query costs."""
+        """Return an upper bound on the cost of one attempt at this query."""
         try:
             return self.model.max_cost(self.model.body(query))
         except ArgumentError:
@@ -123,7 +123,8 @@ class OpenAIExpert(Expert):
     def estimate_cost(self, query: Query) -> CostEstimate:
         """Estimate what this query costs.
 
-        Tokens at four characters each, dollars of one call whose answer is as long as it may be.
+        Tokens count four characters each; dollars are those of one call with an answer of maximum
+        length.
 
         Example:
             >>> free = OpenAIExpert("small", ModelSettings("http://127.0.0.1:8080/v1", "smollm2"))
@@ -148,7 +149,7 @@ class OpenAIExpert(Expert):
         return list(await asyncio.gather(*map(self._ask, batch)))
 
     async def close(self) -> None:
-        """Let go of all connections; calls in flight end with an error."""
+        """Close all connections; calls in flight end with an error."""
         if self._transport is not None and self._transport.loop is asyncio.get_running_loop():
             await self._transport.close()
         elif self._transport is not None:
@@ -172,7 +173,7 @@ class OpenAIExpert(Expert):
                 return self._answer(replace(outcome, error=unpaid), body, course)
 
     async def _may_retry(self, query: Query, body: bytes) -> bool:
-        """Whether there is money for another attempt after one that may have been charged."""
+        """Return whether the budget allows another attempt after one that may have been charged."""
         reserve, worst = RESERVE_RETRY.get(), self.model.max_cost(body)
         return reserve is None or not worst or await reserve(query, worst)
 
@@ -306,8 +307,8 @@ class _SDKTransport:
 class LiteLLMExpert(OpenAIExpert):
     """A language model of any provider that LiteLLM knows.
 
-    It is asked, tried again and paid for as an :class:`OpenAIExpert`; LiteLLM translates requests
-    and answers.
+    Calls, retries and costs work as for an :class:`OpenAIExpert`; LiteLLM translates requests and
+    answers.
 
     Args:
         name: Its name in tables.

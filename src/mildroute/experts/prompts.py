@@ -22,9 +22,9 @@ _FIELD = re.compile(r"[^\W\d][\w .-]*")
 
 
 class FieldTemplate:
-    """A text with places such as ``{input}``; ``{{`` and ``}}`` stand for braces.
+    """A text with placeholders such as ``{input}``; ``{{`` and ``}}`` stand for braces.
 
-    A place holds the name of a field and nothing else: no attributes, no indices, no formats.
+    A placeholder contains the name of a field and nothing else: no attributes, indices or formats.
     """
 
     __slots__ = ("_parts", "fields", "text")
@@ -39,7 +39,7 @@ class FieldTemplate:
         self.fields = tuple(dict.fromkeys(field for _, field in self._parts if field is not None))
 
     def fill(self, values: Mapping[str, Any]) -> str:
-        """The text with every place filled; lists and mappings are written as JSON."""
+        """Return the text with every placeholder filled; lists and mappings are written as JSON."""
         for name in self.fields:
             if values.get(name) is None:
                 raise ArgumentError(
@@ -96,15 +96,15 @@ ANSWER = "answer"
 
 @dataclass(frozen=True)
 class PromptTemplate:
-    """How a query is put to a model.
+    """Prompt that a query becomes for a model.
 
     Templates see ``{input}`` and the query's fields, never its reference.
 
     Args:
         user: Template of the user's message.
         system: Text of the system message; braces stand for themselves.
-        examples: Solved queries that go before: the fields of the user template, and ``answer``.
-        raw: Template of a whole prompt for /completions; no message is sent then.
+        examples: Solved queries that precede it: the fields of the user template, and ``answer``.
+        raw: Template of a complete prompt for /completions, sent in place of messages.
 
     Example:
         >>> prompt = PromptTemplate("{input} =", examples=[{"input": "1 + 1", "answer": "2"}])
@@ -142,7 +142,7 @@ class PromptTemplate:
 
     @property
     def path(self) -> str:
-        """Where it is sent, below the base URL."""
+        """Path that it is sent to, below the base URL."""
         return "chat/completions" if self.raw is None else "completions"
 
     def payload(self, query: Query) -> dict[str, Any]:
@@ -158,7 +158,7 @@ class PromptTemplate:
         return {"messages": [*self._before, _message("user", text)]}
 
     def as_dict(self) -> dict[str, Any]:
-        """All that decides what is sent, for the version of an expert.
+        """Return everything that determines the request, for the version of an expert.
 
         Example:
             >>> PromptTemplate().as_dict()["user"]

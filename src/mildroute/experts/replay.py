@@ -37,7 +37,7 @@ class ReplayExpert(Expert):
     Args:
         name: Its name in tables.
         answers: Answers by query_id.
-        version: Text that changes with the answers; a hash of them if it is not given.
+        version: Text that changes with the answers; by default a hash of them.
 
     Example:
         >>> import asyncio
@@ -60,9 +60,9 @@ class ReplayExpert(Expert):
     def read(cls, name: str, path: str | Path, *, version: str = "") -> ReplayExpert:
         """Read recorded answers from a Parquet or JSON-lines file.
 
-        The file has query_id and text, and where known tokens_in, tokens_out, dollars, latency,
-        logprob and error. Of several rows with one query_id the last counts. A last line that was
-        not written to its end is left out.
+        The file has query_id and text and, if known, tokens_in, tokens_out, dollars, latency,
+        logprob and error. If several rows have the same query_id, the last one counts. An
+        incomplete last line is left out.
 
         Example:
             >>> ReplayExpert.read("large", "answers.txt")
@@ -180,14 +180,14 @@ def _number(row: Mapping[str, Any], name: str, where: str, *, whole: bool = Fals
 
 
 class RecordingExpert(Expert):
-    """An expert that passes on the answers of another one and records them.
+    """An expert that returns the answers of another one and records them.
 
-    They are appended to a JSON-lines file, which ``ReplayExpert`` replays. Every batch is written
-    before it is returned, in one piece. A line that an earlier run did not finish is removed first.
+    It appends them to a JSON-lines file, which ``ReplayExpert`` replays. Every batch is written in
+    one piece before it is returned. A line that an earlier run left incomplete is removed first.
 
     Args:
         expert: The expert that answers.
-        path: The file; it is made if it does not exist.
+        path: The file; created if it does not exist.
 
     Example:
         >>> import asyncio, tempfile
@@ -224,7 +224,7 @@ class RecordingExpert(Expert):
         return self._expert.estimate_cost(query)
 
     async def answer(self, batch: Sequence[Query]) -> list[Answer]:
-        """The expert's answers, once they are written."""
+        """Return the expert's answers once they are written."""
         answers = await self._expert.answer(batch)
         self._write(batch, answers)
         return answers

@@ -22,15 +22,15 @@ _MOST_DOUBLINGS = 30
 
 @dataclass(frozen=True)
 class Backoff:
-    """How often and how late a call is repeated.
+    """How often and after what delay a call is retried.
 
     Args:
-        retries: Further attempts after failures (lost connections, timeouts, 5xx, broken answers);
-            such an attempt may cost money.
+        retries: Additional attempts after failures (lost connections, timeouts, 5xx, broken
+            answers); such an attempt may cost money.
         first: Longest wait before the first of them, in seconds; each further one doubles it.
-        longest: Longest wait of all, in seconds; also what a Retry-After is cut to.
-        patience: For how many seconds a call that is refused for its rate (429) is repeated;
-            refusals cost nothing and are no failures.
+        longest: Longest wait of all, in seconds; also caps a Retry-After.
+        patience: Seconds for which a rate-limited call (429) is retried; such rejections cost
+            nothing and are not failures.
 
     Example:
         >>> Backoff(first=1.0).wait(3, jitter=0.5)
@@ -43,7 +43,7 @@ class Backoff:
     patience: float = 600.0
 
     def __post_init__(self) -> None:
-        """Check all four."""
+        """Check all four values."""
         validate_count("retries", self.retries, least=0)
         for name in ("first", "longest", "patience"):
             validate_amount(f"seconds of {name}", getattr(self, name))
@@ -51,13 +51,13 @@ class Backoff:
     def wait(self, failures: int, *, jitter: float) -> float:
         """Seconds before the next attempt.
 
-        Evenly spread between none and the longest, so that callers do not return together.
+        Uniformly distributed between zero and the longest, so that callers do not return together.
         """
         return jitter * min(self.longest, self.first * 2.0 ** min(failures - 1, _MOST_DOUBLINGS))
 
 
 def retry_after(header: str | None, now: float) -> float | None:
-    """Seconds that a Retry-After header demands, given as seconds or as a date.
+    """Return the seconds that a Retry-After header demands, given as seconds or as a date.
 
     None if it cannot be read.
 
@@ -100,14 +100,14 @@ _OUTCOMES, _TELLING, _FEW = 20, 3, 5
 class AdaptiveRateLimiter:
     """The rate at which calls may start.
 
-    There is no limit before the first refusals. An endpoint that refuses a call now and then, for
-    whatever reason, is not slowed down for it. One that refuses several of its last calls has a
-    limit: the rate is cut to seven tenths of what it has lately answered, and then follows a cubic,
-    as in TCP CUBIC and the adaptive retries of AWS: back in five seconds, a while near the rate
-    that was refused, then faster and faster until the next cut, or until the limit is forgotten
-    after a minute. Refusals of calls that had started before the last cut are echoes of the same
-    mistake and cut nothing. A rate also bounds the calls at the same time, so this serves endpoints
-    that refuse for either reason.
+    The rate is unlimited before the first rejections. An occasional rejection, for whatever reason,
+    does not slow an endpoint down. If an endpoint rejects several of its last calls, it gets a
+    limit: the rate is cut to seven tenths of its recent rate of answers and then follows a cubic,
+    as in TCP CUBIC and the adaptive retries of AWS. It recovers in five seconds, stays near the
+    rejected rate for a while, then grows faster and faster until the next cut, or until the limit
+    is forgotten after a minute. Rejections of calls that started before the last cut have the same
+    cause and cut nothing. A rate also bounds concurrent calls, so this works for endpoints that
+    reject for either reason.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -119,7 +119,7 @@ class AdaptiveRateLimiter:
         self._changes = 0
 
     def rate(self) -> float:
-        """Calls a second that may start now; infinite without a limit."""
+        """Calls per second that may start now; infinite without a limit."""
         if self._peak == math.inf:
             return math.inf
         age = max(self._clock.monotonic() - max(self._cut, self._resume), 0.0)
@@ -129,7 +129,7 @@ class AdaptiveRateLimiter:
         return max(_SLOWEST, self._peak * (1 + (1 - _CUT) * (age / _BACK - 1) ** 3))
 
     async def acquire(self) -> float:
-        """Wait until a call may start; the moment at which it does."""
+        """Wait until a call may start and return that moment."""
         while self._peak < math.inf or self._resume > self._clock.monotonic():
             changes, now = self._changes, self._clock.monotonic()
             begin = max(now, self._next)
@@ -142,15 +142,15 @@ class AdaptiveRateLimiter:
         return self._clock.monotonic()
 
     def record_success(self) -> None:
-        """A call was answered now."""
+        """Record that a call was answered now."""
         self._successes.append(self._clock.monotonic())
         self._rejections.append(False)
         self._forget_old()
 
     def record_rejection(self, started: float, wait: float = 0.0) -> None:
-        """A call that started then was refused for its rate.
+        """Record that a call that started then was rate limited.
 
-        No call starts for as many seconds as the endpoint demands.
+        No call starts for the number of seconds that the endpoint demands.
         """
         now = self._clock.monotonic()
         self._rejections.append(True)
@@ -166,9 +166,9 @@ class AdaptiveRateLimiter:
             self._next = max(self._resume, now + 1.0 / self.rate() if is_fresh else self._next)
 
     def _lately(self, now: float) -> float:
-        """Answers a second, the last two seconds apart.
+        """Return answers per second, with the last two seconds counted separately.
 
-        A pace that has just been raised must not be taken for its mean.
+        A rate that has just risen must not be mistaken for its mean.
         """
         self._forget_old()
         if not self._successes:

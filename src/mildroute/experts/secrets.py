@@ -50,8 +50,8 @@ _RUN = re.compile(r"[A-Za-z0-9]+")
 def redaction_pattern(value: str) -> re.Pattern[str]:
     r"""Return a pattern that matches a key in any spelling.
 
-    It matches the key as it is, escaped for JSON, Python, URLs or HTML, even twice or in part, and,
-    if it is long, in base64 or hexadecimal.
+    It matches the plain key, the key escaped for JSON, Python, URLs or HTML, even twice or in part,
+    and, if it is long, in base64 or hexadecimal.
     """
     # Longest first, so that no part of a longer spelling is left over.
     found = sorted({value, *_codes(value)}, key=lambda code: (-len(code), code))
@@ -59,9 +59,9 @@ def redaction_pattern(value: str) -> re.Pattern[str]:
 
 
 def literal_hints(value: str) -> tuple[str, ...]:
-    """Texts in small letters, one of which is in whatever the pattern matches.
+    """Return lowercase texts, one of which occurs in every match of the pattern.
 
-    With them most texts need not be matched.
+    With these hints, most texts need no matching.
     """
     runs = (max(_RUN.findall(code), key=len, default="") for code in (value, *_codes(value)))
     return tuple(dict.fromkeys(run.lower() for run in runs))
@@ -145,13 +145,13 @@ class _HiddenText(str):
 
 
 class Secret:
-    """The value of an environment variable, for the header of a request and for nothing else.
+    """The value of an environment variable, only for the header of a request.
 
-    Pickled, it is the name of its variable, which is read again where it is loaded.
+    A pickle contains only the name of the variable, which is read again on loading.
 
     Args:
         variable: Name of the environment variable: capital letters, digits and underscores, so that
-            a key written here by mistake is refused and not shown.
+            a key written here by mistake is rejected and not shown.
         environment: Where it is looked up; the process's own environment by default.
 
     Example:
@@ -191,7 +191,7 @@ class Secret:
         return _HiddenBytes(b"Bearer " + self._value)
 
     def header(self, prefix: bytes = b"") -> bytes:
-        """Value of another header, behind a prefix; its repr is hidden, too.
+        """Return the value of another header, after a prefix; its repr is hidden as well.
 
         Example:
             >>> Secret("KEY", {"KEY": "sk-1234"}).header(b"Token ") == b"Token sk-1234"
@@ -200,9 +200,9 @@ class Secret:
         return _HiddenBytes(prefix + self._value)
 
     def scrub(self, text: str) -> str:
-        """Return a text of others without the key.
+        """Return a text from elsewhere without the key.
 
-        The key is found in any spelling that HTTP, JSON, HTML, base64 or Python give it.
+        The key is found in any encoding used by HTTP, JSON, HTML, base64 or Python.
 
         Example:
             >>> Secret("KEY", {"KEY": "sk-1234"}).scrub("bad key SK-1234")
@@ -218,7 +218,7 @@ class Secret:
     def scrub_answer(self, text: str) -> str:
         """An answer without the key.
 
-        A short key, as local servers take it, may be a word of the answer and is left.
+        A short key, as used for local servers, may be a word of the answer and is not removed.
 
         Example:
             >>> Secret("KEY", {"KEY": "none"}).scrub_answer("There are none.")
@@ -235,7 +235,7 @@ class Secret:
         return Secret, (self.variable,)
 
     def __getstate__(self) -> NoReturn:
-        """Refused: it would hold the key."""
+        """Raise an error: the state would contain the key."""
         raise ArgumentError("a key is never stored; store the name of its environment variable.")
 
     def __copy__(self) -> Secret:
@@ -248,7 +248,7 @@ class Secret:
 
 
 def validate_variable(variable: str) -> str:
-    """The name itself, if it is that of an environment variable; its value is not read."""
+    """Return the name if it is that of an environment variable; its value is not read."""
     if not isinstance(variable, str) or not _VARIABLE.fullmatch(variable):
         raise ArgumentError(
             "a key is named by an environment variable of capital letters, digits and underscores,"
@@ -290,11 +290,11 @@ _HEADER_FORM = "write a text, or {env: VARIABLE}, perhaps with a prefix"
 
 
 def validate_headers(headers: Any, *, has_key: bool = False) -> Mapping[str, Any]:
-    """The headers themselves, if they can be sent; no environment variable is read.
+    """Return the headers if they can be sent; no environment variable is read.
 
     Args:
-        headers: By name a text, or a mapping with ``env``, the name of an environment variable,
-            and perhaps ``prefix``, a text before its value.
+        headers: For each name a text, or a mapping with ``env``, the name of an environment
+            variable, and optionally ``prefix``, a text before its value.
         has_key: Whether ``api_key_env`` is given, which sets Authorization.
     """
     if not isinstance(headers, Mapping):
@@ -348,7 +348,7 @@ def _check_header_value(name: str, value: Any) -> None:
 
 
 class SecretSet:
-    """Several keys that are taken out of texts together.
+    """Several keys that are removed from texts together.
 
     Args:
         secrets: The keys, or none.
@@ -361,11 +361,11 @@ class SecretSet:
 
     @property
     def has_secrets(self) -> bool:
-        """Whether there is anything to hide."""
+        """Whether any secrets are present."""
         return bool(self.secrets)
 
     def scrub(self, text: str) -> str:
-        """Return a text of others without the keys; see :meth:`Secret.scrub`."""
+        """Return a text from elsewhere without the keys; see :meth:`Secret.scrub`."""
         for secret in self.secrets:
             text = secret.scrub(text)
         return text
@@ -378,18 +378,18 @@ class SecretSet:
 
 
 class RequestHeaders(SecretSet):
-    """Headers of every request to an expert: its key, and those that its file adds.
+    """Headers of every request to an expert: its key, and those from its file.
 
-    Values of the environment are hidden and scrubbed like keys. Pickled, it holds the names of
-    their variables.
+    Values from the environment are hidden and scrubbed like keys. A pickle contains only the names
+    of their variables.
 
     Args:
-        added: As :func:`validate_headers` takes them.
+        added: Headers in the form of :func:`validate_headers`.
         secret: The key for Authorization, or none.
         environment: Where variables are looked up; the process's own environment by default.
 
     Attributes:
-        names: Of the headers, in small letters.
+        names: Lowercase names of the headers.
 
     Example:
         >>> added = {"api-key": {"env": "AZURE_KEY"}, "X-Team": "sales"}
@@ -450,10 +450,9 @@ _SILENCED = ("hpack.hpack", "hpack.table")
 class LogGuard(logging.Filter):
     """Keeps keys out of the logs of the HTTP client.
 
-    While it is on, httpx and httpcore log no key, and hpack logs nothing below the level of
-    information. hpack writes every header of HTTP/2, Authorization too, in plain and in compressed
-    form, which cannot be scrubbed. httpcore writes the headers of answers, in which a server may
-    repeat the key.
+    While it is on, httpx and httpcore log no key, and hpack logs nothing below the info level.
+    hpack logs every HTTP/2 header, including Authorization, in plain and in compressed form, which
+    cannot be scrubbed. httpcore logs response headers, in which a server may repeat the key.
     """
 
     def __init__(self, secrets: SecretSet) -> None:
@@ -506,7 +505,7 @@ _WAY_OUT = (
 
 
 def refuse_literal_secrets(document: YamlDocument) -> None:
-    """Raise at the first key, or text that looks like one; it is not repeated in the message."""
+    """Raise at the first key, or text that looks like one; the message does not repeat it."""
     _search(document, document.value, ())
 
 

@@ -43,10 +43,10 @@ __all__ = [
 
 
 def validate_base_url(url: str) -> str:
-    """The base URL without a slash at its end.
+    """Return the base URL without a trailing slash.
 
     Args:
-        url: Such as ``https://api.example.com/v1``.
+        url: URL such as ``https://api.example.com/v1``.
     """
     if not isinstance(url, str) or any(
         letter.isspace() or not letter.isprintable() for letter in url
@@ -74,10 +74,10 @@ def validate_base_url(url: str) -> str:
 
 
 def validate_query(query: Any) -> Mapping[str, str | int]:
-    """What stands behind the ? of an address, such as the api-version of Azure.
+    """Check the query string of an address, such as Azure's api-version.
 
     Args:
-        query: Texts or whole numbers by name; no key, which proxies would log.
+        query: Texts or whole numbers by name; no secrets, because proxies would log them.
     """
     if not isinstance(query, Mapping) or not all(isinstance(name, str) for name in query):
         raise ArgumentError(
@@ -93,7 +93,7 @@ def validate_query(query: Any) -> Mapping[str, str | int]:
 
 
 def query_string(query: Mapping[str, str | int]) -> str:
-    """The query of an address, with its question mark; empty if there is none.
+    """Return the query string with its question mark; empty without a query.
 
     Example:
         >>> query_string({"api-version": "2024-10-21"})
@@ -108,13 +108,13 @@ def query_string(query: Mapping[str, str | int]) -> str:
 
 @dataclass(frozen=True)
 class Timeouts:
-    """Seconds after which one attempt is given up.
+    """Timeouts of one attempt, in seconds.
 
     Args:
         total: From sending to the last byte.
-        connect: Until there is a connection.
-        read: Without a byte; as long as the total where it is not given, since models may think
-            before they speak.
+        connect: Until the connection is established.
+        read: Without a byte; by default the same as the total, because models may think before they
+            answer.
 
     Example:
         >>> Timeouts(30).connect
@@ -138,10 +138,9 @@ class CallSettings:
 
     Args:
         concurrency: Calls at the same time.
-        timeouts: Of one attempt.
-        backoff: When a failed attempt is repeated.
-        largest: Bytes of the longest answer that is read; a longer one is an error and never held
-            whole.
+        timeouts: Timeouts of one attempt.
+        backoff: When a failed attempt is retried.
+        largest: Maximum bytes of an answer; a longer one is an error and is never held in full.
 
     Example:
         >>> CallSettings(concurrency=2).timeouts.total
@@ -172,18 +171,18 @@ class ModelSettings:
     """A model behind an address, with its prompt, its sampling and its price.
 
     Args:
-        base_url: Address to which ``/chat/completions`` is added; none if an SDK knows it. It is no
-            part of the version: a server that moves gives the same answers. Where another address
-            means other answers, change ``version``.
+        base_url: Address to which ``/chat/completions`` is appended; none if an SDK knows it. It is
+            not part of the version, because a server that moves gives the same answers. If a new
+            address means different answers, change ``version``.
         model: Name of the model at that address.
-        prompt: How a query is put to it.
-        request: Further keys of the request (max_tokens, temperature, ...), sent as they are.
+        prompt: Template that turns a query into its prompt.
+        request: Additional keys of the request (max_tokens, temperature, ...), sent unchanged.
         price: Dollars per million tokens; none for a model that costs nothing.
-        context: Most tokens of prompt and answer together, if known.
-        version: What you call this version, if anything.
-        logprobs: Whether the log-probabilities of an answer's tokens are asked for, too. No part of
-            the version: they do not change the answer.
-        query: What stands behind the ? of the address; no part of the version, like the address.
+        context: Maximum tokens of prompt and answer together, if known.
+        version: Your own name for this version, if any.
+        logprobs: Whether to request log-probabilities of an answer's tokens. Not part of the
+            version, because they do not change the answer.
+        query: Query string of the address; like the address, not part of the version.
 
     Example:
         >>> url, request = "http://127.0.0.1:8080/v1", {"max_tokens": 64}
@@ -231,7 +230,7 @@ class ModelSettings:
     def fingerprint(self) -> str:
         """The expert's version.
 
-        Changes with model, prompt, request, price and ``version``, and with nothing else.
+        It changes with model, prompt, request, price and ``version``, and with nothing else.
         """
         return fingerprint("openai", self._version_parts(), version=self.version)
 
@@ -253,18 +252,18 @@ class ModelSettings:
         ).encode()
 
     def max_cost(self, body: bytes) -> float:
-        """At most what one attempt with this body costs; infinite where nothing bounds the answer.
+        """Return the maximum cost of one attempt with this body; infinite for an unbounded answer.
 
-        No token is shorter than a byte, so the bytes of the request bound the tokens that go in,
-        plus some slack for what a server adds to it. ``max_tokens``, ``max_completion_tokens``
-        or ``context`` bound those that come out.
+        No token is shorter than a byte, so the bytes of the request bound the input tokens, plus
+        some slack for what a server adds. ``max_tokens``, ``max_completion_tokens`` or ``context``
+        bound the output tokens.
         """
         return self.dollars_for(len(body) + HIDDEN_PROMPT)
 
     def dollars_for(self, tokens_in: float) -> float:
-        """What one attempt costs whose answer is as long as it may be.
+        """Return the cost of one attempt with an answer of maximum length.
 
-        Infinite where nothing bounds the answer.
+        Infinite if nothing bounds the answer.
         """
         if self.price is None:
             return 0.0
@@ -287,7 +286,7 @@ class AnthropicSettings(ModelSettings):
     ``request`` has the keys of a chat completion, which are translated.
 
     Args:
-        sampling: Whether ``temperature``, ``top_p`` and ``top_k`` are sent; newer models refuse
+        sampling: Whether ``temperature``, ``top_p`` and ``top_k`` are sent; newer models reject
             them.
 
     Example:
@@ -342,7 +341,7 @@ class AnthropicSettings(ModelSettings):
 
 
 def messages_url(base_url: str) -> str:
-    """Address of the Messages API; ``/v1`` may end the base URL or not.
+    """Return the address of the Messages API; the base URL may or may not end in ``/v1``.
 
     Example:
         >>> messages_url("https://api.anthropic.com/v1")
@@ -403,7 +402,7 @@ _ARGUMENTS = {
 
 
 def validate_params(params: Any) -> Mapping[str, Any]:
-    """Further arguments of LiteLLM's functions, such as ``aws_region_name``.
+    """Check additional arguments of LiteLLM's functions, such as ``aws_region_name``.
 
     Args:
         params: By name; a mapping with ``env`` alone names an environment variable.

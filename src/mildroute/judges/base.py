@@ -1,4 +1,4 @@
-"""What a judge says, and what it must be able to do."""
+"""Interface of a judge, and its verdicts."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _READ_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Verdict:
-    """A judge's word on one answer.
+    """A judge's verdict on one answer.
 
     Args:
-        score: From 0, useless, to 1, perfect; none if the judge could not tell, which is a failure
-            of the judge and no wrong answer.
-        reason: Why, in a few words: what was read out of the answer, or what went wrong.
+        score: From 0, useless, to 1, perfect; none if the judge could not decide, which is a
+            failure of the judge and not a wrong answer.
+        reason: Brief reason: what was read from the answer, or what went wrong.
         dollars: What judging cost.
-        unconfirmed_cost: Upper bound of what attempts without a reply may have cost in addition.
+        unconfirmed_cost: Upper bound on the additional cost of attempts without a reply.
 
     Example:
         >>> Verdict(1.0, "read C").dollars
@@ -54,7 +54,7 @@ NO_REFERENCE = "the query has no reference"
 
 
 def reference_of(query: Query) -> str:
-    """The reference of a query as it stands; empty if there is none or nothing in it."""
+    """Return the reference of a query unchanged; empty if it is missing or blank."""
     return query.reference if query.reference is not None and query.reference.strip() else ""
 
 
@@ -81,7 +81,7 @@ class Judge(Protocol):
 
     @property
     def version(self) -> str:
-        """Changes with all that changes verdicts, and with nothing else."""
+        """Changes with everything that changes verdicts, and with nothing else."""
         ...
 
     async def judge(self, query: Query, text: str) -> Verdict:
@@ -89,14 +89,14 @@ class Judge(Protocol):
         ...
 
     def missing_fields(self, query: Query) -> str:  # noqa: ARG002 - nothing by default
-        """Say what a query lacks so that no answer to it can be scored; empty if nothing.
+        """Return what a query lacks for its answers to be scored; empty if nothing.
 
         A collection checks it before it pays for any answer.
         """
         return ""
 
     def max_cost(self, query: Query, text: str) -> float:  # noqa: ARG002 - free by default
-        """Upper bound in dollars of judging an answer, all attempts included."""
+        """Return an upper bound, in dollars, on judging an answer, including all attempts."""
         return 0.0
 
     def max_attempt_cost(self, query: Query, text: str) -> float:
@@ -112,18 +112,18 @@ class Judge(Protocol):
 
 
 class VersionedJudge(Judge):
-    """A judge that is a dataclass: its settings are its version.
+    """A judge that is a dataclass: its settings determine its version.
 
     Attributes:
-        reading: Number of the way in which answers are read; a new one for every change that may
-            change verdicts.
+        reading: Version of the code that reads answers; increased with every change that may change
+            verdicts.
     """
 
     reading: ClassVar[int] = 1
 
     @property
     def version(self) -> str:
-        """Changes with all that changes verdicts."""
+        """Changes with everything that changes verdicts."""
         return version_of(self, self.reading)
 
     def missing_fields(self, query: Query) -> str:
@@ -132,19 +132,19 @@ class VersionedJudge(Judge):
 
 
 class ReadingJudge(VersionedJudge):
-    """A judge that reads the answer itself, aside from the event loop and with a clock."""
+    """A judge that reads the answer itself, outside the event loop and with a time limit."""
 
     async def judge(self, query: Query, text: str) -> Verdict:
         """Score the text that an expert gave to a query."""
         return await read_aside(self.score, query, text)
 
     def score(self, query: Query, text: str) -> Verdict:
-        """Score the text, here and now."""
+        """Score the text synchronously."""
         raise NotImplementedError
 
 
 async def read_aside(read: Callable[..., T], *arguments: Any) -> T | Verdict:
-    """Call a function in a thread, so that one long answer does not stop the event loop.
+    """Call a function in a thread, so that one long answer does not block the event loop.
 
     Returns:
         What it returns, or no score if it takes too long.

@@ -1,4 +1,4 @@
-"""Exact match, up to differences without meaning: case, spaces, quotes, a full stop."""
+"""Exact match, ignoring differences without meaning: case, spaces, quotes, a period."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _SENTENCE_END = re.compile(r"[.!?]\s")
 
 
 def strip_decoration(text: str) -> str:
-    """A text without the fence, marks, quotes and punctuation around it, and with single spaces."""
+    """Return a text with single spaces, without fence, marks, quotes and punctuation around it."""
     fenced = _FENCE.match(text.strip())
     text = fenced[1] if fenced else text
     for _ in range(_MAX_MARKS):
@@ -114,15 +114,15 @@ def accepted_answers(reference: str) -> tuple[str, ...]:
 class ExactMatchJudge(ReadingJudge):
     """Right if the answer is the reference, or one of several in a JSON list.
 
-    Spaces, quotes and marks around the answer, punctuation after it and look-alike characters never
-    count.
+    Spaces, quotes and marks around the answer, punctuation after it and look-alike characters are
+    always ignored.
 
     Args:
-        part: All of the answer, or only what it says last, as :func:`parts_of` finds it.
+        part: The whole answer, or only its last part, as :func:`parts_of` finds it.
         keep_case: Whether case counts.
         keep_accents: Whether accents count.
-        keep_articles: Whether "a", "an" or "the" at the beginning counts; if not, "minor" is "A
-            minor", too.
+        keep_articles: Whether "a", "an" or "the" at the beginning counts; if not, "minor" also
+            matches "A minor".
         name: Its name in tables.
 
     Example:
@@ -182,22 +182,21 @@ class ExactMatchJudge(ReadingJudge):
 class RegexJudge(VersionedJudge):
     r"""Right if a pattern matches.
 
-    With a group, right if another judge finds the group's text right.
+    With a group, it is right if another judge finds the group's text right.
 
-    A pattern that needs very long on some texts is common and hard to see, so each match has a
-    clock. When its time is up there is no verdict: the pattern is at fault, not the answer.
+    Patterns that take very long on some texts are common and hard to spot, so each match has a
+    timeout. After a timeout no verdict is given: the pattern is at fault, not the answer.
 
     Args:
-        pattern: In the syntax of the package ``regex``, which contains that of :mod:`re`;
-            ``query.fields["pattern"]`` comes first.
-        ignore_case: Whether case does not count; other flags are written as ``(?s)`` in the
-            pattern.
-        whole: Whether the pattern must match the whole answer except for spaces around it, and not
-            only a part.
+        pattern: Pattern in the syntax of the package ``regex``, a superset of that of :mod:`re`;
+            ``query.fields["pattern"]`` takes precedence.
+        ignore_case: Whether to ignore case; write other flags in the pattern, such as ``(?s)``.
+        whole: Whether the pattern must match the whole answer, except for spaces around it, rather
+            than a part.
         group: Number or name of a group; its text in the last match is compared with the reference.
         compare: The judge that compares it; exact match by default.
-        seconds: After which a match is given up.
-        max_chars: Length of the longest answer that is tried.
+        seconds: Timeout of a match.
+        max_chars: Length of the longest answer that is matched.
         name: Its name in tables.
 
     Example:

@@ -47,10 +47,10 @@ _CLEAN = str.maketrans(dict.fromkeys("\u201c\u201d", '"'))
 
 
 def json_values(text: str) -> list[Any]:
-    """All JSON values of a text that is JSON, else its outermost objects and lists, in order.
+    """Return the JSON value of a text that is JSON, otherwise its outermost objects and lists.
 
-    Comments, trailing commas, typographic quotes, Python's literals and missing outer braces are
-    forgiven; a value that is cut off is not.
+    Comments, trailing commas, typographic quotes, Python literals and missing outer braces are
+    tolerated; truncated values are not.
     """
     text = trimmed(text)
     whole = _parsed(_unfenced(text[:_MAX_TEXT]))
@@ -220,9 +220,9 @@ class JsonFieldJudge(VersionedJudge):
     Objects and lists must equal those of the reference.
 
     Args:
-        path: Keys and indices with dots between, such as ``result.0.city``;
-            ``query.fields["path"]`` comes first.
-        compare: The judge that is given the field as a text; exact match by default.
+        path: Dot-separated keys and indices, such as ``result.0.city``; ``query.fields["path"]``
+            takes precedence.
+        compare: The judge that receives the field as text; exact match by default.
         name: Its name in tables.
 
     Example:

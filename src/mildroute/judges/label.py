@@ -69,7 +69,7 @@ def labels_of(labels: Any) -> dict[str, tuple[str, ...]]:
 def label_meant(reference: str, labels: Labels) -> str | None:
     """The label that a reference means.
 
-    Its name, a synonym, or its index from 0 where no label is a number.
+    The reference may be its name, a synonym, or its index from 0 if no label is a number.
     """
     sought = _squashed(reference)
     for name, others in labels.items():
@@ -87,9 +87,9 @@ def read_label(text: str, labels: Labels) -> str | None:
         labels: Each label with its synonyms, as :func:`labels_of` gives them.
 
     Returns:
-        A label. The longest one counts ("very positive" is not "positive"), a denied one does not
-        ("not positive"), and what a denial leaves over is not guessed. Indices count only where no
-        label is named. ``4/5`` is no label.
+        A label. The longest one counts ("very positive" is not "positive"), a negated one does not
+        ("not positive"), and the label is not inferred from a negation. Indices count only if no
+        label is named. ``4/5`` is not a label.
 
     Example:
         >>> labels = {"negative": (), "positive": (), "very positive": ()}
@@ -124,7 +124,7 @@ class LabelJudge(ReadingJudge):
 
     Args:
         labels: A list of names, or a mapping from names to synonyms; ``query.fields["labels"]``
-            comes first.
+            takes precedence.
         name: Its name in tables.
 
     Example:

@@ -37,7 +37,7 @@ __all__ = [
 
 
 class ConcurrencyLimit:
-    """Admits as many calls at a time as an expert can serve."""
+    """Admits as many concurrent calls as an expert can serve."""
 
     def __init__(self) -> None:
         # a semaphore belongs to one event loop, a judge may live through several
@@ -46,7 +46,7 @@ class ConcurrencyLimit:
         )
 
     def of(self, concurrency: int) -> asyncio.Semaphore:
-        """The turns of the running event loop."""
+        """Return the limit of the running event loop."""
         return self._of_loop.setdefault(
             asyncio.get_running_loop(), asyncio.Semaphore(max(1, concurrency))
         )
@@ -55,16 +55,16 @@ class ConcurrencyLimit:
 async def call_judge_model(
     expert: Expert, prompt: str, query_id: str, turns: ConcurrencyLimit
 ) -> Answer:
-    """What an expert says to a prompt.
+    """Call an expert with a prompt and return its answer.
 
     Args:
-        expert: Who is asked.
+        expert: Expert to call.
         prompt: The whole prompt.
-        query_id: Whose answer it is about; a hash of the prompt makes it unique.
-        turns: Of this expert.
+        query_id: Query whose answer is judged; a hash of the prompt makes it unique.
+        turns: Concurrency limit of this expert.
 
     Returns:
-        Its answer; one with an error where it gave no answer.
+        Its answer, or one with an error if it gave none.
     """
     asked = Query(f"{query_id}/{_digest(prompt)}", prompt)
     async with turns.of(expert.concurrency):
@@ -79,7 +79,7 @@ async def call_judge_model(
 
 
 def worst_of(bound: Callable[[Query], float], prompts: Iterable[str]) -> float:
-    """The most dollars that prompts may cost, by an expert's bound on one query."""
+    """Return the maximum dollars that prompts may cost, by an expert's bound on one query."""
     return float(sum(bound(Query("bound", prompt)) for prompt in prompts))
 
 
@@ -90,7 +90,7 @@ def fence(texts: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_template(template: str, needed: Sequence[str], known: Sequence[str]) -> None:
-    """Refuse a template that lacks a field or has an unknown one."""
+    """Reject a template that lacks a field or has an unknown one."""
     found = FieldTemplate(template).fields
     if not set(needed) <= set(found) <= set(known):
         must, may, has = (
@@ -177,17 +177,17 @@ _NAME_IN_JSON = re.compile(
 class PairwiseJudge(VersionedJudge):
     """Whether an expert prefers the answer to the reference.
 
-    1 if it does in both orders, 0 if it prefers the reference in both, else 0.5.
+    The score is 1 if it does in both orders, 0 if it prefers the reference in both, else 0.5.
 
-    Models favor the answer that they see first, so they are asked twice. An error of the expert, or
-    a reply without a verdict, gives no verdict; its dollars count. Both answers go into the prompt
-    between tags that they cannot contain.
+    Models favor the answer that they see first, so the expert is called twice. An error of the
+    expert, or a reply without a verdict, gives no verdict; its dollars count. The prompt encloses
+    both answers in tags that they cannot contain.
 
     Args:
-        expert: The expert that compares; any kind will do. Its creator closes it, or the run that
-            it judges in.
-        template: The prompt, with the fields ``{a}``, ``{b}`` and perhaps ``{question}``. It should
-            ask for a last line "Verdict: A", "B" or "tie".
+        expert: The expert that compares, of any kind. It is closed by its creator or by the run
+            that it judges in.
+        template: The prompt, with the fields ``{a}``, ``{b}`` and optionally ``{question}``. It
+            should request a last line "Verdict: A", "B" or "tie".
         name: Its name in tables.
 
     Example:
@@ -308,7 +308,7 @@ Grade: N"""
 def read_grade(reply: str, low: float, high: float) -> float | None:
     r"""The grade in a judge's reply, from 0 to 1, or none.
 
-    It is none if there is no grade, more than one, or one off the scale.
+    The result is none if the reply has no grade, more than one, or one outside the scale.
 
     Args:
         reply: What the judge wrote.
@@ -316,8 +316,8 @@ def read_grade(reply: str, low: float, high: float) -> float | None:
         high: The highest grade.
 
     Returns:
-        The share of the scale. A grade is a line of its own ("Grade: 7", "Score: 7/10"), ``[[7]]``,
-        a JSON field, a tag, or the whole reply.
+        The share of the scale. A grade is a separate line ("Grade: 7", "Score: 7/10"), ``[[7]]``, a
+        JSON field, a tag, or the whole reply.
 
     Example:
         >>> read_grade("It is complete.\nGrade: 4/5", 1, 5), read_grade("Grade: 7 or 8", 1, 10)
@@ -337,15 +337,15 @@ def read_grade(reply: str, low: float, high: float) -> float | None:
 class RubricJudge(VersionedJudge):
     r"""The grade that an expert gives the answer, as a share of the scale.
 
-    The answer goes into the prompt between tags that it cannot contain, and the grade is read from
-    the expert's reply alone: a line of its own, and only if all such lines agree. An error of the
-    expert, or a reply without a grade, gives no verdict; its dollars count.
+    The prompt encloses the answer in tags that it cannot contain. The grade is read only from the
+    expert's reply: from a separate line, and only if all such lines agree. An error of the expert,
+    or a reply without a grade, gives no verdict; its dollars count.
 
     Args:
-        expert: The expert that grades; any kind will do. Its creator closes it, or the run that it
-            judges in.
-        template: The prompt, with the fields ``{question}``, ``{answer}`` and perhaps
-            ``{reference}``, ``{low}`` and ``{high}``. It should ask for a last line "Grade: N".
+        expert: The expert that grades, of any kind. It is closed by its creator or by the run that
+            it judges in.
+        template: The prompt, with the fields ``{question}``, ``{answer}`` and optionally
+            ``{reference}``, ``{low}`` and ``{high}``. It should request a last line "Grade: N".
         low: The lowest grade.
         high: The highest grade.
         require_reference: Whether queries without a reference get no verdict.

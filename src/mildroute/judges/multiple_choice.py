@@ -53,8 +53,7 @@ def options_of(choices: Any, letters: str) -> dict[str, str]:
     Args:
         choices: A list of texts, a mapping from letters to texts, a mapping with the lists ``text``
             and ``label``, any of them as JSON, or none, for letters without texts.
-        letters: The letters that may be answered where no choices are known, and that number a
-            list.
+        letters: The letters allowed as answers if no choices are known; they also number a list.
     """
     if isinstance(choices, str):
         try:
@@ -78,7 +77,7 @@ def option_meant(
 ) -> str | None:
     """The letter that a reference means, or none.
 
-    It is none if the reference means no option or, read as letter, index and text, several.
+    The result is none if the reference means no option or, read as letter, index and text, several.
     """
     readings = {
         "letter": _by_letter(reference, options),
@@ -171,15 +170,15 @@ def read_choice(text: str, choices: Mapping[str, str]) -> str | None:
     """The letter that an answer gives, or none if it gives none or several.
 
     Args:
-        text: What the expert wrote, reasoning and all.
-        choices: The text of each letter; empty where only the letters are known.
+        text: What the expert wrote, including its reasoning.
+        choices: The text of each letter; empty if only the letters are known.
 
     Returns:
-        One of the letters. A letter beats the text of another choice beside it ("B) Paris" is B),
-        because a letter was asked for. A statement that is taken back without a new one ("the
-        answer is A. No, wait.") still counts, and so does the last one of a text that ends with
-        questions of its own. Without texts of the choices, an initial ("E. coli") looks like a
-        letter.
+        One of the letters. A letter takes precedence over the text of another choice beside it ("B)
+        Paris" is B), because a letter was requested. A statement that is retracted without a new
+        one ("the answer is A. No, wait.") still counts, and so does the last one of a text that
+        ends with its own questions. Without texts of the choices, an initial ("E. coli") looks like
+        a letter.
 
     Example:
         >>> choices = {"A": "Rome", "B": "Paris"}
@@ -217,9 +216,9 @@ class MultipleChoiceJudge(ReadingJudge):
     texts, or the lists ``text`` and ``label``.
 
     Args:
-        letters: Letters that may be answered where the query has no choices.
-        reference: How references are written: as a letter, as an index, as the text of the choice,
-            or any of them as long as they agree.
+        letters: Letters allowed as answers if the query has no choices.
+        reference: Form of references: a letter, an index, the text of the choice, or any of them as
+            long as they agree.
         first_index: Index of the first choice.
         name: Its name in tables.
 

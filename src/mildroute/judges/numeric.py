@@ -82,7 +82,7 @@ class Number:
     """A number and how it is written.
 
     Args:
-        value: Of the number as written; that of "25%" is 25.
+        value: Value of the number as written; that of "25%" is 25.
         percent: Whether a percent sign or word follows.
         decimals: Digits after the decimal point, or none for fractions and powers.
         operand: Whether it is only a part of a sum, a product or a difference.
@@ -101,9 +101,9 @@ class Number:
 def find_numbers(text: str) -> list[Number]:
     """All numbers of a plain text, in order.
 
-    Dates, times, ratios, version numbers, exponents, roots, multiples of pi and what is denied
-    ("not 41") are left out, and so are numbers of more than 400 digits. A comma is a decimal comma
-    only where it cannot part thousands.
+    Dates, times, ratios, version numbers, exponents, roots, multiples of pi, negated numbers ("not
+    41") and numbers of more than 400 digits are left out. A comma is a decimal comma only if it
+    cannot separate thousands.
     """
     places = at_ends([match for match in _NUMBER.finditer(text) if match["other"] is None])
     found = (_number(text, match) for match in places)
@@ -249,7 +249,7 @@ def read_number(text: str) -> Number | None:
     r"""The number that an answer gives, or none if it gives none or several.
 
     Args:
-        text: What the expert wrote, reasoning and all.
+        text: What the expert wrote, including its reasoning.
 
     Returns:
         The number after the last ``####``, in the last ``\boxed{}`` or after the last "final
@@ -505,12 +505,12 @@ def same_number(
     """Whether two numbers agree.
 
     Args:
-        read: Of the answer.
-        expected: Of the reference.
-        relative: Share of the expected value that they may differ by.
-        absolute: Amount that they may differ by; the larger of both tolerances counts.
-        percent: Where only one of them has a percent sign: whether 25% is 25 (``"unit"``), 0.25
-            (``"value"``) or both. Under ``"either"`` an expected 0.25 without a sign is 25% and not
+        read: Number in the answer.
+        expected: Number in the reference.
+        relative: Share of the expected value by which they may differ.
+        absolute: Amount by which they may differ; the larger of both tolerances counts.
+        percent: If only one of them has a percent sign, whether 25% is 25 (``"unit"``), 0.25
+            (``"value"``) or both. With ``"either"`` an expected 0.25 without a sign is 25% and not
             0.25%.
     """
     pairs = [(read.value, expected.value)]
@@ -533,13 +533,13 @@ def same_number(
 
 @dataclass(frozen=True)
 class NumericJudge(ReadingJudge):
-    """Right if the number that the answer gives is near enough to the reference.
+    """Right if the number that the answer gives is close enough to the reference.
 
     Args:
-        relative: Share of the reference that the answer may be off; by default numbers must be
+        relative: Share of the reference by which the answer may be off; by default numbers must be
             equal.
-        absolute: Amount that it may be off; the larger of both tolerances counts.
-        percent: What 25% is where the reference has no percent sign: ``"unit"`` 25, ``"value"``
+        absolute: Amount by which it may be off; the larger of both tolerances counts.
+        percent: Meaning of 25% if the reference has no percent sign: ``"unit"`` 25, ``"value"``
             0.25, ``"either"`` both.
         round_to_reference: Whether an answer with more decimals than the reference is rounded
             first.

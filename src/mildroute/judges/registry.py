@@ -51,12 +51,12 @@ def get_judge(name: str, /, **settings: Any) -> Judge:
     """A judge.
 
     Args:
-        name: One of :func:`judge_names`; our own come first. Several names with commas between them
-            are a :class:`ColumnJudge`, and settings begin with the name of their judge:
+        name: One of :func:`judge_names`; built-in names take precedence. Several comma-separated
+            names make a :class:`ColumnJudge`, and settings begin with the name of their judge:
             ``{"numeric.absolute": 0.5}``.
-        **settings: Of the judge. Where it hands a part of the answer to another judge (``json``,
-            ``regex``), ``compare`` may be the name of that one, and settings that the first does
-            not have go to the second.
+        **settings: Settings of the judge. If it passes a part of the answer to another judge
+            (``json``, ``regex``), ``compare`` may be the name of that judge, and settings that the
+            first does not have go to the second.
 
     Returns:
         The judge.
@@ -95,7 +95,7 @@ def get_judge(name: str, /, **settings: Any) -> Judge:
 
 @dataclass(frozen=True)
 class ColumnJudge(VersionedJudge):
-    """For each query the judge that its column names.
+    """Applies to each query the judge that its column names.
 
     Args:
         judges: Judges by the names that the column holds.
@@ -211,13 +211,13 @@ def judge_from_config(
     specs: Sequence[ExpertSpec],
     build: Callable[[ExpertSpec], Expert] = build_expert,
 ) -> Judge:
-    """A judge whose setting ``expert``, where it has one, is the name of the expert that it asks.
+    """Build a judge whose setting ``expert``, if it has one, is the name of the expert to call.
 
     Args:
         name: Of the judge; see :func:`~mildroute.judges.registry.get_judge`.
         settings: Of the judge.
-        specs: Experts that it may ask; the first of that name is taken.
-        build: Makes that expert.
+        specs: Experts that it may call; the first of that name is used.
+        build: Builds that expert.
 
     Returns:
         The judge; the caller closes the expert.

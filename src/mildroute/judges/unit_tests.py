@@ -46,15 +46,15 @@ _PARSER = threading.Lock()
 
 
 def python_in(text: str, names: Sequence[str] = ()) -> list[str]:
-    r"""Ways to read the Python code out of an answer, best first.
+    r"""Return ways to read the Python code in an answer, best first.
 
-    The first one that compiles is meant.
+    The first one that compiles counts.
 
     Args:
         text: What the expert wrote.
-        names: Names that the code should define. Of several blocks all count up to the last one
-            that defines any of them: later definitions replace earlier ones, and what follows are
-            examples of use.
+        names: Names that the code should define. If the answer has several blocks, all count up to
+            the last one that defines any of these names: later definitions replace earlier ones,
+            and blocks after it are usage examples.
 
     Returns:
         Code; empty if there is none.
@@ -147,7 +147,7 @@ def _bare(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class UnitTestPlan:
-    """Tests, and what is to be called after they were run as a script.
+    """Tests, and what to call after they have run as a script.
 
     Args:
         entry_point: What is given to the function ``check`` of the tests; empty if there is no such
@@ -305,29 +305,29 @@ class UnitTestJudge(VersionedJudge):
     r"""Right if the Python code in the answer passes all tests.
 
     The tests are in ``query.fields["tests"]``, else in the reference: statements, functions named
-    ``test_...``, classes of tests, or a function ``check`` that is given what
-    ``query.fields["entry_point"]`` names. They use the names of the answer, and may import it as
+    ``test_...``, classes of tests, or a function ``check`` that receives the object named by
+    ``query.fields["entry_point"]``. They use the names of the answer, and may import it as
     ``answer`` or ``solution``. Tests that cannot run, or that check nothing, give no verdict.
 
-    The code and its tests run in two processes, each in a sandbox: Python and the system's
-    libraries can be read, one empty folder can be written, and there are no programs to start, no
-    network, no other processes and nothing of this process's environment; time, memory, files and
-    processes are limited. Bubblewrap provides that where it is installed and the kernel allows
-    namespaces, else Landlock and seccomp do (Linux 5.13). Where neither is possible the judge
-    refuses to run anything.
+    The code and its tests run in two processes, each in a sandbox. It can read Python and the
+    system's libraries and write to one empty folder, but cannot start programs, use the network,
+    reach other processes or read this process's environment; time, memory, files and processes are
+    limited. Bubblewrap provides the sandbox if it is installed and the kernel allows namespaces,
+    otherwise Landlock and seccomp do (Linux 5.13). If neither is possible, the judge refuses to run
+    anything.
 
-    Only values cross between the two, so arguments and results are copies, code cannot learn what
-    its tests expect, and no verdict is to be found in its process. Objects of the answer's classes
-    stay where they are and are used from afar. Such an object is unequal to every plain value; if
-    the tests name its class and it says otherwise, there is no verdict.
+    The two exchange only values, so arguments and results are copies, code cannot learn what its
+    tests expect, and its process contains no verdict. Objects of the answer's classes stay in their
+    process and are used remotely. Such an object is unequal to every plain value; if the tests name
+    its class and it claims otherwise, the judge gives no verdict.
 
     Args:
-        cpu_seconds: Of computing, whatever else the machine does.
-        wall_seconds: After which the processes are killed.
-        memory_mb: Of address space.
-        preamble: Code that runs before the answer, such as imports that the prompt promised.
-        allow_unsandboxed: Whether to run code where no sandbox is possible, which gives it all
-            rights of this user: its files, its keys, the network.
+        cpu_seconds: CPU time, whatever else the machine does.
+        wall_seconds: Elapsed time after which the processes are killed.
+        memory_mb: Limit of the address space.
+        preamble: Code that runs before the answer, such as imports promised in the prompt.
+        allow_unsandboxed: Whether to run code if no sandbox is possible, which gives it all rights
+            of this user: files, keys and network.
         name: Its name in tables.
 
     Example:

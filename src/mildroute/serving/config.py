@@ -48,18 +48,19 @@ class ExplorationConfig:
     """Which requests go to another expert than the router's choice, to learn from the answers.
 
     Args:
-        kind: ``uniform`` draws one of all experts that can serve the request, the router's choice
-            included. ``gap`` draws another one, with probability 1 / (p + ``gamma`` x gap) for each
-            of p experts, where the gap is what it is expected to cost beyond the best: error plus
-            dollars at the price weight of the request.
-        rate: Fraction of requests routed at random at most, and never a turn of a conversation that
-            stays with its expert. ``exploration: 0.05`` sets it alone.
-        gamma: How fast ``gap`` turns to the best experts. An expert that is not the best raises the
-            expected cost of a request by less than 1 / ``gamma``.
-        max_dollars_per_day: Dollars of a day in UTC that drawn experts are expected to charge
-            beyond the router's choices, or none for no limit. If the rest of the day does not cover
-            the most expensive expert that could be drawn, none is.
-        min_quality: An expert is not drawn if its expected score is below so much of the highest.
+        kind: ``uniform`` draws one of all experts that can serve the request, including the
+            router's choice. ``gap`` draws another one, with probability 1 / (p + ``gamma`` x gap)
+            for each of p experts. The gap is the expert's expected extra cost over the best: error
+            plus dollars at the price weight of the request.
+        rate: Maximum fraction of requests routed at random. Turns of a conversation that stays with
+            its expert are never among them. ``exploration: 0.05`` sets it alone.
+        gamma: How strongly ``gap`` favors the best experts. An expert that is not the best raises
+            the expected cost of a request by less than 1 / ``gamma``.
+        max_dollars_per_day: Dollars per UTC day that drawn experts may be expected to charge beyond
+            the router's choices, or none for no limit. If what is left for the day does not cover
+            the most expensive expert that could be drawn, none is drawn.
+        min_quality: An expert is not drawn if its expected score is below this fraction of the
+            highest.
     """
 
     kind: Literal["uniform", "gap"] = "uniform"
@@ -74,35 +75,35 @@ class RoutingConfig:
     """Which expert serves a request.
 
     Args:
-        default: Fallback expert for inputs that the router cannot judge; the best single expert of
-            the training data if none is named.
-        input: What the router reads of a conversation: ``last``, the last message of the user;
-            ``system+last``, the system prompt before it; ``conversation``, the end of what user and
-            assistant said. Fit the router on texts of the same form.
-        input_characters: Characters of that text, unless the last message alone is longer.
+        default: Fallback expert for inputs that the router cannot judge; by default the best single
+            expert of the training data.
+        input: The part of a conversation that the router reads: ``last``, the last user message;
+            ``system+last``, that message after the system prompt; ``conversation``, the end of the
+            user and assistant messages. Fit the router on texts of the same form.
+        input_characters: Maximum characters of that text, unless the last message alone is longer.
         session_affinity: Whether a conversation stays with its expert.
-        switch_threshold: A conversation changes its expert only if another one's probability is
-            higher by more than this.
-        tool_affinity: Whether a request whose last message is the result of a tool stays with the
-            expert of its conversation, whatever the router says: an agent's loop is one task.
-        max_sessions: Conversations that are remembered.
+        switch_threshold: A conversation switches to another expert only if that expert's
+            probability is higher by more than this.
+        tool_affinity: Whether a request whose last message is a tool result stays with the expert
+            of its conversation, whatever the router says: an agent's loop is one task.
+        max_sessions: Maximum number of conversations to remember.
         session_ttl: Seconds after which an idle conversation is forgotten.
         exploration: Which requests go to another expert than the router's choice, to learn from
             the answers.
         presets: Targets by name, for the header ``x-mildroute-preset``: a price weight, or one of
             ``{quality: 0.95}``, ``{budget: 1.5}`` and ``{price_weight: 7}``.
-        routes: Further names under ``model`` that mean "choose", each with the target to choose at,
-            likewise, or none.
-        response_id_key_env: Environment variable of the key by which the ids of responses name
-            their expert, the same in every replica; the key for ``/admin`` if none is named. With
-            neither, clients could make up such ids.
-        stream_looks: What a cascade does with requests that stream: ``route`` chooses an expert
-            without a look, ``hold`` keeps the answer back until it is whole and has been looked at,
-            ``first`` looks at the beginning of the answer, if the router was fitted on beginnings
-            (``fit --answer-characters``), and chooses without a look if not.
-        stream_keep_alive: Seconds for which a stream is held back in silence. Then its response
-            begins, with a comment after each so many seconds, so that no proxy takes the connection
-            for a dead one.
+        routes: Additional names under ``model`` that are routed, each with its target in the same
+            form, or none.
+        response_id_key_env: Environment variable of the key that encrypts the expert in response
+            ids, the same in every replica; by default derived from the key for ``/admin``. With
+            neither, clients could forge such ids.
+        stream_looks: How a cascade handles streaming requests: ``route`` chooses an expert without
+            a look, ``hold`` holds the answer back until it is complete and has been looked at,
+            ``first`` looks at the beginning of the answer if the router was fitted on beginnings
+            (``fit --answer-characters``) and otherwise chooses without a look.
+        stream_keep_alive: Seconds for which a stream is held back silently. Then its response
+            begins, with a comment every so many seconds, so that no proxy treats the connection as
+            dead.
     """
 
     default: str | None = None
@@ -126,11 +127,11 @@ class CircuitBreakerConfig:
     """When the circuit of an expert opens.
 
     Args:
-        consecutive_failures: Failures in a row that open it.
-        failure_rate: Fraction of failed calls of a window that opens it, too ...
-        min_calls: ... if there were at least so many calls.
+        consecutive_failures: Consecutive failures that open it.
+        failure_rate: Fraction of failed calls in a window that also opens it ...
+        min_calls: ... if the window has at least this many calls.
         window: Seconds over which calls are counted.
-        cooldown: Seconds until one probe is let through; doubled after each failed probe ...
+        cooldown: Seconds until one probe is allowed; doubled after each failed probe ...
         max_cooldown: ... up to this.
     """
 
@@ -148,21 +149,22 @@ class FailoverConfig:
 
     Args:
         timeout: Seconds for the complete request; until the first byte if the response is streamed.
-        max_attempts: Experts that are called at most.
-        max_rounds: How often they are called at most if all of them fail in a way that may pass: a
-            refused connection, a 5xx, a 429, an error as an answer. Between two rounds lie 0.1 to
-            0.5 seconds, or what Retry-After or an open circuit says up to 2.5. 1 calls each once.
+        max_attempts: Maximum number of experts to call.
+        max_rounds: Maximum number of rounds over these experts if all fail in a transient way: a
+            refused connection, a 5xx, a 429, an error as an answer. The pause between rounds is 0.1
+            to 0.5 seconds, or what Retry-After or an open circuit demands, up to 2.5; a longer wait
+            ends the rounds. 1 calls each expert once.
         connect_timeout: Seconds to connect to an expert.
         first_byte_timeout: Seconds until the first byte of a stream; then the next expert is
             called.
-        attempt_timeout: Seconds that an expert has for a response that is not streamed; then the
-            next one is called. None gives it what is left of ``timeout``.
+        attempt_timeout: Seconds that an expert has for a non-streaming response; then the next one
+            is called. None gives it what is left of ``timeout``.
         idle_timeout: Seconds without a byte in the middle of a response.
-        hedge_delay: Seconds after which the next expert is called in parallel, or none; the first
-            response is used.
-        shutdown_delay: Seconds for which a gateway that is stopping still takes requests, while
-            ``/readyz`` answers 503, ``draining``: a load balancer needs as long to look elsewhere.
-        drain_timeout: Seconds that requests in flight get after that.
+        hedge_delay: Seconds after which the next expert is called in parallel, or none; the
+            response that starts first is used.
+        shutdown_delay: Seconds for which a gateway that is stopping still accepts requests, while
+            ``/readyz`` returns 503, ``draining``, so that a load balancer has time to remove it.
+        drain_timeout: Seconds that in-flight requests then have to finish.
     """
 
     timeout: float = 120.0
@@ -182,16 +184,18 @@ class EncoderConfig:
     """How inputs become vectors while requests wait.
 
     Args:
-        timeout: Seconds in which a vector must be there; else the fallback expert serves.
-        max_batch_size: Inputs that are encoded together at most.
-        max_queue_size: Inputs that may wait; more go to the fallback expert at once.
-        threads: Threads that encode.
-        cache_size: Vectors that are cached by content; 0 caches none.
-        max_chars: Characters of an input that are read: its beginning and its end.
+        timeout: Seconds in which a vector must be ready; otherwise the fallback expert serves the
+            request.
+        max_batch_size: Maximum number of inputs encoded together.
+        max_queue_size: Maximum number of inputs that may wait; any more go straight to the fallback
+            expert.
+        threads: Encoder threads.
+        cache_size: Maximum number of vectors cached by content; 0 disables the cache.
+        max_chars: Maximum characters read from an input: its beginning and its end.
         process: Where the workers of ``mildroute serve --workers`` encode: ``auto`` starts one
             process for all of them if the artifact has an ONNX model, such as MiniLM, ``shared``
-            does so for every artifact whose vectors are dense, and with ``own`` each worker has its
-            own encoder. That one process has the threads and the queue of all workers together.
+            does so for every artifact with dense vectors, and with ``own`` each worker has its own
+            encoder. The shared process has the threads and the queue of all workers together.
     """
 
     timeout: float = 0.25
@@ -208,24 +212,24 @@ class RequestLimits:
     """What a client may send.
 
     Args:
-        max_header_bytes: Bytes of the headers of a request.
-        header_timeout: Seconds in which the headers must have arrived, also after the connection
-            was opened.
-        max_body_bytes: Bytes of the body of a request.
-        body_timeout: Seconds in which the body must have arrived.
-        max_connections: Connections of clients at the same time, with a request in flight or not;
-            beyond it the one that has been idle for longest is closed. Never more than half of the
+        max_header_bytes: Maximum bytes of a request's headers.
+        header_timeout: Seconds in which the headers must arrive, also after the connection was
+            opened.
+        max_body_bytes: Maximum bytes of a request's body.
+        body_timeout: Seconds in which the body must arrive.
+        max_connections: Concurrent client connections, with or without a request in flight; beyond
+            this, the connection that has been idle longest is closed. Never more than half of the
             process's file descriptors.
-        max_in_flight: Requests at the same time; more are rejected with 503 and Retry-After. If
-            there are several client keys, none of them holds more places than are free.
-        max_bytes_in_flight: Bytes of the bodies of these requests, shared in the same way.
-        max_response_bytes: Bytes of a response that is not streamed.
-        max_route_inputs: Inputs of one ``POST /v1/route``.
-        max_output_tokens: Tokens of a response that are reserved in a client's budget if its
-            request names no most: the most that your experts generate by default.
-        disconnect_timeout: Seconds for which a response is still read after its client
-            disconnected, so that the client pays for it; 0 ends the call at once and charges what
-            is known, or what was reserved ...
+        max_in_flight: Concurrent requests; more are rejected with 503 and Retry-After. With several
+            client keys, no key may hold more slots than are free.
+        max_bytes_in_flight: Total bytes of the bodies of these requests, shared in the same way.
+        max_response_bytes: Maximum bytes of a non-streaming response.
+        max_route_inputs: Maximum inputs of one ``POST /v1/route``.
+        max_output_tokens: Response tokens reserved in a client's budget if its request sets no
+            maximum: the most that your experts generate by default.
+        disconnect_timeout: Seconds for which a response is still read after its client disconnects,
+            so that the client pays for it; 0 ends the call at once and charges what is known, or
+            what was reserved ...
         disconnect_max_bytes: ... and bytes of it, if it is streamed.
     """
 
@@ -248,9 +252,9 @@ class DecisionLogConfig:
     """The decision log.
 
     Args:
-        folder: Where, or none for no log.
-        log_prompts: Whether the text that was routed is logged, too.
-        rows_per_file: Rows of a file, after which a new one begins.
+        folder: Folder of the log, or none to disable it.
+        log_prompts: Whether the routed text is logged as well.
+        rows_per_file: Rows per file, after which a new one begins.
     """
 
     folder: Path | None = None
@@ -260,23 +264,25 @@ class DecisionLogConfig:
 
 @dataclass(frozen=True)
 class SamplingConfig:
-    """Requests that are sent to the other experts, too, and judged, to learn from.
+    """Requests that are also sent to the other experts and judged, to learn from.
 
-    It happens in the background when the response has been sent. Only the judge sees the answers.
+    Sampling runs in the background after the response has been sent. Only the judge sees the
+    answers.
 
     Args:
-        rate: Fraction of the chat completions that the gateway routes or passes through. Those that
-            name their expert, have tools or images, want several choices, are over 64 KiB or have
-            the header ``x-mildroute-sampling`` with any value but ``on`` are left out.
-        max_dollars_per_day: Dollars of a day in UTC that sampled calls and their judging may cost;
-            it must be set. Gateways share it through the store, or through the folder of the log.
+        rate: Fraction of the chat completions that the gateway routes or passes through. Requests
+            are excluded if they name their expert, have tools or images, request several choices,
+            exceed 64 KiB or have the header ``x-mildroute-sampling`` with any value but ``on``.
+        max_dollars_per_day: Dollars per UTC day that sampled calls and their judging may cost;
+            required. Gateways share it through the store, or through the folder of the log.
         judge: Name of the judge, as ``mildroute collect --judge`` takes it; one that needs no
             reference, such as ``graded``.
-        judge_settings: Settings of the judge; ``expert`` names the one of ``experts.yaml``, or of
-            its ``judges``, that is asked.
-        experts: Those that are asked; all that the gateway can call by default.
-        concurrency: Requests that are sampled at the same time.
-        max_queue_size: Requests that may wait for that; more are not sampled.
+        judge_settings: Settings of the judge; ``expert`` names the expert to call, from
+            ``experts.yaml`` or its ``judges``.
+        experts: Experts to call; by default all that the gateway can call.
+        concurrency: Requests sampled at the same time.
+        max_queue_size: Maximum number of requests that may wait for sampling; any more are not
+            sampled.
     """
 
     rate: float = 0.0
@@ -293,10 +299,10 @@ class LoggingConfig:
     """What is written to stderr.
 
     Args:
-        format: ``text``, or ``json`` for one JSON object a line.
-        level: From which level on lines of the gateway are written; those of its libraries are
-            from ``warning`` on.
-        access: Whether there is one line for each request.
+        format: ``text``, or ``json`` for one JSON object per line.
+        level: Lowest level of the gateway's own log entries; those of its libraries are written
+            from ``warning`` up.
+        access: Whether to write one entry per request.
     """
 
     format: Literal["text", "json"] = "text"
@@ -310,9 +316,10 @@ class IdempotencyConfig:
 
     Args:
         ttl: Seconds for which a response is kept; 0 to ignore the header.
-        max_keys: Responses that a process keeps; beyond it the oldest goes.
-        max_bytes: Bytes that they take; a response of more than an eighth of it is not kept.
-        max_stored_bytes: Bytes of a response that is kept in the store, too, for the other
+        max_keys: Maximum number of responses that a process keeps; beyond this, it drops the
+            oldest.
+        max_bytes: Maximum bytes of these responses; one larger than an eighth of this is not kept.
+        max_stored_bytes: Maximum bytes of a response that is also kept in the store, for the other
             gateways; 0 to write no text to the store.
     """
 
@@ -327,8 +334,9 @@ class PageConfig:
     """The page in the browser, at ``/``, and its figures, at ``/status``.
 
     Args:
-        enabled: Whether there is one; ``page: false`` turns it off. Without ``admin_key_env`` and
-            ``metrics_key_env`` it is for browsers on the same machine, if there are no client keys.
+        enabled: Whether to serve the page; ``page: false`` disables it. Without ``admin_key_env``
+            and ``metrics_key_env``, only browsers on the same machine can open the page, and only
+            if no client keys are configured.
         learning: Folder or URL of the state of ``mildroute learn``, to show it, or none.
     """
 
@@ -342,19 +350,20 @@ ON_FAILURE: tuple[str, ...] = get_args(OnFailure)
 
 @dataclass(frozen=True)
 class StoreConfig:
-    """Redis or Valkey that several gateways share, so that their limits hold together.
+    """Redis or Valkey server that several gateways share, so that their limits hold together.
 
     Args:
-        url: Such as ``redis://host:6379/0``, or ``rediss://`` with TLS; none for limits of each
-            process alone. ``store: redis://host`` sets it alone.
+        url: Address, such as ``redis://host:6379/0``, or ``rediss://`` with TLS; with none, each
+            process has its own limits. ``store: redis://host`` sets it alone.
         password_env: Environment variable of its password, or none.
-        prefix: Of the names of all entries; gateways with the same prefix share them.
-        on_failure: What becomes of limits while the store is away and what a gateway has borrowed
-            is spent: ``share`` continues with what is left over the number of gateways, ``closed``
-            rejects with 503, ``open`` lets all requests through.
-        lease_ttl: Seconds after which what a gateway has borrowed goes back to the others if the
-            gateway is not heard of.
-        replicas: Gateways that share the store, for one that has not reached it since its start.
+        prefix: Prefix of the names of all entries; gateways with the same prefix share them.
+        on_failure: How limits apply while the store is unavailable and a gateway has spent what it
+            borrowed: ``share`` continues with what is left, divided by the number of gateways,
+            ``closed`` rejects with 503, ``open`` admits all requests.
+        lease_ttl: Seconds after which what a gateway has borrowed returns to the others if the
+            gateway does not renew it.
+        replicas: Number of gateways that share the store, for a gateway that has not reached it
+            since startup.
     """
 
     url: str | None = None
@@ -376,31 +385,32 @@ class GatewayConfig:
         encoder: How inputs become vectors.
         limits: What a client may send.
         log: The decision log.
-        sampling: Requests that are sent to the other experts, too, and judged.
+        sampling: Requests that are also sent to the other experts and judged.
         logging: What is written to stderr.
         store: Redis or Valkey that several gateways share.
         idempotency: Responses that are kept for requests with the header ``Idempotency-Key``.
         page: The page in the browser.
-        keys: File of hashed client keys, which is read again with the router, or the URL of their
-            database, ``sqlite:///keys.db`` or ``postgresql://host/name``. If there is none, every
-            client that can reach the gateway may use it.
-        keys_interval: Seconds between two looks at the database of keys.
-        keys_cache: Folder of the snapshots of that database; ``mildroute/keys`` in the user's
-            cache folder if none is named.
-        admin_key_env: Environment variable of the key for ``/admin``, or none: then there is no
+        keys: File of hashed client keys, which is reloaded with the router, or the URL of their
+            database, ``sqlite:///keys.db`` or ``postgresql://host/name``. With none, every client
+            that can reach the gateway may use it.
+        keys_interval: Seconds between checks of the key database.
+        keys_cache: Folder for snapshots of that database; by default ``mildroute/keys`` in the
+            user's cache folder.
+        admin_key_env: Environment variable of the key for ``/admin``, or none to disable
             ``/admin``.
-        admin_port: Port of ``/metrics``, ``/admin`` and the page, which are then not on the port of
-            clients; ``/healthz`` and ``/readyz`` are on both. None for one port for all.
-        admin_host: Address to listen on with that port.
-        metrics_key_env: Environment variable of the key for ``/metrics``, or none: then every
-            client that can reach the gateway may read them. It may be the same variable.
+        admin_port: Port of ``/metrics``, ``/admin`` and the page, which are then not served on the
+            client port; ``/healthz`` and ``/readyz`` are on both. None to use one port for
+            everything.
+        admin_host: Address to listen on for that port.
+        metrics_key_env: Environment variable of the key for ``/metrics``, or none, so that every
+            client that can reach the gateway may read the metrics. It may be the same variable as
+            ``admin_key_env``.
         shadow_router: Folder of a second router whose choices are only logged, or none.
-        router_public_keys: PEM file with one or several Ed25519 public keys; a router, canary or
-            shadow router that none of them has signed is refused. Without it none needs a
-            signature.
-        baseline: Expert whose bill the savings are counted against; the most expensive if none is
-            named.
-        reload_interval: Seconds between looks at the artifact's folder, or none.
+        router_public_keys: PEM file with one or more Ed25519 public keys; a router, canary or
+            shadow router without a signature by one of them is rejected. Without this file, no
+            signature is needed.
+        baseline: Expert that savings are measured against; by default the most expensive.
+        reload_interval: Seconds between checks of the artifact's folder, or none.
 
     Example:
         >>> GatewayConfig().routing.session_affinity

@@ -1,9 +1,9 @@
 """The log as Parquet: a tenth of the size, and read by every warehouse.
 
-Jobs for the side, not for the process that answers requests. They may be killed at any moment and
-run again. Finished files are compacted in place: a file is read, written beside, put in place as a
-whole, and only then is the old form removed. Lines of all files, also of those that still grow, are
-shipped to an object store by hour.
+Background jobs, not part of the process that answers requests. They may be killed at any moment and
+run again. Finished files are compacted in place: each file is read, rewritten under a temporary
+name and moved into place atomically; only then is the old file removed. Rows of all files,
+including those that still grow, are shipped to an object store by hour.
 """
 
 from __future__ import annotations
@@ -96,10 +96,10 @@ _ROWS_PER_OBJECT = 50_000
 
 @dataclass(frozen=True)
 class CompactionResult:
-    """What was done.
+    """Result of a compaction.
 
     Args:
-        growing: Files that are still written, and were left alone.
+        growing: Files that are still being written and were skipped.
     """
 
     files: int
@@ -108,7 +108,7 @@ class CompactionResult:
 
 
 def compact_log(folder: str | Path) -> CompactionResult:
-    """Turn the finished files of a log, decisions, feedback and samples, into Parquet."""
+    """Convert the finished files of a log, decisions, feedback and samples, to Parquet."""
     check_log(folder)
     rows: list[int | None] = []
     for name, columns in _PARTS:
@@ -120,7 +120,7 @@ def compact_log(folder: str | Path) -> CompactionResult:
 
 
 def _tidied(path: Path, columns: Mapping[str, str]) -> int | None:
-    """Rows of the file; none while it is written. The lock keeps a second job off."""
+    """Return the rows of the file, or none while it is written. A lock excludes a second job."""
     with try_lock(path) as is_locked:
         if not is_locked:
             return None
@@ -174,16 +174,16 @@ class ShippingResult:
 
 
 def ship_log(folder: str | Path, target: str) -> ShippingResult:
-    """Write the lines that a log has got since the last time to an object store, as Parquet.
+    """Write the rows that a log has gained since the last run to an object store, as Parquet.
 
-    Objects are ``decisions/date=2026-11-16/hour=09/<file>-<first line>.parquet`` and the same of
-    ``feedback`` and ``samples``. A job that was killed before it could note what it had written
-    writes the same objects again, with the same rows or more: an object is named after its first
-    line. If the note itself is lost, all is shipped again under other names, and readers
-    deduplicate by ``decision_id``.
+    Objects are ``decisions/date=2026-11-16/hour=09/<file>-<first line>.parquet``, and likewise for
+    ``feedback`` and ``samples``. A job that was killed before it recorded its progress writes the
+    same objects again, with the same rows or more: an object is named after its first line. If that
+    record is lost, everything is shipped again under other names, and readers deduplicate by
+    ``decision_id``.
 
     Args:
-        folder: Of the log.
+        folder: Folder of the log.
         target: A URL of fsspec or pyarrow, or a folder.
     """
     check_log(folder)
@@ -230,7 +230,7 @@ class _Shipper:
             beside.write_text(json.dumps(state), encoding="utf-8")
 
     def ship(self, name: str, path: Path, columns: Mapping[str, str]) -> ShippingResult:
-        """Ship what a file has got."""
+        """Ship the new rows of a file."""
         objects = count = 0
         key = f"{name}/{path.stem}"
         is_full = True
@@ -275,7 +275,7 @@ class _Shipper:
 
 
 def _by_hour(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """Rows by the folder of the hour, in UTC, in which their requests arrived."""
+    """Group rows by the folder of the hour, in UTC, in which their requests arrived."""
     found: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         hour = datetime.fromtimestamp(row["time"], UTC).strftime("date=%Y-%m-%d/hour=%H")

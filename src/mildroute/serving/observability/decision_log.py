@@ -36,39 +36,38 @@ __all__ = [
 
 @dataclass(frozen=True)
 class DecisionRecord:
-    """What was decided for one request and what came of it.
+    """The decision for one request and its outcome.
 
-    Written once, when its answer has ended.
+    Written once, when the response has ended.
 
     Args:
-        decision_id: Its name, which ``POST /v1/feedback`` refers to.
-        time: Seconds since 1970, when the request had arrived.
+        decision_id: Id of the decision, which ``POST /v1/feedback`` refers to.
+        time: Arrival of the request, in seconds since 1970.
         key: Name of the client's key, or empty.
-        path: What was called, such as ``"chat/completions"``.
-        price_weight: At which it decided, or none; between two vertices that of the likelier one.
-        propensity: Probability with which it was chosen, before randomization and exploration.
-        propensities: Of all experts, in the order of ``experts``; 0 where one was left out.
-        served_by: Who answered, or empty.
-        attempts: Every call to an expert: its name, the reason of its failure or empty, the status
+        path: Path of the request, such as ``"chat/completions"``.
+        price_weight: Price weight of the decision, or none; between two vertices, that of the
+            likelier one.
+        propensity: Probability that it was chosen, before randomization and exploration.
+        propensities: Those of all experts, in the order of ``experts``; 0 for an excluded expert.
+        served_by: Expert that answered, or empty.
+        attempts: Every call to an expert: its name, the reason for its failure or empty, the status
             of its response or 0, tokens, dollars and seconds.
-        status: Status that the client saw; 499 if it went away.
-        tokens_in: As the expert counted, or estimated.
+        status: Status that the client received; 499 if it disconnected.
+        tokens_in: Input tokens, as the expert counted them or estimated.
         cost_usd: Dollars of all attempts.
         baseline_cost_usd: What the baseline expert would have charged for the same tokens.
         first_byte_seconds: From the request's arrival to the first byte of the answer.
         conversation: Digest of the conversation, or empty.
         shadow: What the shadow router chose, or empty.
-        text: What was routed, if that is switched on, else none.
-        request_id: The client's id of the request, which seeds the coin; empty where the text
-            itself does.
-        target: What the operating point was chosen by, such as ``"quality 0.95"``; empty for the
+        text: The routed text if logging it is enabled, otherwise none.
+        request_id: The client's id of the request, which seeds the coin; empty if the text does.
+        target: Target that selected the operating point, such as ``"quality 0.95"``; empty for the
             router's own.
-        first_choice: What the router alone would choose, before affinity, circuits, exploration;
-            empty without an opinion.
-        trace_id: Of the trace that the request belongs to, in 32 hexadecimal digits; empty without
-            one.
+        first_choice: The router's own choice, before affinity, circuits and exploration; empty if
+            it has none.
+        trace_id: Id of the request's trace, in 32 hexadecimal digits; empty without one.
         team: Name of the client's team at the time, or empty.
-        look: Name of the look of a cascade that was chosen, or empty.
+        look: Name of the chosen look of a cascade, or empty.
     """
 
     decision_id: str
@@ -130,19 +129,19 @@ _encoded = json.JSONEncoder(
 
 
 class SpendLedger:
-    """Dollars of each key in a day and a month of UTC, and up to where in the log they are counted.
+    """Dollars of each key in the UTC day and month, and the log position up to which they count.
 
-    A checkpoint of it lies beside the log: a gateway that starts again reads only the lines behind
-    it, and not those of the whole month. It is replaced as a whole, so that a kill leaves the last
-    one or the one before.
+    A checkpoint is stored beside the log: a restarted gateway reads only the rows after it, not
+    those of the whole month. The checkpoint is replaced atomically, so a kill leaves the latest one
+    or the one before it.
 
     Args:
-        folder: Of the log.
-        now: Seconds since 1970, in the day and the month that are counted.
+        folder: Folder of the log.
+        now: A time within the counted day and month, in seconds since 1970.
 
     Attributes:
-        dollars: Of the day, by key.
-        month_dollars: Of the month, by key.
+        dollars: Dollars of the day, by key.
+        month_dollars: Dollars of the month, by key.
     """
 
     def __init__(self, folder: str | Path, now: float) -> None:
@@ -157,7 +156,7 @@ class SpendLedger:
 
     @classmethod
     def resume(cls, folder: str | Path, now: float) -> SpendLedger:
-        """Read the checkpoint and the lines behind it; all lines of the month if there is none."""
+        """Read the checkpoint and the rows after it, or without one all rows of the month."""
         ledger = cls(folder, now)
         ledger._read_checkpoint()
         for path in log_files(Path(folder) / DECISIONS):
@@ -168,12 +167,12 @@ class SpendLedger:
         return ledger
 
     def spent(self, now: float) -> tuple[dict[str, float], dict[str, float]]:
-        """Dollars of the day and the month at a time, by key."""
+        """Return the dollars of the day and the month of a given time, by key."""
         self._turn_to(now)
         return self.dollars, self.month_dollars
 
     def _turn_to(self, now: float) -> None:
-        """Begin a new day or month if there is one."""
+        """Begin a new day or month if the date has changed."""
         if now >= self._day + DAY:
             self._day = start_of_day(now)
             self.dollars = {}
@@ -191,12 +190,12 @@ class SpendLedger:
         self._counted[stem] = (end, self._counted.get(stem, (0, 0))[1] + 1)
 
     def save_if_due(self) -> None:
-        """Write the checkpoint if the last one is some seconds old."""
+        """Write the checkpoint if the last one is a few seconds old."""
         if time.monotonic() - self._saved >= _CHECKPOINT_SECONDS:
             self.save()
 
     def save(self) -> None:
-        """Write the checkpoint; if it cannot be written, the old one stays and is still true."""
+        """Write the checkpoint; if that fails, the old one stays and is still valid."""
         self._saved = time.monotonic()
         document = {
             "day": self._day,
@@ -247,9 +246,9 @@ class SpendLedger:
 def rows_behind(
     path: Path, start: int, lines: int, columns: Sequence[str] | None = None
 ) -> Iterator[tuple[dict[str, Any], int]]:
-    """Rows of a file behind its first lines, which end at a byte, each with the byte of its end.
+    """Yield the rows of a file after a byte offset, each with the offset of its end.
 
-    A file that was tidied meanwhile has the same rows in the same order.
+    A file that was compacted in the meantime has the same rows in the same order.
     """
     if path.suffix == TABLE:
         for row in itertools.islice(read_file(path, columns), lines, None):
@@ -282,14 +281,14 @@ def _parse_line(path: Path, line: bytes) -> dict[str, Any]:
 
 
 class DecisionLog:
-    """Writes records, each with one call of the system.
+    """Writes records, each with one system call.
 
     Args:
-        config: Where, how many rows a file has, and whether texts are logged.
-        ledger: Counts the dollars of what is written and keeps a checkpoint of them, or none.
+        config: Folder, rows per file, and whether texts are logged.
+        ledger: Counts the dollars of the written records and keeps a checkpoint, or none.
 
     Attributes:
-        lost: Lines that could not be written, since the disk was full or gone.
+        lost: Number of entries that could not be written because the disk was full or missing.
     """
 
     def __init__(self, config: DecisionLogConfig, ledger: SpendLedger | None = None) -> None:
@@ -299,11 +298,11 @@ class DecisionLog:
 
     @property
     def lost(self) -> int:
-        """Lines that could not be written."""
+        """Number of entries that could not be written."""
         return self._files.lost
 
     def write(self, record: DecisionRecord) -> None:
-        """Append one line; if it cannot be written, it is counted as lost and nothing is raised."""
+        """Append one entry; if that fails, it is counted as lost and nothing is raised."""
         row = dict(zip(_NAMES, _values(record), strict=True))
         if not self._log_prompts:
             row["text"] = None
@@ -320,16 +319,16 @@ class DecisionLog:
             self._ledger.save_if_due()
 
     def close(self) -> None:
-        """End the file."""
+        """Close the file."""
         self._files.close()
         if self._ledger is not None:
             self._ledger.save()
 
 
 def read_log(folder: str | Path) -> Iterator[DecisionRecord]:
-    """All decisions of a log, file by file.
+    """Yield all decisions of a log, file by file.
 
-    Within a file in the order in which their answers ended.
+    Within a file, they are in the order in which their answers ended.
 
     Yields:
         Records. Fields that a later version added have their defaults, and fields that this version
@@ -345,7 +344,7 @@ def read_decisions(
 ) -> Iterator[dict[str, Any]]:
     """Rows of a decision log, as :func:`~mildroute._jsonl.read_rows` reads them, but checked.
 
-    Rows that were shipped to a URL may be there twice; each is read once.
+    Rows that were shipped to a URL may be stored twice; each is read once.
     """
     is_shipped = "://" in str(folder)
     if is_shipped and columns is not None:
@@ -361,10 +360,10 @@ def read_decisions(
 
 
 def check_decision(row: dict[str, Any], columns: Sequence[str] | None = None) -> dict[str, Any]:
-    """The row itself, if it has the fields of a decision.
+    """Return the row itself if it has the fields of a decision.
 
-    Rows of before November 2026, with ``answered``, ``chosen`` and ``dollars``, do not: to read
-    them as decisions that no expert served would be worse than to refuse them.
+    Rows from before November 2026, with ``answered``, ``chosen`` and ``dollars``, do not: reading
+    them as decisions that no expert served would be worse than rejecting them.
     """
     for name in _REQUIRED if columns is None else columns:
         if name not in row:
@@ -384,7 +383,7 @@ def _folder(config: DecisionLogConfig) -> Path:
 
 
 def _finite(value: Any) -> Any:
-    """Numbers that JSON does not know are none."""
+    """Replace numbers that JSON cannot express with none."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):

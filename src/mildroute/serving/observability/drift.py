@@ -1,14 +1,14 @@
-"""Whether the inputs of today still look like those of the training.
+"""Drift: a comparison of current inputs with the training data.
 
-Population stability of scores and of shares.
+The measure is the population stability of scores and of shares.
 
 The population stability index of two histograms p and q is the sum of (q - p) ln(q / p) over their
-bins. Its usual reading: below 0.1 steady, up to 0.25 moved, above it shifted. It is never zero, not
-even where nothing has changed: with B bins, n decisions now and m rows behind the reference, it is
-(B - 1)(1/n + 1/m) on average and follows that factor times a chi-squared with B - 1 degrees of
-freedom. So the average is taken off before the reading, and nothing is read into a figure below the
-99.9% quantile. Both hold for independent decisions; many turns of few conversations are fewer
-decisions than they seem, and the figure is noisier than said.
+bins. Its usual reading: below 0.1 steady, up to 0.25 moved, above that shifted. It is never zero,
+even if nothing has changed: with B bins, n decisions now and m rows behind the reference, its mean
+is (B - 1)(1/n + 1/m), and it follows 1/n + 1/m times a chi-squared with B - 1 degrees of freedom.
+So the average is subtracted before the reading, and a figure below the 99.9% quantile is not
+interpreted. Both hold for independent decisions; many turns of few conversations are fewer
+decisions than they seem, and the figure is noisier than stated.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class StabilityIndex:
     """How far a histogram is from its reference.
 
     Args:
-        index: Population stability index; not a number while there is too little to compare.
-        noise: What it is on average where nothing has changed.
-        limit: What it stays below with probability 0.999 where nothing has changed.
+        index: Population stability index; NaN while there is too little to compare.
+        noise: Its average if nothing has changed.
+        limit: Its 99.9% quantile if nothing has changed.
     """
 
     index: float
@@ -52,7 +52,7 @@ class StabilityIndex:
 
     @property
     def corrected(self) -> float:
-        """The index without its noise, and not below zero.
+        """The index minus its noise, and at least zero.
 
         Not a number while there is too little to compare.
         """
@@ -71,15 +71,15 @@ class StabilityIndex:
 def stability(
     reference: Sequence[float], counts: Sequence[int], rows: float = inf
 ) -> StabilityIndex:
-    """The population stability index of counts against a reference, and its noise.
+    """Return the population stability index of counts against a reference, and its noise.
 
     Args:
-        reference: What each bin held, as counts or shares; only their proportions matter.
-        counts: Decisions of each bin, in the same order.
-        rows: Rows behind the reference; infinite where it is exact.
+        reference: Content of each bin, as counts or shares; only the proportions matter.
+        counts: Decisions in each bin, in the same order.
+        rows: Rows behind the reference; infinite if it is exact.
 
     Returns:
-        The index and what it is worth; too few decisions, fewer than five a bin, have none.
+        The index with its noise and limit; NaN for too few decisions, fewer than five per bin.
     """
     # Bins that were empty and still are tell nothing: half of them are, as the largest of p
     # probabilities is at least 1/p.
@@ -101,7 +101,7 @@ def stability(
 class Window:
     """Counts of the latest decisions by bin.
 
-    Whole panes of them come and go, so memory does not grow with the window.
+    Counts are added and dropped in whole panes, so memory does not grow with the window.
 
     Args:
         decisions: Length of the window; it holds between seven eighths of it and all of it.
@@ -132,15 +132,15 @@ class Window:
 class DriftReference:
     """What decisions looked like when the router was fitted, on held-out rows.
 
-    On rows it has learned from it is too sure of itself.
+    On rows that it was trained on, the router is overconfident.
 
     Args:
         shares: Share of rows on which each expert is the router's first choice, after the coin, in
             the order of the experts.
         histogram: Share or number of rows by their largest posterior, in equal bins from 0 to 1.
         rows: Rows behind both; infinite if unknown.
-        point: The operating point at which the choices were made, or none where prices do not
-            matter; only compared.
+        point: The operating point at which the choices were made, or none if prices do not matter;
+            used only for comparison.
     """
 
     shares: Sequence[float]
@@ -149,7 +149,7 @@ class DriftReference:
     point: Hashable = None
 
     def __post_init__(self) -> None:
-        """Refuse what is no distribution."""
+        """Reject values that are not a distribution."""
         for values in (self.shares, self.histogram):
             if (
                 not all(0 <= value < inf for value in values)
@@ -164,11 +164,11 @@ class DriftReference:
 
 @dataclass(frozen=True)
 class DriftReport:
-    """What has become of scores and shares.
+    """Current drift of scores and shares.
 
     Args:
-        source: Where the reference comes from: ``"training"``, ``"first decisions"``, or
-            ``"learning"`` while those are being gathered.
+        source: Source of the reference: ``"training"``, ``"first decisions"``, or ``"learning"``
+            while those are being gathered.
     """
 
     source: str
@@ -177,7 +177,7 @@ class DriftReport:
 
 
 class Drift:
-    """Compares the router's latest opinions with those on its training data.
+    """Compares the router's latest predictions with those on its training data.
 
     Args:
         reference: From the artifact; without it the first ``window`` decisions are the reference,
@@ -208,14 +208,14 @@ class Drift:
     ) -> None:
         """Count a prediction.
 
-        Those at another operating point than the reference's are left out, as they choose otherwise
-        by design.
+        Predictions at an operating point other than the reference's are left out, because they
+        choose differently by design.
 
         Args:
-            posterior: Of the experts.
+            posterior: Posterior of the experts.
             point: The operating point.
-            chosen: Index of the router's first choice, which a coin may have decided; by default
-                that of the largest posterior.
+            chosen: Index of the router's first choice, which may have been decided at random; by
+                default that of the largest posterior.
         """
         if self._point is not None and point != self._point:
             return
@@ -226,7 +226,7 @@ class Drift:
             self._learn(point)
 
     def report(self) -> DriftReport:
-        """Both indices, over the latest decisions."""
+        """Return both indices over the latest decisions."""
         reference = self._reference
         if reference is None:
             unknown = StabilityIndex(nan, nan, nan, sum(self._shares.counts()))
@@ -242,9 +242,9 @@ class Drift:
         self._shares = Window(self._experts, self._window)
 
     def _learn(self, point: Hashable) -> None:
-        """The first prediction settles the operating point.
+        """Take the operating point from the first prediction.
 
-        Once there are enough of them they become the reference.
+        Once there are enough predictions, they become the reference.
         """
         self._point, self._to_learn = point, self._to_learn - 1
         if not self._to_learn:

@@ -2,27 +2,27 @@
 
 What the experts have cost on real requests.
 
-A row for each decision that has a score; it has the score, dollars and seconds of the expert that
-answered, and nothing for the others, as what they would have said is not known. A sample has those
-of all its experts, by the judge's scores, and ``propensity:<expert>`` is 1 for each of them: the
-coin that drew it did not look at the request. Beside the columns
-of a cost table there are those that estimates need, which ``CostTable`` passes over: ``selected``,
-``shadow``, ``propensity:<expert>`` (the chance that each expert had), ``posterior:<expert>`` and
-``propensity``, the chance with which the cell of the row came to be filled. That one is empty
+The table has one row for each decision with a score. The row has the score, dollars and seconds of
+the expert that answered, and nothing for the others, whose answers are unknown. A sample has those
+of all its experts, with the judge's scores, and ``propensity:<expert>`` is 1 for each of them:
+sampling does not depend on the request. In addition to the columns of a cost table, the table has
+columns for estimates, which ``CostTable`` ignores: ``selected``, ``shadow``,
+``propensity:<expert>`` (the probability of choosing that expert), ``posterior:<expert>`` and
+``propensity``, the probability that the row's cell was filled. That one is empty
 
-- where the chosen expert failed, or was overtaken, and another one answered: the answer is true of
-  the other one, but the chance with which it came to answer is not known, and its seconds include
-  those of the failure. Estimates count such a row as a request and its answer for no expert, else
-  an expert would be judged by requests that came to it because others had failed;
-- where the client named the expert itself: then there was no lot at all, and the chances are empty,
-  too.
+- if the chosen expert failed, or was overtaken, and another one answered: the answer is that of the
+  other expert, but the probability that it answers is unknown, and its seconds include those of the
+  failure. Estimates count such a row as a request but count its answer for no expert; otherwise an
+  expert would be judged by requests that reached it because others had failed;
+- if the client named the expert itself: nothing was drawn at random, and the probabilities are
+  empty as well.
 
-A look of a cascade is a choice like an expert, with a column of its own: the score of the answer
-that came out of it, and the dollars and seconds of all its calls.
+A look of a cascade is a choice like an expert and has its own column: the score of the resulting
+answer, and the dollars and seconds of all its calls.
 
 Decisions of ``POST /v1/route`` were carried out by the client, and their feedback is that of the
-chosen expert, whose dollars and seconds the gateway does not know. A log of such decisions alone
-gives a table of scores; beside others they are left out.
+chosen expert, whose dollars and seconds the gateway does not know. A log with only such decisions
+gives a table of scores; in a log with others they are left out.
 """
 
 from __future__ import annotations
@@ -69,15 +69,16 @@ _KINDS = (("score:", "score"), ("cost:", "cost_usd"), ("latency:", "seconds"))
 
 @dataclass(frozen=True)
 class LoggedCostTable:
-    """A cost table of one filled cell a row, of several if it is a sample.
+    """A cost table with one filled cell per row, or several if the row is a sample.
 
-    And what became of the decisions that are not in it.
+    It also counts the decisions that are not in it.
 
     Attributes:
-        without_answer: Those that no expert answered, or one that no router knows.
+        without_answer: Decisions that no expert answered, or that were answered by one that no
+            router knows.
         unknown: Scores for decisions that are not in the log.
-        samples: How many rows are samples, and whether they are enough to fit a router.
-        notes: What can and cannot be done with the table, in sentences.
+        samples: Number of rows that are samples, and whether they suffice to fit a router.
+        notes: Sentences on what can and cannot be done with the table.
     """
 
     arrow: pa.Table
@@ -95,7 +96,7 @@ class LoggedCostTable:
         return int(self.arrow.num_rows)
 
     def save(self, target: str | Path) -> Path | str:
-        """Write it; the suffix says the format, and only Parquet can be read for estimates."""
+        """Write the table; the suffix sets the format, and estimates can only read Parquet."""
         from mildroute.costs.files import write_table
 
         return write_table(self.arrow, target)
@@ -149,7 +150,7 @@ def costs_from_log(folder: str | Path, *, only_with_text: bool = False) -> Logge
 
 @dataclass
 class _Found:
-    """Rows of the table in the making."""
+    """Rows of the table under construction."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     told: list[dict[str, Any]] = field(default_factory=list)
@@ -291,7 +292,7 @@ def _is_lot(row: Mapping[str, Any]) -> bool:
 
 
 def _is_look(row: Mapping[str, Any]) -> bool:
-    """Whether a look of a cascade was chosen, and no expert failed in it."""
+    """Return whether a look of a cascade was chosen and no expert failed in it."""
     return bool(row.get("look")) and not any(call["reason"] for call in row["attempts"])
 
 
@@ -302,7 +303,7 @@ def _is_own(row: Mapping[str, Any]) -> bool:
 def _cells(
     prefix: str, rows: Sequence[Mapping[str, float | None]], experts: Mapping[str, int]
 ) -> dict[str, Any]:
-    """A column for each expert, filled where it answered."""
+    """Return a column for each expert, filled where it answered."""
     import pyarrow as pa
 
     return {
@@ -313,9 +314,9 @@ def _cells(
 def _columns(
     prefix: str, rows: Iterable[tuple[Sequence[str], Sequence[float]]], experts: Mapping[str, int]
 ) -> dict[str, Any]:
-    """A column for each expert.
+    """Return a column for each expert.
 
-    0 where the router of the time did not know it, empty where nothing was written down.
+    0 if the router at the time did not know it, empty if nothing was recorded.
     """
     import pyarrow as pa
 

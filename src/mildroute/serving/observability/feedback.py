@@ -1,9 +1,9 @@
-"""Scores of answers: feedback, as the client says, and samples, as a judge says of all experts.
+"""Scores of answers: feedback from clients, and samples, in which a judge scores all experts.
 
-One line each, in the folders ``feedback`` and ``samples`` of the log's folder.
+Each is one line, in the folders ``feedback`` and ``samples`` of the log's folder.
 
-A decision may be in the log of another replica, so that ids are not looked up; an id itself shows
-whether a gateway of this log made it. Where one decision has several scores, the last one counts.
+A decision may be in the log of another replica, so ids are not looked up; the id itself shows
+whether a gateway of this log created it. If a decision has several scores, the last one counts.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _encoded = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(","
 
 
 class DecisionIds:
-    """Makes ids of decisions, and knows again those that were made with the same key.
+    """Creates ids of decisions, and recognizes those that were created with the same key.
 
     Args:
         key: At most 32 bytes.
@@ -65,7 +65,7 @@ class DecisionIds:
 
     @classmethod
     def of(cls, folder: Path) -> DecisionIds:
-        """With the key of a log's folder; where none can be written, with one of this process."""
+        """Use the key of a log's folder or, if none can be written, one of this process."""
         key, path = os.urandom(16), folder / ".decision-ids"
         beside = folder / f".{key.hex()}"
         try:
@@ -84,12 +84,12 @@ class DecisionIds:
         return cls(key)
 
     def new(self) -> str:
-        """An id that no other decision has."""
+        """Create a unique id for a decision."""
         head = os.urandom(12).hex()
         return head + self._seal(head)
 
     def has_made(self, decision_id: str) -> bool:
-        """Whether this key made an id."""
+        """Return whether this key created an id."""
         return hmac.compare_digest(self._seal(decision_id[:24]), decision_id[24:])
 
     def _seal(self, head: str) -> str:
@@ -103,7 +103,7 @@ class FeedbackLog:
         clock: Seconds since 1970.
 
     Attributes:
-        ids: Makes the ids of decisions of this log.
+        ids: Creates the ids of decisions of this log.
     """
 
     def __init__(self, config: DecisionLogConfig, clock: Callable[[], float] = time.time) -> None:
@@ -121,16 +121,16 @@ class FeedbackLog:
         return self._files.lost
 
     def write(self, decision_id: Any, score: Any, client: str, detail: Any = None) -> bool:
-        """Append one line; what a client may have got wrong is an ``ArgumentError``.
+        """Append one entry; a client's mistake raises ``ArgumentError``.
 
         Args:
-            decision_id: As the header ``x-mildroute-decision-id`` said.
+            decision_id: Value of the header ``x-mildroute-decision-id``.
             score: From 0, useless, to 1, perfect.
             client: Name of the client's key.
-            detail: Words on the score, or none; at most 2,000 characters.
+            detail: Comment on the score, or none; at most 2,000 characters.
 
         Returns:
-            Whether it was written; false if the disk is full or gone.
+            Whether it was written; false if the disk is full or missing.
         """
         row = {
             "decision_id": _checked_id(decision_id),
@@ -147,7 +147,7 @@ class FeedbackLog:
 
 
 def read_feedback(folder: str | Path) -> dict[str, float]:
-    """The score of each decision that has one: the last that was given."""
+    """Return the score of each decision that has one: the last one given."""
     last: dict[str, tuple[float, float]] = {}
     for row in read_rows(log_part(folder, FEEDBACK), ["decision_id", "score", "time"]):
         given = (row["time"], row["score"])
@@ -217,7 +217,7 @@ class SampleLog:
         return self._files.lost
 
     def write(self, row: Mapping[str, Any], answers: Sequence[str | None]) -> None:
-        """Append one line, with the answers if they may be kept."""
+        """Append one entry, with the answers if they may be kept."""
         kept = {"answers": list(answers)} if self._log_prompts else {}
         self._files.append(_encoded({**row, **kept}).encode("utf-8", "replace"))
 
@@ -227,7 +227,7 @@ class SampleLog:
 
 
 def read_samples(folder: str | Path) -> Iterator[dict[str, Any]]:
-    """Samples of a log, each once: what was shipped may be there twice."""
+    """Read the samples of a log, each once: shipped rows may be stored twice."""
     seen: set[str] = set()
     for row in read_rows(log_part(folder, SAMPLES)):
         if row["decision_id"] not in seen:
@@ -236,7 +236,7 @@ def read_samples(folder: str | Path) -> Iterator[dict[str, Any]]:
 
 
 def has_enough_samples(folder: str | Path, experts: Sequence[str]) -> bool:
-    """Whether there are enough samples with a score of each expert to fit a router on."""
+    """Return whether enough samples have a score of each expert to fit a router."""
     full = 0
     for row in read_samples(folder):
         scores = dict(zip(row["experts"], row["scores"], strict=True))
@@ -248,10 +248,10 @@ def has_enough_samples(folder: str | Path, experts: Sequence[str]) -> bool:
 
 @dataclass(frozen=True)
 class SampleSummary:
-    """How many samples there are.
+    """Number of samples and of scores.
 
     Args:
-        full: Those with a score of every expert that was ever sampled.
+        full: Samples with a score of every expert that was ever sampled.
         scores: Number of scores of each expert.
     """
 
@@ -265,7 +265,7 @@ class SampleSummary:
         return self.full >= FEWEST_TO_PROMISE
 
     def __str__(self) -> str:
-        """In a sentence, with what is missing for a fit."""
+        """Describe it in a sentence, with what is missing for a fit."""
         told = f"{self.rows:,} samples, {self.full:,} of them with a score of every expert"
         if self.is_enough:
             return f"{told}: enough to fit a router"

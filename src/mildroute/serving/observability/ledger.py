@@ -1,4 +1,4 @@
-"""The ledger: each call of an expert once in a database, and reports of what was spent."""
+"""The ledger: each call of an expert, once, in a database, and spend reports."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class SpendEntry(NamedTuple):
     """One call of an expert.
 
     Args:
-        attempt: Its place among the calls of its decision, from 0.
-        time: Seconds since 1970 at which the answer had ended, by which budgets count, too.
+        attempt: Its position among the calls of its decision, from 0.
+        time: End of the answer, in seconds since 1970; budgets use the same time.
     """
 
     decision_id: str
@@ -86,7 +86,7 @@ _FIRST_SAMPLED = 1000
 
 
 def _entries_of_sample(row: dict[str, Any]) -> Iterator[SpendEntry]:
-    """Sampled calls, and what judging has cost; the call that served stands in its decision."""
+    """Yield sampled calls and the cost of judging; the call that served is in its decision."""
     empty = [0] * len(row["experts"])
     calls = zip(
         row["experts"],
@@ -105,7 +105,7 @@ def _entries_of_sample(row: dict[str, Any]) -> Iterator[SpendEntry]:
 def read_entries(
     folder: str | Path, since: float = 0.0, until: float = math.inf
 ) -> Iterator[SpendEntry]:
-    """Calls of a log within a time, sampled ones included."""
+    """Yield the calls of a log within a time range, including sampled ones."""
     check_log(folder)
     found = itertools.chain(
         map(_entries_of, read_decisions(folder, since=since)),
@@ -116,14 +116,14 @@ def read_entries(
 
 
 class Ledger(Database):
-    """Calls of experts in a database, unique by their decision and their place in it.
+    """Calls of experts in a database, unique by their decision and their position in it.
 
-    How far each file of a log was read is committed with its calls. So a log may be entered again,
-    by several processes at once, or after a kill: each call counts once.
+    The position up to which each file of a log was read is committed together with its calls. So a
+    log may be ingested again, by several processes at once, or after a kill: each call counts once.
 
     Args:
-        url: Of the database, as for client keys.
-        create: Whether tables are made if there are none, and a file of SQLite as well.
+        url: URL of the database, as for client keys.
+        create: Whether to create missing tables, and a missing SQLite file.
     """
 
     tables = _TABLES
@@ -134,7 +134,7 @@ class Ledger(Database):
         self._sizes: dict[Path, int] = {}
 
     def ingest(self, folder: str | Path) -> int:
-        """Enter what a decision log has beyond what was entered; returns the new calls."""
+        """Add the new calls of a decision log and return their number."""
         check_log(folder)
         added = 0
         for part in (DECISIONS, SAMPLES):
@@ -146,7 +146,7 @@ class Ledger(Database):
         return added
 
     def entries(self, since: float = 0.0, until: float = math.inf) -> Iterator[SpendEntry]:
-        """Calls within a time."""
+        """Yield the calls within a time range."""
         query = (
             "SELECT decision_id, attempt, time, key_name, team, expert, tokens_in, tokens_out,"
             " cost_usd FROM mildroute_spend WHERE time >= %s AND time < %s"
@@ -196,10 +196,10 @@ class Ledger(Database):
 
 
 def summarize_spend(entries: Iterable[SpendEntry], by: Sequence[str]) -> list[dict[str, Any]]:
-    """Calls, tokens and dollars of each group, in the order of their names.
+    """Sum calls, tokens and dollars of each group, in the order of their names.
 
-    Sums of dollars are exact before they are rounded once, as those of ``math.fsum``: databases
-    add in any order, and their sums would differ from those of the log in the last digits.
+    Sums of dollars are exact and rounded once, like those of ``math.fsum``: databases add in any
+    order, and their sums would differ from those of the log in the last digits.
 
     Args:
         entries: Calls, as a ledger or a log has them.

@@ -1,8 +1,8 @@
-"""Logs of the gateway on stderr: one format for all lines, an access log, and bounds on floods.
+"""Logs of the gateway on stderr: one format for all entries, an access log, and flood limits.
 
-A line is an event, such as ``circuit opened``, with fields. As text the fields stand behind it as
-``name=value``; as JSON they are members beside ``timestamp``, ``level``, ``logger`` and
-``message``. Fields have OpenTelemetry's names if it has any. No line holds a prompt or a key.
+A line is an event, such as ``circuit opened``, with fields. In text, the fields follow it as
+``name=value``; in JSON, they are members beside ``timestamp``, ``level``, ``logger`` and
+``message``. Fields have OpenTelemetry's names if it defines any. No line holds a prompt or a key.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _FIELD_OF_HEADER = {b"x-mildroute-decision-id": "decision_id", b"x-mildroute-exp
 
 
 def log_event(logger: logging.Logger, level: int, event: str, **fields: object) -> None:
-    """Log an event with fields; those that are none or empty are left out.
+    """Log an event with fields; none and empty ones are left out.
 
-    An event is always the same words, without values. Two underscores in the name of a field stand
+    The text of an event is constant and contains no values. Two underscores in a field's name stand
     for a dot.
     """
     if logger.isEnabledFor(level):
@@ -50,7 +50,7 @@ def log_event(logger: logging.Logger, level: int, event: str, **fields: object) 
 
 
 class LogThrottle:
-    """Lets one line of each kind through in an interval, and counts the others."""
+    """Admits one entry of each kind per interval, and counts the others."""
 
     __slots__ = ("_clock", "_interval", "_seen")
 
@@ -60,7 +60,7 @@ class LogThrottle:
         self._seen: dict[Hashable, tuple[float, int]] = {}
 
     def admit(self, kind: Hashable) -> int | None:
-        """Lines of the kind that were left out since the last one; none if this one is, too."""
+        """Return how many of the kind were suppressed since the last; none to suppress this one."""
         now = self._clock()
         last, suppressed = self._seen.get(kind, (-self._interval, 0))
         if now - last < self._interval:
@@ -72,9 +72,10 @@ class LogThrottle:
 
 @contextmanager
 def log_to_stderr(config: LoggingConfig) -> Iterator[None]:
-    """Write the lines of all loggers to stderr in one format while the context lasts.
+    """Write the entries of all loggers to stderr in one format while the context is active.
 
-    The gateway's own from the level of the config on, those of libraries from WARNING on.
+    The gateway's own entries are written from the configured level up, those of libraries from
+    WARNING up.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonFormatter() if config.format == "json" else _TextFormatter())
@@ -93,7 +94,7 @@ def log_to_stderr(config: LoggingConfig) -> Iterator[None]:
 
 
 class _JsonFormatter(logging.Formatter):
-    """One JSON object a line."""
+    """One JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -133,17 +134,16 @@ def _shown(value: object) -> str:
 
 
 class AccessLog:
-    """Writes one line for each request that an ASGI application has served.
+    """Writes one entry for each request that an ASGI application has served.
 
-    Client, expert and ids are those that the application puts into the scope and into the headers
-    of its response.
+    It takes client, expert and ids from the scope and from the headers of the response.
     """
 
     def __init__(self, app: _App) -> None:
         self._app = app
 
     async def __call__(self, scope: _Scope, receive: Any, send: Any) -> None:
-        """Serve one request, or the lifespan."""
+        """Serve one request or the lifespan."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

@@ -52,9 +52,10 @@ _OTHER = "other"
 
 
 class LabeledCounter:
-    """Amounts by label, which only grow.
+    """Amounts by label that only grow.
 
-    Labels beyond a bound are counted together as ``other``, so that no client can fill the memory.
+    Labels beyond a limit are counted together as ``other``, so that no client can exhaust the
+    memory.
 
     Args:
         name: Of the metric, without ``_total``.
@@ -72,8 +73,8 @@ class LabeledCounter:
     def add(self, label: tuple[str, ...], amount: float = 1.0) -> None:
         """Count an amount.
 
-        One that cannot be true, negative or beyond all measure, is left out, as it would spoil the
-        sum for good.
+        An impossible amount, negative or absurdly large, is left out because it would corrupt the
+        sum permanently.
         """
         values = self._values
         if not 0 <= amount < _MOST:
@@ -93,10 +94,10 @@ class LabeledCounter:
 
 
 class Histogram:
-    """How often amounts fell into which bucket, by label.
+    """Number of amounts in each bucket, by label.
 
     Args:
-        bounds: Upper bounds of the buckets, ascending; a last bucket takes what is larger.
+        bounds: Upper bounds of the buckets, ascending; a last bucket takes larger amounts.
         most: Values of the labels that are distinguished; further ones are ``other``.
     """
 
@@ -124,9 +125,9 @@ class Histogram:
             self._begin(())
 
     def add(self, label: tuple[str, ...], amount: float, trace_id: str = "") -> None:
-        """Count an amount; one that cannot be true, negative or beyond all measure, is left out.
+        """Count an amount; an impossible one, negative or absurdly large, is left out.
 
-        The trace becomes the exemplar of its bucket, if there is one.
+        If a trace is given, it becomes the exemplar of its bucket.
         """
         if not 0 <= amount < _MOST:
             return
@@ -165,21 +166,21 @@ STATES = {"closed": 0.0, "half-open": 1.0, "open": 2.0}
 
 
 class StateCollector:
-    """A collector of figures that are at hand somewhere else.
+    """A collector of figures that are stored elsewhere.
 
     Attributes:
-        drift: Compares decisions with training, or none.
+        drift: Compares decisions with the training data, or none.
         canary: Share of requests that each canary gets, by its digest.
         loaded_at: When the router was loaded, in seconds since 1970.
         in_flight: Requests in flight.
-        queue: Inputs that wait for the encoder.
-        connections: Of clients.
+        queue: Inputs waiting for the encoder.
+        connections: Client connections.
         circuits: State of each expert's circuit: ``"closed"``, ``"half-open"`` or ``"open"``.
-        experts: Idle connections, calls in flight and calls that wait, of each expert.
-        budgets: Name, dollars left today and dollars reserved, of each key with a budget.
-        lost: Lines that could not be written, by the name of their log.
-        store: Whether the shared store responds, or none if there is none.
-        keys_age: Seconds since the keys were known to be those of their database.
+        experts: Idle connections, calls in flight and waiting calls of each expert.
+        budgets: Name, dollars left today and dollars reserved for each key with a budget.
+        lost: Entries that could not be written, by the name of their log.
+        store: Whether the shared store responds, or none without a store.
+        keys_age: Seconds since the keys were last known to match their database.
         exploration: Dollars that exploration may still be expected to cost today.
         sampling: Dollars that sampling may still cost today, requests that wait for it, and 1 if
             there are enough samples to fit a router; or none without sampling.
@@ -204,7 +205,7 @@ class StateCollector:
         self.sampling: Callable[[], tuple[float, float, float]] | None = None
 
     def collect(self) -> Iterator[Metric]:
-        """All of them, now."""
+        """Collect the current figures."""
         yield _gauge("mildroute_in_flight", "Requests in flight.", float(self.in_flight()))
         yield _gauge(
             "mildroute_encoder_queue", "Inputs that wait for their vectors.", float(self.queue())
@@ -310,7 +311,7 @@ def _experts(load: Mapping[str, tuple[int, int, int]]) -> Iterator[Metric]:
 
 
 def _budgets(budgets: Iterable[tuple[str, float, float]], keys: int) -> Iterator[Metric]:
-    """Keys beyond the bound have no series, but what is reserved for them counts."""
+    """Keys beyond the limit have no series, but their reservations count."""
     found = list(budgets)
     left = GaugeMetricFamily(
         "mildroute_key_budget_left_dollars",
@@ -447,13 +448,14 @@ _MERGE_BY: dict[str, Callable[[float, float], float]] = {
 
 
 def merge_snapshots(live: Iterable[Snapshot], ended: Iterable[Snapshot] = ()) -> Snapshot:
-    """The figures of several processes as those of one.
+    """Merge the figures of several processes.
 
     Counters, histograms and most gauges are added.
 
     Args:
-        live: Of processes that run.
-        ended: Of processes that do not: their counters and histograms stay, their gauges do not.
+        live: Snapshots of running processes.
+        ended: Snapshots of ended processes: their counters and histograms are kept, their gauges
+            are not.
     """
     merged: dict[str, tuple[str, str, str, dict[Hashable, list[Any]]]] = {}
     stay = ([family for family in snapshot if family[2] != "gauge"] for snapshot in ended)
@@ -472,7 +474,7 @@ def merge_snapshots(live: Iterable[Snapshot], ended: Iterable[Snapshot] = ()) ->
 
 
 class _SnapshotRegistry:
-    """A snapshot as prometheus_client reads it."""
+    """A snapshot in the form that prometheus_client reads."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -698,16 +700,16 @@ class _Series:
 
 
 class GatewayMetrics:
-    """Metrics of one gateway; fed and read on its event loop alone.
+    """Metrics of one gateway, written and read on its event loop only.
 
-    Money saved is the difference of two counters, ``mildroute_baseline_dollars_total`` less
-    ``mildroute_spend_dollars_total``: it may be negative, and a counter must not fall.
+    Savings are the difference of two counters, ``mildroute_baseline_dollars_total`` minus
+    ``mildroute_spend_dollars_total``: they may be negative, and a counter must not decrease.
 
     Args:
-        keys: Names of keys that are distinguished; further ones are counted together as ``other``.
+        keys: Names of keys that are distinguished; all others are counted together as ``other``.
 
     Attributes:
-        gather: Gives the figures of all workers, or none if this process is the only one.
+        gather: Returns the figures of all workers, or none if this process is the only one.
     """
 
     def __init__(self, *, keys: int = 200) -> None:
@@ -720,13 +722,13 @@ class GatewayMetrics:
         ProcessCollector(registry=self.registry)
 
     def set_router(self, digest: str, drift: Drift | None = None) -> None:
-        """Another router decides from now on; its decisions are compared with its training."""
+        """Set the router that decides from now on; its decisions are compared with its training."""
         self._gauges.digest = digest
         self._gauges.drift = drift
         self._gauges.loaded_at = time.time()
 
     def set_experts(self, experts: Iterable[str], baseline: str) -> None:
-        """These experts are called from now on, and savings are counted against the last."""
+        """Set the experts that are called from now on; savings are counted against the last one."""
         self._gauges.baseline = baseline
         # Prometheus sees how much a counter has grown only if it has met it before: let the dollars
         # begin at zero.
@@ -735,7 +737,7 @@ class GatewayMetrics:
             self._series.baseline.add((expert,), 0.0)
 
     def watch(self, **sources: Callable[[], Any]) -> None:
-        """Ask these whenever metrics are collected; others stay as they are.
+        """Read these sources whenever metrics are collected; others stay unchanged.
 
         Args:
             **sources: By the attribute of :class:`StateCollector` that they become.
@@ -750,7 +752,7 @@ class GatewayMetrics:
             self._series.decision.add((), seconds)
 
     def record_exploration(self, dollars: float) -> None:
-        """Count what a draw is expected to cost beyond the router's choice."""
+        """Count the expected extra cost of an exploration draw over the router's choice."""
         self._series.exploration.add((), dollars)
 
     def record_sample(self, result: str) -> None:
@@ -764,7 +766,7 @@ class GatewayMetrics:
     def record_prediction(
         self, router: str, posterior: Sequence[float], point: Hashable, best: int
     ) -> None:
-        """Count a prediction of a router, and compare it with its training.
+        """Count a prediction of a router, and compare it with its training data.
 
         Args:
             router: Its digest; a request that began before a reload still has the prediction of the
@@ -784,9 +786,9 @@ class GatewayMetrics:
         """Count a request that has ended.
 
         Args:
-            record: What came of it.
-            added: Seconds of the gateway itself until the first byte: the time to the first byte
-                without the wait for experts.
+            record: Its decision and outcome.
+            added: Seconds that the gateway itself added: the time to the first byte without the
+                wait for experts.
             exemplar: Id of a trace that is recorded, or empty.
         """
         series = self._series
@@ -810,14 +812,14 @@ class GatewayMetrics:
     def record_fallback(self, expert: str, reason: str) -> None:
         """Count an expert that failed before its first byte.
 
-        The reason is one of few words, such as ``"timeout"`` or ``"5xx"``.
+        The reason is one of a small set, such as ``"timeout"`` or ``"5xx"``.
         """
         self._series.fallbacks.add((expert, reason))
 
     def record_rejection(self, status: int, code: str | None) -> None:
         """Count a request that was rejected before a decision.
 
-        Its code is one of the gateway's own, of which there are few.
+        Its code is one of the gateway's own small set.
         """
         self._series.rejected.add((str(status), code or "none"))
 
@@ -835,8 +837,8 @@ class GatewayMetrics:
 
         Args:
             target: Operation, provider, model, address and port.
-            seconds: That it took.
-            error_type: What kind of error it ended with, or empty.
+            seconds: Duration of the call.
+            error_type: Kind of error that it ended with, or empty.
             tokens: In and out, as its response reports them, or none.
             first_chunk: Seconds until the first event of its stream, or none.
             exemplar: Id of a trace that is recorded, or empty.
@@ -850,11 +852,11 @@ class GatewayMetrics:
             series.first_chunk.add(target, first_chunk, exemplar)
 
     def record_cut(self, expert: str, reason: str) -> None:
-        """Count a stream that began and did not come to its end."""
+        """Count a stream that began and did not complete."""
         self._series.cut.add((expert, reason))
 
     def record_bytes(self, path: str, received: int, sent: int) -> None:
-        """Count the bytes of the bodies of a request and its response."""
+        """Count the body bytes of a request and its response."""
         self._series.bytes.add((path, "in"), received)
         self._series.bytes.add((path, "out"), sent)
 
@@ -867,7 +869,7 @@ class GatewayMetrics:
         self._series.connect.add((expert,), seconds)
 
     def record_wait(self, expert: str, seconds: float) -> None:
-        """Count a call that had to wait for its turn."""
+        """Count a call that had to wait for a slot."""
         self._series.wait.add((expert,), seconds)
 
     def record_lag(self, seconds: float) -> None:
@@ -904,17 +906,17 @@ class GatewayMetrics:
         ]
 
     async def page(self, accept: str = "") -> tuple[bytes, str]:
-        """All metrics, of all workers if there are several, as :meth:`render` gives them."""
+        """All metrics, of all workers if there are several, as :meth:`render` returns them."""
         if self.gather is None:
             return self.render(accept)
         return self.render(accept, _SnapshotRegistry(await self.gather()))
 
     def render(self, accept: str = "", registry: Any = None) -> tuple[bytes, str]:
-        """All metrics, and the type of that content.
+        """Return all metrics and their content type.
 
         Args:
-            accept: Header of the reader. If it names OpenMetrics it gets that, with exemplars, else
-                Prometheus's text format.
+            accept: Header of the reader. If it names OpenMetrics, the reader gets that, with
+                exemplars, otherwise Prometheus's text format.
             registry: Whose metrics, or none for those of this process.
         """
         registry = registry or self.registry
@@ -924,24 +926,24 @@ class GatewayMetrics:
         return generate_latest(registry), _CONTENT_TYPE
 
     def collect(self) -> Iterator[Metric]:
-        """What requests have fed, for the registry."""
+        """Collect the metrics of requests, for the registry."""
         for series in vars(self._series).values():
             yield series.metric()
 
 
 def _first_choice(record: DecisionRecord) -> str:
-    """What the router alone would have selected.
+    """Return what the router alone would have selected.
 
-    The shadow knows nothing of conversations, circuits and exploration.
+    The shadow router ignores conversations, circuits and exploration.
     """
     return record.first_choice or record.selected
 
 
 class LoopLagMonitor:
-    """Measures twice a second how late the event loop wakes.
+    """Measures the delay of the event loop twice a second.
 
     Args:
-        record: Gets the seconds.
+        record: Receives the seconds.
     """
 
     _INTERVAL = 0.5
@@ -958,7 +960,7 @@ class LoopLagMonitor:
         self._timer = loop.call_at(self._due, self._measure)
 
     def stop(self) -> None:
-        """Measure no more."""
+        """Stop measuring."""
         if self._timer is not None:
             self._timer.cancel()
 

@@ -1,8 +1,8 @@
 """Sends spans by OTLP over HTTP, as JSON.
 
-OpenTelemetry's own exporter would do, and brings ten more packages into the gateway's image, among
-them requests, urllib3 and protobuf. The gateway's spans have neither events nor links, so their
-JSON form is short; every collector takes it at the same address (OTLP 1.0 and later).
+OpenTelemetry's own exporter would work, but adds ten packages to the gateway's image, including
+requests, urllib3 and protobuf. The gateway's spans have neither events nor links, so their JSON
+form is short; every collector accepts it at the same address (OTLP 1.0 and later).
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _FIRST_WAIT = 0.5
 
 
 class OtlpExporter(SpanExporter):
-    """Span exporter for a ``BatchSpanProcessor``, which calls it on a thread of its own.
+    """Span exporter for a ``BatchSpanProcessor``, which calls it on a separate thread.
 
     ``OTEL_EXPORTER_OTLP_ENDPOINT``, ``_HEADERS``, ``_TIMEOUT`` (seconds), ``_CERTIFICATE`` and
-    ``_COMPRESSION`` (``gzip`` or ``none``) set it up; a name with ``TRACES_`` after ``OTLP_`` wins.
-    A batch that the collector does not take within the timeout is dropped.
+    ``_COMPRESSION`` (``gzip`` or ``none``) configure it; a name with ``TRACES_`` after ``OTLP_``
+    takes precedence. A batch that the collector does not accept within the timeout is dropped.
 
     Args:
-        environment: Where the variables are.
+        environment: Environment with these variables.
         transport: Of httpx, for tests.
     """
 
@@ -62,13 +62,13 @@ class OtlpExporter(SpanExporter):
         self._stopping = threading.Event()
 
     def export(self, spans: Sequence[Any]) -> SpanExportResult:
-        """Send a batch, and again while the collector is busy or away, until the timeout."""
+        """Send a batch; retry until the timeout while the collector is busy or unavailable."""
         body = json.dumps(encode_spans(spans), separators=(",", ":")).encode()
         is_sent = self._deliver(gzip.compress(body) if self._is_compressed else body)
         return SpanExportResult.SUCCESS if is_sent else SpanExportResult.FAILURE
 
     def shutdown(self) -> None:
-        """Try nothing again, and close the connection."""
+        """Stop retrying and close the connection."""
         self._stopping.set()
         self._client.close()
 
@@ -89,10 +89,10 @@ class OtlpExporter(SpanExporter):
 
 
 def encode_spans(spans: Sequence[Any]) -> dict[str, Any]:
-    """The JSON form of an ``ExportTraceServiceRequest``.
+    """Return the JSON form of an ``ExportTraceServiceRequest``.
 
     Args:
-        spans: Ended spans of one provider, so of one resource.
+        spans: Ended spans of one provider and therefore of one resource.
     """
     by_scope: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for span in spans:
@@ -152,7 +152,7 @@ def _variable(environment: Mapping[str, str], name: str) -> str:
 
 
 def _endpoint(environment: Mapping[str, str]) -> str:
-    """The address for traces is taken as it is, the common one is where paths begin."""
+    """Use the address for traces as it is; append the path to the common one."""
     own = environment.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
     common = environment.get("OTEL_EXPORTER_OTLP_ENDPOINT") or _DEFAULT_ENDPOINT
     url = own or f"{common.rstrip('/')}/v1/traces"
@@ -174,7 +174,7 @@ def _seconds(text: str) -> float:
 
 
 def _headers(text: str, *, is_compressed: bool) -> Iterator[tuple[str, str]]:
-    """The user's headers, ``name=value`` with commas between them and values URL-encoded."""
+    """Parse the user's headers: comma-separated ``name=value`` with URL-encoded values."""
     yield "content-type", "application/json"
     yield "user-agent", f"mildroute/{__version__}"
     if is_compressed:

@@ -1,8 +1,8 @@
 """Traces of requests by OpenTelemetry.
 
-One span a request, with its decision and each attempt in it; never any text of a request. The trace
-continues from the client's ``traceparent`` and on to the expert. Baggage is not forwarded: it may
-hold what experts outside the house should not read.
+Each request is one span that contains its decision and each attempt, but never any text of a
+request. The trace continues from the client's ``traceparent`` to the expert. Baggage is not
+forwarded: it may contain data that external experts should not see.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _find_finish_reasons = re.compile(rb'"finish_reason"\s*:\s*"(\w{1,40})"').findal
 
 
 class CallTarget(NamedTuple):
-    """What a call is for and where it goes; also the labels of its metrics.
+    """Purpose and destination of a call; also the labels of its metrics.
 
     Args:
-        operation: Such as ``"chat"``.
-        provider: Such as ``"openai"``.
-        model: As the expert is asked for it.
+        operation: Operation, such as ``"chat"``.
+        provider: Provider, such as ``"openai"``.
+        model: Model name sent to the expert.
         address: Host of the expert.
-        port: Of the expert.
+        port: Port of the expert.
     """
 
     operation: str = ""
@@ -59,10 +59,10 @@ class CallTarget(NamedTuple):
 class Tracing:
     """Starts spans, if OpenTelemetry is installed and a provider is given or has been set.
 
-    Otherwise it starts none, and costs nothing.
+    Otherwise it starts none and has no overhead.
 
     Args:
-        provider: A ``TracerProvider``, or none for the one that the process has set before.
+        provider: A ``TracerProvider``, or none for the one that the process has already set.
         clock: Nanoseconds since 1970.
 
     Attributes:
@@ -82,27 +82,27 @@ class Tracing:
         """Start the span of a request, or none.
 
         Args:
-            path: What was called, such as ``"chat/completions"``.
+            path: Path of the request, such as ``"chat/completions"``.
             key: Name of the client's key, or empty.
-            headers: Of the client, names in lower case; only ``traceparent`` and ``tracestate`` are
-                read.
+            headers: Headers of the client, names in lower case; only ``traceparent`` and
+                ``tracestate`` are read.
         """
         if self._library is None:
             return None
         return RequestSpan(self._library, self._clock, path, headers, key)
 
     def close(self) -> None:
-        """Send what is left, if a provider was given; later spans are lost."""
+        """Send the remaining spans if a provider was given; later spans are lost."""
         if self._provider is not None:
             self._provider.shutdown()
             self._provider = None
 
 
 def otlp_provider(service: str = "mildroute") -> Any:
-    """A provider that sends spans by OTLP over HTTP.
+    """Return a provider that sends spans by OTLP over HTTP.
 
-    It is set up by the standard variables such as ``OTEL_EXPORTER_OTLP_ENDPOINT``. Call its
-    ``shutdown()`` at the end, which sends what is left.
+    The standard variables such as ``OTEL_EXPORTER_OTLP_ENDPOINT`` configure it. Call its
+    ``shutdown()`` at the end to send the remaining spans.
     """
     try:
         from opentelemetry.sdk.resources import Resource
@@ -120,7 +120,7 @@ def otlp_provider(service: str = "mildroute") -> Any:
 
 
 class _Library:
-    """What spans need of OpenTelemetry, looked up once."""
+    """The parts of OpenTelemetry that spans need, looked up once."""
 
     __slots__ = ("api", "propagator", "tracer")
 
@@ -174,12 +174,12 @@ class RequestSpan:
 
     @property
     def trace_id(self) -> str:
-        """Of the trace, in 32 hexadecimal digits."""
+        """Id of the trace, in 32 hexadecimal digits."""
         return f"{self._span.get_span_context().trace_id:032x}"
 
     @property
     def is_sampled(self) -> bool:
-        """Whether it will be sent, so that metrics may refer to it."""
+        """Whether the span will be sent, so that metrics may refer to it."""
         return bool(self._span.get_span_context().trace_flags.sampled)
 
     def decided(self, expert: str, reason: str) -> None:
@@ -199,7 +199,7 @@ class RequestSpan:
         )
 
     def end(self, record: DecisionRecord) -> None:
-        """The response has ended."""
+        """Record the end of the response."""
         span = self._span
         span.set_attributes(
             {
@@ -222,7 +222,7 @@ class AttemptSpan:
     """The span of one call of one expert, from its start to the last byte of the response.
 
     Attributes:
-        headers: What to send along, so that the expert's own spans join the trace.
+        headers: Headers to send so that the expert's own spans join the trace.
     """
 
     __slots__ = ("_clock", "_head", "_library", "_span", "_tail", "headers")
@@ -263,7 +263,7 @@ class AttemptSpan:
         library.propagator.inject(self.headers, library.api.set_span_in_context(self._span))
 
     def read(self, data: bytes) -> None:
-        """Look at bytes of the response as they pass; only its two ends are held."""
+        """Read bytes of the response as they pass; only its beginning and end are kept."""
         self._head = self._head or data[:_ENDS]
         self._tail = (self._tail + data[-_ENDS:])[-_ENDS:]
 
@@ -276,9 +276,9 @@ class AttemptSpan:
         cached_tokens: int = 0,
         first_chunk: float | None = None,
     ) -> None:
-        """End it, with tokens if the response has reported them.
+        """End the span, with tokens if the response reported them.
 
-        Never with the text of an error, which may quote the request.
+        The span never contains the text of an error, which may quote the request.
         """
         attributes = self._response_attributes()
         if status:
@@ -297,9 +297,9 @@ class AttemptSpan:
         self._span.end(self._clock())
 
     def _response_attributes(self) -> dict[str, Any]:
-        """Id, model and reasons to finish, if they stand near the ends of the response.
+        """Return id, model and finish reasons, if they are near the ends of the response.
 
-        Only what stands before the answer itself is the response's own id.
+        Only an id before the answer itself is the response's own.
         """
         content = _find_content(self._head)
         head = self._head if content is None else self._head[: content.start()]
