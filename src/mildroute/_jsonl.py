@@ -97,7 +97,7 @@ class JsonlFile:
         except FileNotFoundError:
             return False
         except OSError:  # it may be there: the folder cannot be read, or a network disk is late
-            return True
+            return not self.is_removed
         return os.path.samestat(found, os.fstat(self._file))
 
     @property

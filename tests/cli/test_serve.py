@@ -343,9 +343,27 @@ def test_a_check_refuses_what_a_gateway_would_wait_for(
     assert "needs a stored router if ROUTER is given, got nothing at" in result.stderr
 
     (tmp_path / "file").write_text("")
-    result = mildroute("serve", *options, "--log", str(tmp_path / "file"))
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "log").mkdir()
+    (tmp_path / "log" / "decisions").write_text("")
+    for name in ("file", "link", "log"):
+        result = mildroute("serve", *options, "--log", str(tmp_path / name))
+        assert result.exit_code == 2
+        assert "needs a folder that can be read and written" in result.stderr
+
+    (tmp_path / "log" / "decisions").unlink()
+    (tmp_path / "log" / "decisions").mkdir()
+    (tmp_path / "log" / "decisions" / f"{20_261_118}-1.jsonl").write_text("no JSON\n")
+    result = mildroute("serve", *options, "--log", str(tmp_path / "log"))
     assert result.exit_code == 2
-    assert "needs a folder that can be written" in result.stderr
+    assert "1.jsonl" in result.stderr
+
+    result = mildroute("serve", *options, "--port", "8001", "--admin-port", "8001")
+    assert result.exit_code == 2
+    assert "got 8001 for both" in result.stderr
+    result = mildroute("serve", *options, "--host", "300.1.1.1", "--no-keys")
+    assert result.exit_code == 2
+    assert "must be able to listen on 300.1.1.1" in result.stderr
 
 
 def test_a_check_notes_a_store_that_is_away(tmp_path: Path, mildroute: Callable[..., Any]) -> None:

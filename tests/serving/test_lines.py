@@ -285,3 +285,15 @@ def test_a_line_is_booked_on_the_file_that_has_it(tmp_path: Path) -> None:
     assert lines.append(b"{}") == (lines.path.stem, 3)
     assert lines.path != gone
     lines.close()
+
+
+def test_lines_of_a_folder_that_became_a_file_are_counted_as_lost(tmp_path: Path) -> None:
+    lines = JsonlWriter(tmp_path / "log", rows=100)
+    assert lines.append(b"{}")
+    shutil.rmtree(tmp_path / "log")
+    (tmp_path / "log").write_text("")
+    lines._look_at = 0.0
+    assert not lines.append(b"{}")
+    assert not lines.append(b"{}")
+    assert lines.lost == 2
+    lines.close()

@@ -512,6 +512,68 @@ class TestPeriods:
 
         run(test())
 
+    def test_restarts_from_a_snapshot_lend_no_dollar_twice(self, tmp_path: Path) -> None:
+        """Nor does a gateway that knows nothing get any, before those that know have told."""
+
+        async def test(server: RedisServer) -> None:
+            client = APIClient("a", dollars_per_day=1.0)
+            async with gateways(server.url, 1, on_failure="closed") as (limits,):
+                await eventually(lambda: limits.spend(client, 0.2))
+                await limits.leases.settle()
+                await send(server, "SAVE")
+                await eventually(lambda: limits.spend(client, 0.4))
+                await limits.leases.settle()
+                for _ in range(3):
+                    server.kill()
+                    await until(lambda: not limits.store.is_available)
+                    server.start()
+                    other = Limits(server.url, prefix=limits.store.config.prefix)
+                    await other.start()
+                    assert not await other.spend(client, 0.5)
+                    await other.vanish()
+                    await until(lambda: limits.store.is_available)
+                    await limits.leases.settle()
+                    found = await limits.store.call(
+                        "get", "HGET", limits.day(client).key, "spent", in_background=True
+                    )
+                    assert float(found) == pytest.approx(0.6)
+
+        with RedisServer(tmp_path) as server:
+            run(test(server))
+
+    def test_what_a_flushed_store_was_not_told_it_is_told_later(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def test(server: RedisServer) -> None:
+            clients = [APIClient(f"c{number}", dollars_per_day=1.0) for number in range(130)]
+            async with gateways(server.url, 1) as (limits,):
+                for client in clients:
+                    await eventually(lambda client=client: limits.spend(client, 0.1))  # type: ignore[misc]
+                await limits.leases.settle()
+                exchange, batches = limits.leases.exchange, 0
+
+                def stumble(*leases: Any, **given: Any) -> asyncio.Task[bool]:
+                    nonlocal batches
+                    batches += 1
+                    if batches == 2:
+                        limits.store.mark_away()
+                    return exchange(*leases, **given)
+
+                limits.leases.active.clear()
+                await send(server, "FLUSHALL")
+                with monkeypatch.context() as patch:
+                    patch.setattr(limits.leases, "exchange", stumble)
+                    await limits.leases.settle()
+                await until(lambda: limits.store.is_available)
+                await limits.leases.settle()
+                for client in clients:
+                    key = limits.day(client).key
+                    found = await limits.store.call("get", "HGET", key, "spent", in_background=True)
+                    assert float(found or 0) == pytest.approx(0.1)
+
+        with RedisServer(tmp_path) as server:
+            run(test(server))
+
     def test_a_store_that_returns_from_an_older_snapshot_is_told(self, redis: RedisServer) -> None:
         async def test() -> None:
             client = APIClient("a", dollars_per_day=1.0)
@@ -1192,6 +1254,65 @@ class TestRedisStore:
                         assert float(found) == pytest.approx(0.2)
 
         run(test())
+
+    def test_a_rejected_batch_keeps_no_request_waiting(
+        self, redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Only what was asked for is refused: a settlement asks for nothing."""
+
+        async def test() -> None:
+            async with gateways(redis.url, 1) as (limits,):
+                client = APIClient("a", dollars_per_day=1.0)
+                await eventually(lambda: limits.spend(client, 0.1))
+
+                async def reject(*_: Any, **__: Any) -> Any:
+                    raise StoreError("ERR one entry has another type")
+
+                with monkeypatch.context() as patch:
+                    patch.setattr(limits.store, "run", reject)
+                    assert not await limits.leases.exchange([(limits.day(client), 0.0)])
+                    assert limits.day(client).refused_until < time.monotonic()
+                    assert not await limits.leases.exchange([(limits.day(client), 0.1)])
+                    assert limits.day(client).refused_until > time.monotonic()
+
+        run(test())
+
+    def test_a_second_outage_soon_after_the_first_is_logged(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(store_module, "_LOG_INTERVAL", 1.0)
+        told = lambda: [line.getMessage() for line in caplog.records].count("the store is away")  # noqa: E731
+
+        async def test(server: RedisServer) -> None:
+            async with gateways(server.url, 1) as (limits,):
+                for times in (1, 2):
+                    server.kill()
+                    await until(lambda times=times: told() == times)  # type: ignore[misc]
+                    server.start()
+                    await until(lambda: limits.store.is_available)
+
+        with RedisServer(tmp_path) as server:
+            run(test(server))
+
+    def test_a_cluster_is_refused_at_the_start(self, tmp_path: Path) -> None:
+        """Limits of a key and of its team are lent in one call."""
+
+        async def test(server: RedisServer) -> None:
+            await send(server, "CLUSTER", "ADDSLOTSRANGE", "0", "16383")
+            store = RedisStore(StoreConfig(url=server.url))
+
+            async def look() -> None:
+                end = time.monotonic() + 10
+                while time.monotonic() < end:  # it takes a moment to be one
+                    await store.check_access()
+                    await asyncio.sleep(0.05)
+
+            with pytest.raises(ArgumentError, match=r"read and write, got: .*CROSSSLOT"):
+                await look()
+            await store.close()
+
+        with RedisServer(tmp_path, "--cluster-enabled", "yes") as server:
+            run(test(server))
 
     def test_a_password_that_a_server_repeats_is_not_logged(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

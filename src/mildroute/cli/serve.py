@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import tempfile
+import time
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -132,7 +133,8 @@ def serve_router(
     chosen = _settings(settings, log, log_format, exploration_rate, **given)
     _check_reach(host, chosen, open_to_all=no_keys)
     if check:
-        _check_files(router, experts, chosen)
+        _check_ports(host, port, chosen, listen=False)
+        _check_files(router, experts, chosen, traces=traces)
         return
     _check_ports(host, port, chosen)
     if workers == 1:
@@ -141,7 +143,9 @@ def serve_router(
         _serve_workers(router, experts, chosen, host, port, workers, traces=traces)
 
 
-def _check_files(router: str | None, experts: Path, settings: GatewayConfig) -> None:
+def _check_files(
+    router: str | None, experts: Path, settings: GatewayConfig, *, traces: bool
+) -> None:
     """Load what a gateway loads, without touching the ports and logs of one that runs."""
     from mildroute.serving.app import create_app
     from mildroute.serving.factory import load_gateway
@@ -151,8 +155,9 @@ def _check_files(router: str | None, experts: Path, settings: GatewayConfig) -> 
         if settings.log.folder is not None:
             log = dataclasses.replace(settings.log, folder=Path(scratch))
             settings = dataclasses.replace(settings, log=log)
-        services = load_gateway(router, experts, settings)
+        services = load_gateway(router, experts, settings, traces=traces)
         create_app(services)
+        services.tracing.close()
         found = services.manager.predictor
         for manager in (services.manager, services.shadow):
             if manager is not None:
@@ -180,14 +185,22 @@ async def _check_store(store: RedisStore) -> None:
 
 
 def _check_log(folder: Path | None) -> None:
-    """Refuse a log that could not be written; nothing is made."""
+    """Refuse a log that could not be written or resumed; nothing is made."""
+    from mildroute.serving.observability.decision_log import DECISIONS, SpendLedger
+
     if folder is None:
         return
-    home = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not home.is_dir() or not os.access(home, os.W_OK | os.X_OK):
+    path = next(
+        path
+        for path in (folder / DECISIONS, folder, *folder.absolute().parents)
+        if os.path.lexists(path)
+    )
+    if not path.is_dir() or not os.access(path, os.R_OK | os.W_OK | os.X_OK):
         raise ArgumentError(
-            f"the log needs a folder that can be written, got {str(folder)!r}; give another --log."
+            f"the log needs a folder that can be read and written, got {str(path)!r}; give another"
+            " --log."
         )
+    SpendLedger.resume(folder, time.time())
 
 
 def _serve(
@@ -286,9 +299,9 @@ def _check_reach(host: str, settings: GatewayConfig, *, open_to_all: bool) -> No
         )
 
 
-def _check_ports(host: str, port: int, settings: GatewayConfig) -> None:
+def _check_ports(host: str, port: int, settings: GatewayConfig, *, listen: bool = True) -> None:
     """Say so before a router is loaded for nothing."""
-    _check_port(host, port, "--port or --host")
+    _check_port(host, port, "--port or --host", listen=listen)
     if settings.admin_port is None:
         return
     if settings.admin_port == port:
@@ -296,17 +309,19 @@ def _check_ports(host: str, port: int, settings: GatewayConfig) -> None:
             f"metrics and administration need a port that is not the clients', got {port} for both;"
             " give another --admin-port, or none."
         )
-    _check_port(settings.admin_host, settings.admin_port, "--admin-port or --admin-host")
+    options = "--admin-port or --admin-host"
+    _check_port(settings.admin_host, settings.admin_port, options, listen=listen)
 
 
-def _check_port(host: str, port: int, options: str) -> None:
+def _check_port(host: str, port: int, options: str, *, listen: bool) -> None:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         with socket.socket(family, kind, protocol) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
+            # A gateway that is being checked may run already.
+            probe.bind(address if listen else (address[0], 0, *address[2:]))
     except OSError as error:
         raise ArgumentError(
             f"the gateway must be able to listen on {host} at port {port}, got: {error.strerror};"

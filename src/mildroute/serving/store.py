@@ -51,12 +51,12 @@ _NO_SCRIPT = "NOSCRIPT"
 _DENIED_IN_SCRIPT = "ACL failure in script|The user executing the script"
 _UNUSABLE = re.compile(
     r"(?:^|-)(READONLY|OOM|MISCONF|NOAUTH|WRONGPASS|NOPERM|LOADING|MASTERDOWN|CLUSTERDOWN|NOREPLICAS"
-    rf"|BUSY)\b|{_DENIED_IN_SCRIPT}"
+    rf"|BUSY|CROSSSLOT)\b|{_DENIED_IN_SCRIPT}"
 )
 # Replies that waiting does not change: the settings are wrong.
 _DENIED = re.compile(
     r"NOAUTH|WRONGPASS|NOPERM|ERR (invalid password|AUTH|Client sent AUTH|(invalid )?DB index)"
-    rf"|.*({_DENIED_IN_SCRIPT})",
+    rf"|.*({_DENIED_IN_SCRIPT}|CROSSSLOT)",
     re.IGNORECASE,
 )
 # Errors in reading a reply: what has sent it is no Redis, or one with other entries.
@@ -122,17 +122,26 @@ class Script:
 
 
 # Whether the store can be written to, by every command that a gateway uses. The first write must be
-# one that a full memory refuses: behind a DEL, Redis lets a script write.
+# one that a full memory refuses: behind a DEL, Redis lets a script write. A server with another run
+# id than before begins a new epoch of shared limits; one that does not tell its id is trusted.
 _PROBE = Script(
     "probe",
     """
 local entry = KEYS[1]
 for _, call in ipairs({
-  {'TIME'}, {'SET', entry, 1}, {'GET', entry}, {'MGET', entry}, {'PEXPIRE', entry, 1000},
-  {'EXPIRE', entry, 1}, {'DEL', entry}, {'HSET', entry, 'a', 1}, {'HGETALL', entry},
-  {'HMGET', entry, 'a'}, {'HDEL', entry, 'a'}, {'ZADD', entry, 1, 'a'}, {'ZCARD', entry},
-  {'ZREMRANGEBYSCORE', entry, '-inf', 1}, {'EXPIREAT', entry, 1}, {'UNLINK', entry},
+  {'TIME'}, {'SET', entry, 1, 'PX', 1000}, {'GET', entry}, {'MGET', entry},
+  {'PEXPIRE', entry, 1000}, {'EXPIRE', entry, 1}, {'DEL', entry},
+  {'HSET', entry, 'a', 1}, {'HGETALL', entry}, {'HMGET', entry, 'a'}, {'HDEL', entry, 'a'},
+  {'ZADD', entry, 1, 'a'}, {'ZCARD', entry}, {'ZREMRANGEBYSCORE', entry, '-inf', 1},
+  {'EXPIREAT', entry, 1}, {'UNLINK', entry},
 }) do redis.call(unpack(call)) end
+local server = redis.pcall('INFO', 'server')
+local run = type(server) == 'string' and string.match(server, 'run_id:(%w+)')
+if run and redis.call('GET', KEYS[2]) ~= run then
+  local clock = redis.call('TIME')
+  redis.call('SET', KEYS[2], run)
+  redis.call('SET', KEYS[3], clock[1] .. '.' .. string.format('%06d', clock[2]))
+end
 """,
 )
 
@@ -407,6 +416,8 @@ class RedisStore:
                 pause = _FIRST_PAUSE
                 is_recovered = await self._recover()
             while not is_recovered:
+                if not self._is_logged:
+                    self._log_away()
                 await asyncio.sleep(pause)
                 pause = min(_LAST_PAUSE, 2 * pause)
                 is_recovered = await self._recover()
@@ -425,8 +436,8 @@ class RedisStore:
                 if self._connection is None:
                     self._connection = await self._connect()
                     self.connections += 1
-                probe = ("EVALSHA", _PROBE.digest, 1, self.key("probe", self.gateway))
-                await self._connection.send(probe)
+                keys = (self.key("probe", self.gateway), self.key("run"), self.key("epoch"))
+                await self._connection.send(("EVALSHA", _PROBE.digest, len(keys), *keys))
         except (StoreError, OSError, TimeoutError) as error:
             self._reason = self._without_password(str(error))[:_MAX_REASON] or "no reply in time"
             if self._connection is not None:
@@ -437,7 +448,8 @@ class RedisStore:
         return self.is_available
 
     def _without_password(self, reason: str) -> str:
-        """Some servers repeat a command that they do not know, with its arguments."""
+        """Some servers repeat a command that they do not know, with the start of its arguments."""
+        reason = reason.partition(", with args beginning")[0]
         password = self.config.password_env and _password_of(self.config.password_env)
         return reason.replace(password, "[secret]") if password else reason
 

@@ -51,7 +51,9 @@ _Checked = TypeVar("_Checked")
 # gateway that knew nothing of the limit may come before them. While the store itself is younger
 # than that (`epoch`), such a gateway gets at most a sixteenth of the limit. A store that comes back
 # from an older snapshot is found out by a sum that is smaller than a gateway knows, and treated
-# alike; so that they find out, all gateways tell what they know on each new connection.
+# alike; so that they find out, all gateways tell what they know on each new connection. A server
+# that was restarted, or that another one replaced, is found out by its run id, see store.py, and
+# begins a new `epoch`: it may lack what was spent last.
 
 
 _COUNT = """
@@ -773,23 +775,28 @@ class LeasedBudgets:
             if found >= self.gateways or is_old:
                 self.gateways = found
                 self._counted_at = self.clock()
-            is_new = self._epoch not in ("", epoch) or self._connections != self.store.connections
-            self._epoch = epoch
-            self._connections = self.store.connections
-            if is_new:
-                # Limits, too, of which nothing is held here: another gateway may be asked for them.
-                await self._exchange_all([lease for lease in self._periods if lease.has_history])
+            connections = self.store.connections
+            is_new = self._epoch not in ("", epoch) or self._connections != connections
+            # Limits, too, of which nothing is held here: another gateway may be asked for them.
+            known = [lease for lease in self._periods if lease.has_history] if is_new else []
+            if await self._exchange_all(known):
+                self._epoch = epoch
+                self._connections = connections
 
-    async def _exchange_all(self, leases: Sequence[Lease], ttl: float | None = None) -> None:
+    async def _exchange_all(self, leases: Sequence[Lease], ttl: float | None = None) -> bool:
+        """Settle leases; false if the store went away before it was told of all."""
         for start in range(0, len(leases), _BATCH):
             free = [lease for lease in leases[start : start + _BATCH] if lease.call is None]
             is_done = not free or await self.exchange([(lease, 0.0) for lease in free], ttl=ttl)
-            if is_done or len(free) == 1 or not self.store.is_available:
+            if is_done:
                 continue
             # One entry that the script cannot read must not stop the others.
             for lease in free:
+                if not self.store.is_available:
+                    return False
                 if lease.call is None:
                     await self.exchange([(lease, 0.0)], ttl=ttl)
+        return True
 
     def exchange(
         self,
@@ -823,8 +830,9 @@ class LeasedBudgets:
         except StoreError:
             if self.store.is_available:
                 # It has rejected the call, and would again.
-                for lease, _ in wanted:
-                    lease.refuse(_REFUSAL)
+                for lease, amount in wanted:
+                    if amount:
+                        lease.refuse(_REFUSAL)
             return False
         finally:
             for lease, _ in wanted:

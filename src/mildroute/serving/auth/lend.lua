@@ -74,8 +74,10 @@ local function lend_period(key, kind, limit, sequence, start, life, known, acked
   local mine = record['g:' .. me] and cmsgpack.unpack(record['g:' .. me])
   if mine and sequence <= mine[1] then return {} end
   local total = tonumber(record.spent) or 0
-  if start == begun and life == record.life and known > total + 1e-9 then
-    -- A sum only grows: the store came back from an older snapshot, which counts as a flush.
+  local is_older = (tonumber(life) or 0) > tonumber(record.life)
+  if start == begun and (is_older or life == record.life and known > total + 1e-9) then
+    -- A sum only grows, and a life only begins later: the store came back from an older snapshot,
+    -- which counts as a flush.
     record.life, record.hold = text(now), nil
     redis.call('HDEL', key, 'hold')
     redis.call('HSET', key, 'life', record.life, 'restored', text(total))
