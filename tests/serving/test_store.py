@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import os
 import re
+import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -1328,7 +1329,10 @@ class TestRedisStore:
                 await look()
             await store.close()
 
-        with RedisServer(tmp_path, "--cluster-enabled", "yes") as server:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            bus = str(free.getsockname()[1])
+        with RedisServer(tmp_path, "--cluster-enabled", "yes", "--cluster-port", bus) as server:
             run(test(server))
 
     def test_a_password_that_a_server_repeats_is_not_logged(
