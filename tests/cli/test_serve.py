@@ -341,6 +341,7 @@ def test_a_check_refuses_what_a_gateway_would_wait_for(
     result = mildroute("serve", str(tmp_path / "ruoter"), *options)
     assert result.exit_code == 2
     assert "needs a stored router if ROUTER is given, got nothing at" in result.stderr
+    assert "ruoter" not in result.stderr  # a URL may hold credentials
 
     (tmp_path / "file").write_text("")
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")

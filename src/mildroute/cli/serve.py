@@ -164,8 +164,8 @@ def _check_files(
                 manager.close()
     if router is not None and found is None:
         raise ArgumentError(
-            f"--check needs a stored router if ROUTER is given, got nothing at {router!r}; fit one,"
-            " or leave ROUTER out to pass requests through."
+            "--check needs a stored router if ROUTER is given, got nothing at that place; fit"
+            " one, or leave ROUTER out to pass requests through."
         )
     if services.leases is not None:
         asyncio.run(_check_store(services.leases.store))
