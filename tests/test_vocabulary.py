@@ -127,7 +127,10 @@ def prose_of_program(path: Path) -> str:
 def test_no_rejected_identifier_and_no_rejected_phrase_in_code(path: Path) -> None:
     names = {token.string for token in tokens(path) if token.type == tokenize.NAME}
     assert names & REJECTED_NAMES == set()
-    assert rejected(prose_of_program(path), REJECTED_PHRASES) == []
+    prose = prose_of_program(path)
+    assert rejected(prose, REJECTED_PHRASES) == []
+    comments = [token.string for token in tokens(path) if token.type == tokenize.COMMENT]
+    assert BARE_DECIMAL.findall(" ".join(comments)) == [], "write 0.95"
 
 
 @pytest.mark.parametrize("path", sorted(PAGES), ids=lambda path: str(path.relative_to(ROOT)))

@@ -12,7 +12,7 @@ instead.
 # %%
 # Two experts, one input
 # ----------------------
-# Expert 1 is the right choice with probability .6 and expert 2 with .4. Margins are 2 and 1. The
+# Expert 1 is the right choice with probability 0.6 and expert 2 with 0.4. Margins are 2 and 1. The
 # loss depends on the difference of the
 # two scores alone, so that all of it fits into one picture.
 

@@ -14,7 +14,7 @@ what a router would cost that was never switched on.
 # ------------------------------
 # The world is made up, so that the truth is known. The router in service knows its experts well and
 # sends each request to the expert that is good
-# at it. One request in ten goes to an expert drawn at random: each has a chance of at least .025.
+# at it. One request in ten goes to an expert drawn at random: each has a chance of at least 0.025.
 
 import matplotlib.pyplot as plt
 import numpy as np

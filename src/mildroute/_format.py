@@ -143,7 +143,5 @@ def as_dollars(amount: float) -> str:
 
 
 def as_score(score: float) -> str:
-    """Three decimals at most, without the leading zero."""
-    text = f"{score:.3f}"
-    text = text.removesuffix("0")
-    return text.removeprefix("0") if text.startswith("0") else text.removesuffix("0")
+    """Two decimals, or three if the third is not zero."""
+    return f"{score:.3f}".removesuffix("0")

@@ -14,9 +14,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-# What the system counts for a child that has ended begins with the memory of its parent.
+# What the system counts for a child that has ended begins with the memory of its parent. And a
+# process that a shell starts in the background ignores Ctrl-C, as do those that it starts.
 PEAK = """
-import atexit, pathlib
+import atexit, pathlib, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
 def peak():
     status = pathlib.Path("/proc/self/status").read_text()
     pathlib.Path("said.peak").write_text(status.split("VmHWM:")[1].split()[0])

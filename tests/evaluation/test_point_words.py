@@ -89,6 +89,6 @@ def test_where_nothing_can_be_kept_or_saved_no_share_is_named() -> None:
     )
     useless = replace(POINT, score=0.0, best_score=0.0)
     assert saving_words(useless, NAMES) == (
-        "saves 38% [22, 55] of the bill of large, has a score of .00: $1.92 instead of $3.10 per"
+        "saves 38% [22, 55] of the bill of large, has a score of 0.00: $1.92 instead of $3.10 per"
         " 1,000 queries"
     )

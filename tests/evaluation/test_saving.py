@@ -31,7 +31,7 @@ def test_the_same_quality_for_less_is_said_with_its_interval() -> None:
     assert found.saved.value == pytest.approx(1 - 1.75 / 4)
     assert (
         found.sentence
-        == "At the quality of large (1.0), the router costs $1.75 instead of $4.00 per 1,000"
+        == "At the quality of large (1.00), the router costs $1.75 instead of $4.00 per 1,000"
         " queries: 56% less [54, 58]."
     )
 
@@ -50,7 +50,7 @@ def test_rows_without_a_loss_show_equal_quality_only_where_they_are_many(
 def test_a_loss_that_few_rows_have_not_shown_is_named_as_possible() -> None:
     found = savings(PERFECT[:50], SCORES[:50], DOLLARS[:50], experts=NAMES)
     assert re.search(
-        r"not significantly different from that of large \(1\.0, difference 0\.0 points"
+        r"not significantly different from that of large \(1\.00, difference 0\.0 points"
         r" \[-[67]\.\d, 0\.0\]\)",
         found.sentence,
     )
@@ -136,7 +136,7 @@ def test_cheaper_and_worse_is_called_a_trade() -> None:
     found = savings(np.zeros(1000, dtype=int), SCORES, DOLLARS, experts=NAMES)
     assert found.verdict == "trade"
     told = (
-        "Nothing is gained beyond mixing: beside large (1.0) the router costs $1.00 instead of"
+        "Nothing is gained beyond mixing: beside large (1.00) the router costs $1.00 instead of"
         " $4.00 per 1,000 queries"
     )
     assert found.sentence.startswith(told)
@@ -155,11 +155,11 @@ def test_better_and_more_expensive_than_the_reference_is_compared_with_a_mix_of_
     assert found.verdict == "beyond mixing"
     assert found.mix_difference.value == pytest.approx(1 - 0.8125)
     start = (
-        "For $1.75 per 1,000 queries, the router scores 1.0 and the best random mix of experts"
-        " .812: higher by 18.8 points ["
+        "For $1.75 per 1,000 queries, the router scores 1.00 and the best random mix of experts"
+        " 0.812: higher by 18.8 points ["
     )
     assert found.sentence.startswith(start)
-    assert "beside small (.75) it scores higher by 25.0 points" in found.sentence
+    assert "beside small (0.75) it scores higher by 25.0 points" in found.sentence
     assert "75% more" in found.sentence
 
 
@@ -179,8 +179,8 @@ def test_better_for_the_same_bill_is_a_gain() -> None:
     found = savings(PERFECT, SCORES, np.full((1000, 2), 0.002), reference=0, experts=NAMES)
     assert found.verdict == "gained"
     assert found.sentence.startswith(
-        "For no more than small costs ($2.00 per 1,000 queries), the router scores 1.0 instead of"
-        " .75: higher by"
+        "For no more than small costs ($2.00 per 1,000 queries), the router scores 1.00 instead of"
+        " 0.75: higher by"
     )
 
 
@@ -268,10 +268,10 @@ def test_figures_are_written_as_people_write_them() -> None:
         "$1,000,000.00",
     ]
     assert [as_score(value) for value in (0.0, 0.8, 0.8256, 0.9999)] == [
-        ".00",
-        ".80",
-        ".826",
-        "1.0",
+        "0.00",
+        "0.80",
+        "0.826",
+        "1.00",
     ]
     assert as_percent(Interval(0.001, -0.002, 0.5)) == "0% less [0, 50]"
     assert format_points(Interval(-0.0001, -0.011, 0.02)) == "0.0 points [-1.1, 2.0]"

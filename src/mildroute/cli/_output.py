@@ -187,7 +187,7 @@ def print_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) 
     """Print a table; the first column is text, the others are numbers.
 
     Example:
-        >>> print_table("Experts", ["expert", "score"], [["small", ".71"]])  # doctest: +ELLIPSIS
+        >>> print_table("Experts", ["expert", "score"], [["small", "0.71"]])  # doctest: +ELLIPSIS
         Experts...
     """
     from rich import box

@@ -109,7 +109,7 @@ class DeepRouter(RouterMixin, BaseEstimator):
             ``"auto"``: Adam for a network with random weights, AdamW for any other. With Adam the
             size of the margins sets how much the decay weighs; to AdamW it means little. Random
             weights are told by batch norms that have seen no batch, as those of the ResNet-18.
-        weight_decay: Decay of the weights. None: 1e-3 with Adam, .01 with AdamW.
+        weight_decay: Decay of the weights. None: 1e-3 with Adam, 0.01 with AdamW.
         batch_size: Rows of a step.
         max_tokens: Tokens of a text that are read.
         margins: ``"cv"`` (equal ones of a chosen size), ``"uniform"`` (1 for each), ``"theory"``

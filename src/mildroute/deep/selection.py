@@ -30,13 +30,11 @@ __all__ = [
 REWARDS = ("gap", "complement", "sum")
 
 # The sum reward is nearly uniform, (2, 1, 1) where one of three experts is right, so that its
-# scores differ by little more than
-# log 2 times the margins; margins of 5, the largest of the paper's tuning, give them the range that
-# the other rewards have with 1.
-# Measured on SVHN, experts 70/20/10, seed 100, test cost of a small ResNet by margins: gap 1 .150,
-# 5 .177; complement 5 .179;
-# sum 1 .154, 2 .141, 5 .116, 10 .138. Short trainings cannot screen: after two of five epochs all
-# chose the best single expert.
+# scores differ by little more than log 2 times the margins; margins of 5, the largest of the
+# paper's tuning, give them the range that the other rewards have with 1. Measured on SVHN, experts
+# 70/20/10, seed 100, test cost of a small ResNet by margins: gap 1 0.150, 5 0.177; complement 5
+# 0.179; sum 1 0.154, 2 0.141, 5 0.116, 10 0.138. Short trainings cannot screen: after two of five
+# epochs all chose the best single expert.
 _NARROW, _WIDE = 1.0, 5.0
 
 T = TypeVar("T")
@@ -178,8 +176,8 @@ def _reason(
 
 
 # Untrained networks get what the ledger's are trained with. Measured on SVHN, experts 70/20/10,
-# seed 100, a small ResNet, five epochs,
-# test cost: Adam with decay in the gradient .133, AdamW at the same rate .167.
+# seed 100, a small ResNet, five epochs, test cost: Adam with decay in the gradient 0.133, AdamW at
+# the same rate 0.167.
 _RATES = {True: 1e-3, False: 5e-5}
 _DECAYS = {"adam": 1e-3, "adamw": 0.01}
 
@@ -221,7 +219,7 @@ def optimizer_for(
         name: ``"adam"``, ``"adamw"`` or ``"auto"``: Adam for a network with random weights, else
             AdamW.
         rate: Learning rate, or none: 1e-3 for a network with random weights, else 5e-5.
-        decay: Weight decay, or none: 1e-3 with Adam, .01 with AdamW.
+        decay: Weight decay, or none: 1e-3 with Adam, 0.01 with AdamW.
     """
     untrained = is_untrained(model)
     chosen: Literal["adam", "adamw"] = name if name != "auto" else "adam" if untrained else "adamw"

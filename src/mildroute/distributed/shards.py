@@ -390,7 +390,7 @@ def uneven_split() -> Any:
 # one, or found whole.
 
 
-# Deaths of an actor over one shard; a shard that kills its worker must not go round for ever.
+# Deaths of an actor over one shard; a shard that kills its worker must not go round forever.
 _RETRIES = 3
 
 

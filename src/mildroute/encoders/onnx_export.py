@@ -163,7 +163,7 @@ def quantized(onnx: bytes) -> bytes:
 
     Activations are scaled when it runs.
 
-    One scale per tensor would lose far more: a cosine of .957 to the original instead of .995 for
+    One scale per tensor would lose far more: a cosine of 0.957 to the original instead of 0.995 for
     MiniLM.
 
     Args:
@@ -182,7 +182,7 @@ def quantized(onnx: bytes) -> bytes:
             # It advises on the root logger to run a step that this graph does not need.
             root.setLevel(logging.ERROR)
             # Seven-bit weights: sums of eight-bit ones overflow on processors without VNNI, which
-            # costs a small model .045 of its cosine there and MiniLM nothing.
+            # costs a small model 0.045 of its cosine there and MiniLM nothing.
             quantize_dynamic(
                 source, target, per_channel=True, reduce_range=True, weight_type=QuantType.QInt8
             )

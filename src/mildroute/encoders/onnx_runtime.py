@@ -29,8 +29,7 @@ def open_session(onnx: NDArray[np.uint8], threads: int | None = None) -> Any:
     runtime = need("onnxruntime")
     data = onnx.tobytes()
     # Weights outside the model are found under the key "location" (field 1 of an entry, 8 bytes
-    # long), which may name any file, or even
-    # an address in memory.
+    # long), which may name any file, or even an address in memory.
     if b"\x0a\x08location" in data:
         raise ArtifactError(
             "an ONNX model must hold its own weights, got one that refers to other files; export it"

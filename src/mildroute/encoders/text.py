@@ -326,9 +326,9 @@ class ReducedEncoder(Encoder):
             raise ArgumentError(f"n_components must be at least 1, got {self.n_components}.")
         self.encoder_ = TfidfEncoder() if self.encoder is None else clone(self.encoder)
         vectors = self.encoder_.fit_transform(rows)
-        # More directions than that describe single rows. At 500 rows a router saves .349 on 128
-        # directions and .329 on 256 (12 draws,
-        # standard error .017 each): no significant difference, and half the time.
+        # More directions than that describe single rows. At 500 rows a router saves 0.349 on 128
+        # directions and 0.329 on 256 (12 draws, standard error 0.017 each): no significant
+        # difference, and half the time.
         count = min(self.n_components, max(_FEWEST_DIRECTIONS, len(rows) // 4), *vectors.shape)
         # One thread: on several, sums are rounded otherwise, and a router's search may then end
         # elsewhere.

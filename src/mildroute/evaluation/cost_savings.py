@@ -322,7 +322,7 @@ class Savings:
         >>> dollars = np.tile([0.001, 0.004], (1000, 1))
         >>> found = savings(np.where(easy, 0, 1), scores, dollars, experts=["small", "large"])
         >>> print(found.sentence)
-        At the quality of large (1.0), the router costs $1.75 instead of $4.00 per 1,000 queries:
+        At the quality of large (1.00), the router costs $1.75 instead of $4.00 per 1,000 queries:
         56% less [54, 58].
         >>> # No loss in 50 rows may still be one in 14.
         >>> savings(np.where(easy, 0, 1)[:50], scores[:50], dollars[:50]).verdict

@@ -94,10 +94,9 @@ def _chebyshev(margins: tuple[float, ...], count: int) -> tuple[Tensor, Tensor]:
 # gradient in one pass.
 #
 # Every logistic and comp-sum deferral loss is ``sum_k w_k * phi(surprise_k)``.
-# :func:`log_margin_sum`
-# is the plain, differentiable form. :func:`row_losses` is the one that training calls: it goes
-# through the rows in blocks that fit a processor's cache, and one exponential a node serves both
-# the loss and its gradient.
+# :func:`log_margin_sum` is the plain, differentiable form. :func:`row_losses` is the one that
+# training calls: it goes through the rows in blocks that fit a processor's cache, and one
+# exponential a node serves both the loss and its gradient.
 
 
 # Exponentials held at once: 1 MiB of float32, so memory does not grow with the batch.

@@ -229,8 +229,7 @@ def _objective(
 # that fitting needs no torch.
 #
 # The mathematics is that of :func:`mildroute.losses.functional.deferral_loss`, and tests hold the
-# two
-# together.
+# two together.
 
 
 # Scores handled at once: what fits a processor's cache.

@@ -223,7 +223,7 @@ class OnlineRouter(RouterMixin, BaseEstimator):
         self.components_ = axes / (np.sqrt(total) if total > 0 else 1.0)
         self.topics_ = None
         self.topic_center_, self.topic_scale_ = np.zeros(0), 1.0
-        # Clusters of 3 rows said little: a stream of seven experts cost .003 more.
+        # Clusters of 3 rows said little: a stream of seven experts cost 0.003 more.
         clusters = min(self.topics, X.shape[0] // 20)
         if clusters > 1:
             self.topics_ = TopicFeatures(clusters=(clusters,), random_state=seed)

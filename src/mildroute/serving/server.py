@@ -162,7 +162,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
     def _check_reader(self) -> None:
         """To close a connection is to wait until all has been read.
 
-        Who reads nothing would keep it, and its answer, for ever.
+        Who reads nothing would keep it, and its answer, forever.
         """
         left = self.transport.get_write_buffer_size()
         self._reader_timer = None
@@ -187,7 +187,7 @@ def protocol_with_limits(limits: RequestLimits) -> type[LimitedHttpProtocol]:
 
     Those are connections whose headers are too long or too long in coming, or whose client reads
     nothing. uvicorn bounds neither: a client that sends or reads a byte now and then would keep its
-    connection for ever. If there are more connections than allowed, the one that has been idle for
+    connection forever. If there are more connections than allowed, the one that has been idle for
     longest is closed; if all have requests in flight, the new one is refused.
 
     Returns:

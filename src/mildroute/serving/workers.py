@@ -120,7 +120,7 @@ class Channel:
         try:
             value = await self._handlers[name](*arguments)
         except Exception:  # noqa: BLE001 - whatever it was, it is logged
-            # The caller must not wait for ever.
+            # The caller must not wait forever.
             _LOG.exception("a call of another process failed")
         if not self._is_closed:
             self._writer.write(frame(number, None, value))

@@ -164,7 +164,7 @@ async def _answer(queue: EncoderQueue, payload: bytes, writer: asyncio.StreamWri
         else:
             # A worker sends the inputs of requests one by one; this queue makes the batches.
             rows = [await queue.encode(text) for text in texts]
-    except Exception as error:  # noqa: BLE001 - the worker must not wait for ever
+    except Exception as error:  # noqa: BLE001 - the worker must not wait forever
         # Its text may quote an input.
         _LOG.error("the encoder failed on %d inputs: %s", len(texts), type(error).__name__)
     numbers = b"" if any(row is None for row in rows) else b"".join(row.tobytes() for row in rows)
