@@ -40,10 +40,16 @@ def check():
 class Near: pass
 """,
     "src/mildroute/routers/far.py": "class Far: pass\n",
-    "src/mildroute/costs.py": "class Table: pass\n",
+    "src/mildroute/costs.py": "import mildroute._format\nclass Table: pass\n",
     "src/mildroute/_fit.py": "def fit(): pass\ndef compare(): pass\n",
     "src/mildroute/cli.py": "from mildroute.serving import serve\n",
     "src/mildroute/serving.py": "def serve(): pass\n",
+    "src/mildroute/_format.py": """
+def as_score(score) -> str:
+    return f'{score:.2f}'
+def names_of(experts) -> tuple[str, ...]:
+    return tuple(experts)
+""",
 }
 
 
@@ -55,6 +61,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).write_text(text)
     monkeypatch.setattr(code_hash, "ROOT", tmp_path)
     monkeypatch.setattr(code_hash, "SOURCE", tmp_path / "src")
+    monkeypatch.setattr(code_hash, "FORMAT", tmp_path / "src/mildroute/_format.py")
     return tmp_path
 
 
@@ -69,8 +76,13 @@ def hash_of(checkout: Path, file: str, old: str, new: str) -> str:
     return code_hash.code_hash("python benchmarks/measure.py --seeds 3")
 
 
-def test_stored_results_are_up_to_date_or_listed() -> None:
-    stale, listed = code_hash.faults(), code_hash.known_stale()
+@pytest.fixture(scope="module")
+def stale() -> dict[str, str]:
+    return code_hash.faults()
+
+
+def test_stored_results_are_up_to_date_or_listed(stale: dict[str, str]) -> None:
+    listed = code_hash.known_stale()
     news = {name: reason for name, reason in stale.items() if name not in listed}
     assert news == {}, "run their commands again, or list them: scripts/figures --write"
     assert listed.keys() <= stale.keys(), "up to date, yet listed: scripts/figures --write"
@@ -105,6 +117,9 @@ def test_the_first_page_of_the_benchmarks_has_the_list() -> None:
         ("src/mildroute/routers/far.py", "pass", "x = 1", False),
         ("src/mildroute/serving.py", "pass", "return 1", False),
         ("src/mildroute/__init__.py", "0.1.0", "0.2.0", False),
+        # How a number is printed, and what else the file has.
+        ("src/mildroute/_format.py", ".2f", ".3f", False),
+        ("src/mildroute/_format.py", "tuple(experts)", "tuple(experts[:2])", True),
     ],
 )
 def test_the_hash_follows_what_a_script_imports(
@@ -146,12 +161,12 @@ def test_reports_and_records_state_commit_and_code() -> None:
     assert re.search(r"'commit': '([0-9a-f]{12}\+?|unknown)'", run.stdout)
 
 
-def test_the_script_lists_what_is_stale() -> None:
+def test_the_script_lists_what_is_stale(stale: dict[str, str]) -> None:
     run = subprocess.run(
         [sys.executable, ROOT / "scripts/figures.py"], capture_output=True, text=True, check=False
     )
     assert run.returncode == 0, run.stdout + run.stderr
-    assert run.stdout.splitlines()[-1].startswith(f"{len(code_hash.faults())} results")
+    assert run.stdout.splitlines()[-1].startswith(f"{len(stale)} results")
 
 
 def test_commands_without_a_script_are_refused() -> None:
