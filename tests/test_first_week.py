@@ -31,7 +31,7 @@ MENDED = {
         "test_front_door.py::test_the_notebook_runs_and_shows_sentence_picture_and_a_routed_answer",
     ],
     "the browser shows nothing at the gateway": [
-        "serving/test_dashboard.py::test_figures_need_the_operators_key_if_there_is_one"
+        "serving/test_dashboard.py::test_figures_need_the_admin_key_if_there_is_one"
     ],
     "operators see no failures": [
         "serving/test_logs.py::test_each_change_of_a_circuit_is_one_line",

@@ -1,4 +1,4 @@
-"""The tutorial on support mails is executed: every word comes out again, figures nearly so."""
+"""The tutorial on support emails is executed: every word comes out again, figures nearly so."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def figures(text: str) -> list[float]:
     return [float(number.replace(",", "")) for number in NUMBER.findall(text)]
 
 
-def test_the_page_goes_from_mails_to_decisions() -> None:
+def test_the_page_goes_from_emails_to_decisions() -> None:
     commands = [command for command, _ in GENERATOR.blocks(GENERATOR.SUPPORT)]
     assert [re.findall(r"^(?:mildroute|python) (\S+)", command)[0] for command in commands] == [
-        "make_mails.py",
+        "make_emails.py",
         "collect",
         "inspect",
         "fit",
@@ -53,11 +53,11 @@ def test_what_a_command_prints_stands_on_the_page(
         assert figures(now) == pytest.approx(figures(shown), rel=0.05, abs=0.5)
 
 
-def test_mails_are_the_same_for_everyone(printed: dict[str, str], tmp_path: Path) -> None:
+def test_emails_are_the_same_for_everyone(printed: dict[str, str], tmp_path: Path) -> None:
     assert printed
     (tmp_path / "answers").mkdir()
     again = GENERATOR.output_of(
-        f"python {ROOT / 'examples' / 'support' / 'make_mails.py'} --mails 20", tmp_path
+        f"python {ROOT / 'examples' / 'support' / 'make_emails.py'} --emails 20", tmp_path
     )
-    assert again == "20 mails, answers of small, large\n"
-    assert len((tmp_path / "mails.jsonl").read_text().splitlines()) == 20
+    assert again == "20 emails, answers of small, large\n"
+    assert len((tmp_path / "emails.jsonl").read_text().splitlines()) == 20

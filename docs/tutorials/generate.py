@@ -25,7 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "tutorials" / "collecting.md"
 EXAMPLE = ROOT / "examples" / "local_llm"
-# The first tutorial, on support mails, whose answers are canned.
+# The first tutorial, on support emails, whose answers are canned.
 SUPPORT = ROOT / "docs" / "tutorials" / "support.md"
 BLOCK = re.compile(r"```text\n\$ ([^\n]*)\n(.*?)```", flags=re.DOTALL)
 PORT = "8080"
@@ -144,7 +144,7 @@ def main() -> None:
     parser.add_argument(
         "--replay", action="store_true", help="with the answers that the example keeps"
     )
-    parser.add_argument("--support", action="store_true", help="the tutorial on support mails")
+    parser.add_argument("--support", action="store_true", help="the tutorial on support emails")
     options = parser.parse_args()
     folder = options.folder or Path(tempfile.mkdtemp())
     if options.support:

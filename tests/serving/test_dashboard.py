@@ -43,7 +43,7 @@ OPERATOR = {"authorization": "Bearer operator"}
 
 
 @pytest.fixture
-def operator_key(monkeypatch: pytest.MonkeyPatch) -> GatewayConfig:
+def admin_key(monkeypatch: pytest.MonkeyPatch) -> GatewayConfig:
     monkeypatch.setenv("OPERATOR", "operator")
     return replace(PLAIN, admin_key_env="OPERATOR")
 
@@ -134,18 +134,18 @@ def test_a_client_behind_a_proxy_is_not_this_machine(open_gateway: Running, forw
         {"x-forwarded-for": "127.0.0.1"},
     ],
 )
-def test_figures_need_the_operators_key_if_there_is_one(
-    operator_key: GatewayConfig, headers: dict[str, str]
+def test_figures_need_the_admin_key_if_there_is_one(
+    admin_key: GatewayConfig, headers: dict[str, str]
 ) -> None:
-    with running(operator_key, services=CLIENTS, small="http://127.0.0.1:9") as gateway:
+    with running(admin_key, services=CLIENTS, small="http://127.0.0.1:9") as gateway:
         for path in ("/status", "/status/report", "/status?key=operator"):
             assert gateway.http.get(path, headers=headers).status_code == 401
         assert "team-a" not in gateway.http.get("/", headers=headers).text
         assert gateway.http.get("/status", headers=OPERATOR).status_code == 200
 
 
-def test_with_an_operators_key_the_page_loads_under_any_name(operator_key: GatewayConfig) -> None:
-    with running(operator_key, small="http://127.0.0.1:9") as gateway:
+def test_with_an_admin_key_the_page_loads_under_any_name(admin_key: GatewayConfig) -> None:
+    with running(admin_key, small="http://127.0.0.1:9") as gateway:
         headers = {"host": "gateway.example"}
         assert gateway.http.get("/", headers=headers).status_code == 200
         assert gateway.http.get("/status", headers=headers | OPERATOR).status_code == 200
@@ -156,7 +156,7 @@ def test_with_client_keys_alone_nobody_sees_the_page() -> None:
         for path in PAGES:
             answer = gateway.http.get(path, headers={"authorization": f"Bearer {KEY}"})
             assert answer.status_code == 403
-            assert answer.json()["error"]["code"] == "no_operator_key"
+            assert answer.json()["error"]["code"] == "no_admin_key"
 
 
 def test_the_key_of_metrics_opens_the_figures_if_there_is_no_other(
@@ -290,14 +290,14 @@ def test_a_request_with_a_key_may_come_from_anywhere() -> None:
 
 
 def test_figures_are_savings_shares_failures_circuits_and_spend(
-    operator_key: GatewayConfig,
+    admin_key: GatewayConfig,
 ) -> None:
     client = {"authorization": f"Bearer {KEY}"}
     with (
         HostileServer([status(500)]) as broken,
         HostileServer([says("4", (700, 300))]) as good,
         running(
-            operator_key,
+            admin_key,
             services=CLIENTS,
             small={"base_url": broken.url, "price": {"input": 1, "output": 1}},
             large={"base_url": good.url, "price": {"input": 4, "output": 4}},
@@ -456,9 +456,9 @@ def test_a_link_out_of_the_folder_is_no_report(tmp_path: Path) -> None:
 
 @pytest.mark.anyio
 async def test_the_page_and_its_playground_are_on_the_admin_port(
-    operator_key: GatewayConfig,
+    admin_key: GatewayConfig,
 ) -> None:
-    settings = replace(operator_key, admin_port=9001)
+    settings = replace(admin_key, admin_port=9001)
     body = {"input": "Hi"}
     with running(settings, small="http://127.0.0.1:9") as gateway:
         assert gateway.http.get("/").status_code == 404
@@ -467,7 +467,7 @@ async def test_the_page_and_its_playground_are_on_the_admin_port(
         async with httpx.AsyncClient(transport=transport, base_url="http://admin") as admin:
             assert (await admin.get("/")).status_code == 200
             assert (await admin.get("/status", headers=OPERATOR)).status_code == 200
-            # Without client keys, what serves clients elsewhere needs the operator's key here.
+            # Without client keys, what serves clients elsewhere needs the admin key here.
             assert (await admin.post("/v1/route", json=body)).status_code == 401
             assert (await admin.post("/v1/route", json=body, headers=OPERATOR)).status_code == 200
             gateway.app.begin_drain()

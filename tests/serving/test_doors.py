@@ -205,7 +205,7 @@ class TestAdmin:
         with running(GatewayConfig(admin_key_env="ADMIN_KEY"), small=expert.url) as gateway:
             yield gateway
 
-    def test_the_router_is_replaced_with_the_operators_key_alone(self, kept: Running) -> None:
+    def test_the_router_is_replaced_with_the_admin_key_alone(self, kept: Running) -> None:
         for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": self.KEY}):
             assert kept.http.post("/admin/reload", headers=headers).status_code == 401
         answer = kept.http.post("/admin/reload", headers={"authorization": f"Bearer {self.KEY}"})

@@ -38,7 +38,7 @@ ATTACKS = {
     "style": "<style>body{display:none}</style>",
     "meta": '<meta http-equiv="refresh" content="0;url=/healthz">',
     "base": '<base href="http://127.0.0.1:9/">',
-    "form": '<form id="keys-form" action="http://127.0.0.1:9/"><input name="operator-key"></form>',
+    "form": '<form id="keys-form" action="http://127.0.0.1:9/"><input name="admin-key"></form>',
     "entities": "&lt;script&gt;" + RUN + "&lt;/script&gt;",
     "null": f"\x00<img src=x onerror={RUN}>\u2028\u202e",
 }
@@ -161,7 +161,7 @@ def test_figures_follow_what_is_served_while_the_page_is_open(tab: Any, gateway:
     until(lambda: int(shown.page.evaluate(requests)) > before, 20.0)
 
 
-def test_the_operators_key_stays_in_the_tab_and_out_of_addresses(
+def test_the_admin_key_stays_in_the_tab_and_out_of_addresses(
     tab: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPERATOR", "operator-secret")
@@ -175,9 +175,9 @@ def test_the_operators_key_stays_in_the_tab_and_out_of_addresses(
         shown = tab(gateway.url)
         sent: list[str] = []
         shown.page.on("request", lambda request: sent.append(request.url))
-        shown.page.wait_for_selector("#operator-key:visible")
-        for typed, message in (("wrong", "This is not the operator's key."), ("", "")):
-            shown.page.fill("#operator-key", typed or "operator-secret")
+        shown.page.wait_for_selector("#admin-key:visible")
+        for typed, message in (("wrong", "This is not the admin key."), ("", "")):
+            shown.page.fill("#admin-key", typed or "operator-secret")
             shown.page.click("#keys-form [type=submit]")
             if message:
                 shown.page.wait_for_selector(f"#connection:text-is({message!r})")
@@ -189,7 +189,7 @@ def test_the_operators_key_stays_in_the_tab_and_out_of_addresses(
         assert not any("secret" in url or key in url for url in (*sent, shown.page.url))
         assert shown.page.context.cookies() == []
         assert shown.page.evaluate("localStorage.length") == 0
-        assert shown.page.input_value("#operator-key") == ""
+        assert shown.page.input_value("#admin-key") == ""
         shown.page.click("#forget")
         shown.page.wait_for_selector("#live", state="hidden")
         assert shown.page.evaluate("sessionStorage.length") == 0

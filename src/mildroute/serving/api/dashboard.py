@@ -71,7 +71,7 @@ class Dashboard:
     open. With several workers, any of them answers for all.
 
     Args:
-        auth: Checks the operator's key, or none: then the page is for this machine alone, and only
+        auth: Checks the admin key, or none: then the page is for this machine alone, and only
             if there are no client keys.
         clock: Seconds that only grow.
         now: Seconds since 1970.
@@ -128,15 +128,15 @@ class Dashboard:
         if not self._key_store.is_open:
             raise APIError(
                 403,
-                "the page needs the operator's key, and this gateway has client keys alone; name"
+                "the page needs the admin key, and this gateway has client keys alone; name"
                 " the variable of one under admin_key_env.",
-                code="no_operator_key",
+                code="no_admin_key",
             )
         if not is_local(request):
             raise APIError(
                 403,
                 "without keys the page is for this machine alone, under a loopback name such as"
-                " 127.0.0.1 or localhost; name the variable of an operator's key under"
+                " 127.0.0.1 or localhost; name the variable of an admin key under"
                 " admin_key_env.",
                 code="not_local",
             )

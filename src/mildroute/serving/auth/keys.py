@@ -839,11 +839,11 @@ def _keep_access(path: Path, beside: Path) -> None:
         beside.chmod(before.st_mode & 0o777)
 
 
-# Paths that need the operator's own key.
+# Paths that need the admin key.
 
 
 class AdminAuth:
-    """Checks the key of an operator, which is none of the clients'."""
+    """Checks the admin key, which is none of the clients'."""
 
     def __init__(self, secret: Secret) -> None:
         # Digests have one length, so that not even the length of the key can be measured.
@@ -853,7 +853,7 @@ class AdminAuth:
         """An APIError if the request does not have it."""
         sent = hashlib.sha256(request.header(b"authorization") or b"").digest()
         if not hmac.compare_digest(sent, self._wanted):
-            raise APIError(401, "the operator's own key is needed, as 'Authorization: Bearer ...'.")
+            raise APIError(401, "the admin key is needed, as 'Authorization: Bearer ...'.")
 
 
 if __name__ == "__main__":

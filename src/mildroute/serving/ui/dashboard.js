@@ -4,7 +4,7 @@
 (() => {
   const INTERVAL = 3000;
   const SLOWEST = 30000;
-  const STORED = { operator: "mildroute.operator", client: "mildroute.client" };
+  const STORED = { admin: "mildroute.admin", client: "mildroute.client" };
   const byId = (id) => document.getElementById(id);
   let needsClientKey = false;
   let timer = 0;
@@ -30,7 +30,7 @@
     const headers = { "content-type": "application/json", "x-mildroute-sampling": "off", "x-mildroute-details": "on" };
     const quality = byId("quality").value.trim();
     if (quality) headers["x-mildroute-quality"] = quality;
-    return authorized(keyOf(needsClientKey ? "client" : "operator"), headers);
+    return authorized(keyOf(needsClientKey ? "client" : "admin"), headers);
   }
 
   // Requests.
@@ -229,7 +229,7 @@
     if (isPolling || document.hidden) return;
     isPolling = true;
     try {
-      const response = await call("/status", { headers: authorized(keyOf("operator"), {}) });
+      const response = await call("/status", { headers: authorized(keyOf("admin"), {}) });
       show(await response.json());
       failures = 0;
       say("connection", "Live: figures are read every 3 seconds.", "good");
@@ -238,8 +238,8 @@
       if (error.status === 401) {
         byId("live").hidden = true;
         byId("keys-section").hidden = false;
-        byId("operator-field").hidden = false;
-        say("connection", keyOf("operator") ? "This is not the operator's key." : "Enter the operator's key to see figures.", "warn");
+        byId("admin-field").hidden = false;
+        say("connection", keyOf("admin") ? "This is not the admin key." : "Enter the admin key to see figures.", "warn");
       } else {
         say("connection", error.message, "bad");
       }
@@ -247,7 +247,7 @@
       isPolling = false;
     }
     // Without the right key there is nothing to wait for.
-    if (failures && !byId("operator-field").hidden && byId("live").hidden) return;
+    if (failures && !byId("admin-field").hidden && byId("live").hidden) return;
     timer = setTimeout(poll, Math.min(SLOWEST, INTERVAL * 2 ** Math.min(failures, 5)));
   }
 
@@ -305,7 +305,7 @@
 
   async function download() {
     try {
-      const response = await call("/status/report", { headers: authorized(keyOf("operator"), {}) });
+      const response = await call("/status/report", { headers: authorized(keyOf("admin"), {}) });
       const link = element("a");
       link.href = URL.createObjectURL(await response.blob());
       link.download = "report.html";
@@ -324,7 +324,7 @@
   byId("report").addEventListener("click", download);
   byId("keys-form").addEventListener("submit", (event) => {
     event.preventDefault();
-    for (const who of ["operator", "client"]) {
+    for (const who of ["admin", "client"]) {
       const field = byId(`${who}-key`);
       if (field.value.trim()) keep(who, field.value.trim());
       field.value = "";
@@ -333,7 +333,7 @@
     poll();
   });
   byId("forget").addEventListener("click", () => {
-    for (const who of ["operator", "client"]) keep(who, "");
+    for (const who of ["admin", "client"]) keep(who, "");
     poll();
   });
   document.addEventListener("visibilitychange", poll);

@@ -1,6 +1,6 @@
-"""Write support mails, two models' canned answers and three agents' labels, all made up.
+"""Write support emails, two models' canned answers and three agents' labels, all made up.
 
-Run: python make_mails.py [--mails 600] [--seed 0]
+Run: python make_emails.py [--emails 600] [--seed 0]
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-# Mails of each kind, and how often the small model, the large model and an agent label it right.
+# Emails of each kind, and how often the small model, the large model and an agent label it right.
 KINDS = {
     "password": (
         0.97, 0.98, 0.97,
@@ -58,34 +58,34 @@ def label(rng: np.random.Generator, kind: str, right: float) -> str:
 
 
 def main() -> None:
-    """Write mails.jsonl and answers/."""
+    """Write emails.jsonl and answers/."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--mails", type=int, default=600)
+    parser.add_argument("--emails", type=int, default=600)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     rng = np.random.default_rng(options.seed)
-    mails: list[dict[str, object]] = []
+    emails: list[dict[str, object]] = []
     answers: dict[str, list[dict[str, object]]] = {name: [] for name in PRICES}
-    for number in range(options.mails):
+    for number in range(options.emails):
         kind = str(rng.choice(list(KINDS)))
         small, large, agent, *texts = KINDS[kind]
         text = str(rng.choice(texts)).format(
             product=rng.choice(PRODUCTS), day=rng.choice(DAYS), count=rng.integers(2, 400)
         )
         votes = [label(rng, kind, float(agent)) for _ in range(3)]
-        query_id = f"mail-{number}"
-        mails.append({"query_id": query_id, "input": text, "reference": kind, "votes": votes})
+        query_id = f"email-{number}"
+        emails.append({"query_id": query_id, "input": text, "reference": kind, "votes": votes})
         for name, right in (("small", small), ("large", large)):
-            answer = f"This mail is about: {label(rng, kind, float(right))}"
+            answer = f"This email is about: {label(rng, kind, float(right))}"
             row = {"query_id": query_id, "text": answer, "dollars": PRICES[name]}
             answers[name].append(row)
     Path("answers").mkdir(exist_ok=True)
     for path, rows in (
-        ("mails.jsonl", mails),
+        ("emails.jsonl", emails),
         *((f"answers/{name}.jsonl", rows) for name, rows in answers.items()),
     ):
         Path(path).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    sys.stdout.write(f"{len(mails)} mails, answers of {', '.join(PRICES)}\n")
+    sys.stdout.write(f"{len(emails)} emails, answers of {', '.join(PRICES)}\n")
 
 
 if __name__ == "__main__":
