@@ -73,7 +73,7 @@ def main() -> None:
             product=rng.choice(PRODUCTS), day=rng.choice(DAYS), count=rng.integers(2, 400)
         )
         votes = [label(rng, kind, float(agent)) for _ in range(3)]
-        query_id = f"email-{number}"
+        query_id = f"mail-{number}"
         emails.append({"query_id": query_id, "input": text, "reference": kind, "votes": votes})
         for name, right in (("small", small), ("large", large)):
             answer = f"This email is about: {label(rng, kind, float(right))}"
