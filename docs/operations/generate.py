@@ -65,7 +65,7 @@ LABELS = {
         " `reserve` (sampling), `claim_key`, `set_response`, `renew_key`, `free_key` or"
         " `drop_response` (idempotency keys)"
     ),
-    "path": "`chat/completions`, `completions`, `responses`, `embeddings` or `route`",
+    "path": "`chat/completions`, `completions`, `responses`, `embeddings`, `messages` or `route`",
     "reason": (
         "[Routing reason](codes.md#routing-reasons); for fallbacks and cut streams the"
         " [failure reason](codes.md#failure-reasons), or `client_disconnect` or `shutdown`"
