@@ -28,7 +28,7 @@ def test_no_cell_is_missing() -> None:
 
 @pytest.mark.parametrize("table", [name for name, table in TABLES.items() if table.frozen])
 @pytest.mark.parametrize("other", ["tdef", "mild-tuned"])
-def test_the_deep_default_is_nowhere_surely_worse_than_a_fixed_objective(
+def test_the_deep_default_is_nowhere_significantly_worse_than_a_fixed_objective(
     table: str, other: str
 ) -> None:
     results = STORE.read({cell.key for cell in cells_of([table])})

@@ -83,8 +83,8 @@ class Sign:
     better: int
     worse: int
     p_value: float
-    surely_better: int
-    surely_worse: int
+    significantly_better: int
+    significantly_worse: int
 
 
 def spread_of(results: Sequence[Result]) -> Spread:

@@ -60,13 +60,15 @@ def measure(quick: bool, store: Path) -> Iterator[Row]:
         gaps = [line.gaps["mildroute"] for line in images if "mildroute" in line.gaps]
         sign = sign_of(gaps)
         yield at_least(
-            "image lines: default surely better than TDEF",
-            sign.surely_better / len(gaps),
+            "image lines: default significantly better than TDEF",
+            sign.significantly_better / len(gaps),
             0.7,
             f"of {len(gaps)} lines of the store",
             full_only=True,  # a quick run computes none of them
         )
-        yield at_most("image lines: default surely worse than TDEF", sign.surely_worse, 0)
+        yield at_most(
+            "image lines: default significantly worse than TDEF", sign.significantly_worse, 0
+        )
     yield from ray_rows(QUICK_CELLS if quick else RANDOM_CELLS, networks=1 if quick else 2)
 
 
@@ -86,8 +88,8 @@ def table_rows(name: str, lines: list[LineFigures]) -> Iterator[Row]:
         if gaps:
             sign = sign_of(gaps)
             note = (
-                f"sign test p {sign.p_value:.3g}; surely better {sign.surely_better}, surely worse"
-                f" {sign.surely_worse} of {len(gaps)}"
+                f"sign test p {sign.p_value:.3g}; significantly better"
+                f" {sign.significantly_better}, worse {sign.significantly_worse} of {len(gaps)}"
             )
             yield reported(f"{name}: {method} beats TDEF", sign.better / len(gaps), note)
 

@@ -381,13 +381,17 @@ def bounded_rows(found: Mapping[tuple[str, str], Mapping[str, Any]]) -> Iterator
     sure = holm({name: gap.p_value for name, gap in best.items()})
     better = sum(best[name].mean < 0 for name in sure)
     yield at_least(
-        "streams with ours surely better than the best bandit", better, 3, full_only=True
+        "streams with ours significantly better than the best bandit", better, 3, full_only=True
     )
     worse = sum(best[name].mean > 0 for name in sure)
-    yield at_most("streams with ours surely worse than the best bandit", worse, 0, full_only=True)
+    yield at_most(
+        "streams with ours significantly worse than the best bandit", worse, 0, full_only=True
+    )
     sure = holm({name: gap.p_value for name, gap in alone.items()})
     worse = sum(alone[name].mean > 0 for name in sure)
-    yield at_most("settings with ours surely worse than the first router", worse, 0, full_only=True)
+    yield at_most(
+        "settings with ours significantly worse than the first router", worse, 0, full_only=True
+    )
 
 
 def tune() -> None:

@@ -385,8 +385,8 @@ def index(runs: dict[str, Run], money: str, paper: Sequence[str]) -> list[str]:
         "",
         *missed(runs.values()),
         (
-            "- default router surely better than TDEF on 70% of the paper's image lines: see [the"
-            " paper](reproduction.md)."
+            "- default router significantly better than TDEF on 70% of the paper's image lines: see"
+            " [the paper](reproduction.md)."
         ),
         "",
         *older(),

@@ -298,7 +298,7 @@ def encoders(results: Path) -> list[str]:
         *as_list(origin),
         "",
         *table(
-            ("encoder", "tasks", "surely better", "surely worse", "time"),
+            ("encoder", "tasks", "significantly better", "significantly worse", "time"),
             (_encoder(name, rows) for name in names),
         ),
         "",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from wording import table
 
-# Share of the image lines on which the default had to be surely better than TDEF.
+# Share of the image lines on which the default had to be significantly better than TDEF.
 LIMIT = 0.7
 
 
@@ -17,9 +17,9 @@ def reproduction(ledger: Path) -> tuple[list[str], list[str]]:
     lines = against_tdef(text)
     sure, of = (int(number) for number in lines["mildroute"][3].split("/"))
     verdict = (
-        f"the default router is surely better than TDEF on {sure} of {of} image lines"
+        f"the default router is significantly better than TDEF on {sure} of {of} image lines"
         f" ({sure / of:.1%}; the limit of {LIMIT:.0%} was"
-        f" {'reached' if sure / of >= LIMIT else 'not reached'}) and surely worse on"
+        f" {'reached' if sure / of >= LIMIT else 'not reached'}) and significantly worse on"
         f" {lines['mildroute'][4].split('/')[0]}."
     )
     page = [
@@ -37,19 +37,19 @@ def reproduction(ledger: Path) -> tuple[list[str], list[str]]:
         "## Summary",
         "",
         (
-            f"On frozen vectors {verdict} As printed, MILD is surely worse than TDEF on"
+            f"On frozen vectors {verdict} As printed, MILD is significantly worse than TDEF on"
             f" {lines['MILD printed'][4].replace('/', ' of ')} of them: the largest score is not"
             " the best choice where margins differ, see [the decision"
             " rule](../theory/decision.md)."
         ),
         "",
         (
-            "All image lines, each method against TDEF; *surely*: the 95% interval of the"
+            "All image lines, each method against TDEF; *significantly*: the 95% interval of the"
             " difference excludes zero."
         ),
         "",
         *table(
-            ("method", "better", "worse", "surely better", "surely worse"),
+            ("method", "better", "worse", "significantly better", "significantly worse"),
             ([name, *row[:2], *row[3:]] for name, row in lines.items()),
         ),
         "",

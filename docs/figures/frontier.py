@@ -247,10 +247,12 @@ def _beside_knn(found: Stored) -> str:
     ahead, behind = (max(0.0, 100 * max(sign * gap["value"] for gap in gaps)) for sign in (1, -1))
     significant = sum(not gap["low"] <= 0 <= gap["high"] for gap in gaps)
     verdict = f"significant at {significant}" if significant else "not significant at any"
+    # One decimal would make 0.0 of less.
+    least = f"at most {behind:.1f}" if behind >= 0.05 else "less than 0.05"
     return (
         f"Tuned kNN comes close. Between {bills[0]:g} and {bills[-1]:g} dollars per 1,000 queries,"
-        f" the router is at most {ahead:.1f} points ahead of the better of two kNN routers and at"
-        f" most {behind:.1f} behind. The difference is {verdict} of the {len(gaps)} budgets tested."
+        f" the router is at most {ahead:.1f} points ahead of the better of two kNN routers and"
+        f" {least} behind. The difference is {verdict} of the {len(gaps)} budgets tested."
     )
 
 

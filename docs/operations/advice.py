@@ -185,11 +185,11 @@ ADVICE = {
     ),
     "MildrouteNoRouter": Advice(
         "This gateway runs without a router. Every request that names no expert goes to"
-        " `routing.default`, or to the first expert in `experts.yaml` that the gateway can call, with"
-        ' the reason `passthrough`. `/readyz` says `ready`, with `"router": null`. No metric says whether a'
-        " router was expected, so this alert also fires for a gateway started [without"
-        " one](../guide/feedback.md#starting-without-a-router) to gather a log. Silence it for"
-        " those, or leave the rule out.",
+        " `routing.default`, or to the first expert in `experts.yaml` that the gateway can call,"
+        ' with the reason `passthrough`. `/readyz` says `ready`, with `"router": null`. No metric'
+        " says whether a router was expected, so this alert also fires for a gateway started"
+        " [without one](../guide/feedback.md#starting-without-a-router) to gather a log. Silence it"
+        " for those, or leave the rule out.",
         (
             (
                 "Check the bill: `mildroute_spend_dollars_total`. Clients are answered, at the"

@@ -67,6 +67,11 @@ def test_equal_routers_differ_by_nothing() -> None:
 def test_the_sign_test_counts_wins_and_leaves_ties_out() -> None:
     better, unsure, worse, tie = Gap(-1, -2, -0.5), Gap(-1, -2, 1), Gap(1, 0.5, 2), Gap(0, -1, 1)
     sign = sign_of([better] * 6 + [unsure] * 2 + [worse] + [tie])
-    assert (sign.better, sign.worse, sign.surely_better, sign.surely_worse) == (8, 1, 6, 1)
+    assert (sign.better, sign.worse, sign.significantly_better, sign.significantly_worse) == (
+        8,
+        1,
+        6,
+        1,
+    )
     assert sign.p_value == pytest.approx(2 * 10 / 2**9)  # (1 + 9) of 2^9, two sides
     assert sign_of([tie]).p_value == 1
