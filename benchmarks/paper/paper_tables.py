@@ -205,30 +205,30 @@ _LINEAR = (
     ),
     PaperTable(
         "3b",
-        "Language models on MMLU, error + (1, .6, .1)",
+        "Language models on MMLU, error + (1, 0.6, 0.1)",
         _text_lines(Costs(_PAPER_BETA)),
         (*_OURS, *_BASELINES),
     ),
     PaperTable(
         "3c",
-        "Not in the paper: the same, error + (.3, .15, .02)",
+        "Not in the paper: the same, error + (0.3, 0.15, 0.02)",
         _text_lines(Costs(_MILD_BETA)),
         (*_OURS, *_BASELINES),
     ),
     PaperTable("severe", "Severe imbalance, 90/10, error only", _severe_lines()),
     PaperTable(
         "margins",
-        "Margins: uniform, theory, tuned; error + (1, .6, .1)",
+        "Margins: uniform, theory, tuned; error + (1, 0.6, 0.1)",
         _text_lines(Costs(_PAPER_BETA)),
         _MARGINS,
     ),
     PaperTable(
         "noise",
-        "20% noise on the training costs, error + (1, .6, .1)",
+        "20% noise on the training costs, error + (1, 0.6, 0.1)",
         _text_lines(Costs(_PAPER_BETA, noise=0.2)),
         clean="3b",
     ),
-    PaperTable("extreme", "Extreme 95/5, error + (0, .1, 1.5)", _text_lines(Costs(_EXTREME_BETA))),
+    PaperTable("extreme", "Extreme 95/5, error + (0, 0.1, 1.5)", _text_lines(Costs(_EXTREME_BETA))),
 )
 # The tables by name, in the order of the paper; then some of their lines end to end.
 TABLES: dict[str, PaperTable] = {table.name: table for table in _LINEAR}

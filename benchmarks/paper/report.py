@@ -68,12 +68,7 @@ INTRODUCTION = (
         " gemma-2b on MMLU-Pro, with MiniLM sentence vectors, instead of Qwen2.5 7B/1.5B/0.5B with"
         " DeBERTa; seeds 0 to 4 are five folds. Penalties are chosen by cross-validation for every"
         " method. The last tables train a small ResNet on the pixels. Absolute figures cannot"
-        " match, directions should."
-    ),
-    (
-        "On frozen vectors, mildroute is the default router of before 15 November 2026, when cost"
-        " regression joined the candidates of its search and vectors beside their clusters left"
-        " them. The networks have today's default."
+        " match; directions should."
     ),
 )
 
@@ -86,20 +81,20 @@ PAPER_ISSUES = (
         " equal margins."
     ),
     (
-        "Table 3(b) contradicts itself. TDEF always takes the tiny model and pays .928, so that"
-        " model is right on 17.2% of the queries; it is optimal on 56.8%, so nobody is right on"
-        " 39.6%; the oracle then pays .568 x .1 + .396 + .120 x .6 + .312 x 1 = .837. MILD is"
-        " printed at .813, below the oracle (by less than its standard deviation of .040)."
+        "Table 3(b) contradicts itself. TDEF always takes the tiny model and pays 0.928, so that"
+        " model is right on 17.2% of the queries; it is optimal on 56.8%, so no model is right on"
+        " 39.6%; the oracle then pays 0.568 x 0.1 + 0.396 + 0.120 x 0.6 + 0.312 x 1 = 0.837. MILD"
+        " is printed at 0.813, below the oracle (by less than its standard deviation of 0.040)."
     ),
     (
-        "Table 3(a): TDEF takes the strong model on 99.6% and pays .438. With 39.6% that nobody can"
-        " answer, a smaller model helps on about 4% of the queries, not on the 17.8% that the row"
-        " 'Optimal' gives them; the rest must be ties."
+        "Table 3(a): TDEF takes the strong model on 99.6% and pays 0.438. With 39.6% that no model"
+        " can answer, a smaller model helps on about 4% of the queries, not on the 17.8% that the"
+        " row 'Optimal' gives them; the rest must be ties."
     ),
     (
-        "The severe table is said to use real experts, yet MILD pays .0125 on CIFAR-10 where Table"
-        " 2 has .106 with real experts. Synthetic experts fit its figures better: always taking the"
-        " first one costs about .09. Both are run here."
+        "The severe table is said to use real experts, yet MILD pays 0.0125 on CIFAR-10 where Table"
+        " 2 has 0.106 with real experts. Synthetic experts fit its figures better: always taking"
+        " the first one costs about 0.09. Both are run here."
     ),
     (
         "The two MMLU subjects hold about 500 questions; the paper speaks of 4,000 for training and"
@@ -118,8 +113,8 @@ PAPER_ISSUES = (
         " cost, on training costs alone, with no cost below 0."
     ),
     (
-        "The fees of the extreme split are not printed; (0, .1, 1.5) makes the strong model the"
-        " best one on 94 to 96% of the queries."
+        "The fees of the extreme split are not printed; (0, 0.1, 1.5) makes the strong model the"
+        " best one on 94% to 96% of the queries."
     ),
 )
 
@@ -552,7 +547,7 @@ def ledger_of(results: Mapping[str, Result], *, seeds: int = 5) -> str:
         part for table in networks for part in _section(table, figures[table.name], results, seeds)
     ]
     parts += ["## Causes", "\n".join(f"- **{name}**: {cause}" for name, cause in CAUSES.items())]
-    parts += ["## Oddities in print", "\n".join(f"- {oddity}" for oddity in PAPER_ISSUES)]
+    parts += ["## Inconsistencies in the paper", "\n".join(f"- {each}" for each in PAPER_ISSUES)]
     parts += ["## Not shown here", "\n".join(f"- {item}" for item in NOT_SHOWN)]
     return "\n\n".join(parts) + "\n"
 

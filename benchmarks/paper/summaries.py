@@ -310,9 +310,9 @@ CAUSES = {
         " [the decision rule](theory/decision.md)."
     ),
     "single": (
-        "TDEF already pays what the best single expert pays. A dearer expert must be right more"
-        " often by the whole difference of the fees, an equally dear one must be right where the"
-        " best one errs, and no method here finds enough such rows."
+        "TDEF already pays what the best single expert pays. A more expensive expert must be right"
+        " more often by the whole difference of the fees, an equally expensive one must be right"
+        " where the best one is wrong, and no method here finds enough such rows."
     ),
     "noise": "The difference of MILD tuned to TDEF is within noise: its interval covers zero.",
     "reward": (

@@ -40,7 +40,7 @@ STYLES = ("formal", "simple", "old", "friendly", "short")
 
 
 def draw(rows, seed):
-    """Requests and what the western, the eastern and the dear translator cost on them."""
+    """Requests and what the western, the eastern and the expensive translator cost on them."""
     random = np.random.default_rng(seed)
     texts, is_east = [], np.zeros(rows, dtype=bool)
     for row in range(rows):
@@ -144,9 +144,8 @@ panels[1].set_xlabel("mean cost of a request")
 # %%
 # What to take away
 # -----------------
-# Counts of words, or of pairs of them, cannot know which language is which, and buy the dear
-# translator where they are in doubt. The
-# network reads the order. On real questions what matters is mostly the topic, which frozen sentence
-# vectors show well: training the whole
+# Counts of words, or of pairs of them, cannot know which language is which, and buy the expensive
+# translator where they are in doubt. The network reads the order. On real questions what matters is
+# mostly the topic, which frozen sentence vectors show well: training the whole
 # network took 887 seconds in place of 188 and did not lower the cost. Try frozen vectors first.
 plt.show()

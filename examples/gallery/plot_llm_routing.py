@@ -72,10 +72,9 @@ for name, who in every.items():
 # %%
 # Which subjects are worth the money
 # ----------------------------------
-# Each bar is a subject: the ten that get the dear model most often, and the ten that get it most
-# rarely. The dot at its end is orange
-# where the dear model's lead over the middle one is worth its price on these questions, and gray
-# where it is not.
+# Each bar is a subject: the ten that get the expensive model most often, and the ten that get it
+# most rarely. The dot at its end is orange where the expensive model's lead over the middle one is
+# worth its price on these questions, and gray where it is not.
 
 groups = table.groups[test]
 subjects = np.unique(groups)
@@ -98,12 +97,10 @@ axes.grid(visible=False, axis="y")
 # %%
 # What to take away
 # -----------------
-# No single model comes near: the router pays for the dear one where it earns its price, and closes
-# about a quarter of the way from the
-# best single model to the oracle. A tuned look at the nearest questions, one of the strongest
-# simple rivals, does as well here, without
-# telling why. What is left is mostly luck of single answers, which no router can foresee from the
-# question.
+# No single model comes near: the router pays for the expensive one where it earns its price, and
+# closes about a quarter of the way from the best single model to the oracle. A tuned look at the
+# nearest questions, one of the strongest simple rivals, does as well here, without telling why.
+# What is left is mostly luck of single answers, which no router can foresee from the question.
 
 agree = (pays == (share > 0.5)).mean()
 print(

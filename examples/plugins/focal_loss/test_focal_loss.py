@@ -7,7 +7,7 @@ from mildroute_plugin_focal_loss import focal_loss
 
 
 def test_the_loss_by_hand() -> None:
-    """Two experts, the second 0.5 dearer: at equal scores 0.5 x (1 - 0.5) x log 2.
+    """Two experts, the second 0.5 more expensive: at equal scores 0.5 x (1 - 0.5) x log 2.
 
     An easy row counts far less.
     """
