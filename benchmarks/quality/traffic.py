@@ -349,9 +349,13 @@ def stream_rows(stream: str, setting: str, found: Mapping[str, Any]) -> Iterator
 
 
 def bounded_rows(found: Mapping[tuple[str, str], Mapping[str, Any]]) -> Iterator[Row]:
-    """Ours against the best bandit of each stream, and against the first router left alone."""
+    """Ours against the best bandit of each stream, and against the first router left alone.
+
+    In settings with one bandit, LinUCB, that is reported only.
+    """
     best: dict[str, Difference] = {}
     alone: dict[str, Difference] = {}
+    beside: dict[str, Difference] = {}
     names = {}
     for (stream, setting), methods in found.items():
         size = len(TASKS[STREAMS[stream]]().costs)
@@ -361,16 +365,19 @@ def bounded_rows(found: Mapping[tuple[str, str], Mapping[str, Any]]) -> Iterator
             rivals = [name for name in BANDITS if name in methods]
             names[stream] = min(rivals, key=lambda name: mean_of(methods[name]))
             best[stream] = compared(methods, "ours", names[stream], size)
+        elif "LinUCB" in methods:
+            beside[f"{stream}, {setting}"] = compared(methods, "ours", "LinUCB", size)
     for stream, gap in best.items():
         yield reported(
             f"{stream}: ours minus the best bandit",
             gap.mean,
             f"{names[stream]}; [{gap.low:.4f}, {gap.high:.4f}]",
         )
-    for label, gap in alone.items():
-        yield reported(
-            f"{label}: ours minus the first router", gap.mean, f"[{gap.low:.4f}, {gap.high:.4f}]"
-        )
+    for rival, gaps in (("the first router", alone), ("LinUCB", beside)):
+        for label, gap in gaps.items():
+            yield reported(
+                f"{label}: ours minus {rival}", gap.mean, f"[{gap.low:.4f}, {gap.high:.4f}]"
+            )
     excess = [
         mean_of(paid) - mean_of(methods["oracle"])
         for methods in found.values()
