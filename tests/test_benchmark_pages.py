@@ -180,3 +180,35 @@ def test_the_sample_output_is_the_stored_run() -> None:
     lines = [line_of(Row(**row)).rstrip() for row in run["rows"]]
     page = (ROOT / "docs" / "operations" / "capacity.md").read_text(encoding="utf-8")
     assert "\n".join(lines) in page
+
+
+def test_the_table_of_learning_from_traffic_is_the_stored_run() -> None:
+    stored = (ROOT / "benchmarks" / "results" / "traffic.md").read_text(encoding="utf-8")
+    figures = {
+        name: [value, *map(float, re.findall(r"-?\d+\.\d+", note))]
+        for name, value, note in (
+            (cells[0], float(cells[1]), cells[4])
+            for cells in (line.strip("| ").split(" | ") for line in stored.splitlines())
+            if len(cells) == 5 and cells[1] != "value"
+        )
+    }
+    names = {
+        "MMLU, three models": "mmlu57 trio",
+        "MMLU, four models": "mmlu57 four",
+        "RouterBench": "routerbench",
+        "routerdc7": "routerdc7",
+        "MMLU-Pro, four models": "mmlu_pro four",
+    }
+    text = (ROOT / "docs" / "guide" / "feedback.md").read_text(encoding="utf-8")
+    page = text.partition("## Gain from traffic")[2].partition("\n## ")[0]
+    whole = "300 rows: share of the gain of full information"
+    for label, stream in names.items():
+        (line,) = re.findall(rf"^\| {re.escape(label)} \| (.*) \|$", page, flags=re.MULTILINE)
+        shown = [float(number) for number in re.findall(r"-?\d+(?:\.\d+)?", line)]
+        share, gain = figures[f"{stream}, {whole}, stream"]
+        last, _ = figures[f"{stream}, {whole}, last quarter"]
+        found = [gain, 100 * share, 100 * last, *figures[f"{stream}: ours minus the best bandit"]]
+        for number, known, unit in zip(shown, found, (1e-3, 1, 1, 1e-4, 1e-4, 1e-4), strict=True):
+            assert number == pytest.approx(known, abs=0.51 * unit), label
+    gap, low, high = figures["mmlu57 trio, no rows: ours minus LinUCB"]
+    assert f"our cost is {gap:.4f} [{low:.4f}, {high:.4f}] higher" in page
