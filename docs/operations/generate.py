@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import inspect
 import json
 import re
 import sys
@@ -369,14 +370,14 @@ def _queries() -> Iterator[tuple[str, str]]:
 
 def _fields(kind: Any) -> list[tuple[Any, str, Any]]:
     """Return the fields, what the docstring says about each, and their types."""
-    told, hints = _arguments(kind.__doc__ or ""), get_type_hints(kind)
+    told, hints = _arguments(inspect.getdoc(kind) or ""), get_type_hints(kind)
     return [(field, told[field.name], hints[field.name]) for field in dataclasses.fields(kind)]
 
 
 def _arguments(docstring: str) -> dict[str, str]:
     section = docstring.split("Args:")[1].split("Example:")[0]
     found = re.findall(
-        r"^        (\w+): (.*?)(?=^        \w+: |\Z)", section, flags=re.MULTILINE | re.DOTALL
+        r"^    (\w+): (.*?)(?=^    \w+: |\Z)", section, flags=re.MULTILINE | re.DOTALL
     )
     return {name: re.sub(r"``", "`", " ".join(words.split())) for name, words in found}
 
