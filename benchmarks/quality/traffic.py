@@ -351,7 +351,7 @@ def stream_rows(stream: str, setting: str, found: Mapping[str, Any]) -> Iterator
 def bounded_rows(found: Mapping[tuple[str, str], Mapping[str, Any]]) -> Iterator[Row]:
     """Ours against the best bandit of each stream, and against the first router left alone.
 
-    In settings with one bandit, LinUCB, that is reported only.
+    Where LinUCB is the only bandit, the difference to it is reported.
     """
     best: dict[str, Difference] = {}
     alone: dict[str, Difference] = {}

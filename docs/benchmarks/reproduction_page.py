@@ -9,7 +9,7 @@ from wording import table
 
 # Share of the image lines on which the default had to be significantly better than TDEF.
 LIMIT = 0.7
-# Of a default that this code does not have: the ledger of commit e4dd09708ecf.
+# From the ledger of commit e4dd09708ecf, whose default router this code no longer has.
 EARLIER = (
     "Until 15 November 2026 the default also tried the vector with its clusters appended"
     " (`features='both'`), and was significantly better than TDEF on 30 of these lines. The change"
