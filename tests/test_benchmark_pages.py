@@ -98,7 +98,7 @@ QUOTES = {
             ("docs/faq.md", "{1:.0f} requests a second with known texts"),
             (
                 "docs/operations/capacity.md",
-                "texts met before | {1:.0f} | bare Starlette and httpx proxy: {2:.0f} |",
+                "texts already cached | {1:.0f} | bare Starlette and httpx proxy: {2:.0f} |",
             ),
         ],
         "requests per second / LiteLLM proxy": [

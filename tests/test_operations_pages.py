@@ -63,11 +63,11 @@ def test_every_setting_has_an_entry() -> None:
 
 
 def test_every_reason_and_every_alert_is_explained() -> None:
-    codes, alarms = (
-        (OPERATIONS / name).read_text(encoding="utf-8") for name in ("codes.md", "alarms.md")
+    codes, alerts = (
+        (OPERATIONS / name).read_text(encoding="utf-8") for name in ("codes.md", "alerts.md")
     )
     assert all(f"`{reason}`\n: " in codes for reason in (*REASONS, "fallback"))
-    assert alarms.count("\n## ") == alarms.count("\nNow:\n") == alarms.count("\nLater: ") > 5
+    assert alerts.count("\n## ") == alerts.count("\nNow:\n") == alerts.count("\nLater: ") > 5
 
 
 def test_errors_are_found_in_the_source() -> None:

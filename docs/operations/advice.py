@@ -103,7 +103,7 @@ ADVICE = {
         "In-flight requests are rate times seconds per response: [capacity](capacity.md#rules). If"
         " one client sends too much, set `requests_per_minute` for its key.",
     ),
-    "MildrouteStoreAway": Advice(
+    "MildrouteStoreUnavailable": Advice(
         "For two minutes this gateway has kept the limits of keys without the Redis or Valkey that"
         " gateways share. `store.on_failure` decides what clients notice. With `share`, each"
         " gateway continues with its part of what was left and then answers 429. With `closed`,"
@@ -142,7 +142,7 @@ ADVICE = {
         " the rejected requests, because they never reach a decision.",
         (
             (
-                "Follow the steps of MildrouteStoreAway. If that alert is silent, the store comes"
+                "Follow the steps of MildrouteStoreUnavailable. If that alert is silent, the store comes"
                 " and goes: check `mildroute_store_available` over the last hour, and"
                 " `mildroute_store_seconds` for calls near 10 ms."
             ),
@@ -268,7 +268,7 @@ ADVICE = {
         "TF-IDF takes a 70th of MiniLM's time, and often serves as well:"
         " [encoders](../guide/encoders.md).",
     ),
-    "MildrouteLate": Advice(
+    "MildrouteRouterTimeout": Advice(
         "More than 5% of requests got no decision within `encoder.timeout` and went to the safe"
         " default. They are answered, at the price and quality of that one expert.",
         (
@@ -282,7 +282,7 @@ ADVICE = {
         " the encoder failed (`the encoder failed` in the log). With `--workers` it also counts"
         " requests while the encoder process was away (`encoder process died`).",
     ),
-    "MildrouteFar": Advice(
+    "MildrouteOutOfDistribution": Advice(
         "For an hour more than 5% of inputs have been out of distribution, unlike anything that the"
         " router was trained on. They go to the safe default.",
         ("Do nothing at night: this is what the safe default is for.",),

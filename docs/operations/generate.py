@@ -1,6 +1,6 @@
 """Writes the pages that must agree with the code.
 
-These are metrics, settings, reasons and error codes, and alarms.
+These are metrics, settings, reasons and error codes, and alerts.
 
 Run: python docs/operations/generate.py
 """
@@ -137,7 +137,7 @@ only there (`--host`, `--port`), as can traces (`--traces`). \
 CODES = """# Reasons and error codes
 
 The words that a gateway uses in headers, in the decision log, in metrics and in errors."""
-ALARMS = """# Alarms
+ALERTS = """# Alerts
 
 [`deploy/prometheus/alerts.yaml`](deployment.md) holds these rules, and `alerts-test.yaml` their \
 unit tests. Each entry below says what has happened, what
@@ -232,7 +232,7 @@ def codes_page() -> str:
     )
 
 
-def alarms_page() -> str:
+def alerts_page() -> str:
     """Every alert with its rule and what to do."""
     (group,) = yaml.safe_load(
         (ROOT / "deploy" / "prometheus" / "alerts.yaml").read_text(encoding="utf-8")
@@ -243,7 +243,7 @@ def alarms_page() -> str:
             "advice.py must cover each alert of alerts.yaml and no other, differs in"
             f" {set(ADVICE) ^ {rule['alert'] for rule in alerts}}."
         )
-    return _page([ALARMS, WARNING, *(_alarm(rule) for rule in alerts)])
+    return _page([ALERTS, WARNING, *(_alert(rule) for rule in alerts)])
 
 
 def default_file() -> str:
@@ -288,7 +288,7 @@ def pages() -> dict[Path, str]:
         "metrics": metrics_page(),
         "settings": settings_page(),
         "codes": codes_page(),
-        "alarms": alarms_page(),
+        "alerts": alerts_page(),
     }
     return {HERE / f"{name}.md": text for name, text in found.items()}
 
@@ -493,7 +493,7 @@ def _message(said: ast.expr) -> str:
     return text.replace("|", "\\|")
 
 
-def _alarm(rule: dict[str, Any]) -> str:
+def _alert(rule: dict[str, Any]) -> str:
     advice, summary = (
         ADVICE[rule["alert"]],
         re.sub(r"\{\{.*?\}\}", "…", rule["annotations"]["summary"]),
