@@ -142,8 +142,8 @@ ADVICE = {
         " the rejected requests, because they never reach a decision.",
         (
             (
-                "Follow the steps of MildrouteStoreUnavailable. If that alert is silent, the store comes"
-                " and goes: check `mildroute_store_available` over the last hour, and"
+                "Follow the steps of MildrouteStoreUnavailable. If that alert is silent, the"
+                " store comes and goes: check `mildroute_store_available` over the last hour, and"
                 " `mildroute_store_seconds` for calls near 10 ms."
             ),
             (
