@@ -181,8 +181,8 @@ def tasks(results: Path) -> list[str]:
             "Real answers of real models: seven open models (routerdc7), eleven models with true"
             " dollars (RouterBench) at two prices of a dollar, MMLU and MMLU-Pro with list prices,"
             " GSM8K. Every method sees the same splits. `MildRouter()`, and methods on its"
-            " features, also get the group (data set or subject) of each training row, except on GSM8K,"
-            " which has none. No method gets the group of a test row."
+            " features, also get the group (data set or subject) of each training row, except"
+            " on GSM8K, which has none. No method gets the group of a test row."
         ),
         "",
         *as_list(origin),
