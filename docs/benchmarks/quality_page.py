@@ -52,7 +52,7 @@ def quality(results: Path, runs: Kept) -> tuple[list[str], str]:
         "",
         *money(found),
         "",
-        *targets(results),
+        *targets(results, runs["targets"][1]),
         "",
         *tasks(results),
         "",
@@ -143,7 +143,7 @@ def money(found: frontier.Stored) -> list[str]:
     ]
 
 
-def targets(results: Path) -> list[str]:
+def targets(results: Path, limits: Sequence[str]) -> list[str]:
     """What is saved, promised and served on small tables, as its benchmark has written it."""
     _, _, text = (results / "targets.md").read_text(encoding="utf-8").partition("\n")
     return [
@@ -161,6 +161,12 @@ def targets(results: Path) -> list[str]:
             line.replace("## ", "### ", 1) if line.startswith("## ") else line
             for line in text.strip().splitlines()
         ),
+        "",
+        "### Limits",
+        "",
+        "Means over all settings above, and what each is held to.",
+        "",
+        *limits,
     ]
 
 
