@@ -346,7 +346,7 @@ def cause(row: dict[str, Any]) -> str:
     run = row["run"]
     if row["name"] in CAUSES:
         return CAUSES[row["name"]]
-    if run.get("load_before", 0) > run["machine"]["cores"]:
+    if "load_before" in run and run["load_before"] > run["machine"]["cores"]:
         return (
             f"Measured on an overloaded machine: load average of {run['load_before']} on"
             f" {run['machine']['cores']} cores."
@@ -472,7 +472,7 @@ def pages() -> dict[str, str]:
     """Every page by its file name."""
     runs, targets = stored_runs(), targets_run()
     kept = {name: (origin(runs[name]), rows_table(runs[name])) for name in QUALITY if name in runs}
-    scores, money = quality(RESULTS, {**kept, "targets": ([], rows_table(targets))})
+    scores, money = quality(RESULTS, kept, rows_table(targets))
     paper, headline = reproduction(ROOT / "docs" / "reproduction.md")
     made: dict[str, Callable[[], list[str]]] = {
         "index": lambda: index(runs, targets, money, headline),

@@ -35,7 +35,7 @@ LITTLE = 0.03
 Kept = Mapping[str, tuple[Sequence[str], Sequence[str]]]
 
 
-def quality(results: Path, runs: Kept) -> tuple[list[str], str]:
+def quality(results: Path, runs: Kept, limits: Sequence[str]) -> tuple[list[str], str]:
     """The page, and its headline about money."""
     found = frontier.stored(results / "frontier.parquet")
     lines = [
@@ -52,7 +52,7 @@ def quality(results: Path, runs: Kept) -> tuple[list[str], str]:
         "",
         *money(found),
         "",
-        *targets(results, runs["targets"][1]),
+        *targets(results, limits),
         "",
         *tasks(results),
         "",
