@@ -21,7 +21,7 @@ from mildroute.encoders.answers import AnswerFeatures
 from mildroute.exceptions import ArgumentError, TableError
 from mildroute.persistence.registry import get_encoder, get_router
 from mildroute.pipeline import DEFAULT_ENCODER, TextRouter
-from mildroute.routers._cross_validation import cross_val_posterior
+from mildroute.routers._cross_validation import cluster_codes, cross_val_posterior
 from mildroute.routers.base import named_costs
 from mildroute.routers.cascade import CascadeRouter
 from mildroute.routers.frontier import FrontierRouter
@@ -186,10 +186,8 @@ def _completed(table: CostTable, encoder: Any, seed: int) -> tuple[CostTable, tu
     check_asked(asked, table.experts)
     vectors = clone(encoder or DEFAULT_ENCODER()).fit_transform(table.inputs)
     # A prompt must not help to expect itself, nor must its conversation.
-    groups = table.groups if table.propensities is not None else None
-    if groups is None:
-        groups = np.asarray(table.inputs)
-    impute = partial(impute_costs, vectors, groups=groups, random_state=seed)
+    codes = table.clusters.codes
+    impute = partial(impute_costs, vectors, groups=codes, random_state=seed)
     scores = impute(costs=table.scores, propensities=table.propensities)
     dollars = None
     if table.dollars is not None:
@@ -222,6 +220,7 @@ def _fit_frontier(
         table.inputs,
         costs,
         groups=table.groups,
+        clusters=table.clusters.codes,
         prices=table.dollars,
         progress=progress,
         answers=[table.answers(name) for name in table.experts] if features else None,
@@ -286,7 +285,7 @@ def _without_dollars(
             " 'cost:<expert>' columns; give prices, or no target."
         )
     fitted = TextRouter(encoder=encoder, router=router).fit(
-        table.inputs, costs, groups=table.groups
+        table.inputs, costs, groups=table.groups, clusters=table.clusters.codes
     )
     why = getattr(fitted.router_, "selection_", method_of(fitted))
     return FittedRouter(
@@ -324,6 +323,7 @@ def _held_out(router: TextRouter, table: CostTable, costs: Any) -> NDArray[np.fl
         router.encoder_.transform(table.inputs),
         np.asarray(costs),
         groups=table.groups,
+        clusters=cluster_codes(table.clusters.codes, len(table)),
     )
 
 

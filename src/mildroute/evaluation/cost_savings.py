@@ -430,7 +430,13 @@ def savings(
 
 
 def savings_of_each(
-    choices: Any, scores: Any, dollars: Any, *, reference: int, seed: int = 0
+    choices: Any,
+    scores: Any,
+    dollars: Any,
+    groups: Any = None,
+    *,
+    reference: int,
+    seed: int = 0,
 ) -> list[tuple[Interval, Interval, Interval]]:
     """Return what is saved and kept at each of several fixed operating points.
 
@@ -438,6 +444,7 @@ def savings_of_each(
         choices: Chosen experts at each operating point, shape (W, n).
         scores: Score of each expert on each row, shape (n, p).
         dollars: Dollars of each expert on each row, shape (n, p).
+        groups: Cluster of each row, shape (n,), or `None`; whole clusters are resampled.
         reference: The reference expert.
         seed: Seed of the bootstrap.
 
@@ -460,7 +467,7 @@ def savings_of_each(
     for place, choice in enumerate(choices):
         columns[f"score {place}"] = quality[rows, choice]
         columns[f"dollars {place}"] = money[rows, choice]
-    drawn = bootstrap_means(columns, seed=seed)
+    drawn = bootstrap_means(columns, groups, seed=seed)
 
     def of_place(place: int, figure: Callable[[Means], NDArray[np.float64]]) -> Interval:
         keys = {"score": f"score {place}", "dollars": f"dollars {place}"}

@@ -17,6 +17,7 @@ from mildroute._fit import coin_curve, default_price_weights
 from mildroute.evaluation.intervals import Interval
 from mildroute.exceptions import MildrouteError
 from mildroute.pipeline import TextRouter
+from mildroute.routers._cross_validation import cluster_codes
 from mildroute.routers.frontier import FrontierRouter
 from mildroute.routers.operating_point import (
     CostQualityCurve,
@@ -104,7 +105,13 @@ def potential_of(
         else np.clip(calibrated(1 - router.expected_errors(scores.shape), scores), 0.0, 1.0)
     )
     singles = (
-        measure_curve(np.zeros(0), np.empty((0, len(table)), dtype=np.intp), 1 - scores, dollars)
+        measure_curve(
+            np.zeros(0),
+            np.empty((0, len(table)), dtype=np.intp),
+            1 - scores,
+            dollars,
+            clusters=cluster_codes(table.clusters.codes, len(table)),
+        )
         if quick is None
         else coin_curve(quick)
     )
@@ -145,7 +152,12 @@ def _quick_router(
         progress(0, 1, f"a quick router on {len(table):,} queries")
     try:
         router.fit(
-            table.inputs, 1 - table.scores, groups=table.groups, prices=dollars, progress=progress
+            table.inputs,
+            1 - table.scores,
+            groups=table.groups,
+            clusters=table.clusters.codes,
+            prices=dollars,
+            progress=progress,
         )
     except MildrouteError:
         return None  # inputs that the default encoder cannot read: the table may still be fine

@@ -337,6 +337,7 @@ def evaluate(
     vectors = router.encoder_.transform(table.inputs)
     aligned = _aligned(router.with_looks(table, seen, vectors), list(router.experts_))
     experts = router.n_experts  # a look is no single expert to compare with
+    clusters = table.clusters.codes
     weight = 0.0 if point is None else router.router_.curve.exchange_rate(point)
     costs = _costs(aligned, weight)
     best_by_score = _best_of(-aligned.scores, aligned, experts)
@@ -352,7 +353,7 @@ def evaluate(
         experts=aligned.experts,
         reference=_best_of(costs, aligned, experts),
         looks=len(aligned.experts) - experts,
-        clustered=False,
+        clusters=clusters,
         seed=seed,
     )
     promised = _promised(router, target)
@@ -360,21 +361,30 @@ def evaluate(
         table=aligned,
         evaluation=found,
         price_weight=weight,
-        frontier=_frontier(router, aligned, vectors, seed),
-        savings=_savings(choice, aligned, best_by_score, experts, seed),
-        promise=_promise(promised, aligned, choice, best_by_score, seed),
+        frontier=_frontier(router, aligned, vectors, clusters, seed),
+        savings=_savings(choice, aligned, best_by_score, experts, clusters, seed),
+        promise=_promise(promised, aligned, choice, best_by_score, clusters, seed),
         warnings=(*_warnings(aligned, weight), *_seen_rows(router, aligned)),
         about=describe_router(router),
         point=point,
         far_rows=sum(each.is_out_of_distribution for each in decided),
-        second_look=_second_look(router, target, choice, vectors, seen, aligned, weight, seed),
+        second_look=_second_look(
+            router, target, choice, vectors, seen, aligned, weight, clusters, seed
+        ),
         in_reach=_in_reach(router, vectors, aligned, weight),
-        measure_targets=_targets(router, aligned, vectors, best_by_score, promised, point, seed),
+        measure_targets=_targets(
+            router, aligned, vectors, best_by_score, promised, point, clusters, seed
+        ),
     )
 
 
 def _savings(
-    choice: NDArray[np.intp], table: CostTable, reference: int, experts: int, seed: int
+    choice: NDArray[np.intp],
+    table: CostTable,
+    reference: int,
+    experts: int,
+    clusters: NDArray[np.intp],
+    seed: int,
 ) -> Savings | None:
     if table.dollars is None:
         return None
@@ -382,6 +392,7 @@ def _savings(
         choice,
         table.scores,
         table.dollars,
+        clusters,
         reference=reference,
         experts=table.experts,
         looks=len(table.experts) - experts,
@@ -404,6 +415,7 @@ def _measure_targets(
     best: int,
     promised: Target | None,
     point: OperatingPoint,
+    clusters: NDArray[np.intp],
     seed: int,
 ) -> tuple[MeasuredTarget, ...]:
     """What :func:`evaluate` would find at each quality, without the other figures."""
@@ -421,7 +433,9 @@ def _measure_targets(
         if outcomes is not None:
             choice[is_far] = outcomes.best_single(at.price_weight, router.n_experts)
         choices.append(choice)
-    found = savings_of_each(choices, table.scores, table.dollars, reference=best, seed=seed)
+    found = savings_of_each(
+        choices, table.scores, table.dollars, clusters, reference=best, seed=seed
+    )
     return tuple(
         MeasuredTarget(
             quality=quality,
@@ -477,6 +491,7 @@ def _second_look(
     seen: SeenAnswers | None,
     table: CostTable,
     weight: float,
+    clusters: NDArray[np.intp],
     seed: int,
 ) -> SecondLook | None:
     if seen is None or table.dollars is None:
@@ -502,7 +517,7 @@ def _second_look(
         calls=float(calls.mean()),
         rows=tuple(row_of(name, choice, calls, kept) for name, kept in kinds if kept.any()),
         plain=row_of("routing alone", plain, np.ones(len(rows)), rows >= 0),
-        gain=paired_difference(costs[rows, choice], costs[rows, plain], seed=seed),
+        gain=paired_difference(costs[rows, choice], costs[rows, plain], clusters, seed=seed),
     )
 
 
@@ -553,7 +568,9 @@ def _costs(table: CostTable, weight: float) -> NDArray[np.float64]:
     return table.costs(price_weight=weight if table.dollars is not None else 0.0)
 
 
-def _frontier(fitted: TextRouter, table: CostTable, vectors: Any, seed: int) -> Frontier | None:
+def _frontier(
+    fitted: TextRouter, table: CostTable, vectors: Any, clusters: NDArray[np.intp], seed: int
+) -> Frontier | None:
     """What can be operated, or none without dollars.
 
     The vertices of the stored frontier, measured on these rows, and other price weights beside
@@ -581,6 +598,7 @@ def _frontier(fitted: TextRouter, table: CostTable, vectors: Any, seed: int) -> 
         choices,
         table.scores,
         table.dollars,
+        clusters,
         price_weights=weights.tolist(),
         experts=table.experts,
         path=path,
@@ -590,14 +608,19 @@ def _frontier(fitted: TextRouter, table: CostTable, vectors: Any, seed: int) -> 
 
 
 def _promise(
-    target: Target | None, table: CostTable, choice: NDArray[np.intp], best: int, seed: int
+    target: Target | None,
+    table: CostTable,
+    choice: NDArray[np.intp],
+    best: int,
+    clusters: NDArray[np.intp],
+    seed: int,
 ) -> TargetCheck | None:
     if target is None:
         return None
     promised = target.value
     if target.kind == "budget" and table.dollars is not None:
         bill = bootstrap_means(
-            {"dollars": 1000 * chosen_costs(table.dollars, choice)}, seed=seed
+            {"dollars": 1000 * chosen_costs(table.dollars, choice)}, clusters, seed=seed
         ).interval("dollars")
         words = f"at most {promised:g} dollars per 1,000 queries"
         return TargetCheck(
@@ -605,7 +628,9 @@ def _promise(
         )
     if target.kind == "quality":
         drawn = bootstrap_means(
-            {"score": chosen_costs(table.scores, choice), "best": table.scores[:, best]}, seed=seed
+            {"score": chosen_costs(table.scores, choice), "best": table.scores[:, best]},
+            clusters,
+            seed=seed,
         )
         share = drawn.interval(lambda mean: mean["score"] / mean["best"])
         words = f"at least {promised:.1%} of the score of {table.experts[best]}, the best by score"

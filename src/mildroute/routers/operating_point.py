@@ -199,6 +199,7 @@ class CostQualityCurve:
             the bill moves when it is fitted again.
         looks: How many of the p experts, the last ones, are looks of a cascade: they can be
             operated on as experts can, and no saving is counted against them.
+        units: Effective number of clusters that the rows make; `None` if every row is its own.
     """
 
     weights: NDArray[np.float64]
@@ -212,6 +213,7 @@ class CostQualityCurve:
     refit_dollars: NDArray[np.float64]
     rows: int
     looks: int = 0
+    units: float | None = None
 
     @property
     def experts(self) -> int:
@@ -738,6 +740,7 @@ def measure_curve(
     row_weights: NDArray[np.float64] | None = None,
     refit_dollars: NDArray[np.float64] | None = None,
     looks: int = 0,
+    clusters: NDArray[np.intp] | None = None,
 ) -> CostQualityCurve:
     """Measure held-out choices along price weights, beside the single experts.
 
@@ -750,6 +753,8 @@ def measure_curve(
         refit_dollars: Mean dollars of each fold's router at each price weight, shape (K, P), or
             none.
         looks: How many of the experts, the last ones, are looks of a cascade.
+        clusters: Number of each row's cluster, from 0, shape (n,), or `None`; whole clusters are
+            resampled.
     """
     rows, experts = errors.shape
     choices = np.vstack([choices, np.tile(np.arange(experts)[:, None], (1, rows))])
@@ -759,7 +764,9 @@ def measure_curve(
     importance = np.ones(rows) if row_weights is None else row_weights
     share = importance / importance.sum()
     points = len(choices)
-    replicates = _resampled_means(np.hstack([paid_dollars, paid_errors, used]), importance)
+    replicates = _resampled_means(
+        np.hstack([paid_dollars, paid_errors, used]), importance, clusters
+    )
     means = share @ paid_dollars
     refits = np.zeros((0, points - experts)) if refit_dollars is None else np.asarray(refit_dollars)
     return CostQualityCurve(
@@ -774,13 +781,33 @@ def measure_curve(
         refit_dollars=np.hstack([refits, np.tile(means[points - experts :], (len(refits), 1))]),
         rows=rows,
         looks=looks,
+        units=None if clusters is None else effective_number(clusters),
     )
 
 
-def _resampled_means(columns: NDArray[Any], importance: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Weighted means of the columns over bootstrap samples of the rows, shape (B, columns)."""
+def effective_number(clusters: NDArray[np.intp]) -> float:
+    """Return the number of equally large clusters that would carry as much information."""
+    sizes = np.bincount(clusters).astype(np.float64)
+    return float(sizes.sum() ** 2 / (sizes**2).sum())
+
+
+def _resampled_means(
+    columns: NDArray[Any],
+    importance: NDArray[np.float64],
+    clusters: NDArray[np.intp] | None,
+) -> NDArray[np.float64]:
+    """Return weighted means of the columns over bootstrap samples, shape (B, columns).
+
+    Whole clusters are drawn, and rows where every row is its own.
+    """
+    sums, sizes = importance[:, None] * columns, importance
+    if clusters is not None:
+        order = np.argsort(clusters, kind="stable")
+        starts = np.searchsorted(clusters[order], np.arange(int(clusters.max()) + 1))
+        sums = np.add.reduceat(sums[order], starts, axis=0)
+        sizes = np.add.reduceat(importance[order], starts)
     rng = np.random.default_rng(0)
-    rows = len(columns)
-    share = np.full(rows, 1 / rows)
-    drawn = (rng.multinomial(rows, share, size=100) * importance for _ in range(_RESAMPLES // 100))
-    return np.vstack([counts @ columns / counts.sum(axis=1, keepdims=True) for counts in drawn])
+    units = len(sums)
+    share = np.full(units, 1 / units)
+    drawn = (rng.multinomial(units, share, size=100) for _ in range(_RESAMPLES // 100))
+    return np.vstack([counts @ sums / (counts @ sizes)[:, None] for counts in drawn])
