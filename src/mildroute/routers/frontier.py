@@ -279,7 +279,8 @@ class FrontierRouter(RouterMixin, BaseEstimator):
                 operating point.
             point: Decide at this operating point.
             request_ids: Id of each request: the coin between two vertices is the same for the same
-                id, seed and artifact. By default the content of a row decides.
+                id, seed and artifact. By default the content of a row decides, and how many equal
+                rows precede it.
         """
         return argmax_last(self._decided(self._check_predict(X), price_weight, point, request_ids))
 
