@@ -274,3 +274,21 @@ def _table(
         data[f"score:{name}"] = scores[:, place]
         data[f"cost:{name}"] = dollars[:, place]
     return CostTable.from_data(data)
+
+
+def other_groups(task: str, rows: int, draw: int) -> tuple[CostTable, CostTable]:
+    """Return training rows of half of the groups of a set, and prompts of the others."""
+    pool = pool_of(task)
+    rng = np.random.default_rng([draw, rows, 97])
+    names = rng.permutation(sorted(set(pool.groups)))
+    known = set(names[: (len(names) + 1) // 2].tolist())
+    order = rng.permutation(len(pool.texts))
+    is_known = np.array([pool.groups[row] in known for row in order])
+    train, fresh = order[is_known][:rows], order[~is_known][:MOST_TEST_ROWS]
+    sides = []
+    for side in (train, fresh):
+        groups = [pool.groups[row] for row in side]
+        texts = [pool.texts[row] for row in side]
+        copies = Copies(side, texts, groups=groups)
+        sides.append(_table(pool, texts, pool.scores[side], pool.dollars[side], copies))
+    return sides[0], sides[1]

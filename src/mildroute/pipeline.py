@@ -146,6 +146,7 @@ class TextRouter(BaseEstimator):
         router_: The fitted router over its vectors.
         experts_: Names of the experts, shape (p,).
         target_: Target that selected its operating point, or none.
+        alternative_: The simplest alternative that meets the target, as plain values, or `None`.
         n_rows_: Number of training rows.
         data_hash_: Hash of the training data.
         outcome_model_: Predicts the results of each expert, and which inputs are out of
@@ -163,6 +164,7 @@ class TextRouter(BaseEstimator):
     """
 
     target_: dict[str, Any] | None
+    alternative_: dict[str, Any] | None = None
     seen_: NDArray[np.int64] | None
     outcome_model_: OutcomeModel | None = None
     judge_: str | None = None

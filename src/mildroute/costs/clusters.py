@@ -90,7 +90,8 @@ class Clusters:
     @property
     def unit(self) -> str:
         """What a cluster is, in one word."""
-        return str(self.links[-1]) if self.links else "prompt"
+        last = self.links[-1] if self.links else "prompt"
+        return "prompt" if last == "template" else str(last)
 
     @property
     def sentence(self) -> str | None:

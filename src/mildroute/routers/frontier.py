@@ -258,6 +258,39 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         self.point_ = None if point is None else asdict(point)
         return self
 
+    def set_baseline(self, expert: int | None) -> FrontierRouter:
+        """Measure savings against the bill of this expert; `None` is the most expensive one."""
+        check_is_fitted(self)
+        self.curve_ = {**self.curve_, "baseline": expert}
+        self.__dict__.pop("_known_curve", None)
+        return self
+
+    def refitted_shares(
+        self, point: OperatingPoint, rows: TrainingRows, parts: Sequence[FoldVectors]
+    ) -> Matrix:
+        """Return the probability of each expert on each row, shape (n, p), without its part.
+
+        For each part, a router with the settings that were found is fitted on all other rows and
+        decides at the operating point.
+
+        Args:
+            point: The operating point.
+            rows: The training rows.
+            parts: Rows that are held out together, with vectors that have not seen them.
+        """
+        shares = np.zeros(rows.errors.shape)
+        for part in parts:
+            at, experts = part.held_out, [vertex.expert for vertex in point.vertices]
+            vectors = part.vectors[at]
+            weights = [vertex.price_weight for vertex in point.vertices]
+            if None in experts:
+                along = _fold_of(self.routers_[0], self._along(), rows, part)
+                chosen = [argmax_last(each) for each in along.posteriors(vectors, weights)]
+            for place, vertex in enumerate(point.vertices):
+                found = chosen[place] if vertex.expert is None else vertex.expert
+                shares[at, found] += vertex.probability
+        return shares
+
     @property
     def operating_point(self) -> OperatingPoint | None:
         """The operating point in use, or none if a price weight is."""
