@@ -7,13 +7,15 @@ a ``CostTable``. Columns are named, or guessed and said.
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from mildroute import _fit
-from mildroute._fitted import FittedRouter
+from mildroute._fitted import FittedRouter, Line
+from mildroute._format import as_dollars
 from mildroute.costs import summary
 from mildroute.costs.table import CostTable
 from mildroute.evaluation import comparison, router_evaluation
@@ -137,7 +139,9 @@ class FitResult(FittedRouter):
         note = f"operating point: {self.note}"
         if self.point is not None and (target is None or target.kind != "price weight"):
             note += f", with {self.point.confidence:.0%} confidence"
-        lines = [self.headline, note, shares]
+        three = [_line_words(line) for line in self.lines]
+        further = [each.sentence for each in (self.new_groups, self.later) if each is not None]
+        lines = [*three, self.headline, note, shares, *further]
         return "\n".join([line for line in lines if line] + [*self.warnings, *self.notes])
 
     __repr__ = __str__
@@ -152,6 +156,14 @@ class FitResult(FittedRouter):
                 others.append(str(missing))
         notes = "".join(f"<li>{html.escape(line)}</li>" for line in others)
         return f"<p><strong>{html.escape(first)}</strong></p>{picture}<ul>{notes}</ul>"
+
+
+def _line_words(line: Line) -> str:
+    """Return one of the three lines as a sentence."""
+    kept = "" if math.isnan(line.kept[0]) else f", keeps {line.kept[0]:.1%} of the best score"
+    saved = f"saves {line.saved[0]:.0%}" if round(100 * line.saved[0]) else "saves nothing"
+    bill = as_dollars(line.dollars_per_1000[0])
+    return f"{line.role}: {line.words}: {bill} per 1,000 queries, {saved}{kept}"
 
 
 def fit(
@@ -181,7 +193,8 @@ def fit(
         missing: What a missing score means: ``"raise"``, ``"zero"``, ``"drop"``, or ``"keep"`` if
             that expert was not asked.
         options: Further arguments of the fit: ``encoder``, ``router``, ``thorough``, ``n_jobs``,
-            ``seed``, ``judge``, ``progress``, ``cascade`` and ``answer_characters``; and of
+            ``seed``, ``judge``, ``progress``, ``cascade``, ``answer_characters``, ``baseline``
+            (the expert whose bill is paid today) and ``order``; and of
             reading: ``experts``, ``score_scale``, ``latency_unit`` and ``output_tokens``, as for
             ``CostTable.from_any``.
 

@@ -13,8 +13,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mildroute._alternatives import Alternative
 from mildroute._fit import point_of, without_looks
-from mildroute._fitted import describe_router, split_words
+from mildroute._fitted import Line, Role, describe_router, split_words
 from mildroute._format import pluralize, to_jsonable
 from mildroute._hashing import text_fingerprints
 from mildroute.costs.table import CostTable
@@ -157,6 +158,8 @@ class RouterEvaluation:
         in_reach: Share of the way from the best single expert at this price to the oracle that is
             gone by knowing the chances of experts as far as inputs tell, and no outcome; or none.
             The rest is luck, or shows in answers alone.
+        lines: Today's bill, the simplest alternative and the router, side by side; empty without
+            dollars.
         measure_targets: Measures :attr:`targets`, or none without dollars.
 
     Example:
@@ -176,6 +179,7 @@ class RouterEvaluation:
     far_rows: int = 0
     second_look: SecondLook | None = None
     in_reach: float | None = None
+    lines: tuple[Line, ...] = ()
     measure_targets: Callable[[], tuple[MeasuredTarget, ...]] | None = field(
         default=None, repr=False, compare=False
     )
@@ -292,6 +296,7 @@ class RouterEvaluation:
             if self.frontier is None
             else to_jsonable(self.frontier.path),
             "savings": saved,
+            "lines": to_jsonable(self.lines),
             "promise": to_jsonable(self.promise) if self.promise else None,
             "in_reach": self.in_reach,
             "far_rows": self.far_rows,
@@ -338,6 +343,7 @@ def evaluate(
     aligned = _aligned(router.with_looks(table, seen, vectors), list(router.experts_))
     experts = router.n_experts  # a look is no single expert to compare with
     clusters = table.clusters.codes
+    baseline = _baseline(router, table)
     weight = 0.0 if point is None else router.router_.curve.exchange_rate(point)
     costs = _costs(aligned, weight)
     best_by_score = _best_of(-aligned.scores, aligned, experts)
@@ -362,7 +368,7 @@ def evaluate(
         evaluation=found,
         price_weight=weight,
         frontier=_frontier(router, aligned, vectors, clusters, seed),
-        savings=_savings(choice, aligned, best_by_score, experts, clusters, seed),
+        savings=_savings(choice, aligned, best_by_score, baseline, experts, clusters, seed),
         promise=_promise(promised, aligned, choice, best_by_score, clusters, seed),
         warnings=(*_warnings(aligned, weight), *_seen_rows(router, aligned)),
         about=describe_router(router),
@@ -373,8 +379,9 @@ def evaluate(
         ),
         in_reach=_in_reach(router, vectors, aligned, weight),
         measure_targets=_targets(
-            router, aligned, vectors, best_by_score, promised, point, clusters, seed
+            router, aligned, vectors, best_by_score, baseline, promised, point, clusters, seed
         ),
+        lines=_lines(router, aligned, point, choice, best_by_score, baseline, clusters, seed),
     )
 
 
@@ -382,6 +389,7 @@ def _savings(
     choice: NDArray[np.intp],
     table: CostTable,
     reference: int,
+    baseline: int | None,
     experts: int,
     clusters: NDArray[np.intp],
     seed: int,
@@ -394,9 +402,65 @@ def _savings(
         table.dollars,
         clusters,
         reference=reference,
+        baseline=baseline,
         experts=table.experts,
         looks=len(table.experts) - experts,
         seed=seed,
+    )
+
+
+def _baseline(router: TextRouter, table: CostTable) -> int | None:
+    """Return the expert whose bill the user pays today: the stored one, or the most expensive.
+
+    `None` without dollars.
+    """
+    if table.dollars is None:
+        return None
+    if isinstance(router.router_, FrontierRouter):
+        curve = router.router_.curve
+        return int(curve.baseline_place - len(curve.weights))
+    return int(table.dollars.mean(axis=0).argmax())
+
+
+def _lines(
+    router: TextRouter,
+    table: CostTable,
+    point: OperatingPoint | None,
+    choice: NDArray[np.intp],
+    best: int,
+    baseline: int | None,
+    clusters: NDArray[np.intp],
+    seed: int,
+) -> tuple[Line, ...]:
+    """Return today's bill, the simplest alternative and the router on these rows."""
+    if baseline is None or table.dollars is None:
+        return ()
+    names, rows = list(table.experts), len(table)
+    named = router.router_.curve.baseline if isinstance(router.router_, FrontierRouter) else None
+    most = "" if named is not None else ", the most expensive"
+    ways: list[tuple[Role, str, NDArray[np.intp]]] = [
+        ("your baseline", f"all to {names[baseline]}{most}", np.full(rows, baseline))
+    ]
+    if router.alternative_ is not None:
+        simple = Alternative.from_plain(router.alternative_)
+        if simple.can_read(table):
+            chosen = simple.choose(table, request_keys(table), seed)
+            ways.append(("simplest alternative", simple.words(names), chosen))
+    looks = len(names) - router.n_experts
+    words = "decides each request itself" if point is None else split_words(point, names, looks)
+    ways.append(("router", words, choice))
+    found = savings_of_each(
+        [chosen for _, _, chosen in ways],
+        table.scores,
+        table.dollars,
+        clusters,
+        reference=best,
+        baseline=baseline,
+        seed=seed,
+    )
+    return tuple(
+        Line(role, words, *((each.value, each.low, each.high) for each in (bill, saved, kept)))
+        for (role, words, _), (saved, kept, bill) in zip(ways, found, strict=True)
     )
 
 
@@ -413,6 +477,7 @@ def _measure_targets(
     table: CostTable,
     vectors: Any,
     best: int,
+    baseline: int | None,
     promised: Target | None,
     point: OperatingPoint,
     clusters: NDArray[np.intp],
@@ -434,7 +499,13 @@ def _measure_targets(
             choice[is_far] = outcomes.best_single(at.price_weight, router.n_experts)
         choices.append(choice)
     found = savings_of_each(
-        choices, table.scores, table.dollars, clusters, reference=best, seed=seed
+        choices,
+        table.scores,
+        table.dollars,
+        clusters,
+        reference=best,
+        baseline=baseline,
+        seed=seed,
     )
     return tuple(
         MeasuredTarget(

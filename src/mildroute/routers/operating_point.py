@@ -539,6 +539,10 @@ class CostQualityCurve:
         ends = (
             np.quantile(path.saved_replicates(self.baseline_place, queries)[:, 0], [tail, 1 - tail])
             if base
+            and not all(
+                index == self.baseline_place or not chance
+                for index, chance in zip(pair, chances, strict=True)
+            )
             else np.zeros(2)
         )
         kept = float((1 - mix.error) / (1 - self.best_error)) if self.best_error < 1 else np.nan
