@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mildroute._fitted import Line, split_words
+from mildroute._fitted import Line, who_answers
 from mildroute._hashing import request_uniforms
 from mildroute.costs.table import CostTable
 from mildroute.routers._cross_validation import cluster_codes
@@ -143,5 +143,5 @@ def three_lines(
     return (
         Line.of("your baseline", f"all to {names[today.baseline]}{most}", today),
         Line.of("simplest alternative", simple.words(names), measured),
-        Line.of("router", split_words(point, names, curve.looks), point),
+        Line.of("router", who_answers(point, names), point),
     )

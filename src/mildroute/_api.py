@@ -63,8 +63,9 @@ class FitResult(FittedRouter):
             rows.
 
     Example:
-        >>> rows = [{"Prompt": text, "small": right, "large": 1}
-        ...         for text, right in [("add 1 1", 1), ("sing a song", 0)] * 40]
+        >>> texts = [(f"add {n} 1", 1) for n in range(120)]
+        >>> texts += [(f"sing song {n}", 0) for n in range(120)]
+        >>> rows = [{"Prompt": text, "small": right, "large": 1} for text, right in texts]
         >>> result = fit(rows, prices={"small": 0.001, "large": 0.01}, quality=1.0)
         >>> result.route("add 1 1").expert
         'small'
@@ -202,8 +203,8 @@ def fit(
         The router with its operating point; printed, it is the sentence on savings.
 
     Example:
-        >>> rows = {"Prompt": ["add 1 1", "sing a song"] * 40, "small": [1, 0] * 40,
-        ...         "large": [1, 1] * 40}
+        >>> texts = [text for n in range(120) for text in (f"add {n} 1", f"sing song {n}")]
+        >>> rows = {"Prompt": texts, "small": [1, 0] * 120, "large": [1, 1] * 120}
         >>> result = fit(rows, prices={"small": 0.001, "large": 0.01}, quality=1.0)
         >>> round(result.point.dollars_per_1000, 2)
         5.5

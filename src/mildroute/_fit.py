@@ -129,12 +129,11 @@ def fit(
     Example:
         >>> table = CostTable.from_data(
         ...     {
-        ...         "query_id": [str(i) for i in range(80)],
-        ...         "input": ["add 1 1", "sing a song"] * 40,
-        ...         "score:small": [1, 0] * 40,
-        ...         "score:large": [1, 1] * 40,
-        ...         "cost:small": [0.001] * 80,
-        ...         "cost:large": [0.01] * 80,
+        ...         "input": [text for n in range(120) for text in (f"add {n} 1", f"sing song {n}")],
+        ...         "score:small": [1, 0] * 120,
+        ...         "score:large": [1, 1] * 120,
+        ...         "cost:small": [0.001] * 240,
+        ...         "cost:large": [0.01] * 240,
         ...     }
         ... )
         >>> fitted = fit(table, target=Target("quality", 1.0))

@@ -278,6 +278,20 @@ def split_words(point: OperatingPoint, experts: Sequence[str], looks: int = 0) -
     return f"mixes two points at random: {first}% {one}, {100 - first}% {other}"
 
 
+def who_answers(point: OperatingPoint, experts: Sequence[str]) -> str:
+    """Return who answers at an operating point, in a few words."""
+    singles = [
+        (vertex.probability, experts[vertex.expert])
+        for vertex in point.vertices
+        if vertex.expert is not None
+    ]
+    if not point.uses_router:
+        shares = " and ".join(f"{share:.0%} to {name}" for share, name in singles)
+        return f"{shares}, at random" if len(singles) > 1 else f"all to {singles[0][1]}"
+    drawn = f", but {singles[0][0]:.0%}, drawn at random, go to {singles[0][1]}" if singles else ""
+    return f"the router decides for each prompt{drawn}"
+
+
 def _vertex_words(vertex: Vertex, experts: Sequence[str]) -> str:
     if vertex.expert is not None:
         return f"all to {experts[vertex.expert]}"

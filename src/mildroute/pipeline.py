@@ -156,10 +156,10 @@ class TextRouter(BaseEstimator):
             training rows; or none.
 
     Example:
-        >>> texts = ["what is 2 + 2", "prove that 3 > 2"] * 30
-        >>> texts += ["write a poem", "tell me a story"] * 30
+        >>> texts = [f"what is {n} + 2" for n in range(60)]
+        >>> texts += [f"write {n} lines of a poem" for n in range(60)]
         >>> costs = [[0, 1]] * 60 + [[1, 0]] * 60
-        >>> TextRouter().fit(texts, costs).predict(["what is 5 + 3", "write a story"])
+        >>> TextRouter().fit(texts, costs).predict(["what is 99 + 3", "write a poem"])
         array([0, 1])
     """
 

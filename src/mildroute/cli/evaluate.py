@@ -182,6 +182,8 @@ def _show_shares(figures: Evaluation) -> None:
 
 def _notes(found: RouterEvaluation) -> list[str]:
     notes = [] if found.savings is None else [found.savings.sentence]
+    if found.decision is not None:
+        notes.append(f"the router {found.decision}")
     if found.far_rows:
         far = (
             f"{found.far_rows:,} of {len(found.table):,} inputs"

@@ -495,6 +495,7 @@ def _method(fitted: FittedRouter, point: OperatingPoint) -> str:
 
 
 def _show_point(fitted: FittedRouter, point: OperatingPoint) -> None:
+    from mildroute._fitted import split_words
     from mildroute._format import format_number
     from mildroute.evaluation.cost_savings import shown_interval
     from mildroute.evaluation.intervals import Interval
@@ -503,9 +504,11 @@ def _show_point(fitted: FittedRouter, point: OperatingPoint) -> None:
     ends = (point.dollars_per_1000, *point.dollars_interval)
     bill, low, high = (format_number(end, "{:.4g}") for end in ends)
     names = list(fitted.router.experts_)
+    looks = len(names) - fitted.router.n_experts
     print_notes(
         [
             f"operating point: {fitted.note}",
+            f"it {split_words(point, names, looks)}",
             f"method: {_method(fitted, point)}",
             (
                 f"expected on further queries: score {score}, {bill} dollars per 1,000 [{low},"

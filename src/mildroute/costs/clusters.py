@@ -15,8 +15,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 __all__ = ["Clusters", "find_clusters", "link", "outcome_similarity"]
 
@@ -29,6 +27,9 @@ ENOUGH_CLUSTERS = 200
 # as sharing their outcome. Copies reach 1, copies under a judge that errs on a tenth of the answers
 # 0.6; subjects and tasks of nine public tables stay below 0.22.
 SHARED_OUTCOME = 0.3
+# Clusters below which a loose link has found kinds of prompts, which come again, and not copies:
+# two templates whose outcome is known are a reason to route, not to know nothing.
+_FEWEST_CLUSTERS = 10
 # A loose link that leaves at least this share of the clusters costs nothing.
 _HARMLESS = 0.8
 
@@ -79,8 +80,7 @@ class Clusters:
     @property
     def effective(self) -> float:
         """Number of equally large clusters that would carry as much information."""
-        sizes = np.bincount(self.codes)
-        return float(sizes.sum() ** 2 / (sizes.astype(np.float64) ** 2).sum())
+        return _effective(self.codes)
 
     @property
     def are_rows(self) -> bool:
@@ -119,7 +119,8 @@ def find_clusters(
     conversation. Prompts that differ in numbers, ids and punctuation only, or in few words, come
     from one template: they are linked if their scores show that they share their outcome, or if so
     few are linked that it costs nothing. Groups are linked by the same evidence, if there are at
-    least 200 of them, or on request; otherwise they are kinds of prompts.
+    least 200 of them, or on request. Groups that are not linked, and all that are fewer than 10,
+    are kinds of prompts, of which further ones are expected.
 
     Args:
         texts: n prompts, or `None`.
@@ -147,7 +148,7 @@ def find_clusters(
         return Clusters(codes, tuple(links), None, notes)
     found = Clusters(linked, (*links, "group"), None, notes)
     enough = found.effective >= ENOUGH_CLUSTERS
-    if whole_groups or enough or _share_outcomes(linked, codes, scores):
+    if whole_groups or enough or _are_copies(linked, codes, scores):
         return found
     return Clusters(codes, tuple(links), kinds, notes)
 
@@ -167,6 +168,11 @@ def _links_of(
     return found, notes
 
 
+def _effective(codes: NDArray[np.intp]) -> float:
+    sizes = np.bincount(codes).astype(np.float64)
+    return float(sizes.sum() ** 2 / (sizes**2).sum())
+
+
 def link(left: NDArray[np.intp], right: NDArray[np.intp]) -> NDArray[np.intp]:
     """Return the connected components of two numberings: rows equal under either share a number.
 
@@ -174,6 +180,9 @@ def link(left: NDArray[np.intp], right: NDArray[np.intp]) -> NDArray[np.intp]:
         >>> link(np.array([0, 0, 1, 2]), np.array([0, 1, 1, 2]))
         array([0, 0, 0, 1])
     """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
     nodes = int(left.max()) + int(right.max()) + 2
     edges = (np.ones(len(left), dtype=np.int8), (left, right + int(left.max()) + 1))
     number = connected_components(coo_array(edges, shape=(nodes, nodes)), directed=False)[1]
@@ -208,10 +217,12 @@ def outcome_similarity(codes: NDArray[np.intp], scores: NDArray[np.float64]) -> 
     return float(max(1 - within / total, 0.0)) if total > 0 else 0.0
 
 
-def _share_outcomes(
+def _are_copies(
     linked: NDArray[np.intp], codes: NDArray[np.intp], scores: NDArray[np.float64] | None
 ) -> bool:
-    """Return whether clusters that a link would join resemble each other, by their mean scores."""
+    """Return whether rows that a link would join share their outcome, and are more than kinds."""
+    if _effective(linked) < _FEWEST_CLUSTERS:
+        return False
     if scores is None:
         return True
     count = int(codes.max()) + 1
@@ -229,9 +240,8 @@ def _is_taken(
     linked: NDArray[np.intp], codes: NDArray[np.intp], scores: NDArray[np.float64] | None
 ) -> bool:
     """Return whether a loose link costs nothing or is supported by the scores."""
-    return int(linked.max()) + 1 >= _HARMLESS * (int(codes.max()) + 1) or _share_outcomes(
-        linked, codes, scores
-    )
+    is_harmless = int(linked.max()) + 1 >= _HARMLESS * (int(codes.max()) + 1)
+    return is_harmless or _are_copies(linked, codes, scores)
 
 
 def _first_seen(keys: Any) -> NDArray[np.intp]:

@@ -256,7 +256,7 @@ def _nothing(figures: _Figures) -> str:
     )
     verdict = "No saving is shown" if _may_be_luck(figures) else "Nothing is saved"
     return (
-        f"{verdict}: beside {figures.reference}, the router costs {_bills(figures)}{share}, and"
+        f"{verdict}: against {figures.reference}, the router costs {_bills(figures)}{share}, and"
         f" its score differs by {format_points(figures.score_difference)}."
     )
 

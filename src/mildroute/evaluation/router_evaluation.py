@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from mildroute._alternatives import Alternative
 from mildroute._fit import point_of, without_looks
-from mildroute._fitted import Line, Role, describe_router, split_words
+from mildroute._fitted import Line, Role, describe_router, split_words, who_answers
 from mildroute._format import pluralize, to_jsonable
 from mildroute._hashing import text_fingerprints
 from mildroute.costs.table import CostTable
@@ -446,8 +446,7 @@ def _lines(
         if simple.can_read(table):
             chosen = simple.choose(table, request_keys(table), seed)
             ways.append(("simplest alternative", simple.words(names), chosen))
-    looks = len(names) - router.n_experts
-    words = "decides each request itself" if point is None else split_words(point, names, looks)
+    words = "the router decides for each prompt" if point is None else who_answers(point, names)
     ways.append(("router", words, choice))
     found = savings_of_each(
         [chosen for _, _, chosen in ways],
