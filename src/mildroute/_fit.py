@@ -127,9 +127,10 @@ def fit(
         The router, ready to be saved, and its operating point.
 
     Example:
+        >>> texts = [text for n in range(120) for text in (f"add {n} 1", f"sing song {n}")]
         >>> table = CostTable.from_data(
         ...     {
-        ...         "input": [text for n in range(120) for text in (f"add {n} 1", f"sing song {n}")],
+        ...         "input": texts,
         ...         "score:small": [1, 0] * 120,
         ...         "score:large": [1, 1] * 120,
         ...         "cost:small": [0.001] * 240,

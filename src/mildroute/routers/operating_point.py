@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import norm, t
 
 from mildroute.exceptions import ArgumentError, UnreachableTargetError
 
@@ -300,7 +301,23 @@ class CostQualityCurve:
         # Of equal points the single expert: a router that picked it on every held-out row may pick
         # another one on the next.
         order = np.concatenate([self.singles, np.arange(len(self.weights))])
-        return np.asarray(order[convex_hull_indices(self.dollars[order], 1 - self.errors[order])])
+        found = order[convex_hull_indices(self.dollars[order], 1 - self.errors[order])]
+        return np.array([self._middle_of_equals(int(index)) for index in found], dtype=np.intp)
+
+    def _middle_of_equals(self, index: int) -> int:
+        """Return the middle one of the router's points that equal this one.
+
+        At the ends of such a run of price weights, ties decide, and another fit breaks them
+        otherwise.
+        """
+        if index >= len(self.weights):
+            return index
+        points = len(self.weights)
+        equal = np.flatnonzero(
+            (np.abs(self.errors[:points] - self.errors[index]) <= _ROUNDING)
+            & (np.abs(self.dollars[:points] - self.dollars[index]) <= _ROUNDING)
+        )
+        return int(equal[len(equal) // 2])
 
     @cached_property
     def coin_hull(self) -> NDArray[np.intp]:
@@ -509,6 +526,15 @@ class CostQualityCurve:
         kept = places[convex_hull_indices(dollars[places], 1 - errors[places])]
         return float(np.interp(bills, dollars[kept], 1 - errors[kept]).mean())
 
+    def _tail(self, confidence: float) -> float:
+        """Return the quantile of the replicates at which a two-sided interval begins.
+
+        It is widened for few clusters, so that a mean gets the width of Student's interval.
+        """
+        units = max(self.clusters, 2.0)
+        width = np.sqrt(units / (units - 1)) * t.ppf((1 + confidence) / 2, units - 1)
+        return float(norm.sf(width))
+
     def _vertex(self, index: int, probability: float, beside: int) -> Vertex:
         if index < len(self.weights):
             return Vertex(float(self.weights[index]), None, probability)
@@ -526,7 +552,7 @@ class CostQualityCurve:
         )
 
     def _point(self, mix: _Mix, confidence: float, queries: int) -> OperatingPoint:
-        tail = (1 - confidence) / 2
+        tail = self._tail(confidence)
         pair, chances = np.array([mix.low, mix.high]), np.array([1 - mix.share, mix.share])
         path = _Path(self, pair, np.full(2, mix.optimism), shares=np.array([mix.share]))
         low, high = (
