@@ -56,6 +56,8 @@ _ALLOWANCE = 0.15
 _STANDARD_ERRORS = 4.0
 # Groups below which nothing is said of a further one.
 _FEWEST_GROUPS = 3
+# A bill is lower if it is below this part of another.
+_CHEAPER = 0.99
 # Share of the rows that are the latest.
 _LATEST = 0.2
 # Clusters are worth a note if there are fewer than this share of the rows.
@@ -181,6 +183,14 @@ def fit(
     simple = _simplest(table, fitted.router_.curve, target, seed)
     fitted.alternative_ = simple[0].to_plain()
     lines = three_lines(fitted.router_.curve, list(fitted.experts_), simple, point, _QUERIES)
+    if simple[1].dollars_per_1000 < _CHEAPER * point.dollars_per_1000:
+        warnings += (
+            (
+                "the simplest alternative keeps as much for less than the router:"
+                f" {simple[0].words(list(fitted.experts_))}; use it, or give the router features"
+                " that show the difference (--encoder)"
+            ),
+        )
     later = None
     if order == "time":
         again = partial(fit, encoder=encoder, router=router, target=target, thorough=thorough)
