@@ -47,6 +47,25 @@ KINDS = {
 }  # fmt: skip
 PRODUCTS = ("Atlas", "Beacon", "Cedar", "Delta", "Ember")
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday")
+# How emails begin and end, whatever they are about.
+OPENINGS = (
+    "",
+    "Hello {agent}, this is {name} from {city}.",
+    "{name} here, at our shop in {city}.",
+    "Good morning, we spoke in {city} last {day}, my name is {name}.",
+    "Dear {agent}, I am writing for the whole {team} team in {city}.",
+)
+ENDINGS = (
+    "",
+    "Thanks, {name}, {team} team",
+    "I am in {city} until {day}, so please call {agent} instead.",
+    "{agent} from your {city} office knows about this.",
+    "Please answer {name} in {team}, not me.",
+)
+NAMES = ("Ada", "Bruno", "Chen", "Dora", "Emil", "Fatima", "Goran", "Hana", "Igor", "Julia")
+AGENTS = ("Karim", "Linda", "Marek", "Nadia", "Oscar", "Priya", "Quentin", "Rosa", "Stefan", "Tara")
+CITIES = ("Berlin", "Nairobi", "Lisbon", "Osaka", "Denver", "Cairo", "Lima", "Oslo", "Leeds")
+TEAMS = ("sales", "finance", "warehouse", "design", "research", "logistics", "training", "travel")
 # Dollars of an answer: a few hundred tokens of a small and of a large model.
 PRICES = {"small": 0.0002, "large": 0.004}
 
@@ -69,8 +88,15 @@ def main() -> None:
     for number in range(options.emails):
         kind = str(rng.choice(list(KINDS)))
         small, large, agent, *texts = KINDS[kind]
-        text = str(rng.choice(texts)).format(
-            product=rng.choice(PRODUCTS), day=rng.choice(DAYS), count=rng.integers(2, 400)
+        parts = (rng.choice(OPENINGS), rng.choice(texts), rng.choice(ENDINGS))
+        text = " ".join(str(part) for part in parts if part).format(
+            product=rng.choice(PRODUCTS),
+            day=rng.choice(DAYS),
+            count=rng.integers(2, 400),
+            name=rng.choice(NAMES),
+            agent=rng.choice(AGENTS),
+            city=rng.choice(CITIES),
+            team=rng.choice(TEAMS),
         )
         votes = [label(rng, kind, float(agent)) for _ in range(3)]
         query_id = f"mail-{number}"
