@@ -181,7 +181,7 @@ def test_the_check_itself_notices_a_wrong_import(layer: str, code: str) -> None:
 
 def test_files_are_few_and_no_package_is_a_heap() -> None:
     files = sorted(SOURCE.rglob("*.py"))
-    assert len(files) <= 210
+    assert len(files) <= 220
     crowded = {
         str(folder): count
         for folder in {path.parent for path in files}

@@ -42,7 +42,7 @@ routers = {
     "MildRouter": MildRouter(features="raw", random_state=0),
     "cross-entropy, hardly penalized": CrossEntropyRouter(alpha=1e-6),
     "weighted cross-entropy": WeightedCrossEntropyRouter(random_state=0),
-    "MILD as printed": PaperMILDRouter(random_state=0),
+    "MILD, winner counts": PaperMILDRouter(margins="winner_counts", random_state=0),
 }
 X_test, costs_test, chance = draw(10_000, seed=99)
 print(f"the second expert is the better one on {chance.mean():.1%} of the inputs")

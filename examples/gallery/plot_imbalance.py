@@ -59,7 +59,7 @@ routers = {
     "TDEF": TDEFRouter(random_state=0),
     "nearest neighbors": KNNRouter(),
     "weighted cross-entropy": WeightedCrossEntropyRouter(random_state=0),
-    "MILD as printed": PaperMILDRouter(random_state=0),
+    "MILD, winner counts": PaperMILDRouter(margins="winner_counts", random_state=0),
 }
 ratios = (1, 10, 100, 300)
 recall, regret = np.zeros((len(routers) + 1, len(ratios))), np.zeros((len(routers), len(ratios)))
