@@ -62,6 +62,14 @@ def test_the_reward_mass_adds_up_the_label_distributions(
     assert reward_mass(rewards, weights).tolist() == pytest.approx(expected)
 
 
+def test_the_reward_mass_by_hand() -> None:
+    """Labels (1/2, 1/4, 1/4), none, and (0, 1/3, 2/3)."""
+    rewards = torch.tensor([[2.0, 1.0, 1.0], [0.0, 0.0, 0.0], [0.0, 0.1, 0.2]])
+    assert reward_mass(rewards).tolist() == pytest.approx([1 / 2, 7 / 12, 11 / 12])
+    weights = torch.tensor([1.0, 5.0, 3.0])
+    assert reward_mass(rewards, weights).tolist() == pytest.approx([1 / 2, 5 / 4, 9 / 4])
+
+
 def test_the_reward_mass_is_how_often_labels_are_drawn() -> None:
     """The paper's sample: a label for each row, drawn in proportion to its rewards."""
     rewards = rewards_of(torch.tensor([[0.0, 1.0, 1.0], [0.5, 0.0, 0.2]]), "sum")

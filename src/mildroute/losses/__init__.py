@@ -27,12 +27,16 @@ with needs_extra("torch", extra="torch", user=__name__):
 
 from mildroute.losses._tensors import as_costs
 from mildroute.losses.bounds import (
+    ComplexityEstimate,
     MarginBound,
     deferral_margin_bound,
     empirical_margin_loss,
+    expected_margin_bound,
     margin_bound,
     rademacher_bound,
+    rademacher_complexity,
 )
+from mildroute.losses.consistency import minimizability_gap
 from mildroute.losses.cost_sensitive import (
     cost_sensitive_loss,
     cost_sensitive_margin_loss,
@@ -73,6 +77,7 @@ from mildroute.losses.rewards import (
 )
 
 __all__ = [
+    "ComplexityEstimate",
     "CostSensitiveLoss",
     "CrossEntropyLoss",
     "LDAMLoss",
@@ -92,6 +97,7 @@ __all__ = [
     "deferral_loss",
     "deferral_margin_bound",
     "empirical_margin_loss",
+    "expected_margin_bound",
     "feature_norms",
     "gap_rewards",
     "hinge_loss",
@@ -99,9 +105,11 @@ __all__ = [
     "ldam_loss",
     "log_posterior",
     "margin_bound",
+    "minimizability_gap",
     "pairwise_loss",
     "posterior",
     "rademacher_bound",
+    "rademacher_complexity",
     "rank",
     "reward_mass",
     "rewards_of",
