@@ -106,8 +106,8 @@ for name, found in beliefs.items():
 # diagonal. A fit that is hardly penalized
 # is too sure of the rare expert. Weights that lift the rare expert in training are still in the
 # probabilities afterwards, so that it is
-# overrated everywhere. The softmax of MILD as printed bends the other way. Its choices are as good
-# here all the same: calibration and a
+# overrated everywhere. The softmax of MILD with winner counts bends the other way. Its choices are
+# as good here all the same: calibration and a
 # good choice are two things. But a number that will get a threshold should mean what it
 # says.
 plt.show()
