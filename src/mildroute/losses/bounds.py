@@ -68,7 +68,12 @@ class MarginBound:
 
 
 class ComplexityEstimate(NamedTuple):
-    """A Monte-Carlo mean and its standard error."""
+    """A Monte-Carlo mean and its standard error.
+
+    Example:
+        >>> ComplexityEstimate(0.25, 0.01).value
+        0.25
+    """
 
     value: float
     standard_error: float
