@@ -32,7 +32,7 @@ extensions = [
     "mathml",
     "thumbnails",
 ]
-exclude_patterns = ["_build", "_ext", "figures/*.md"]
+exclude_patterns = ["_build", "_ext", "figures/*.md", "proposals/*.md"]
 templates_path = ["_templates"]
 suppress_warnings = ["config.cache"]
 # Docstrings speak of types of other projects, to which there are no links without a network.

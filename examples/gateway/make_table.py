@@ -28,6 +28,32 @@ COUNTRIES = (
     "Poland",
     "Italy",
     "Nepal",
+    "Brazil",
+    "Mexico",
+    "Cuba",
+    "Ghana",
+    "Ireland",
+    "Iceland",
+    "Turkey",
+    "Vietnam",
+    "Mongolia",
+    "Finland",
+    "Portugal",
+    "Hungary",
+    "Ethiopia",
+    "Morocco",
+    "Jamaica",
+    "Bolivia",
+    "Latvia",
+    "Cambodia",
+    "Senegal",
+    "Uruguay",
+    "Austria",
+    "Malta",
+    "Jordan",
+    "Zambia",
+    "Belgium",
+    "Denmark",
 )
 THINGS = (
     "cats",
@@ -44,22 +70,64 @@ THINGS = (
     "football",
     "soup",
     "bicycles",
+    "castles",
+    "rivers",
+    "cheese",
+    "dragons",
+    "mountains",
+    "letters",
+    "clouds",
+    "pirates",
+    "violins",
+    "cookies",
+    "robots",
+    "mushrooms",
+    "lighthouses",
+    "penguins",
+    "markets",
+    "candles",
+    "islands",
+    "horses",
+    "umbrellas",
+    "pancakes",
+    "painters",
+    "sailing",
+    "chess",
+    "owls",
+    "deserts",
+    "puzzles",
 )
+PEOPLE = (
+    "Ann",
+    "Tom",
+    "Eva",
+    "Max",
+    "Ida",
+    "Ben",
+    "Zoe",
+    "Leo",
+    "Amy",
+    "Jim",
+    "Sue",
+    "Bob",
+)
+TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
+ONES = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 EASY = (
     "What is the capital of {country}?",
-    "Which language do people speak in {country}?",
     "On which continent is {country}?",
-    "Say something nice about {thing}.",
-    "Tell me a short joke about {thing}.",
+    "Say something nice about {thing} to {person}, who has just come back from {country}.",
+    "Tell {person} a short joke about {thing} in {country}.",
     "Do you like {thing}?",
+    "Recommend a song about {thing} that people in {country} sing.",
 )
 HARD = (
-    "What is {a} times {b}?",
-    "I had {a} apples, ate {c} and bought {b} more. How many are left?",
-    "A train needs {c} hours for {a} miles. How long does it need for {b} miles?",
-    "Sort the numbers {a}, {b} and {c}, and add the two largest.",
-    "What is {a} percent of {b}, rounded down?",
-    "If {a} is more than {b}, say yes, else divide {a} by {c}.",
+    "What is {tens} times {more}?",
+    "What is {a} times {b}, in {country}?",
+    "What is {a} percent of {more} {thing}?",
+    "{person} had {a} {thing}, lost {c} in {country} and bought {b} more. How many are left?",
+    "Sort the prices {a}, {b} and {c} of {thing} in {country}, and add the two largest.",
+    "{person} pays {a} for {thing} and {b} for a trip to {country}. What is {c} times that?",
 )
 PRICES = {"small": 0.00001, "large": 0.0001}
 RIGHT = {"easy": {"small": 0.95, "large": 0.95}, "hard": {"small": 0.1, "large": 0.9}}
@@ -68,7 +136,13 @@ RIGHT = {"easy": {"small": 0.95, "large": 0.95}, "hard": {"small": 0.1, "large":
 def row(number: int, lots: random.Random) -> dict[str, object]:
     """One question."""
     kind, forms = lots.choice((("easy", EASY), ("hard", HARD)))
-    words = {"country": lots.choice(COUNTRIES), "thing": lots.choice(THINGS)}
+    words = {
+        "country": lots.choice(COUNTRIES),
+        "thing": lots.choice(THINGS),
+        "person": lots.choice(PEOPLE),
+        "tens": f"{lots.choice(TENS)}-{lots.choice(ONES)}",
+        "more": f"{lots.choice(TENS)}-{lots.choice(ONES)}",
+    }
     text = lots.choice(forms).format(
         a=lots.randint(20, 99), b=lots.randint(20, 99), c=lots.randint(2, 19), **words
     )

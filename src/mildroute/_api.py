@@ -7,13 +7,15 @@ a ``CostTable``. Columns are named, or guessed and said.
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from mildroute import _fit
-from mildroute._fitted import FittedRouter
+from mildroute._fitted import FittedRouter, Line
+from mildroute._format import as_dollars
 from mildroute.costs import summary
 from mildroute.costs.table import CostTable
 from mildroute.evaluation import comparison, router_evaluation
@@ -61,8 +63,9 @@ class FitResult(FittedRouter):
             rows.
 
     Example:
-        >>> rows = [{"Prompt": text, "small": right, "large": 1}
-        ...         for text, right in [("add 1 1", 1), ("sing a song", 0)] * 40]
+        >>> texts = [(f"add {n} 1", 1) for n in range(120)]
+        >>> texts += [(f"sing song {n}", 0) for n in range(120)]
+        >>> rows = [{"Prompt": text, "small": right, "large": 1} for text, right in texts]
         >>> result = fit(rows, prices={"small": 0.001, "large": 0.01}, quality=1.0)
         >>> result.route("add 1 1").expert
         'small'
@@ -137,7 +140,9 @@ class FitResult(FittedRouter):
         note = f"operating point: {self.note}"
         if self.point is not None and (target is None or target.kind != "price weight"):
             note += f", with {self.point.confidence:.0%} confidence"
-        lines = [self.headline, note, shares]
+        three = [_line_words(line) for line in self.lines]
+        further = [each.sentence for each in (self.new_groups, self.later) if each is not None]
+        lines = [*three, self.headline, note, shares, *further]
         return "\n".join([line for line in lines if line] + [*self.warnings, *self.notes])
 
     __repr__ = __str__
@@ -152,6 +157,14 @@ class FitResult(FittedRouter):
                 others.append(str(missing))
         notes = "".join(f"<li>{html.escape(line)}</li>" for line in others)
         return f"<p><strong>{html.escape(first)}</strong></p>{picture}<ul>{notes}</ul>"
+
+
+def _line_words(line: Line) -> str:
+    """Return one of the three lines as a sentence."""
+    kept = "" if math.isnan(line.kept[0]) else f", keeps {line.kept[0]:.1%} of the best score"
+    saved = f"saves {line.saved[0]:.0%}" if round(100 * line.saved[0]) else "saves nothing"
+    bill = as_dollars(line.dollars_per_1000[0])
+    return f"{line.role}: {line.words}: {bill} per 1,000 queries, {saved}{kept}"
 
 
 def fit(
@@ -181,7 +194,8 @@ def fit(
         missing: What a missing score means: ``"raise"``, ``"zero"``, ``"drop"``, or ``"keep"`` if
             that expert was not asked.
         options: Further arguments of the fit: ``encoder``, ``router``, ``thorough``, ``n_jobs``,
-            ``seed``, ``judge``, ``progress``, ``cascade`` and ``answer_characters``; and of
+            ``seed``, ``judge``, ``progress``, ``cascade``, ``answer_characters``, ``baseline``
+            (the expert whose bill is paid today) and ``order``; and of
             reading: ``experts``, ``score_scale``, ``latency_unit`` and ``output_tokens``, as for
             ``CostTable.from_any``.
 
@@ -189,8 +203,8 @@ def fit(
         The router with its operating point; printed, it is the sentence on savings.
 
     Example:
-        >>> rows = {"Prompt": ["add 1 1", "sing a song"] * 40, "small": [1, 0] * 40,
-        ...         "large": [1, 1] * 40}
+        >>> texts = [text for n in range(120) for text in (f"add {n} 1", f"sing song {n}")]
+        >>> rows = {"Prompt": texts, "small": [1, 0] * 120, "large": [1, 1] * 120}
         >>> result = fit(rows, prices={"small": 0.001, "large": 0.01}, quality=1.0)
         >>> round(result.point.dollars_per_1000, 2)
         5.5

@@ -11,27 +11,33 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import t
 from sklearn.base import clone
 
-from mildroute._fitted import DEFAULT_QUALITY, FittedRouter, method_of
+from mildroute._alternatives import Alternative, simplest_alternative, three_lines
+from mildroute._fitted import DEFAULT_QUALITY, FittedRouter, LaterRows, NewGroups, method_of
 from mildroute._format import pluralize
 from mildroute._hashing import text_fingerprints
+from mildroute._yaml import nearest
+from mildroute.costs.clusters import link
 from mildroute.costs.table import CostTable
 from mildroute.encoders.answers import AnswerFeatures
-from mildroute.exceptions import ArgumentError, TableError
+from mildroute.exceptions import ArgumentError, TableError, UnreachableTargetError
 from mildroute.persistence.registry import get_encoder, get_router
-from mildroute.pipeline import DEFAULT_ENCODER, TextRouter
-from mildroute.routers._cross_validation import cross_val_posterior
+from mildroute.pipeline import DEFAULT_ENCODER, TextRouter, fold_vectors
+from mildroute.routers._cross_validation import cluster_codes, cross_val_posterior
 from mildroute.routers.base import named_costs
 from mildroute.routers.cascade import CascadeRouter
-from mildroute.routers.frontier import FrontierRouter
+from mildroute.routers.frontier import FrontierRouter, TrainingRows, cut_vectors
 from mildroute.routers.mild import MildRouter
 from mildroute.routers.online import KnownExperts, check_asked, impute_costs
 from mildroute.routers.operating_point import (
+    FEWEST_FOR_ROUTER,
     FEWEST_TO_PROMISE,
     CostQualityCurve,
     OperatingPoint,
     Target,
+    measure_curve,
 )
 
 Progress: TypeAlias = Callable[[int, int, str], None]
@@ -48,6 +54,14 @@ _CONFIDENCE, _QUERIES = 0.95, 1000
 # the encoder and the router know these rows.
 _ALLOWANCE = 0.15
 _STANDARD_ERRORS = 4.0
+# Groups below which nothing is said of a further one.
+_FEWEST_GROUPS = 3
+# A bill is lower if it is below this part of another.
+_CHEAPER = 0.99
+# Share of the rows that are the latest.
+_LATEST = 0.2
+# Clusters are worth a note if there are fewer than this share of the rows.
+_NOTED = 0.99
 
 
 def default_price_weights(dollars: NDArray[np.float64]) -> tuple[float, ...]:
@@ -83,6 +97,8 @@ def fit(
     progress: Progress | None = None,
     cascade: bool = False,
     answer_characters: int | None = None,
+    baseline: str | None = None,
+    order: Literal["time"] | None = None,
 ) -> FittedRouter:
     """Fit encoder and router on a table, and choose the operating point on held-out rows of it.
 
@@ -104,19 +120,23 @@ def fit(
             :class:`~mildroute.routers.cascade.CascadeRouter`.
         answer_characters: Number of characters at the beginning of an answer that a cascade sees;
             none for whole answers.
+        baseline: Expert whose bill the user pays today, against which savings are measured; by
+            default the most expensive one.
+        order: ``"time"`` also fits a router on the earlier rows and measures on the latest fifth
+            what the promise loses there; the table needs the column ``time``.
 
     Returns:
         The router, ready to be saved, and its operating point.
 
     Example:
+        >>> texts = [text for n in range(120) for text in (f"add {n} 1", f"sing song {n}")]
         >>> table = CostTable.from_data(
         ...     {
-        ...         "query_id": [str(i) for i in range(80)],
-        ...         "input": ["add 1 1", "sing a song"] * 40,
-        ...         "score:small": [1, 0] * 40,
-        ...         "score:large": [1, 1] * 40,
-        ...         "cost:small": [0.001] * 80,
-        ...         "cost:large": [0.01] * 80,
+        ...         "input": texts,
+        ...         "score:small": [1, 0] * 120,
+        ...         "score:large": [1, 1] * 120,
+        ...         "cost:small": [0.001] * 240,
+        ...         "cost:large": [0.01] * 240,
         ...     }
         ... )
         >>> fitted = fit(table, target=Target("quality", 1.0))
@@ -132,6 +152,7 @@ def fit(
             " MildRouter on vectors."
         )
     _check_cascade(table, answer_characters, is_cascade=cascade)
+    _check_baseline(baseline, order, table, target)
     given = table
     table, warnings, rows = _completed(table, encoder, seed)
     costs = named_costs(table.costs(), table.experts)
@@ -149,12 +170,157 @@ def fit(
     frontier = kind(router=router, thorough=thorough, n_jobs=n_jobs, random_state=seed)
     features = AnswerFeatures(max_characters=answer_characters) if cascade else None
     fitted = _fit_frontier(table, costs, encoder, frontier, features, progress)
+    if baseline is not None:
+        fitted.router_.set_baseline(table.experts.index(baseline))
     point, note = operating_point(fitted.router_, target)
     fitted.router_.operate_at(point)
     point, doubts = _checked(fitted, table, point, target)
-    warnings = (*warnings, *doubts, *_few_to_promise(rows))
     fitted.router_.operate_at(point)
-    return FittedRouter(_with_metadata(fitted, given, costs, target, judge), point, note, warnings)
+    clusters = table.clusters
+    repeats = len(clusters) < _NOTED * len(table) and clusters.sentence
+    warnings = (*((repeats,) if repeats else ()), *clusters.notes, *warnings, *doubts)
+    warnings += _few_to_promise(min(rows, clusters.effective), target, clusters.unit)
+    simple = _simplest(table, fitted.router_.curve, target, seed)
+    fitted.alternative_ = simple[0].to_plain()
+    lines = three_lines(fitted.router_.curve, list(fitted.experts_), simple, point, _QUERIES)
+    if simple[1].dollars_per_1000 < _CHEAPER * point.dollars_per_1000:
+        warnings += (
+            (
+                "the simplest alternative keeps as much for less than the router:"
+                f" {simple[0].words(list(fitted.experts_))}; use it, or give the router features"
+                " that show the difference (--encoder)"
+            ),
+        )
+    later = None
+    if order == "time":
+        again = partial(fit, encoder=encoder, router=router, target=target, thorough=thorough)
+        again = partial(again, n_jobs=n_jobs, seed=seed, baseline=baseline)
+        later = _later_rows(given, again, target, seed)
+    return FittedRouter(
+        _with_metadata(fitted, given, costs, target, judge),
+        point,
+        note,
+        warnings,
+        lines,
+        _new_groups(fitted, table, point, seed),
+        later,
+    )
+
+
+def _check_baseline(
+    baseline: str | None, order: str | None, table: CostTable, target: Target | None
+) -> None:
+    if baseline is not None and baseline not in table.experts:
+        raise ArgumentError(
+            f"baseline must be an expert of the table, got {baseline!r:.60};"
+            f" {nearest(baseline, list(table.experts))}"
+        )
+    if order not in (None, "time"):
+        raise ArgumentError(f"order must be 'time' or None, got {order!r:.60}.")
+    if order == "time" and target is not None and target.kind != "quality":
+        raise ArgumentError(
+            f"order='time' measures what a quality loses with time, got a {target.kind} of"
+            f" {target.value:g}; give a quality, or leave the order out."
+        )
+
+
+def _simplest(
+    table: CostTable, curve: CostQualityCurve, target: Target | None, seed: int
+) -> tuple[Alternative, OperatingPoint]:
+    """Return the simplest alternative to a router for a target, with its figures."""
+    singles = coin_curve(curve)
+    quality = DEFAULT_QUALITY if target is None else target.value
+    if target is not None and target.kind == "price weight":
+        costs = singles.errors + target.value * singles.dollars
+        alone = singles.point(int(costs[singles.baselines].argmin()), _CONFIDENCE, _QUERIES)
+        return Alternative.from_point(alone), alone
+    try:
+        mix = resolve(singles, target)
+    except UnreachableTargetError:
+        mix = singles.point(singles.best, _CONFIDENCE, _QUERIES)
+    is_quality = target is None or target.kind == "quality"
+    return simplest_alternative(
+        table,
+        mix,
+        quality if is_quality else None,
+        _CONFIDENCE,
+        _QUERIES,
+        int(curve.baseline_place - len(curve.weights)),
+        seed,
+    )
+
+
+def _new_groups(
+    fitted: TextRouter, table: CostTable, point: OperatingPoint, seed: int
+) -> NewGroups | None:
+    """Return what the operating point does on groups that its router has not seen.
+
+    `None` without groups, if groups are clusters (then everything is about new ones), and for a
+    cascade with looks.
+    """
+    kinds, inner = table.clusters.kinds, fitted.router_
+    is_cascade = fitted.n_experts != len(fitted.experts_)
+    if kinds is None or kinds.max() < _FEWEST_GROUPS - 1 or is_cascade:
+        return None
+    codes = link(kinds, table.clusters.codes)
+    if codes.max() < _FEWEST_GROUPS - 1:
+        return None
+    vectors = fitted.encoder_.transform(table.inputs)
+    parts = fold_vectors(fitted.encoder_, table.inputs, vectors, inner, codes)
+    rows = TrainingRows(
+        vectors,
+        1 - table.scores,
+        np.asarray(table.dollars),
+        None,
+        table.groups,
+        clusters=cluster_codes(table.clusters.codes, len(table)),
+    )
+    shares = inner.refitted_shares(point, rows, parts or cut_vectors(vectors, seed, codes))
+    sizes = np.bincount(kinds).astype(np.float64)
+    base = table.scores[:, point.best].mean()
+    if base <= 0:
+        return None
+    lost = (shares * table.scores).sum(axis=1) - table.scores[:, point.best]
+    kept = 1 + np.bincount(kinds, lost) / sizes / base
+    mean = float(np.average(kept, weights=sizes))
+    groups = len(sizes)
+    variance = np.average((kept - mean) ** 2, weights=sizes) * groups / (groups - 1)
+    # Of one more group: how groups differ, and how well their mean is known.
+    width = float(t.ppf(0.95, groups - 1) * np.sqrt(variance * (1 + 1 / groups)))
+    bill = (shares * np.asarray(table.dollars)).sum(axis=1).mean()
+    today = np.asarray(table.dollars)[:, point.baseline].mean()
+    first = np.unique(kinds, return_index=True)[1]
+    worst = int(kept.argmin())
+    return NewGroups(
+        groups,
+        (mean, mean - width, mean + width),
+        float(1 - bill / today) if today > 0 else 0.0,
+        (str(np.asarray(table.groups)[first[worst]]), float(kept[worst])),
+    )
+
+
+def _later_rows(
+    table: CostTable, again: Callable[..., FittedRouter], target: Target | None, seed: int
+) -> LaterRows:
+    """Return what the latest fifth of the rows shows of a router fitted on the others."""
+    early, late = table.split(_LATEST, by="time", seed=seed)
+    fitted = again(early)
+    choice = fitted.router.predict(late.inputs, request_ids=late.query_ids)
+    curve = measure_curve(
+        [0.0],
+        choice[None],
+        1 - late.scores,
+        np.asarray(late.dollars),
+        clusters=cluster_codes(late.clusters.codes, len(late)),
+    )
+    baseline = 0 if fitted.point is None else fitted.point.baseline
+    point = replace(curve, baseline=baseline).point(0, _CONFIDENCE, len(late))
+    return LaterRows(
+        len(late),
+        DEFAULT_QUALITY if target is None else target.value,
+        (point.kept, *point.kept_interval),
+        (point.saved, *point.saved_interval),
+    )
 
 
 def _check_cascade(table: CostTable, answer_characters: int | None, *, is_cascade: bool) -> None:
@@ -186,10 +352,8 @@ def _completed(table: CostTable, encoder: Any, seed: int) -> tuple[CostTable, tu
     check_asked(asked, table.experts)
     vectors = clone(encoder or DEFAULT_ENCODER()).fit_transform(table.inputs)
     # A prompt must not help to expect itself, nor must its conversation.
-    groups = table.groups if table.propensities is not None else None
-    if groups is None:
-        groups = np.asarray(table.inputs)
-    impute = partial(impute_costs, vectors, groups=groups, random_state=seed)
+    codes = table.clusters.codes
+    impute = partial(impute_costs, vectors, groups=codes, random_state=seed)
     scores = impute(costs=table.scores, propensities=table.propensities)
     dollars = None
     if table.dollars is not None:
@@ -222,6 +386,7 @@ def _fit_frontier(
         table.inputs,
         costs,
         groups=table.groups,
+        clusters=table.clusters.codes,
         prices=table.dollars,
         progress=progress,
         answers=[table.answers(name) for name in table.experts] if features else None,
@@ -286,7 +451,7 @@ def _without_dollars(
             " 'cost:<expert>' columns; give prices, or no target."
         )
     fitted = TextRouter(encoder=encoder, router=router).fit(
-        table.inputs, costs, groups=table.groups
+        table.inputs, costs, groups=table.groups, clusters=table.clusters.codes
     )
     why = getattr(fitted.router_, "selection_", method_of(fitted))
     return FittedRouter(
@@ -324,6 +489,7 @@ def _held_out(router: TextRouter, table: CostTable, costs: Any) -> NDArray[np.fl
         router.encoder_.transform(table.inputs),
         np.asarray(costs),
         groups=table.groups,
+        clusters=cluster_codes(table.clusters.codes, len(table)),
     )
 
 
@@ -339,7 +505,8 @@ def _checked(
         np.bincount(choice, minlength=len(names)) / len(table),
         np.clip(point.shares, 0.0, 1.0),
     )
-    allowed = _ALLOWANCE + _STANDARD_ERRORS * np.sqrt(promised * (1 - promised) / len(table))
+    units = table.clusters.effective
+    allowed = _ALLOWANCE + _STANDARD_ERRORS * np.sqrt(promised * (1 - promised) / units)
     worst = int((np.abs(served - promised) - allowed).argmax())
     if abs(served[worst] - promised[worst]) <= allowed[worst]:
         return point, ()
@@ -366,15 +533,26 @@ def _checked(
     )
 
 
-def _few_to_promise(rows: int) -> tuple[str, ...]:
-    if rows >= FEWEST_TO_PROMISE:
+def _few_to_promise(rows: float, target: Target | None, unit: str) -> tuple[str, ...]:
+    """Return a note if there are too few rows, or clusters of rows, for some promises."""
+    if target is not None and target.kind != "quality":
         return ()
-    return (
-        (
-            f"only {pluralize(rows, 'row')} to learn from: below {FEWEST_TO_PROMISE}, no quality is"
-            " promised but the best expert's own; add rows"
-        ),
-    )
+    counted = pluralize(int(rows), f"different {unit}" if unit == "prompt" else unit)
+    if rows < FEWEST_TO_PROMISE:
+        return (
+            (
+                f"only {counted} to learn from: below {FEWEST_TO_PROMISE}, no quality is promised"
+                " but the best expert's own; add rows"
+            ),
+        )
+    if rows < FEWEST_FOR_ROUTER:
+        return (
+            (
+                f"only {counted} to learn from: below {FEWEST_FOR_ROUTER}, a random mix of experts"
+                " keeps a quality more surely than a router, so only mixes are offered; add rows"
+            ),
+        )
+    return ()
 
 
 def _is_better(
@@ -391,7 +569,7 @@ def coin_curve(curve: CostQualityCurve) -> CostQualityCurve:
     places = curve.singles
     first: dict[str, Any] = {"weights": curve.weights[:0], "shares": curve.shares[places]}
     first |= {"share_replicates": curve.share_replicates[:, places], "rows": curve.rows}
-    first |= {"looks": curve.looks}
+    first |= {"looks": curve.looks, "units": curve.units, "baseline": curve.baseline}
     others = {
         field.name: getattr(curve, field.name)[..., places]
         for field in fields(curve)
@@ -452,7 +630,7 @@ def operating_point(router: FrontierRouter, target: Target | None) -> tuple[Oper
         point,
         (
             f"cheapest point that keeps {fraction:.1%} of the score of"
-            f" {router.experts_[point.best]}, the best by score"
+            f" {router.experts_[point.best]}, the best in the table"
         ),
     )
 

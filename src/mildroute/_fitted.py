@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
 
 from mildroute._format import as_dollars, as_score
 from mildroute.persistence.registry import storage_name
@@ -17,10 +19,105 @@ from mildroute.routers.surrogate import CustomLossRouter
 if TYPE_CHECKING:
     from mildroute.costs.table import CostTable
 
+# A figure with the ends of its interval.
+Figure: TypeAlias = tuple[float, float, float]
+Role: TypeAlias = Literal["your baseline", "simplest alternative", "router"]
 # Share of the score that is kept where no target is given.
 DEFAULT_QUALITY = 0.99
 # A point counts as cheaper if its bill is below this part of another's.
 _CHEAPER = 0.99
+
+
+@dataclass(frozen=True)
+class Line:
+    """One way to answer all requests, with its money and the quality that it keeps.
+
+    Attributes:
+        role: What it is compared as.
+        words: Who answers.
+        dollars_per_1000: Bill of 1,000 queries.
+        saved: Share of the baseline's bill that is saved.
+        kept: Share that is kept of the score of the best single expert.
+    """
+
+    role: Role
+    words: str
+    dollars_per_1000: Figure
+    saved: Figure
+    kept: Figure
+
+    @classmethod
+    def of(cls, role: Role, words: str, point: OperatingPoint) -> Line:
+        """Return the line of an operating point."""
+        return cls(
+            role,
+            words,
+            (point.dollars_per_1000, *point.dollars_interval),
+            (point.saved, *point.saved_interval),
+            (point.kept, *point.kept_interval),
+        )
+
+
+@dataclass(frozen=True)
+class NewGroups:
+    """What an operating point does on groups that its router has not seen.
+
+    Attributes:
+        groups: Number of groups that were held out, one part at a time.
+        kept: Share of the best expert's score that is kept on a new group, with the ends between
+            which it lies for 9 of 10 new groups.
+        saved: Share of the baseline's bill that is saved on their rows.
+        worst: Group on which the least is kept, and how much that is.
+    """
+
+    groups: int
+    kept: Figure
+    saved: float
+    worst: tuple[str, float]
+
+    @property
+    def sentence(self) -> str:
+        """One sentence on what to expect of a new kind of prompt."""
+        kept, low, _ = self.kept
+        return (
+            f"on a kind of prompt that is not in the table (a new group), expect to keep"
+            f" {kept:.0%} of the score, and at least {low:.0%} in 19 of 20 groups; least in"
+            f" {self.worst[0]!r}, {self.worst[1]:.0%}"
+        )
+
+
+@dataclass(frozen=True)
+class LaterRows:
+    """What the latest rows show of a router that was fitted on the earlier ones.
+
+    Attributes:
+        rows: Number of the latest rows.
+        promised: Share of the best expert's score that the earlier rows promised to keep.
+        kept: Share that was kept on the latest rows.
+        saved: Share of the baseline's bill that was saved on them.
+    """
+
+    rows: int
+    promised: float
+    kept: Figure
+    saved: Figure
+
+    @property
+    def sentence(self) -> str:
+        """One sentence on what the promise loses with time."""
+        kept, low, high = self.kept
+        verdict = (
+            "the promise would have been broken"
+            if high < self.promised
+            else "the promise would have held"
+            if low >= self.promised
+            else "these rows do not decide whether the promise holds"
+        )
+        return (
+            f"fitted on the earlier rows, it keeps {kept:.1%} [{100 * low:.1f}, {100 * high:.1f}]"
+            f" of the score on the latest {self.rows:,}, where {self.promised:.1%} was wanted, and"
+            f" saves {self.saved[0]:.0%}: {verdict}"
+        )
 
 
 @dataclass(frozen=True)
@@ -32,6 +129,10 @@ class FittedRouter:
         point: Its operating point as measured on held-out rows, or none without dollars.
         note: What the point was chosen by, in words.
         warnings: What its user must know, in sentences.
+        lines: Today's bill, the simplest alternative and the router, side by side; empty without
+            dollars.
+        new_groups: What to expect on a group that is not in the table, or `None`.
+        later: What the latest rows show of a router that was fitted on earlier ones, or `None`.
 
     Example:
         >>> FittedRouter(TextRouter(), None, "no dollars").note
@@ -42,10 +143,16 @@ class FittedRouter:
     point: OperatingPoint | None
     note: str
     warnings: tuple[str, ...] = ()
+    lines: tuple[Line, ...] = ()
+    new_groups: NewGroups | None = None
+    later: LaterRows | None = None
 
     @property
     def headline(self) -> str | None:
-        """What is saved against whom, or that nothing is gained and why; none without dollars."""
+        """Summarize the savings in one sentence, or explain why there are none.
+
+        `None` without dollars.
+        """
         point, names = self.point, list(self.router.experts_)
         if point is None:
             return None
@@ -54,7 +161,7 @@ class FittedRouter:
             return saving_words(point, names)
         alone = (
             ""
-            if only == point.best
+            if only == point.baseline
             else f" by routing ({names[only]} alone {saving_words(point, names)})"
         )
         reason = why_constant(self.router.router_, point, Target.of(self.router))
@@ -121,16 +228,16 @@ def only_expert(point: OperatingPoint) -> int | None:
 
 
 def saving_words(point: OperatingPoint, experts: Sequence[str]) -> str:
-    """What is saved against the best single expert by score, and how much of its score is kept."""
-    name, bill = experts[point.best], as_dollars(point.dollars_per_1000)
+    """Return what is saved of the baseline's bill, and how much is kept of the best score."""
+    name, bill = experts[point.baseline], as_dollars(point.dollars_per_1000)
     # Of a score of 0 nothing can be kept, and of a bill of 0 nothing saved.
     score = f"has a score of {as_score(point.score)}"
-    share = f"{point.score / point.best_score:.1%} of its score" if point.best_score else ""
+    share = _kept_words(point, experts)
     kept, has = (f"keeps {share}", f"has {share}") if share else (score, score)
-    if not point.best_dollars_per_1000:
+    if not point.baseline_dollars_per_1000:
         spends = f"costs {bill} per 1,000 queries" if point.dollars_per_1000 else "costs nothing"
         return f"{spends}, while {name} costs nothing, and {has}"
-    bills = f"{bill} instead of {as_dollars(point.best_dollars_per_1000)} per 1,000 queries"
+    bills = f"{bill} instead of {as_dollars(point.baseline_dollars_per_1000)} per 1,000 queries"
     low, high = (f"{100 * end:.0f}" for end in point.saved_interval)
     if round(100 * point.saved) == 0:
         return f"costs as much as {name}, {kept}: {bills}"
@@ -138,6 +245,20 @@ def saving_words(point: OperatingPoint, experts: Sequence[str]) -> str:
         low, high = (f"{-100 * end:.0f}" for end in point.saved_interval[::-1])
         return f"costs {-point.saved:.0%} [{low}, {high}] more than {name}, {has}: {bills}"
     return f"saves {point.saved:.0%} [{low}, {high}] of the bill of {name}, {kept}: {bills}"
+
+
+def _kept_words(point: OperatingPoint, experts: Sequence[str]) -> str:
+    """Return the share of the best score that is kept with its interval; "" if that is 0."""
+    if not point.best_score:
+        return ""
+    low, high = (f"{100 * end:.1f}" for end in point.kept_interval)
+    ends = "" if np.isnan(point.kept_interval).any() else f" [{low}, {high}]"
+    whose = (
+        "its score"
+        if point.best == point.baseline
+        else f"the score of {experts[point.best]}, the best in the table"
+    )
+    return f"{point.kept:.1%}{ends} of {whose}"
 
 
 def split_words(point: OperatingPoint, experts: Sequence[str], looks: int = 0) -> str:
@@ -155,6 +276,20 @@ def split_words(point: OperatingPoint, experts: Sequence[str], looks: int = 0) -
     first = min(max(round(100 * point.vertices[0].probability), 1), 99)
     one, other = (_vertex_words(vertex, experts) for vertex in point.vertices)
     return f"mixes two points at random: {first}% {one}, {100 - first}% {other}"
+
+
+def who_answers(point: OperatingPoint, experts: Sequence[str]) -> str:
+    """Return who answers at an operating point, in a few words."""
+    singles = [
+        (vertex.probability, experts[vertex.expert])
+        for vertex in point.vertices
+        if vertex.expert is not None
+    ]
+    if not point.uses_router:
+        shares = " and ".join(f"{share:.0%} to {name}" for share, name in singles)
+        return f"{shares}, at random" if len(singles) > 1 else f"all to {singles[0][1]}"
+    drawn = f", but {singles[0][0]:.0%}, drawn at random, go to {singles[0][1]}" if singles else ""
+    return f"the router decides for each prompt{drawn}"
 
 
 def _vertex_words(vertex: Vertex, experts: Sequence[str]) -> str:

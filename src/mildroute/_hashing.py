@@ -333,8 +333,31 @@ def request_uniforms(keys: Iterable[str | bytes], seed: int = 0) -> NDArray[np.f
 
 
 def row_uniforms(X: Any, seed: int = 0) -> NDArray[np.float64]:
-    """The same for rows without ids, by their content, shape (n,)."""
-    return np.asarray((hash_rows(X, seed) >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+    """Return a number from 0 to just below 1 for each row without an id, shape (n,).
+
+    The number depends on the content of the row and on how many equal rows precede it in ``X``. So
+    equal rows get unrelated numbers, and a row on its own always gets the same one.
+
+    Args:
+        X: Vectors, shape (n, d), dense or sparse (CSR).
+        seed: Another seed gives unrelated numbers.
+    """
+    hashes = hash_rows(X, seed)
+    repeats = _count_earlier(hashes)
+    # The first of equal rows keeps its hash; the others continue with SplitMix64 from there.
+    hashes = np.where(repeats == 0, hashes, mix(hashes + repeats * _GOLDEN))
+    return np.asarray((hashes >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+
+
+def _count_earlier(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return how many equal values precede each value."""
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+    sizes = np.diff(np.append(starts, len(values)))
+    earlier = np.empty(len(values), dtype=np.uint64)
+    earlier[order] = np.arange(len(values)) - np.repeat(starts, sizes)
+    return earlier
 
 
 def _uniform(digest: Any, key: str | bytes) -> float:

@@ -18,10 +18,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from mildroute._format import as_dollars
 from mildroute._hashing import request_uniforms
+from mildroute.costs.clusters import find_clusters
 from mildroute.costs.table import CostTable
 from mildroute.encoders.answers import AnswerFeatures, see_answers
 from mildroute.encoders.text import ReducedEncoder
 from mildroute.exceptions import ArgumentError, ShapeError
+from mildroute.routers._cross_validation import cluster_codes
 from mildroute.routers._decision import argmax_last, argsort_desc
 from mildroute.routers.base import Matrix
 from mildroute.routers.cascade import CascadeRouter, SeenAnswers
@@ -144,6 +146,7 @@ class TextRouter(BaseEstimator):
         router_: The fitted router over its vectors.
         experts_: Names of the experts, shape (p,).
         target_: Target that selected its operating point, or none.
+        alternative_: The simplest alternative that meets the target, as plain values, or `None`.
         n_rows_: Number of training rows.
         data_hash_: Hash of the training data.
         outcome_model_: Predicts the results of each expert, and which inputs are out of
@@ -153,14 +156,15 @@ class TextRouter(BaseEstimator):
             training rows; or none.
 
     Example:
-        >>> texts = ["what is 2 + 2", "prove that 3 > 2"] * 30
-        >>> texts += ["write a poem", "tell me a story"] * 30
+        >>> texts = [f"what is {n} + 2" for n in range(60)]
+        >>> texts += [f"write {n} lines of a poem" for n in range(60)]
         >>> costs = [[0, 1]] * 60 + [[1, 0]] * 60
-        >>> TextRouter().fit(texts, costs).predict(["what is 5 + 3", "write a story"])
+        >>> TextRouter().fit(texts, costs).predict(["what is 99 + 3", "write a poem"])
         array([0, 1])
     """
 
     target_: dict[str, Any] | None
+    alternative_: dict[str, Any] | None = None
     seen_: NDArray[np.int64] | None
     outcome_model_: OutcomeModel | None = None
     judge_: str | None = None
@@ -184,6 +188,7 @@ class TextRouter(BaseEstimator):
         progress: Any = None,
         answers: Sequence[Sequence[str]] | None = None,
         logprobs: Sequence[Any] | None = None,
+        clusters: Any = None,
     ) -> TextRouter:
         """Fit the encoder on the inputs and the router on their vectors.
 
@@ -201,22 +206,28 @@ class TextRouter(BaseEstimator):
                 none.
             logprobs: Mean log-probability of the tokens of each answer, shape (n,) for each of the
                 p experts, NaN where unknown, none for an expert without any; or none.
+            clusters: Cluster of each row, shape (n,); rows of a cluster are held out together. By
+                default, what :func:`~mildroute.costs.clusters.find_clusters` finds among texts.
 
         Returns:
             The router itself.
         """
+        if clusters is None and sample_weight is None:
+            clusters = _clusters_of(X, groups, y)
         given = {
             "sample_weight": sample_weight,
             "groups": groups,
             "prices": prices,
             "progress": progress,
             "answers": answers,
+            "clusters": clusters,
         }
         router, known = self._new_router(given)
         encoder = DEFAULT_ENCODER() if self.encoder is None else clone(self.encoder)
         vectors = encoder.fit_transform(X)
         if "folds" in known and sample_weight is None:
-            given["folds"] = fold_vectors(encoder, X, vectors, router)
+            codes = cluster_codes(clusters, vectors.shape[0])
+            given["folds"] = fold_vectors(encoder, X, vectors, router, codes)
         features = None
         if answers is not None:
             features = self._learn_answers(answers, logprobs, vectors, given, router)
@@ -274,7 +285,9 @@ class TextRouter(BaseEstimator):
         features.fit([text for texts in answers for text in texts], logprobs=np.concatenate(values))
         given["answers"] = seen = see_answers(features, answers, values)
         if len(answers) * len(seen.readings) <= _OWN_ANSWERS:
-            folds = given.get("folds") or cut_vectors(vectors, getattr(router, "random_state", 0))
+            codes = cluster_codes(given["clusters"], vectors.shape[0])
+            seed = getattr(router, "random_state", 0)
+            folds = given.get("folds") or cut_vectors(vectors, seed, codes)
             everything = np.arange(len(seen.readings))
             given["folds"] = [
                 fold._replace(
@@ -638,7 +651,22 @@ def _prediction(
     )
 
 
-def fold_vectors(encoder: Any, X: Any, vectors: Any, router: Any) -> list[FoldVectors] | None:
+def _clusters_of(X: Any, groups: Any, costs: Any) -> NDArray[np.intp] | None:
+    """Return the clusters of inputs if they are texts."""
+    inputs = X if isinstance(X, list) else list(X)
+    if not inputs or not all(isinstance(text, str) for text in inputs):
+        return None
+    scores = -np.asarray(costs, dtype=np.float64)
+    return find_clusters(inputs, groups, scores=scores if scores.ndim == 2 else None).codes
+
+
+def fold_vectors(
+    encoder: Any,
+    X: Any,
+    vectors: Any,
+    router: Any,
+    clusters: NDArray[np.intp] | None = None,
+) -> list[FoldVectors] | None:
     """Return vectors of all inputs by encoders that have not seen a fold.
 
     None if ``vectors`` themselves may be cut into folds.
@@ -648,7 +676,7 @@ def fold_vectors(encoder: Any, X: Any, vectors: Any, router: Any) -> list[FoldVe
         return None
     inputs = X if isinstance(X, list) else list(X)
     found = []
-    for held_out in cut_into_folds(rows, getattr(router, "random_state", None)):
+    for held_out in cut_into_folds(rows, getattr(router, "random_state", None), clusters):
         seen = np.setdiff1d(np.arange(rows), held_out)
         own = clone(encoder)
         try:

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from cli.conftest import small_table
 from mildroute.costs.table import CostTable
+from mildroute.persistence import load_router, save_router
 from mildroute.persistence.artifact import read_manifest
 
 
@@ -227,6 +229,38 @@ def test_a_router_of_choice_is_fitted_and_named(
         "Method: RegressionRouter; encoder: TfidfEncoder"
         in read_manifest(tmp_path / "router")["notes"]
     )
+
+
+@pytest.mark.parametrize("encoder", ["characters", "characters+tfidf"])
+def test_characters_are_fitted_stored_and_routed(
+    encoder: str, tmp_path: Path, mildroute: Callable[..., Any]
+) -> None:
+    songs = [f"{start}关于{row}的歌" for row in range(60) for start in ("写一首", "唱一首")]
+    sums = [f"{row}{sign}{row + 3}等于多少" for row in range(60) for sign in "加减"]
+    only_large = [1.0] * len(songs) + [0.0] * len(sums)
+    table = CostTable.from_data(
+        {
+            "query_id": [f"q{row}" for row in range(240)],
+            "input": songs + sums,
+            "score:small": [1.0 - each for each in only_large],
+            "score:large": only_large,
+        }
+    ).save(tmp_path / "costs.parquet")
+    router = tmp_path / "router"
+    result = mildroute(
+        "fit", table, "--router", "RegressionRouter", "--encoder", encoder, "--out", router
+    )
+    assert result.exit_code == 0, result.output
+    loaded = load_router(router)
+    prompts = ["写一首关于秋天的歌", "七十加八等于多少"]
+    assert [loaded.experts_[place] for place in loaded.predict(prompts)] == ["large", "small"]
+    np.testing.assert_array_equal(
+        loaded.predict_proba(prompts),
+        load_router(save_router(loaded, tmp_path / "again")).predict_proba(prompts),
+    )
+    routed = mildroute("route", router, prompts[0])
+    assert routed.exit_code == 0, routed.output
+    assert routed.output.splitlines()[-1] == "large"
 
 
 def test_an_unknown_router_is_refused_before_the_table_is_read(

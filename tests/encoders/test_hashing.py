@@ -6,8 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.feature_extraction.text import HashingVectorizer
 
-from mildroute.encoders.text import HashingEncoder
+from encoders.chinese import chinese_prompts, share_of_collisions
+from encoders.scripts import SPACED_TEXTS
+from mildroute.encoders.text import HashingEncoder, ReducedEncoder
 from mildroute.exceptions import ArgumentError
 
 
@@ -22,6 +25,38 @@ def test_vectors_are_damped_counts_of_length_one() -> None:
 def test_it_learns_nothing_from_the_texts() -> None:
     one, two = HashingEncoder().fit(["a"]), HashingEncoder().fit(["quite another text"])
     assert (one.transform(["some text"]) != two.transform(["some text"])).nnz == 0
+
+
+def test_texts_of_scripts_with_spaces_are_split_as_by_scikit_learn() -> None:
+    found = HashingEncoder().fit_transform(SPACED_TEXTS)
+    reference = HashingVectorizer(
+        ngram_range=(1, 2), n_features=2**16, norm=None, dtype=np.float32
+    ).transform(SPACED_TEXTS)
+    assert found.indptr.tobytes() == reference.indptr.tobytes()
+    assert found.indices.tobytes() == reference.indices.tobytes()
+    damped = np.sign(reference.data) * np.log1p(np.abs(reference.data))
+    np.testing.assert_array_equal(found.data > 0, damped > 0)
+    lengths = np.sqrt(np.add.reduceat(np.append(damped, 0.0) ** 2, reference.indptr[:-1]))
+    full = np.diff(reference.indptr) > 0
+    np.testing.assert_allclose(
+        found.data, damped / np.repeat(lengths[full], np.diff(reference.indptr)[full]), rtol=1e-5
+    )
+
+
+def test_scripts_without_spaces_are_split_into_characters() -> None:
+    encoder = HashingEncoder()
+    # Signs and single letters do not count, as in texts with spaces.
+    mixed, spaced = encoder.fit_transform(["用C写快速Python！", "用 写 快 速 python"])  # noqa: RUF001
+    assert (mixed != spaced).nnz == 0
+    assert mixed.nnz == 5 + 4
+
+
+def test_different_prompts_in_chinese_have_different_vectors() -> None:
+    encoder = ReducedEncoder(HashingEncoder())
+    prompts = chinese_prompts()
+    vectors = encoder.fit(prompts[:200]).transform(prompts[200:])
+    assert vectors.any(axis=1).all()
+    assert share_of_collisions(vectors) == 0
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,7 @@ def test_rows_that_are_no_vectors_are_named(rows: list[str], message: str) -> No
     [
         ("tfidf", "ReducedEncoder"),
         ("tfidf-sparse", "TfidfEncoder"),
+        ("characters", "ReducedEncoder"),
         ("hashing", "ReducedEncoder"),
         ("numbers", "NumberEncoder"),
         ("minilm", "SentenceEncoder"),

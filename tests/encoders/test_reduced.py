@@ -8,6 +8,7 @@ from threadpoolctl import threadpool_limits
 
 from mildroute.encoders.text import ReducedEncoder, TfidfEncoder
 from mildroute.exceptions import ArgumentError
+from mildroute.persistence.registry import get_encoder
 
 TEXTS = ["what is 2 + 2", "what is 3 + 4", "write a poem", "write a long poem", "what is a poem"]
 
@@ -49,3 +50,13 @@ def test_vectors_do_not_depend_on_the_number_of_threads() -> None:
         with threadpool_limits(limits=threads):
             found.append(ReducedEncoder(n_components=64).fit_transform(texts))
     np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("name", ["characters", "characters+hashing"])
+def test_characters_see_through_misspellings_by_name(name: str) -> None:
+    texts = ["translate this letter", "summarize the report", "prove the theorem"] * 10
+    words, parts = get_encoder("tfidf").fit(texts), get_encoder(name).fit(texts)
+    typos = ["tranlsates letters", "sumarizing reports", "proof of theorems"]
+    assert not words.transform(typos).any()
+    likeness = parts.transform(typos) @ parts.transform(texts[:3]).T
+    assert likeness.argmax(axis=1).tolist() == [0, 1, 2]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
 import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 
+from encoders.chinese import chinese_prompts, share_of_collisions
+from encoders.scripts import SPACED_TEXTS
 from mildroute.encoders.text import TfidfEncoder
 from mildroute.exceptions import ArgumentError
 
@@ -43,6 +46,50 @@ def test_vectors_are_scikit_learns() -> None:
 def test_signs_count_as_words() -> None:
     terms = TfidfEncoder(min_df=1).fit(["2 + 2 = 4?"]).terms_
     assert {"+", "=", "?", "2 +"} <= set(terms)
+
+
+@pytest.mark.parametrize(
+    ("text", "terms"),
+    [
+        ("用Python写快速排序！", ["用", "python", "写", "快", "速", "排", "序", "！"]),  # noqa: RUF001
+        ("2024年3月 ABC", ["2024", "年", "3", "月", "abc"]),
+        ("東京タワーへ行く", ["東", "京", "タ", "ワ", "ー", "へ", "行", "く"]),
+        ("か\u3099く", ["か\u3099", "く"]),
+        ("ที่นี่ราคา ๒๕ บาท", ["ที่", "นี่", "ร", "า", "ค", "า", "๒๕", "บ", "า", "ท"]),
+        ("ຂ້ອຍ", ["ຂ້", "ອ", "ຍ"]),
+        ("ស្រី។", ["ស្រី", "។"]),
+        ("ဗုဒ္ဓ၊", ["ဗု", "ဒ္ဓ", "၊"]),
+        ("\U00020bb7野屋", ["\U00020bb7", "野", "屋"]),
+        ("대한민국의 大韓", ["대한민국의", "大", "韓"]),
+    ],
+)
+def test_scripts_without_spaces_are_split_into_characters(text: str, terms: list[str]) -> None:
+    encoder = TfidfEncoder(ngrams=(1, 1), min_df=1).fit([text])
+    assert encoder.terms_.tolist() == sorted(set(terms))
+    pairs = TfidfEncoder(ngrams=(2, 2), min_df=1).fit([text]).terms_.tolist()
+    assert pairs == sorted({f"{one} {two}" for one, two in itertools.pairwise(terms)})
+
+
+def test_texts_of_all_other_scripts_are_split_at_spaces_and_signs() -> None:
+    encoder = TfidfEncoder(min_df=1, max_features=None).fit(SPACED_TEXTS)
+    reference = TfidfVectorizer(
+        ngram_range=(1, 2),
+        token_pattern=r"\w+|[^\w\s]",  # noqa: S106
+        sublinear_tf=True,
+        dtype=np.float32,
+    ).fit(SPACED_TEXTS)
+    assert encoder.terms_.tolist() == reference.get_feature_names_out().tolist()
+    found, expected = encoder.transform(SPACED_TEXTS), reference.transform(SPACED_TEXTS)
+    for part in ("indptr", "indices", "data"):
+        assert getattr(found, part).tobytes() == getattr(expected, part).tobytes()
+
+
+@pytest.mark.parametrize("unit", ["word", "character"])
+def test_different_prompts_in_chinese_have_different_vectors(unit: Any) -> None:
+    prompts = chinese_prompts()
+    vectors = TfidfEncoder(unit=unit).fit(prompts[:200]).transform(prompts[200:]).toarray()
+    assert vectors.any(axis=1).all()
+    assert share_of_collisions(vectors) == 0
 
 
 def test_rare_terms_are_left_out_unless_nothing_else_is_there() -> None:

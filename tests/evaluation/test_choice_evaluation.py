@@ -102,8 +102,8 @@ def test_intervals_are_about_groups_or_rows_as_asked() -> None:
     costs = np.repeat(rng.random((20, 2)), 30, axis=0)
     groups = np.repeat(np.arange(20), 30)
     wide, narrow = (
-        evaluate_choices(np.zeros(600, dtype=int), costs, 1 - costs, groups=groups, clustered=on)
-        for on in (True, False)
+        evaluate_choices(np.zeros(600, dtype=int), costs, 1 - costs, groups=groups, clusters=each)
+        for each in (groups, np.arange(600))
     )
     assert wide.deferral_loss.high - wide.deferral_loss.low > 3 * (
         narrow.deferral_loss.high - narrow.deferral_loss.low

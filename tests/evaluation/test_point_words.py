@@ -19,6 +19,9 @@ POINT = OperatingPoint(
     shares=(0.4, 0.6),
     saved=0.38,
     saved_interval=(0.22, 0.55),
+    baseline=0,
+    baseline_dollars_per_1000=3.1,
+    kept_interval=(0.94, 1.0),
     best=0,
     best_score=0.8,
     best_dollars_per_1000=3.1,
@@ -29,8 +32,8 @@ POINT = OperatingPoint(
 def test_savings_are_named_against_the_best_by_score() -> None:
     assert (
         saving_words(POINT, NAMES)
-        == "saves 38% [22, 55] of the bill of large, keeps 97.0% of its score: $1.92 instead of"
-        " $3.10 per 1,000 queries"
+        == "saves 38% [22, 55] of the bill of large, keeps 97.0% [94.0, 100.0] of its score: $1.92"
+        " instead of $3.10 per 1,000 queries"
     )
 
 
@@ -40,11 +43,11 @@ def test_a_more_expensive_point_is_not_called_a_saving() -> None:
     )
     assert (
         saving_words(dear, NAMES)
-        == "costs 10% [5, 20] more than large, has 105.0% of its score: $3.41 instead of $3.10 per"
-        " 1,000 queries"
+        == "costs 10% [5, 20] more than large, has 105.0% [94.0, 100.0] of its score: $3.41"
+        " instead of $3.10 per 1,000 queries"
     )
     assert saving_words(replace(POINT, saved=0.001, saved_interval=(0.0, 0.002)), NAMES).startswith(
-        "costs as much as large, keeps 97.0% of its score: "
+        "costs as much as large, keeps 97.0% [94.0, 100.0] of its score: "
     )
 
 
@@ -79,16 +82,23 @@ def test_the_only_expert() -> None:
 
 
 def test_where_nothing_can_be_kept_or_saved_no_share_is_named() -> None:
-    free = replace(POINT, dollars_per_1000=0.0, best_dollars_per_1000=0.0, saved=0.0)
+    free = replace(POINT, dollars_per_1000=0.0, baseline_dollars_per_1000=0.0, saved=0.0)
     assert saving_words(free, NAMES) == (
-        "costs nothing, while large costs nothing, and has 97.0% of its score"
+        "costs nothing, while large costs nothing, and has 97.0% [94.0, 100.0] of its score"
     )
-    paid = replace(POINT, best_dollars_per_1000=0.0, saved=float("-inf"))
+    paid = replace(POINT, baseline_dollars_per_1000=0.0, saved=float("-inf"))
     assert saving_words(paid, NAMES) == (
-        "costs $1.92 per 1,000 queries, while large costs nothing, and has 97.0% of its score"
+        "costs $1.92 per 1,000 queries, while large costs nothing, and has 97.0% [94.0, 100.0] of"
+        " its score"
     )
     useless = replace(POINT, score=0.0, best_score=0.0)
     assert saving_words(useless, NAMES) == (
         "saves 38% [22, 55] of the bill of large, has a score of 0.00: $1.92 instead of $3.10 per"
         " 1,000 queries"
     )
+
+
+def test_another_baseline_is_named_beside_the_best_expert() -> None:
+    words = saving_words(replace(POINT, baseline=1, baseline_dollars_per_1000=4.0), NAMES)
+    assert words.startswith("saves 38% [22, 55] of the bill of small, keeps 97.0% [94.0, 100.0] of")
+    assert "of the score of large, the best in the table: $1.92 instead of $4.00" in words

@@ -51,7 +51,7 @@ def test_a_table_worked_out_by_hand() -> None:
         CostTable.from_data({"query_id": [str(row) for row in range(rows)], **columns})
     )
     assert found is not None
-    assert (found.best, found.best_score, found.best_dollars_per_1000, found.rows) == (
+    assert (found.best, found.best_score, found.baseline_dollars_per_1000, found.rows) == (
         "large",
         1.0,
         pytest.approx(10),
@@ -81,7 +81,7 @@ def test_without_dollars_there_is_nothing_to_save() -> None:
     free = {
         "score:a": [1.0, 0.0] * 30,
         "score:b": [1.0] * 60,
-        "cost:a": [0.01] * 60,
+        "cost:a": [0.0] * 60,
         "cost:b": [0.0] * 60,
     }
     assert (

@@ -321,6 +321,21 @@ def test_a_coin_decides_between_two_vertices_with_their_probabilities() -> None:
     assert abs(share - first) < 4 * np.sqrt(first * second / differ.sum())
 
 
+def test_equal_rows_are_split_in_the_stated_proportion() -> None:
+    X, _, _ = market(2_000, seed=1)
+    (first, low), (second, high) = (
+        (chance, argmax_last(posterior))
+        for chance, posterior in fitted().vertex_posteriors(X, mixed())
+    )
+    row = np.flatnonzero(low != high)[0]
+    equal = np.tile(X[row], (1_000, 1))
+    choice = fitted().predict(equal, point=mixed())
+    assert abs((choice == low[row]).mean() - first) < 4 * np.sqrt(first * second / 1_000)
+    np.testing.assert_array_equal(fitted().rank(equal, point=mixed())[:, 0], choice)
+    # Alone, a row always falls on the same side.
+    assert fitted().predict(equal[:1], point=mixed()) == choice[0]
+
+
 def test_the_same_request_id_falls_the_same_way_in_any_batch() -> None:
     X, _, _ = market(400, seed=1)
     ids = [f"request-{number}" for number in range(400)]

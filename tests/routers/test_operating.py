@@ -332,8 +332,8 @@ def test_what_is_saved_is_measured_on_the_same_rows_for_both_bills() -> None:
         0.75, 0.95, 1000
     )
     low, high = point.saved_interval
-    assert (
-        low == pytest.approx(point.saved) == pytest.approx(high)
-    )  # half the queries at a quarter of the price, whatever the rows
+    # Half the queries at a quarter of the price, whatever the rows; only the draws vary.
+    assert point.saved == pytest.approx(0.375)
+    assert low < point.saved < high
     wide = point.dollars_interval[1] / point.dollars_interval[0]
-    assert wide > 1.05
+    assert 1.05 < (1 - low) / (1 - high) < wide

@@ -6,6 +6,7 @@ from scipy import sparse
 from sklearn.linear_model import RidgeCV
 
 from mildroute.routers import _ridge as module
+from mildroute.routers._cross_validation import assign_folds
 from mildroute.routers._linear_model import whiten
 from mildroute.routers._ridge import RIDGE_ALPHAS, ridge
 from routers.baseline_cases import Array, noisy
@@ -125,3 +126,40 @@ def test_penalties_and_weights_are_those_of_scikit_learn() -> None:
     ours = ridge(X, targets)
     np.testing.assert_allclose(ours.alphas, theirs.alpha_ / unit)
     np.testing.assert_allclose(ours.weights, theirs.coef_.T, atol=1e-12)
+
+
+def left_out_cluster_error(X: Array, target: Array, folds: Array, penalty: float) -> float:
+    """Squared error of regressions without a fold, each refitted from scratch."""
+    error = 0.0
+    for fold in np.unique(folds):
+        out = folds == fold
+        slope, intercept = least_squares(
+            X[~out], target[~out], np.full(int((~out).sum()), 1 / len(X)), penalty * (~out).mean()
+        )
+        error += float(((target[out] - X[out] @ slope - intercept) ** 2).sum())
+    return error / len(X)
+
+
+def test_with_clusters_the_penalty_is_that_of_folds_of_whole_clusters() -> None:
+    """Each row three times: leaving one copy out would take the weakest penalty."""
+    X, targets = noisy(25)
+    X, targets = np.repeat(X, 3, axis=0), np.repeat(targets, 3, axis=0)
+    clusters = np.repeat(np.arange(25), 3)
+    folds = assign_folds(75, 10, 0, clusters=clusters)
+    assert all(len(np.unique(folds[clusters == each])) == 1 for each in range(25))
+    variance = total_variance(X, np.ones(75))
+    fit = ridge(X, targets, clusters=clusters)
+    for column, taken in zip(targets.T, fit.alphas, strict=True):
+        errors = [
+            left_out_cluster_error(X, column, folds, alpha * variance) for alpha in RIDGE_ALPHAS
+        ]
+        best = int(np.argmin(errors))
+        assert errors[list(RIDGE_ALPHAS).index(taken)] == pytest.approx(errors[best], rel=1e-6)
+    # A copy that stays gives a row away: the penalty of most targets is then weaker.
+    assert (fit.alphas > ridge(X, targets).alphas).sum() == 2
+
+
+def test_one_cluster_takes_the_strongest_penalty() -> None:
+    X, targets = noisy(20)
+    fit = ridge(X, targets, clusters=np.zeros(20, dtype=np.intp))
+    assert (fit.alphas == max(RIDGE_ALPHAS)).all()

@@ -191,7 +191,7 @@ def test_texts_and_conversations_are_there_if_they_were_kept(tmp_path: Path) -> 
     records = [record("d1", text="hello", conversation="c1"), record("d2", text="you")]
     found = joined(tmp_path / "both", records, {"d1": 1.0, "d2": 0.5})
     assert found.arrow.column("input").to_pylist() == ["hello", "you"]
-    assert found.arrow.column("group").to_pylist() == ["c1", "d2"]
+    assert found.arrow.column("conversation").to_pylist() == ["c1", ""]
     assert found.notes == ()
     mixed = [record("d1", text="hello"), record("d2")]
     found = joined(tmp_path / "mixed", mixed, {"d1": 1.0, "d2": 0.5})

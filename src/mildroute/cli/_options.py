@@ -100,8 +100,8 @@ Encoder: TypeAlias = Annotated[
     typer.Option(
         "--encoder",
         help=(
-            "auto, tfidf, tfidf-sparse, hashing, numbers, minilm, minilm-int8, a plug-in, a"
-            " sentence model's folder or hub name; + joins several."
+            "auto, tfidf, tfidf-sparse, characters, hashing, numbers, minilm, minilm-int8, a"
+            " plug-in, a sentence model's folder or hub name; + joins several."
         ),
     ),
 ]

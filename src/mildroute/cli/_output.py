@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import sys
 import textwrap
@@ -16,6 +17,7 @@ import typer
 from mildroute.exceptions import ArgumentError, TableError
 
 if TYPE_CHECKING:
+    from mildroute._fitted import Line
     from mildroute.costs.table import CostTable
 
 
@@ -211,6 +213,38 @@ def print_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) 
         console.print(table)
     for line in printed.get().splitlines():
         typer.echo(line.rstrip())
+
+
+def print_lines(lines: Sequence[Line]) -> None:
+    """Print today's bill, the simplest alternative and the router: who answers, money, quality.
+
+    Example:
+        >>> print_lines(())
+    """
+    if not lines:
+        return
+    rows = [
+        [
+            line.role,
+            _figure(line.dollars_per_1000, "{:.4g}", "{:.3g}"),
+            _figure([100 * end for end in line.saved], "{:.0f}%", "{:.0f}"),
+            _figure([100 * end for end in line.kept], "{:.1f}%", "{:.1f}"),
+        ]
+        for line in lines
+    ]
+    print_table("", ["", "$ per 1,000", "saved", "best score kept"], rows)
+    print_notes([f"{line.role}: {line.words}" for line in lines], mark="")
+
+
+def _figure(figure: Sequence[float], form: str, end_form: str) -> str:
+    """Return a figure with its interval, which is left out where it has no width."""
+    value, low, high = figure
+    if math.isnan(value):
+        return "unknown"
+    # Zero has no sign.
+    first, last = (end_form.format(end + 0.0 if round(end, 4) else 0.0) for end in (low, high))
+    shown = form.format(value if round(value, 4) else 0.0)
+    return shown if first == last else f"{shown} [{first}, {last}]"
 
 
 def print_notes(notes: Sequence[str], mark: str = "-") -> None:

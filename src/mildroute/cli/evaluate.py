@@ -24,7 +24,13 @@ from mildroute.cli._options import (
     columns_of,
     target_of,
 )
-from mildroute.cli._output import print_json, print_notes, print_table, progress_bar
+from mildroute.cli._output import (
+    print_json,
+    print_lines,
+    print_notes,
+    print_table,
+    progress_bar,
+)
 
 if TYPE_CHECKING:
     from mildroute.evaluation.choice_evaluation import Evaluation
@@ -132,7 +138,7 @@ def _show(found: RouterEvaluation, report: Path | None) -> None:
     at_price = f"at {found.price_weight_used:.4g} errors a dollar"
     lines: dict[str, tuple[Interval | None, str]] = {}
     if saved is not None:
-        lines[f"saved of the bill of {saved.reference}"] = (saved.saved, "{:.1%}")
+        lines[f"saved of the bill of {saved.baseline}"] = (saved.saved, "{:.1%}")
         lines[f"kept of the score of {saved.reference}"] = (saved.kept, "{:.1%}")
     lines |= {
         "dollars per 1,000": (figures.dollars_per_1000, "{:.4g}"),
@@ -148,6 +154,7 @@ def _show(found: RouterEvaluation, report: Path | None) -> None:
         for name, (value, form) in lines.items()
         if value is not None
     ]
+    print_lines(found.lines)
     print_table(found.title, ["figure", "value", "95% interval"], rows)
     _show_shares(figures)
     print_notes(found.warnings, mark="note:")

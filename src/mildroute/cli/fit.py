@@ -29,7 +29,13 @@ from mildroute.cli._options import (
     columns_of,
     target_of,
 )
-from mildroute.cli._output import print_json, print_notes, print_table, progress_bar
+from mildroute.cli._output import (
+    print_json,
+    print_lines,
+    print_notes,
+    print_table,
+    progress_bar,
+)
 from mildroute.exceptions import ArgumentError
 
 if TYPE_CHECKING:
@@ -108,6 +114,23 @@ _Jobs: TypeAlias = Annotated[
     typer.Option("--jobs", help="Parallel processes: 1 by default, -1 for one per core.", min=-1),
 ]
 
+_Baseline: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--baseline",
+        help="Expert whose bill you pay today; savings are measured against it. By default the"
+        " most expensive.",
+        metavar="EXPERT",
+    ),
+]
+_Order: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--order",
+        help="time: also measure on the latest fifth of the rows what the promise loses there.",
+    ),
+]
+
 _Stored: TypeAlias = Annotated[
     Path, typer.Argument(metavar="ROUTER", help="Folder of a stored router.")
 ]
@@ -166,6 +189,8 @@ def fit_router(
     answer_characters: _AnswerCharacters = None,
     logged: _Logged = None,
     jobs: _Jobs = None,
+    baseline: _Baseline = None,
+    order: _Order = None,
     seed: Seed = 0,
     missing: Missing = "raise",
     input_column: InputColumn = None,
@@ -192,6 +217,9 @@ def fit_router(
     given: dict[str, Any] = {"cascade": cascade, "answer_characters": answer_characters}
     given |= {"encoder": get_encoder(encoder), "router": chosen, "target": target, "seed": seed}
     given |= {"thorough": thorough or "auto", "n_jobs": jobs, "judge": judge_of(source)}
+    given |= {"baseline": baseline, "order": order}
+    if by == "group":
+        train = train.with_whole_groups()
     with progress_bar("fit") as tell:
         fitted = fit(train, progress=tell, **given)
     report = {**_save(fitted, out, train), "headline": fitted.headline}
@@ -420,6 +448,9 @@ def _as_dict(
         "note": fitted.note,
     }
     return said | {
+        "lines": to_jsonable(fitted.lines),
+        "new_groups": to_jsonable(fitted.new_groups),
+        "later": to_jsonable(fitted.later),
         "method": getattr(fitted.router.router_, "selection_", None),
         "warnings": list(fitted.warnings),
     }
@@ -432,6 +463,7 @@ def _show(
 
     folder = report["router"]
     method = "" if is_default else f", by {report['about']['method']}"
+    print_lines(fitted.lines)
     if report["headline"] is not None:
         typer.echo(report["headline"])
     typer.echo(f"router in {folder}, learned from {pluralize(report['rows'], 'query')}{method}")
@@ -439,6 +471,10 @@ def _show(
         print_notes([fitted.note], mark="")
     else:
         _show_point(fitted, fitted.point)
+    if fitted.new_groups is not None:
+        print_notes([fitted.new_groups.sentence], mark="")
+    if fitted.later is not None:
+        print_notes([fitted.later.sentence], mark="")
     print_notes(fitted.warnings, mark="note:")
     if hold_out is not None:
         typer.echo(f"measure it: mildroute evaluate {folder} {hold_out} --report report.html")

@@ -21,6 +21,7 @@ from mildroute.cli._options import (
 from mildroute.cli._output import (
     print_errors,
     print_json,
+    print_lines,
     print_notes,
     print_table,
     progress_bar,
@@ -216,10 +217,15 @@ def _show_potential(potential: Potential, found: TableSummary) -> None:
         else "a coin between two experts keeps that score"
     )
     drawn = "" if potential.rows == found.rows else f", on {potential.rows:,} of the rows"
+    print_lines(potential.lines)
     print_notes(
-        [f"what could be saved of the bill of {potential.best}, the best by score{drawn}:"], mark=""
+        [
+            f"what could be saved of the bill of {potential.baseline}, the most expensive, while a"
+            f" share of the score of {potential.best}, the best in the table, is kept{drawn}:"
+        ],
+        mark="",
     )
-    print_table("", ["of its score kept", "at most", *tried, "by a coin"], rows)
+    print_table("", ["score kept", "at most", *tried, "by a coin"], rows)
     print_notes(
         [
             f"at most: if all outcomes were known;{known} {sure} with 95% confidence;",

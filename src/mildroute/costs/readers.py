@@ -23,6 +23,7 @@ from mildroute._files import one_line
 from mildroute._optional import needs_extra
 from mildroute.costs.files import SourceFile
 from mildroute.costs.schema import (
+    CONVERSATION,
     DOLLARS,
     GROUP,
     ID,
@@ -208,6 +209,7 @@ _COUNTS = {
     "outchars:": ("outchars",),
 }
 _OF_QUERY = {INPUT: (INPUT, "text"), GROUP: (GROUP,), SPLIT: (SPLIT,), TIME: (TIME,)}
+_OF_QUERY |= {CONVERSATION: (CONVERSATION,)}
 _QUERY, _EXPERT = (ID, "query"), ("expert", "model")
 
 

@@ -17,6 +17,7 @@ from mildroute.exceptions import ArgumentError, TableError
 
 __all__ = [
     "ANSWER",
+    "CONVERSATION",
     "COUNTS",
     "DOLLARS",
     "GROUP",
@@ -286,6 +287,8 @@ def is_number(word: str) -> bool:
 
 
 ID, INPUT, GROUP, SPLIT, TIME = "query_id", "input", "group", "split", "time"
+# Turns of one conversation, which share their beginning.
+CONVERSATION = "conversation"
 SCORE, DOLLARS, LATENCY = "score:", "cost:", "latency:"
 COUNTS = ("intokens:", "outtokens:", "inchars:", "outchars:")
 # Texts, and many: they are read only where they are asked for.
@@ -295,7 +298,7 @@ LOGPROB = "logprob:"
 # Chance with which each expert was asked, in tables where not all were.
 PROPENSITY = "propensity:"
 
-PLAIN = (ID, INPUT, GROUP, SPLIT, TIME)
+PLAIN = (ID, INPUT, GROUP, SPLIT, TIME, CONVERSATION)
 PREFIXES = (SCORE, DOLLARS, LATENCY, *COUNTS)
 
 

@@ -26,6 +26,7 @@ from mildroute.costs.readers import (
 )
 from mildroute.costs.schema import (
     ANSWER,
+    CONVERSATION,
     COUNTS,
     DOLLARS,
     GROUP,
@@ -71,6 +72,7 @@ _NAMES = {
     ID: "query_id id qid question_id prompt_id sample_id example_id",
     INPUT: "input text prompt question query instruction user_input request message problem",
     GROUP: "group",
+    CONVERSATION: "conversation conversation_id session_id thread_id",
     SPLIT: "split",
     _EXPERT: "expert model llm model_name expert_name",
 }
@@ -363,7 +365,8 @@ class _Matcher:
     def _ranges(self) -> dict[str, tuple[float, float]]:
         """Lowest and highest number of columns that may be experts."""
         sample = self.sample()
-        taken = {self._called(ID), self._called(GROUP), self._called(SPLIT), self.mapping.input}
+        taken = {self._called(role) for role in (ID, GROUP, SPLIT, CONVERSATION)}
+        taken.add(self.mapping.input)
         taken |= set((self.mapping.dollars or {}).values())
         return {
             name: ends
@@ -412,7 +415,7 @@ class _Matcher:
                 self.said.insert(0, f"input {text!r}")
         if not is_odd:
             return
-        for role in (ID, GROUP, SPLIT):
+        for role in (ID, GROUP, SPLIT, CONVERSATION):
             name = self._called(role)
             if name is None or name == role or name in self.found or not self._fits(role, name):
                 continue
@@ -438,7 +441,8 @@ class _Matcher:
             if name.strip()
             and name not in self.found
             and not _parts(name)[0]
-            and name not in (self._called(ID), self._called(GROUP), self._called(SPLIT), TIME)
+            and name != TIME
+            and name not in map(self._called, (ID, GROUP, SPLIT, CONVERSATION))
             and is_text(decoded(sample.column(name)).type)
             and self._range(sample.column(name)) is None
         ]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from mildroute._format import pluralize
 from mildroute._hashing import digests, fingerprints
+from mildroute.costs.clusters import link
 from mildroute.costs.schema import GROUP, INPUT, SPLIT, TIME
 from mildroute.exceptions import ArgumentError, TableError
 
@@ -76,11 +77,17 @@ _TEST_LABELS, _TRAIN_LABELS = {"test"}, {"train"}
 
 
 def split_rows(
-    table: pa.Table, test: float = 0.2, *, by: str = "random", seed: int = 0
+    table: pa.Table,
+    test: float = 0.2,
+    *,
+    by: str = "random",
+    seed: int = 0,
+    clusters: NDArray[np.intp] | None = None,
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the rows of the train and test sides, each in the order of the table.
 
-    Rows with the same text always stay together. By group, so do rows of the same group. By time,
+    Rows with the same text always stay together, and at random and by group so do rows of the same
+    cluster. By group, so do rows of the same group. By time,
     the latest rows form the test side, and a text that occurs early and late counts as late. By
     column, a text that is labeled both train and test goes to the test side.
 
@@ -89,16 +96,19 @@ def split_rows(
         test: Share of the rows to test; with ``by="column"`` the column decides.
         by: 'random', 'group', 'time' or 'column'.
         seed: Seed of the random order.
+        clusters: Number of each row's cluster, from 0, shape (n,), or `None`.
     """
     if by not in get_args(SplitBy):
         raise ArgumentError(f"by must be 'random', 'group', 'time' or 'column', got {by!r}.")
     if not isinstance(test, (int, float)) or not 0 < test < 1:
         raise ArgumentError(f"test must be a share between 0 and 1, got {test!r}; 0.2 is usual.")
     blocks = _text_blocks(table)
+    if clusters is not None and by in ("random", "group"):
+        blocks = link(blocks, clusters)
     if by == "column":
         tested = _labeled(table, blocks)
     else:
-        blocks = _joined(blocks, _codes(table, GROUP)) if by == "group" else blocks
+        blocks = link(blocks, _codes(table, GROUP)) if by == "group" else blocks
         order = (
             _latest_first(table, blocks)
             if by == "time"
@@ -139,23 +149,6 @@ def _text_blocks(table: pa.Table) -> NDArray[np.int64]:
     Without texts every row is alone, for ids are unique.
     """
     return _codes(table, INPUT) if INPUT in table.column_names else np.arange(table.num_rows)
-
-
-def _joined(left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Blocks that share a row under either numbering become one."""
-    parent = list(range(int(left.max()) + int(right.max()) + 2))
-
-    def root(node: int) -> int:
-        while parent[node] != node:
-            parent[node] = parent[parent[node]]
-            node = parent[node]
-        return node
-
-    shift = int(left.max()) + 1
-    for a, b in zip(left.tolist(), right.tolist(), strict=True):
-        parent[root(a)] = root(b + shift)
-    roots = [root(node) for node in left.tolist()]
-    return np.unique(roots, return_inverse=True)[1].astype(np.int64)
 
 
 def _latest_first(table: pa.Table, blocks: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -14,10 +14,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from mildroute._format import pluralize
 from mildroute._hashing import content_hash
+from mildroute.costs.clusters import Clusters, find_clusters
 from mildroute.costs.files import is_source, resolve_files, write_table
 from mildroute.costs.prices import PriceList, metadata_of
 from mildroute.costs.schema import (
     ANSWER,
+    CONVERSATION,
     DOLLARS,
     GROUP,
     ID,
@@ -352,6 +354,37 @@ class CostTable:
         )
 
     @cached_property
+    def conversations(self) -> list[str] | None:
+        """Conversation of each query, length n, empty where there is none; or `None`."""
+        if CONVERSATION not in self.arrow.column_names:
+            return None
+        return list(self.arrow.column(CONVERSATION).to_pylist())
+
+    @cached_property
+    def clusters(self) -> Clusters:
+        """The rows that must be held out and resampled together.
+
+        These are copies of a prompt, near-duplicates, turns of one conversation and, where their
+        rows share outcomes, groups.
+        """
+        return self._clusters()
+
+    def with_whole_groups(self) -> CostTable:
+        """Return the table with its groups as clusters: figures are then about new groups."""
+        if self.groups is None:
+            raise TableError(
+                "whole groups need the column 'group', got none; add it, or leave by='group' out."
+            )
+        found = replace(self)
+        found.__dict__["clusters"] = self._clusters(whole_groups=True)
+        return found
+
+    def _clusters(self, *, whole_groups: bool = False) -> Clusters:
+        return find_clusters(
+            self.inputs, self.groups, self.conversations, self.scores, whole_groups=whole_groups
+        )
+
+    @cached_property
     def scores(self) -> NDArray[np.float64]:
         """Score of each expert on each query, shape (n, p), in [0, 1]; read-only.
 
@@ -503,7 +536,7 @@ class CostTable:
             name: pa.chunked_array(
                 [chunk for table in both for chunk in table.arrow.column(name).chunks]
             )
-            for name in (ID, INPUT, GROUP)
+            for name in (ID, INPUT, GROUP, CONVERSATION)
             if all(name in table.arrow.column_names for table in both)
         }
         numbers = {
@@ -587,7 +620,7 @@ class CostTable:
     def split(
         self, test: float = 0.2, *, by: str = "random", seed: int = 0
     ) -> tuple[CostTable, CostTable]:
-        """Split into train and test tables; no id and no text is on both sides.
+        """Split into train and test tables; no id, text or cluster is on both sides.
 
         Args:
             test: Share of the rows to test.
@@ -604,7 +637,8 @@ class CostTable:
             >>> [len(side) for side in table.split(0.4)]
             [3, 2]
         """
-        train, tested = split_rows(self.arrow, test, by=by, seed=seed)
+        codes = self.clusters.codes if by in ("random", "group") else None
+        train, tested = split_rows(self.arrow, test, by=by, seed=seed, clusters=codes)
         sides = self.take(train), self.take(tested)
         moved = sides[1].arrow.column(SPLIT).to_pylist().count("train") if by == "column" else 0
         if not moved:

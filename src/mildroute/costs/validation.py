@@ -16,6 +16,7 @@ from mildroute._format import pluralize
 from mildroute.costs.prices import CHARACTERS_PER_TOKEN, PriceList
 from mildroute.costs.schema import (
     ANSWER,
+    CONVERSATION,
     COUNTS,
     DOLLARS,
     GROUP,
@@ -218,6 +219,8 @@ def validate(part: Chunk, log: RepairLog) -> pa.Table:
         for name in (ID, INPUT, GROUP, SPLIT, TIME)
         if name in columns
     }
+    if CONVERSATION in columns:  # a request of no conversation is alone
+        texts[CONVERSATION] = pc.fill_null(as_text(columns[CONVERSATION], CONVERSATION), "")
     answers = {
         name: pc.fill_null(as_text(columns[name], name), "") for name in part.layout.names(ANSWER)
     }

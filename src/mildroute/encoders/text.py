@@ -89,6 +89,61 @@ def _vector(row: str, place: int) -> list[float]:
     return values
 
 
+# Words, also in scripts without spaces.
+#
+# Scripts such as Chinese or Thai put no spaces between words, so a whole sentence would be one word
+# that no other text contains. There, each character is a word of its own, and n-grams of words
+# become n-grams of characters. All other scripts are split at spaces and signs.
+
+
+# Ranges of letters and marks for a character class of ``re``; digits are not in them, so a number
+# is one word in every script.
+
+# Chinese, Japanese and Yi: one character, one word.
+_IDEOGRAPHS = "".join(
+    (
+        r"\u3005-\u3007\u3021-\u3029\u3031-\u3035\u3038-\u303c",  # iteration marks, numerals
+        r"\u3041-\u3096\u309d-\u309f",  # Hiragana
+        r"\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\uff66-\uff9f",  # Katakana
+        r"\u3105-\u312f\u31a0-\u31bf",  # Bopomofo
+        r"\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff",  # Han
+        r"\ua000-\ua48c",  # Yi
+        r"\U0001aff0-\U0001b16f",  # historic kana
+        r"\U00020000-\U0003fffd",  # Han, planes 2 and 3
+    )
+)
+# Scripts of Southeast Asia, in which vowels, tones and stacked consonants hang on a letter.
+_CLUSTERED = "".join(
+    (
+        r"\u0e01-\u0e3a\u0e40-\u0e4e",  # Thai
+        r"\u0e81-\u0ece\u0edc-\u0edf",  # Lao
+        r"\u1000-\u103f\u1050-\u108f\u109a-\u109d",  # Myanmar
+        r"\ua9e0-\ua9ef\ua9fa-\ua9fe\uaa60-\uaa76\uaa7a-\uaa7f",  # Myanmar, other languages
+        r"\u1780-\u17d3\u17d7\u17dc\u17dd",  # Khmer
+        r"\u1950-\u1974\u1980-\u19c9",  # Tai Le, New Tai Lue
+        r"\u1a20-\u1a7f\u1aa7\uaa80-\uaadd",  # Tai Tham, Tai Viet
+    )
+)
+_UNSPACED = _IDEOGRAPHS + _CLUSTERED
+# Signs that stack the next consonant under the previous one: Myanmar, Khmer, Tai Tham.
+_STACKERS = r"\u1039\u17d2\u1a60"
+# A letter with its marks, and with the consonants stacked under it. ``\w`` matches no marks, so
+# ``(?!\w)`` leaves only these. The marks of Japanese voice a kana that is written in two parts.
+_CHARACTER = (
+    rf"[{_UNSPACED}](?:(?!\w)[{_CLUSTERED}\u3099\u309a]|(?<=[{_STACKERS}])[{_CLUSTERED}])*+"
+)
+
+# Signs count as words: formulas, code and quotes say much about which expert should answer.
+_WORDS_AND_SIGNS = rf"[^\W{_UNSPACED}]++|{_CHARACTER}|[^\w\s]"
+# Without signs and, between spaces, without words of one letter: scikit-learn's ``\b\w\w+\b``.
+_LONG_WORDS = rf"[^\W{_UNSPACED}]{{2,}}+|{_CHARACTER}"
+
+
+def _token_pattern(unit: str, words: str) -> dict[str, str]:
+    # scikit-learn warns about a pattern for words where n-grams are of characters.
+    return {"token_pattern": words} if unit == "word" else {}
+
+
 # Hashed n-grams: sparse vectors of a fixed width, with no vocabulary to learn, keep or leak.
 
 
@@ -102,6 +157,8 @@ class HashingEncoder(Encoder):
     It learns nothing from data, so it suits streams and texts whose words must not be stored.
     Without the weights of rare terms it is a little less exact than
     :class:`~mildroute.encoders.text.TfidfEncoder`.
+
+    In scripts without spaces, such as Chinese, Japanese or Thai, each character counts as a word.
 
     Args:
         unit: N-grams of ``"word"`` or of ``"character"`` within words.
@@ -156,14 +213,11 @@ class HashingEncoder(Encoder):
             n_features=self.width_,
             norm=None,
             dtype=np.float32,
+            **_token_pattern(self.unit, _LONG_WORDS),
         )
 
 
 # TF-IDF: sparse counts of words or characters, weighted by rarity. No download, no model.
-
-
-# Signs count as words: formulas, code and quotes say much about which expert should answer.
-_WORDS_AND_SIGNS = r"\w+|[^\w\s]"
 
 
 class TfidfEncoder(Encoder):
@@ -171,6 +225,9 @@ class TfidfEncoder(Encoder):
 
     A router takes long to fit on that many columns;
     :class:`~mildroute.encoders.text.ReducedEncoder` brings them to a few hundred.
+
+    Signs count as words, and in scripts without spaces, such as Chinese, Japanese or Thai, so does
+    each character.
 
     Args:
         unit: N-grams of ``"word"`` or of ``"character"`` within words.
@@ -245,14 +302,12 @@ class TfidfEncoder(Encoder):
         return vectors
 
     def _new_vectorizer(self, **settings: Any) -> TfidfVectorizer:
-        # A pattern is for words only, and scikit-learn warns where it is not used.
-        pattern = {"token_pattern": _WORDS_AND_SIGNS} if self.unit == "word" else {}
         return TfidfVectorizer(
             analyzer=_ANALYSERS[self.unit],
             ngram_range=tuple(self.ngrams),
             sublinear_tf=True,
             dtype=np.float32,
-            **pattern,
+            **_token_pattern(self.unit, _WORDS_AND_SIGNS),
             **settings,
         )
 

@@ -270,7 +270,7 @@ def evaluate_choices(
     experts: Sequence[str] | None = None,
     reference: int | None = None,
     looks: int = 0,
-    clustered: bool = True,
+    clusters: Any = None,
     confidence: float = 0.95,
     seed: int = 0,
 ) -> Evaluation:
@@ -288,8 +288,8 @@ def evaluate_choices(
             hindsight, which is slightly optimistic.
         looks: Number of columns at the end that are looks of a cascade: they can be chosen, but an
             oracle cannot send rows to them.
-        clustered: Resample whole groups, so that the intervals are about new groups; otherwise
-            resample rows, so that they are about new queries of these groups.
+        clusters: Cluster of each row, shape (n,): whole clusters are resampled. By default those
+            are the groups, so that intervals are about new groups, or else rows.
         confidence: Confidence of each interval.
         seed: Seed of the bootstrap.
 
@@ -306,7 +306,8 @@ def evaluate_choices(
     won, found = recall_counts(case.costs, case.choice)
     columns = figure_columns(case.costs, case.choice, case.base, case.scores, case.dollars)
     columns |= _expert_columns(case, won, found)
-    drawn = bootstrap_means(columns, groups if clustered else None, seed=seed)
+    units = groups if clusters is None else clusters
+    drawn = bootstrap_means(columns, units, seed=seed)
     figures = {name: drawn.interval(statistic, confidence) for name, statistic in FIGURES.items()}
     count = len(case.names)
     return Evaluation(
@@ -325,7 +326,7 @@ def evaluate_choices(
         calibration_error=None if posterior is None else calibration_error(posterior, case.costs),
         brier_score=None if posterior is None else brier_score(posterior, case.costs),
         per_expert=_expert_rows(case, drawn, confidence),
-        per_group=() if groups is None else _group_rows(case, groups, confidence, seed),
+        per_group=() if groups is None else _group_rows(case, groups, clusters, confidence, seed),
         lost=_lost_rows(case),
     )
 
@@ -402,27 +403,35 @@ def _expert_rows(case: _Case, drawn: BootstrapSamples, confidence: float) -> tup
     return tuple(rows)
 
 
-def _group_rows(case: _Case, groups: Any, confidence: float, seed: int) -> tuple[GroupRow, ...]:
+def _group_rows(
+    case: _Case, groups: Any, clusters: Any, confidence: float, seed: int
+) -> tuple[GroupRow, ...]:
     codes = group_codes(groups, len(case.costs))
     first = np.unique(codes, return_index=True)[1]
+    units = np.arange(len(codes)) if clusters is None else np.asarray(clusters)
     found = [
-        _group_row(case, str(groups[start]), np.flatnonzero(codes == code), confidence, seed)
+        _group_row(case, str(groups[start]), np.flatnonzero(codes == code), units, confidence, seed)
         for code, start in enumerate(first)
     ]
     return tuple(sorted(found, key=lambda row: row.name))
 
 
 def _group_row(
-    case: _Case, name: str, rows: NDArray[np.intp], confidence: float, seed: int
+    case: _Case,
+    name: str,
+    rows: NDArray[np.intp],
+    units: NDArray[Any],
+    confidence: float,
+    seed: int,
 ) -> GroupRow:
     choice, costs = case.choice[rows], case.costs[rows]
     every = np.arange(len(rows))
     return GroupRow(
         name=name,
         rows=len(rows),
-        deferral_loss=bootstrap_means({"cost": costs[every, choice]}, seed=seed).interval(
-            "cost", confidence
-        ),
+        deferral_loss=bootstrap_means(
+            {"cost": costs[every, choice]}, units[rows], seed=seed
+        ).interval("cost", confidence),
         best_single_loss=float(costs[:, case.base].mean()),
         oracle_loss=float(costs.min(axis=1).mean()),
         score=float(case.scores[rows, choice].mean()),

@@ -37,6 +37,7 @@ from mildroute.evaluation.metrics import (
     worst_recall,
 )
 from mildroute.exceptions import ArgumentError, ShapeError
+from mildroute.routers._cross_validation import cluster_codes
 
 if TYPE_CHECKING:
     from mildroute.costs.table import CostTable
@@ -145,7 +146,8 @@ def fold_encodings(train: CostTable, seen: Any, encoder: Any, seed: int) -> Any:
     if train.inputs is None or (encoder is not None and not hasattr(encoder, "transform")):
         return None
     fresh = _default_encoder() if encoder is None else clone(encoder)
-    return fold_vectors(fresh, train.inputs, seen, FrontierRouter(random_state=seed))
+    codes = cluster_codes(train.clusters.codes, len(train))
+    return fold_vectors(fresh, train.inputs, seen, FrontierRouter(random_state=seed), codes)
 
 
 def choice_at_target(
@@ -193,6 +195,7 @@ def choice_at_target(
         prices=dollars,
         groups=sides.train.groups,
         folds=sides.folds,
+        clusters=sides.train.clusters.codes,
     )
     seconds = perf_counter() - started
     point, _ = operating_point(fitted, sides.target)
@@ -287,7 +290,11 @@ def _coin_shares(sides: Split, dollars: Any) -> Any:
     from mildroute.routers.operating_point import measure_curve
 
     singles = measure_curve(
-        np.zeros(0), np.empty((0, len(sides.train)), dtype=np.intp), 1 - sides.train.scores, dollars
+        np.zeros(0),
+        np.empty((0, len(sides.train)), dtype=np.intp),
+        1 - sides.train.scores,
+        dollars,
+        clusters=cluster_codes(sides.train.clusters.codes, len(sides.train)),
     )
     shares = np.clip(resolve(singles, sides.target).shares, 0.0, None)
     return shares / shares.sum()
@@ -304,6 +311,8 @@ def _fitted(router: Any, sides: Split) -> tuple[Any, Any]:
     given: dict[str, Any] = {}
     if "groups" in known and sides.train.groups is not None:
         given["groups"] = sides.train.groups
+    if "clusters" in known:
+        given["clusters"] = sides.train.clusters.codes
     if priced and sides.train.dollars is not None:
         given["prices"] = sides.train.dollars
     seen, unseen = (
@@ -508,8 +517,8 @@ def compare(
 ) -> Comparison:
     """Fit each router on the same train rows and measure it on the same test rows.
 
-    Intervals are about new queries of the same kind: rows are resampled, or whole groups if the
-    split is by group.
+    Intervals are about new queries of the same kind: clusters of rows are resampled, or whole
+    groups if the split is by group.
 
     Args:
         table: The cost table.
@@ -669,7 +678,7 @@ def _rows(
     choices: Mapping[str, Choice], seconds: Mapping[str, float], sides: Split, by: str, seed: int
 ) -> Iterator[ComparisonRow]:
     costs, scores, dollars = sides.costs(sides.test), sides.test.scores, sides.test.dollars
-    groups = sides.test.groups if by == "group" else None
+    groups = _resampled_units(sides.test, by)
     best = int(choices["best single"][0])
     by_score = best_single(-sides.train.scores, sides.train.dollars)
     beside = {"best score": scores[:, by_score]}
@@ -695,6 +704,12 @@ def _rows(
         )
 
 
+def _resampled_units(test: CostTable, by: str) -> NDArray[np.intp]:
+    """Return the cluster of each row, or its whole group if the split is by group."""
+    table = test.with_whole_groups() if by == "group" else test
+    return table.clusters.codes
+
+
 def _saved(mean: Means) -> NDArray[np.float64]:
     return 1 - mean["dollars"] / np.where(mean["best dollars"] > 0, mean["best dollars"], np.nan)
 
@@ -707,7 +722,7 @@ def _with_differences(
     rows: Iterator[ComparisonRow], choices: Mapping[str, Choice], sides: Split, by: str, seed: int
 ) -> Iterator[ComparisonRow]:
     costs = sides.costs(sides.test)
-    groups = sides.test.groups if by == "group" else None
+    groups = _resampled_units(sides.test, by)
     default = next(iter(choices))
     ours = chosen_costs(costs, choices[default])
     found = {

@@ -58,6 +58,8 @@ class _Figures(Protocol):
     @property
     def reference(self) -> str: ...
     @property
+    def baseline(self) -> str: ...
+    @property
     def saved(self) -> Interval: ...
     @property
     def kept(self) -> Interval: ...
@@ -141,7 +143,8 @@ def format_headline(figures: _Figures) -> str:
         return f"Gains nothing beyond a random mix of experts: {_trade_words(figures)}"
     if figures.verdict == "gained" or figures.saved.high < 0:
         points = format_points(figures.score_difference)
-        news = f"Scores {points} above {figures.reference}, {_bill_words(figures)}"
+        than = None if figures.baseline == figures.reference else figures.baseline
+        news = f"Scores {points} above {figures.reference}, {_bill_words(figures, than)}"
     else:
         news = _trade_words(figures)
     return news if figures.also is None else f"{news}; so does {figures.also[0]} alone"
@@ -149,9 +152,10 @@ def format_headline(figures: _Figures) -> str:
 
 def _trade_words(figures: _Figures) -> str:
     kept, name = figures.kept.value, figures.reference
+    whose = "its score" if name == figures.baseline else f"the score of {name}"
     # Of a score of 0 no share can be kept.
-    score = f"{name} scores 0" if math.isnan(kept) else f"keeps {kept:.1%} of its score"
-    return f"{_bill_words(figures, name)}, {score}"
+    score = f"{name} scores 0" if math.isnan(kept) else f"keeps {kept:.1%} of {whose}"
+    return f"{_bill_words(figures, figures.baseline)}, {score}"
 
 
 def _bill_words(figures: _Figures, name: str | None = None) -> str:
@@ -172,7 +176,8 @@ def _bills(figures: _Figures) -> str:
         as_dollars(figures.dollars_per_1000.value),
         as_dollars(figures.reference_dollars_per_1000.value),
     )
-    return f"{ours} instead of {theirs} per 1,000 queries"
+    whose = "" if figures.baseline == figures.reference else f" for {figures.baseline}"
+    return f"{ours} instead of {theirs}{whose} per 1,000 queries"
 
 
 def _saved_sentence(figures: _Figures) -> str:
@@ -200,7 +205,7 @@ def _likely(figures: _Figures) -> str:
 
 def _gained(figures: _Figures) -> str:
     bill = (
-        f"For no more than {figures.reference} costs"
+        f"For no more than {figures.baseline} costs"
         f" ({as_dollars(figures.reference_dollars_per_1000.value)} per 1,000 queries)"
     )
     scores = f"{as_score(figures.score.value)} instead of {as_score(figures.reference_score.value)}"
@@ -297,8 +302,9 @@ class Savings:
             expensive, or cheaper and worse, and better than the best random mix of two experts for
             the same bill; ``"trade"``: the same and not shown to be better than that;
             ``"nothing"``: none of these is shown.
-        reference: Name of the reference expert.
-        saved: Share of the reference's bill that is saved.
+        reference: Name of the expert whose score is to be kept.
+        baseline: Name of the expert whose bill is to be lowered.
+        saved: Share of the baseline's bill that is saved.
         kept: Score of the router as a share of the reference's.
         score_difference: Score of the router minus that of the reference.
         score_floor: Lower limit of that difference, even if no row has shown a loss, see
@@ -307,7 +313,7 @@ class Savings:
         mix_difference: Score of the router minus that of the best random mix of single experts for
             the same bill.
         dollars_per_1000: Bill of the router.
-        reference_dollars_per_1000: Bill of the reference.
+        reference_dollars_per_1000: Bill of the baseline.
         score: Score of the router.
         reference_score: Score of the reference.
         margin: Loss of score that still counts as equal.
@@ -344,6 +350,7 @@ class Savings:
     point: int | None
     rows: int
     also: tuple[str, float] | None = None
+    baseline: str = ""
 
     @property
     def sentence(self) -> str:
@@ -363,6 +370,7 @@ def savings(
     groups: Any = None,
     *,
     reference: int | Literal["best single"] | None = None,
+    baseline: int | None = None,
     experts: Sequence[str] | None = None,
     looks: int = 0,
     margin: float = 0.005,
@@ -386,6 +394,7 @@ def savings(
         reference: The reference expert; by default the one with the highest score, the cheapest of
             equals. For a fixed operating point this is the best in hindsight, which favors the
             reference; to be exact, name the one chosen on training rows.
+        baseline: The expert whose bill is to be lowered; by default the reference.
         experts: Names of the experts.
         looks: Number of columns at the end that are looks of a cascade: they can be chosen, but are
             not experts to compare with.
@@ -422,15 +431,23 @@ def savings(
     chosen = as_choice(chosen, *quality.shape)
     alone = quality.shape[1] - looks
     rivals = (base, *_mixed(chosen[first], quality[first], money[first], alone))
-    columns = _columns(chosen[rows], quality[rows], money[rows], rivals)
+    today = base if baseline is None else baseline
+    columns = _columns(chosen[rows], quality[rows], money[rows], rivals, today)
     clusters = None if groups is None else group_codes(groups, len(quality))[rows]
     judge = _Judge(margin, clusters, confidence, seed)
-    found = judge.savings(columns, names[base], point)
+    found = replace(judge.savings(columns, names[base], point), baseline=names[today])
     return replace(found, also=_also(found, judge, quality[rows], money[rows], names[:alone]))
 
 
 def savings_of_each(
-    choices: Any, scores: Any, dollars: Any, *, reference: int, seed: int = 0
+    choices: Any,
+    scores: Any,
+    dollars: Any,
+    groups: Any = None,
+    *,
+    reference: int,
+    baseline: int | None = None,
+    seed: int = 0,
 ) -> list[tuple[Interval, Interval, Interval]]:
     """Return what is saved and kept at each of several fixed operating points.
 
@@ -438,12 +455,14 @@ def savings_of_each(
         choices: Chosen experts at each operating point, shape (W, n).
         scores: Score of each expert on each row, shape (n, p).
         dollars: Dollars of each expert on each row, shape (n, p).
-        reference: The reference expert.
+        groups: Cluster of each row, shape (n,), or `None`; whole clusters are resampled.
+        reference: The expert whose score is to be kept.
+        baseline: The expert whose bill is to be lowered; by default the reference.
         seed: Seed of the bootstrap.
 
     Returns:
-        For each point the results of :func:`savings`: the share of the reference's bill that is
-        saved, the share of its score that is kept, and the bill of 1,000 queries.
+        For each point the results of :func:`savings`: the share of the baseline's bill that is
+        saved, the share of the best score that is kept, and the bill of 1,000 queries.
 
     Example:
         >>> scores, dollars = np.ones((50, 2)), np.tile([0.001, 0.004], (50, 1))
@@ -455,12 +474,13 @@ def savings_of_each(
     """
     quality, money = as_matrix(scores, "scores"), 1000 * as_matrix(dollars, "dollars")
     rows = np.arange(len(quality))
-    columns = {"base score": quality[:, reference], "base dollars": money[:, reference]}
+    today = reference if baseline is None else baseline
+    columns = {"base score": quality[:, reference], "base dollars": money[:, today]}
     count = len(choices)
     for place, choice in enumerate(choices):
         columns[f"score {place}"] = quality[rows, choice]
         columns[f"dollars {place}"] = money[rows, choice]
-    drawn = bootstrap_means(columns, seed=seed)
+    drawn = bootstrap_means(columns, groups, seed=seed)
 
     def of_place(place: int, figure: Callable[[Means], NDArray[np.float64]]) -> Interval:
         keys = {"score": f"score {place}", "dollars": f"dollars {place}"}
@@ -540,7 +560,11 @@ def _mixed(choice: Choice, scores: Matrix, dollars: Matrix, experts: int) -> tup
 
 
 def _columns(
-    choice: Choice, scores: Matrix, dollars: Matrix, rivals: tuple[int, int, int]
+    choice: Choice,
+    scores: Matrix,
+    dollars: Matrix,
+    rivals: tuple[int, int, int],
+    baseline: int,
 ) -> dict[str, NDArray[np.float64]]:
     rows = np.arange(len(scores))
     columns = {"score": scores[rows, choice], "dollars": 1000 * dollars[rows, choice]}
@@ -549,6 +573,7 @@ def _columns(
             scores[:, expert],
             1000 * dollars[:, expert],
         )
+    columns["base dollars"] = 1000 * dollars[:, baseline]
     return columns
 
 
@@ -602,13 +627,13 @@ def _also(
     """Return the cheapest single expert that matches the router for the same bill or less."""
     if found.verdict not in ("saved", "likely", "gained"):
         return None
-    base = list(names).index(found.reference)
+    base, today = (list(names).index(name) for name in (found.reference, found.baseline))
     bills = 1000 * dollars.mean(axis=0)
     for expert in np.argsort(bills[: len(names)], kind="stable"):
         if bills[expert] > found.dollars_per_1000.value * (1 + _ROUNDING):
             return None
         alone = judge.savings(
-            _columns(np.full(len(scores), expert), scores, dollars, (base, base, base)),
+            _columns(np.full(len(scores), expert), scores, dollars, (base, base, base), today),
             found.reference,
             None,
         )

@@ -115,7 +115,7 @@ class FitPlots:
         return ax
 
     def savings(self, ax: Axes | None = None, *, requests_per_month: float = 1_000_000) -> Axes:
-        """Plot the monthly bill of the best single expert by score and of the router.
+        """Plot the monthly bill of the baseline and of the router.
 
         Args:
             ax: Axes to draw on, or none for new ones.
@@ -127,12 +127,12 @@ class FitPlots:
             )
         point = self._point("savings")
         factor = requests_per_month / 1000
-        base = factor * point.best_dollars_per_1000
+        base = factor * point.baseline_dollars_per_1000
         low, high = (base * (1 - saved) for saved in point.saved_interval[::-1])
         bill = base * (1 - point.saved)
         ax = _axes(ax)
         bars = ax.bar(
-            [_plain(f"all to {self._names()[point.best]}"), "routed"],
+            [_plain(f"all to {self._names()[point.baseline]}"), "routed"],
             [base, bill],
             yerr=[[0, max(bill - low, 0)], [0, max(high - bill, 0)]],
             capsize=4,

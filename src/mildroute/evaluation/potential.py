@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from mildroute._alternatives import simplest_alternative, three_lines
 from mildroute._fit import coin_curve, default_price_weights
+from mildroute._fitted import Line
 from mildroute.evaluation.intervals import Interval
 from mildroute.exceptions import MildrouteError
 from mildroute.pipeline import TextRouter
+from mildroute.routers._cross_validation import cluster_codes
 from mildroute.routers.frontier import FrontierRouter
 from mildroute.routers.operating_point import (
     CostQualityCurve,
@@ -33,6 +36,7 @@ __all__ = ["Potential", "SavingLevel", "calibrated", "potential_of"]
 
 
 _LEVELS = (1.0, 0.99, 0.95, 0.9)
+_USUAL = 0.95
 # Rows that are looked at: on 1,000 questions of MMLU the quick router takes 4 s of one core, most
 # of it for encoders of the folds.
 _ROWS = 1000
@@ -46,7 +50,7 @@ class SavingLevel:
     """What can be saved if a share of the best single expert's score is kept.
 
     Attributes:
-        perfect: Largest possible saving as a share of its bill, with all outcomes known.
+        perfect: Largest possible saving as a share of the baseline's bill, with all outcomes known.
         in_reach: The same with no outcome known, only each expert's chances as far as the quick
             router can predict them from inputs: the rest of ``perfect`` is luck, or not visible in
             the inputs. Slightly optimistic for few rows; or none.
@@ -63,17 +67,22 @@ class SavingLevel:
 
 @dataclass(frozen=True)
 class Potential:
-    """What routing could save of the bill of the best single expert by score.
+    """What routing could save of today's bill, that of the most expensive expert.
 
     Attributes:
+        best: Name of the expert with the highest score, a share of which is kept.
+        baseline: Name of the most expensive expert.
         levels: Savings by share of the score that is kept.
+        lines: Today's bill, the simplest alternative and a quick router at the usual share.
     """
 
     best: str
     best_score: float
-    best_dollars_per_1000: float
+    baseline: str
+    baseline_dollars_per_1000: float
     rows: int
     levels: tuple[SavingLevel, ...]
+    lines: tuple[Line, ...] = ()
 
 
 def potential_of(
@@ -87,7 +96,7 @@ def potential_of(
         progress: Called with steps done, total steps and a short label of the current one.
 
     Returns:
-        The potential; none without dollars or if the best single expert is free.
+        The potential; `None` without dollars or if every expert is free.
     """
     if len(table) > _ROWS:
         table = table.take(
@@ -104,11 +113,18 @@ def potential_of(
         else np.clip(calibrated(1 - router.expected_errors(scores.shape), scores), 0.0, 1.0)
     )
     singles = (
-        measure_curve(np.zeros(0), np.empty((0, len(table)), dtype=np.intp), 1 - scores, dollars)
+        measure_curve(
+            np.zeros(0),
+            np.empty((0, len(table)), dtype=np.intp),
+            1 - scores,
+            dollars,
+            clusters=cluster_codes(table.clusters.codes, len(table)),
+        )
         if quick is None
         else coin_curve(quick)
     )
-    bill = float(singles.dollars[singles.best])
+    baseline = int(singles.baseline_place - len(singles.weights))
+    bill = float(singles.dollars[baseline])
     if bill <= 0:
         return None
     levels = tuple(
@@ -117,13 +133,35 @@ def potential_of(
             1 - _least_dollars(scores, dollars, share * (1 - singles.best_error)) / bill,
             None if quick is None else _saved(quick, share),
             _saved(singles, share),
-            None if chances is None else _in_reach(chances, dollars, share, singles.best),
+            None if chances is None else _in_reach(chances, dollars, share, singles),
         )
         for share in _LEVELS
     )
     return Potential(
-        table.experts[singles.best], 1 - singles.best_error, 1000 * bill, len(table), levels
+        table.experts[singles.best],
+        1 - singles.best_error,
+        table.experts[baseline],
+        1000 * bill,
+        len(table),
+        levels,
+        _lines(table, singles, quick, baseline, seed),
     )
+
+
+def _lines(
+    table: CostTable,
+    singles: CostQualityCurve,
+    quick: CostQualityCurve | None,
+    baseline: int,
+    seed: int,
+) -> tuple[Line, ...]:
+    """Return today's bill, the simplest alternative and, if it was tried, the quick router."""
+    mix = singles.for_quality(_USUAL, _CONFIDENCE, _QUERIES)
+    simple = simplest_alternative(table, mix, _USUAL, _CONFIDENCE, _QUERIES, baseline, seed)
+    curve = singles if quick is None else quick
+    point = curve.for_quality(_USUAL, _CONFIDENCE, _QUERIES)
+    lines = three_lines(curve, table.experts, simple, point, _QUERIES)
+    return lines if quick is not None else lines[:2]
 
 
 def _quick_router(
@@ -145,7 +183,12 @@ def _quick_router(
         progress(0, 1, f"a quick router on {len(table):,} queries")
     try:
         router.fit(
-            table.inputs, 1 - table.scores, groups=table.groups, prices=dollars, progress=progress
+            table.inputs,
+            1 - table.scores,
+            groups=table.groups,
+            clusters=table.clusters.codes,
+            prices=dollars,
+            progress=progress,
         )
     except MildrouteError:
         return None  # inputs that the default encoder cannot read: the table may still be fine
@@ -173,15 +216,19 @@ def calibrated(
 
 
 def _in_reach(
-    chances: NDArray[np.float64], dollars: NDArray[np.float64], share: float, best: int
+    chances: NDArray[np.float64],
+    dollars: NDArray[np.float64],
+    share: float,
+    singles: CostQualityCurve,
 ) -> float:
-    """Return the share of the best expert's bill saved by the best choice on chances alone.
+    """Return the share of the baseline's bill saved by the best choice on chances alone.
 
     The score of a choice has the same mean for any dependence between experts, so their chances
     are enough.
     """
-    wanted = share * float(chances[:, best].mean())
-    return 1 - _least_dollars(chances, dollars, wanted) / float(dollars[:, best].mean())
+    wanted = share * float(chances[:, singles.best].mean())
+    bill = float(singles.dollars[singles.baseline_place])
+    return 1 - _least_dollars(chances, dollars, wanted) / bill
 
 
 def _saved(curve: CostQualityCurve, share: float) -> Interval:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from mildroute._fitted import Figure
 from mildroute._format import as_dollars, format_number, pluralize, to_jsonable
 from mildroute.costs.table import CostTable
 from mildroute.evaluation.choice_evaluation import GroupRow
@@ -358,6 +359,7 @@ def report_html(
         scope=_scope(assessment),
         sentence=assessment.savings.sentence if assessment.savings else None,
         warnings=assessment.warnings,
+        lines=_lines(assessment),
         cards=_cards(assessment),
         shares=_shares(assessment),
         month=_month(assessment),
@@ -421,7 +423,7 @@ def _cards(assessment: RouterEvaluation) -> list[dict[str, str]]:
     cards = []
     if saved is not None:
         shown, kept = _card("saved", saved.saved, "{:.0%}"), _card("kept", saved.kept, "{:.1%}")
-        shown["note"] += f", of the bill of {saved.reference}"
+        shown["note"] += f", of the bill of {saved.baseline}"
         kept["note"] += f", of the score of {saved.reference}"
         cards += [shown, kept]
         paid, instead = saved.dollars_per_1000, saved.reference_dollars_per_1000
@@ -475,8 +477,30 @@ def _shares(assessment: RouterEvaluation) -> list[dict[str, Any]]:
     ]
 
 
+def _lines(assessment: RouterEvaluation) -> dict[str, list[Any]]:
+    """Return today's bill, the simplest alternative and the router as a table of texts."""
+
+    def shown(figure: Figure, form: str) -> str:
+        interval = Interval(*figure)
+        value = format_number(interval.value, form)
+        return value if interval.low == interval.high else shown_interval(interval, form)
+
+    head = ["", "who answers", "$ per 1,000", "saved", "best score kept"]
+    rows = [
+        [
+            line.role,
+            line.words,
+            shown(line.dollars_per_1000, "{:.4g}"),
+            shown(line.saved, "{:.0%}"),
+            shown(line.kept, "{:.1%}"),
+        ]
+        for line in assessment.lines
+    ]
+    return {"head": head, "rows": rows}
+
+
 def _month(assessment: RouterEvaluation) -> dict[str, Any] | None:
-    """What a number of requests costs in a month, by the router and by the best by score."""
+    """What a number of requests costs in a month, by the router and by the baseline."""
     saved = assessment.savings
     if saved is None:
         return None
@@ -484,7 +508,7 @@ def _month(assessment: RouterEvaluation) -> dict[str, Any] | None:
     ours, theirs = (bill * _REQUESTS / 1000 for bill in bills)
     return {
         "requests": _REQUESTS,
-        "reference": saved.reference,
+        "reference": saved.baseline,
         "ours": as_dollars(ours),
         "theirs": as_dollars(theirs),
         "difference": as_dollars(abs(theirs - ours)),

@@ -13,8 +13,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mildroute._alternatives import Alternative
 from mildroute._fit import point_of, without_looks
-from mildroute._fitted import describe_router, split_words
+from mildroute._fitted import Line, Role, describe_router, split_words, who_answers
 from mildroute._format import pluralize, to_jsonable
 from mildroute._hashing import text_fingerprints
 from mildroute.costs.table import CostTable
@@ -157,6 +158,8 @@ class RouterEvaluation:
         in_reach: Share of the way from the best single expert at this price to the oracle that is
             gone by knowing the chances of experts as far as inputs tell, and no outcome; or none.
             The rest is luck, or shows in answers alone.
+        lines: Today's bill, the simplest alternative and the router, side by side; empty without
+            dollars.
         measure_targets: Measures :attr:`targets`, or none without dollars.
 
     Example:
@@ -176,6 +179,7 @@ class RouterEvaluation:
     far_rows: int = 0
     second_look: SecondLook | None = None
     in_reach: float | None = None
+    lines: tuple[Line, ...] = ()
     measure_targets: Callable[[], tuple[MeasuredTarget, ...]] | None = field(
         default=None, repr=False, compare=False
     )
@@ -292,6 +296,7 @@ class RouterEvaluation:
             if self.frontier is None
             else to_jsonable(self.frontier.path),
             "savings": saved,
+            "lines": to_jsonable(self.lines),
             "promise": to_jsonable(self.promise) if self.promise else None,
             "in_reach": self.in_reach,
             "far_rows": self.far_rows,
@@ -337,6 +342,8 @@ def evaluate(
     vectors = router.encoder_.transform(table.inputs)
     aligned = _aligned(router.with_looks(table, seen, vectors), list(router.experts_))
     experts = router.n_experts  # a look is no single expert to compare with
+    clusters = table.clusters.codes
+    baseline = _baseline(router, table)
     weight = 0.0 if point is None else router.router_.curve.exchange_rate(point)
     costs = _costs(aligned, weight)
     best_by_score = _best_of(-aligned.scores, aligned, experts)
@@ -352,7 +359,7 @@ def evaluate(
         experts=aligned.experts,
         reference=_best_of(costs, aligned, experts),
         looks=len(aligned.experts) - experts,
-        clustered=False,
+        clusters=clusters,
         seed=seed,
     )
     promised = _promised(router, target)
@@ -360,21 +367,32 @@ def evaluate(
         table=aligned,
         evaluation=found,
         price_weight=weight,
-        frontier=_frontier(router, aligned, vectors, seed),
-        savings=_savings(choice, aligned, best_by_score, experts, seed),
-        promise=_promise(promised, aligned, choice, best_by_score, seed),
+        frontier=_frontier(router, aligned, vectors, clusters, seed),
+        savings=_savings(choice, aligned, best_by_score, baseline, experts, clusters, seed),
+        promise=_promise(promised, aligned, choice, best_by_score, clusters, seed),
         warnings=(*_warnings(aligned, weight), *_seen_rows(router, aligned)),
         about=describe_router(router),
         point=point,
         far_rows=sum(each.is_out_of_distribution for each in decided),
-        second_look=_second_look(router, target, choice, vectors, seen, aligned, weight, seed),
+        second_look=_second_look(
+            router, target, choice, vectors, seen, aligned, weight, clusters, seed
+        ),
         in_reach=_in_reach(router, vectors, aligned, weight),
-        measure_targets=_targets(router, aligned, vectors, best_by_score, promised, point, seed),
+        measure_targets=_targets(
+            router, aligned, vectors, best_by_score, baseline, promised, point, clusters, seed
+        ),
+        lines=_lines(router, aligned, point, choice, best_by_score, baseline, clusters, seed),
     )
 
 
 def _savings(
-    choice: NDArray[np.intp], table: CostTable, reference: int, experts: int, seed: int
+    choice: NDArray[np.intp],
+    table: CostTable,
+    reference: int,
+    baseline: int | None,
+    experts: int,
+    clusters: NDArray[np.intp],
+    seed: int,
 ) -> Savings | None:
     if table.dollars is None:
         return None
@@ -382,10 +400,66 @@ def _savings(
         choice,
         table.scores,
         table.dollars,
+        clusters,
         reference=reference,
+        baseline=baseline,
         experts=table.experts,
         looks=len(table.experts) - experts,
         seed=seed,
+    )
+
+
+def _baseline(router: TextRouter, table: CostTable) -> int | None:
+    """Return the expert whose bill the user pays today: the stored one, or the most expensive.
+
+    `None` without dollars.
+    """
+    if table.dollars is None:
+        return None
+    if isinstance(router.router_, FrontierRouter):
+        curve = router.router_.curve
+        return int(curve.baseline_place - len(curve.weights))
+    return int(table.dollars.mean(axis=0).argmax())
+
+
+def _lines(
+    router: TextRouter,
+    table: CostTable,
+    point: OperatingPoint | None,
+    choice: NDArray[np.intp],
+    best: int,
+    baseline: int | None,
+    clusters: NDArray[np.intp],
+    seed: int,
+) -> tuple[Line, ...]:
+    """Return today's bill, the simplest alternative and the router on these rows."""
+    if baseline is None or table.dollars is None:
+        return ()
+    names, rows = list(table.experts), len(table)
+    named = router.router_.curve.baseline if isinstance(router.router_, FrontierRouter) else None
+    most = "" if named is not None else ", the most expensive"
+    ways: list[tuple[Role, str, NDArray[np.intp]]] = [
+        ("your baseline", f"all to {names[baseline]}{most}", np.full(rows, baseline))
+    ]
+    if router.alternative_ is not None:
+        simple = Alternative.from_plain(router.alternative_)
+        if simple.can_read(table):
+            chosen = simple.choose(table, request_keys(table), seed)
+            ways.append(("simplest alternative", simple.words(names), chosen))
+    words = "the router decides for each prompt" if point is None else who_answers(point, names)
+    ways.append(("router", words, choice))
+    found = savings_of_each(
+        [chosen for _, _, chosen in ways],
+        table.scores,
+        table.dollars,
+        clusters,
+        reference=best,
+        baseline=baseline,
+        seed=seed,
+    )
+    return tuple(
+        Line(role, words, *((each.value, each.low, each.high) for each in (bill, saved, kept)))
+        for (role, words, _), (saved, kept, bill) in zip(ways, found, strict=True)
     )
 
 
@@ -402,8 +476,10 @@ def _measure_targets(
     table: CostTable,
     vectors: Any,
     best: int,
+    baseline: int | None,
     promised: Target | None,
     point: OperatingPoint,
+    clusters: NDArray[np.intp],
     seed: int,
 ) -> tuple[MeasuredTarget, ...]:
     """What :func:`evaluate` would find at each quality, without the other figures."""
@@ -421,7 +497,15 @@ def _measure_targets(
         if outcomes is not None:
             choice[is_far] = outcomes.best_single(at.price_weight, router.n_experts)
         choices.append(choice)
-    found = savings_of_each(choices, table.scores, table.dollars, reference=best, seed=seed)
+    found = savings_of_each(
+        choices,
+        table.scores,
+        table.dollars,
+        clusters,
+        reference=best,
+        baseline=baseline,
+        seed=seed,
+    )
     return tuple(
         MeasuredTarget(
             quality=quality,
@@ -477,6 +561,7 @@ def _second_look(
     seen: SeenAnswers | None,
     table: CostTable,
     weight: float,
+    clusters: NDArray[np.intp],
     seed: int,
 ) -> SecondLook | None:
     if seen is None or table.dollars is None:
@@ -502,7 +587,7 @@ def _second_look(
         calls=float(calls.mean()),
         rows=tuple(row_of(name, choice, calls, kept) for name, kept in kinds if kept.any()),
         plain=row_of("routing alone", plain, np.ones(len(rows)), rows >= 0),
-        gain=paired_difference(costs[rows, choice], costs[rows, plain], seed=seed),
+        gain=paired_difference(costs[rows, choice], costs[rows, plain], clusters, seed=seed),
     )
 
 
@@ -553,7 +638,9 @@ def _costs(table: CostTable, weight: float) -> NDArray[np.float64]:
     return table.costs(price_weight=weight if table.dollars is not None else 0.0)
 
 
-def _frontier(fitted: TextRouter, table: CostTable, vectors: Any, seed: int) -> Frontier | None:
+def _frontier(
+    fitted: TextRouter, table: CostTable, vectors: Any, clusters: NDArray[np.intp], seed: int
+) -> Frontier | None:
     """What can be operated, or none without dollars.
 
     The vertices of the stored frontier, measured on these rows, and other price weights beside
@@ -581,6 +668,7 @@ def _frontier(fitted: TextRouter, table: CostTable, vectors: Any, seed: int) -> 
         choices,
         table.scores,
         table.dollars,
+        clusters,
         price_weights=weights.tolist(),
         experts=table.experts,
         path=path,
@@ -590,14 +678,19 @@ def _frontier(fitted: TextRouter, table: CostTable, vectors: Any, seed: int) -> 
 
 
 def _promise(
-    target: Target | None, table: CostTable, choice: NDArray[np.intp], best: int, seed: int
+    target: Target | None,
+    table: CostTable,
+    choice: NDArray[np.intp],
+    best: int,
+    clusters: NDArray[np.intp],
+    seed: int,
 ) -> TargetCheck | None:
     if target is None:
         return None
     promised = target.value
     if target.kind == "budget" and table.dollars is not None:
         bill = bootstrap_means(
-            {"dollars": 1000 * chosen_costs(table.dollars, choice)}, seed=seed
+            {"dollars": 1000 * chosen_costs(table.dollars, choice)}, clusters, seed=seed
         ).interval("dollars")
         words = f"at most {promised:g} dollars per 1,000 queries"
         return TargetCheck(
@@ -605,7 +698,9 @@ def _promise(
         )
     if target.kind == "quality":
         drawn = bootstrap_means(
-            {"score": chosen_costs(table.scores, choice), "best": table.scores[:, best]}, seed=seed
+            {"score": chosen_costs(table.scores, choice), "best": table.scores[:, best]},
+            clusters,
+            seed=seed,
         )
         share = drawn.interval(lambda mean: mean["score"] / mean["best"])
         words = f"at least {promised:.1%} of the score of {table.experts[best]}, the best by score"

@@ -445,7 +445,12 @@ EXPERT_TYPES: Mapping[str, ExpertType] = {
 
 
 _TOP = Shape(
-    {"prices_date": text, "experts": lambda value: value, "judges": lambda value: value},
+    {
+        "prices_date": text,
+        "baseline": text,
+        "experts": lambda value: value,
+        "judges": lambda value: value,
+    },
     required=("experts",),
 )
 
@@ -459,6 +464,7 @@ class ExpertFile:
         experts: In the order of the file.
         prices_date: Date of the prices, as written.
         judges: Experts that only judge answers: they get no queries and are never served.
+        baseline: Expert whose bill is paid today, against which savings are measured, or `None`.
 
     Example:
         >>> experts = (ExpertSpec("a", "openai", {"price": 2}),)
@@ -470,6 +476,7 @@ class ExpertFile:
     experts: tuple[ExpertSpec, ...]
     prices_date: str | None = None
     judges: tuple[ExpertSpec, ...] = ()
+    baseline: str | None = None
 
     @property
     def prices(self) -> PriceList | None:
@@ -520,7 +527,14 @@ def read_experts(path: str | Path) -> ExpertFile:
     check_shape(document, (), document.value, _TOP)
     experts = _specs(document, "experts", path)
     judges = _specs(document, "judges", path) if "judges" in document.value else ()
-    return ExpertFile(path, experts, document.value.get("prices_date"), judges)
+    baseline = document.value.get("baseline")
+    found = ExpertFile(path, experts, document.value.get("prices_date"), judges, baseline)
+    if baseline is not None:
+        try:
+            found.expert(baseline)
+        except ArgumentError as error:
+            raise document.error(("baseline",), f"'baseline': {error}") from None
+    return found
 
 
 def _specs(document: YamlDocument, key: str, path: Path) -> tuple[ExpertSpec, ...]:

@@ -135,21 +135,31 @@ def _checked_plugin(name: str) -> type[Any]:
 # Encoders by the short names that the command line uses.
 
 
-_NAMES = ("auto", "tfidf", "tfidf-sparse", "hashing", "numbers", "minilm", "minilm-int8")
+_NAMES = (
+    "auto",
+    "tfidf",
+    "tfidf-sparse",
+    "characters",
+    "hashing",
+    "numbers",
+    "minilm",
+    "minilm-int8",
+)
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
 def get_encoder(name: str) -> Any:
-    """An unfitted encoder.
+    """Return an unfitted encoder.
 
     Args:
-        name: ``"auto"`` (none: the default of :mod:`mildroute.pipeline`), ``"tfidf"`` and
-            ``"hashing"`` (both reduced to few columns), ``"tfidf-sparse"``, ``"numbers"``,
-            ``"minilm"``, ``"minilm-int8"``, the name of a plug-in, the folder or hub name of a
-            sentence model, or several of them with ``+`` between.
+        name: ``"auto"`` (``None``: the default of :mod:`mildroute.pipeline`), ``"tfidf"``,
+            ``"characters"`` and ``"hashing"`` (all three reduced to few columns),
+            ``"tfidf-sparse"``, ``"numbers"``, ``"minilm"``, ``"minilm-int8"``, the name of a
+            plug-in, the folder or hub name of a sentence model, or several of them with ``+``
+            between.
 
     Returns:
-        The encoder, or none for the default.
+        The encoder, or ``None`` for the default.
     """
     from mildroute.encoders.sentence import SentenceEncoder
     from mildroute.encoders.text import (
@@ -165,6 +175,7 @@ def get_encoder(name: str) -> Any:
         "auto": lambda: None,
         "tfidf": ReducedEncoder,
         "tfidf-sparse": TfidfEncoder,
+        "characters": lambda: ReducedEncoder(TfidfEncoder(unit="character", ngrams=(2, 4))),
         "hashing": lambda: ReducedEncoder(HashingEncoder()),
         "numbers": NumberEncoder,
         "minilm": lambda: SentenceEncoder(precision="fp32"),

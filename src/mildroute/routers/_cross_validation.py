@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.model_selection import KFold
 
-from mildroute.exceptions import ArgumentError
+from mildroute.exceptions import ArgumentError, ShapeError
 from mildroute.routers._linear_model import (
     ROUGH,
     RowLoss,
@@ -45,17 +45,45 @@ def count_folds(cv: CV) -> int:
     return int(folds)
 
 
+def cluster_codes(clusters: Any, rows: int) -> NDArray[np.intp] | None:
+    """Number clusters from 0, shape (n,); `None` if every row is a cluster of its own.
+
+    Args:
+        clusters: Cluster of each row, shape (n,), or `None`.
+        rows: Number of rows n.
+    """
+    if clusters is None:
+        return None
+    if len(clusters) != rows:
+        raise ShapeError(f"clusters must be ({rows},), one per row, got {len(clusters)}.")
+    names, codes = np.unique(np.asarray(clusters), return_inverse=True)
+    return None if len(names) == rows else codes.astype(np.intp)
+
+
+def count_units(clusters: NDArray[np.intp] | None, rows: int) -> int:
+    """Return the number of clusters, or of rows where every row is its own."""
+    return rows if clusters is None else int(clusters.max()) + 1
+
+
 def assign_folds(
-    rows: int, cv: CV, seed: int | None, kept: NDArray[np.bool_] | None = None
+    rows: int,
+    cv: CV,
+    seed: int | None,
+    kept: NDArray[np.bool_] | None = None,
+    clusters: NDArray[np.intp] | None = None,
 ) -> NDArray[np.intp]:
-    """The fold in which each row is held out, shape (n,); balanced, shuffled by the seed.
+    """Return the fold in which each row is held out, shape (n,); balanced, shuffled by the seed.
 
     Args:
         rows: Number of rows n.
         cv: Number of folds, or pairs of train and test rows, in which each row is tested once.
         seed: Of the shuffling.
         kept: Which of the rows that pairs speak of are these; all by default.
+        clusters: Number of each row's cluster, from 0, shape (n,), or `None`; a cluster is held out
+            as a whole. Ignored if ``cv`` names the rows.
     """
+    if isinstance(cv, int | np.integer) and clusters is not None:
+        return _assign_clusters(clusters, int(cv), seed)
     if isinstance(cv, int | np.integer):
         assigned = np.zeros(rows, dtype=np.intp)
         splitter = KFold(max(2, min(cv, rows)), shuffle=True, random_state=seed or 0)
@@ -72,6 +100,18 @@ def assign_folds(
         )
     assigned = number[np.argsort(tested)]
     return assigned if kept is None else assigned[kept]
+
+
+def _assign_clusters(clusters: NDArray[np.intp], cv: int, seed: int | None) -> NDArray[np.intp]:
+    """Return folds of whole clusters: the largest first, each to the fold with the fewest rows."""
+    sizes = np.bincount(clusters)
+    shuffled = np.random.default_rng(seed or 0).permutation(len(sizes))
+    filled = np.zeros(max(1, min(cv, len(sizes))), dtype=np.intp)
+    assigned = np.empty(len(sizes), dtype=np.intp)
+    for cluster in shuffled[np.argsort(-sizes[shuffled], kind="stable")]:
+        assigned[cluster] = fold = int(filled.argmin())
+        filled[fold] += sizes[cluster]
+    return assigned[clusters]
 
 
 @dataclass(frozen=True)
@@ -164,10 +204,11 @@ def fit_with_metadata(
     costs: Matrix,
     sample_weight: NDArray[np.float64] | None = None,
     groups: Any = None,
+    clusters: NDArray[np.intp] | None = None,
 ) -> Any:
-    """Fit a router, with weights and groups where there are any and its ``fit`` takes them."""
+    """Fit a router, with those of weights, groups and clusters that its ``fit`` takes."""
     known = inspect.signature(router.fit).parameters
-    given = {"sample_weight": sample_weight, "groups": groups}
+    given = {"sample_weight": sample_weight, "groups": groups, "clusters": clusters}
     return router.fit(
         X,
         costs,
@@ -181,8 +222,9 @@ def cross_val_posterior(
     costs: Matrix,
     sample_weight: NDArray[np.float64] | None = None,
     groups: Any = None,
+    clusters: NDArray[np.intp] | None = None,
 ) -> Matrix:
-    """Posterior of each training row by a router that has not seen its fold.
+    """Return the posterior of each training row by a router that has not seen its fold.
 
     A router that keeps them by itself is asked; of others, copies are fitted on all folds but one.
     A parameter ``"cv"`` is not searched for again: the copies take what the router has found.
@@ -193,12 +235,13 @@ def cross_val_posterior(
         costs: Their costs, shape (n, p).
         sample_weight: Their weights, shape (n,), or none.
         groups: Their groups, shape (n,), or none.
+        clusters: Number of their clusters, shape (n,), or `None`.
     """
     if hasattr(router, "cross_val_posterior"):
         return np.asarray(router.cross_val_posterior())
-    if len(costs) == 1:
+    if count_units(clusters, len(costs)) == 1:
         return np.asarray(router.predict_proba(X))
-    fold = assign_folds(len(costs), _FOLDS, seed=0)
+    fold = assign_folds(len(costs), _FOLDS, seed=0, clusters=clusters)
     posterior = np.empty(costs.shape)
     for current in np.unique(fold):
         seen, unseen = fold != current, fold == current
@@ -209,6 +252,7 @@ def cross_val_posterior(
             costs[seen],
             weight,
             None if groups is None else np.asarray(groups)[seen],
+            None if clusters is None else cluster_codes(clusters[seen], int(seen.sum())),
         )
         posterior[unseen] = copy.predict_proba(X[unseen])
     return posterior

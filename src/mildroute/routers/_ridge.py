@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import Ridge
 
-from mildroute.routers._cross_validation import assign_folds
+from mildroute.routers._cross_validation import assign_folds, count_units
 from mildroute.routers._linear_model import WhitenedFeatures, whiten
 
 # By hand, for the features are whitened once for all losses and targets that are tried on them: on
@@ -36,6 +36,7 @@ RIDGE_ALPHAS: tuple[float, ...] = (
 
 _COARSE_ALPHAS = (10.0, 1.0, 0.1, 0.01, 1e-3, 1e-4, 1e-5)
 _FOLDS = 3
+_CLUSTER_FOLDS = 10
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ def ridge(
     sample_weight: NDArray[np.float64] | None = None,
     *,
     contrasts: bool = False,
+    clusters: NDArray[np.intp] | None = None,
 ) -> RidgeFit:
     """Minimize ``mean (target - x w - b)^2 + penalty * variance of x * |w|^2`` for each target.
 
@@ -76,8 +78,11 @@ def ridge(
             targets themselves. What experts have in common (how hard a query is) then no longer
             decides how much of their differences is kept, and those are what a router lives on: on
             four routing tasks it raises the area above the coin by a fifth to a third.
+        clusters: Number of each row's cluster, from 0, shape (n,), or `None`: penalties are then
+            chosen in ten folds of whole clusters, since a copy of a row would give it away.
     """
-    return ridge_on(whiten(X, sample_weight), targets, sample_weight, contrasts=contrasts)
+    design = whiten(X, sample_weight)
+    return ridge_on(design, targets, sample_weight, contrasts=contrasts, clusters=clusters)
 
 
 def ridge_on(
@@ -86,8 +91,9 @@ def ridge_on(
     sample_weight: NDArray[np.float64] | None = None,
     *,
     contrasts: bool = False,
+    clusters: NDArray[np.intp] | None = None,
 ) -> RidgeFit:
-    """As :func:`ridge`, on features that have been prepared already."""
+    """Fit like :func:`ridge`, on features that have been prepared already."""
     share = (
         np.full(len(targets), 1 / len(targets))
         if sample_weight is None
@@ -95,17 +101,20 @@ def ridge_on(
     )
     solve = _by_gradients if design.basis is None else _in_closed_form
     if not contrasts or targets.shape[1] == 1:
-        return solve(design, targets, share)
+        return solve(design, targets, share, clusters)
     # Of a covariance matrix, so that the sign and order of components do not depend on the number
     # of rows.
     centered = targets - share @ targets
     rotation = np.linalg.eigh(centered.T @ (share[:, None] * centered))[1]
-    fit = solve(design, targets @ rotation, share)
+    fit = solve(design, targets @ rotation, share, clusters)
     return RidgeFit(fit.weights @ rotation.T, fit.intercept @ rotation.T, fit.alphas)
 
 
 def _in_closed_form(
-    design: WhitenedFeatures, targets: NDArray[np.float64], share: NDArray[np.float64]
+    design: WhitenedFeatures,
+    targets: NDArray[np.float64],
+    share: NDArray[np.float64],
+    clusters: NDArray[np.intp] | None,
 ) -> RidgeFit:
     mean = share @ targets
     centered = targets - mean
@@ -113,9 +122,12 @@ def _in_closed_form(
         design.columns.T @ (share[:, None] * centered).astype(design.columns.dtype),
         dtype=np.float64,
     )
-    alphas = np.array(RIDGE_ALPHAS)[
-        np.argmin(_left_out_errors(design, centered, moments, share), axis=0)
-    ]
+    errors = (
+        _left_out_errors(design, centered, moments, share)
+        if clusters is None
+        else _left_out_cluster_errors(design, centered, moments, share, clusters)
+    )
+    alphas = np.array(RIDGE_ALPHAS)[np.argmin(errors, axis=0)]
     weights = design.weights_of(moments / (design.variances[:, None] + alphas * design.scale))
     return RidgeFit(weights, mean - design.mean @ weights, alphas)
 
@@ -145,12 +157,50 @@ def _left_out_errors(
     return errors
 
 
+def _left_out_cluster_errors(
+    design: WhitenedFeatures,
+    centered: NDArray[np.float64],
+    moments: NDArray[np.float64],
+    share: NDArray[np.float64],
+    clusters: NDArray[np.intp],
+) -> NDArray[np.float64]:
+    """Return the mean squared error on each row by a regression without its fold of clusters.
+
+    There is one for each penalty and target, shape (penalties, q). The moments of all rows minus
+    those of a fold are the moments of the others.
+    """
+    fold = assign_folds(len(share), _CLUSTER_FOLDS, seed=0, clusters=clusters)
+    errors = np.zeros((len(RIDGE_ALPHAS), centered.shape[1]))
+    if fold.max() == 0:
+        return errors
+    columns = np.asarray(design.columns, dtype=np.float64)
+    for current in range(fold.max() + 1):
+        out = fold == current
+        weighted = share[out][:, None] * columns[out]
+        kept = 1 - share[out].sum()
+        mean = -weighted.sum(axis=0) / kept
+        target_mean = -(share[out] @ centered[out]) / kept
+        covariance = (np.diag(design.variances) - columns[out].T @ weighted) / kept
+        covariance -= np.outer(mean, mean)
+        together = (moments - weighted.T @ centered[out]) / kept - np.outer(mean, target_mean)
+        values, axes = np.linalg.eigh(covariance)
+        turned, away = axes.T @ together, (columns[out] - mean) @ axes
+        for step, alpha in enumerate(RIDGE_ALPHAS):
+            shrunk = turned / (np.maximum(values, 0.0)[:, None] + alpha * design.scale)
+            residuals = centered[out] - target_mean - away @ shrunk
+            errors[step] += share[out] @ residuals**2
+    return errors
+
+
 def _by_gradients(
-    design: WhitenedFeatures, targets: NDArray[np.float64], share: NDArray[np.float64]
+    design: WhitenedFeatures,
+    targets: NDArray[np.float64],
+    share: NDArray[np.float64],
+    clusters: NDArray[np.intp] | None,
 ) -> RidgeFit:
     alpha = _COARSE_ALPHAS[0]
-    if len(targets) > 1:
-        fold = assign_folds(len(targets), _FOLDS, seed=0)
+    if count_units(clusters, len(targets)) > 1:
+        fold = assign_folds(len(targets), _FOLDS, seed=0, clusters=clusters)
         alpha = _COARSE_ALPHAS[
             int(
                 np.argmin(

@@ -9,7 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mildroute.routers._cross_validation import ALPHAS, Fold, held_out_scores, prepare_folds
+from mildroute.routers._cross_validation import (
+    ALPHAS,
+    Fold,
+    cluster_codes,
+    held_out_scores,
+    prepare_folds,
+)
 from mildroute.routers._decision import (
     MARGIN_RULES,
     MarginRule,
@@ -84,7 +90,9 @@ def held_out_costs(
 
 
 def select_one_se(
-    candidates: list[SearchResult], sample_weight: NDArray[np.float64] | None = None
+    candidates: list[SearchResult],
+    sample_weight: NDArray[np.float64] | None = None,
+    clusters: NDArray[np.intp] | None = None,
 ) -> Selection:
     """The one-standard-error rule on paired differences.
 
@@ -99,32 +107,39 @@ def select_one_se(
         if not peers:
             continue
         simpler = candidates[min(peers, key=lambda number: means[number])]
-        excess, error = mean_and_error(simpler.paid - lowest.paid, sample_weight)
+        excess, error = mean_and_error(simpler.paid - lowest.paid, sample_weight, clusters)
         if excess <= error:
             return Selection(simpler, _reason(simpler, excess, error))
     return Selection(lowest, _reason(lowest, 0.0, 0.0))
 
 
 def to_cv_results(
-    candidates: list[SearchResult], sample_weight: NDArray[np.float64] | None = None
+    candidates: list[SearchResult],
+    sample_weight: NDArray[np.float64] | None = None,
+    clusters: NDArray[np.intp] | None = None,
 ) -> dict[str, list[Any]]:
     """What was tried, as columns."""
     columns: dict[str, list[Any]] = {
         name: [getattr(candidate, name) for candidate in candidates]
         for name in ("view", "reward", "margins", "alpha")
     }
-    found = [mean_and_error(candidate.paid, sample_weight) for candidate in candidates]
+    found = [mean_and_error(candidate.paid, sample_weight, clusters) for candidate in candidates]
     columns["mean_cost"] = [mean for mean, _ in found]
     columns["standard_error"] = [error for _, error in found]
     return columns
 
 
 def mean_and_error(
-    values: NDArray[np.float64], sample_weight: NDArray[np.float64] | None
+    values: NDArray[np.float64],
+    sample_weight: NDArray[np.float64] | None,
+    clusters: NDArray[np.intp] | None = None,
 ) -> tuple[float, float]:
-    """Weighted mean and its standard error."""
+    """Return the weighted mean and its standard error, which is that of whole clusters."""
     weight = np.ones_like(values) if sample_weight is None else sample_weight
     mean = np.average(values, weights=weight)
+    if clusters is not None:
+        sums = np.bincount(clusters, weight * (values - mean))
+        return float(mean), float(np.sqrt((sums**2).sum()) / weight.sum())
     variance = np.average((values - mean) ** 2, weights=weight)
     effective = weight.sum() ** 2 / (weight**2).sum()
     return float(mean), float(np.sqrt(variance / effective))
@@ -173,6 +188,7 @@ class SearchSpace:
         margins: Rules of the margins to try by name; ``"uniform"`` maps to none.
         fixed_margins: Margins given by the user, shape (p,), or none.
         sample_weight: Shape (n,), or none.
+        clusters: Number of each row's cluster, shape (n,), or `None`.
     """
 
     views: dict[FeatureSet, Any]
@@ -184,6 +200,7 @@ class SearchSpace:
     fixed_margins: NDArray[np.float64] | None = None
     alphas: Sequence[float] = ALPHAS
     sample_weight: NDArray[np.float64] | None = None
+    clusters: NDArray[np.intp] | None = None
     _rewards: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     _folds: dict[FeatureSet, list[Fold]] = field(default_factory=dict)
 
@@ -322,7 +339,13 @@ def _regressions(problem: SearchSpace) -> list[SearchResult]:
             continue  # sparse and very wide features have no closed form
         held_out = np.empty(problem.costs.shape, dtype=np.float32)
         for part in folds:
-            fit = ridge_on(part.design, problem.costs[part.seen], part.weight, contrasts=True)
+            fit = ridge_on(
+                part.design,
+                problem.costs[part.seen],
+                part.weight,
+                contrasts=True,
+                clusters=_part_of(problem.clusters, part.seen),
+            )
             held_out[part.held_out] = (
                 -fit.predict(problem.views[view][part.held_out]) / problem.cost_unit
             ).astype(np.float32)
@@ -337,6 +360,11 @@ def _regressions(problem: SearchSpace) -> list[SearchResult]:
         )
         for view, held_out in scores.items()
     ]
+
+
+def _part_of(clusters: NDArray[np.intp] | None, rows: NDArray[np.intp]) -> NDArray[np.intp] | None:
+    """Return the clusters of some rows, numbered again."""
+    return None if clusters is None else cluster_codes(clusters[rows], len(rows))
 
 
 def best_single(problem: SearchSpace) -> SearchResult:
@@ -391,7 +419,9 @@ def _along_path(
         sample_weight=problem.sample_weight,
         prepared=problem.folds(view),
         paid_by=lambda held_out: mean_and_error(
-            held_out_costs(held_out, problem.costs, rho, problem.decision), problem.sample_weight
+            held_out_costs(held_out, problem.costs, rho, problem.decision),
+            problem.sample_weight,
+            problem.clusters,
         ),
     )
     return [
@@ -463,6 +493,7 @@ def held_out_metrics(
     single: NDArray[np.float64],
     costs: NDArray[np.float64],
     sample_weight: NDArray[np.float64] | None,
+    clusters: NDArray[np.intp] | None = None,
 ) -> dict[str, dict[str, float]]:
     """Return the cost of a router on rows that it has not seen, with 95% intervals.
 
@@ -473,6 +504,7 @@ def held_out_metrics(
         single: What the best single expert, found without that row's fold, paid on it, shape (n,).
         costs: Shape (n, p).
         sample_weight: Weight of each row, shape (n,), or none.
+        clusters: Number of each row's cluster, shape (n,), or `None`.
 
     Returns:
         For each metric its value and the ends of its interval.
@@ -483,11 +515,15 @@ def held_out_metrics(
         "mean cost of the oracle": costs.min(axis=1),
         "saved against the best single expert": single - paid,
     }
-    return {name: _with_interval(values, sample_weight) for name, values in columns.items()}
+    return {
+        name: _with_interval(values, sample_weight, clusters) for name, values in columns.items()
+    }
 
 
 def _with_interval(
-    values: NDArray[np.float64], sample_weight: NDArray[np.float64] | None
+    values: NDArray[np.float64],
+    sample_weight: NDArray[np.float64] | None,
+    clusters: NDArray[np.intp] | None,
 ) -> dict[str, float]:
-    mean, error = mean_and_error(values, sample_weight)
+    mean, error = mean_and_error(values, sample_weight, clusters)
     return {"value": mean, "low": mean - _NORMAL_95 * error, "high": mean + _NORMAL_95 * error}

@@ -20,7 +20,9 @@ from scipy.sparse import issparse
 from sklearn.base import clone
 
 from mildroute.exceptions import ArgumentError, ShapeError
+from mildroute.routers._cross_validation import cluster_codes
 from mildroute.routers._decision import argmax_last
+from mildroute.routers._search import mean_and_error
 from mildroute.routers.base import Matrix, fitting_threads, posterior_of_costs
 from mildroute.routers.frontier import (
     FoldVectors,
@@ -181,6 +183,7 @@ class CascadeRouter(FrontierRouter):
         groups: Any = None,
         progress: Callable[[int, int, str], None] | None = None,
         folds: Sequence[FoldVectors] | None = None,
+        clusters: Any = None,
         answers: SeenAnswers | None = None,
     ) -> CascadeRouter:
         """Learn from errors, dollars and answers.
@@ -195,6 +198,7 @@ class CascadeRouter(FrontierRouter):
             folds: As for :class:`~mildroute.routers.frontier.FrontierRouter`; each may have
                 answers of its own.
             answers: Of all experts on all rows; without them there are no looks.
+            clusters: As for :class:`~mildroute.routers.frontier.FrontierRouter`.
 
         Returns:
             The router itself.
@@ -204,10 +208,10 @@ class CascadeRouter(FrontierRouter):
                 "a cascade takes no sample_weight beside answers; repeat rows, or leave it out."
             )
         self._forget_looks()
-        super().fit(X, y, sample_weight, prices, groups, progress, folds)
+        super().fit(X, y, sample_weight, prices, groups, progress, folds, clusters)
         self.routing_curve_ = self.curve_
         if answers is not None:
-            self.fit_looks(X, y, prices, groups, folds, answers)
+            self.fit_looks(X, y, prices, groups, folds, answers, clusters)
         return self
 
     def fit_looks(
@@ -218,6 +222,7 @@ class CascadeRouter(FrontierRouter):
         groups: Any,
         folds: Sequence[FoldVectors] | None,
         answers: SeenAnswers,
+        clusters: Any = None,
     ) -> CascadeRouter:
         """Learn looks alone, for a router that has been fitted without in this process.
 
@@ -230,7 +235,8 @@ class CascadeRouter(FrontierRouter):
         vectors = _check_answers(answers, X, errors)
         dollars = dollars_of(prices, errors.shape)
         if min(self.max_calls - 1, self.max_looks) > 0:
-            rows = TrainingRows(vectors, errors, dollars, None, groups)
+            codes = cluster_codes(clusters, len(errors))
+            rows = TrainingRows(vectors, errors, dollars, None, groups, clusters=codes)
             with fitting_threads(vectors, errors.shape[1]):
                 self._add_looks(rows, answers, folds)
         return self
@@ -242,7 +248,7 @@ class CascadeRouter(FrontierRouter):
     def _add_looks(
         self, rows: TrainingRows, answers: SeenAnswers, folds: Sequence[FoldVectors] | None
     ) -> None:
-        parts = list(folds or cut_vectors(rows.X, self.random_state))
+        parts = list(folds or cut_vectors(rows.X, self.random_state, rows.clusters))
         learner = _Learner(self, rows, answers, parts)
         looks = learner.choose()
         if not looks:
@@ -257,6 +263,7 @@ class CascadeRouter(FrontierRouter):
             None,
             rows.groups,
             len(looks),
+            rows.clusters,
         )
         template = RegressionRouter(contrasts=True, random_state=self.random_state)
         self._columns = columns
@@ -607,7 +614,9 @@ class _CascadeAlong(RoutersAlong):
 
 
 def _fit_front(template: RegressionRouter, rows: TrainingRows) -> RegressionRouter:
-    return clone(template).fit(rows.X, rows.errors, prices=rows.dollars, groups=rows.groups)
+    return clone(template).fit(
+        rows.X, rows.errors, prices=rows.dollars, groups=rows.groups, clusters=rows.clusters
+    )
 
 
 def _choose_modes(
@@ -636,8 +645,8 @@ def _choose_modes(
         best = int(costs.mean(axis=0).argmin())
         mode, paid = _PLAIN, costs[rows, routed[place]]
         for other, found in ((best, costs[:, best]), (_FRONT, costs[rows, fronted[place]])):
-            saved = paid - found
-            if saved.mean() > saved.std() / np.sqrt(len(saved)):
+            saved, error = mean_and_error(paid - found, None, columns.clusters)
+            if saved > error:
                 mode, paid = other, found
         modes.append(mode)
     return modes
@@ -657,6 +666,7 @@ class _Learner:
         self._X = rows.X
         self._errors = rows.errors
         self._dollars = dollars = rows.dollars
+        self._clusters = rows.clusters
         self._answers = answers
         self._parts = [
             (part.held_out, _dense(part.vectors), part.answers or answers) for part in parts
@@ -684,7 +694,8 @@ class _Learner:
             found += both + self._deeper(both)
         if experts > _MOST_SEEN:
             found += self._rules()
-        return _worthwhile(found, self._baselines(routed), self._weights, self._router.max_looks)
+        baselines, most = self._baselines(routed), self._router.max_looks
+        return _worthwhile(found, baselines, self._weights, most, self._clusters)
 
     def keep(self, look: _Look) -> int:
         """Learn a look and those that it continues with from all rows; the index of its stage."""
@@ -789,6 +800,7 @@ def _worthwhile(
     baselines: list[NDArray[np.float64]],
     weights: Sequence[float],
     most: int,
+    clusters: NDArray[np.intp] | None,
 ) -> list[_Look]:
     """The looks by which costs along the grid fall most, one after the other.
 
@@ -800,13 +812,14 @@ def _worthwhile(
         baselines: Costs of each row at each weight, by routing or by the best single expert.
         weights: Price weights.
         most: Looks that are taken at most.
+        clusters: Number of each row's cluster, shape (n,), or `None`.
     """
     gains = np.zeros((len(candidates), len(weights)))
     for column, (weight, baseline) in enumerate(zip(weights, baselines, strict=True)):
         for row, look in enumerate(candidates):
-            saved = baseline - look.costs(weight)
-            if saved.mean() > 2 * saved.std() / np.sqrt(len(saved)):
-                gains[row, column] = saved.mean() / max(float(baseline.mean()), 1e-12)
+            saved, error = mean_and_error(baseline - look.costs(weight), None, clusters)
+            if saved > 2 * error:
+                gains[row, column] = saved / max(float(baseline.mean()), 1e-12)
     found: list[_Look] = []
     covered = np.zeros(len(weights))
     while len(found) < most:

@@ -18,7 +18,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from mildroute._hashing import request_uniforms, row_uniforms
 from mildroute.exceptions import ArgumentError, ShapeError
-from mildroute.routers._cross_validation import assign_folds, fit_with_metadata, with_found_params
+from mildroute.routers._cross_validation import (
+    assign_folds,
+    cluster_codes,
+    count_units,
+    fit_with_metadata,
+    with_found_params,
+)
 from mildroute.routers._decision import argmax_last, argsort_desc
 from mildroute.routers._search import REGRESSION
 from mildroute.routers.base import (
@@ -36,6 +42,7 @@ from mildroute.routers.operating_point import (
     measure_curve,
 )
 from mildroute.routers.regression import RegressionRouter
+from mildroute.routers.topics import FeatureSets
 
 __all__ = [
     "FoldVectors",
@@ -79,6 +86,7 @@ class TrainingRows(NamedTuple):
 
     Attributes:
         looks: How many of the columns of errors and dollars, the last ones, are looks of a cascade.
+        clusters: Number of each row's cluster, from 0, shape (n,), or `None`.
     """
 
     X: Any
@@ -87,13 +95,20 @@ class TrainingRows(NamedTuple):
     weights: NDArray[np.float64] | None
     groups: Any
     looks: int = 0
+    clusters: NDArray[np.intp] | None = None
 
     def take(self, rows: NDArray[np.intp], vectors: Any) -> TrainingRows:
         """Some of the rows, with vectors of another encoder."""
         weights = None if self.weights is None else self.weights[rows]
         groups = None if self.groups is None else np.asarray(self.groups)[rows]
         return TrainingRows(
-            vectors[rows], self.errors[rows], self.dollars[rows], weights, groups, self.looks
+            vectors[rows],
+            self.errors[rows],
+            self.dollars[rows],
+            weights,
+            groups,
+            self.looks,
+            None if self.clusters is None else cluster_codes(self.clusters[rows], len(rows)),
         )
 
     def costs(self, price_weight: float) -> Matrix:
@@ -177,6 +192,7 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         groups: Any = None,
         progress: Callable[[int, int, str], None] | None = None,
         folds: Sequence[FoldVectors] | None = None,
+        clusters: Any = None,
     ) -> FrontierRouter:
         """Learn from errors and dollars.
 
@@ -194,6 +210,8 @@ class FrontierRouter(RouterMixin, BaseEstimator):
             folds: Vectors of all rows by encoders that have not seen a fold, for each fold; by
                 default ``X`` itself is cut into folds. An encoder that learns from its rows makes
                 vectors of those rows that are unlike the vectors of new rows.
+            clusters: Cluster of each row, shape (n,), or `None`; rows of a cluster, such as copies
+                of a prompt, are held out and resampled together.
 
         Returns:
             The router itself.
@@ -206,12 +224,14 @@ class FrontierRouter(RouterMixin, BaseEstimator):
             raise ArgumentError("folds go without sample_weight; leave one of them out.")
         if weights is not None:
             groups = None if groups is None else np.asarray(groups)[weights > 0]
+            clusters = None if clusters is None else np.asarray(clusters)[weights > 0]
             dollars = dollars[weights > 0]
             X, errors, weights = drop_zero_weight(X, errors, weights)
         grid = _grid(self.price_weights)
         self.grid_ = grid if dollars.any() else np.zeros(1)
-        rows = TrainingRows(X, errors, dollars, weights, groups)
-        parts = list(folds) if folds is not None else cut_vectors(X, self.random_state)
+        codes = cluster_codes(clusters, len(errors))
+        rows = TrainingRows(X, errors, dollars, weights, groups, clusters=codes)
+        parts = list(folds) if folds is not None else cut_vectors(X, self.random_state, codes)
         with checked_rows():
             found = self._fit_all(self._templates(rows), rows, parts, progress or _tell_nobody)
         taken, self.selection_ = _best(found)
@@ -238,6 +258,39 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         self.point_ = None if point is None else asdict(point)
         return self
 
+    def set_baseline(self, expert: int | None) -> FrontierRouter:
+        """Measure savings against the bill of this expert; `None` is the most expensive one."""
+        check_is_fitted(self)
+        self.curve_ = {**self.curve_, "baseline": expert}
+        self.__dict__.pop("_known_curve", None)
+        return self
+
+    def refitted_shares(
+        self, point: OperatingPoint, rows: TrainingRows, parts: Sequence[FoldVectors]
+    ) -> Matrix:
+        """Return the probability of each expert on each row, shape (n, p), without its part.
+
+        For each part, a router with the settings that were found is fitted on all other rows and
+        decides at the operating point.
+
+        Args:
+            point: The operating point.
+            rows: The training rows.
+            parts: Rows that are held out together, with vectors that have not seen them.
+        """
+        shares = np.zeros(rows.errors.shape)
+        for part in parts:
+            at, experts = part.held_out, [vertex.expert for vertex in point.vertices]
+            vectors = part.vectors[at]
+            weights = [vertex.price_weight for vertex in point.vertices]
+            if None in experts:
+                along = _fold_of(self.routers_[0], self._along(), rows, part)
+                chosen = [argmax_last(each) for each in along.posteriors(vectors, weights)]
+            for place, vertex in enumerate(point.vertices):
+                found = chosen[place] if vertex.expert is None else vertex.expert
+                shares[at, found] += vertex.probability
+        return shares
+
     @property
     def operating_point(self) -> OperatingPoint | None:
         """The operating point in use, or none if a price weight is."""
@@ -259,7 +312,8 @@ class FrontierRouter(RouterMixin, BaseEstimator):
                 operating point.
             point: Decide at this operating point.
             request_ids: Id of each request: the coin between two vertices is the same for the same
-                id, seed and artifact. By default the content of a row decides.
+                id, seed and artifact. By default the content of a row decides, and how many equal
+                rows precede it.
         """
         return argmax_last(self._decided(self._check_predict(X), price_weight, point, request_ids))
 
@@ -554,44 +608,24 @@ class RoutersAlong:
         What it searches for is found once, in the middle of the grid, and kept.
         """
         if _takes_prices(template):
-            groups = (
-                {"groups": rows.groups}
-                if "groups" in inspect.signature(template.fit).parameters
-                else {}
-            )
-            return cls(
-                [
-                    clone(template).fit(
-                        rows.X, rows.errors, rows.weights, prices=rows.dollars, **groups
-                    )
-                ],
-                grid,
-            )
+            known = inspect.signature(template.fit).parameters
+            given = {"groups": rows.groups, "clusters": rows.clusters}
+            given = {name: value for name, value in given.items() if name in known}
+            router = clone(template)
+            router.fit(rows.X, rows.errors, rows.weights, prices=rows.dollars, **given)
+            return cls([router], grid)
         shared = template
         if isinstance(template, MildRouter) and len(grid) > 1:
-            middle = fit_with_metadata(
-                clone(template), rows.X, rows.costs(grid[len(grid) // 2]), rows.weights, rows.groups
-            )
+            middle = _fit_at(clone(template), rows, grid[len(grid) // 2])
             shared = clone(template).set_params(**_found(middle))
-        return cls(
-            [
-                fit_with_metadata(
-                    clone(shared), rows.X, rows.costs(weight), rows.weights, rows.groups
-                )
-                for weight in grid
-            ],
-            grid,
-        )
+        return cls(_fit_all_at([clone(shared) for _ in grid], rows, grid), grid)
 
     def refitted(self, template: Any, rows: TrainingRows) -> RoutersAlong:
         """Copies with the same settings, fitted on other rows."""
         if _takes_prices(template):
             return self.fitted(template, rows, self.grid)
-        fits = [
-            fit_with_metadata(_kept(router), rows.X, rows.costs(weight), rows.weights, rows.groups)
-            for router, weight in zip(self.routers, self.grid, strict=True)
-        ]
-        return RoutersAlong(fits, self.grid)
+        kept = [_kept(router) for router in self.routers]
+        return RoutersAlong(_fit_all_at(kept, rows, self.grid), self.grid)
 
     def posterior(self, X: Any, weights: Any) -> Matrix:
         """Posterior (n, p) at a price weight, or at one per row."""
@@ -667,6 +701,37 @@ class RoutersAlong:
         return lower, (place - scale[lower]) / (scale[lower + 1] - scale[lower])
 
 
+def _fit_at(router: Any, rows: TrainingRows, weight: float, **views: FeatureSets) -> Any:
+    """Fit a router at a price weight."""
+    if views:
+        return router.fit(
+            rows.X, rows.costs(weight), rows.weights, rows.groups, rows.clusters, **views
+        )
+    return fit_with_metadata(
+        router, rows.X, rows.costs(weight), rows.weights, rows.groups, rows.clusters
+    )
+
+
+def _fit_all_at(routers: list[Any], rows: TrainingRows, grid: NDArray[np.float64]) -> list[Any]:
+    """Fit a router at each price weight.
+
+    Topics do not depend on the weight, and are two thirds of the time at 300 rows: routers with the
+    same features share them.
+    """
+    shared: dict[str, FeatureSets] = {}
+    fitted = []
+    for router, weight in zip(routers, grid, strict=True):
+        if not isinstance(router, MildRouter) or not isinstance(router.features, str):
+            fitted.append(_fit_at(router, rows, weight))
+            continue
+        if router.features not in shared:
+            shared[router.features] = router.feature_sets(
+                rows.X, rows.groups, rows.clusters, rows.errors.shape[1]
+            )
+        fitted.append(_fit_at(router, rows, weight, views=shared[router.features]))
+    return fitted
+
+
 @dataclass(frozen=True)
 class _Measured:
     """A method with its held-out curve."""
@@ -728,6 +793,7 @@ def measure_folds(
         rows.weights,
         refits if len(parts) > 1 else None,
         rows.looks,
+        rows.clusters,
     )
     return _Measured(name, along, kept, curve)
 
@@ -772,9 +838,7 @@ def _wins_on_sample(router: MildRouter, rows: TrainingRows, grid: NDArray[np.flo
         return False
     chosen = np.sort(np.random.default_rng(0).permutation(count)[:_SAMPLE])
     part = rows.take(chosen, rows.X)
-    found = fit_with_metadata(
-        clone(router), part.X, part.costs(grid[len(grid) // 2]), part.weights, part.groups
-    ).cv_results_
+    found = _fit_at(clone(router), part, grid[len(grid) // 2]).cv_results_
     costs: dict[bool, float] = {}
     for view, reward, mean in zip(found["view"], found["reward"], found["mean_cost"], strict=True):
         if view != "none":
@@ -836,20 +900,33 @@ def _measured_weights(grid: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.concatenate([inner.ravel(), grid[-1:]])
 
 
-def cut_into_folds(rows: int, random_state: int | None) -> list[NDArray[np.intp]]:
-    """Indices of the rows of each fold; none where there are too few rows."""
-    if rows < _FEWEST_ROWS:
+def cut_into_folds(
+    rows: int, random_state: int | None, clusters: NDArray[np.intp] | None = None
+) -> list[NDArray[np.intp]]:
+    """Return the indices of the rows of each fold; no folds if there are too few rows.
+
+    Args:
+        rows: Number of rows n.
+        random_state: Seed of the folds.
+        clusters: Number of each row's cluster, from 0, shape (n,), or `None`; whole clusters are
+            held out.
+    """
+    units = count_units(clusters, rows)
+    if rows < _FEWEST_ROWS or units < 2:
         return []
     # With few rows a router that lacks a fifth of them is clearly worse than the one that is
     # served; ten folds halve that.
-    folds = 10 if _FEWEST_ROWS**2 <= rows < 1000 else 5
-    fold = assign_folds(rows, folds, random_state)
-    return [np.flatnonzero(fold == current) for current in range(folds)]
+    folds = 10 if _FEWEST_ROWS**2 <= units < 1000 else 5
+    fold = assign_folds(rows, folds, random_state, clusters=clusters)
+    return [np.flatnonzero(fold == current) for current in range(fold.max() + 1)]
 
 
-def cut_vectors(X: Any, random_state: int | None) -> list[FoldVectors]:
-    """Folds of vectors that owe nothing to their rows."""
-    return [FoldVectors(held_out, X) for held_out in cut_into_folds(X.shape[0], random_state)]
+def cut_vectors(
+    X: Any, random_state: int | None, clusters: NDArray[np.intp] | None = None
+) -> list[FoldVectors]:
+    """Cut vectors that owe nothing to their rows into folds."""
+    held_out = cut_into_folds(X.shape[0], random_state, clusters)
+    return [FoldVectors(rows, X) for rows in held_out]
 
 
 def _tell_nobody(_done: int, _steps: int, _word: str) -> None:

@@ -11,7 +11,14 @@ from sklearn.base import BaseEstimator
 
 from mildroute._optional import load_torch
 from mildroute.exceptions import ArgumentError, MarginError, ShapeError
-from mildroute.routers._cross_validation import ALPHAS, CV, assign_folds, count_folds
+from mildroute.routers._cross_validation import (
+    ALPHAS,
+    CV,
+    assign_folds,
+    cluster_codes,
+    count_folds,
+    count_units,
+)
 from mildroute.routers._decision import MARGIN_RULES, break_ties, log_posterior, margins_by
 from mildroute.routers._linear_model import minimize_linear, whiten
 from mildroute.routers._mlp import fit_network, forward
@@ -131,7 +138,15 @@ class MildRouter(RouterMixin, BaseEstimator):
         self.cv = cv
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> MildRouter:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        groups: Any = None,
+        clusters: Any = None,
+        views: FeatureSets | None = None,
+    ) -> MildRouter:
         """Learn from what each expert cost on each row.
 
         Args:
@@ -141,6 +156,9 @@ class MildRouter(RouterMixin, BaseEstimator):
             sample_weight: Weight of each row, shape (n,), or none.
             groups: Group of each training row (task, subject, tenant), shape (n,), or none. Not
                 needed to predict.
+            clusters: Cluster of each row, shape (n,), or `None`; rows of a cluster, such as copies
+                of a prompt, are held out together.
+            views: Features of these rows that another fit on them has built, or `None`.
 
         Returns:
             The router itself.
@@ -150,6 +168,7 @@ class MildRouter(RouterMixin, BaseEstimator):
         kept = None if weights is None else weights > 0
         if weights is not None:
             groups = None if groups is None else np.asarray(groups)[kept]
+            clusters = None if clusters is None else np.asarray(clusters)[kept]
             X, costs, weights = drop_zero_weight(X, costs, weights)
         if self.hidden_layer_sizes is not None:
             load_torch()  # before its threads are limited
@@ -157,7 +176,10 @@ class MildRouter(RouterMixin, BaseEstimator):
             if self.hidden_layer_sizes is not None and costs.shape[1] > 1:
                 self._fit_network(X, costs, weights)
             else:
-                self._fit_linear(X, costs, weights, groups, kept)
+                codes = cluster_codes(clusters, len(costs))
+                if views is None:
+                    views = self.feature_sets(X, groups, codes, costs.shape[1])
+                self._fit_linear(X, costs, weights, codes, views, kept)
         return self
 
     @classmethod
@@ -207,14 +229,15 @@ class MildRouter(RouterMixin, BaseEstimator):
         X: Any,
         costs: Matrix,
         weights: NDArray[np.float64] | None,
-        groups: Any,
+        clusters: NDArray[np.intp] | None,
+        views: FeatureSets,
         kept: NDArray[np.bool_] | None,
     ) -> None:
-        views = self._views(X, groups, costs.shape[1])
-        problem = self._problem(views.features, costs, weights, kept)
+        problem = self._problem(views.features, costs, weights, kept, clusters)
         candidates = self._candidates(problem)
-        choice = select_one_se(candidates, weights)
-        self.cv_results_, self.selection_ = to_cv_results(candidates, weights), choice.reason
+        choice = select_one_se(candidates, weights, clusters)
+        self.cv_results_ = to_cv_results(candidates, weights, clusters)
+        self.selection_ = choice.reason
         self.validation_ = self._validation(candidates[0], choice.taken, problem)
         self._held_out = (problem, choice.taken)
         self._finish(problem, choice.taken, views, X.shape[1])
@@ -230,7 +253,9 @@ class MildRouter(RouterMixin, BaseEstimator):
         """
         if not problem.views or single.view != "none":
             return None
-        return held_out_metrics(taken.paid, single.paid, problem.costs, problem.sample_weight)
+        return held_out_metrics(
+            taken.paid, single.paid, problem.costs, problem.sample_weight, problem.clusters
+        )
 
     def cross_val_posterior(self) -> Matrix:
         """Posterior of each training row by a router that has not seen its fold, shape (n, p).
@@ -257,8 +282,18 @@ class MildRouter(RouterMixin, BaseEstimator):
             raise ArgumentError(f"alpha must be positive or 'cv', got {self.alpha!r}.")
         count_folds(self.cv)
 
-    def _views(self, X: Any, groups: Any, experts: int) -> FeatureSets:
-        if experts == 1 or X.shape[0] < 2 * count_folds(self.cv):
+    def feature_sets(
+        self, X: Any, groups: Any, clusters: NDArray[np.intp] | None, experts: int
+    ) -> FeatureSets:
+        """Build the features that a fit on these rows would, for several fits on them.
+
+        Args:
+            X: Vectors, shape (n, d), dense or sparse.
+            groups: As for ``fit``.
+            clusters: Number of each row's cluster, from 0, shape (n,), or `None`.
+            experts: Number of experts p.
+        """
+        if experts == 1 or count_units(clusters, X.shape[0]) < 2 * count_folds(self.cv):
             return FeatureSets({}, {})
         wanted: tuple[FeatureSet, ...] = ("groups", "topics", "raw")
         if self.features != "cv":
@@ -268,7 +303,7 @@ class MildRouter(RouterMixin, BaseEstimator):
             if self.topics is None
             else self.topics
         )
-        return build_feature_sets(X, groups, wanted, topics)
+        return build_feature_sets(X, groups, wanted, topics, clusters)
 
     def _problem(
         self,
@@ -276,10 +311,11 @@ class MildRouter(RouterMixin, BaseEstimator):
         costs: Matrix,
         weights: NDArray[np.float64] | None,
         kept: NDArray[np.bool_] | None = None,
+        clusters: NDArray[np.intp] | None = None,
     ) -> SearchSpace:
         fixed = None if isinstance(self.margins, str) else self._given_margins(costs.shape[1])
         fold = (
-            assign_folds(len(costs), self.cv, self.random_state, kept)
+            assign_folds(len(costs), self.cv, self.random_state, kept, clusters)
             if views
             else np.zeros(len(costs), dtype=np.intp)
         )
@@ -297,6 +333,7 @@ class MildRouter(RouterMixin, BaseEstimator):
             fixed_margins=fixed,
             alphas=ALPHAS if self.alpha == "cv" else (float(self.alpha),),
             sample_weight=weights,
+            clusters=clusters,
         )
 
     def _given_margins(self, experts: int) -> NDArray[np.float64]:
@@ -441,7 +478,13 @@ class MildRouter(RouterMixin, BaseEstimator):
             0.0,
         )
         for name in names:
-            fit = ridge(problem.views[name], problem.costs, problem.sample_weight, contrasts=True)
+            fit = ridge(
+                problem.views[name],
+                problem.costs,
+                problem.sample_weight,
+                contrasts=True,
+                clusters=problem.clusters,
+            )
             self.intercept_ = self.intercept_ + factor * fit.intercept
             raw = width if name in ("raw", "both") else 0
             if raw:

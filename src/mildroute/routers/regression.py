@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator
 
 from mildroute._optional import load_torch
 from mildroute.exceptions import ArgumentError, CostError, ShapeError
+from mildroute.routers._cross_validation import cluster_codes
 from mildroute.routers._decision import argmax_last
 from mildroute.routers._mlp import (
     Arrays,
@@ -109,7 +110,14 @@ class RegressionRouter(RouterMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(
-        self, X: Any, y: Any, sample_weight: Any = None, *, prices: Any = None, groups: Any = None
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        prices: Any = None,
+        groups: Any = None,
+        clusters: Any = None,
     ) -> RegressionRouter:
         """Learn from what each expert cost on each row.
 
@@ -120,6 +128,8 @@ class RegressionRouter(RouterMixin, BaseEstimator):
             prices: Price of each expert, shape (p,), or on each row, shape (n, p), or none.
             groups: Group of each training row, shape (n,), or none; topics learn from them. Not
                 needed to predict.
+            clusters: Cluster of each row, shape (n,), or `None`; rows of a cluster, such as copies
+                of a prompt, are held out together.
 
         Returns:
             The router itself.
@@ -132,10 +142,11 @@ class RegressionRouter(RouterMixin, BaseEstimator):
         dollars = None if prices is None else _check_prices(prices, costs)
         if weights is not None:
             groups = None if groups is None else np.asarray(groups)[weights > 0]
+            clusters = None if clusters is None else np.asarray(clusters)[weights > 0]
             dollars = None if dollars is None else dollars[weights > 0]
             X, costs, weights = drop_zero_weight(X, costs, weights)
         with fitting_threads(X, costs.shape[1]):
-            self._regress(X, costs, dollars, weights, groups)
+            self._regress(X, costs, dollars, weights, groups, cluster_codes(clusters, len(costs)))
         return self
 
     def _regress(
@@ -145,14 +156,15 @@ class RegressionRouter(RouterMixin, BaseEstimator):
         dollars: Matrix | None,
         weights: NDArray[np.float64] | None,
         groups: Any,
+        clusters: NDArray[np.intp] | None,
     ) -> None:
         names = _FEATURES[self.features]
         views = build_feature_sets(
-            X, groups, names, TopicFeatures(random_state=self.random_state or 0)
+            X, groups, names, TopicFeatures(random_state=self.random_state or 0), clusters
         )
         self.topics_ = views.topics.get("topics")
         fits = {
-            name: _regression(views.features[name], costs, weights, self.contrasts)
+            name: _regression(views.features[name], costs, weights, self.contrasts, clusters)
             for name in names
         }
         self.weights_, self.topic_weights_, self.intercept_ = _mean_of(fits, X.shape[1])
@@ -160,7 +172,7 @@ class RegressionRouter(RouterMixin, BaseEstimator):
         self.price_weights_, self.price_topic_weights_, self.price_intercept_ = None, None, None
         if dollars is not None:
             prices = {
-                name: _regression(views.features[name], dollars, weights, contrasts=False)
+                name: _regression(views.features[name], dollars, weights, False, clusters)
                 for name in names
             }
             self.price_weights_, self.price_topic_weights_, self.price_intercept_ = _mean_of(
@@ -237,11 +249,15 @@ def _mean_of(fits: dict[FeatureSet, RidgeFit], width: int) -> tuple[Matrix, Matr
 
 
 def _regression(
-    X: Any, targets: Matrix, sample_weight: NDArray[np.float64] | None, contrasts: bool
+    X: Any,
+    targets: Matrix,
+    sample_weight: NDArray[np.float64] | None,
+    contrasts: bool,
+    clusters: NDArray[np.intp] | None,
 ) -> RidgeFit:
     """Ridge, or the means alone where one expert leaves nothing to choose."""
     if targets.shape[1] > 1:
-        return ridge(X, targets, sample_weight, contrasts=contrasts)
+        return ridge(X, targets, sample_weight, contrasts=contrasts, clusters=clusters)
     mean = np.average(targets, axis=0, weights=sample_weight)
     return RidgeFit(np.zeros((X.shape[1], 1)), mean, np.full(1, np.inf))
 

@@ -13,11 +13,11 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.cluster import MiniBatchKMeans
 from sklearn.decomposition import TruncatedSVD
-from sklearn.model_selection import KFold
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from mildroute.exceptions import ArgumentError
+from mildroute.routers._cross_validation import assign_folds
 
 __all__ = ["FeatureSet", "FeatureSets", "TopicFeatures", "build_feature_sets", "memberships"]
 
@@ -142,10 +142,13 @@ class TopicFeatures(TransformerMixin, BaseEstimator):
             softmax_in_place(logits[:, low:high])
         return logits
 
-    def fit_transform(self, X: Any, y: Any = None, groups: Any = None) -> NDArray[np.float64]:
+    def fit_transform(
+        self, X: Any, y: Any = None, groups: Any = None, clusters: Any = None
+    ) -> NDArray[np.float64]:
         """Fit, and return memberships of the training rows.
 
-        They know neither a row's own group nor that of its fold.
+        They know neither a row's own group nor that of its fold; rows of a cluster, numbered from
+        0 in ``clusters``, are in one fold.
         """
         features = self.fit(X, y, groups).transform(X)
         labels = self._labels(X, groups)
@@ -154,12 +157,10 @@ class TopicFeatures(TransformerMixin, BaseEstimator):
         dense, _ = _dense(X, check_random_state(self.random_state))
         names = np.unique(labels)
         features[:, -len(names) :] = 0
-        folds = KFold(
-            min(self.cv, len(labels)),
-            shuffle=True,
-            random_state=check_random_state(self.random_state).randint(2**31),
-        )
-        for seen, held_out in folds.split(dense):
+        seed = check_random_state(self.random_state).randint(2**31)
+        fold = assign_folds(len(labels), self.cv, seed, clusters=clusters)
+        for current in range(fold.max() + 1 if fold.max() else 0):
+            seen, held_out = np.flatnonzero(fold != current), np.flatnonzero(fold == current)
             known = np.unique(labels[seen])
             columns = features.shape[1] - len(names) + np.searchsorted(names, known)
             layer = _group_layer(dense[seen], labels[seen], self.shrinkage)
@@ -245,7 +246,11 @@ class FeatureSets:
 
 
 def build_feature_sets(
-    X: Any, groups: Any, wanted: Collection[FeatureSet], topics: TopicFeatures
+    X: Any,
+    groups: Any,
+    wanted: Collection[FeatureSet],
+    topics: TopicFeatures,
+    clusters: NDArray[np.intp] | None = None,
 ) -> FeatureSets:
     """Build the wanted views of training rows; topics of their groups are out of fold.
 
@@ -255,15 +260,20 @@ def build_feature_sets(
         wanted: Names of views; ``"groups"`` is left out where there are no groups, unless it is the
             only one.
         topics: A template; it stays as it is.
+        clusters: Number of each row's cluster, from 0, shape (n,), or `None`.
     """
     features: dict[FeatureSet, Any] = {}
     transformers: dict[FeatureSet, TopicFeatures] = {}
     if "groups" in wanted and groups is not None and len(np.unique(np.asarray(groups))) > 1:
         transformers["groups"] = clone(topics).set_params(clusters=())
-        features["groups"] = transformers["groups"].fit_transform(X, groups=groups)
+        features["groups"] = transformers["groups"].fit_transform(
+            X, groups=groups, clusters=clusters
+        )
     if "topics" in wanted or "both" in wanted:
         transformers["topics"] = clone(topics)
-        features["topics"] = transformers["topics"].fit_transform(X, groups=groups)
+        features["topics"] = transformers["topics"].fit_transform(
+            X, groups=groups, clusters=clusters
+        )
     if "raw" in wanted:
         features["raw"] = X
     scale = 1.0
@@ -271,9 +281,9 @@ def build_feature_sets(
         # Without groups: beside the vector, an out-of-fold posterior would give away the group of
         # its own row.
         transformers["both"] = transformers["topics"].without_groups()
-        clusters = features["topics"][:, : len(transformers["both"].offsets_)]
-        scale = _ratio(_variance(clusters), _variance(X))
-        features["both"] = _beside(X * scale, clusters)
+        shares = features["topics"][:, : len(transformers["both"].offsets_)]
+        scale = _ratio(_variance(shares), _variance(X))
+        features["both"] = _beside(X * scale, shares)
     if set(wanted) == {"groups"} and not features:
         raise ArgumentError(
             "features='groups' needs groups with at least two values, got none; pass groups= to"

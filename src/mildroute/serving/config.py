@@ -409,7 +409,8 @@ class GatewayConfig:
         router_public_keys: PEM file with one or more Ed25519 public keys; a router, canary or
             shadow router without a signature by one of them is rejected. Without this file, no
             signature is needed.
-        baseline: Expert that savings are measured against; by default the most expensive.
+        baseline: Expert that savings are measured against; by default the one that experts.yaml
+            names, or the most expensive.
         reload_interval: Seconds between checks of the artifact's folder, or none.
 
     Example:

@@ -495,5 +495,6 @@ def _target(predictor: Predictor) -> dict[str, Any] | None:
     }
     return {
         "best": predictor.experts[point.best],
+        "baseline": predictor.experts[point.baseline],
         **{name: value if math.isfinite(value) else None for name, value in promised.items()},
     }

@@ -265,7 +265,7 @@ def _table(
     if all(row.get("text") is not None for row in rows):
         columns["input"] = [row["text"] for row in rows]
     if any(row["conversation"] for row in rows):
-        columns["group"] = [row["conversation"] or row["decision_id"] for row in rows]
+        columns["conversation"] = [row["conversation"] or "" for row in rows]
     columns["time"] = [row["time"] for row in rows]
     cells = [
         row.get("cells") or {row["served_by"]: [row[name] for _, name in kinds]} for row in rows

@@ -175,7 +175,7 @@
     const parts = [];
     if (isNumber(target.score)) parts.push(`score ${target.score.toFixed(3)}${isNumber(target.best_score) ? ` (${target.best} alone: ${target.best_score.toFixed(3)})` : ""}`);
     if (isNumber(target.dollars_per_1000)) parts.push(`${dollars(target.dollars_per_1000)} for 1,000 requests`);
-    if (isNumber(target.saved)) parts.push(`${percent(target.saved)} saved against ${target.best}`);
+    if (isNumber(target.saved)) parts.push(`${percent(target.saved)} saved against ${target.baseline}`);
     return parts.join(", ");
   }
 

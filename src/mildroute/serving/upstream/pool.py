@@ -295,7 +295,7 @@ class ExpertPool:
         _check_routes(self._config, experts)
         if self._config.routing.default is not None:
             file.expert(self._config.routing.default)
-        baseline = self._config.baseline
+        baseline = self._config.baseline or file.baseline
         if baseline is not None and baseline not in experts:
             raise ArgumentError(
                 f"baseline must be an expert of {file.path.name}, got {baseline!r:.60};"
