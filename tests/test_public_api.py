@@ -8,6 +8,7 @@ import doctest
 import importlib
 import inspect
 import pkgutil
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -118,3 +119,15 @@ def test_every_public_name_is_on_one_page_and_each_class_has_its_own(
             else:
                 assert name in [each.strip() for each in functions]
     assert {name for name in mildroute.__all__ if not name.startswith("__")} <= names
+
+
+def test_the_losses_of_a_training_loop_come_first_on_their_page(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("sphinx", reason="the pages are written by an extension of Sphinx")
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "docs" / "_ext"))
+    page = importlib.import_module("api_pages").pages_of("mildroute.losses")["losses"]
+    listed = re.findall(r"~mildroute\.losses\.(\w+)", page)
+    assert listed[:4] == ["MILDLoss", "TDEFLoss", "CrossEntropyLoss", "LDAMLoss"]
+    assert sorted(listed[4:]) == listed[4:]
+    assert len(listed) == len(set(listed))

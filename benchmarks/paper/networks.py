@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from mildroute._optional import load_torch
 from mildroute.deep.config import DeferralConfig, config_for
 from mildroute.exceptions import ArgumentError
-from mildroute.routers._decision import THEORY, margins_of_wins, smoothed_win_counts, winner_targets
+from mildroute.routers._decision import smoothed_win_counts, winner_targets
 from mildroute.routers.base import Matrix
 
 if TYPE_CHECKING:
@@ -52,8 +52,9 @@ class TrainingObjective:
     Args:
         reward: ``"complement"``, ``"sum"`` or ``"gap"``; or a loss on the winner of each row alone:
             ``"winner"``, ``"rare winner"``, ``"ldam"``.
-        margins: ``"equal"``, 1 for each, or ``"theory"``, the paper's, which sum to 1.
-        offset: Added to theory margins.
+        margins: ``"equal"``, 1 for each; ``"theory"``, the paper's, which sum to 1; or
+            ``"winner_counts"``, the same from how often each expert wins.
+        offset: Added to margins that are not equal.
         scale: Factor of equal margins.
 
     Example:
@@ -99,7 +100,9 @@ class NetworkMethod:
         )
 
 
-_PRINTED = TrainingObjective("sum", "theory")
+# As for linear routers, the first methods count wins for the paper's m_k.
+_PRINTED = TrainingObjective("sum", "winner_counts")
+_MASS = TrainingObjective("sum", "theory")
 # The methods by name, as in :data:`benchmarks.paper.problems.METHODS`, for networks.
 NETWORK_METHODS: dict[str, NetworkMethod] = {
     "tdef": NetworkMethod("complement reward, equal margins", TrainingObjective("complement")),
@@ -139,6 +142,17 @@ NETWORK_METHODS: dict[str, NetworkMethod] = {
         "cross-entropy, rare winners weigh more", TrainingObjective("rare winner")
     ),
     "ldam": NetworkMethod("rare winners must win by more", TrainingObjective("ldam")),
+    "mild-mass": NetworkMethod("sum reward, theory margins of the paper's m_k", _MASS),
+    "mild-mass-decoded": NetworkMethod("the very network, largest posterior", _MASS, "consistent"),
+    "mild-mass-tuned": NetworkMethod(
+        "the same margins plus an integer chosen by held-out rows", _MASS, tuned=True
+    ),
+    "mild-mass-consistent": NetworkMethod(
+        "the very network, largest posterior at a temperature that is fitted on held-out rows",
+        _MASS,
+        "consistent",
+        calibrated=True,
+    ),
 }
 
 
@@ -212,11 +226,11 @@ def lesson_of(aim: TrainingObjective, costs: Matrix) -> TrainingTarget:
         )
         seen = 1 - winners * weights
         return TrainingTarget(seen, config_for(seen, reward="complement"))
-    margins = (
-        margins_of_wins(THEORY._replace(offset=aim.offset), wins)
-        if aim.margins == "theory"
-        else np.full_like(wins, aim.scale)
-    )
+    if aim.margins == "equal":
+        margins = np.full_like(wins, aim.scale)
+    else:
+        shares = config_for(costs, margins=aim.margins, reward=aim.reward).margins
+        margins = np.asarray(shares) + aim.offset
     return TrainingTarget(costs, config_for(costs, margins=margins, reward=aim.reward))
 
 

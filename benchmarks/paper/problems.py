@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from benchmarks.paper.data import (
     synthetic_predictions,
 )
 from mildroute.exceptions import ArgumentError
-from mildroute.routers._decision import argmax_last, log_posterior
+from mildroute.routers._decision import MarginRule, argmax_last, log_posterior, margins_by
 from mildroute.routers.base import Matrix
 from mildroute.routers.mild import MildRouter
 from mildroute.routers.surrogate import (
@@ -33,6 +33,7 @@ from mildroute.routers.surrogate import (
 __all__ = [
     "FOLDS",
     "METHODS",
+    "ConsistentMild",
     "DecodedMild",
     "Method",
     "Problem",
@@ -60,7 +61,7 @@ class Method:
 
 
 class DecodedMild:
-    """MILD as printed, to the last weight; only the choice differs.
+    """The untuned MILD of the paper, to the last weight; only the choice differs.
 
     The posterior that its scores stand for decides, not their largest.
 
@@ -68,6 +69,7 @@ class DecodedMild:
 
     Args:
         seed: Seed of its folds.
+        margins: ``"theory"`` or ``"winner_counts"``.
 
     Example:
         >>> X = np.arange(-5.0, 6.0)[:, None]
@@ -76,11 +78,13 @@ class DecodedMild:
         array([0, 1])
     """
 
-    def __init__(self, seed: int) -> None:
-        self.printed = PaperMILDRouter(random_state=seed)
+    def __init__(
+        self, seed: int, margins: Literal["theory", "winner_counts"] = "winner_counts"
+    ) -> None:
+        self.printed = PaperMILDRouter(margins=margins, random_state=seed)
 
     def fit(self, X: Any, y: Any) -> DecodedMild:
-        """Fit as printed, X of shape (n, d) and costs y of shape (n, p)."""
+        """Fit the untuned MILD, X of shape (n, d) and costs y of shape (n, p)."""
         self.printed.fit(X, y)
         self.alpha_ = self.printed.alpha_
         return self
@@ -90,6 +94,40 @@ class DecodedMild:
         return argmax_last(log_posterior(self.printed.decision_function(X), self.printed.margins_))
 
 
+class ConsistentMild:
+    """MildRouter with the sum reward and margins from wins.
+
+    Rows on which all experts cost the same do not count.
+
+    Args:
+        seed: Seed of its folds.
+
+    Example:
+        >>> X = np.arange(-5.0, 6.0)[:, None]
+        >>> costs = np.hstack([X > 2, X <= 2]).astype(float)
+        >>> ConsistentMild(0).fit(X, costs).predict(np.array([[-3.0], [5.0]]))
+        array([0, 1])
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def fit(self, X: Any, y: Any) -> ConsistentMild:
+        """Fit it on X of shape (n, d) and costs y of shape (n, p)."""
+        wins = margins_by(MarginRule("decided_wins", 1 / 3), -np.asarray(y))
+        self.router = MildRouter(
+            reward="sum", margins=wins / wins.mean(), features="raw", random_state=self.seed
+        ).fit(X, y)
+        self.alpha_, self.selection_ = self.router.alpha_, self.router.selection_
+        return self
+
+    def predict(self, X: Any) -> NDArray[np.intp]:
+        """Index of the expert with the largest posterior, shape (n,)."""
+        return np.asarray(self.router.predict(X), dtype=np.intp)
+
+
+# The first MILD methods, whose cells are stored, count wins for the paper's m_k. Those with "mass"
+# in their name count as the paper does; see :func:`mildroute.losses.rewards.reward_mass`.
 METHODS: dict[str, Method] = {
     "tdef": Method(
         "TDEF", "complement reward, equal margins", lambda seed: TDEFRouter(random_state=seed)
@@ -97,7 +135,7 @@ METHODS: dict[str, Method] = {
     "mild": Method(
         "MILD printed",
         "sum reward, theory margins, largest score",
-        lambda seed: PaperMILDRouter(random_state=seed),
+        lambda seed: PaperMILDRouter(margins="winner_counts", random_state=seed),
     ),
     "mild-decoded": Method(
         "MILD decoded", "the very scores of MILD printed, largest posterior", DecodedMild
@@ -105,7 +143,7 @@ METHODS: dict[str, Method] = {
     "mild-tuned": Method(
         "MILD tuned",
         "as printed, margins plus an integer chosen by cross-validation",
-        lambda seed: PaperMILDRouter(offsets="search", random_state=seed),
+        lambda seed: PaperMILDRouter(margins="winner_counts", offsets="search", random_state=seed),
     ),
     "mild-uniform": Method(
         "MILD uniform",
@@ -118,7 +156,7 @@ METHODS: dict[str, Method] = {
         "MILD consistent",
         "sum reward, theory margins, largest posterior; calibrated, with the best single expert"
         " among its candidates",
-        lambda seed: MildRouter(reward="sum", margins="theory", features="raw", random_state=seed),
+        ConsistentMild,
     ),
     "mild-consistent-tuned": Method(
         "MILD consistent, tuned",
@@ -143,6 +181,32 @@ METHODS: dict[str, Method] = {
     ),
     "ldam": Method(
         "LDAM", "rare winners must win by more", lambda seed: LDAMRouter(random_state=seed)
+    ),
+    "mild-mass": Method(
+        "MILD untuned, reward mass",
+        "sum reward, theory margins of the paper's m_k, largest score",
+        lambda seed: PaperMILDRouter(random_state=seed),
+    ),
+    "mild-mass-decoded": Method(
+        "MILD decoded, reward mass",
+        "the same scores, largest posterior",
+        lambda seed: DecodedMild(seed, "theory"),
+    ),
+    "mild-mass-tuned": Method(
+        "MILD tuned, reward mass",
+        "the same margins plus an integer chosen by cross-validation, largest score",
+        lambda seed: PaperMILDRouter(offsets="search", random_state=seed),
+    ),
+    "mild-mass-tuned-each": Method(
+        "MILD tuned per expert, reward mass",
+        "the same with an integer for each expert",
+        lambda seed: PaperMILDRouter(offsets="per_expert", random_state=seed),
+    ),
+    "mild-mass-consistent": Method(
+        "MILD consistent, reward mass",
+        "sum reward, theory margins of the paper's m_k, largest posterior; calibrated, with the"
+        " best single expert among its candidates",
+        lambda seed: MildRouter(reward="sum", margins="theory", features="raw", random_state=seed),
     ),
 }
 

@@ -570,7 +570,8 @@ def _runs(results: Sequence[Result], seeds: int) -> str:
 
 
 def _methods() -> str:
-    lines = [f"- **{each.label}**: {each.what}." for each in METHODS.values()]
+    shown = {name for table in TABLES.values() for name in table.methods}
+    lines = [f"- **{each.label}**: {each.what}." for name, each in METHODS.items() if name in shown]
     return "\n".join(
         [
             (

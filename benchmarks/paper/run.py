@@ -374,12 +374,9 @@ def _choose(cell: ExperimentConfig, problem: Problem) -> tuple[NDArray[np.intp],
 
 def _note(router: Any) -> str:
     """What cross-validation took."""
-    taken = {
-        "alpha": getattr(router, "alpha_", None),
-        "offset": getattr(router, "offset_", None),
-    }
-    words = [f"{name} {value:g}" for name, value in taken.items() if value is not None]
-    return "; ".join([*words, *filter(None, [getattr(router, "selection_", "")])])
+    alpha = getattr(router, "alpha_", None)
+    words = ["" if alpha is None else f"alpha {alpha:g}", getattr(router, "selection_", "")]
+    return "; ".join(filter(None, words))
 
 
 def _result(

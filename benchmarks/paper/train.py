@@ -225,6 +225,9 @@ def _digest(training: Training, material: TrainingData) -> str:
     versions = [f"{name} {need(name).__version__}" for name in _DETERMINING]
     recipe = replace(recipe_of(training.network), model="", unstated="", offsets=())
     digest = hashlib.sha256(f"{training} {recipe} {versions}".encode())
+    if training.aim.margins != "equal":
+        # The name of margins says less than their values.
+        digest.update(repr(lesson_of(training.aim, material.costs).deferral.margins).encode())
     for array in (material.costs, material.held_out):
         digest.update(np.ascontiguousarray(array).tobytes())
     for row in (*material.inputs, *material.test_inputs):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ __all__ = ["setup"]
 _LOGGER = logging.getLogger(__name__)
 _NOT_FOR_USERS = {"mildroute.cli"}
 _TOP = "mildroute"
+# What most readers of a page look for; the other names follow in alphabetical order.
+_FIRST = {"mildroute.losses": ("MILDLoss", "TDEFLoss", "CrossEntropyLoss", "LDAMLoss")}
 
 
 def packages() -> list[str]:
@@ -42,12 +45,21 @@ def described_in(package: str) -> list[str]:
     What the top exports and a package below it, too, is described there.
     """
     module = importlib.import_module(package)
-    return sorted(
-        name
-        for name in getattr(module, "__all__", ())
-        if not name.startswith("__")
-        and (package != _TOP or getattr(module, name).__module__.startswith("mildroute._"))
+    return in_order(
+        package,
+        (
+            name
+            for name in getattr(module, "__all__", ())
+            if not name.startswith("__")
+            and (package != _TOP or getattr(module, name).__module__.startswith("mildroute._"))
+        ),
     )
+
+
+def in_order(package: str, names: Iterable[str]) -> list[str]:
+    """Sort the names of a package as its page lists them."""
+    known, first = set(names), _FIRST.get(package, ())
+    return [*(name for name in first if name in known), *sorted(known.difference(first))]
 
 
 def pages_of(package: str) -> dict[str, str]:
@@ -60,7 +72,7 @@ def pages_of(package: str) -> dict[str, str]:
     # The docstring of a constant is that of its type.
     table = "".join(
         f"   ~{package}.{name}\n"
-        for name in sorted(getattr(module, "__all__", ()))
+        for name in in_order(package, getattr(module, "__all__", ()))
         if callable(getattr(module, name))
     )
     entries = "".join(f"   {short}.{name}\n" for name in classes)

@@ -31,10 +31,10 @@ def regrets(power: float, alpha: float) -> NDArray[np.float64]:
     found = []
     for seed in SEEDS:
         train, test = draw(RATIO, TRAIN, seed), draw(RATIO, TEST, 1000 + seed)
-        rho = margins_by(MarginRule(power), 1 - train.costs)
-        router = MildRouter(reward="gap", margins=rho, alpha=alpha, features="raw").fit(
-            train.vectors, train.costs
-        )
+        rho = margins_by(MarginRule("decided_wins", power), 1 - train.costs)
+        router = MildRouter(
+            reward="gap", margins=rho / rho.mean(), alpha=alpha, features="raw"
+        ).fit(train.vectors, train.costs)
         scores = router.decision_function(test.vectors)
         found.append(
             [regret(test, router.predict(test.vectors)), regret(test, scores.argmax(axis=1))]

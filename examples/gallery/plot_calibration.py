@@ -42,7 +42,7 @@ routers = {
     "MildRouter": MildRouter(features="raw", random_state=0),
     "cross-entropy, hardly penalized": CrossEntropyRouter(alpha=1e-6),
     "weighted cross-entropy": WeightedCrossEntropyRouter(random_state=0),
-    "MILD as printed": PaperMILDRouter(random_state=0),
+    "MILD, winner counts": PaperMILDRouter(margins="winner_counts", random_state=0),
 }
 X_test, costs_test, chance = draw(10_000, seed=99)
 print(f"the second expert is the better one on {chance.mean():.1%} of the inputs")
@@ -106,8 +106,8 @@ for name, found in beliefs.items():
 # diagonal. A fit that is hardly penalized
 # is too sure of the rare expert. Weights that lift the rare expert in training are still in the
 # probabilities afterwards, so that it is
-# overrated everywhere. The softmax of MILD as printed bends the other way. Its choices are as good
-# here all the same: calibration and a
+# overrated everywhere. The softmax of MILD with winner counts bends the other way. Its choices are
+# as good here all the same: calibration and a
 # good choice are two things. But a number that will get a threshold should mean what it
 # says.
 plt.show()

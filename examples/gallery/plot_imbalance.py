@@ -59,7 +59,7 @@ routers = {
     "TDEF": TDEFRouter(random_state=0),
     "nearest neighbors": KNNRouter(),
     "weighted cross-entropy": WeightedCrossEntropyRouter(random_state=0),
-    "MILD as printed": PaperMILDRouter(random_state=0),
+    "MILD, winner counts": PaperMILDRouter(margins="winner_counts", random_state=0),
 }
 ratios = (1, 10, 100, 300)
 recall, regret = np.zeros((len(routers) + 1, len(ratios))), np.zeros((len(routers), len(ratios)))
@@ -109,8 +109,8 @@ figure.legend(loc="outside lower center", ncols=3)
 # -----------------
 # Ordinary routers drop specialists sooner than the best choice would, nearest neighbors first of
 # all. Weighting remembers them, at the
-# price of many false alarms: its mistakes cost several times those of ``MildRouter``. MILD as the
-# paper prints it sends nearly everything
+# price of many false alarms: its mistakes cost several times those of ``MildRouter``. MILD with
+# untuned margins of winner counts sends nearly everything
 # to specialists, since with margins that differ the largest score is not the best choice: see
 # :ref:`sphx_glr_gallery_plot_decision_rule.py`. ``MildRouter`` comes closest. It falls behind the
 # best choice as well where specialists

@@ -33,9 +33,18 @@ def test_a_saved_model_comes_back_with_its_experts_margins_reward_and_decision(
     assert loaded.config.label2id == {"small": 0, "medium": 1, "large": 2}
 
 
-def test_theory_margins_are_cube_roots_of_wins_with_a_mean_of_one() -> None:
+def test_theory_margins_are_cube_roots_of_the_reward_mass_and_sum_to_one() -> None:
+    """With the sum reward, a row of costs (0, 1, 1) has the labels (2, 1, 1) / 4."""
     costs = 1 - np.repeat(np.eye(3), [27, 8, 1], axis=0)
-    np.testing.assert_allclose(config_for(costs, margins="theory").margins, [1.5, 1.0, 0.5])
+    for reward, mass in (("gap", [27, 8, 1]), ("sum", [15.75, 11, 9.25])):
+        roots = np.cbrt(mass)
+        np.testing.assert_allclose(
+            config_for(costs, margins="theory", reward=reward).margins, roots / roots.sum()
+        )
+        np.testing.assert_allclose(
+            config_for(costs, margins="winner_counts", reward=reward).margins,
+            np.array([3, 2, 1]) / 6,
+        )
 
 
 def test_the_scale_of_the_complement_is_the_largest_training_cost() -> None:

@@ -15,7 +15,7 @@ from mildroute.deep.config import DeferralConfig, config_of
 from mildroute.deep.trainer import CostRows, DeferralTrainer, batch_loss, deferral_metrics
 from mildroute.exceptions import ArgumentError, ShapeError
 from mildroute.losses.functional import deferral_loss
-from mildroute.losses.rewards import rewards_of, theory_margins, winner_counts
+from mildroute.losses.rewards import reward_mass, rewards_of, theory_margins
 
 
 def trainer_for(folder: Path, **settings: Any) -> DeferralTrainer:
@@ -62,12 +62,10 @@ def test_the_loss_of_a_batch_is_that_of_the_core(reward: Any, tmp_path: Path) ->
     batch = tiny_reader().batch([toy_rows()[place] for place in range(6)])
     model = trainer.model.eval()
     costs = torch.from_numpy(COSTS).float()
-    counts = winner_counts(costs)
+    rewards = rewards_of(costs, reward, scale=1.0)
     with torch.no_grad():
         scores = model(**{name: batch[name] for name in batch if name != "costs"}).logits
-        expected = deferral_loss(
-            scores, rewards_of(costs[:6], reward, scale=1.0), theory_margins(counts, scale=3.0)
-        )
+        expected = deferral_loss(scores, rewards[:6], theory_margins(reward_mass(rewards)))
         assert float(trainer.compute_loss(model, batch)) == pytest.approx(float(expected), rel=1e-6)
 
 

@@ -36,7 +36,7 @@ def loss_for(aim: TrainingObjective) -> float:
 
 
 def test_every_method_has_a_form_for_networks_but_the_one_on_raw_vectors() -> None:
-    assert set(NETWORK_METHODS) == set(METHODS) - {"mildroute-raw"}
+    assert set(NETWORK_METHODS) == set(METHODS) - {"mildroute-raw", "mild-mass-tuned-each"}
     with pytest.raises(ArgumentError, match="got 'mildroute-raw'"):
         method_of_network("mildroute-raw")
 
@@ -87,11 +87,12 @@ def test_ldam_has_a_trainer_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("offset", [0.0, 5.0])
-def test_theory_margins_are_those_of_printed_mild(offset: float) -> None:
-    printed = PaperMILDRouter(alpha=1.0).fit(RANDOM.normal(size=(40, 2)), COSTS).margins_
+@pytest.mark.parametrize("margins", ["theory", "winner_counts"])
+def test_margins_are_those_of_untuned_mild(margins: Any, offset: float) -> None:
+    router = PaperMILDRouter(alpha=1.0, margins=margins).fit(RANDOM.normal(size=(40, 2)), COSTS)
     assert lesson_of(
-        TrainingObjective("sum", "theory", offset), COSTS
-    ).deferral.margins == pytest.approx(printed + offset)
+        TrainingObjective("sum", margins, offset), COSTS
+    ).deferral.margins == pytest.approx(router.margins_ + offset)
 
 
 @pytest.mark.parametrize("reward", ["gap", "complement", "sum"])

@@ -119,16 +119,20 @@ def test_margins_and_decisions_are_those_of_their_names() -> None:
     def settings(name: str) -> dict[str, Any]:
         return dict(router_of(name, 7).get_params())
 
-    assert settings("mild-consistent") | {
+    assert settings("mild-mass-consistent") | {
         "decision": "consistent",
         "reward": "sum",
         "margins": "theory",
         "features": "raw",
-    } == settings("mild-consistent")
+    } == settings("mild-mass-consistent")
     assert settings("mildroute")["features"] == "cv"
-    assert settings("mild")["offsets"] is None
-    assert settings("mild-tuned")["offsets"] == "search"
-    assert {settings(name)["random_state"] for name in METHODS if name != "mild-decoded"} == {7}
+    for name, margins in (("mild", "winner_counts"), ("mild-mass", "theory")):
+        assert settings(name)["margins"] == settings(f"{name}-tuned")["margins"] == margins
+        assert settings(name)["offsets"] is None
+        assert settings(f"{name}-tuned")["offsets"] == "search"
+    assert settings("mild-mass-tuned-each")["offsets"] == "per_expert"
+    plain = set(METHODS) - {"mild-decoded", "mild-mass-decoded", "mild-consistent"}
+    assert {settings(name)["random_state"] for name in plain} == {7}
 
 
 def test_decoded_mild_has_the_scores_of_printed_mild_and_the_posterior_decides() -> None:

@@ -14,13 +14,15 @@ from mildroute.losses.functional import deferral_loss
 from mildroute.losses.rewards import (
     Reward,
     complement_scale,
+    reward_mass as core_reward_mass,
     rewards_of,
     theory_margins,
     winner_counts,
 )
 from mildroute.routers._decision import (
+    THEORY,
     MarginRule,
-    margins_of_wins,
+    margins_by,
     scaled_rewards,
     smoothed_win_counts,
     winner_targets,
@@ -87,7 +89,32 @@ def test_margins_are_those_of_the_core(offset: float) -> None:
     wins = winner_targets(-costs).sum(axis=0)
     np.testing.assert_allclose(wins, winner_counts(torch.from_numpy(costs)).numpy())
     core = theory_margins(torch.from_numpy(wins), exponent=1 / 3, offset=offset).numpy()
-    np.testing.assert_allclose(margins_of_wins(MarginRule(1 / 3, offset), wins), core)
+    rule = MarginRule("winner_counts", 1 / 3, offset)
+    np.testing.assert_allclose(margins_by(rule, -costs), core)
+
+
+@pytest.mark.parametrize("name", ["gap", "complement", "sum"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_theory_margins_are_those_of_the_core(name: Reward, weighted: bool) -> None:
+    random = np.random.default_rng(2)
+    costs = random.integers(0, 3, size=(50, 4)).astype(float)
+    costs[0] = 0  # no reward of any kind but the complement
+    weights = random.uniform(0.1, 2, size=50) if weighted else None
+    rewards = scaled_rewards(costs, name, None)
+    core = theory_margins(
+        core_reward_mass(
+            torch.from_numpy(rewards), None if weights is None else torch.from_numpy(weights)
+        )
+    )
+    np.testing.assert_allclose(margins_by(THEORY, rewards, weights), core.numpy())
+
+
+def test_margins_of_decided_wins_skip_rows_on_which_all_are_equal() -> None:
+    costs = np.array([[0.0, 1.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0], [0.5, 0.5]])
+    wins = {"decided_wins": (2, 1), "winner_counts": (3, 2)}
+    for name, (first, second) in wins.items():
+        found = margins_by(MarginRule(name, 1.0), -costs)  # type: ignore[arg-type]
+        np.testing.assert_allclose(found, np.array([first, second]) / (first + second))
 
 
 def test_if_nobody_ever_wins_all_count_one() -> None:

@@ -176,12 +176,36 @@ def test_with_equal_margins_the_decisions_agree() -> None:
     np.testing.assert_array_equal(one, other)
 
 
-def test_theory_margins_have_a_mean_of_one_and_given_ones_stay_as_they_are() -> None:
-    assert fixed(margins="theory").fit(X, COSTS).margins_.mean() == pytest.approx(1)
+def test_margins_by_name_sum_to_one_and_given_ones_stay_as_they_are() -> None:
+    rewards = {
+        "gap": COSTS.max(axis=1, keepdims=True) - COSTS,
+        "sum": COSTS.sum(axis=1, keepdims=True) - COSTS,
+    }
+    for reward, values in rewards.items():
+        total = values.sum(axis=1, keepdims=True)
+        shares = np.divide(values, total, out=np.zeros_like(values), where=total > 0)
+        expected = shares.sum(axis=0) ** (1 / 3)
+        np.testing.assert_allclose(
+            fixed(margins="theory", reward=reward).fit(X, COSTS).margins_,
+            expected / expected.sum(),
+        )
+    best = COSTS.min(axis=1, keepdims=True) == COSTS
+    wins = (best / best.sum(axis=1, keepdims=True)).sum(axis=0) ** (1 / 3)
+    found = fixed(margins="winner_counts").fit(X, COSTS).margins_
+    np.testing.assert_allclose(found, wins / wins.sum())
     np.testing.assert_array_equal(
         fixed(margins=np.array([3, 1, 2])).fit(X, COSTS).margins_, [3, 1, 2]
     )
     np.testing.assert_array_equal(fixed().fit(X, COSTS).margins_, np.ones(3))
+
+
+def test_margins_by_name_are_those_of_an_array_up_to_the_unit_of_scores() -> None:
+    by_name = fixed(margins="theory").fit(X, COSTS)
+    by_value = fixed(margins=by_name.margins_ * len(by_name.margins_)).fit(X, COSTS)
+    np.testing.assert_allclose(
+        by_name.decision_function(X) * len(by_name.margins_), by_value.decision_function(X)
+    )
+    np.testing.assert_allclose(by_name.predict_proba(X), by_value.predict_proba(X))
 
 
 @pytest.mark.parametrize("margins", ["uniform", "theory"])

@@ -7,7 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mildroute.routers._decision import MarginRule, margins_by, scaled_rewards
+from mildroute.routers._decision import (
+    THEORY,
+    WINNER_COUNTS,
+    MarginRule,
+    margins_by,
+    scaled_rewards,
+)
 from mildroute.routers._search import (
     REGRESSION,
     SearchResult,
@@ -30,7 +36,7 @@ def small_problem(**settings: Any) -> SearchSpace:
         "fold": np.arange(80) % 2,
         "decision": "consistent",
         "rewards": ("gap", "complement", "sum"),
-        "margins": {"uniform": None, "theory": MarginRule(1 / 3)},
+        "margins": {"uniform": None, "theory": THEORY},
         "alphas": PATH,
     }
     return SearchSpace(**{**defaults, **settings})  # type: ignore[arg-type]
@@ -72,12 +78,22 @@ def test_experts_that_cost_the_same_everywhere_have_equal_rewards() -> None:
     np.testing.assert_allclose(scaled_rewards(np.ones((4, 2)), "gap", None), 0.5)
 
 
-def test_theory_margins_are_roots_of_how_often_an_expert_wins() -> None:
-    """27 wins, 8 wins, 1 win and a tie, which does not count: roots 3, 2, 1, with a mean of 2."""
+@pytest.mark.parametrize("counts", ["reward_mass", "decided_wins"])
+def test_margins_are_roots_of_the_counts(counts: Any) -> None:
+    """27, 8 and 1 rows have one right expert: roots 3, 2, 1.
+
+    Rows on which all experts are equal have no gap reward, so they count for nobody.
+    """
     rewards = scaled_rewards(
         1 - np.vstack([np.repeat(np.eye(3), [27, 8, 1], axis=0), np.ones((5, 3))]), "gap", None
     )
-    np.testing.assert_allclose(margins_by(MarginRule(1 / 3), rewards), [1.5, 1.0, 0.5])
+    np.testing.assert_allclose(
+        margins_by(MarginRule(counts, 1 / 3), rewards), np.array([3, 2, 1]) / 6
+    )
+
+
+def test_the_search_divides_margins_by_their_mean() -> None:
+    assert small_problem().rho("theory", "gap").mean() == pytest.approx(1)
 
 
 def test_a_row_of_weight_two_wins_twice() -> None:
@@ -98,7 +114,21 @@ def test_equal_margins_are_tried_before_the_theory() -> None:
     assert names[0] == "uniform"
     assert len(names) > 1
     assert list(margin_specs("uniform", (100, 3))) == ["uniform"]
-    assert margin_specs("theory", (100, 3)) == {"theory": MarginRule(1 / 3)}
+    assert margin_specs("theory", (100, 3)) == {"theory": THEORY}
+    assert margin_specs("winner_counts", (100, 3)) == {"winner_counts": WINNER_COUNTS}
+
+
+def test_the_default_search_tries_powers_of_decided_wins() -> None:
+    rules = margin_specs("cv", (100, 3))
+    assert list(rules) == [
+        "uniform",
+        "wins^0.17+0",
+        "wins^-0.17+0",
+        "wins^0.33+0",
+        "wins^0.33+0.3",
+        "wins^0.33+1",
+    ]
+    assert {rule.counts for rule in rules.values() if rule is not None} == {"decided_wins"}
 
 
 def test_differing_margins_are_not_tried_where_that_would_take_long() -> None:

@@ -7,12 +7,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from scipy.optimize import minimize
 from scipy.special import logsumexp
+from sklearn.model_selection import KFold
+from torch import Tensor
 
 from mildroute.exceptions import ArgumentError
+from mildroute.losses.functional import LossModule, deferral_loss
+from mildroute.losses.rewards import sum_rewards
+from mildroute.routers._decision import THEORY, margins_by
 from mildroute.routers.surrogate import (
     CrossEntropyRouter,
+    CustomLossRouter,
     LDAMRouter,
     PaperMILDRouter,
     TDEFRouter,
@@ -67,12 +74,17 @@ def ldam(costs: Array) -> Callable[[Array], Array]:
 
 
 def theory_margins(costs: Array) -> Array:
+    rewards = costs.sum(axis=1, keepdims=True) - costs
+    shares = (WEIGHTS @ (rewards / rewards.sum(axis=1, keepdims=True))) ** (1 / 3)
+    return np.asarray(shares / shares.sum())
+
+
+def margins_of_wins(costs: Array) -> Array:
     shares = (WEIGHTS @ winners(costs)) ** (1 / 3)
     return np.asarray(shares / shares.sum())
 
 
-def paper(costs: Array) -> Callable[[Array], Array]:
-    margins = theory_margins(costs)
+def mild(costs: Array, margins: Array) -> Callable[[Array], Array]:
     rewards = to_one(costs.sum(axis=1, keepdims=True) - costs)
 
     def rows(scores: Array) -> Array:
@@ -82,6 +94,14 @@ def paper(costs: Array) -> Callable[[Array], Array]:
     return rows
 
 
+def paper(costs: Array) -> Callable[[Array], Array]:
+    return mild(costs, theory_margins(costs))
+
+
+def paper_of_wins(costs: Array) -> Callable[[Array], Array]:
+    return mild(costs, margins_of_wins(costs))
+
+
 CASES: dict[str, tuple[Any, Callable[[Array], Callable[[Array], Array]]]] = {
     "tdef": (TDEFRouter(alpha=PENALTY), tdef),
     "tdef, sum": (TDEFRouter(alpha=PENALTY, reward="sum"), tdef_sum),
@@ -89,7 +109,12 @@ CASES: dict[str, tuple[Any, Callable[[Array], Callable[[Array], Array]]]] = {
     "weighted cross-entropy": (WeightedCrossEntropyRouter(alpha=PENALTY), weighted_cross_entropy),
     "ldam": (LDAMRouter(alpha=PENALTY, s=4.0, max_margin=0.7), ldam),
     "paper": (PaperMILDRouter(alpha=PENALTY), paper),
+    "paper, winner counts": (
+        PaperMILDRouter(alpha=PENALTY, margins="winner_counts"),
+        paper_of_wins,
+    ),
 }
+MARGINS_OF = {"paper": theory_margins, "paper, winner counts": margins_of_wins}
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -98,7 +123,7 @@ def test_scores_minimise_the_written_formula(case: str) -> None:
     X, costs = noisy(40, columns=2)
     rows, share = formula(costs), WEIGHTS / WEIGHTS.sum()
     variance = float((share @ (X - share @ X) ** 2).sum())
-    unit = theory_margins(costs).mean() if case == "paper" else 1.0
+    unit = MARGINS_OF[case](costs).mean() if case in MARGINS_OF else 1.0
 
     def objective(flat: Array) -> float:
         table = flat.reshape(3, 3)
@@ -157,8 +182,78 @@ def test_a_searched_offset_evens_the_margins_out() -> None:
     X, costs = rare_but_dear()
     router = PaperMILDRouter(alpha=0.01, offsets="search", cv=2).fit(X, costs)
     assert router.predict(X[:1])[0] == 0
-    assert router.offset_ in (1.0, 2.0, 3.0, 4.0, 5.0)
-    np.testing.assert_allclose(router.margins_.sum(), 1 + 2 * router.offset_)
+    assert np.ptp(router.offsets_) == 0
+    assert router.offsets_[0] in (1.0, 2.0, 3.0, 4.0, 5.0)
+    np.testing.assert_allclose(router.margins_.sum(), 1 + 2 * router.offsets_[0])
+
+
+def test_without_a_search_no_offset_is_added() -> None:
+    router = PaperMILDRouter().fit(*rare_but_dear())
+    np.testing.assert_array_equal(router.offsets_, [0, 0])
+    assert not router.at_edge_.any()
+    assert router.selection_ == "theory margins, not tuned: as asked"
+
+
+def mild_loss(scores: Tensor, costs: Tensor, **settings: Any) -> Tensor:
+    return deferral_loss(scores, sum_rewards(costs), **settings)
+
+
+def held_out_cost(offsets: Array, folds: Any) -> float:
+    """What untuned MILD with these offsets pays on held-out rows, by its definition."""
+    X, costs = noisy(40, columns=2)
+    paid = 0.0
+    for seen, held_out in folds:
+        margins = margins_by(THEORY, costs[seen].sum(axis=1, keepdims=True) - costs[seen]) + offsets
+        loss = LossModule(
+            mild_loss, margins=torch.from_numpy(margins / margins.mean()), reduction="none"
+        )
+        router = CustomLossRouter(loss, alpha=PENALTY).fit(X[seen], costs[seen])
+        paid += float(costs[held_out, router.predict(X[held_out])].sum())
+    return paid / len(costs)
+
+
+def test_offsets_per_expert_are_no_worse_than_a_common_one_and_cannot_be_improved_one_by_one() -> (
+    None
+):
+    X, costs = noisy(40, columns=2)
+    folds = list(KFold(2, shuffle=True, random_state=0).split(X))
+    settings: dict[str, Any] = {"alpha": PENALTY, "cv": folds, "largest_offset": 2}
+    common = PaperMILDRouter(offsets="search", **settings).fit(X, costs)
+    each = PaperMILDRouter(offsets="per_expert", **settings).fit(X, costs)
+    grid = (0.0, 1.0, 2.0)
+    paid = {offset: held_out_cost(np.full(3, offset), folds) for offset in grid}
+    assert paid[common.offsets_[0]] == pytest.approx(min(paid.values()))
+    best = held_out_cost(each.offsets_, folds)
+    assert best <= min(paid.values()) + 1e-12
+    for expert in range(3):
+        for offset in grid:
+            changed = each.offsets_.copy()
+            changed[expert] = offset
+            assert held_out_cost(changed, folds) >= best - 1e-12
+    shares = margins_by(THEORY, costs.sum(axis=1, keepdims=True) - costs)
+    np.testing.assert_allclose(each.margins_, shares + each.offsets_)
+
+
+@pytest.mark.parametrize("offsets", ["search", "per_expert"])
+def test_the_edge_of_the_grid_is_told(offsets: Any) -> None:
+    """With one offset to choose from beside none, the chosen one is at the edge."""
+    router = PaperMILDRouter(alpha=0.01, offsets=offsets, largest_offset=1, cv=2)
+    router.fit(*rare_but_dear())
+    np.testing.assert_array_equal(router.at_edge_, router.offsets_ == 1)
+    assert router.at_edge_.any()
+    assert "at the edge of the grid" in router.selection_
+    inside = PaperMILDRouter(alpha=0.01, offsets=offsets, largest_offset=30, cv=2)
+    inside.fit(*rare_but_dear())
+    assert not inside.at_edge_.any()
+    assert "edge" not in inside.selection_
+
+
+def test_one_row_and_one_expert_need_no_search() -> None:
+    costs = np.array([[0.0, 1.0]])
+    router = PaperMILDRouter(offsets="per_expert").fit(np.ones((1, 1)), costs)
+    np.testing.assert_array_equal(router.offsets_, [0, 0])
+    alone = PaperMILDRouter(offsets="search").fit(np.ones((3, 1)), np.ones((3, 1)))
+    np.testing.assert_array_equal(alone.margins_, [1])
 
 
 def test_the_papers_probabilities_are_the_softmax_over_the_mean_margin() -> None:
@@ -194,6 +289,9 @@ def test_rare_winners_gain_by_class_weights() -> None:
         (TDEFRouter(reward="gap"), "reward"),
         (LDAMRouter(s=0.0), "s > 0"),
         (PaperMILDRouter(offsets="box"), "offsets"),
+        (PaperMILDRouter(margins="uniform"), "margins"),
+        (PaperMILDRouter(largest_offset=0), "largest_offset"),
+        (PaperMILDRouter(largest_offset=True), "largest_offset"),
     ],  # type: ignore[arg-type]
 )
 def test_impossible_options_are_refused(router: Any, name: str) -> None:

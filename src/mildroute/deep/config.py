@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mildroute.exceptions import ArgumentError, ArtifactError, MarginError, ShapeError
-from mildroute.routers._decision import THEORY, margins_by
+from mildroute.routers._decision import MARGIN_RULES, margins_by, scaled_rewards
 from mildroute.routers.base import Matrix
 
 __all__ = ["DeferralConfig", "Margins", "config_for", "config_of", "write_config"]
@@ -84,21 +84,23 @@ def config_for(
 
     Args:
         costs: Costs of the training rows, shape (n, p).
-        margins: ``"uniform"``; ``"theory"``, the paper's, with a mean of 1; or an array of shape
+        margins: ``"uniform"``, 1 for each; ``"theory"``, the paper's, which sum to 1;
+            ``"winner_counts"``, the same from how often each expert wins; or an array of shape
             (p,).
         reward: ``"gap"``, ``"complement"`` or ``"sum"``.
         decision: ``"consistent"`` or ``"argmax"``.
     """
     experts = costs.shape[1]
-    if isinstance(margins, str) and margins not in ("uniform", "theory"):
-        raise ArgumentError(
-            f"margins must be 'uniform', 'theory' or an array, got {margins!r:.80}."
-        )
     if isinstance(margins, str):
+        if margins != "uniform" and margins not in MARGIN_RULES:
+            raise ArgumentError(
+                f"margins must be uniform, {', '.join(MARGIN_RULES)} or an array, got"
+                f" {margins!r:.80}."
+            )
         values = (
             np.ones(experts)
             if margins == "uniform"
-            else margins_by(THEORY, costs.max(axis=1, keepdims=True) - costs)
+            else margins_by(MARGIN_RULES[margins], scaled_rewards(costs, reward, None))
         )
     else:
         values = np.asarray(margins, dtype=np.float64)

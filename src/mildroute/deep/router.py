@@ -31,6 +31,7 @@ from mildroute.encoders.onnx_export import find_model, prepared
 from mildroute.encoders.onnx_runtime import TextModel, open_session
 from mildroute.exceptions import ArgumentError
 from mildroute.routers._decision import (
+    MARGIN_RULES,
     argmax_last,
     break_ties,
     chosen_costs,
@@ -112,8 +113,10 @@ class DeepRouter(RouterMixin, BaseEstimator):
         weight_decay: Decay of the weights. None: 1e-3 with Adam, 0.01 with AdamW.
         batch_size: Rows of a step.
         max_tokens: Tokens of a text that are read.
-        margins: ``"cv"`` (equal ones of a chosen size), ``"uniform"`` (1 for each), ``"theory"``
-            (the paper's) or an array of shape (p,).
+        margins: ``"cv"`` (equal ones of a chosen size); ``"uniform"``, 1 for each; ``"theory"``,
+            the paper's, which sum to 1; ``"winner_counts"``, the same from how often each expert
+            wins; or an array of shape (p,). The paper tunes its margins: those that sum to 1 are
+            small, and with Adam a network overfits on them.
         reward: ``"cv"``, ``"gap"``, ``"complement"`` or ``"sum"``.
         decision: ``"consistent"`` (largest posterior) or ``"argmax"`` (largest score, the paper's
             rule).
@@ -499,9 +502,10 @@ class DeepRouter(RouterMixin, BaseEstimator):
             raise ArgumentError(
                 f"reward must be one of cv, {', '.join(REWARDS)}, got {self.reward!r:.80}."
             )
-        if isinstance(self.margins, str) and self.margins not in ("cv", "uniform", "theory"):
+        named = ("cv", "uniform", *MARGIN_RULES)
+        if isinstance(self.margins, str) and self.margins not in named:
             raise ArgumentError(
-                f"margins must be 'cv', 'uniform', 'theory' or an array, got {self.margins!r:.80}."
+                f"margins must be {', '.join(named)} or an array, got {self.margins!r:.80}."
             )
         if not 0 <= self.validation < 1:
             raise ArgumentError(

@@ -17,6 +17,7 @@ from mildroute.exceptions import ArgumentError, ShapeError
 from mildroute.losses.decision import choose, chosen_costs
 from mildroute.losses.functional import deferral_loss
 from mildroute.losses.rewards import rewards_of
+from mildroute.routers._decision import MARGIN_RULES
 from mildroute.routers.base import Matrix
 
 __all__ = [
@@ -49,8 +50,8 @@ class DeferralTrainer(need("transformers").Trainer):  # type: ignore[misc]
     Args:
         arguments: Those of ``transformers.Trainer``, as keywords: ``model``, ``args``,
             ``train_dataset`` and so on.
-        margins: ``"uniform"``, ``"theory"`` or an array of shape (p,); none takes what the model's
-            config says, else ``"uniform"``.
+        margins: ``"uniform"``, ``"theory"``, ``"winner_counts"`` or an array of shape (p,); None
+            takes what the model's config says, else ``"uniform"``.
         reward: ``"gap"``, ``"complement"`` or ``"sum"``; none takes what the config says, else
             ``"gap"``.
         decision: ``"consistent"`` or ``"argmax"``; none takes what the config says, else
@@ -118,7 +119,9 @@ class DeferralTrainer(need("transformers").Trainer):  # type: ignore[misc]
                 "reward": known.reward,
                 "decision": known.decision,
             } | wanted
-        if wanted.get("margins") == "theory" or wanted.get("reward") == "complement":
+        margins = wanted.get("margins")
+        by_costs = isinstance(margins, str) and margins in MARGIN_RULES
+        if by_costs or wanted.get("reward") == "complement":
             return config_for(_column_of(self.train_dataset), **wanted)
         return config_for(np.zeros((1, self.model.config.num_labels)), **wanted)
 

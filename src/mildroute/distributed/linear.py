@@ -13,8 +13,14 @@ import torch
 from numpy.typing import NDArray
 
 from mildroute.distributed.shards import Rows
-from mildroute.distributed.statistics import LinearConfig, Statistics, plan_margins, rewards_of
-from mildroute.distributed.worker import TrainingProgress, Worker, check_rows, gathered_statistics
+from mildroute.distributed.statistics import LinearConfig, Statistics, rewards_of
+from mildroute.distributed.worker import (
+    TrainingProgress,
+    Worker,
+    check_rows,
+    gathered_margins,
+    gathered_statistics,
+)
 from mildroute.routers._linear_model import deferral_row_loss
 
 __all__ = [
@@ -230,9 +236,18 @@ class LinearProblem:
         return value, gradient
 
 
-def linear_problem(plan: LinearConfig, known: Statistics) -> LinearProblem:
-    """The problem of a plan."""
-    margins = plan_margins(plan.margins, known)
+def linear_problem(
+    plan: LinearConfig, known: Statistics, margins: NDArray[np.float64]
+) -> LinearProblem:
+    """Return the problem of a plan, in units of the mean of margins that it gives by name.
+
+    Args:
+        plan: What to train.
+        known: Statistics of all rows.
+        margins: The margins of the plan, shape (p,).
+    """
+    if isinstance(plan.margins, str):
+        margins = margins / margins.mean()
     centered = known.sample.vectors.astype(np.float64) - known.mean
     variances, basis = np.linalg.eigh(centered.T @ centered / len(centered))
     curvature = np.maximum(variances, 0.0) / (4 * len(margins)) + 2 * plan.alpha * known.scale
@@ -282,12 +297,17 @@ def _prepared(plan: LinearConfig, worker: Worker) -> tuple[LinearProblem, Traini
     if resumed is not None:
         return resumed  # type: ignore[no-any-return]
     known = gathered_statistics(worker, plan.sample)
+    margins = gathered_margins(worker, plan, known)
     found = None
     if worker.team.rank == 0:
-        problem = linear_problem(plan, known)
+        problem = linear_problem(plan, known, margins)
         start = _optimum_of_sample(problem)
+        passes = 2 if plan.margins == "theory" else 1
         # The sample has served; workers need no copy of it.
-        found = _slim(problem), TrainingProgress(passes=1, rows=known.rows, arrays={"point": start})
+        found = (
+            _slim(problem),
+            TrainingProgress(passes=passes, rows=known.rows, arrays={"point": start}),
+        )
     return worker.team.share(found)  # type: ignore[no-any-return]
 
 

@@ -13,8 +13,13 @@ import torch
 from numpy.typing import NDArray
 
 from mildroute.distributed.shards import Rows
-from mildroute.distributed.statistics import MLPConfig, Statistics, plan_margins, rewards_of
-from mildroute.distributed.worker import TrainingProgress, Worker, gathered_statistics
+from mildroute.distributed.statistics import MLPConfig, Statistics, rewards_of
+from mildroute.distributed.worker import (
+    TrainingProgress,
+    Worker,
+    gathered_margins,
+    gathered_statistics,
+)
 from mildroute.losses._logsumexp import row_losses
 from mildroute.routers._mlp import (
     StandardizedBatches,
@@ -95,7 +100,7 @@ def _setting(plan: MLPConfig, worker: Worker) -> _Setting:
     spread = positive_spread(np.sqrt(known.variances), known.mean)
     # Single precision, like the rows: twice as fast to center and scale.
     center, spread = known.mean.astype(np.float32), spread.astype(np.float32)
-    return _Setting(plan, known, plan_margins(plan.margins, known), center, spread)
+    return _Setting(plan, known, gathered_margins(worker, plan, known), center, spread)
 
 
 def _network(

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from mildroute.distributed.shards import Rows
 from mildroute.exceptions import ArgumentError, MarginError, ShapeError, TableError
 from mildroute.routers._decision import (
-    THEORY,
-    MarginRule,
-    margins_of_wins,
+    MARGIN_RULES,
+    margins_of_counts,
+    reward_mass,
     rewards_from_nonnegative,
     winner_targets,
 )
@@ -27,9 +27,9 @@ __all__ = [
     "Statistics",
     "combined",
     "plan_margins",
+    "reward_mass_of",
     "rewards_of",
     "statistics_of",
-    "unit_margins",
 ]
 
 
@@ -139,17 +139,22 @@ def rewards_of(costs: NDArray[np.float64], name: str, known: Statistics) -> NDAr
     return np.asarray(rewards / unit) if unit > 0 else np.full(costs.shape, 1 / experts)
 
 
-def unit_margins(rule: MarginRule | None, known: Statistics) -> NDArray[np.float64]:
-    """Margins of a rule, or equal ones, divided by their mean, shape (p,).
+def reward_mass_of(
+    parts: Iterable[Rows], name: str, lowest: float, highest: float, experts: int
+) -> NDArray[np.float64]:
+    """Return the paper's m_k of rows as they come, shape (p,).
 
     Args:
-        rule: How wins become margins, or none for equal margins.
-        known: Statistics of all rows.
+        parts: The rows.
+        name: ``"gap"``, ``"complement"`` or ``"sum"``.
+        lowest: Lowest cost of all rows, also of those of other workers.
+        highest: Highest cost of all rows.
+        experts: Number of the experts, p.
     """
-    if rule is None:
-        return np.ones(len(known.wins))
-    margins = margins_of_wins(rule, known.wins)
-    return np.asarray(margins / margins.mean())
+    shift, total = -min(lowest, 0.0), np.zeros(experts)
+    for part in parts:
+        total += reward_mass(rewards_from_nonnegative(part.costs + shift, name, highest + shift))
+    return total
 
 
 def _of_part(part: Rows, stride: int) -> Statistics:
@@ -199,8 +204,10 @@ class LinearConfig:
 
     Args:
         reward: ``"gap"``, ``"complement"`` or ``"sum"``.
-        margins: ``"uniform"``, ``"theory"`` or one number for each expert.
-        alpha: Weight of the squared norm, in units of the vectors' variance.
+        margins: ``"uniform"``, ``"theory"`` (which takes one more pass over the rows),
+            ``"winner_counts"`` or one number for each expert.
+        alpha: Weight of the squared norm, in units of the vectors' variance and of the mean of
+            margins given by name.
         decision: ``"consistent"`` or ``"argmax"``.
         tolerance: Relative decrease of the objective below which it stops, twice in a row.
         max_steps: Steps after which it stops in any case.
@@ -279,15 +286,22 @@ class MLPConfig:
                 )
 
 
-def plan_margins(wanted: str | Sequence[float], known: Statistics) -> NDArray[np.float64]:
-    """The margins of a plan, shape (p,).
+def plan_margins(
+    wanted: str | Sequence[float], known: Statistics, mass: NDArray[np.float64] | None = None
+) -> NDArray[np.float64]:
+    """Return the margins of a plan, shape (p,).
 
     Args:
-        wanted: ``"uniform"``, ``"theory"`` or numbers.
+        wanted: ``"uniform"``, ``"theory"``, ``"winner_counts"`` or numbers.
         known: Statistics of all rows.
+        mass: What :func:`reward_mass_of` gives for all rows; needed by ``"theory"`` alone.
     """
+    if wanted == "uniform":
+        return np.ones(len(known.wins))
     if isinstance(wanted, str):
-        return unit_margins(THEORY if wanted == "theory" else None, known)
+        # Rows on which all experts are equal are split among all of them.
+        wins = known.wins + (known.rows - known.wins.sum()) / len(known.wins)
+        return margins_of_counts(MARGIN_RULES[wanted], wins if mass is None else mass)
     margins = np.asarray(wanted, dtype=np.float64)
     if margins.shape != known.wins.shape:
         raise ShapeError(
@@ -305,9 +319,10 @@ def _check(reward: str, margins: str | Sequence[float], decision: str) -> None:
     if decision not in ("consistent", "argmax"):
         raise ArgumentError(f"decision must be consistent or argmax, got {decision!r}.")
     if isinstance(margins, str):
-        if margins not in ("uniform", "theory"):
+        if margins != "uniform" and margins not in MARGIN_RULES:
             raise ArgumentError(
-                f"margins must be uniform, theory or one number for each expert, got {margins!r}."
+                f"margins must be uniform, {', '.join(MARGIN_RULES)} or one number for each expert,"
+                f" got {margins!r}."
             )
     elif not all(np.isfinite(margin) and margin > 0 for margin in margins):
         raise MarginError(f"margins must be positive and finite, got {list(margins)}.")

@@ -31,6 +31,7 @@ from mildroute.distributed.worker import (
     write_progress,
 )
 from mildroute.exceptions import ArgumentError, MildrouteError
+from mildroute.routers._decision import MARGIN_RULES
 from mildroute.routers.mild import MildRouter
 
 __all__ = ["RayRun", "TrainingResult", "to_router", "train", "train_on_ray"]
@@ -72,15 +73,18 @@ def to_router(
 ) -> TrainingResult:
     """A router from where a run ended."""
     linear = isinstance(plan, LinearConfig)
+    margins = progress.arrays["margins"]
+    # A linear problem is solved in units of the mean margin; the paper's margins sum to 1.
+    unit = 1 / len(margins) if linear and plan.margins in MARGIN_RULES else 1.0
     router = MildRouter.from_coefficients(
         experts=shards.experts,
-        margin_values=progress.arrays["margins"],
+        margin_values=unit * margins,
         rows=progress.rows,
         reward=plan.reward,
         decision=plan.decision,
         features="raw",
         **_parameters(plan),
-        **(_of_linear(progress) if linear else _of_network(progress)),
+        **(_of_linear(progress, unit) if linear else _of_network(progress)),
     )
     figure = float(progress.arrays["value" if linear else "paid"])
     return TrainingResult(
@@ -101,10 +105,10 @@ def _parameters(plan: LinearConfig | MLPConfig) -> dict[str, Any]:
     }
 
 
-def _of_linear(progress: TrainingProgress) -> dict[str, Any]:
+def _of_linear(progress: TrainingProgress, unit: float) -> dict[str, Any]:
     return {
-        "weights": progress.arrays["weights"],
-        "intercept": progress.arrays["intercept"],
+        "weights": unit * progress.arrays["weights"],
+        "intercept": unit * progress.arrays["intercept"],
         "gradient_norm": float(progress.arrays["gradient"]),
         "selection": (
             f"trained on {progress.rows} rows in {progress.done} steps and {progress.passes}"

@@ -11,7 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mildroute.distributed.shards import Rows, Shards
-from mildroute.distributed.statistics import Statistics, combined, statistics_of
+from mildroute.distributed.statistics import (
+    LinearConfig,
+    MLPConfig,
+    Statistics,
+    combined,
+    plan_margins,
+    reward_mass_of,
+    statistics_of,
+)
 from mildroute.exceptions import ArtifactError, TableError
 
 __all__ = [
@@ -22,6 +30,7 @@ __all__ = [
     "TrainingProgress",
     "Worker",
     "check_rows",
+    "gathered_margins",
     "gathered_statistics",
     "read_progress",
     "write_progress",
@@ -188,6 +197,29 @@ def gathered_statistics(worker: Worker, sample: int) -> Statistics:
     found = combined(parts)
     check_rows(found.rows, worker.shards)
     return found
+
+
+def gathered_margins(
+    worker: Worker, plan: LinearConfig | MLPConfig, known: Statistics
+) -> NDArray[np.float64]:
+    """Return the margins of a plan for all workers, shape (p,).
+
+    Theory margins need a pass over the rows: they count rewards, which depend on the lowest and the
+    highest cost of all rows.
+
+    Args:
+        worker: This worker.
+        plan: What to train.
+        known: Statistics of all rows for the leader, of its own rows for any other worker.
+    """
+    mass = None
+    if plan.margins == "theory":
+        lowest, highest = worker.team.share((known.lowest, known.highest))
+        own = reward_mass_of(worker.passing(), plan.reward, lowest, highest, len(known.wins))
+        parts = worker.team.gather(own)
+        mass = np.sum(parts, axis=0) if parts else own
+    margins: NDArray[np.float64] = worker.team.share(plan_margins(plan.margins, known, mass))
+    return margins
 
 
 def check_rows(rows: int, shards: Shards) -> None:

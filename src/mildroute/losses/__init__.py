@@ -1,6 +1,21 @@
 """The mathematics of deferral: rewards, margins, losses, decisions and bounds.
 
-Needs torch and nothing else.
+Needs torch and nothing else. The losses are modules of scores and costs, and each of them is a
+function of scores and rewards as well. A router in PyTorch needs a network with one output per
+expert, and a loss:
+
+    >>> import torch
+    >>> from mildroute.losses import MILDLoss, choose
+    >>> inputs = torch.linspace(-1, 1, 64)[:, None]
+    >>> costs = torch.cat([inputs > 0.5, inputs <= 0.5], dim=1).float()
+    >>> router, loss = torch.nn.Linear(1, 2), MILDLoss.from_costs(costs)
+    >>> optimizer = torch.optim.Adam(router.parameters(), lr=0.1, weight_decay=1e-4)
+    >>> for _ in range(200):
+    ...     optimizer.zero_grad()
+    ...     loss(router(inputs), costs).backward()
+    ...     optimizer.step()
+    >>> choose(router(torch.tensor([[0.0], [1.0]])), loss.margins)
+    tensor([0, 1])
 """
 
 from __future__ import annotations
@@ -12,12 +27,16 @@ with needs_extra("torch", extra="torch", user=__name__):
 
 from mildroute.losses._tensors import as_costs
 from mildroute.losses.bounds import (
+    ComplexityEstimate,
     MarginBound,
     deferral_margin_bound,
     empirical_margin_loss,
+    expected_margin_bound,
     margin_bound,
     rademacher_bound,
+    rademacher_complexity,
 )
+from mildroute.losses.consistency import minimizability_gap
 from mildroute.losses.cost_sensitive import (
     cost_sensitive_loss,
     cost_sensitive_margin_loss,
@@ -37,9 +56,17 @@ from mildroute.losses.functional import (
     tdef_loss,
     weighted_cross_entropy,
 )
+from mildroute.losses.modules import (
+    CostSensitiveLoss,
+    CrossEntropyLoss,
+    LDAMLoss,
+    MILDLoss,
+    TDEFLoss,
+)
 from mildroute.losses.rewards import (
     complement_rewards,
     complement_scale,
+    feature_norms,
     gap_rewards,
     reward_mass,
     rewards_of,
@@ -50,8 +77,14 @@ from mildroute.losses.rewards import (
 )
 
 __all__ = [
+    "ComplexityEstimate",
+    "CostSensitiveLoss",
+    "CrossEntropyLoss",
+    "LDAMLoss",
     "LossModule",
+    "MILDLoss",
     "MarginBound",
+    "TDEFLoss",
     "as_costs",
     "choose",
     "chosen_costs",
@@ -64,15 +97,19 @@ __all__ = [
     "deferral_loss",
     "deferral_margin_bound",
     "empirical_margin_loss",
+    "expected_margin_bound",
+    "feature_norms",
     "gap_rewards",
     "hinge_loss",
     "label_costs",
     "ldam_loss",
     "log_posterior",
     "margin_bound",
+    "minimizability_gap",
     "pairwise_loss",
     "posterior",
     "rademacher_bound",
+    "rademacher_complexity",
     "rank",
     "reward_mass",
     "rewards_of",

@@ -6,28 +6,36 @@ Such bounds are loose; they serve to compare margins and norms, not to promise a
 constant is larger than its own proof needs: ``f -> Phi_rho(f_k - f_j)`` touches two scores, so it
 is ``sqrt(2) / rho``-Lipschitz, not ``2 sqrt(p) / rho``. With ``constant="sharp"`` the complexity
 term is smaller by ``sqrt(2 p)`` and the bound still holds.
+
+A bound holds for margins that were fixed before the sample was seen. With ``uniform=True`` it
+holds for all margins in (0, 1] at once, so they may be chosen on the sample. The price is a factor
+of 2 in the complexity term, and the logarithm of a logarithm of every margin in the confidence
+term.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
-from mildroute.exceptions import ArgumentError, CostError, ShapeError
+from mildroute.exceptions import ArgumentError, CostError, MarginError, ShapeError
 from mildroute.losses._tensors import check_margins, check_scores, runner_up_score
 from mildroute.losses.cost_sensitive import cost_sensitive_margin_loss, rho_margin_loss
 
 __all__ = [
+    "ComplexityEstimate",
     "Constant",
     "MarginBound",
     "deferral_margin_bound",
     "empirical_margin_loss",
+    "expected_margin_bound",
     "margin_bound",
     "rademacher_bound",
+    "rademacher_complexity",
 ]
 
 
@@ -57,6 +65,18 @@ class MarginBound:
     def total(self) -> float:
         """The bound: the sum of its terms."""
         return self.empirical + self.complexity + self.confidence
+
+
+class ComplexityEstimate(NamedTuple):
+    """A Monte-Carlo mean and its standard error.
+
+    Example:
+        >>> ComplexityEstimate(0.25, 0.01).value
+        0.25
+    """
+
+    value: float
+    standard_error: float
 
 
 def empirical_margin_loss(scores: Tensor, rewards: Tensor, margins: Tensor) -> float:
@@ -102,6 +122,53 @@ def rademacher_bound(
     return math.sqrt(len(counts)) * weight_norm / float(counts.sum()) * math.sqrt(spread)
 
 
+def rademacher_complexity(
+    features: Tensor,
+    labels: Tensor,
+    margins: Tensor,
+    *,
+    weight_norm: float,
+    draws: int = 1000,
+    generator: torch.Generator | None = None,
+) -> ComplexityEstimate:
+    """Estimate the empirical class-sensitive Rademacher complexity of linear functions.
+
+    The paper's definition, ``E sup_f sum_ik e_ik f(x_i, k) / rho_{k_i} / m`` over random signs e,
+    for the functions ``f(x, k) = w_k . x`` with a Frobenius norm of w of at most ``weight_norm``.
+    :func:`rademacher_bound` is an upper bound of it.
+
+    Args:
+        features: Features of each row, shape (m, d).
+        labels: Label of each row, shape (m,).
+        margins: Confidence margins, shape (p,), positive.
+        weight_norm: Norm F of the weights.
+        draws: Number of draws of the signs.
+        generator: Source of the signs; None takes torch's own.
+
+    Example:
+        >>> rademacher_complexity(  # one row: F |x| sqrt(p) / rho for any signs
+        ...     torch.tensor([[3.0, 4.0]]), torch.tensor([1]), torch.ones(4), weight_norm=1.0
+        ... )
+        ComplexityEstimate(value=10.0, standard_error=0.0)
+    """
+    check_margins(margins, len(margins))
+    if features.ndim != 2 or labels.shape != features.shape[:1] or not len(labels):
+        raise ShapeError(
+            f"features must be (m, d) with a label for each of m >= 1 rows, got shapes"
+            f" {tuple(features.shape)} and {tuple(labels.shape)}."
+        )
+    if draws < 2:
+        raise ArgumentError(f"draws must be at least 2, got {draws}.")
+    scaled = (features / margins.to(features.dtype)[labels][:, None]).T
+    norms = torch.empty(draws, dtype=torch.float64)
+    for draw in range(draws):
+        signs = torch.randint(2, (len(labels), len(margins)), generator=generator)
+        # The supremum of <w, G> over |w| <= F is F |G|.
+        norms[draw] = (scaled @ (2 * signs - 1).to(scaled.dtype)).norm()
+    norms *= weight_norm / len(labels)
+    return ComplexityEstimate(float(norms.mean()), float(norms.std()) / math.sqrt(draws))
+
+
 def margin_bound(
     scores: Tensor,
     labels: Tensor,
@@ -112,13 +179,14 @@ def margin_bound(
     feature_norms: float | Tensor = 1.0,
     delta: float = 0.05,
     constant: Constant = "paper",
+    uniform: bool = False,
 ) -> MarginBound:
-    """Bound of the expected cost-sensitive zero-one loss.
+    """Bound the expected cost-sensitive zero-one loss by the sample alone.
 
-    The paper's theorem with its corollary for norm-bounded functions.
+    The second inequality of the paper's theorem, with its corollary for norm-bounded functions.
 
-    Holds with probability ``1 - delta`` over a sample of rows, for margins and norms that were
-    fixed before seeing it.
+    Holds with probability ``1 - delta`` over a sample of rows, for norms that were fixed before
+    seeing it, and for margins that were fixed, too, or for all margins at once if ``uniform``.
 
     Args:
         scores: Router outputs, shape (m, p).
@@ -129,6 +197,7 @@ def margin_bound(
         feature_norms: Largest feature norm among the rows of each label, a number or shape (p,).
         delta: Probability of being wrong.
         constant: ``"paper"`` or ``"sharp"``.
+        uniform: Whether the bound holds for all margins in (0, 1] at once.
 
     Example:
         >>> scores = torch.tensor([[2.0, 0.0], [0.0, 2.0]] * 500)
@@ -136,21 +205,81 @@ def margin_bound(
         >>> bound = margin_bound(scores, labels, costs, torch.ones(2), weight_norm=2.0)
         >>> bound.empirical, round(bound.complexity, 3), round(bound.confidence, 3)
         (0.0, 0.716, 0.129)
+        >>> every = margin_bound(
+        ...     scores, labels, costs, torch.ones(2), weight_norm=2.0, uniform=True
+        ... )
+        >>> round(every.complexity, 3), round(every.confidence, 3)
+        (1.431, 0.145)
     """
-    if costs.numel() and not (float(costs.min()) >= 0 and float(costs.max()) <= 1):
-        raise CostError(
-            f"the bound needs costs in [0, 1], got {float(costs.min())} to {float(costs.max())};"
-            " scale them first."
-        )
-    empirical = float(cost_sensitive_margin_loss(scores, labels, costs, margins))
+    empirical = _bounded_margin_loss(scores, labels, costs, margins)
     rows, experts = scores.shape
     counts = torch.bincount(labels, minlength=experts).to(margins.dtype)
     complexity = rademacher_bound(
         counts, margins, weight_norm=weight_norm, feature_norms=feature_norms
     )
-    lipschitz = _lipschitz(constant, experts)
     return MarginBound(
-        empirical, 2 * math.sqrt(2) * lipschitz * complexity, _confidence(delta, rows)
+        empirical,
+        _complexity_term(complexity, constant, experts, uniform=uniform),
+        3 * _deviation(delta / 2, delta, rows, margins, uniform=uniform),
+    )
+
+
+def expected_margin_bound(
+    scores: Tensor,
+    labels: Tensor,
+    costs: Tensor,
+    margins: Tensor,
+    *,
+    label_shares: Tensor,
+    weight_norm: float,
+    feature_norms: float | Tensor = 1.0,
+    delta: float = 0.05,
+    constant: Constant = "paper",
+    uniform: bool = False,
+) -> MarginBound:
+    """Bound the expected cost-sensitive zero-one loss with the complexity expected of a sample.
+
+    The first inequality of the paper's theorem. Its confidence term is less than a third of that of
+    :func:`margin_bound`, but it needs to know the distribution: how likely every label is, and
+    norms that hold for every input, not only for those of the sample.
+
+    Args:
+        scores: Router outputs, shape (m, p).
+        labels: Label of each row, shape (m,).
+        costs: c(x, k, j) of the row's label, shape (m, p), in [0, 1].
+        margins: Confidence margins, shape (p,), positive.
+        label_shares: Probability of each label, shape (p,); they sum to 1.
+        weight_norm: Norm of the router's weights, with the intercept.
+        feature_norms: Largest feature norm of any input of each label, a number or shape (p,).
+        delta: Probability of being wrong.
+        constant: ``"paper"`` or ``"sharp"``.
+        uniform: Whether the bound holds for all margins in (0, 1] at once.
+
+    Example:
+        >>> scores = torch.tensor([[2.0, 0.0], [0.0, 2.0]] * 500)
+        >>> labels, costs = torch.tensor([0, 1] * 500), torch.ones(1000, 2)
+        >>> margins, shares = torch.ones(2), torch.tensor([0.5, 0.5])
+        >>> bound = expected_margin_bound(
+        ...     scores, labels, costs, margins, label_shares=shares, weight_norm=2.0
+        ... )
+        >>> round(bound.complexity, 3), round(bound.confidence, 3)
+        (0.716, 0.039)
+    """
+    empirical = _bounded_margin_loss(scores, labels, costs, margins)
+    rows, experts = scores.shape
+    if label_shares.shape != (experts,) or abs(float(label_shares.sum()) - 1) > 1e-5:
+        raise ArgumentError(
+            f"label_shares must be {experts} probabilities that sum to 1, got"
+            f" {label_shares.tolist()}."
+        )
+    # By Jensen's inequality, the expected root is at most the root of the expected counts.
+    complexity = rademacher_bound(
+        rows * label_shares, margins, weight_norm=weight_norm, feature_norms=feature_norms
+    )
+    return MarginBound(
+        empirical,
+        _complexity_term(complexity, constant, experts, uniform=uniform),
+        _deviation(delta, delta, rows, margins, uniform=uniform),
     )
 
 
@@ -163,8 +292,9 @@ def deferral_margin_bound(
     row_norms: Tensor,
     delta: float = 0.05,
     constant: Constant = "paper",
+    uniform: bool = False,
 ) -> MarginBound:
-    """The same bound for a sample with rewards instead of labels, as a fitted router has it.
+    """Bound the deferral loss from a sample with rewards instead of labels, as a router has it.
 
     Bounds the expectation of ``sum_k w_k * 1[choice != k]``, which is the deferral loss plus a
     constant that no router changes. The proof is the paper's: the Lipschitz constants of a row's
@@ -179,6 +309,7 @@ def deferral_margin_bound(
         row_norms: Feature norm of each row, with the 1 of the intercept, shape (m,).
         delta: Probability of being wrong.
         constant: ``"paper"`` or ``"sharp"``.
+        uniform: Whether the bound holds for all margins in (0, 1] at once.
 
     Example:
         >>> rewards = torch.tensor([[1.0, 0.0], [0.0, 1.0]] * 500)
@@ -199,9 +330,29 @@ def deferral_margin_bound(
     largest_loss = float(rewards.sum(dim=1).max())
     return MarginBound(
         empirical,
-        2 * math.sqrt(2) * _lipschitz(constant, experts) * complexity,
-        largest_loss * _confidence(delta, rows),
+        _complexity_term(complexity, constant, experts, uniform=uniform),
+        largest_loss * 3 * _deviation(delta / 2, delta, rows, margins, uniform=uniform),
     )
+
+
+def _bounded_margin_loss(scores: Tensor, labels: Tensor, costs: Tensor, margins: Tensor) -> float:
+    if costs.numel() and not (float(costs.min()) >= 0 and float(costs.max()) <= 1):
+        raise CostError(
+            f"the bound needs costs in [0, 1], got {float(costs.min())} to {float(costs.max())};"
+            " scale them first."
+        )
+    return float(cost_sensitive_margin_loss(scores, labels, costs, margins))
+
+
+def _complexity_term(
+    complexity: float, constant: Constant, experts: int, *, uniform: bool
+) -> float:
+    """Twice the complexity of the margin losses, by the vector contraction lemma.
+
+    Of the margins 2^-i the bound takes those just below the given ones, which are more than half of
+    them, so it costs a factor of 2 to hold for all.
+    """
+    return (2 if uniform else 1) * 2 * math.sqrt(2) * _lipschitz(constant, experts) * complexity
 
 
 def _lipschitz(constant: Constant, experts: int) -> float:
@@ -212,7 +363,24 @@ def _lipschitz(constant: Constant, experts: int) -> float:
     raise ArgumentError(f"constant must be paper or sharp, got {constant!r}.")
 
 
-def _confidence(delta: float, rows: int) -> float:
+def _deviation(
+    probability: float, delta: float, rows: int, margins: Tensor, *, uniform: bool
+) -> float:
+    """Return ``sqrt(log(1 / probability) / 2m)``, or its form for all margins at once.
+
+    All margins at once means a bound for each vector of margins 2^-i_1 to 2^-i_p, of which each has
+    a share of ``(6 / pi^2)^p / (i_1 ... i_p)^2`` of the probability of being wrong. The shares sum
+    to 1, and i_j is at most log2(2 / rho_j).
+    """
     if not 0 < delta < 1:
         raise ArgumentError(f"delta must lie between 0 and 1, got {delta}.")
-    return 3 * math.sqrt(math.log(2 / delta) / (2 * rows))
+    price = 0.0
+    if uniform:
+        largest = float(margins.max())
+        if largest > 1:
+            raise MarginError(
+                f"a uniform bound needs margins of at most 1, got {largest}; divide margins, scores"
+                " and the norm of the weights by the same number."
+            )
+        price = float((math.log(math.pi**2 / 6) + 2 * torch.log(torch.log2(2 / margins))).sum())
+    return math.sqrt((math.log(1 / probability) + price) / (2 * rows))

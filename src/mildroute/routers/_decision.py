@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,19 +93,28 @@ def _log_masses(scores: NDArray[np.float64], margins: NDArray[np.float64]) -> ND
         return np.asarray(np.log(margins) + np.log(visits) - log_leave)
 
 
-# What costs say in favor of each expert, and margins from how often it wins: the core in NumPy,
-# so that fitting needs no torch.
+# What costs say in favor of each expert, and margins from that: the core in NumPy, so that fitting
+# needs no torch.
 
 
 class MarginRule(NamedTuple):
-    """Margins ``share(wins ** exponent) + offset``."""
+    """Margins ``share(counts ** exponent) + offset``.
 
+    ``"reward_mass"`` counts as the paper does, by the summed reward distribution; see
+    :func:`mildroute.losses.rewards.reward_mass`. ``"winner_counts"`` gives each row to its winners,
+    and ``"decided_wins"`` only rows on which not all experts win.
+    """
+
+    counts: Literal["reward_mass", "winner_counts", "decided_wins"]
     exponent: float
     offset: float = 0.0
 
 
-# The paper's margins: wins to the power of a third.
-THEORY = MarginRule(1 / 3)
+# The paper's margins, and the same from wins. The X_k of the paper are equal for linear scores.
+THEORY = MarginRule("reward_mass", 1 / 3)
+WINNER_COUNTS = MarginRule("winner_counts", 1 / 3)
+# Rules by the name that users give them.
+MARGIN_RULES = {"theory": THEORY, "winner_counts": WINNER_COUNTS}
 
 
 def rewards_from_nonnegative(
@@ -153,32 +162,63 @@ def winner_targets(rewards: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(best / best.sum(axis=1, keepdims=True))
 
 
+def reward_mass(
+    rewards: NDArray[np.float64], sample_weight: NDArray[np.float64] | None = None
+) -> NDArray[np.float64]:
+    """Return the paper's m_k, ``sum_i rewards[i, k] / sum_j rewards[i, j]``, shape (p,).
+
+    Args:
+        rewards: Shape (n, p), not negative. A row without any reward counts for no expert.
+        sample_weight: Weight of each row, shape (n,); None weighs all rows alike.
+    """
+    total = rewards.sum(axis=1)
+    share = np.divide(1.0, total, out=np.zeros_like(total), where=total > 0)
+    return np.asarray((share if sample_weight is None else share * sample_weight) @ rewards)
+
+
+def winner_counts(
+    rewards: NDArray[np.float64], sample_weight: NDArray[np.float64] | None = None
+) -> NDArray[np.float64]:
+    """Count how often each expert wins, shape (p,); ties are split equally."""
+    weights = np.ones(len(rewards)) if sample_weight is None else sample_weight
+    return np.asarray(weights @ winner_targets(rewards))
+
+
+def decided_wins(
+    rewards: NDArray[np.float64], sample_weight: NDArray[np.float64] | None = None
+) -> NDArray[np.float64]:
+    """Count how often each expert wins a row on which not all experts are equal, shape (p,)."""
+    decided = (np.ptp(rewards, axis=1) > 0).astype(np.float64)
+    return winner_counts(rewards, decided if sample_weight is None else decided * sample_weight)
+
+
+_COUNTERS = {
+    "reward_mass": reward_mass,
+    "winner_counts": winner_counts,
+    "decided_wins": decided_wins,
+}
+
+
 def margins_by(
     rule: MarginRule, rewards: NDArray[np.float64], sample_weight: NDArray[np.float64] | None = None
 ) -> NDArray[np.float64]:
-    """Margins of a rule, divided by their mean; rows on which all experts are equal have no winner.
+    """Return the margins of a rule, shape (p,), positive.
 
     Args:
-        rule: How wins become margins.
+        rule: How the rewards become margins.
         rewards: Shape (n, p).
-        sample_weight: Weight of each row, shape (n,), or none.
-
-    Returns:
-        Shape (p,), positive. An expert that never wins counts half as much as the one that wins
-        most rarely.
+        sample_weight: Weight of each row, shape (n,); None weighs all rows alike.
     """
-    decided = (np.ptp(rewards, axis=1) > 0).astype(np.float64)
-    wins = (decided if sample_weight is None else decided * sample_weight) @ winner_targets(rewards)
-    margins = margins_of_wins(rule, wins)
-    return np.asarray(margins / margins.mean())
+    return margins_of_counts(rule, _COUNTERS[rule.counts](rewards, sample_weight))
 
 
-def margins_of_wins(rule: MarginRule, wins: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Margins of a rule from how often each expert wins, shape (p,).
+def margins_of_counts(rule: MarginRule, counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the margins of a rule from the m_k of each expert, shape (p,).
 
-    Their shares sum to 1 before the offset.
+    Their shares sum to 1 before the offset, as in the paper. An expert without any count has half
+    of the smallest positive one.
     """
-    mass = smoothed_win_counts(wins)
+    mass = smoothed_win_counts(counts)
     powered = (mass / mass.max()) ** rule.exponent
     return np.asarray(powered / powered.sum() + rule.offset)
 

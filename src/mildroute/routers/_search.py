@@ -17,7 +17,7 @@ from mildroute.routers._cross_validation import (
     prepare_folds,
 )
 from mildroute.routers._decision import (
-    THEORY,
+    MARGIN_RULES,
     MarginRule,
     argmax_last,
     chosen_costs,
@@ -236,7 +236,8 @@ class SearchSpace:
         spec = self.margins[margins]
         if spec is None:
             return np.ones(self.experts)
-        return margins_by(spec, self.reward(reward), self.sample_weight)
+        found = margins_by(spec, self.reward(reward), self.sample_weight)
+        return np.asarray(found / found.mean())
 
     def loss_of(
         self, reward: str, rho: NDArray[np.float64]
@@ -256,25 +257,28 @@ def deferral_loss_of(
 
 
 def margin_specs(margins: str, shape: tuple[int, int]) -> dict[str, MarginRule | None]:
-    """Margins to try by name.
+    """Return the margins to try, by name.
 
-    Equal ones first, and the theory's where their search is affordable.
+    Of several, equal ones come first, and differing ones follow where their search is affordable:
+    powers of how often each expert wins. The paper's own m_k are not among them; for the gap reward
+    they are close to the wins.
     """
     if margins == "uniform":
         return {"uniform": None}
-    if margins == "theory":
-        return {"theory": THEORY}
+    if margins in MARGIN_RULES:
+        return {margins: MARGIN_RULES[margins]}
     rows, experts = shape
     if rows * experts**2 > _LARGEST_MARGIN_SEARCH:
         return {"uniform": None}
     # A negative power: margins that are wider for experts that rarely win have the lowest regret at
     # 1:30, see docs/theory/margins.md.
     tried = [
-        MarginRule(1 / 6),
-        MarginRule(-1 / 6),
-        *(THEORY._replace(offset=offset) for offset in (0.0, 0.3, 1.0)),
+        MarginRule("decided_wins", 1 / 6),
+        MarginRule("decided_wins", -1 / 6),
+        *(MarginRule("decided_wins", 1 / 3, offset) for offset in (0.0, 0.3, 1.0)),
     ]
-    return {"uniform": None, **{f"m^{spec.exponent:.2g}+{spec.offset:g}": spec for spec in tried}}
+    names = [f"wins^{spec.exponent:.2g}+{spec.offset:g}" for spec in tried]
+    return {"uniform": None, **dict(zip(names, tried, strict=True))}
 
 
 def search(problem: SearchSpace) -> list[SearchResult]:

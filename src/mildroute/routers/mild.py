@@ -19,7 +19,7 @@ from mildroute.routers._cross_validation import (
     count_folds,
     count_units,
 )
-from mildroute.routers._decision import break_ties, log_posterior
+from mildroute.routers._decision import MARGIN_RULES, break_ties, log_posterior, margins_by
 from mildroute.routers._linear_model import minimize_linear, whiten
 from mildroute.routers._mlp import fit_network, forward
 from mildroute.routers._ridge import ridge
@@ -44,7 +44,7 @@ __all__ = ["MildRouter"]
 
 _CHOICES = {
     "reward": ("cv", "gap", "complement", "sum"),
-    "margins": ("cv", "theory", "uniform"),
+    "margins": ("cv", "theory", "winner_counts", "uniform"),
     "decision": ("consistent", "argmax"),
     "features": ("cv", "raw", "topics", "groups", "both"),
 }
@@ -62,10 +62,14 @@ class MildRouter(RouterMixin, BaseEstimator):
 
     Args:
         reward: ``"gap"``, ``"complement"``, ``"sum"`` or ``"cv"``.
-        margins: ``"uniform"``, ``"theory"`` (the paper's), an array of shape (p,), or ``"cv"``.
+        margins: ``"uniform"``; ``"theory"``, the paper's, which sum to 1: cube roots of the summed
+            reward distribution, with equal feature norms X_k, as linear scores have them;
+            ``"winner_counts"``, the same from how often each expert wins; an array of shape (p,);
+            or ``"cv"``, which tries equal ones and powers of the wins, with a mean of 1.
         decision: ``"consistent"`` (largest posterior) or ``"argmax"`` (largest score, the paper's
             rule).
-        alpha: Weight of the squared norm, in units of the features' variance, or ``"cv"``.
+        alpha: Weight of the squared norm, in units of the features' variance and of the mean of
+            margins given by name, or ``"cv"``.
         features: ``"raw"`` vectors, ``"topics"``, ``"groups"`` (the topics of the training groups
             alone), ``"both"``, or ``"cv"``.
         topics: The transformer of topic features; by default clusters of 10, 20, 40 and 80, and the
@@ -237,6 +241,8 @@ class MildRouter(RouterMixin, BaseEstimator):
         self.validation_ = self._validation(candidates[0], choice.taken, problem)
         self._held_out = (problem, choice.taken)
         self._finish(problem, choice.taken, views, X.shape[1])
+        if isinstance(self.margins, str) and self.margins in MARGIN_RULES:
+            self._scale_scores(1 / costs.shape[1])
 
     def _validation(
         self, single: SearchResult, taken: SearchResult, problem: SearchSpace
@@ -370,7 +376,12 @@ class MildRouter(RouterMixin, BaseEstimator):
         problem = self._problem({}, costs, weights)
         margins = next(iter(problem.margins))
         self.features_, self.reward_, self.alpha_ = "network", problem.rewards[0], 0.0
-        self.margins_ = problem.rho(margins, self.reward_)
+        rule = problem.margins[margins]
+        self.margins_ = (
+            problem.rho(margins, self.reward_)
+            if rule is None
+            else margins_by(rule, problem.reward(self.reward_), weights)
+        )
         self.weights_, self.topics_, self.topic_weights_, self.intercept_ = (
             None,
             None,
@@ -442,6 +453,17 @@ class MildRouter(RouterMixin, BaseEstimator):
             )
         if self.topics_ is not None:
             self.topic_weights_ = scale * fit.weights[raw:]
+
+    def _scale_scores(self, unit: float) -> None:
+        """Multiply scores and margins, which changes no decision and no posterior.
+
+        The search works in units of the mean margin; the paper's margins sum to 1.
+        """
+        self.margins_, self.intercept_ = unit * self.margins_, unit * self.intercept_
+        if self.weights_ is not None:
+            self.weights_ = unit * self.weights_
+        if self.topic_weights_ is not None:
+            self.topic_weights_ = unit * self.topic_weights_
 
     def _finish_regression(
         self, problem: SearchSpace, taken: SearchResult, views: FeatureSets, width: int

@@ -1,10 +1,11 @@
-"""Routers of one surrogate loss: TDEF, cross-entropy, LDAM, MILD as printed, or your own."""
+"""Routers of one surrogate loss: TDEF, cross-entropy, LDAM, the paper's MILD, or your own."""
 
 from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -18,16 +19,17 @@ from mildroute.exceptions import ArgumentError
 from mildroute.routers._cross_validation import (
     ALPHAS,
     CV,
+    Fold,
     assign_folds,
     count_folds,
     held_out_scores,
     prepare_folds,
 )
 from mildroute.routers._decision import (
-    THEORY,
+    MARGIN_RULES,
     argmax_last,
     chosen_costs,
-    margins_of_wins,
+    margins_by,
     smoothed_win_counts,
     winner_targets,
 )
@@ -127,11 +129,7 @@ class SurrogateRouter(RouterMixin, BaseEstimator, ABC):
     def _row_loss(self, costs: Matrix, weights: NDArray[np.float64]) -> RowLoss:
         """Loss of the rows with these costs (n, p) and weights (n,), as a function of scores."""
 
-    def _losses(self) -> Sequence[LossOfRows]:
-        """The losses to choose from by cross-validation; one, for most routers."""
-        return [self._row_loss]
-
-    def _settle(self, choice: int, costs: Matrix, weights: NDArray[np.float64]) -> float:  # noqa: ARG002
+    def _settle(self, costs: Matrix, weights: NDArray[np.float64]) -> float:  # noqa: ARG002
         """Keep what the chosen loss implies; return the unit of its scores."""
         return 1.0
 
@@ -147,14 +145,14 @@ class SurrogateRouter(RouterMixin, BaseEstimator, ABC):
                 0.0,
             )
             self.alpha_ = np.inf if self.alpha == "cv" else float(self.alpha)
-            self._settle(0, costs, weights)
+            self._settle(costs, weights)
             return
-        choice, self.alpha_ = self._tuned(X, costs, weights, kept)
-        loss = _loss_of(self._losses()[choice], costs, weights)(np.arange(len(costs)))
+        chosen, self.alpha_ = self._tuned(X, costs, weights, kept)
+        loss = _loss_of(chosen, costs, weights)(np.arange(len(costs)))
         fit = minimize_linear(
             whiten(X, weights), loss, costs.shape[1], alpha=self.alpha_, sample_weight=weights
         )
-        unit = self._settle(choice, costs, weights)
+        unit = self._settle(costs, weights)
         self.weights_, self.intercept_, self.gradient_norm_ = (
             unit * fit.weights,
             unit * fit.intercept,
@@ -173,38 +171,61 @@ class SurrogateRouter(RouterMixin, BaseEstimator, ABC):
         costs: Matrix,
         weights: NDArray[np.float64],
         kept: NDArray[np.bool_] | None,
-    ) -> tuple[int, float]:
-        """Index of the loss, and the penalty, with the lowest held-out deferral loss.
+    ) -> tuple[LossOfRows, float]:
+        """Return the loss, and the penalty with the lowest held-out deferral loss.
 
-        Of equals the first and the strongest.
+        Of equal penalties the strongest.
         """
-        alphas = ALPHAS if self.alpha == "cv" else (float(self.alpha),)
-        losses = self._losses()
-        if len(alphas) * len(losses) == 1 or len(costs) == 1:
-            return 0, alphas[0]
+        alphas = self._alphas()
+        if len(alphas) == 1 or len(costs) == 1:
+            return self._row_loss, alphas[0]
+        risk = self._held_out_risk(X, costs, weights, kept)
+        return self._row_loss, risk.lowest(self._row_loss, alphas)[1]
+
+    def _alphas(self) -> Sequence[float]:
+        return ALPHAS if self.alpha == "cv" else (float(self.alpha),)
+
+    def _held_out_risk(
+        self,
+        X: Any,
+        costs: Matrix,
+        weights: NDArray[np.float64],
+        kept: NDArray[np.bool_] | None,
+    ) -> _HeldOutRisk:
         fold = assign_folds(len(costs), self.cv, self.random_state, kept)
-        risks = np.full((len(losses), len(alphas)), np.inf)
-        paid_by = partial(_paid_by, costs=costs, weights=weights)
-        prepared = prepare_folds(X, fold, weights)
-        for place, each in enumerate(losses):
-            loss_of = _loss_of(each, costs, weights)
-            found = held_out_scores(
-                X,
-                loss_of,
-                costs.shape[1],
-                fold,
-                alphas=alphas,
-                paid_by=paid_by,
-                prepared=prepared,
-            )
-            risks[place, : len(found)] = [paid_by(scores)[0] for scores in found]
-        best = int(np.argmin(risks.round(12)))
-        return best // len(alphas), alphas[best % len(alphas)]
+        return _HeldOutRisk(X, costs, weights, fold, prepare_folds(X, fold, weights))
 
     def _check_parameters(self) -> None:
         if self.alpha != "cv" and not (isinstance(self.alpha, int | float) and self.alpha > 0):
             raise ArgumentError(f"alpha must be a positive number or 'cv', got {self.alpha!r}.")
         count_folds(self.cv)
+
+
+@dataclass(frozen=True)
+class _HeldOutRisk:
+    """The deferral loss that routers of several losses pay on rows that they have not seen."""
+
+    features: Any
+    costs: Matrix
+    weights: NDArray[np.float64]
+    fold: NDArray[np.intp]
+    prepared: list[Fold]
+
+    def lowest(self, loss: LossOfRows, alphas: Sequence[float]) -> tuple[float, float]:
+        """Return the lowest mean cost along a path of penalties, and the first penalty with it."""
+        paid_by = partial(_paid_by, costs=self.costs, weights=self.weights)
+        found = held_out_scores(
+            self.features,
+            _loss_of(loss, self.costs, self.weights),
+            self.costs.shape[1],
+            self.fold,
+            alphas=alphas,
+            paid_by=paid_by,
+            prepared=self.prepared,
+        )
+        risks = [round(paid_by(scores)[0], 12) for scores in found]
+        best = int(np.argmin(risks))
+        return risks[best], alphas[best]
 
 
 def _loss_of(
@@ -383,10 +404,6 @@ class CustomLossRouter(SurrogateRouter):
 # The surrogates that the paper compares: linear routers that differ in their loss alone.
 
 
-# The paper's integer offsets around theory margins, as far as they give positive margins.
-_OFFSETS = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
-
-
 class TDEFRouter(SurrogateRouter):
     """Two-stage deferral with the logistic loss (TDEF; Mao et al., 2023).
 
@@ -526,16 +543,28 @@ class LDAMRouter(SurrogateRouter):
         )
 
 
-class PaperMILDRouter(SurrogateRouter):
-    """MILD to the letter of the paper: sum reward, theory margins, the largest score chosen.
+# Rounds over all experts after which a search of one offset per expert ends in any case.
+_MOST_ROUNDS = 10
 
-    Kept to compare with: where margins differ, the largest score is not the best choice, even at
-    the optimum.
-    :class:`~mildroute.routers.mild.MildRouter` repairs that.
+
+class PaperMILDRouter(SurrogateRouter):
+    """The paper's MILD: sum reward, theory margins, the largest score chosen.
+
+    Kept to compare with. The paper tunes its margins on validation data, so ``offsets=None`` is its
+    starting point and not what its experiments report. Where margins differ, the largest score is
+    not the best choice, even at the optimum. :class:`~mildroute.routers.mild.MildRouter` repairs
+    that.
 
     Args:
-        offsets: None for the theory margins as printed, which sum to 1; ``"search"`` to add the
-            integer of 0 to 5 with the lowest held-out deferral loss, as the paper tunes them.
+        margins: ``"theory"``, the paper's: proportional to the cube roots of the summed reward
+            distribution m_k, with equal feature norms X_k, as linear scores have them.
+            ``"winner_counts"`` counts for m_k how often each expert wins.
+        offsets: What is added to the margins, whose shares sum to 1. None adds nothing.
+            ``"search"`` adds the same whole number to all, the one with the lowest held-out
+            deferral loss. ``"per_expert"`` continues from there with a number for each expert: it
+            goes through the experts until no change of one offset helps.
+        largest_offset: Largest number tried. The paper searches from -5 to 5 around the shares;
+            below 0 no margin is positive.
         alpha: Weight of the squared norm of the scores in units of the mean margin, or ``"cv"``;
             see
             :class:`~mildroute.routers.surrogate.SurrogateRouter`.
@@ -544,7 +573,10 @@ class PaperMILDRouter(SurrogateRouter):
 
     Attributes:
         margins_: Margins taken, shape (p,).
-        offset_: The offset in them.
+        offsets_: The offsets in them, shape (p,).
+        at_edge_: Whether each offset is the largest one tried, shape (p,). If any is, larger ones
+            may be better.
+        selection_: How the offsets were chosen, in words.
         weights_: Shape (d, p).
         intercept_: Shape (p,).
         alpha_: The penalty taken.
@@ -562,44 +594,121 @@ class PaperMILDRouter(SurrogateRouter):
     def __init__(
         self,
         *,
-        offsets: Literal["search"] | None = None,
+        margins: Literal["theory", "winner_counts"] = "theory",
+        offsets: Literal["search", "per_expert"] | None = None,
+        largest_offset: int = 5,
         alpha: float | Literal["cv"] = "cv",
         cv: CV = 5,
         random_state: int | None = None,
     ) -> None:
         super().__init__(alpha=alpha, cv=cv, random_state=random_state)
+        self.margins = margins
         self.offsets = offsets
+        self.largest_offset = largest_offset
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if self.offsets not in (None, "search"):
+        if self.margins not in MARGIN_RULES:
             raise ArgumentError(
-                f"offsets must be None or 'search', got {self.offsets!r}; MildRouter takes margins"
-                " of any kind."
+                f"margins must be {' or '.join(MARGIN_RULES)}, got {self.margins!r:.80}; MildRouter"
+                " takes margins of any kind."
+            )
+        if self.offsets not in (None, "search", "per_expert"):
+            raise ArgumentError(
+                f"offsets must be None, 'search' or 'per_expert', got {self.offsets!r}; MildRouter"
+                " takes margins of any kind."
+            )
+        if isinstance(self.largest_offset, bool) or not (
+            isinstance(self.largest_offset, int) and self.largest_offset >= 1
+        ):
+            raise ArgumentError(
+                f"largest_offset must be a whole number of at least 1, got {self.largest_offset!r}."
             )
 
-    def _losses(self) -> Sequence[LossOfRows]:
-        return [partial(self._row_loss, offset=offset) for offset in self._offsets()]
+    def _tuned(
+        self,
+        X: Any,
+        costs: Matrix,
+        weights: NDArray[np.float64],
+        kept: NDArray[np.bool_] | None,
+    ) -> tuple[LossOfRows, float]:
+        """Return the loss with the chosen offsets, and the chosen penalty."""
+        self.offsets_, alphas = np.zeros(costs.shape[1]), self._alphas()
+        if len(costs) > 1 and (self.offsets is not None or len(alphas) > 1):
+            risk = self._held_out_risk(X, costs, weights, kept)
+            alpha = self._search_offsets(risk, alphas)
+        else:
+            alpha = alphas[0]
+        return partial(self._row_loss, offsets=self.offsets_), alpha
 
-    def _offsets(self) -> tuple[float, ...]:
-        return (0.0,) if self.offsets is None else _OFFSETS
+    def _search_offsets(self, risk: _HeldOutRisk, alphas: Sequence[float]) -> float:
+        """Keep the offsets with the lowest held-out deferral loss, and return their penalty.
+
+        Of equals the smallest offset is kept.
+        """
+        grid = self._grid()
+
+        def lowest(offsets: NDArray[np.float64], alphas: Sequence[float]) -> tuple[float, float]:
+            return risk.lowest(partial(self._row_loss, offsets=offsets), alphas)
+
+        common = [np.full(risk.costs.shape[1], offset) for offset in grid]
+        found = [lowest(offsets, alphas) for offsets in common]
+        place = min(range(len(grid)), key=lambda number: found[number][0])
+        self.offsets_, (paid, alpha) = common[place], found[place]
+        if self.offsets != "per_expert":
+            return alpha
+        for _ in range(_MOST_ROUNDS):
+            before = paid
+            for expert in range(len(self.offsets_)):
+                for offset in grid:
+                    changed = self.offsets_.copy()
+                    changed[expert] = offset
+                    if (tried := lowest(changed, [alpha])[0]) < paid:
+                        self.offsets_, paid = changed, tried
+            if paid == before:
+                break
+        return lowest(self.offsets_, alphas)[1]
+
+    def _grid(self) -> tuple[float, ...]:
+        return (0.0,) if self.offsets is None else tuple(np.arange(self.largest_offset + 1.0))
 
     def _row_loss(
-        self, costs: Matrix, weights: NDArray[np.float64], *, offset: float = 0.0
+        self,
+        costs: Matrix,
+        weights: NDArray[np.float64],
+        *,
+        offsets: NDArray[np.float64] | float = 0.0,
     ) -> RowLoss:
         """Loss in units of the mean margin.
 
         The same problem, as well conditioned as with margins of 1.
         """
-        margins = _theory_margins(costs, weights, offset)
+        margins = self._theory_margins(costs, weights) + offsets
         return deferral_row_loss(_to_one(_sum_rewards(costs), weights), margins / margins.mean())
 
-    def _settle(self, choice: int, costs: Matrix, weights: NDArray[np.float64]) -> float:
-        self.offset_ = self._offsets()[choice]
-        self.margins_ = np.ones(1)
-        if costs.shape[1] > 1:
-            self.margins_ = _theory_margins(costs, weights, self.offset_)
+    def _theory_margins(self, costs: Matrix, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        return margins_by(MARGIN_RULES[self.margins], _sum_rewards(costs), weights)
+
+    def _settle(self, costs: Matrix, weights: NDArray[np.float64]) -> float:
+        if costs.shape[1] == 1:
+            self.margins_, self.offsets_ = np.ones(1), np.zeros(1)
+        else:
+            self.margins_ = self._theory_margins(costs, weights) + self.offsets_
+        self.at_edge_ = self.offsets_ == (np.inf if self.offsets is None else self.largest_offset)
+        self.selection_ = self._selection()
         return float(self.margins_.mean())
+
+    def _selection(self) -> str:
+        name = "theory margins" if self.margins == "theory" else "margins of winner counts"
+        if self.offsets is None:
+            return f"{name}, not tuned: as asked"
+        added = ", ".join(f"{offset:g}" for offset in np.unique(self.offsets_))
+        if self.offsets == "per_expert":
+            added = ", ".join(f"{offset:g}" for offset in self.offsets_)
+        words = f"{name} plus {added}: lowest cost on held-out rows of 0 to {self.largest_offset}"
+        if self.at_edge_.any():
+            words += "; at the edge of the grid, so a larger largest_offset may be better"
+        return words
 
     def _posterior(self, X: Any) -> Matrix:
         """What the paper's reading of the scores implies, softmax of scores over the mean margin.
@@ -619,9 +728,3 @@ def _sum_rewards(costs: Matrix) -> Matrix:
     """Sum rewards; costs below zero are raised first, all by the same, which changes no regret."""
     raised = costs - min(0.0, float(costs.min()))
     return np.asarray(raised.sum(axis=1, keepdims=True) - raised)
-
-
-def _theory_margins(
-    costs: Matrix, weights: NDArray[np.float64], offset: float
-) -> NDArray[np.float64]:
-    return margins_of_wins(THEORY._replace(offset=offset), weights @ winner_targets(-costs))

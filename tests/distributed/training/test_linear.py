@@ -11,14 +11,14 @@ import pytest
 from mildroute.distributed.statistics import LinearConfig
 from mildroute.distributed.training import train
 from mildroute.persistence import load_router, save_router
-from mildroute.routers._decision import MarginRule, margins_by, scaled_rewards
+from mildroute.routers._decision import MARGIN_RULES, margins_by, scaled_rewards
 from mildroute.routers._linear_model import deferral_row_loss, minimize_linear, whiten
 from mildroute.routers.mild import MildRouter
 from tests.distributed.training.problems import EXPERTS, rows, write
 
 
 @pytest.mark.parametrize("reward", ["gap", "complement", "sum"])
-@pytest.mark.parametrize("margins", ["uniform", "theory"])
+@pytest.mark.parametrize("margins", ["uniform", "theory", "winner_counts"])
 @pytest.mark.parametrize("shift", [0.0, -0.7])
 def test_the_optimum_is_that_of_the_problem_in_memory(
     tmp_path: Path, reward: str, margins: str, shift: float
@@ -30,14 +30,17 @@ def test_the_optimum_is_that_of_the_problem_in_memory(
         LinearConfig(reward, margins, alpha=1e-3, sample=500, tolerance=1e-9),
     )
     rewards = scaled_rewards(costs, reward, None)
-    rho = margins_by(MarginRule(1 / 3), -costs) if margins == "theory" else np.ones(3)
+    shares = np.ones(3) if margins == "uniform" else margins_by(MARGIN_RULES[margins], rewards)
     exact = minimize_linear(
-        whiten(vectors.astype(np.float64)), deferral_row_loss(rewards, rho), 3, alpha=1e-3
+        whiten(vectors.astype(np.float64)),
+        deferral_row_loss(rewards, shares / shares.mean()),
+        3,
+        alpha=1e-3,
     )
     assert found.objective == pytest.approx(exact.objective, rel=1e-6)
-    np.testing.assert_allclose(found.router.margins_, rho)
+    np.testing.assert_allclose(found.router.margins_, shares)
     scores, known = (
-        found.router.decision_function(vectors.astype(float)),
+        found.router.decision_function(vectors.astype(float)) / shares.mean(),
         exact.scores(vectors.astype(np.float64)),
     )
     np.testing.assert_allclose(

@@ -1,0 +1,55 @@
+"""What the paper's consistency bound adds to the regret: the minimizability gap.
+
+For scores f from a class of routers, the bound is, where margins are equal and rewards add up to at
+most 1 on every input,
+
+``E(f) - E* + M <= sqrt(2 (E'(f) - E'* + M'))``
+
+with the deferral loss E, its lowest value E* in the class and its minimizability gap M on the left,
+and the same of the surrogate on the right. The gap is what the best router of the class pays above
+the best choice on every input. It is zero if the class holds that choice.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mildroute.exceptions import ArgumentError
+from mildroute.losses._tensors import check_costs, check_weights
+
+__all__ = ["minimizability_gap"]
+
+
+def minimizability_gap(
+    best_in_class: float, expected_costs: Tensor, shares: Tensor | None = None
+) -> float:
+    """Return the minimizability gap of the deferral loss for a class of routers.
+
+    ``E* - E_x[min_k E[c_k | x]]``. The minimum over the class on a single input is that over all
+    experts: a class that can give any scores to one input, as the paper asks for, can choose any
+    expert there.
+
+    Args:
+        best_in_class: Lowest expected cost E* of a router of the class.
+        expected_costs: Expected cost of each expert on each input, shape (n, p). These are not the
+            costs of one answer: the row-wise minimum of those is the oracle's.
+        shares: Probability of each input, shape (n,); None takes all inputs as equally likely.
+
+    Example:
+        >>> costs = torch.tensor([[0.0, 1.0], [0.0, 1.0], [1.0, 0.0], [1.0, 0.5]])
+        >>> best_single = float(costs.mean(dim=0).min())
+        >>> minimizability_gap(best_single, costs)  # of routers that ignore the input
+        0.375
+    """
+    lowest = check_costs(expected_costs).amin(dim=1)
+    if shares is None:
+        shares = torch.full_like(lowest, 1 / max(len(lowest), 1))
+    check_weights(shares, len(lowest))
+    bayes = float(shares.to(lowest.dtype) @ lowest)
+    if best_in_class < bayes - 1e-6 * (1 + abs(bayes)):
+        raise ArgumentError(
+            f"no router can pay less than the best choice on every input, {bayes:.6g}, got"
+            f" best_in_class={best_in_class:.6g}; pass expected costs, not those of one answer."
+        )
+    return max(best_in_class - bayes, 0.0)
