@@ -25,7 +25,7 @@ from mildroute.exceptions import ArgumentError, TableError
 PRICES = {"small": 0.001, "large": 0.01}
 
 
-def columns(rows: int = 120) -> dict[str, Any]:
+def columns(rows: int = 300) -> dict[str, Any]:
     """Arithmetic is easy for both experts; of songs, only the large one knows some."""
     rng = np.random.default_rng(0)
     is_song = np.arange(rows) % 2 == 1
@@ -46,7 +46,9 @@ def test_printed_it_is_the_sentence_who_answers_and_how_it_was_read(
 ) -> None:
     text = str(result)
     assert repr(result) == text
-    assert text.startswith("saves ")
+    assert text.startswith("your baseline: all to large, the most expensive: ")
+    assert "\nsimplest alternative: " in text
+    assert "\nsaves " in text
     assert "of the bill of large" in text
     assert "who answers: " in text
     assert "read as: input 'Prompt'; scores of small, large" in text
@@ -258,12 +260,12 @@ def test_tables_comparisons_and_evaluations_print_what_matters(
     result: mildroute.FitResult,
 ) -> None:
     described = str(mildroute.describe(columns(), prices=PRICES))
-    assert described.startswith("120 queries\nexpert")
+    assert described.startswith("300 queries\nexpert")
     assert "$10.00" in described
     from mildroute.routers import KNNRouter
 
     compared = repr(mildroute.compare(columns(), {"kNN": KNNRouter()}, prices=PRICES))
-    assert compared.startswith("96 queries to learn from, 24 to measure on\nrouter")
+    assert compared.startswith("240 queries to learn from, 60 to measure on\nrouter")
     assert "kNN" in compared
     assert "NaN" not in compared
     measured = str(result.evaluate(columns(200), prices=PRICES))
@@ -305,4 +307,4 @@ def test_other_rows_are_read_as_those_of_the_fit(result: mildroute.FitResult) ->
 
 
 def test_how_sure_a_promise_is_stands_beside_it(result: mildroute.FitResult) -> None:
-    assert "the best by score, with 95% confidence\n" in str(result)
+    assert "the best in the table, with 95% confidence\n" in str(result)
