@@ -13,7 +13,12 @@ from mildroute._fitted import Line, who_answers
 from mildroute._hashing import request_uniforms
 from mildroute.costs.table import CostTable
 from mildroute.routers._cross_validation import cluster_codes
-from mildroute.routers.operating_point import CostQualityCurve, OperatingPoint, measure_curve
+from mildroute.routers.operating_point import (
+    FEWEST_TO_PROMISE,
+    CostQualityCurve,
+    OperatingPoint,
+    measure_curve,
+)
 from mildroute.routers.simple_rule import SimpleRule, best_rule
 
 __all__ = ["Alternative", "simplest_alternative", "three_lines"]
@@ -108,6 +113,9 @@ def simplest_alternative(
     """
     found = Alternative.from_point(mix), mix
     if quality is None or table.inputs is None or table.dollars is None:
+        return found
+    # A rule that was found on a few rows says nothing about the next one.
+    if table.clusters.effective < FEWEST_TO_PROMISE:
         return found
     rows = np.arange(len(table))
     if len(rows) > _MOST_ROWS:
