@@ -178,20 +178,3 @@ def test_the_check_of_the_gateway_notices_a_wrong_import() -> None:
 )
 def test_the_check_itself_notices_a_wrong_import(layer: str, code: str) -> None:
     assert violations(layer, code) != []
-
-
-def code_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    documented = ast.get_docstring(function) is not None
-    text = function.body[0] if documented else None
-    spent = 0 if text is None else (text.end_lineno or 0) - text.lineno + 1
-    return (function.end_lineno or 0) - function.lineno + 1 - spent
-
-
-def test_no_function_is_longer_than_a_screen() -> None:
-    found = {
-        f"{path.relative_to(SOURCE)} {node.name}"
-        for path in SOURCE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and code_lines(node) > 50
-    }
-    assert found == set()

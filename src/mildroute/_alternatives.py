@@ -21,8 +21,6 @@ from mildroute.routers.operating_point import (
 )
 from mildroute.routers.simple_rule import SimpleRule, best_rule
 
-__all__ = ["Alternative", "simplest_alternative", "three_lines"]
-
 # Rows on which a rule is sought.
 _MOST_ROWS = 20_000
 

@@ -541,15 +541,16 @@ def _few_to_promise(rows: float, target: Target | None, unit: str) -> tuple[str,
     if rows < FEWEST_TO_PROMISE:
         return (
             (
-                f"only {counted} to learn from: below {FEWEST_TO_PROMISE}, no quality is promised"
-                " but the best expert's own; add rows"
+                f"only {counted}, counted by frequency, to learn from: below"
+                f" {FEWEST_TO_PROMISE}, no quality is promised but the best expert's own; add rows"
             ),
         )
     if rows < FEWEST_FOR_ROUTER:
         return (
             (
-                f"only {counted} to learn from: below {FEWEST_FOR_ROUTER}, a random mix of experts"
-                " keeps a quality more surely than a router, so only mixes are offered; add rows"
+                f"only {counted}, counted by frequency, to learn from: below"
+                f" {FEWEST_FOR_ROUTER}, a random mix of experts keeps a quality more surely than a"
+                " router, so only mixes are offered; add rows"
             ),
         )
     return ()

@@ -27,7 +27,7 @@ ENOUGH_CLUSTERS = 200
 # as sharing their outcome. Copies reach 1, copies under a judge that errs on a tenth of the answers
 # 0.6; subjects and tasks of nine public tables stay below 0.22.
 SHARED_OUTCOME = 0.3
-# Clusters below which a loose link has found kinds of prompts, which come again, and not copies:
+# Clusters below which a loose link has found kinds of prompts, which recur, and not copies:
 # two templates whose outcome is known are a reason to route, not to know nothing.
 _FEWEST_CLUSTERS = 10
 # A loose link that leaves at least this share of the clusters costs nothing.
@@ -341,7 +341,7 @@ def _shingles(texts: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.intp
     runs = np.zeros(len(letters) - _SHINGLE + 1, dtype=np.uint64)
     for place in range(_SHINGLE):
         runs = runs * np.uint64(0x100000001B3) + letters[place : place + len(runs)]
-    # Scattered once more, for neighboring sums must not stay neighbors.
+    # Scattered, for neighboring sums must not stay neighbors.
     runs ^= runs >> np.uint64(29)
     runs *= np.uint64(0xBF58476D1CE4E5B9)
     runs ^= runs >> np.uint64(32)

@@ -49,8 +49,8 @@ FEWEST_TO_PROMISE = 30
 # a point of the router itself kept its promise in 8 of 11 draws, the mix by the same rule in all.
 FEWEST_FOR_ROUTER = 200
 # Part of the risk of breaking a promise that a point of the router may take. With 300 rows of six
-# tasks, quality .95 was kept in .89 of 66 draws with all of it and in .955 with half, for 1 point
-# of saving.
+# tasks, a quality of 0.95 was kept in 0.89 of 66 draws with all of it and in 0.955 with half, for 1
+# point of saving.
 _ROUTER_RISK = 0.5
 # Shares of the coin that are tried between two vertices.
 _STEPS = 64
