@@ -71,8 +71,10 @@ def test_people_see_what_is_kept_and_saved_first(
 ) -> None:
     router, held_out, _ = fitted
     lines = mildroute("evaluate", router, held_out).stdout.splitlines()
-    assert re.match(r"48 queries: keeps [\d.]+% of the score of large; \d+% cheaper", lines[0])
-    figures = [line.strip() for line in lines[4:]]
+    title = r"48 queries: keeps [\d.]+% of the score of large; \d+% cheaper"
+    place = next(number for number, line in enumerate(lines) if re.match(title, line))
+    assert any(line.strip().startswith("your baseline") for line in lines[:place])
+    figures = [line.strip() for line in lines[place + 4 :]]
     assert figures[0].startswith("saved of the bill of large")
     assert figures[1].startswith("kept of the score of large")
 
