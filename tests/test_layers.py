@@ -27,11 +27,8 @@ LAYERS += [
     "experts",
     "judges",
     "encoders",
-    "pipeline",
     "persistence",
-    "_fitted",
-    "_alternatives",
-    "_fit",
+    "fitting",
     "datasets",
 ]
 LAYERS += [

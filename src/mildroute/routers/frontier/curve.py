@@ -1,10 +1,8 @@
-"""The operating frontier.
+"""The curve of money against quality on held-out rows, and how a target picks a point of it.
 
-Where a router may stand between money and quality, and how a target picks a point of it.
-
-The frontier is the upper convex hull, on held-out rows, of the router's points along its price
-weights and of the single experts. A point between two vertices is served by a coin per request, so
-every point of the hull can be operated on, not its vertices alone.
+The curve is the upper convex hull of the router's points along its price weights and of the single
+experts. A point between two vertices is served by a coin per request, so every point of the hull
+can be operated on, not its vertices alone.
 """
 
 from __future__ import annotations
@@ -12,53 +10,53 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from numbers import Real
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm, t
 
-from mildroute.exceptions import ArgumentError, UnreachableTargetError
+from mildroute.exceptions import UnreachableTargetError
+from mildroute.routers.frontier.operating_point import OperatingPoint, Vertex
+from mildroute.routers.frontier.target import check_promise, check_quality, check_target
 
 __all__ = [
     "FEWEST_FOR_ROUTER",
     "FEWEST_TO_PROMISE",
-    "HIGHEST_QUALITY",
     "CostQualityCurve",
-    "OperatingPoint",
-    "Target",
-    "TargetKind",
-    "Vertex",
-    "check_price_weight",
-    "check_quality",
     "convex_hull_indices",
     "measure_curve",
-    "quality_hint",
 ]
 
 
 _RESAMPLES = 1000
+
+
 _ROUNDING = 1e-9
+
+
 # Resamples whose hulls tell how much too good a hull looks on the rows that chose it.
 _HULLS = 100
+
+
 # Below this many rows resampling says too little, and only the best expert itself is promised to
 # keep its score: with 5 rows, three of four routers kept less than they promised.
 FEWEST_TO_PROMISE = 30
+
+
 # Below this many clusters only the mix of single experts makes a promise about quality: at 60 rows
 # a point of the router itself kept its promise in 8 of 11 draws, the mix by the same rule in all.
 FEWEST_FOR_ROUTER = 200
+
+
 # Part of the risk of breaking a promise that a point of the router may take. With 300 rows of six
 # tasks, a quality of 0.95 was kept in 0.89 of 66 draws with all of it and in 0.955 with half, for 1
 # point of saving.
 _ROUTER_RISK = 0.5
+
+
 # Shares of the coin that are tried between two vertices.
 _STEPS = 64
-# Errors that a dollar may be worth: only money counts long before, and products with it stay far
-# from overflow.
-_HIGHEST_PRICE_WEIGHT = 1e15
-# Share of the best single expert's score above which a quality is taken for a percentage.
-HIGHEST_QUALITY = 1.5
 
 
 def convex_hull_indices(
@@ -85,129 +83,6 @@ def _below(left: int, middle: int, right: int, x: Sequence[float], y: Sequence[f
     return (y[middle] - y[left]) * (x[right] - x[left]) <= (y[right] - y[left]) * (
         x[middle] - x[left]
     )
-
-
-@dataclass(frozen=True)
-class Vertex:
-    """One end of the coin: the router at a price weight, or one expert for every request.
-
-    Attributes:
-        price_weight: Weight at which the router decides, or for a single expert the weight that
-            ranks the others behind it.
-        expert: Index of the single expert, or none for the router.
-    """
-
-    price_weight: float
-    expert: int | None
-    probability: float
-
-
-@dataclass(frozen=True)
-class OperatingPoint:
-    """A point of the operating frontier and what it does on held-out rows.
-
-    Each interval has the stated confidence.
-
-    Attributes:
-        vertices: One, or two between which a coin decides for each request.
-        dollars_per_1000: Expected bill of 1,000 queries; its interval is about a batch of the
-            stated size and covers refitting.
-        score: Expected score; its interval is about a batch of the stated size.
-        shares: Share of queries that each expert answers, shape (p,).
-        saved: Share of the bill of the baseline that is saved; its interval is about a batch of the
-            stated size: both bills are taken on the same rows, and refitting and the draws of a mix
-            are covered.
-        baseline: Index of the expert whose bill the user pays today.
-        baseline_dollars_per_1000: Its bill.
-        kept_interval: Interval of the share that is kept of the score of the best single expert.
-            It covers that another expert may be the best in truth.
-        best: Index of the expert with the highest score in the table.
-        best_score: Its score.
-        best_dollars_per_1000: Its bill.
-        confidence: Of each interval.
-
-    Example:
-        >>> dollars = np.array([[0.001, 0.003]] * 2)
-        >>> curve = measure_curve([], np.empty((0, 2), int), np.eye(2), dollars)
-        >>> point = curve.for_budget(2, 0.5, 10**9)
-        >>> [(vertex.expert, round(vertex.probability, 2)) for vertex in point.vertices]
-        [(0, 1.0)]
-        >>> round(point.dollars_per_1000, 3)
-        1.0
-    """
-
-    vertices: tuple[Vertex, ...]
-    dollars_per_1000: float
-    dollars_interval: tuple[float, float]
-    score: float
-    score_interval: tuple[float, float]
-    shares: tuple[float, ...]
-    saved: float
-    saved_interval: tuple[float, float]
-    baseline: int
-    baseline_dollars_per_1000: float
-    kept_interval: tuple[float, float]
-    best: int
-    best_score: float
-    best_dollars_per_1000: float
-    confidence: float
-
-    @property
-    def is_mixed(self) -> bool:
-        """Whether a coin decides between two vertices."""
-        return len(self.vertices) > 1
-
-    @property
-    def kept(self) -> float:
-        """Share of the score of the best single expert that is kept; NaN if that is 0."""
-        return self.score / self.best_score if self.best_score else float("nan")
-
-    @property
-    def price_weight(self) -> float:
-        """The price weight of the likelier vertex: errors that a dollar is worth about here."""
-        return max(self.vertices, key=lambda vertex: vertex.probability).price_weight
-
-    @property
-    def uses_router(self) -> bool:
-        """Whether any request is decided by the router rather than by a single expert."""
-        return any(vertex.expert is None for vertex in self.vertices)
-
-    @classmethod
-    def at_weight(cls, price_weight: float, experts: int) -> OperatingPoint:
-        """The router at a price weight of which nothing was measured."""
-        unknown = (float("nan"), float("nan"))
-        shares = (float("nan"),) * experts
-        return cls(
-            (Vertex(price_weight, None, 1.0),),
-            unknown[0],
-            unknown,
-            unknown[0],
-            unknown,
-            shares,
-            0.0,
-            unknown,
-            0,
-            0.0,
-            unknown,
-            0,
-            0.0,
-            0.0,
-            0.95,
-        )
-
-    @classmethod
-    def of(cls, fields: dict[str, Any]) -> OperatingPoint:
-        """Return the point that ``dataclasses.asdict`` has taken apart.
-
-        Points that were stored before there were baselines count the best expert as theirs.
-        """
-        earlier = {
-            "baseline": fields["best"],
-            "baseline_dollars_per_1000": fields["best_dollars_per_1000"],
-            "kept_interval": (float("nan"), float("nan")),
-        }
-        vertices = tuple(Vertex(**vertex) for vertex in fields["vertices"])
-        return cls(**{**earlier, **fields, "vertices": vertices})
 
 
 @dataclass(frozen=True)
@@ -377,8 +252,8 @@ class CostQualityCurve:
 
         The bill is that for ``queries`` queries, and stays below with this confidence.
         """
-        _check_target("a budget", dollars_per_1000)
-        _check_promise(confidence, queries)
+        check_target("a budget", dollars_per_1000)
+        check_promise(confidence, queries)
         found = []
         for path in self._paths():
             allowed = 1000 * path.bill_quantile(confidence, queries) <= dollars_per_1000 * (
@@ -405,9 +280,9 @@ class CostQualityCurve:
         Its score is at least that with this confidence. Both scores are taken on the same
         resamples: what is luck of the rows for both decides nothing.
         """
-        _check_target("a quality", fraction_of_best)
+        check_target("a quality", fraction_of_best)
         check_quality(fraction_of_best)
-        _check_promise(confidence, queries)
+        check_promise(confidence, queries)
         best = fraction_of_best * (1 - self.best_error_replicates[:, None])
         found, surest = [], -np.inf
         for path, risk in self._promising_paths(1 - confidence):
@@ -435,7 +310,7 @@ class CostQualityCurve:
 
     def for_best(self, confidence: float, queries: int) -> OperatingPoint:
         """Cheapest point whose score is not significantly different from the best point's."""
-        _check_promise(confidence, queries)
+        check_promise(confidence, queries)
         path, _ = self._promising_paths(1 - confidence)[0]
         best = _lowest(np.ones(len(path.errors), dtype=bool), path.errors, path.dollars)
         loss = np.quantile(
@@ -452,8 +327,8 @@ class CostQualityCurve:
 
         They send at most this share of queries to it with this confidence.
         """
-        _check_target("a share", at_most)
-        _check_promise(confidence, queries)
+        check_target("a share", at_most)
+        check_promise(confidence, queries)
         found, lowest = [], np.inf
         for path in self._paths():
             ceiling = np.quantile(path.of(self.share_replicates[:, :, expert]), confidence, axis=0)
@@ -471,7 +346,7 @@ class CostQualityCurve:
 
     def point(self, index: int, confidence: float, queries: int) -> OperatingPoint:
         """One of the router's points, or a single expert, with its two-sided intervals."""
-        _check_promise(confidence, queries)
+        check_promise(confidence, queries)
         return self._point(
             _Mix(index, index, 0.0, float(self.errors[index]), float(self.dollars[index]), 0.0),
             confidence,
@@ -757,101 +632,6 @@ def _lowest(
     lowest = values[allowed].min()
     equal = allowed & (values <= lowest + _ROUNDING * max(abs(lowest), 1e-300))
     return int(np.where(equal, then, np.inf).argmin())
-
-
-def check_quality(fraction_of_best: float) -> None:
-    """Refuse a share of a score that must be a percentage."""
-    if fraction_of_best > HIGHEST_QUALITY:
-        raise ArgumentError(
-            f"a quality must be at most {HIGHEST_QUALITY:g}, got {fraction_of_best:g};"
-            f" {quality_hint(fraction_of_best)}"
-        )
-
-
-def quality_hint(value: float) -> str:
-    """What was probably meant by a quality that is too large."""
-    return f"did you mean {value / 100:g}?" if 10 <= value <= 100 else "0.95 is a usual value."
-
-
-def check_price_weight(price_weight: Any) -> None:
-    """Refuse price weights that are negative, not finite, or so large that costs would overflow."""
-    wanted = np.asarray(price_weight, dtype=np.float64)
-    if not ((wanted >= 0) & (wanted <= _HIGHEST_PRICE_WEIGHT)).all():
-        worst = wanted.ravel()[
-            np.argmax(~((wanted >= 0) & (wanted <= _HIGHEST_PRICE_WEIGHT)).ravel())
-        ]
-        raise ArgumentError(
-            f"price_weight must be from 0 to {_HIGHEST_PRICE_WEIGHT:g}, got {worst:g}."
-        )
-
-
-def _check_target(what: str, value: float) -> None:
-    if not 0 <= value < np.inf:
-        raise ArgumentError(f"{what} must be finite and not negative, got {value}.")
-
-
-def _check_promise(confidence: float, queries: int) -> None:
-    if not 0 < confidence < 1:
-        raise ArgumentError(
-            f"confidence must lie between 0 and 1, got {confidence}; 0.95 is a usual value."
-        )
-    if not queries >= 1:
-        raise ArgumentError(
-            f"queries must be at least 1, got {queries}; it is the size of the batch that the"
-            " promise is about."
-        )
-
-
-TargetKind: TypeAlias = Literal["price weight", "budget", "quality"]
-# Kinds of targets, and for each what a usual value is.
-_USUAL: dict[str, str] = {
-    "price weight": "10 makes a dollar worth ten errors",
-    "budget": "give dollars per 1,000 queries, such as 1.5",
-    "quality": "0.95 keeps 95% of the best expert's score",
-}
-
-
-@dataclass(frozen=True)
-class Target:
-    """What the operating point is chosen by.
-
-    Attributes:
-        kind: ``"price weight"`` (errors that a dollar is worth), ``"budget"`` (dollars per 1,000
-            queries) or ``"quality"`` (share of the score of the best single expert by score).
-        value: Its value.
-
-    Example:
-        >>> Target("budget", 1.5).kind
-        'budget'
-    """
-
-    kind: TargetKind
-    value: float
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be a target."""
-        if self.kind not in _USUAL:
-            raise ArgumentError(
-                f"a target must be {', '.join(map(repr, _USUAL))}, got {self.kind!r:.80}; for"
-                " example Target('quality', 0.95)."
-            )
-        value: Any = self.value
-        is_number = isinstance(value, Real) and not isinstance(value, bool)
-        if not is_number or not 0 <= self.value < np.inf:
-            raise ArgumentError(
-                f"a {self.kind} must be a finite number, not negative, got {self.value!r:.80};"
-                f" {_USUAL[self.kind]}."
-            )
-        if self.kind == "quality":
-            check_quality(self.value)
-        if self.kind == "price weight":
-            check_price_weight(self.value)
-
-    @classmethod
-    def of(cls, router: Any) -> Target | None:
-        """The target that a fitted router's operating point was chosen by, or none."""
-        stored = getattr(router, "target_", None)
-        return None if stored is None else cls(stored["kind"], float(stored["value"]))
 
 
 def measure_curve(

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from mildroute.evaluation.choice_evaluation import evaluate_choices
 from mildroute.evaluation.metrics import (
     brier_score,
     deferral_loss,
@@ -21,6 +20,7 @@ from mildroute.evaluation.metrics import (
     regret,
     worst_recall,
 )
+from mildroute.evaluation.policy_evaluation import evaluate_choices
 from mildroute.exceptions import ArgumentError, ShapeError
 from tests.evaluation.cases import CHOICE, COSTS, tables
 

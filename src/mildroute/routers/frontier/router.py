@@ -5,115 +5,52 @@ Money against quality as a frontier that can be operated anywhere.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from mildroute._hashing import request_uniforms, row_uniforms
 from mildroute.exceptions import ArgumentError, ShapeError
 from mildroute.routers._cross_validation import (
-    assign_folds,
     cluster_codes,
-    count_units,
-    fit_with_metadata,
-    with_found_params,
 )
 from mildroute.routers._decision import argmax_last, argsort_desc
-from mildroute.routers._search import REGRESSION
 from mildroute.routers.base import (
     Matrix,
     RouterMixin,
     checked_rows,
     drop_zero_weight,
-    posterior_of_costs,
 )
+from mildroute.routers.frontier.curve import CostQualityCurve
+from mildroute.routers.frontier.folds import (
+    MeasuredMethod,
+    best_method,
+    cut_vectors,
+    measure_folds,
+    refit_without,
+    wins_on_sample,
+)
+from mildroute.routers.frontier.operating_point import OperatingPoint
+from mildroute.routers.frontier.price_grid import FoldVectors, PriceGridRouters, TrainingRows
+from mildroute.routers.frontier.target import check_price_weight
 from mildroute.routers.mild import MildRouter
-from mildroute.routers.operating_point import (
-    CostQualityCurve,
-    OperatingPoint,
-    check_price_weight,
-    measure_curve,
-)
 from mildroute.routers.regression import RegressionRouter
-from mildroute.routers.topics import FeatureSets
 
-__all__ = [
-    "FoldVectors",
-    "FrontierRouter",
-    "RoutersAlong",
-    "TrainingRows",
-    "cut_into_folds",
-    "cut_vectors",
-    "dollars_of",
-    "measure_folds",
-]
+__all__ = ["FrontierRouter", "dollars_of"]
 
 
 _Tell: TypeAlias = Callable[[int, int, str], None]
 
-# Price weights between two neighbors of the grid at which the held-out curve is measured.
-_POINTS_BETWEEN = 4
-_FEWEST_ROWS = 10
-# Rows on which it is decided whether the surrogate losses are worth fitting along the grid.
-_SAMPLE = 1000
+
 # Part of the posterior that a single expert has at its vertex; the rest ranks those who are asked
 # if it fails.
 _TO_EXPERT = 0.6
-
-
-class FoldVectors(NamedTuple):
-    """Vectors of all rows by an encoder that has not seen one fold.
-
-    Attributes:
-        vectors: Vectors of all rows, shape (n, d).
-        answers: Answers to all rows as features that have not seen the fold either, or none.
-    """
-
-    held_out: NDArray[np.intp]
-    vectors: Any
-    answers: Any = None
-
-
-class TrainingRows(NamedTuple):
-    """What a frontier is learned from; weights and groups may be none.
-
-    Attributes:
-        looks: How many of the columns of errors and dollars, the last ones, are looks of a cascade.
-        clusters: Number of each row's cluster, from 0, shape (n,), or `None`.
-    """
-
-    X: Any
-    errors: Matrix
-    dollars: Matrix
-    weights: NDArray[np.float64] | None
-    groups: Any
-    looks: int = 0
-    clusters: NDArray[np.intp] | None = None
-
-    def take(self, rows: NDArray[np.intp], vectors: Any) -> TrainingRows:
-        """Some of the rows, with vectors of another encoder."""
-        weights = None if self.weights is None else self.weights[rows]
-        groups = None if self.groups is None else np.asarray(self.groups)[rows]
-        return TrainingRows(
-            vectors[rows],
-            self.errors[rows],
-            self.dollars[rows],
-            weights,
-            groups,
-            self.looks,
-            None if self.clusters is None else cluster_codes(self.clusters[rows], len(rows)),
-        )
-
-    def costs(self, price_weight: float) -> Matrix:
-        """Cost of each column on each row, shape (n, p)."""
-        return np.asarray(self.errors + price_weight * self.dollars)
 
 
 class FrontierRouter(RouterMixin, BaseEstimator):
@@ -163,7 +100,7 @@ class FrontierRouter(RouterMixin, BaseEstimator):
 
     supports_price_weight = True
     _transient: ClassVar[tuple[str, ...]] = ("_folds", "_known_curve")
-    _folds: list[tuple[RoutersAlong, NDArray[np.intp], Any]] | None
+    _folds: list[tuple[PriceGridRouters, NDArray[np.intp], Any]] | None
     point_: dict[str, Any] | None
 
     def __init__(
@@ -234,7 +171,7 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         parts = list(folds) if folds is not None else cut_vectors(X, self.random_state, codes)
         with checked_rows():
             found = self._fit_all(self._templates(rows), rows, parts, progress or _tell_nobody)
-        taken, self.selection_ = _best(found)
+        taken, self.selection_ = best_method(found)
         self.routers_, self._folds, self.curve_ = (
             taken.along.routers,
             taken.folds,
@@ -284,7 +221,7 @@ class FrontierRouter(RouterMixin, BaseEstimator):
             vectors = part.vectors[at]
             weights = [vertex.price_weight for vertex in point.vertices]
             if None in experts:
-                along = _fold_of(self.routers_[0], self._along(), rows, part)
+                along = refit_without(self.routers_[0], self._along(), rows, part)
                 chosen = [argmax_last(each) for each in along.posteriors(vectors, weights)]
             for place, vertex in enumerate(point.vertices):
                 found = chosen[place] if vertex.expert is None else vertex.expert
@@ -507,8 +444,8 @@ class FrontierRouter(RouterMixin, BaseEstimator):
             found[held_out] = along.routers[0].expected(vectors)[0]
         return found
 
-    def _along(self) -> RoutersAlong:
-        return RoutersAlong(self.routers_, self.grid_)
+    def _along(self) -> PriceGridRouters:
+        return PriceGridRouters(self.routers_, self.grid_)
 
     def _point(self, price_weight: Any, point: OperatingPoint | None) -> OperatingPoint | None:
         if price_weight is not None and point is not None:
@@ -566,22 +503,22 @@ class FrontierRouter(RouterMixin, BaseEstimator):
         first = RegressionRouter(features="average", contrasts=True, random_state=self.random_state)
         second = MildRouter(random_state=self.random_state)
         wanted = (
-            _wins_on_sample(second, rows, self.grid_) if self.thorough == "auto" else self.thorough
+            wins_on_sample(second, rows, self.grid_) if self.thorough == "auto" else self.thorough
         )
         return [first, second] if wanted else [first]
 
     def _fit_all(
         self, templates: list[Any], rows: TrainingRows, parts: list[FoldVectors], tell: _Tell
-    ) -> list[_Measured]:
+    ) -> list[MeasuredMethod]:
         steps, found = len(templates) * (len(parts) + 2), []
         for number, template in enumerate(templates):
             base = number * (len(parts) + 2)
             name = type(template).__name__
             tell(base, steps, f"{name} on all rows")
-            along = RoutersAlong.fitted(template, rows, self.grid_)
+            along = PriceGridRouters.fitted(template, rows, self.grid_)
             tell(base + 1, steps, f"{name} on folds")
             copies = Parallel(n_jobs=self.n_jobs, return_as="generator")(
-                delayed(_fold_of)(template, along, rows, part) for part in parts
+                delayed(refit_without)(template, along, rows, part) for part in parts
             )
             folds = []
             for done, copy in enumerate(copies):
@@ -590,343 +527,6 @@ class FrontierRouter(RouterMixin, BaseEstimator):
             found.append(measure_folds(name, along, folds, rows, parts))
         tell(steps, steps, "done")
         return found
-
-
-class RoutersAlong:
-    """Fitted routers along the grid.
-
-    One that takes a price weight, or one per grid point whose posteriors are mixed.
-    """
-
-    def __init__(self, routers: list[Any], grid: NDArray[np.float64]) -> None:
-        self.routers, self.grid = routers, grid
-
-    @classmethod
-    def fitted(cls, template: Any, rows: TrainingRows, grid: NDArray[np.float64]) -> RoutersAlong:
-        """Fit a router along the grid.
-
-        What it searches for is found once, in the middle of the grid, and kept.
-        """
-        if _takes_prices(template):
-            known = inspect.signature(template.fit).parameters
-            given = {"groups": rows.groups, "clusters": rows.clusters}
-            given = {name: value for name, value in given.items() if name in known}
-            router = clone(template)
-            router.fit(rows.X, rows.errors, rows.weights, prices=rows.dollars, **given)
-            return cls([router], grid)
-        shared = template
-        if isinstance(template, MildRouter) and len(grid) > 1:
-            middle = _fit_at(clone(template), rows, grid[len(grid) // 2])
-            shared = clone(template).set_params(**_found(middle))
-        return cls(_fit_all_at([clone(shared) for _ in grid], rows, grid), grid)
-
-    def refitted(self, template: Any, rows: TrainingRows) -> RoutersAlong:
-        """Copies with the same settings, fitted on other rows."""
-        if _takes_prices(template):
-            return self.fitted(template, rows, self.grid)
-        kept = [_kept(router) for router in self.routers]
-        return RoutersAlong(_fit_all_at(kept, rows, self.grid), self.grid)
-
-    def posterior(self, X: Any, weights: Any) -> Matrix:
-        """Posterior (n, p) at a price weight, or at one per row."""
-        wanted = np.asarray(weights, dtype=np.float64)
-        if len(self.routers) == 1:
-            return self._of_one(X, wanted)
-        lower, share = self._between(np.broadcast_to(wanted, X.shape[0]))
-        if wanted.ndim == 0:
-            ends = [(int(lower[0]), 1 - float(share[0])), (int(lower[0]) + 1, float(share[0]))]
-            return np.asarray(
-                sum(
-                    part * self.routers[place].posterior_unchecked(X)
-                    for place, part in ends
-                    if part > 0
-                )
-            )
-        mixed: NDArray[np.float64] = np.zeros((X.shape[0], len(self.routers[0].experts_)))
-        for index in np.unique(np.concatenate([lower, lower + 1])):
-            part = np.where(lower == index, 1 - share, np.where(lower + 1 == index, share, 0.0))
-            rows = np.flatnonzero(part)
-            if len(rows):
-                mixed[rows] += part[rows, None] * self.routers[index].posterior_unchecked(X[rows])
-        return mixed
-
-    def posteriors(
-        self, X: Any, weights: Sequence[float] | NDArray[np.float64]
-    ) -> Iterator[Matrix]:
-        """Posterior (n, p) at each of several price weights."""
-        router, *others = self.routers
-        if isinstance(router, RegressionRouter) and not others:
-            # What is expected is computed once; at one row that is most of the time.
-            errors, prices = router.expected(X)
-            return (
-                posterior_of_costs(errors if prices is None else errors + weight * prices)
-                for weight in weights
-            )
-        return (self.posterior(X, weight) for weight in weights)
-
-    def choices(self, X: Any, weights: NDArray[np.float64]) -> NDArray[np.intp]:
-        """Expert of each row at each of many price weights, shape (W, n)."""
-        if len(self.routers) == 1:
-            return np.array([argmax_last(posterior) for posterior in self.posteriors(X, weights)])
-        known = [router.posterior_unchecked(X) for router in self.routers]
-        lower, share = self._between(weights)
-        return np.array(
-            [
-                argmax_last((1 - part) * known[low] + part * known[low + 1])
-                for low, part in zip(lower, share, strict=True)
-            ]
-        )
-
-    def _of_one(self, X: Any, weights: NDArray[np.float64]) -> Matrix:
-        (router,) = self.routers
-        if len(self.grid) == 1 or not _takes_prices(router):
-            return np.asarray(router.posterior_unchecked(X))
-        if weights.ndim == 0:
-            return np.asarray(router.posterior_unchecked(X, float(weights)))
-        return np.vstack(
-            [
-                router.posterior_unchecked(X[[row]], float(weight))
-                for row, weight in enumerate(weights)
-            ]
-        )
-
-    def _between(self, wanted: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-        """Return the grid point at or below each weight, and the share of the way to the next.
-
-        The share is on a logarithmic scale.
-        """
-        scale = np.log1p(self.grid / self.grid[1])
-        place = np.log1p(np.minimum(wanted, self.grid[-1]) / self.grid[1])
-        lower = np.clip(np.searchsorted(scale, place, side="right") - 1, 0, len(scale) - 2)
-        return lower, (place - scale[lower]) / (scale[lower + 1] - scale[lower])
-
-
-def _fit_at(router: Any, rows: TrainingRows, weight: float, **views: FeatureSets) -> Any:
-    """Fit a router at a price weight."""
-    if views:
-        return router.fit(
-            rows.X, rows.costs(weight), rows.weights, rows.groups, rows.clusters, **views
-        )
-    return fit_with_metadata(
-        router, rows.X, rows.costs(weight), rows.weights, rows.groups, rows.clusters
-    )
-
-
-def _fit_all_at(routers: list[Any], rows: TrainingRows, grid: NDArray[np.float64]) -> list[Any]:
-    """Fit a router at each price weight.
-
-    Topics do not depend on the weight, and are two thirds of the time at 300 rows: routers with the
-    same features share them.
-    """
-    shared: dict[str, FeatureSets] = {}
-    fitted = []
-    for router, weight in zip(routers, grid, strict=True):
-        if not isinstance(router, MildRouter) or not isinstance(router.features, str):
-            fitted.append(_fit_at(router, rows, weight))
-            continue
-        if router.features not in shared:
-            shared[router.features] = router.feature_sets(
-                rows.X, rows.groups, rows.clusters, rows.errors.shape[1]
-            )
-        fitted.append(_fit_at(router, rows, weight, views=shared[router.features]))
-    return fitted
-
-
-@dataclass(frozen=True)
-class _Measured:
-    """A method with its held-out curve."""
-
-    name: str
-    along: RoutersAlong
-    folds: list[tuple[RoutersAlong, NDArray[np.intp], Any]]
-    curve: CostQualityCurve
-
-
-def _fold_of(
-    template: Any, along: RoutersAlong, rows: TrainingRows, part: FoldVectors
-) -> RoutersAlong:
-    """The routers that have not seen a fold."""
-    seen = np.setdiff1d(np.arange(len(rows.errors)), part.held_out)
-    return along.refitted(template, rows.take(seen, part.vectors))
-
-
-def measure_folds(
-    name: str,
-    along: RoutersAlong,
-    folds: Sequence[RoutersAlong],
-    rows: TrainingRows,
-    parts: Sequence[FoldVectors],
-) -> _Measured:
-    """Measure a method on rows that its routers have not seen.
-
-    Args:
-        name: Of the method.
-        along: Routers that have seen all rows; they are measured where there are no folds.
-        folds: Routers that have not seen a fold, for each.
-        rows: All rows.
-        parts: The folds.
-    """
-    weights = _measured_weights(along.grid)
-    choices = np.empty((len(weights), len(rows.errors)), dtype=np.intp)
-    refits = np.empty((len(parts), len(weights)))
-    share = (
-        np.full(len(rows.errors), 1 / len(rows.errors))
-        if rows.weights is None
-        else rows.weights / rows.weights.sum()
-    )
-    kept = []
-    for number, (copy, part) in enumerate(zip(folds, parts, strict=True)):
-        everywhere = copy.choices(part.vectors, weights)
-        choices[:, part.held_out] = everywhere[:, part.held_out]
-        refits[number] = np.take_along_axis(rows.dollars, everywhere.T, axis=1).T @ share
-        kept.append((copy, part.held_out, part.vectors[part.held_out]))
-    if not parts:
-        choices[:], kept = (
-            along.choices(rows.X, weights),
-            [(along, np.arange(len(rows.errors)), rows.X)],
-        )
-    curve = measure_curve(
-        weights,
-        choices,
-        rows.errors,
-        rows.dollars,
-        rows.weights,
-        refits if len(parts) > 1 else None,
-        rows.looks,
-        rows.clusters,
-    )
-    return _Measured(name, along, kept, curve)
-
-
-def _best(found: list[_Measured]) -> tuple[_Measured, str]:
-    """The method of the best frontier.
-
-    An earlier, simpler one if it is within one standard error of it.
-    """
-    gains = [each.curve.gain for each in found]
-    best = int(np.argmax([gain for gain, _ in gains]))
-    taken = next(
-        number
-        for number, (gain, _) in enumerate(gains)
-        if gain >= gains[best][0] - gains[best][1] or number == best
-    )
-    gain, error = gains[taken]
-    if gain <= 0:
-        return (
-            found[taken],
-            "nothing that was tried is better than a coin between single experts on held-out rows",
-        )
-    against = (
-        ""
-        if len(found) == 1
-        else f", the simplest within one standard error of the best of {len(found)} methods"
-    )
-    words = (
-        f"{found[taken].name}{against}: on average {100 * gain:.1f} points of score above the best"
-        " coin for the same bill"
-    )
-    return found[taken], f"{words} (standard error {100 * error:.1f})"
-
-
-def _wins_on_sample(router: MildRouter, rows: TrainingRows, grid: NDArray[np.float64]) -> bool:
-    """Tell whether a surrogate loss is clearly better than cost regression on some rows.
-
-    They are compared at the middle of the grid.
-    """
-    count, experts = rows.errors.shape
-    if experts == 1 or count < _FEWEST_ROWS:
-        return False
-    chosen = np.sort(np.random.default_rng(0).permutation(count)[:_SAMPLE])
-    part = rows.take(chosen, rows.X)
-    found = _fit_at(clone(router), part, grid[len(grid) // 2]).cv_results_
-    costs: dict[bool, float] = {}
-    for view, reward, mean in zip(found["view"], found["reward"], found["mean_cost"], strict=True):
-        if view != "none":
-            costs[reward == REGRESSION] = min(mean, costs.get(reward == REGRESSION, np.inf))
-    # The costs of two routers on the same rows go together: half of one's standard error is about
-    # one of their difference.
-    return costs.get(True, np.inf) - costs.get(False, np.inf) > max(found["standard_error"]) / 2
-
-
-def _takes_prices(router: Any) -> bool:
-    """Whether a router is fitted on errors and prices once and told the weight at prediction."""
-    return bool(getattr(router, "supports_price_weight", False))
-
-
-def _found(router: MildRouter) -> dict[str, Any]:
-    """What a search has found, to be kept along the grid.
-
-    Where it did not take a surrogate loss, a plain one stands in.
-    """
-    if router.reward_ == REGRESSION or router.features_ == "none":
-        return {
-            "reward": "gap",
-            "features": "raw" if router.features != "topics" else "topics",
-            "alpha": 1e-2,
-            "margins": "uniform",
-        }
-    margins = (
-        router.margins
-        if not isinstance(router.margins, str)
-        else "uniform"
-        if np.ptp(router.margins_) == 0
-        else router.margins_
-    )
-    return {
-        "reward": router.reward_,
-        "features": router.features_,
-        "alpha": router.alpha_,
-        "margins": margins,
-    }
-
-
-def _kept(router: Any) -> Any:
-    """An unfitted copy with the settings that were found."""
-    return (
-        clone(router).set_params(**_found(router))
-        if isinstance(router, MildRouter)
-        else with_found_params(router)
-    )
-
-
-def _measured_weights(grid: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The grid and some weights between its points, evenly on a logarithmic scale."""
-    if len(grid) == 1:
-        return grid
-    scale = np.log1p(grid / grid[1])
-    between = np.linspace(0, 1, _POINTS_BETWEEN + 1, endpoint=False)
-    inner = grid[1] * np.expm1(scale[:-1, None] + np.diff(scale)[:, None] * between)
-    inner[:, 0] = grid[:-1]
-    return np.concatenate([inner.ravel(), grid[-1:]])
-
-
-def cut_into_folds(
-    rows: int, random_state: int | None, clusters: NDArray[np.intp] | None = None
-) -> list[NDArray[np.intp]]:
-    """Return the indices of the rows of each fold; no folds if there are too few rows.
-
-    Args:
-        rows: Number of rows n.
-        random_state: Seed of the folds.
-        clusters: Number of each row's cluster, from 0, shape (n,), or `None`; whole clusters are
-            held out.
-    """
-    units = count_units(clusters, rows)
-    if rows < _FEWEST_ROWS or units < 2:
-        return []
-    # With few rows a router that lacks a fifth of them is clearly worse than the one that is
-    # served; ten folds halve that.
-    folds = 10 if _FEWEST_ROWS**2 <= units < 1000 else 5
-    fold = assign_folds(rows, folds, random_state, clusters=clusters)
-    return [np.flatnonzero(fold == current) for current in range(fold.max() + 1)]
-
-
-def cut_vectors(
-    X: Any, random_state: int | None, clusters: NDArray[np.intp] | None = None
-) -> list[FoldVectors]:
-    """Cut vectors that owe nothing to their rows into folds."""
-    held_out = cut_into_folds(X.shape[0], random_state, clusters)
-    return [FoldVectors(rows, X) for rows in held_out]
 
 
 def _tell_nobody(_done: int, _steps: int, _word: str) -> None:

@@ -26,16 +26,15 @@ from mildroute.exceptions import ArgumentError, ShapeError
 from mildroute.routers._cross_validation import cluster_codes
 from mildroute.routers._decision import argmax_last, argsort_desc
 from mildroute.routers.base import Matrix
-from mildroute.routers.cascade import CascadeRouter, SeenAnswers
-from mildroute.routers.frontier import (
-    FoldVectors,
-    FrontierRouter,
-    cut_into_folds,
-    cut_vectors,
-)
+from mildroute.routers.cascade.features import SeenAnswers
+from mildroute.routers.cascade.router import CascadeRouter
+from mildroute.routers.frontier.folds import cut_into_folds, cut_vectors
+from mildroute.routers.frontier.operating_point import OperatingPoint
+from mildroute.routers.frontier.price_grid import FoldVectors
+from mildroute.routers.frontier.router import FrontierRouter
+from mildroute.routers.frontier.target import check_price_weight
 from mildroute.routers.mild import MildRouter
-from mildroute.routers.operating_point import OperatingPoint, check_price_weight
-from mildroute.routers.outcome import OutcomeModel
+from mildroute.routers.out_of_distribution import OutcomeModel
 
 __all__ = ["DEFAULT_ENCODER", "RoutedInput", "TextRouter", "fold_vectors"]
 
@@ -132,9 +131,9 @@ class TextRouter(BaseEstimator):
 
     Args:
         encoder: Transformer of inputs to vectors; by default :data:`DEFAULT_ENCODER`.
-        router: Router over vectors; by default :class:`~mildroute.routers.frontier.FrontierRouter`
-            if ``fit`` is given prices, else :class:`~mildroute.routers.mild.MildRouter`; with
-            answers a :class:`~mildroute.routers.cascade.CascadeRouter`.
+        router: Router over vectors; by default :class:`~mildroute.routers.FrontierRouter`
+            if ``fit`` is given prices, else :class:`~mildroute.routers.MildRouter`; with
+            answers a :class:`~mildroute.routers.CascadeRouter`.
         answer_features: Transformer of answers, for a router that looks at them; by default
             :class:`~mildroute.encoders.answers.AnswerFeatures`.
 

@@ -13,20 +13,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from mildroute._alternatives import simplest_alternative, three_lines
-from mildroute._fit import coin_curve, default_price_weights
-from mildroute._fitted import Line
 from mildroute.evaluation.intervals import Interval
 from mildroute.exceptions import MildrouteError
-from mildroute.pipeline import TextRouter
+from mildroute.fitting.alternatives import simplest_alternative, three_lines
+from mildroute.fitting.result import Line
+from mildroute.fitting.targets import coin_curve, default_price_weights
+from mildroute.fitting.text_router import TextRouter
 from mildroute.routers._cross_validation import cluster_codes
-from mildroute.routers.frontier import FrontierRouter
-from mildroute.routers.operating_point import (
-    CostQualityCurve,
-    OperatingPoint,
-    convex_hull_indices,
-    measure_curve,
-)
+from mildroute.routers.frontier.curve import CostQualityCurve, convex_hull_indices, measure_curve
+from mildroute.routers.frontier.operating_point import OperatingPoint
+from mildroute.routers.frontier.router import FrontierRouter
 from mildroute.routers.regression import RegressionRouter
 
 if TYPE_CHECKING:

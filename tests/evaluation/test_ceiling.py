@@ -9,11 +9,11 @@ from scipy.optimize import linprog
 
 from mildroute import TextRouter
 from mildroute.costs.table import CostTable
-from mildroute.evaluation.potential import _least_dollars, potential_of
+from mildroute.evaluation.ceiling import _least_dollars, potential_of
 from mildroute.evaluation.report import report_html
 from mildroute.evaluation.router_evaluation import evaluate
 from mildroute.routers.base import named_costs
-from mildroute.routers.frontier import FrontierRouter
+from mildroute.routers.frontier.router import FrontierRouter
 from mildroute.routers.regression import RegressionRouter
 
 

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from mildroute._format import as_dollars, as_score
+from mildroute.fitting.text_router import TextRouter
 from mildroute.persistence.registry import storage_name
-from mildroute.pipeline import TextRouter
-from mildroute.routers.cascade import CascadeRouter
-from mildroute.routers.frontier import FrontierRouter
-from mildroute.routers.operating_point import OperatingPoint, Target, Vertex
+from mildroute.routers.cascade.router import CascadeRouter
+from mildroute.routers.frontier.operating_point import OperatingPoint, Vertex
+from mildroute.routers.frontier.router import FrontierRouter
+from mildroute.routers.frontier.target import Target
 from mildroute.routers.surrogate import CustomLossRouter
 
 if TYPE_CHECKING:
