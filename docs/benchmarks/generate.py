@@ -57,23 +57,12 @@ SPEED = {
             " same columns; commands from their start to their end."
         ),
     ),
-    "engine": (
-        "Training from shards",
-        (
-            "Five million rows on two Ray workers compared with bare torch loops over the same"
-            " Parquet shards."
-        ),
-    ),
     "collect": (
         "Collecting",
         (
             "`mildroute collect` compared with a bare httpx loop that makes the same calls but"
             " journals, caps, scrubs and judges nothing."
         ),
-    ),
-    "collect-ray": (
-        "Collecting on Ray",
-        "The same on Ray compared with bare Ray Data actors that make the same calls.",
     ),
     "gateway": (
         "The gateway",
