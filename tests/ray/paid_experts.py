@@ -83,6 +83,7 @@ def write_shards(folder: Path, sizes: Sequence[int], *, names: bool = True) -> P
                 "query_id": [f"q{row}" for row in rows],
                 "input": [f"{row} + 1?" for row in rows],
                 "reference": [str(row + 1) for row in rows],
+                "label": [str(row + 1) for row in rows],
             }
         )
         table = table if names else table.drop_columns(["query_id"])

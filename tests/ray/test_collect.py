@@ -54,6 +54,13 @@ def test_a_killed_worker_resumes_its_shard_and_pays_nothing_twice(tmp_path: Path
         collect_shards(queries, paid(log), "exact", folder)
 
 
+def test_experts_may_come_from_a_file(tmp_path: Path) -> None:
+    queries, file = write_shards(tmp_path / "queries", [3, 4]), tmp_path / "experts.yaml"
+    file.write_text("experts:\n  crowd: {kind: people, field: label}\n")
+    results = collect_shards(queries, file, "exact", tmp_path / "costs")
+    assert [tally.score for result in results for tally in result.tallies] == [3.0, 4.0]
+
+
 def test_an_error_of_a_shard_is_raised_in_its_own_words(tmp_path: Path) -> None:
     queries = write_shards(tmp_path / "queries", [3, 3])
     with pytest.raises(ArgumentError, match=r"^the variable KEY must hold the key\.$"):

@@ -41,7 +41,7 @@ def test_a_linear_router_costs_what_the_ordinary_one_costs(tmp_path: Path) -> No
     vectors, costs = corners(6000, 0)
     parts = [table_of(vectors[part::3], costs[part::3]) for part in range(3)]
     trained = train_router(
-        data.from_arrow(parts), margins="theory", alpha=1e-3, epochs=4, batch_size=100
+        data.from_arrow(parts), margins="theory", alpha=1e-3, epochs=3, batch_size=64
     )
     ordinary = MildRouter(reward="gap", margins="theory", alpha=1e-3, features="raw")
     ordinary.fit(vectors, costs)
@@ -66,8 +66,8 @@ def test_a_network_learns_what_is_not_linear_and_is_stored(tmp_path: Path) -> No
     trained = train_router(
         data.from_arrow(table_of(vectors, costs)),
         hidden_layer_sizes=(16,),
-        epochs=8,
-        batch_size=50,
+        epochs=4,
+        batch_size=25,
         workers=1,
     )
     assert -trained.score(vectors, costs) < 0.08

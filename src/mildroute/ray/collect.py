@@ -106,14 +106,13 @@ def collect_shards(
         mildroute.exceptions.TableError: queries must be Parquet files with at least one row ...
     """
     root = Path(folder).resolve()
-    root.mkdir(parents=True, exist_ok=True)
     source = _write_queries(queries, root) if isinstance(queries, Dataset) else queries
     shards = _find_shards(source, root)
     _check_manifest(root, shards)
     if not ray.is_initialized():
         ray.init()
-    at_once = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
-    at_once = min(at_once, len(shards))
+    resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    at_once = min(workers or max(1, int(resources.get("CPU", 1))), len(shards))
     source_of_experts = Path(experts).resolve() if isinstance(experts, str | Path) else experts
     total = sum(shard.rows for shard in shards)
     jobs = [
@@ -136,6 +135,7 @@ def collect_shards(
 
 def _write_queries(dataset: Dataset, root: Path) -> Path:
     """Write a dataset once: its blocks may be cut differently the next time."""
+    root.mkdir(parents=True, exist_ok=True)
     target = root / _QUERIES
     if target.exists():
         raise ArgumentError(
@@ -156,7 +156,7 @@ def _find_shards(source: str | Path | Sequence[str | Path], root: Path) -> list[
         for path in paths
         for file in (sorted(path.glob("*.parquet")) if path.is_dir() else [path])
     ]
-    shards = []
+    shards: list[_Shard] = []
     for file in files:
         if not file.is_file():
             raise TableError(f"a shard of queries must be a Parquet file, got {str(file)!r}.")
@@ -176,6 +176,7 @@ def _find_shards(source: str | Path | Sequence[str | Path], root: Path) -> list[
 def _check_manifest(root: Path, shards: Sequence[_Shard]) -> None:
     """Refuse other shards than those of earlier runs, whose dollars would not be counted."""
     manifest = [{"file": shard.queries.name, "rows": shard.rows} for shard in shards]
+    root.mkdir(parents=True, exist_ok=True)
     path = root / _MANIFEST
     if not path.exists():
         with atomic_write(path) as beside:
