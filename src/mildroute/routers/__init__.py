@@ -1,6 +1,6 @@
 """Routers.
 
-Scikit-learn estimators that learn from vectors and a matrix of costs which expert should answer.
+Scikit-learn estimators that learn from vectors and a cost matrix which expert should answer.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from mildroute.routers._linear_model import (
 )
 from mildroute.routers.base import Matrix
 
-# Cross-validation along a path of penalties, each solution the start of the next.
+# Cross-validation along a path of penalties, where each solution starts the next one.
 
 
 # Penalties tried, from strong to weak, in units of the features' variance.
@@ -34,7 +34,7 @@ CV: TypeAlias = int | Sequence[tuple[Any, Any]]
 
 
 def count_folds(cv: CV) -> int:
-    """Number of folds; refuses what is neither a number from 2 nor two pairs of rows or more."""
+    """Return the number of folds; refuse anything but a number from 2 or at least two row pairs."""
     is_list = isinstance(cv, list | tuple) and all(len(pair) == 2 for pair in cv)
     folds = len(cv) if is_list else cv  # type: ignore[arg-type]
     if isinstance(folds, bool) or not isinstance(folds, int | np.integer) or folds < 2:
@@ -46,7 +46,7 @@ def count_folds(cv: CV) -> int:
 
 
 def cluster_codes(clusters: Any, rows: int) -> NDArray[np.intp] | None:
-    """Number clusters from 0, shape (n,); `None` if every row is a cluster of its own.
+    """Number the clusters from 0, shape (n,); return `None` if every row is its own cluster.
 
     Args:
         clusters: Cluster of each row, shape (n,), or `None`.
@@ -61,7 +61,7 @@ def cluster_codes(clusters: Any, rows: int) -> NDArray[np.intp] | None:
 
 
 def count_units(clusters: NDArray[np.intp] | None, rows: int) -> int:
-    """Return the number of clusters, or of rows where every row is its own."""
+    """Return the number of clusters, or of rows if each row is its own cluster."""
     return rows if clusters is None else int(clusters.max()) + 1
 
 
@@ -77,8 +77,9 @@ def assign_folds(
     Args:
         rows: Number of rows n.
         cv: Number of folds, or pairs of train and test rows, in which each row is tested once.
-        seed: Of the shuffling.
-        kept: Which of the rows that pairs speak of are these; all by default.
+        seed: Seed of the shuffling.
+        kept: Positions of these rows among the rows that the pairs in ``cv`` index; defaults to
+            all.
         clusters: Number of each row's cluster, from 0, shape (n,), or `None`; a cluster is held out
             as a whole. Ignored if ``cv`` names the rows.
     """
@@ -103,7 +104,7 @@ def assign_folds(
 
 
 def _assign_clusters(clusters: NDArray[np.intp], cv: int, seed: int | None) -> NDArray[np.intp]:
-    """Return folds of whole clusters: the largest first, each to the fold with the fewest rows."""
+    """Return folds of whole clusters, largest first, each put in the fold with the fewest rows."""
     sizes = np.bincount(clusters)
     shuffled = np.random.default_rng(seed or 0).permutation(len(sizes))
     filled = np.zeros(max(1, min(cv, len(sizes))), dtype=np.intp)
@@ -116,7 +117,7 @@ def _assign_clusters(clusters: NDArray[np.intp], cv: int, seed: int | None) -> N
 
 @dataclass(frozen=True)
 class Fold:
-    """The rows on which one fold's router is trained, prepared once for all tried on them."""
+    """The training rows of one fold, prepared once for every router tried on them."""
 
     seen: NDArray[np.intp]
     held_out: NDArray[np.intp]
@@ -147,7 +148,7 @@ def held_out_scores(
     paid_by: Callable[[NDArray[np.float32]], tuple[float, float]] | None = None,
     prepared: list[Fold] | None = None,
 ) -> NDArray[np.float32]:
-    """Scores of each row by a linear router that has not seen its fold, for each penalty.
+    """Return scores of each row, for each penalty, by a linear router that has not seen its fold.
 
     Args:
         features: Shape (n, d), dense or sparse.
@@ -157,14 +158,14 @@ def held_out_scores(
         fold: Fold of each row, shape (n,).
         alphas: From strong to weak.
         sample_weight: Weight of each row, shape (n,).
-        paid_by: Mean cost and its standard error of scores of shape (n, p); the path ends where the
-            cost has risen by more than that.
-        prepared: What :func:`prepare_folds` gives for these features, where several losses are
+        paid_by: Computes the mean cost and its standard error from scores of shape (n, p); the path
+            ends where the cost has risen by more than that error.
+        prepared: The result of :func:`prepare_folds` for these features, if several losses are
             tried on them.
 
     Returns:
-        Shape (penalties, n, p), fewer penalties where the path ended early; solved well enough to
-        compare.
+        Shape (penalties, n, p), with fewer penalties if the path ended early. The solutions are
+        precise enough to compare, not fully converged.
     """
     scores = np.empty((len(alphas), len(fold), experts), dtype=np.float32)
     folds = prepare_folds(features, fold, sample_weight) if prepared is None else prepared
@@ -192,7 +193,7 @@ def held_out_scores(
     return scores
 
 
-# What any router says of rows that it has not seen.
+# Posteriors of any router on rows that it has not seen.
 
 
 _FOLDS = 5
@@ -206,7 +207,7 @@ def fit_with_metadata(
     groups: Any = None,
     clusters: NDArray[np.intp] | None = None,
 ) -> Any:
-    """Fit a router, with those of weights, groups and clusters that its ``fit`` takes."""
+    """Fit a router, passing on the weights, groups and clusters that its ``fit`` accepts."""
     known = inspect.signature(router.fit).parameters
     given = {"sample_weight": sample_weight, "groups": groups, "clusters": clusters}
     return router.fit(
@@ -226,15 +227,16 @@ def cross_val_posterior(
 ) -> Matrix:
     """Return the posterior of each training row by a router that has not seen its fold.
 
-    A router that keeps them by itself is asked; of others, copies are fitted on all folds but one.
-    A parameter ``"cv"`` is not searched for again: the copies take what the router has found.
+    If the router keeps such posteriors, they are returned. Otherwise copies of the router are
+    fitted on all folds but one, with every ``"cv"`` parameter set to the value that the router
+    selected.
 
     Args:
         router: A fitted router.
         X: Its training rows, shape (n, d).
         costs: Their costs, shape (n, p).
-        sample_weight: Their weights, shape (n,), or none.
-        groups: Their groups, shape (n,), or none.
+        sample_weight: Their weights, shape (n,), or `None`.
+        groups: Their groups, shape (n,), or `None`.
         clusters: Number of their clusters, shape (n,), or `None`.
     """
     if hasattr(router, "cross_val_posterior"):
@@ -259,7 +261,7 @@ def cross_val_posterior(
 
 
 def with_found_params(router: Any) -> Any:
-    """An unfitted copy whose searched parameters are those found."""
+    """Return an unfitted copy whose ``"cv"`` parameters are set to the selected values."""
     found = {
         name: getattr(router, f"{name}_", value)
         for name, value in router.get_params(deep=False).items()

@@ -1,6 +1,6 @@
 """Rewards, margins, posteriors and tie-breaking in NumPy.
 
-``mildroute.losses`` is the same in torch.
+``mildroute.losses`` implements the same in torch.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-# Order of the experts of a row in NumPy, with the paper's rule for ties: the highest index wins.
+# Order of the experts of a row in NumPy. The paper breaks ties in favor of the highest index.
 
 
 def argmax_last(values: NDArray[Any]) -> NDArray[np.intp]:
-    """Column of the largest value of each row, the highest one of equals."""
+    """Return the column of the largest value of each row; ties go to the highest column."""
     return values.shape[1] - 1 - np.argmax(values[:, ::-1], axis=1)
 
 
 def argsort_desc(values: NDArray[Any]) -> NDArray[np.intp]:
-    """Columns of each row from the largest value to the smallest, the highest of equals first."""
+    """Return the columns of each row by descending value; ties go to the highest column first."""
     return values.shape[1] - 1 - np.argsort(-values[:, ::-1], axis=1, kind="stable")
 
 
 def chosen_costs(values: NDArray[Any], choice: NDArray[np.intp]) -> NDArray[Any]:
-    """Value of each row's chosen expert, shape (n,): what is paid, if the values are costs."""
+    """Return the value of each row's chosen expert, shape (n,): what is paid, if given costs."""
     return np.asarray(values[np.arange(len(values)), choice])
 
 
@@ -36,13 +36,13 @@ _BLOCK_ELEMENTS = 1 << 20
 
 
 def log_softmax(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Logarithm of the softmax of each row."""
+    """Return the logarithm of the softmax of each row."""
     below_best = values - values.max(axis=1, keepdims=True)
     return np.asarray(below_best - np.log(np.exp(below_best).sum(axis=1, keepdims=True)))
 
 
 def log_posterior(scores: NDArray[np.float64], margins: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Logarithm of the posterior that the scores of a router trained with these margins stand for.
+    """Return the log posterior implied by scores of a router trained with these margins.
 
     Returns:
         Shape (n, p); minus infinity where a probability is too small for a float.
@@ -60,9 +60,9 @@ def log_posterior(scores: NDArray[np.float64], margins: NDArray[np.float64]) -> 
 def break_ties(
     log_posteriors: NDArray[np.float64], scores: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """What to rank by.
+    """Return the values to rank experts by.
 
-    Experts equal up to rounding tie; those too improbable to distinguish rank by score.
+    Experts equal up to rounding tie; experts too improbable to tell apart rank by score.
     """
     hopeless = -1e9 + scores - scores.max(axis=1, keepdims=True)
     return np.where(np.isneginf(log_posteriors), hopeless, log_posteriors.round(10))
@@ -93,16 +93,15 @@ def _log_masses(scores: NDArray[np.float64], margins: NDArray[np.float64]) -> ND
         return np.asarray(np.log(margins) + np.log(visits) - log_leave)
 
 
-# What costs say in favor of each expert, and margins from that: the core in NumPy, so that fitting
-# needs no torch.
+# Rewards from costs, and margins from rewards: the core in NumPy, so that fitting needs no torch.
 
 
 class MarginRule(NamedTuple):
-    """Margins ``share(counts ** exponent) + offset``.
+    """A rule that computes margins as ``share(counts ** exponent) + offset``.
 
-    ``"reward_mass"`` counts as the paper does, by the summed reward distribution; see
-    :func:`mildroute.losses.rewards.reward_mass`. ``"winner_counts"`` gives each row to its winners,
-    and ``"decided_wins"`` only rows on which not all experts win.
+    ``"reward_mass"`` counts by the summed reward distribution, as the paper does; see
+    :func:`mildroute.losses.rewards.reward_mass`. ``"winner_counts"`` assigns each row to its
+    winners, and ``"decided_wins"`` does so only for rows on which some expert loses.
     """
 
     counts: Literal["reward_mass", "winner_counts", "decided_wins"]
@@ -110,20 +109,20 @@ class MarginRule(NamedTuple):
     offset: float = 0.0
 
 
-# The paper's margins, and the same from wins. The X_k of the paper are equal for linear scores.
+# The paper's margins, and the same computed from wins. The paper's X_k are equal for linear scores.
 THEORY = MarginRule("reward_mass", 1 / 3)
 WINNER_COUNTS = MarginRule("winner_counts", 1 / 3)
-# Rules by the name that users give them.
+# Rules by the names that users pass.
 MARGIN_RULES = {"theory": THEORY, "winner_counts": WINNER_COUNTS}
 
 
 def rewards_from_nonnegative(
     raised: NDArray[np.float64], name: str, largest: float
 ) -> NDArray[np.float64]:
-    """Rewards by name, in no particular unit.
+    """Return rewards by name, in no particular unit.
 
     Args:
-        raised: Costs of some rows, none below 0, shape (n, p).
+        raised: Costs of some rows, shape (n, p), all at least 0.
         name: ``"gap"``, ``"complement"`` or ``"sum"``, as in :mod:`mildroute.losses.rewards`.
         largest: Largest raised cost of all rows.
     """
@@ -137,15 +136,15 @@ def rewards_from_nonnegative(
 def scaled_rewards(
     costs: NDArray[np.float64], name: str, sample_weight: NDArray[np.float64] | None
 ) -> NDArray[np.float64]:
-    """Rewards by name; their mean row sum is 1, so that the scale of the costs does not matter.
+    """Return rewards by name, scaled to a mean row sum of 1 so that the unit of costs cancels out.
 
     Args:
         costs: Shape (n, p).
         name: ``"gap"``, ``"complement"`` or ``"sum"``, as in :mod:`mildroute.losses.rewards`.
-        sample_weight: Weight of each row, shape (n,), or none.
+        sample_weight: Weight of each row, shape (n,), or `None`.
 
     Returns:
-        Shape (n, p), not negative; equal where no row says anything.
+        Shape (n, p), not negative; all equal if no row distinguishes the experts.
     """
     raised = costs - min(costs.min(), 0.0)
     rewards = rewards_from_nonnegative(raised, name, float(raised.max()))
@@ -154,9 +153,9 @@ def scaled_rewards(
 
 
 def winner_targets(rewards: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Share of each expert in winning a row: 1 for the single best one, ties split equally.
+    """Return each expert's share in winning each row, shape (n, p).
 
-    Shape (n, p).
+    The single best expert has share 1; ties are split equally.
     """
     best = (rewards == rewards.max(axis=1, keepdims=True)).astype(np.float64)
     return np.asarray(best / best.sum(axis=1, keepdims=True))
@@ -169,7 +168,7 @@ def reward_mass(
 
     Args:
         rewards: Shape (n, p), not negative. A row without any reward counts for no expert.
-        sample_weight: Weight of each row, shape (n,); None weighs all rows alike.
+        sample_weight: Weight of each row, shape (n,); `None` weighs all rows alike.
     """
     total = rewards.sum(axis=1)
     share = np.divide(1.0, total, out=np.zeros_like(total), where=total > 0)
@@ -207,7 +206,7 @@ def margins_by(
     Args:
         rule: How the rewards become margins.
         rewards: Shape (n, p).
-        sample_weight: Weight of each row, shape (n,); None weighs all rows alike.
+        sample_weight: Weight of each row, shape (n,); `None` weighs all rows alike.
     """
     return margins_of_counts(rule, _COUNTERS[rule.counts](rewards, sample_weight))
 
@@ -224,9 +223,9 @@ def margins_of_counts(rule: MarginRule, counts: NDArray[np.float64]) -> NDArray[
 
 
 def smoothed_win_counts(wins: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Wins in which an expert that never wins has half of the smallest positive count.
+    """Return win counts in which an expert that never wins has half the smallest positive count.
 
-    All 1 if no expert ever wins.
+    All counts are 1 if no expert ever wins.
     """
     return (
         np.where(wins > 0, wins, wins[wins > 0].min() / 2)

@@ -1,6 +1,6 @@
 """The linear model.
 
-Preconditioned L-BFGS for the convex problem, its loss with gradient, and calibration.
+Preconditioned L-BFGS for the convex problem, the loss with its gradient, and calibration.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import minimize
 
-# A feature matrix prepared for solving: centered, and turned so that a penalized problem on it is
-# well conditioned.
+# A feature matrix prepared for the solver: centered and rotated so that a penalized problem on it
+# is well conditioned.
 
 
 # Up to this many columns an eigenbasis costs less than the iterations it saves.
@@ -25,14 +25,14 @@ _LARGEST_ROTATION = 2048
 
 @dataclass(frozen=True)
 class WhitenedFeatures:
-    """Features in their own eigenbasis.
+    """Features in their own eigenbasis; sparse and very wide features stay as they are.
 
     Attributes:
-        columns: Centered features times ``basis``, shape (n, r); sparse and wide ones stay as they
-            are.
+        columns: Centered features times ``basis``, shape (n, r); the features themselves if
+            ``basis`` is `None`.
         mean: Mean of the features, shape (d,).
-        basis: Directions kept, shape (d, r), or none where features stay as they are.
-        variances: Variance of each column, shape (r,); largest first where there is a basis.
+        basis: Directions kept, shape (d, r), or `None` if the features stay as they are.
+        variances: Variance of each column, shape (r,); descending if there is a basis.
     """
 
     columns: Any
@@ -42,16 +42,16 @@ class WhitenedFeatures:
 
     @property
     def scale(self) -> float:
-        """Mean squared distance of a row from the mean.
+        """Return the mean squared distance of a row from the mean.
 
-        A penalty in units of it does not depend on the scale of the features.
+        A penalty in this unit does not depend on the scale of the features.
         """
         return float(self.variances.sum()) or 1.0
 
     def leading(self, smallest: float) -> WhitenedFeatures:
-        """The directions whose variance is at least ``smallest``.
+        """Keep the directions whose variance is at least ``smallest``.
 
-        Features that stay as they are keep all columns.
+        Features without a basis keep all columns.
         """
         if self.basis is None:
             return self
@@ -61,7 +61,7 @@ class WhitenedFeatures:
         )
 
     def weights_of(self, solution: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Weights of the original features, shape (d, p), from those of the columns (r, p)."""
+        """Return weights of the original features (d, p) from those of the columns (r, p)."""
         return solution if self.basis is None else self.basis @ solution
 
 
@@ -72,7 +72,7 @@ def whiten(
 ) -> WhitenedFeatures:
     """Prepare features of shape (n, d), dense or sparse.
 
-    ``dtype`` is that of the columns, in which the problem is then solved.
+    ``dtype`` is the type of the columns; the problem is then solved in it.
     """
     rows = features.shape[0]
     weights = (
@@ -99,15 +99,15 @@ def whiten(
 # |weights|^2.
 
 
-# Scores of shape (n, p) to the loss of each row, shape (n,), and its gradient, shape (n, p); the
-# gradient may be written to.
+# Maps scores of shape (n, p) to the loss of each row, shape (n,), and its gradient, shape (n, p).
+# The caller may write to the gradient.
 RowLoss: TypeAlias = Callable[[NDArray[Any]], tuple[NDArray[Any], NDArray[Any]]]
 
-# Largest entry of the gradient, in preconditioned units, of an optimum and of a solution good
-# enough to compare candidates.
+# Largest entry of the gradient, in preconditioned units: at an optimum, and for a solution that is
+# only compared with other candidates.
 OPTIMAL, ROUGH = 1e-6, 1e-4
 
-# Rough solutions leave out directions that the penalty shrinks to less than this share.
+# Rough solutions leave out directions that the penalty shrinks below this share.
 _NEGLIGIBLE = 0.05
 
 
@@ -127,7 +127,7 @@ class LinearSolution:
     iterations: int
 
     def scores(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Scores of rows, shape (n, p)."""
+        """Return the scores of rows, shape (n, p)."""
         return np.asarray(features @ self.weights) + self.intercept
 
 
@@ -142,7 +142,7 @@ def minimize_linear(
     tolerance: float = OPTIMAL,
     max_iterations: int = 500,
 ) -> LinearSolution:
-    """Minimize by L-BFGS in coordinates in which curvature is about the same in every direction.
+    """Minimize by L-BFGS in coordinates in which curvature is similar in all directions.
 
     Args:
         design: Prepared features of n rows.
@@ -151,8 +151,9 @@ def minimize_linear(
         alpha: Weight of the squared norm of the weights, in units of the features' variance.
         sample_weight: Weight of each row, shape (n,).
         start: ``solution`` of a neighboring problem.
-        tolerance: Largest entry of the gradient, in preconditioned units, at which it stops.
-        max_iterations: Steps after which it gives up with a warning.
+        tolerance: Largest entry of the gradient, in preconditioned units, at which the solver
+            stops.
+        max_iterations: Number of steps after which the solver gives up with a warning.
     """
     ridge = alpha * design.scale
     if tolerance > OPTIMAL:
@@ -210,7 +211,7 @@ def _objective(
     def value_and_gradient(flat: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         variables = flat.reshape(shape)
         weights = (variables[:-1] * stretch).astype(kind, copy=False)
-        # Transposed, so that what follows runs along the rows of one expert after the other.
+        # Transposed, so that the following loops run along the rows of one expert after another.
         scores = np.asfortranarray((weights.T @ design.columns.T).T) + variables[-1].astype(kind)
         losses, steps = loss(scores)
         steps *= shares[:, None]
@@ -225,14 +226,13 @@ def _objective(
     return value_and_gradient
 
 
-# The deferral loss in NumPy, with its gradient: all that a linear router needs to be fitted, so
-# that fitting needs no torch.
+# The deferral loss in NumPy, with its gradient, so that fitting a linear router needs no torch.
 #
-# The mathematics is that of :func:`mildroute.losses.functional.deferral_loss`, and tests hold the
-# two together.
+# The mathematics is that of :func:`mildroute.losses.functional.deferral_loss`; tests keep the two
+# in agreement.
 
 
-# Scores handled at once: what fits a processor's cache.
+# Scores handled at once, chosen to fit a processor's cache.
 _BLOCK_ELEMENTS = 1 << 17
 
 
@@ -281,7 +281,7 @@ def deferral_row_loss(rewards: NDArray[np.float64], margins: NDArray[np.float64]
 def _block(
     scores: NDArray[Any], mass: NDArray[Any], pulls: NDArray[Any], inverse: list[float]
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Losses and gradient of some rows.
+    """Return losses and gradient of a block of rows.
 
     ``mass`` holds the rewards of each distinct margin, ``pulls`` rewards over margins.
     """
@@ -297,15 +297,15 @@ def _block(
     return losses, gradient
 
 
-# Scores put right on held-out rows: one factor and one shift per expert.
+# Calibration of scores on held-out rows: one factor for all, one shift per expert.
 #
-# A penalty shrinks weights and so favors experts that win often; the more so, the rarer the
-# specialist. What a router says of rows that it has not seen shows by how much: the deferral loss
-# of ``scale * scores + shift`` on them has p + 1 unknowns and is minimized exactly. It sharpens
-# the decision and makes the posterior mean what it says.
+# A penalty shrinks weights and thereby favors experts that win often, and the more so the rarer a
+# specialist wins. Scores of unseen rows show by how much: the deferral loss of
+# ``scale * scores + shift`` on them has p + 1 unknowns and is minimized exactly. This sharpens the
+# decision and calibrates the posterior.
 
 
-# Weight of the squared distance from no change at all: what few rows cannot tell stays as it is.
+# Weight of the squared distance from the identity, so that few rows change little.
 _TOWARDS_IDENTITY = 1e-4
 
 
@@ -317,11 +317,11 @@ class Calibration:
     shift: Any
 
     def apply(self, scores: NDArray[Any]) -> NDArray[Any]:
-        """Calibrated scores, shape (n, p)."""
+        """Return calibrated scores, shape (n, p)."""
         return np.asarray(self.scale * scores + self.shift)
 
 
-# No change.
+# The identity.
 IDENTITY = Calibration(1.0, 0.0)
 
 
@@ -331,13 +331,13 @@ def calibrate(
     rho: NDArray[np.float64],
     sample_weight: NDArray[np.float64] | None,
 ) -> Calibration:
-    """The factor and shifts of lowest deferral loss on held-out scores.
+    """Return the factor and shifts with the lowest deferral loss on held-out scores.
 
     Args:
-        scores: Scores of rows by a router that has not seen them, shape (n, p).
+        scores: Scores of rows by a router that was not trained on them, shape (n, p).
         rewards: Their rewards, shape (n, p), with a mean row sum of about 1.
         rho: Margins, shape (p,).
-        sample_weight: Weight of each row, shape (n,), or none.
+        sample_weight: Weight of each row, shape (n,), or `None`.
     """
     held_out, loss = (
         np.asarray(scores, dtype=np.float64, order="F"),

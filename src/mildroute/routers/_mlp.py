@@ -1,4 +1,4 @@
-"""Multilayer perceptrons as arrays: trained with torch and early stopping, applied with NumPy."""
+"""Multilayer perceptrons as arrays, trained with torch and early stopping, applied with NumPy."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-# Rows of any feature matrix as small dense batches of a common scale.
+# Rows of any feature matrix as small dense batches on a common scale.
 
 
 @dataclass(frozen=True)
 class StandardizedBatches:
-    """A feature matrix from which batches are taken, each column centered and scaled on the way.
+    """A feature matrix that yields batches with centered and scaled columns.
 
     Attributes:
         features: Shape (n, d), dense or sparse.
-        center: What is subtracted, shape (d,).
-        spread: What is divided by, shape (d,).
+        center: Subtracted from each row, shape (d,).
+        spread: Divides each centered row, shape (d,).
     """
 
     features: Any
@@ -38,7 +38,7 @@ class StandardizedBatches:
     spread: NDArray[np.float64]
 
     def take(self, rows: NDArray[np.intp]) -> NDArray[np.float32]:
-        """Rows with these indices, dense, centered and scaled, shape (batch, d)."""
+        """Return the rows with these indices, dense, centered and scaled, shape (batch, d)."""
         taken = self.features[rows]
         dense = taken.toarray() if sparse.issparse(taken) else taken
         return ((dense - self.center) / self.spread).astype(np.float32)
@@ -46,18 +46,18 @@ class StandardizedBatches:
     def for_raw_rows(
         self, weights: NDArray[np.float64], bias: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return weights (d, h) and bias (h,) of a first layer for rows as they come.
+        """Return weights (d, h) and bias (h,) of a first layer that takes unscaled rows.
 
-        Given are those for rows as :meth:`take` gives them.
+        The arguments are those of the layer for rows as :meth:`take` returns them.
         """
         raw = weights / self.spread[:, None]
         return raw, bias - self.center @ raw
 
 
 def batches_of(X: Any) -> StandardizedBatches:
-    """Dense columns get mean 0 and variance 1, constant ones are left as they are.
+    """Scale dense columns to mean 0 and variance 1; leave constant columns as they are.
 
-    Sparse ones are scaled together, so zeros stay.
+    Sparse columns share one factor and are not centered, so zeros stay zeros.
 
     Args:
         X: Shape (n, d), dense or sparse.
@@ -73,9 +73,9 @@ def batches_of(X: Any) -> StandardizedBatches:
 def positive_spread(
     spread: NDArray[np.float64], center: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """What to divide columns by.
+    """Return the divisor of each column.
 
-    Their deviation, or 1 for those that are constant up to rounding.
+    The divisor is the standard deviation, or 1 if the column is constant up to rounding.
 
     Args:
         spread: Standard deviation of each column, shape (d,).
@@ -85,11 +85,10 @@ def positive_spread(
     return np.where(varies, np.where(spread > 0, spread, 1.0), 1.0)
 
 
-# Adam with early stopping on held-out deferral loss: how the routers that are not convex are
-# trained.
+# Adam with early stopping on held-out deferral loss, for the routers that are not convex.
 
 
-# Parameters of a model.
+# The parameters of a model.
 Arrays: TypeAlias = list[NDArray[Any]]
 
 # Epochs without a lower held-out loss after which training ends.
@@ -98,7 +97,7 @@ _PATIENCE = 10
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """How long and how boldly to train.
+    """The hyperparameters of a training run.
 
     Attributes:
         weight_decay: Weight of the squared norm in the gradient, not negative.
@@ -111,7 +110,7 @@ class TrainingConfig:
     seed: int
 
     def __post_init__(self) -> None:
-        """Refuse what cannot train."""
+        """Raise an error for values that cannot train."""
         if not self.learning_rate > 0:
             raise ArgumentError(
                 f"learning_rate must be positive, got {self.learning_rate}; 0.001 is a usual value."
@@ -125,7 +124,7 @@ class TrainingConfig:
 
 
 def holdout_split(rows: int, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Rows to train on, and a tenth to stop by; below 20 rows all serve for both."""
+    """Return rows to train on and a tenth to stop by; below 20 rows, all rows serve for both."""
     order = np.random.default_rng(seed).permutation(rows)
     return (order, order) if rows < 20 else (order[rows // 10 :], order[: rows // 10])
 
@@ -139,14 +138,14 @@ def train_adam(
 ) -> Arrays:
     """Train from a start, and return the parameters of the epoch with the lowest risk.
 
-    They are those of the start if no epoch improves on it.
+    If no epoch improves on the start, its parameters are returned.
 
     Args:
         start: Parameters before training.
         loss: Loss of a batch: parameters as tensors, and the indices of the batch's rows.
-        risk: What to stop by, from parameters; the first of equal ones counts.
+        risk: Computes the figure to stop by from parameters; the first of equal values counts.
         rows: Indices to train on, shape (n,).
-        schedule: How to train.
+        schedule: Hyperparameters of the training.
     """
     torch = load_torch()
     random = np.random.default_rng(schedule.seed + 1)
@@ -173,15 +172,16 @@ def train_adam(
 def mean_chosen_cost(
     scores: NDArray[Any], costs: NDArray[np.float64], weights: NDArray[np.float64]
 ) -> float:
-    """Mean cost of choosing the largest score."""
+    """Return the mean cost of choosing the largest score."""
     return round(float(np.average(chosen_costs(costs, argmax_last(scores)), weights=weights)), 12)
 
 
 class _Adam:
-    """Adam (Kingma and Ba, 2015).
+    """The Adam optimizer (Kingma and Ba, 2015).
 
-    By hand, for torch.optim.Adam loads torch's compiler at its first step: 7.1 s on one core, where
-    a fit on 2,000 rows takes 1.3 s. Later steps take 0.7 ms here and 1.4 ms there (256 x 128).
+    Written by hand because torch.optim.Adam loads torch's compiler at its first step: 7.1 s on one
+    core, where a fit on 2,000 rows takes 1.3 s. Later steps take 0.7 ms here and 1.4 ms there (256
+    x 128).
     """
 
     def __init__(self, parameters: Sequence[Any], schedule: TrainingConfig) -> None:
@@ -206,11 +206,11 @@ class _Adam:
             values.addcdiv_(mean, spread, value=-self.schedule.learning_rate / bias)
 
 
-# A multi-layer perceptron as plain arrays: trained with torch, evaluated with NumPy.
+# A multilayer perceptron as plain arrays: trained with torch, evaluated with NumPy.
 
 
 def layer_sizes(hidden: Sequence[int]) -> list[int]:
-    """Hidden sizes as whole numbers of at least 1."""
+    """Check hidden layer sizes; return them as integers of at least 1."""
     sizes = [int(size) for size in hidden]
     if any(size < 1 for size in sizes):
         raise ArgumentError(
@@ -221,9 +221,9 @@ def layer_sizes(hidden: Sequence[int]) -> list[int]:
 
 
 def start_layers(sizes: Sequence[int], seed: int) -> Arrays:
-    """Weights and biases in turn.
+    """Return initial weights and biases in alternation.
 
-    The last layer is zero, so that every network starts as a constant.
+    The last layer is zero, so that every network starts as a constant function.
     """
     random = np.random.default_rng(seed)
     layers: Arrays = []
@@ -240,17 +240,17 @@ def train_layers(
     start: Arrays,
     schedule: TrainingConfig,
 ) -> Arrays:
-    """Train by the mean of ``row_loss``, stop by ``risk`` on a held-out tenth of the rows.
+    """Train on the mean of ``row_loss``, stopping by ``risk`` on a held-out tenth of the rows.
 
     Args:
         batches: Rows to train on.
-        row_loss: Outputs (b, p) and the indices of their rows to the loss of each, shape (b,).
-        risk: Outputs of held-out rows and their indices to the figure to stop by.
-        start: Weights and biases in turn.
-        schedule: How to train.
+        row_loss: Maps outputs (b, p) and the indices of their rows to a loss per row, shape (b,).
+        risk: Maps outputs of held-out rows and their indices to the figure to stop by.
+        start: Weights and biases in alternation.
+        schedule: Hyperparameters of the training.
 
     Returns:
-        Weights and biases in turn, for rows as the batches give them.
+        Weights and biases in alternation, for rows as the batches return them.
     """
     torch = load_torch()
     seen, held_out = holdout_split(batches.features.shape[0], schedule.seed)
@@ -265,7 +265,7 @@ def train_layers(
 
 
 def torch_forward(layers: Sequence[Tensor], vectors: Tensor) -> Tensor:
-    """What :func:`forward` computes, for tensors."""
+    """Compute :func:`forward` for tensors."""
     torch = load_torch()
     hidden = vectors
     for place in range(0, len(layers), 2):
@@ -274,7 +274,7 @@ def torch_forward(layers: Sequence[Tensor], vectors: Tensor) -> Tensor:
 
 
 def forward(layers: Sequence[NDArray[Any]], X: Any) -> NDArray[Any]:
-    """Outputs of a network given as weights and biases in turn, shape (n, p)."""
+    """Return the outputs, shape (n, p), of a network given as alternating weights and biases."""
     hidden = X
     for place in range(0, len(layers), 2):
         hidden = (
@@ -285,7 +285,7 @@ def forward(layers: Sequence[NDArray[Any]], X: Any) -> NDArray[Any]:
 
 
 # The deferral loss under a network instead of a linear map, stopped early by held-out deferral
-# loss.
+# loss. loss.
 
 
 def fit_network(
@@ -299,7 +299,7 @@ def fit_network(
     weights: NDArray[np.float64] | None,
     seed: int,
 ) -> list[NDArray[np.float64]]:
-    """Weights and biases, in turn, of a network whose outputs are scores.
+    """Return alternating weights and biases of a network whose outputs are scores.
 
     Args:
         X: Vectors, shape (n, d), dense or sparse.
@@ -307,9 +307,9 @@ def fit_network(
         rewards: Shape (n, p).
         rho: Margins, shape (p,).
         hidden_layer_sizes: Units of each hidden layer.
-        decision: How scores become a choice, to stop by its cost.
-        weights: Weight of each row, shape (n,), or none.
-        seed: Of the start, the split and the order of rows.
+        decision: How scores become a choice; training stops by the cost of that choice.
+        weights: Weight of each row, shape (n,), or `None`.
+        seed: Seed of the start, the split and the order of rows.
     """
     torch = load_torch()
     from mildroute.losses._logsumexp import row_losses

@@ -12,13 +12,12 @@ from sklearn.linear_model import Ridge
 from mildroute.routers._cross_validation import assign_folds, count_units
 from mildroute.routers._linear_model import WhitenedFeatures, whiten
 
-# By hand, for the features are whitened once for all losses and targets that are tried on them: on
-# 10,000 rows, 384 columns and 11 targets this takes 0.3 s on whitened features and 1.3 s on raw
-# ones, RidgeCV(alpha_per_target=True) 4.9 s, with the same penalties and weights to 5e-16 (one
-# core). tests/routers/test_ridge.py holds both together.
+# Written by hand because the features are whitened once for all losses and targets that are tried
+# on them: on 10,000 rows, 384 columns and 11 targets this takes 0.3 s on whitened features and
+# 1.3 s on raw ones, RidgeCV(alpha_per_target=True) 4.9 s, with the same penalties and weights to
+# 5e-16 (one core). tests/routers/test_ridge.py compares the two.
 #
-# Penalties tried, from strong to weak, in units of the features' variance; of equally good ones the
-# first is taken.
+# Penalties tried, from strong to weak, in units of the features' variance; ties go to the first.
 RIDGE_ALPHAS: tuple[float, ...] = (
     10.0,
     3.0,
@@ -37,8 +36,8 @@ RIDGE_ALPHAS: tuple[float, ...] = (
 _COARSE_ALPHAS = (10.0, 1.0, 0.1, 0.01, 1e-3, 1e-4, 1e-5)
 _FOLDS = 3
 _CLUSTER_FOLDS = 10
-# Share of the rows that are clusters from which on each row is left out alone, which takes a fifth
-# of the time: the few copies move no penalty.
+# Ratio of clusters to rows from which on each row is left out alone, which takes a fifth of the
+# time: so few copies move no penalty.
 _ALONE = 0.95
 
 
@@ -55,7 +54,7 @@ class RidgeFit:
     alphas: NDArray[np.float64]
 
     def predict(self, X: Any) -> NDArray[np.float64]:
-        """Expected targets of rows, shape (n, q)."""
+        """Return expected targets of rows, shape (n, q)."""
         return np.asarray(X @ self.weights) + self.intercept
 
 
@@ -69,9 +68,9 @@ def ridge(
 ) -> RidgeFit:
     """Minimize ``mean (target - x w - b)^2 + penalty * variance of x * |w|^2`` for each target.
 
-    Up to 2,048 dense columns all penalties are solved and judged in closed form. Sparse and wider
-    features are solved by conjugate gradients, with one penalty for all targets, by squared error
-    in three folds.
+    Up to 2,048 dense columns, all penalties are solved and evaluated in closed form. Sparse and
+    wider features are solved by conjugate gradients, with one penalty for all targets, by squared
+    error in three folds.
 
     Args:
         X: Vectors, shape (n, d), dense or sparse.
@@ -79,10 +78,11 @@ def ridge(
         sample_weight: Weight of each row, shape (n,), positive.
         contrasts: Choose penalties for the principal components of the targets instead of the
             targets themselves. What experts have in common (how hard a query is) then no longer
-            decides how much of their differences is kept, and those are what a router lives on: on
-            four routing tasks it raises the area above the coin by a fifth to a third.
-        clusters: Number of each row's cluster, from 0, shape (n,), or `None`: penalties are then
-            chosen in ten folds of whole clusters, since a copy of a row would give it away.
+            decides how much of their differences is kept, and the differences are what a router
+            uses: on four routing tasks this raises the area above random mixing by a fifth to a
+            third.
+        clusters: Number of each row's cluster, from 0, shape (n,), or `None`. Penalties are then
+            chosen in ten folds of whole clusters, since a copy of a row would leak its targets.
     """
     design = whiten(X, sample_weight)
     return ridge_on(design, targets, sample_weight, contrasts=contrasts, clusters=clusters)
@@ -96,7 +96,7 @@ def ridge_on(
     contrasts: bool = False,
     clusters: NDArray[np.intp] | None = None,
 ) -> RidgeFit:
-    """Fit like :func:`ridge`, on features that have been prepared already."""
+    """Fit like :func:`ridge`, on features that are already prepared."""
     share = (
         np.full(len(targets), 1 / len(targets))
         if sample_weight is None
@@ -143,12 +143,12 @@ def _left_out_errors(
 ) -> NDArray[np.float64]:
     """Return the mean squared error on each row by a regression without it.
 
-    There is one for each penalty and target, shape (penalties, q).
+    Shape (penalties, q), one error for each penalty and target.
     """
     errors = np.empty((len(RIDGE_ALPHAS), centered.shape[1]))
     kind = design.columns.dtype
     shrink = 1 / (design.variances + np.array(RIDGE_ALPHAS)[:, None] * design.scale)
-    # All penalties in one product each, in the precision of the columns: a product apiece in
+    # One product for all penalties, in the precision of the columns: a separate product for each in
     # float64 took five times as long.
     fitted = design.columns @ (shrink[:, :, None] * moments).transpose(1, 0, 2).reshape(
         len(moments), errors.size
@@ -169,8 +169,8 @@ def _left_out_cluster_errors(
 ) -> NDArray[np.float64]:
     """Return the mean squared error on each row by a regression without its fold of clusters.
 
-    There is one for each penalty and target, shape (penalties, q). The moments of all rows minus
-    those of a fold are the moments of the others.
+    Shape (penalties, q), one error for each penalty and target. The moments of the training rows
+    are the moments of all rows minus those of the fold.
     """
     fold = assign_folds(len(share), _CLUSTER_FOLDS, seed=0, clusters=clusters)
     errors = np.zeros((len(RIDGE_ALPHAS), centered.shape[1]))

@@ -35,18 +35,17 @@ from mildroute.routers._linear_model import (
 from mildroute.routers._ridge import ridge_on
 from mildroute.routers.features import FeatureSet
 
-# Points of a router's search: what was tried, what it cost on held-out rows, and which one is
-# taken.
+# Points of a router's search: what was tried, what it cost on held-out rows, and the selection.
 
 
 @dataclass(frozen=True)
 class SearchResult:
-    """One point of the search with its cost on rows that it has not seen.
+    """One point of the search with its cost on held-out rows.
 
     Attributes:
-        paid: Cost of its choice on each held-out row, shape (n,).
-        scores: Its calibrated scores on each held-out row, shape (n, p).
-        rho: Its margins, shape (p,).
+        paid: Cost of the candidate's choice on each held-out row, shape (n,).
+        scores: The candidate's calibrated scores on each held-out row, shape (n, p).
+        rho: The candidate's margins, shape (p,).
     """
 
     view: FeatureSet
@@ -60,10 +59,10 @@ class SearchResult:
 
     @property
     def rank(self) -> int:
-        """Simplicity.
+        """Return the position in the order of simplicity.
 
-        The best single expert, then a linear router on the vector itself, other features, differing
-        margins.
+        First the best single expert, then a linear router on the raw vector, then other features,
+        then differing margins.
         """
         if self.view == "none":
             return 0
@@ -74,7 +73,7 @@ class SearchResult:
 
 @dataclass(frozen=True)
 class Selection:
-    """The candidate taken and why."""
+    """The selected candidate and the reason for its selection."""
 
     taken: SearchResult
     reason: str
@@ -83,7 +82,7 @@ class Selection:
 def held_out_costs(
     scores: NDArray[np.float32], costs: NDArray[np.float64], rho: NDArray[np.float64], decision: str
 ) -> NDArray[np.float64]:
-    """Cost of what each row's scores choose, shape (n,)."""
+    """Return the cost of each row's chosen expert, shape (n,)."""
     equal = np.ptp(rho) == 0 or decision == "argmax"
     utilities = scores if equal else log_posterior(scores.astype(np.float64), rho)
     return chosen_costs(costs, argmax_last(utilities))
@@ -94,11 +93,12 @@ def select_one_se(
     sample_weight: NDArray[np.float64] | None = None,
     clusters: NDArray[np.intp] | None = None,
 ) -> Selection:
-    """The one-standard-error rule on paired differences.
+    """Apply the one-standard-error rule to paired differences.
 
-    The candidate of the lowest held-out cost is taken, unless a simpler kind (the best single
-    expert; a linear router on the vector itself, as TDEF is; one on other features; all before
-    differing margins) is within one standard error of it, measured on the differences row by row.
+    Select the candidate with the lowest held-out cost, unless a simpler kind is within one standard
+    error of it, measured on the differences row by row. Simpler first: the best single expert, a
+    linear router on the raw vector (as in TDEF), one on other features; all before differing
+    margins.
     """
     means = np.array([mean_and_error(candidate.paid, sample_weight)[0] for candidate in candidates])
     lowest = candidates[int(means.argmin())]
@@ -118,7 +118,7 @@ def to_cv_results(
     sample_weight: NDArray[np.float64] | None = None,
     clusters: NDArray[np.intp] | None = None,
 ) -> dict[str, list[Any]]:
-    """What was tried, as columns."""
+    """Return the candidates tried, as columns."""
     columns: dict[str, list[Any]] = {
         name: [getattr(candidate, name) for candidate in candidates]
         for name in ("view", "reward", "margins", "alpha")
@@ -134,7 +134,7 @@ def mean_and_error(
     sample_weight: NDArray[np.float64] | None,
     clusters: NDArray[np.intp] | None = None,
 ) -> tuple[float, float]:
-    """Return the weighted mean and its standard error, which is that of whole clusters."""
+    """Return the weighted mean and its standard error over whole clusters."""
     weight = np.ones_like(values) if sample_weight is None else sample_weight
     mean = np.average(values, weights=weight)
     if clusters is not None:
@@ -170,10 +170,10 @@ def _reason(taken: SearchResult, excess: float, error: float) -> str:
 
 
 UNIFORM = "uniform"
-# Stands for the reward of a candidate that regresses costs instead of minimizing a surrogate loss.
+# Stands in for the reward of a candidate that regresses costs instead of minimizing a surrogate.
 REGRESSION = "regression"
 
-# Rows times experts squared beyond which differing margins are tried only where asked for.
+# Rows times experts squared above which differing margins are tried only on request.
 _LARGEST_MARGIN_SEARCH = 50_000_000
 
 
@@ -184,10 +184,10 @@ class SearchSpace:
     Attributes:
         views: Features by name, each of shape (n, d).
         fold: Fold of each row, shape (n,).
-        rewards: Names of the rewards to try, the first one first.
-        margins: Rules of the margins to try by name; ``"uniform"`` maps to none.
-        fixed_margins: Margins given by the user, shape (p,), or none.
-        sample_weight: Shape (n,), or none.
+        rewards: Names of the rewards to try, in order.
+        margins: Margin rules to try, by name; ``"uniform"`` maps to `None`.
+        fixed_margins: Margins set by the user, shape (p,), or `None`.
+        sample_weight: Shape (n,), or `None`.
         clusters: Number of each row's cluster, shape (n,), or `None`.
     """
 
@@ -206,31 +206,31 @@ class SearchSpace:
 
     @property
     def experts(self) -> int:
-        """Number of experts p."""
+        """Return the number of experts p."""
         return self.costs.shape[1]
 
     @property
     def cost_unit(self) -> float:
-        """Mean difference between the largest and the smallest cost of a row.
+        """Return the mean difference between the largest and the smallest cost of a row.
 
-        It makes expected costs comparable with scores.
+        Dividing by it makes expected costs comparable with scores.
         """
         return max(float(np.average(np.ptp(self.costs, axis=1), weights=self.sample_weight)), 1e-12)
 
     def reward(self, name: str) -> NDArray[np.float64]:
-        """Rewards of shape (n, p), scaled to a mean row sum of 1."""
+        """Return rewards of shape (n, p), scaled to a mean row sum of 1."""
         if name not in self._rewards:
             self._rewards[name] = scaled_rewards(self.costs, name, self.sample_weight)
         return self._rewards[name]
 
     def folds(self, view: FeatureSet) -> list[Fold]:
-        """Prepared folds of a view, kept for the next loss that is tried on it."""
+        """Return the prepared folds of a view, cached for the next loss tried on it."""
         if view not in self._folds:
             self._folds[view] = prepare_folds(self.views[view], self.fold, self.sample_weight)
         return self._folds[view]
 
     def rho(self, margins: str, reward: str) -> NDArray[np.float64]:
-        """Margins by name, scaled to a mean of 1 so that they do not move the penalty."""
+        """Return margins by name, scaled to a mean of 1 so that they do not move the penalty."""
         if self.fixed_margins is not None:
             return self.fixed_margins
         spec = self.margins[margins]
@@ -242,7 +242,7 @@ class SearchSpace:
     def loss_of(
         self, reward: str, rho: NDArray[np.float64]
     ) -> Callable[[NDArray[np.intp]], RowLoss]:
-        """Deferral loss of chosen rows under a reward and margins."""
+        """Return the deferral loss of chosen rows under a reward and margins."""
         return deferral_loss_of(self.reward(reward), rho)
 
 
@@ -251,7 +251,7 @@ def deferral_loss_of(
 ) -> Callable[[NDArray[np.intp]], RowLoss]:
     """Return the deferral loss of chosen rows.
 
-    It is as :func:`~mildroute.routers._cross_validation.held_out_scores` wants it.
+    It has the form that :func:`~mildroute.routers._cross_validation.held_out_scores` expects.
     """
     return lambda rows: deferral_row_loss(rewards[rows], rho)
 
@@ -259,9 +259,9 @@ def deferral_loss_of(
 def margin_specs(margins: str, shape: tuple[int, int]) -> dict[str, MarginRule | None]:
     """Return the margins to try, by name.
 
-    Of several, equal ones come first, and differing ones follow where their search is affordable:
-    powers of how often each expert wins. The paper's own m_k are not among them; for the gap reward
-    they are close to the wins.
+    If there are several, equal margins come first. Differing margins follow if their search is
+    affordable: powers of how often each expert wins. The paper's own m_k are not among them; for
+    the gap reward they are close to the wins.
     """
     if margins == "uniform":
         return {"uniform": None}
@@ -282,13 +282,13 @@ def margin_specs(margins: str, shape: tuple[int, int]) -> dict[str, MarginRule |
 
 
 def search(problem: SearchSpace) -> list[SearchResult]:
-    """Try candidates in stages that share their work; all of them come back.
+    """Try candidates in stages that share their work; return all of them.
 
-    Where rewards are to be chosen, cost regression on every view comes first: in closed form it
-    costs little, tells which view is worth the surrogate losses, and is a candidate itself. Then
-    the first reward with equal margins along the path of penalties on that view, and TDEF as its
-    authors use it (complement reward on the raw vector); then, near the best penalty, the other
-    rewards and margins.
+    If there is a choice of rewards, cost regression on every view comes first: its closed form
+    costs little, shows which view is worth the surrogate losses, and is a candidate itself. Next
+    comes the first reward with equal margins, along the path of penalties on that view, and TDEF as
+    its authors use it (complement reward on the raw vector). Last, near the best penalty, come the
+    other rewards and margins.
     """
     found = [best_single(problem)]
     first_margins = next(iter(problem.margins))
@@ -328,9 +328,9 @@ def _cheapest(candidates: list[SearchResult], problem: SearchSpace) -> SearchRes
 
 
 def _regressions(problem: SearchSpace) -> list[SearchResult]:
-    """Try cost regression on each view, and on raw vectors and topics averaged.
+    """Try cost regression on each view, and on the average of raw vectors and topics.
 
-    The scores are of rows that the regression has not seen.
+    The scores are those of rows that the regression was not trained on.
     """
     scores: dict[FeatureSet, NDArray[np.float32]] = {}
     for view in problem.views:
@@ -353,7 +353,7 @@ def _regressions(problem: SearchSpace) -> list[SearchResult]:
     if "raw" in scores and "topics" in scores:
         scores["average"] = np.asarray((scores["raw"] + scores["topics"]) / 2, dtype=np.float32)
     equal = np.ones(problem.experts)
-    # No penalty of its own to tell: each contrast of each view has one.
+    # No single penalty to report: each contrast of each view has its own.
     return [
         _calibrated(
             problem, SearchResult(view, REGRESSION, UNIFORM, 0.0, np.empty(0), held_out, equal)
@@ -363,14 +363,14 @@ def _regressions(problem: SearchSpace) -> list[SearchResult]:
 
 
 def _part_of(clusters: NDArray[np.intp] | None, rows: NDArray[np.intp]) -> NDArray[np.intp] | None:
-    """Return the clusters of some rows, numbered again."""
+    """Return the clusters of some rows, renumbered from 0."""
     return None if clusters is None else cluster_codes(clusters[rows], len(rows))
 
 
 def best_single(problem: SearchSpace) -> SearchResult:
-    """The candidate that ignores its input.
+    """Return the candidate that ignores its input.
 
-    On each fold, the expert with the lowest mean cost on the others.
+    On each fold it takes the expert with the lowest mean cost on the other folds.
     """
     scores = np.empty(problem.costs.shape, dtype=np.float32)
     for fold in np.unique(problem.fold):
@@ -391,9 +391,9 @@ def best_single(problem: SearchSpace) -> SearchResult:
 def constant_scores(
     problem: SearchSpace, reward: str, seen: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
-    """Scores of a router that sees nothing, shape (p,).
+    """Return the scores of a router that ignores its input, shape (p,).
 
-    Logarithms of the mean rewards, the largest for the lowest mean cost.
+    They are the logarithms of the mean rewards, with the maximum moved to the lowest mean cost.
     """
     if problem.experts == 1:
         return np.zeros(1)
@@ -431,9 +431,9 @@ def _along_path(
 
 
 def _calibrated(problem: SearchSpace, raw: SearchResult) -> SearchResult:
-    """Return the candidate with its calibration, and with what it pays.
+    """Return the candidate with its calibration and the cost it pays.
 
-    For what it pays, each half of the rows is calibrated on the other.
+    To measure that cost, each half of the rows is calibrated on the other half.
     """
     rewards = problem.reward(problem.rewards[0] if raw.reward == REGRESSION else raw.reward)
 
@@ -450,7 +450,7 @@ def _calibrated(problem: SearchSpace, raw: SearchResult) -> SearchResult:
 
 
 def evaluate_fixed(problem: SearchSpace, fixed: SearchResult) -> SearchResult:
-    """A candidate that was not searched for, with the scores of rows that it has not seen."""
+    """Return a candidate with fixed settings and its scores on held-out rows."""
     if fixed.view == "none":
         return best_single(problem)
     loss_of = problem.loss_of(fixed.reward, fixed.rho)
@@ -466,9 +466,9 @@ def evaluate_fixed(problem: SearchSpace, fixed: SearchResult) -> SearchResult:
 
 
 def _variations(problem: SearchSpace, first_margins: str) -> Iterable[tuple[str, str]]:
-    """Other rewards with the first margins, then other margins with the first reward.
+    """Yield other rewards with the first margins, then other margins with the first reward.
 
-    A cross, not a box.
+    This is a cross, not the full grid.
     """
     yield from ((reward, first_margins) for reward in problem.rewards[1:])
     yield from (
@@ -481,8 +481,7 @@ def _neighbors(alphas: Sequence[float], best: float) -> Sequence[float]:
     return alphas[max(0, place - 1) : place + 2]
 
 
-# What a router's card says of its training: a hash of the data, and what was measured on held-out
-# rows.
+# Training facts on a router's card: a hash of the data, and figures measured on held-out rows.
 
 
 _NORMAL_95 = 1.959964
@@ -495,19 +494,19 @@ def held_out_metrics(
     sample_weight: NDArray[np.float64] | None,
     clusters: NDArray[np.intp] | None = None,
 ) -> dict[str, dict[str, float]]:
-    """Return the cost of a router on rows that it has not seen, with 95% intervals.
+    """Return the cost of a router on held-out rows with 95% intervals.
 
-    Beside it stand the best single expert and the oracle.
+    The best single expert and the oracle are reported beside it.
 
     Args:
         paid: What the router paid on each held-out row, shape (n,).
-        single: What the best single expert, found without that row's fold, paid on it, shape (n,).
+        single: What the best single expert, chosen without that row's fold, paid on it, shape (n,).
         costs: Shape (n, p).
-        sample_weight: Weight of each row, shape (n,), or none.
+        sample_weight: Weight of each row, shape (n,), or `None`.
         clusters: Number of each row's cluster, shape (n,), or `None`.
 
     Returns:
-        For each metric its value and the ends of its interval.
+        The value of each metric and the ends of its interval.
     """
     columns = {
         "mean cost": paid,

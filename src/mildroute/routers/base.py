@@ -41,29 +41,29 @@ __all__ = [
 
 
 class NamedCosts(np.ndarray):
-    """A matrix with ``columns``, which routers read as names of the experts.
+    """A cost matrix with ``columns``, which routers read as the names of the experts.
 
-    Make one with :func:`named_costs`.
+    Create one with :func:`named_costs`.
 
-    What is computed from it is a plain array without names.
+    Arrays computed from it are plain arrays without names.
     """
 
     columns: tuple[str, ...] | None
 
     def __array_finalize__(self, _source: Any) -> None:
-        """A view or a part of it has other columns, so it has no names."""
+        """Drop the names: a view or a slice may have other columns."""
         self.columns = None
 
 
 def named_costs(costs: Any, experts: Sequence[str]) -> NDArray[np.float64]:
-    """Costs with the names of their experts.
+    """Return costs that carry the names of their experts.
 
     Args:
         costs: Shape (n, p).
         experts: p names.
 
     Returns:
-        The same numbers; pass them as ``y`` to a router's ``fit``.
+        The same numbers, to be passed as ``y`` to a router's ``fit``.
 
     Example:
         >>> from mildroute.routers.baselines import BestSingleRouter
@@ -79,8 +79,7 @@ def named_costs(costs: Any, experts: Sequence[str]) -> NDArray[np.float64]:
     return named
 
 
-# Rows of weight zero are no rows: what was learned must not depend on them, nor on how many there
-# are.
+# Rows of weight zero count as absent: the fitted router must not depend on them or their number.
 
 
 def drop_zero_weight(
@@ -91,10 +90,10 @@ def drop_zero_weight(
     Args:
         X: Vectors, shape (n, d), dense or sparse.
         costs: Shape (n, p).
-        sample_weight: Weight of each row, shape (n,), or none.
+        sample_weight: Weight of each row, shape (n,), or `None`.
 
     Returns:
-        The same three, of the rows with a positive weight.
+        The same three arguments, restricted to rows with a positive weight.
     """
     if sample_weight is None or bool((sample_weight > 0).all()):
         return X, costs, sample_weight
@@ -102,16 +101,15 @@ def drop_zero_weight(
     return X[kept], costs[kept], sample_weight[kept]
 
 
-# How many threads a fit may use: many small products are far slower on several threads than on
-# one.
+# Number of threads of a fit; many small products are far slower on several threads than on one.
 
 
-# Multiplications of one product from which sharing it among threads pays.
+# Multiplications in one product above which threads pay off.
 _WORTH_SHARING = 200_000_000
 
 
 def fitting_threads(X: Any, experts: int) -> AbstractContextManager[object]:
-    """Return a region with one thread for linear algebra, unless products are large.
+    """Return a context that limits linear algebra to one thread, unless products are large.
 
     The products are those of X, shape (n, d), with weights (d, p).
     """
@@ -121,10 +119,10 @@ def fitting_threads(X: Any, experts: int) -> AbstractContextManager[object]:
     )
 
 
-# What every router shares: the scikit-learn contract over vectors and a matrix of costs.
+# The contract that every router shares: scikit-learn's, over vectors and a matrix of costs.
 
 
-# A two-dimensional array; where X is meant, a scipy.sparse matrix is welcome too.
+# A two-dimensional array; for X, a scipy.sparse matrix is accepted too.
 Matrix = NDArray[Any]
 
 
@@ -133,9 +131,9 @@ _are_checked: ContextVar[bool] = ContextVar("are_checked", default=False)
 
 @contextmanager
 def checked_rows() -> Iterator[None]:
-    """Fit routers inside another fit, on rows that it has checked and hashed.
+    """Fit routers inside another fit that has already checked and hashed the rows.
 
-    One fit of a frontier was 17 checks of the same costs.
+    Without this, one fit of a frontier checks the same costs 17 times.
     """
     token = _are_checked.set(True)
     try:
@@ -145,12 +143,12 @@ def checked_rows() -> Iterator[None]:
 
 
 class RouterMixin:
-    """Makes a scikit-learn estimator a router.
+    """A mixin that makes a scikit-learn estimator a router.
 
     A router implements ``_fit(X, costs, sample_weight)``, which learns from a checked X of shape
-    (n, d) and costs of shape (n, p), and ``_scores(X)``, which returns a score for each expert,
-    larger is better. The mixin checks input once, remembers the names of the experts and derives
-    everything else.
+    (n, d) and costs of shape (n, p), and ``_scores(X)``, which returns a score for each expert; a
+    larger score is better. The mixin checks the input once, remembers the names of the experts and
+    derives everything else.
 
     Example:
         >>> from sklearn.base import BaseEstimator
@@ -163,20 +161,20 @@ class RouterMixin:
         array([0])
     """
 
-    # Whether ``predict`` and the others take a ``price_weight``, and ``fit`` takes ``prices``.
+    # Whether ``predict`` and its siblings take a ``price_weight``, and ``fit`` takes ``prices``.
     supports_price_weight = False
     _learns_with_torch = False
     experts_: NDArray[np.object_]
     n_features_in_: int
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
-        """Learn from what each expert cost on each row.
+        """Learn from the cost of each expert on each row.
 
         Args:
             X: Vectors, shape (n, d), dense or sparse.
             y: Costs, shape (n, p), lower is better; column names of a data frame become the
                 experts' names.
-            sample_weight: Weight of each row, shape (n,), or none.
+            sample_weight: Weight of each row, shape (n,), or `None`.
 
         Returns:
             The router itself.
@@ -190,7 +188,7 @@ class RouterMixin:
 
     @property
     def classes_(self) -> NDArray[Any]:
-        """There are none; ``cross_val_predict`` asks for them, having made labels of the costs."""
+        """Return no classes; ``cross_val_predict`` asks for them after encoding costs as labels."""
         raise AttributeError(
             "a router has experts_, not classes_: for posteriors and scores, cross_val_predict"
             " replaces costs by labels, which would be learned instead; fit and predict fold by"
@@ -198,33 +196,33 @@ class RouterMixin:
         )
 
     def decision_function(self, X: Any) -> Matrix:
-        """Score of each expert, shape (n, p); larger is better."""
+        """Return the score of each expert, shape (n, p); larger is better."""
         return self._scores(self._check_predict(X))
 
     def predict_proba(self, X: Any) -> Matrix:
-        """Posterior over experts, shape (n, p); rows sum to 1."""
+        """Return the posterior over experts, shape (n, p); rows sum to 1."""
         return self.posterior_unchecked(self._check_predict(X))
 
     def posterior_unchecked(self, X: Any) -> Matrix:
-        """As ``predict_proba``, for vectors known to be sound.
+        """Return the same as ``predict_proba``, without checking the vectors.
 
         On one row, checking takes ten times as long as deciding.
         """
         return self._posterior(X)
 
     def predict(self, X: Any) -> NDArray[np.intp]:
-        """Index of the expert that should answer each row, shape (n,).
+        """Return the index of the expert that should answer each row, shape (n,).
 
         Ties go to the highest index.
         """
         return argmax_last(self._utilities(self._check_predict(X)))
 
     def rank(self, X: Any) -> NDArray[np.intp]:
-        """Experts of each row from best to worst, shape (n, p)."""
+        """Return the experts of each row from best to worst, shape (n, p)."""
         return argsort_desc(self._utilities(self._check_predict(X)))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Minus the mean cost of the chosen experts, so that larger is better."""
+        """Return minus the mean cost of the chosen experts, so that larger is better."""
         costs = check_costs(y)
         choice = self.predict(X)
         check_consistent_length(choice, costs)
@@ -242,7 +240,7 @@ class RouterMixin:
         raise NotImplementedError
 
     def _utilities(self, X: Any) -> Matrix:
-        """What choice and ranking compare."""
+        """Return the values that choice and ranking compare."""
         return self._scores(X)
 
     def _posterior(self, X: Any) -> Matrix:
@@ -277,7 +275,7 @@ class RouterMixin:
         )
 
     def __sklearn_tags__(self) -> Tags:
-        """A router takes a matrix of costs and reads sparse vectors."""
+        """Declare that a router takes a cost matrix and accepts sparse vectors."""
         tags: Tags = super().__sklearn_tags__()  # type: ignore[misc]
         tags.target_tags.required = True
         tags.target_tags.single_output = False
@@ -288,21 +286,21 @@ class RouterMixin:
 
 
 def expert_names(y: Any) -> list[str] | None:
-    """Column names of a pandas or polars data frame, or none for plain arrays."""
+    """Return the column names of a pandas or polars data frame, or `None` for plain arrays."""
     columns = getattr(y, "columns", None)
     return None if columns is None else [str(name) for name in columns]
 
 
 def posterior_of_costs(costs: Matrix) -> Matrix:
-    """The posterior that expected costs imply.
+    """Return the posterior that expected costs imply.
 
-    Each expert in proportion to how far it is below the row's largest cost.
+    Each expert's share is proportional to how far its cost is below the row's largest cost.
 
     Args:
         costs: Expected costs, shape (n, p).
 
     Returns:
-        Shape (n, p), rows sum to 1; uniform where all experts cost the same.
+        Shape (n, p), rows sum to 1; uniform if all experts cost the same.
     """
     gaps = costs.max(axis=1, keepdims=True) - costs
     total = gaps.sum(axis=1, keepdims=True)
@@ -310,7 +308,7 @@ def posterior_of_costs(costs: Matrix) -> Matrix:
 
 
 def check_costs(y: Any, *, partial: bool = False) -> Matrix:
-    """A matrix of finite costs; with NaN where an expert was not asked, if it may be partial."""
+    """Return a matrix of finite costs; if ``partial``, NaN marks experts that were not asked."""
     if y is None:
         raise CostError(
             "a router requires y to be passed, but the target y is None; pass the (n, p) costs of"
@@ -336,5 +334,5 @@ def check_costs(y: Any, *, partial: bool = False) -> Matrix:
             f"costs must be finite, got NaN or infinity {bad} times, first in expert {column}; drop"
             " those rows or impute them first."
         )
-    # torch, which learns from them, wants arrays that may be written to
+    # torch needs arrays that may be written to
     return costs if costs.flags.writeable else costs.copy()

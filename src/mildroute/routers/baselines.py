@@ -26,17 +26,17 @@ __all__ = [
 ]
 
 
-# The best that could have been done: a table of what was learned, for the far end of a report.
+# The upper bound for a report: a lookup table of the training costs.
 
 
 class OracleRouter(RouterMixin, BaseEstimator):
-    """The cheapest expert of each row it was fitted on.
+    """A router that knows the costs of each row it was fitted on and takes the cheapest expert.
 
     Not a real router: fit it on the very rows of the report.
 
-    It remembers costs by the content of the row; rows of equal content share the mean of their
-    costs, since no router could distinguish them. A row it has not seen goes to the best single
-    expert.
+    Costs are looked up by the content of the row. Rows of equal content share the mean of their
+    costs, since no router could tell them apart. A row that was not in the training data goes to
+    the best single expert.
 
     Attributes:
         hashes_: Hash of each distinct row, ascending, shape (m,).
@@ -66,8 +66,8 @@ class OracleRouter(RouterMixin, BaseEstimator):
         return -np.where(known[:, None], self.costs_[place], self.mean_costs_)
 
 
-# Routers that do not look at the input: one expert for all, or a random one. What every other
-# router has to beat.
+# Routers that ignore the input: one expert for every row, or a random one. Every other router has
+# to beat them.
 
 
 class _OneForAll(RouterMixin, BaseEstimator, ABC):
@@ -83,7 +83,7 @@ class _OneForAll(RouterMixin, BaseEstimator, ABC):
 
 
 class BestSingleRouter(_OneForAll):
-    """Always the expert with the lowest mean cost on the training rows.
+    """A router that always takes the expert with the lowest mean cost on the training rows.
 
     Attributes:
         scores_: Minus the mean cost of each expert, shape (p,).
@@ -99,12 +99,11 @@ class BestSingleRouter(_OneForAll):
 
 
 class CheapestRouter(_OneForAll):
-    """Always the expert with the lowest price.
+    """A router that always takes the expert with the lowest price.
 
     Args:
-        prices: Price of each expert, shape (p,). Without it, an expert's price is the lowest cost
-            it ever had: what it costs even where it answers well. The highest index of equals is
-            taken.
+        prices: Price of each expert, shape (p,). By default, an expert's price is its lowest cost
+            on any row: what it costs even if it answers well. Ties go to the highest index.
 
     Attributes:
         scores_: Minus the price of each expert, shape (p,).
@@ -123,7 +122,7 @@ class CheapestRouter(_OneForAll):
 
 
 class MostExpensiveRouter(_OneForAll):
-    """Always the expert with the highest price: what one pays who trusts the price tag.
+    """A router that always takes the expert with the highest price, trusting the price tag.
 
     Args:
         prices: Price of each expert, shape (p,), as in :class:`CheapestRouter`.
@@ -145,20 +144,20 @@ class MostExpensiveRouter(_OneForAll):
 
 
 class RandomRouter(RouterMixin, BaseEstimator):
-    """An expert drawn at random for each row.
+    """A router that draws an expert at random for each row.
 
-    The draw depends on the content of the row and the seed alone: the same row gets the same expert
+    The draw depends only on the content of the row and the seed: the same row gets the same expert
     in any batch and order.
 
     Args:
-        shares: Probability of each expert, shape (p,), up to a factor; equal ones by default. A mix
-            of two experts at the cost of a third shows what that cost buys without looking at the
+        shares: Probability of each expert, shape (p,), up to a factor; equal by default. A mix of
+            two experts at the cost of a third shows what that cost buys without looking at the
             input.
-        random_state: Seed of the draws; none is 0.
+        random_state: Seed of the draws; `None` means 0.
 
     Attributes:
         shares_: Shares, shape (p,); they sum to 1.
-        seed_: The seed taken.
+        seed_: The seed used.
         experts_: Names of the experts, shape (p,).
 
     Example:
@@ -192,8 +191,8 @@ class RandomRouter(RouterMixin, BaseEstimator):
         self.seed_ = int(self.random_state or 0)
 
     def _scores(self, X: Any) -> Matrix:
-        # the largest of u ** (1 / share), u uniform, is expert k with probability share_k
-        # (Efraimidis and Spirakis, 2006)
+        # The largest u ** (1 / share), with u uniform, belongs to expert k with probability share_k
+        # (Efraimidis and Spirakis, 2006).
         steps = np.arange(1, len(self.shares_) + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         draws = mix(hash_rows(X, self.seed_)[:, None] + steps)
         uniform = ((draws >> np.uint64(11)) + 0.5) * 2.0**-53

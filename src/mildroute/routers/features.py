@@ -22,47 +22,47 @@ from mildroute.routers._cross_validation import assign_folds
 __all__ = ["FeatureSet", "FeatureSets", "TopicFeatures", "build_feature_sets", "memberships"]
 
 
-# Topic features: soft memberships of each vector in clusters and, where training rows carry
-# groups, in those groups.
+# Topic features: soft memberships of each vector in clusters and, if training rows carry groups, in
+# those groups.
 #
-# A topic feature is ``softmax(X @ weights + offsets)``, for clusters and groups alike. Few topics
-# say most of what decides between experts, and a linear router on them generalizes better than
-# one on the raw vector.
+# A topic feature is ``softmax(X @ weights + offsets)``, for clusters and groups alike. A few topics
+# hold most of what decides between experts, and a linear router on them generalizes better than one
+# on the raw vector.
 
 
-# Sparse vectors are brought to this many dense columns before topics are sought.
+# Sparse vectors are reduced to this many dense columns before clustering.
 _DENSE_COLUMNS = 256
 
 
 def memberships(
     X: Any, weights: NDArray[np.float64], offsets: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """``softmax(X @ weights + offsets)`` of each row, shape (n, K)."""
+    """Return ``softmax(X @ weights + offsets)`` of each row, shape (n, K)."""
     logits = np.asarray(X @ weights) + offsets
     softmax_in_place(logits)
     return logits
 
 
 def softmax_in_place(logits: NDArray[np.float64]) -> None:
-    """Turn each row into its softmax."""
+    """Replace each row by its softmax."""
     logits -= logits.max(axis=1, keepdims=True)
     np.exp(logits, out=logits)
     logits /= logits.sum(axis=1, keepdims=True)
 
 
 class TopicFeatures(TransformerMixin, BaseEstimator):
-    """Soft memberships in clusters of several sizes, and the posterior of the training groups.
+    """A transformer to soft memberships in clusters of several sizes and to group posteriors.
 
     Args:
-        clusters: Sizes of the clusterings; none to use groups alone.
+        clusters: Sizes of the clusterings; empty to use groups alone.
         temperature: Softness of cluster memberships, in units of the mean squared distance of a row
             from its center.
-        cv: Folds in which the group posterior of training rows is predicted.
+        cv: Number of folds in which the group posterior of training rows is predicted.
         shrinkage: Shrinkage of the covariance behind the group posterior, 0 to 1.
         random_state: Seed of the clusterings and folds.
 
     Attributes:
-        weights_: Shape (d, K), one column a topic.
+        weights_: Shape (d, K), one column per topic.
         offsets_: Shape (K,).
         blocks_: Number of topics of each block; memberships sum to 1 within a block.
 
@@ -89,7 +89,7 @@ class TopicFeatures(TransformerMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, groups: Any = None) -> TopicFeatures:  # noqa: ARG002
-        """Learn topics from vectors of shape (n, d) and, where given, the group of each row.
+        """Learn topics from vectors of shape (n, d) and, if provided, the group of each row.
 
         ``y`` is ignored.
         """
@@ -116,14 +116,14 @@ class TopicFeatures(TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: Any) -> NDArray[np.float64]:
-        """Memberships of new rows, shape (n, K); groups are not needed."""
+        """Return the memberships of new rows, shape (n, K); groups are not needed."""
         check_is_fitted(self)
         return self.memberships(
             validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
         )
 
     def without_groups(self) -> TopicFeatures:
-        """These clusters alone, as a fitted transformer of their own."""
+        """Return a fitted transformer with these clusters alone."""
         check_is_fitted(self)
         count = sum(self.blocks_[: len(self.clusters)])
         alone = clone(self)
@@ -135,7 +135,7 @@ class TopicFeatures(TransformerMixin, BaseEstimator):
         return alone
 
     def memberships(self, X: Any) -> NDArray[np.float64]:
-        """Memberships of rows that have been checked already, shape (n, K)."""
+        """Return the memberships of rows that are already checked, shape (n, K)."""
         edges = np.cumsum([0, *self.blocks_])
         logits = np.asarray(X @ self.weights_.astype(X.dtype, copy=False)) + self.offsets_
         for low, high in pairwise(edges):
@@ -147,8 +147,8 @@ class TopicFeatures(TransformerMixin, BaseEstimator):
     ) -> NDArray[np.float64]:
         """Fit, and return memberships of the training rows.
 
-        They know neither a row's own group nor that of its fold; rows of a cluster, numbered from
-        0 in ``clusters``, are in one fold.
+        The group posterior of a row is predicted without the row's fold. Rows of a cluster,
+        numbered from 0 in ``clusters``, share a fold.
         """
         features = self.fit(X, y, groups).transform(X)
         labels = self._labels(X, groups)
@@ -175,7 +175,7 @@ class TopicFeatures(TransformerMixin, BaseEstimator):
         return labels if len(np.unique(labels)) > 1 else None
 
     def __sklearn_tags__(self) -> Any:
-        """Topics are found in sparse vectors too."""
+        """Declare that sparse vectors are accepted too."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
@@ -184,7 +184,7 @@ class TopicFeatures(TransformerMixin, BaseEstimator):
 def _dense(
     X: Any, random: np.random.RandomState
 ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
-    """Rows as dense float64 columns, and the map (d, columns) that made them where X is sparse."""
+    """Return dense float64 columns, and the map (d, columns) that made them if X is sparse."""
     if not sparse.issparse(X):
         return np.asarray(X, dtype=np.float64), None
     size = min(_DENSE_COLUMNS, min(X.shape))
@@ -208,9 +208,9 @@ def _cluster_layer(
 def _group_layer(
     X: NDArray[np.float64], labels: NDArray[Any], shrinkage: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Linear discriminant analysis with a shrunken covariance.
+    """Fit linear discriminant analysis with a shrunken covariance.
 
-    Unlike scikit-learn's it takes groups of one row in its stride.
+    Unlike scikit-learn's, it accepts groups of one row.
     """
     known, codes = np.unique(labels, return_inverse=True)
     if len(known) == 1:
@@ -224,11 +224,11 @@ def _group_layer(
     return weights, np.log(shares) - (means * weights.T).sum(axis=1) / 2
 
 
-# What a linear router may see of its input: topics, the vector itself, or both.
+# The views of the input that a linear router may use: topics, the vector itself, or both.
 
 
-# Nothing (so the router is the best single expert), topics of groups alone, all topics, the vector,
-# the vector with its clusters, or the mean of two routers, one on the vector and one on the topics.
+# Nothing (the best single expert), topics of groups alone, all topics, the vector, the vector with
+# its clusters, or the mean of two routers, one on the vector and one on the topics.
 FeatureSet: TypeAlias = Literal["none", "groups", "topics", "raw", "both", "average"]
 
 
@@ -237,7 +237,7 @@ class FeatureSets:
     """Features of the training rows by view.
 
     Attributes:
-        vector_scale: Factor of the vector in ``"both"``, which makes it vary as much as the topics.
+        vector_scale: Factor of the vector in ``"both"`` that gives it the variance of the topics.
     """
 
     features: dict[FeatureSet, Any]
@@ -252,14 +252,14 @@ def build_feature_sets(
     topics: TopicFeatures,
     clusters: NDArray[np.intp] | None = None,
 ) -> FeatureSets:
-    """Build the wanted views of training rows; topics of their groups are out of fold.
+    """Build the requested views of training rows; group topics are computed out of fold.
 
     Args:
         X: Vectors, shape (n, d), dense or sparse.
-        groups: Group of each row, shape (n,), or none.
-        wanted: Names of views; ``"groups"`` is left out where there are no groups, unless it is the
-            only one.
-        topics: A template; it stays as it is.
+        groups: Group of each row, shape (n,), or `None`.
+        wanted: Names of views; ``"groups"`` is skipped if there are no groups, unless it is the
+            only view.
+        topics: A template, which is not modified.
         clusters: Number of each row's cluster, from 0, shape (n,), or `None`.
     """
     features: dict[FeatureSet, Any] = {}
@@ -278,8 +278,8 @@ def build_feature_sets(
         features["raw"] = X
     scale = 1.0
     if "both" in wanted:
-        # Without groups: beside the vector, an out-of-fold posterior would give away the group of
-        # its own row.
+        # Without groups: next to the vector, an out-of-fold posterior would leak the row's own
+        # group.
         transformers["both"] = transformers["topics"].without_groups()
         shares = features["topics"][:, : len(transformers["both"].offsets_)]
         scale = _ratio(_variance(shares), _variance(X))
@@ -303,12 +303,12 @@ def _beside(left: Any, right: NDArray[np.float64]) -> Any:
 
 
 def _ratio(wanted: float, found: float) -> float:
-    """Factor that brings columns from one variance to another; 1 where either has none."""
+    """Return the factor between two variances; 1 if either is zero."""
     return float(np.sqrt(wanted / found)) if wanted > 0 and found > 0 else 1.0
 
 
 def _variance(columns: Any) -> float:
-    """Mean squared distance of a row from the mean; zero where it is no more than rounding."""
+    """Return the mean squared distance of a row from the mean; 0 if it is only rounding."""
     mean = np.asarray(columns.mean(axis=0, dtype=np.float64)).ravel()
     if sparse.issparse(columns):
         variance, rounding = (

@@ -17,33 +17,33 @@ from mildroute.routers.base import Matrix, RouterMixin, drop_zero_weight
 __all__ = ["KNNRouter", "nearest_blocks"]
 
 
-# Nearest rows by plain matrix products, block by block: memory does not grow with the number of
-# queries.
+# Nearest rows by plain matrix products, block by block, so that memory does not grow with the
+# number of queries.
 
 
 # Distances held at once: 128 MiB of float64.
 _BLOCK_ELEMENTS = 1 << 24
 
-# Squared distances are rounded to this part of the rows' mean squared norm, so that neither the
-# batch nor its order moves a tie.
+# Squared distances are rounded to this fraction of the rows' mean squared norm, so that neither the
+# batch nor its order breaks a tie.
 _RESOLUTION = 1e-10
 
 
 def nearest_blocks(
     queries: Any, rows: Any, size: int, *, own: NDArray[np.intp] | None = None, width: int = 1
 ) -> Iterator[tuple[slice, NDArray[np.intp], NDArray[np.float64]]]:
-    """The nearest rows of each query, nearest first.
+    """Yield the nearest rows of each query, nearest first.
 
     Args:
         queries: Shape (m, d), dense or sparse.
         rows: Shape (n, d), dense or sparse, at least ``size`` of them (excluding a query's own).
-        size: Neighbors of each query.
-        own: Row that each query must not find, shape (m,): itself, when leaving one out.
-        width: Numbers that the caller will hold for each neighbor; blocks shrink with it.
+        size: Number of neighbors of each query.
+        own: Index of the row to exclude for each query, shape (m,): itself, for leave-one-out.
+        width: Numbers that the caller holds for each neighbor; blocks shrink with it.
 
     Yields:
         The block of queries, the indices of their neighbors and the squared Euclidean distances,
-        both of shape (block, size); distances are positive, as no distance is below the resolution.
+        both of shape (block, size). Distances are positive: none is below the resolution.
     """
     lengths = _squared_lengths(rows)
     unit = _RESOLUTION * (float(lengths.mean()) or 1.0)
@@ -63,7 +63,7 @@ def nearest_blocks(
 
 
 def _smallest(values: NDArray[np.float64], size: int) -> NDArray[np.intp]:
-    """Columns of the smallest values of each row, ascending."""
+    """Return the columns of the smallest values of each row, ascending."""
     near = (
         np.argpartition(values, size - 1, axis=1)[:, :size]
         if size < values.shape[1]
@@ -87,38 +87,37 @@ def _squared_lengths(rows: Any) -> NDArray[np.float64]:
     return np.asarray(np.einsum("ij,ij->i", rows, rows))
 
 
-# Nearest neighbors: an expert will cost what it cost on the most similar training rows.
+# Nearest neighbors: an expert is expected to cost what it cost on the most similar training rows.
 
 
-# Numbers of neighbors tried, from smooth to rough; of equally good ones the first is taken.
+# Numbers of neighbors tried, from smooth to rough; ties go to the first.
 _SIZES = (160, 80, 40, 20, 10, 5)
 
 _WEIGHTINGS = ("uniform", "distance")
 
-# Rows on which sizes and weightings are compared; a random sample of this size where there are
-# more.
+# Rows on which sizes and weightings are compared; if there are more, a random sample of this size.
 _LARGEST_TRIAL = 8192
 
 
 class KNNRouter(RouterMixin, BaseEstimator):
-    """Mean cost of the nearest training rows; the expert with the lowest one is chosen.
+    """A router to the expert with the lowest mean cost on the nearest training rows.
 
     Args:
-        n_neighbors: Number of neighbors, or ``"cv"``: the one of 5, 10, 20, 40, 80 and 160 with the
-            lowest leave-one-out deferral loss on the training rows, or on 8,192 of them where there
-            are more.
+        n_neighbors: Number of neighbors, or ``"cv"``: whichever of 5, 10, 20, 40, 80 and 160 has
+            the lowest leave-one-out deferral loss on the training rows, or on a sample of 8,192 if
+            there are more.
         weights: ``"uniform"``, ``"distance"`` (neighbors count in inverse proportion to their
             distance), or ``"cv"`` as above.
         metric: ``"euclidean"`` or ``"cosine"`` (the Euclidean distance of rows scaled to length 1).
 
     Attributes:
-        n_neighbors_: Number of neighbors taken, at most the number of training rows.
-        weights_: The weighting taken.
-        rows_: Training rows, shape (n, d), centered or scaled; of sparse ones the data, indices and
+        n_neighbors_: Number of neighbors used, at most the number of training rows.
+        weights_: The weighting used.
+        rows_: Training rows, shape (n, d), centered or scaled; if sparse, their data, indices and
             row pointers.
-        center_: What is subtracted from a row, shape (d,).
+        center_: Subtracted from each row, shape (d,).
         costs_: Costs of the training rows, shape (n, p).
-        row_weights_: Their weights, shape (n,).
+        row_weights_: Weights of the training rows, shape (n,).
         experts_: Names of the experts, shape (p,).
 
     Example:
@@ -144,7 +143,7 @@ class KNNRouter(RouterMixin, BaseEstimator):
         X, costs, sample_weight = drop_zero_weight(X, costs, sample_weight)
         if (
             costs.shape[1] == 1
-        ):  # nothing to choose between: one row with the mean cost stands for all
+        ):  # no choice to make: one row with the mean cost stands for all
             X, costs, sample_weight = (
                 X[:1],
                 np.average(costs, axis=0, weights=sample_weight)[None],
@@ -185,7 +184,7 @@ class KNNRouter(RouterMixin, BaseEstimator):
         return sizes[best % len(sizes)], weightings[best // len(sizes)]
 
     def _risks(self, sizes: list[int], weightings: tuple[str, ...]) -> NDArray[np.float64]:
-        """Leave-one-out deferral loss of each weighting and size, shape (weightings * sizes,)."""
+        """Return leave-one-out deferral losses, shape (weightings * sizes,)."""
         trial = np.arange(len(self.costs_))
         if len(trial) > _LARGEST_TRIAL:
             trial = np.sort(np.random.default_rng(0).choice(trial, _LARGEST_TRIAL, replace=False))
@@ -218,7 +217,7 @@ class KNNRouter(RouterMixin, BaseEstimator):
         return rows
 
     def _prepared(self, X: Any) -> Any:
-        """Rows in which the squared Euclidean distance orders as the metric does."""
+        """Transform rows so that the squared Euclidean distance orders them as the metric does."""
         if sparse.issparse(X) and self.center_.any():
             X = X.toarray()
         X = X.astype(np.float64)

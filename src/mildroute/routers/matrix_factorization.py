@@ -1,4 +1,4 @@
-"""Matrix factorization: experts and inputs meet in a space of few dimensions, as in RouteLLM."""
+"""Matrix factorization: experts and inputs embedded in one small space, as in RouteLLM."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ __all__ = ["MatrixFactorizationRouter"]
 
 
 class MatrixFactorizationRouter(RouterMixin, BaseEstimator):
-    """Score of expert k.
+    """A factorized score for each expert (after Ong et al., 2024).
 
-    ``sum(mixing * embedding_k * (x @ projection + offset)) + bias_k`` (after Ong et al., 2024).
+    The score of expert k is ``sum(mixing * embedding_k * (x @ projection + offset)) + bias_k``.
 
-    Trained with Adam on which of two experts costs less: the logistic loss of the difference of
-    their scores, weighted by the difference of their costs, over all pairs. Stopped by the deferral
-    loss on a tenth of the rows. Fitting needs torch, prediction does not.
+    Training uses Adam on which of two experts costs less: the logistic loss of the difference of
+    their scores, weighted by the difference of their costs, over all pairs. It stops by the
+    deferral loss on a tenth of the rows. Fitting needs torch, prediction does not.
 
     Args:
-        n_components: Size of the space.
-        learning_rate: Step of Adam.
+        n_components: Dimension of the space.
+        learning_rate: Learning rate of Adam.
         weight_decay: Weight of the squared norm in the gradient.
-        max_epochs: Passes over the rows at most.
-        random_state: Seed of the start, the split and the order of rows; none is 0.
+        max_epochs: Maximum number of passes over the rows.
+        random_state: Seed of the start, the split and the order of rows; `None` means 0.
 
     Attributes:
         projection_: Shape (d, n_components).
@@ -103,9 +103,9 @@ class MatrixFactorizationRouter(RouterMixin, BaseEstimator):
         )
 
     def _posterior(self, X: Any) -> Matrix:
-        """Softmax of the scores.
+        """Return the softmax of the scores.
 
-        Where one expert beats another with these odds, the chance of each to be preferred to all.
+        If pairwise odds follow the scores, this is each expert's chance to be preferred over all.
         """
         return np.asarray(softmax(self._scores(X), axis=1))
 
@@ -113,7 +113,7 @@ class MatrixFactorizationRouter(RouterMixin, BaseEstimator):
 def _start(
     columns: int, n_components: int, costs: Matrix, weights: NDArray[np.float64], seed: int
 ) -> Arrays:
-    """Factors that mix to nothing, and a bias that prefers the best single expert."""
+    """Return factors whose product is zero, and a bias that prefers the best single expert."""
     random = np.random.default_rng(seed)
     projection = random.normal(size=(columns, n_components)) / np.sqrt(columns)
     embeddings = random.normal(size=(costs.shape[1], n_components))
@@ -150,12 +150,12 @@ def _train(
 
 
 def _advantages(costs: Matrix) -> NDArray[np.float64]:
-    """By how much expert j is cheaper than expert k, and zero where it is not, at [row, j, k]."""
+    """Return how much cheaper expert j is than expert k, or zero if it is not, at [row, j, k]."""
     return np.maximum(costs[:, None, :] - costs[:, :, None], 0)
 
 
 def _total_advantages(costs: Matrix) -> NDArray[np.float64]:
-    """Sum of the advantages of each row, shape (n,), without forming the pairs."""
+    """Return the sum of the advantages of each row, shape (n,), without forming the pairs."""
     return np.asarray(
         np.sort(costs, axis=1) @ (2.0 * np.arange(costs.shape[1]) - costs.shape[1] + 1)
     )

@@ -1,4 +1,4 @@
-"""The default router: linear, convex, consistent, and chosen on held-out rows."""
+"""The default router: linear, convex, consistent, and selected on held-out rows."""
 
 from __future__ import annotations
 
@@ -51,53 +51,54 @@ _CHOICES = {
 
 
 class MildRouter(RouterMixin, BaseEstimator):
-    """Margin-based imbalanced learning to defer, with a default that can be trusted blindly.
+    """Margin-based imbalanced learning to defer, with defaults that need no tuning.
 
     Solves the paper's regularized convex problem to optimality on raw vectors or topic features.
-    What is ``"cv"`` is chosen inside ``fit`` by cross-validated deferral loss; the best single
-    expert, cost regression and TDEF are among the candidates, and a simpler candidate within one
-    standard error is preferred, so the router is not worse than either on held-out rows. The same
-    held-out rows calibrate its scores: one factor and one shift per expert, which undoes what the
-    penalty takes from rare specialists.
+    Every parameter set to ``"cv"`` is chosen inside ``fit`` by cross-validated deferral loss. The
+    best single expert, cost regression and TDEF are among the candidates, and a simpler candidate
+    within one standard error is preferred, so the router is no worse than either on held-out rows.
+    The same held-out rows calibrate the scores with one factor and one shift per expert, which
+    restores what the penalty takes from rare specialists.
 
     Args:
         reward: ``"gap"``, ``"complement"``, ``"sum"`` or ``"cv"``.
         margins: ``"uniform"``; ``"theory"``, the paper's, which sum to 1: cube roots of the summed
-            reward distribution, with equal feature norms X_k, as linear scores have them;
-            ``"winner_counts"``, the same from how often each expert wins; an array of shape (p,);
-            or ``"cv"``, which tries equal ones and powers of the wins, with a mean of 1.
+            reward distribution, with equal feature norms X_k, as for linear scores;
+            ``"winner_counts"``, the same computed from how often each expert wins; an array of
+            shape (p,); or ``"cv"``, which tries equal margins and powers of the wins, with a mean
+            of 1.
         decision: ``"consistent"`` (largest posterior) or ``"argmax"`` (largest score, the paper's
             rule).
         alpha: Weight of the squared norm, in units of the features' variance and of the mean of
-            margins given by name, or ``"cv"``.
+            margins selected by name, or ``"cv"``.
         features: ``"raw"`` vectors, ``"topics"``, ``"groups"`` (the topics of the training groups
             alone), ``"both"``, or ``"cv"``.
-        topics: The transformer of topic features; by default clusters of 10, 20, 40 and 80, and the
-            groups given to ``fit``.
-        hidden_layer_sizes: Units of each hidden layer of a network on the raw vector, or none for a
-            linear router. A network is stopped early by held-out deferral loss; it takes the gap
-            reward and equal margins where those are ``"cv"``, and no penalty.
+        topics: The transformer to topic features. Defaults to clusters of 10, 20, 40 and 80, and
+            the groups passed to ``fit``.
+        hidden_layer_sizes: Units of each hidden layer of a network on the raw vector, or `None` for
+            a linear router. A network is stopped early by held-out deferral loss. It uses no
+            penalty, and the gap reward and equal margins if those are ``"cv"``.
         cv: Number of folds, or pairs of train and test rows that test each row once.
         random_state: Seed of the folds, clusterings and networks; the same seed gives the same
             router.
 
     Attributes:
         experts_: Names of the experts, shape (p,).
-        weights_: Weights of the raw vector, shape (d, p); zero where it is not used.
-        topic_weights_: Weights of the topics, shape (K, p), or none.
+        weights_: Weights of the raw vector, shape (d, p); zero if it is not used.
+        topic_weights_: Weights of the topics, shape (K, p), or `None`.
         intercept_: Shape (p,).
-        layers_: Weights and biases of the network, in turn, or none.
+        layers_: Weights and biases of the network in alternation, or `None`.
         margins_: Shape (p,).
-        alpha_: The penalty taken; infinite for the best single expert, 0 for cost regression, which
+        alpha_: The penalty used; infinite for the best single expert, 0 for cost regression, which
             has one per contrast.
-        features_: The features taken; ``"none"`` for the best single expert, ``"average"`` for the
+        features_: The features used; ``"none"`` for the best single expert, ``"average"`` for the
             mean of raw vectors and topics.
-        reward_: The reward taken, or ``"regression"``.
+        reward_: The reward used, or ``"regression"``.
         gradient_norm_: Largest entry of the gradient at the optimum.
-        cv_results_: What was tried, as columns.
-        selection_: Why this candidate was taken, in words.
-        validation_: Its cost on held-out rows with 95% intervals, beside the best single expert's
-            and the oracle's, or none.
+        cv_results_: The candidates tried, as columns.
+        selection_: The reason for the selection, in words.
+        validation_: Cost on held-out rows with 95% intervals, beside those of the best single
+            expert and the oracle, or `None`.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -147,18 +148,18 @@ class MildRouter(RouterMixin, BaseEstimator):
         clusters: Any = None,
         views: FeatureSets | None = None,
     ) -> MildRouter:
-        """Learn from what each expert cost on each row.
+        """Learn from the cost of each expert on each row.
 
         Args:
             X: Vectors, shape (n, d), dense or sparse.
             y: Costs, shape (n, p), lower is better; column names of a data frame become the
                 experts' names.
-            sample_weight: Weight of each row, shape (n,), or none.
-            groups: Group of each training row (task, subject, tenant), shape (n,), or none. Not
+            sample_weight: Weight of each row, shape (n,), or `None`.
+            groups: Group of each training row (task, subject, tenant), shape (n,), or `None`. Not
                 needed to predict.
             clusters: Cluster of each row, shape (n,), or `None`; rows of a cluster, such as copies
                 of a prompt, are held out together.
-            views: Features of these rows that another fit on them has built, or `None`.
+            views: Features of these rows that another fit on them has already built, or `None`.
 
         Returns:
             The router itself.
@@ -196,18 +197,18 @@ class MildRouter(RouterMixin, BaseEstimator):
         gradient_norm: float = float("nan"),
         **parameters: Any,
     ) -> MildRouter:
-        """A fitted router from numbers that were trained elsewhere.
+        """Return a fitted router from coefficients that were trained elsewhere.
 
         Args:
             experts: p names.
-            margin_values: Margins of its loss, shape (p,).
+            margin_values: Margins of the loss, shape (p,).
             rows: Number of training rows.
-            selection: How it was trained, in words.
-            weights: Of a linear router, shape (d, p).
-            intercept: Of a linear router, shape (p,).
-            layers: Of a network instead: weights and biases in turn.
-            gradient_norm: Where the optimization ended.
-            **parameters: Of the constructor; ``reward`` and ``alpha`` must be given.
+            selection: Description of the training.
+            weights: Weights of a linear router, shape (d, p).
+            intercept: Intercept of a linear router, shape (p,).
+            layers: For a network instead: weights and biases in alternation.
+            gradient_norm: Gradient norm at the end of the optimization.
+            **parameters: Constructor parameters; ``reward`` and ``alpha`` are required.
         """
         router = cls(**parameters)
         first = weights if layers is None else layers[0]
@@ -247,7 +248,7 @@ class MildRouter(RouterMixin, BaseEstimator):
     def _validation(
         self, single: SearchResult, taken: SearchResult, problem: SearchSpace
     ) -> dict[str, dict[str, float]] | None:
-        """Held-out metrics, where there was something to choose.
+        """Return held-out metrics if there was more than one candidate.
 
         The best single expert is the first candidate of a search.
         """
@@ -258,9 +259,9 @@ class MildRouter(RouterMixin, BaseEstimator):
         )
 
     def cross_val_posterior(self) -> Matrix:
-        """Posterior of each training row by a router that has not seen its fold, shape (n, p).
+        """Return out-of-fold posteriors of the training rows, shape (n, p).
 
-        Only after a search in this process.
+        Only available after a search in this process.
         """
         known = getattr(self, "_held_out", None)
         if known is None:
@@ -285,7 +286,7 @@ class MildRouter(RouterMixin, BaseEstimator):
     def feature_sets(
         self, X: Any, groups: Any, clusters: NDArray[np.intp] | None, experts: int
     ) -> FeatureSets:
-        """Build the features that a fit on these rows would, for several fits on them.
+        """Build the features that a fit on these rows would build, to share among several fits.
 
         Args:
             X: Vectors, shape (n, d), dense or sparse.
@@ -455,7 +456,7 @@ class MildRouter(RouterMixin, BaseEstimator):
             self.topic_weights_ = scale * fit.weights[raw:]
 
     def _scale_scores(self, unit: float) -> None:
-        """Multiply scores and margins, which changes no decision and no posterior.
+        """Multiply scores and margins by a unit, which changes no decision and no posterior.
 
         The search works in units of the mean margin; the paper's margins sum to 1.
         """
@@ -468,7 +469,7 @@ class MildRouter(RouterMixin, BaseEstimator):
     def _finish_regression(
         self, problem: SearchSpace, taken: SearchResult, views: FeatureSets, width: int
     ) -> None:
-        """Regress costs on all rows; minus the expected costs, calibrated, are the scores."""
+        """Regress costs on all rows; the calibrated scores are minus the expected costs."""
         names: tuple[FeatureSet, ...] = (
             ("raw", "topics") if taken.view == "average" else (taken.view,)
         )

@@ -1,4 +1,4 @@
-"""Routers from partial costs: of each row, what was observed of one expert, of some or of all."""
+"""Routers from partial costs: each row has observed costs of one, some or all experts."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from mildroute.routers.features import TopicFeatures
 __all__ = ["KnownExperts", "OnlineRouter", "impute_costs"]
 
 
-# A ridge regression of each expert's costs that shares strength: what experts have in common is
-# learned from the costs of all of them, and what is special about one from its own alone.
+# A ridge regression of each expert's costs that shares strength: the part common to all experts is
+# learned from all costs, and the part special to one expert from that expert's costs alone.
 
 
-# Of the part in common and of what is special about an expert, in rows: features have mean square
-# 1 in all. Chosen on seeds 0 to 5 of five streams; a search by held-out error is no better there,
-# and on few rows worse. With 120 for an expert, routerdc7 gains 0.003 and RouterBench loses 0.002,
-# and after 60 rows it can stay with a wrong expert.
+# Penalties of the common part and of an expert's special part, in rows; features have a total mean
+# square of 1. Chosen on seeds 0 to 5 of five streams; a search by held-out error is no better there
+# and worse on few rows. With 120 for an expert, routerdc7 gains 0.003 and RouterBench loses 0.002,
+# and after 60 rows it can get stuck on a wrong expert.
 _COMMON_PENALTY, _EXPERT_PENALTY = 20.0, 60.0
-# Of intercepts, which are hardly penalized.
+# Penalty of the intercepts, which are hardly penalized.
 _FREE = 0.01
-# Columns beyond which principal axes are found at random, not from a matrix of all pairs.
+# Number of columns above which principal axes are found by a randomized method.
 _WIDE = 2048
 
 
 class SharedRidge:
-    """Sums from which ``cost of k = (common + special_k) . x`` is solved at any time.
+    """Moments from which ``cost of k = (common + special_k) . x`` can be solved at any time.
 
     The last column of x must be 1.
 
@@ -52,7 +52,7 @@ class SharedRidge:
         self.counts = np.zeros(experts)
 
     def add(self, X: Matrix, costs: Matrix) -> None:
-        """Add rows (n, d) with their costs (n, p), NaN where nothing was observed."""
+        """Add rows (n, d) with their costs (n, p), NaN for costs that were not observed."""
         for expert, column in enumerate(costs.T):
             at = ~np.isnan(column)
             rows, seen = X[at], column[at]
@@ -62,18 +62,18 @@ class SharedRidge:
             self.counts[expert] += len(seen)
 
     def without(self, other: SharedRidge) -> SharedRidge:
-        """The sums of the rows that another one has not been given."""
+        """Return the moments of the rows that ``other`` has not seen."""
         rest = SharedRidge(self.gram.shape[1], len(self.gram))
         for name in vars(self):
             setattr(rest, name, getattr(self, name) - getattr(other, name))
         return rest
 
     def solve(self, common: float, special: float) -> tuple[Matrix, Matrix, Matrix]:
-        """Coefficients (p, d), and their covariance under noise of variance 1.
+        """Solve for the coefficients (p, d) and their covariance under noise of variance 1.
 
-        The common part is eliminated block by block, so that the largest matrix that is inverted
-        has d rows, not d (p + 1). The covariance of experts k and l is
-        ``factors[k] factors[l]'``, and for k = l ``inverses[k]`` on top of it.
+        The common part is eliminated block by block, so that the largest inverted matrix has d
+        rows, not d (p + 1). The covariance of experts k and l is ``factors[k] factors[l]'``, plus
+        ``inverses[k]`` if k = l.
 
         Returns:
             Coefficients (p, d), factors (p, d, d) and inverses (p, d, d).
@@ -84,7 +84,8 @@ class SharedRidge:
         penalty[-1] = prior[-1] = _FREE
         inverses = np.linalg.inv(self.gram + np.diag(penalty))
         inverses = (inverses + inverses.transpose(0, 2, 1)) / 2
-        # What of the common part an expert's own rows leave open: 1 without any.
+        # The part of the common coefficients that an expert's own rows leave open: 1 without any
+        # rows.
         left = np.eye(columns) - inverses @ self.gram
         schur = np.diag(prior) + (self.gram @ left).sum(axis=0)
         shared = np.linalg.inv((schur + schur.T) / 2)
@@ -95,43 +96,43 @@ class SharedRidge:
         return weights, left @ np.linalg.cholesky(shared), inverses
 
     def noise(self, weights: Matrix) -> float:
-        """Variance of observed costs about what is expected of them."""
+        """Return the variance of observed costs around their expectation."""
         fitted = np.einsum("kd,kde,ke->", weights, self.gram, weights)
         residual = self.squares.sum() - 2 * (weights * self.moments).sum() + fitted
         return float(max(residual, 0.0) / max(self.counts.sum(), 1.0))
 
 
 class OnlineRouter(RouterMixin, BaseEstimator):
-    """A router that learns from one observed cost a row as well as from all, and while it serves.
+    """A router that learns online from one observed cost per row as well as from all of them.
 
-    Bayesian ridge regression of costs on principal components and topics of the vectors, with a
-    part that all experts have in common and one for each. ``predict`` takes the expert of lowest
-    expected cost; ``explore`` the one of lowest cost within reach, ``optimism`` standard errors
-    below what is expected: it tries an expert where too little is known of it to leave it out.
+    Bayesian ridge regression of costs on principal components and topics of the vectors, with one
+    part common to all experts and one part for each. ``predict`` takes the expert with the lowest
+    expected cost. ``explore`` takes the one with the lowest optimistic cost, which is ``optimism``
+    standard errors below its expectation, so that it tries experts about which little is known.
 
     Args:
         components: Principal components of the vectors.
         topics: Clusters of the vectors, whose soft memberships are further features.
-        common_penalty: Of the part in common, in rows.
-        expert_penalty: Of the part of each expert, in rows.
+        common_penalty: Penalty of the common part, in rows.
+        expert_penalty: Penalty of each expert's part, in rows.
         optimism: Standard errors below the expected cost at which ``explore`` compares experts.
-        random_state: Seed of clusters; none is 0.
+        random_state: Seed of the clusters; `None` means 0.
 
     Attributes:
-        center_: What is subtracted from a vector, shape (d,).
-        components_: Map of vectors to components, shape (d, c), in units in which the mean square
-            of all components together is 1.
+        center_: Subtracted from each vector, shape (d,).
+        components_: Map of vectors to components, shape (d, c), scaled so that the mean square of
+            all components together is 1.
         topics_: Clusters of vectors.
-        topic_center_: Mean membership in each, shape (K,).
-        topic_scale_: Factor of memberships.
+        topic_center_: Mean membership in each topic, shape (K,).
+        topic_scale_: Factor of the memberships.
         weights_: Coefficients, shape (p, c + K + 1).
-        factors_: Of the covariance of coefficients, shape (p, c + K + 1, c + K + 1).
-        inverses_: Of the covariance, likewise.
-        noise_: Variance of a cost about what is expected.
+        factors_: Factors of the covariance of coefficients, shape (p, c + K + 1, c + K + 1).
+        inverses_: Inverses in the same covariance, same shape.
+        noise_: Variance of a cost around its expectation.
         gram_: Sums of products of features over the rows of each expert.
         moments_: Sums of products of features and costs, shape (p, c + K + 1).
         squares_: Sums of squares of costs, shape (p,).
-        counts_: Observed costs of each expert, shape (p,).
+        counts_: Number of observed costs of each expert, shape (p,).
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -161,11 +162,11 @@ class OnlineRouter(RouterMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> OnlineRouter:  # type: ignore[override]
-        """Learn from what was observed.
+        """Learn from observed costs.
 
         Args:
             X: Vectors, shape (n, d), dense or sparse.
-            y: Costs, shape (n, p), lower is better; NaN where an expert was not asked.
+            y: Costs, shape (n, p), lower is better; NaN if an expert was not asked.
         """
         self._check_parameters()
         X, costs, _ = self._check_fit(X, y, None, partial=True)
@@ -173,7 +174,7 @@ class OnlineRouter(RouterMixin, BaseEstimator):
         return self._add(X, costs, SharedRidge(self._width(), costs.shape[1]))
 
     def partial_fit(self, X: Any, y: Any) -> OnlineRouter:
-        """Learn from further rows, as ``fit``; the features stay those of the first rows."""
+        """Learn from further rows like ``fit``; the features stay those of the first rows."""
         if not hasattr(self, "weights_"):
             return self.fit(X, y)
         costs = check_costs(y, partial=True)
@@ -188,12 +189,12 @@ class OnlineRouter(RouterMixin, BaseEstimator):
         return self._add(self._check_predict(X), costs, sums)
 
     def explore(self, X: Any) -> NDArray[np.intp]:
-        """Index of the expert to try on each row, shape (n,): the lowest cost within reach."""
+        """Return the expert to try on each row, shape (n,): the one of lowest optimistic cost."""
         mean, errors = self.expected(X)
         return argmax_last(self.optimism * errors - mean)
 
     def expected(self, X: Any) -> tuple[Matrix, Matrix]:
-        """Expected cost of each expert and its standard error, both (n, p)."""
+        """Return the expected cost of each expert and its standard error, both (n, p)."""
         features = self._features(self._check_predict(X))
         spread = np.einsum("nd,kdc->nkc", features, self.factors_)
         own = np.einsum("nd,kde,ne->nk", features, self.inverses_, features, optimize=True)
@@ -223,7 +224,7 @@ class OnlineRouter(RouterMixin, BaseEstimator):
         self.components_ = axes / (np.sqrt(total) if total > 0 else 1.0)
         self.topics_ = None
         self.topic_center_, self.topic_scale_ = np.zeros(0), 1.0
-        # Clusters of 3 rows said little: a stream of seven experts cost 0.003 more.
+        # Clusters of 3 rows carry little information: a stream of seven experts cost 0.003 more.
         clusters = min(self.topics, X.shape[0] // 20)
         if clusters > 1:
             self.topics_ = TopicFeatures(clusters=(clusters,), random_state=seed)
@@ -256,9 +257,9 @@ class OnlineRouter(RouterMixin, BaseEstimator):
 def _principal_axes(
     X: Any, center: NDArray[np.float64], count: int, seed: int
 ) -> tuple[NDArray[np.float64], Matrix]:
-    """Variances along the first principal axes, and the axes, shape (d, count)."""
+    """Return variances along the first principal axes, and the axes, shape (d, count)."""
     if X.shape[1] > _WIDE:
-        # About the origin: rows as wide as these are sparse, and their mean is close to it.
+        # Around the origin: rows as wide as these are sparse, and their mean is close to it.
         _, values, axes = randomized_svd(X, count, random_state=seed)
         return values**2 / X.shape[0], np.asarray(axes.T, dtype=np.float64)
     products = X.T @ X
@@ -268,11 +269,11 @@ def _principal_axes(
     return np.maximum(values[::-1][:count], 0.0), axes[:, ::-1][:, :count].copy()
 
 
-# Costs of every expert on every row from those that were observed.
+# Costs of every expert on every row, imputed from the observed ones.
 
 
-# A residual counts at most so often: beyond it, a little bias is better than one row that speaks
-# for hundreds.
+# Maximum weight of a residual: above it, a little bias is better than one row that stands for
+# hundreds.
 _MAX_WEIGHT = 10.0
 _FOLDS = 5
 _FEWEST = 20
@@ -287,24 +288,24 @@ def impute_costs(
     max_weight: float = _MAX_WEIGHT,
     random_state: int | None = None,
 ) -> Matrix:
-    """Doubly robust costs of every expert on every row, for any router to learn from.
+    """Return doubly robust costs of every expert on every row, for any router to learn from.
 
-    A cost is what a regression on other rows expects and, where the expert was asked, the
-    difference to what it cost, over the chance with which it was asked. Experts that were asked on
-    all rows help to expect the others.
+    A cost is the prediction of a regression on other rows plus, if the expert was asked, the
+    residual divided by the probability of asking. Experts that were asked on all rows help to
+    predict the others.
 
     Args:
         X: Vectors, shape (n, d).
         costs: Shape (n, p), NaN where an expert was not asked.
-        propensities: Chance with which each expert was asked, shape (n, p); NaN where nothing
-            was drawn at random, such as on a request that named its expert. None where all are
-            unknown: then an expert's chance is its share of the rows.
-        groups: What belongs together and must not help to expect itself, shape (n,), or none.
-        max_weight: The highest weight of a difference.
+        propensities: Probability of asking each expert, shape (n, p); NaN if nothing was drawn at
+            random, such as on a request that named its expert. If `None`, all are unknown, and an
+            expert's probability is its share of the rows.
+        groups: Rows of a group are not used to predict one another, shape (n,), or `None`.
+        max_weight: Maximum weight of a residual.
         random_state: Seed of the folds.
 
     Returns:
-        Shape (n, p); costs of rows on which all experts were surely asked are those observed.
+        Shape (n, p); on rows where all experts were certain to be asked, the observed costs.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -324,7 +325,7 @@ def impute_costs(
 
 
 def check_asked(asked: NDArray[np.bool_], names: Any = None) -> None:
-    """Refuse costs in which an expert was hardly asked: nothing can be said about it."""
+    """Raise an error if an expert was hardly asked: its costs cannot be estimated."""
     counts = asked.sum(axis=0)
     least = int(counts.argmin())
     if counts[least] < min(_FEWEST, len(asked)):
@@ -364,7 +365,7 @@ def _expected(
     groups: Any,
     random_state: int | None,
 ) -> Matrix:
-    """What regressions on other folds expect, shape (n, p)."""
+    """Return the predictions of regressions on other folds, shape (n, p)."""
     template = OnlineRouter(random_state=random_state or 0)
     template._learn_features(X)
     features = template._features(X)
@@ -395,7 +396,7 @@ def _add_residuals(
     sure: NDArray[np.bool_],
     fold: NDArray[np.intp],
 ) -> None:
-    """Let residuals of the experts that are always asked tell of those that are not."""
+    """Use residuals of the experts that are always asked to predict those of the others."""
     surprise = costs - expected
     for expert in np.flatnonzero(~sure):
         for current in range(fold.max() + 1):
@@ -407,14 +408,14 @@ def _add_residuals(
 # A new expert that was scored on few queries, beside experts that are known on many.
 
 
-# Of what is expected of known experts, in rows.
+# Penalty of the predictions for known experts, in rows.
 _KNOWN_PENALTY = 30.0
-# Penalties of a new expert's regressions, in rows; of equally good ones the strongest is taken.
+# Penalties of a new expert's regressions, in rows; ties go to the strongest.
 _PENALTIES = (np.inf, 1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0)
-# Components of vectors count only from so many scored queries on: with 100 of them on the trio of
-# MMLU, they lost 4% of the gain (seeds 0 to 4).
+# Minimum number of scored queries for components of vectors to be used: with 100 scored queries on
+# the trio of MMLU, they lost 4% of the gain (seeds 0 to 4).
 _COMPONENTS, _FEWEST_FOR_COMPONENTS = 32, 300
-# Rows among which those to score are chosen.
+# Number of rows from which those to score are chosen.
 _CANDIDATES = 4000
 # Standard errors by which a new expert's costs are raised after 100 scored queries; chosen on seeds
 # 0 to 4 of MMLU and RouterBench.
@@ -423,15 +424,15 @@ _CAUTION = 0.6
 
 @dataclass(frozen=True)
 class KnownExperts:
-    """Experts that were asked on all n rows of a table, to place a new one among them.
+    """Experts that were asked on all n rows of a table, as a reference for a new expert.
 
-    What is expected of them says more about a new expert than a vector does, and what surprised
-    of them on a query tells what to expect of it there.
+    Their expected costs say more about a new expert than a vector does, and their residuals on a
+    query help to predict the new expert's cost there.
 
     Attributes:
-        expected: Costs that regressions on other rows expect, shape (n + f, q).
-        residuals: Costs minus these, shape (n + f, q); 0 on f further rows.
-        components: Of the vectors, shape (n + f, c).
+        expected: Costs predicted by regressions on other rows, shape (n + f, q).
+        residuals: Costs minus the expected ones, shape (n + f, q); 0 on f further rows.
+        components: Components of the vectors, shape (n + f, c).
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -457,13 +458,13 @@ class KnownExperts:
         groups: Any = None,
         random_state: int | None = None,
     ) -> KnownExperts:
-        """Learn what to expect of the experts of a table.
+        """Learn the expected costs of the experts of a table.
 
         Args:
             X: Vectors, shape (n, d), dense or sparse.
             costs: Shape (n, q), lower is better.
-            further: Vectors of rows on which these experts were not asked, shape (f, d), or none.
-            groups: Group of each of the n rows, or none; topics learn from them.
+            further: Vectors of rows on which these experts were not asked, shape (f, d), or `None`.
+            groups: Group of each of the n rows, or `None`; topics learn from them.
             random_state: Seed of clusters and folds.
         """
         known, seed = check_costs(costs), random_state or 0
@@ -483,21 +484,21 @@ class KnownExperts:
         return cls(expected, residuals, views[0][:, :_COMPONENTS])
 
     def costs_of_new(self, costs: Any, *, caution: float = _CAUTION) -> NDArray[np.float64]:
-        """Costs to expect of a new expert on all rows, shape (n + f,).
+        """Return the expected costs of a new expert on all rows, shape (n + f,).
 
-        They are raised by standard errors of what a router can know of it, so that it is chosen
-        little while little is known; in all, by an amount that falls with the scored queries.
+        They are raised by standard errors of a router's estimate, so that the expert is rarely
+        chosen while little is known about it; the amount falls with the number of scored queries.
 
         Args:
-            costs: Observed ones, NaN where it was not asked, shape (n + f,).
-            caution: Standard errors after 100 scored queries; after four times as many, half.
+            costs: Observed costs, NaN where the expert was not asked, shape (n + f,).
+            caution: Standard errors after 100 scored queries; half as many after 400.
         """
         seen = np.asarray(costs, dtype=np.float64)
         asked = np.flatnonzero(~np.isnan(seen))
         check_asked(~np.isnan(seen)[:, None])
         experts = self.expected.shape[1]
         told = np.hstack([_standardized(self.expected), _standardized(self.residuals)])
-        # Where a router decides, no answers are known: residuals are 0.
+        # At decision time no answers are known, so residuals are 0.
         blind = told.copy()
         blind[:, experts:] = 0.0
         found, variance, noise = _few_rows_ridge(told, asked, seen[asked], blind)
@@ -510,15 +511,15 @@ class KnownExperts:
         return np.asarray(found + caution * np.sqrt(100 / len(asked)) * errors)
 
     def order_queries(self, count: int, random_state: int | None = None) -> NDArray[np.intp]:
-        """Rows of the table on which to score a new expert, from the first to be scored.
+        """Return the rows of the table on which to score a new expert, in order.
 
-        Each is the one after which the costs of the new expert would be known best over all rows,
-        given those before it, by a regression on what is expected of the others and on components.
-        In benchmarks/quality/new_expert.py, random rows did as well.
+        Each row is the one after which a regression on the expected costs of the other experts and
+        on components would know the new expert's costs best, averaged over all rows, given the rows
+        before it. In benchmarks/quality/new_expert.py, random rows did as well.
 
         Args:
-            count: How many rows, at most those of the table.
-            random_state: Seed of the rows that are looked at, where there are many.
+            count: Number of rows, at most those of the table.
+            random_state: Seed of the candidate rows, if there are many.
         """
         rows = len(self.expected)
         looked = np.random.default_rng(random_state or 0).permutation(rows)
@@ -532,7 +533,7 @@ class KnownExperts:
 
 
 def _scaled(view: Matrix, rows: int) -> Matrix:
-    """Centered, with a mean square of 1 in all, by its first rows."""
+    """Center, and scale to a total mean square of 1, by the first rows."""
     centered = view - view[:rows].mean(axis=0)
     spread = np.sqrt((centered[:rows] ** 2).sum(axis=1).mean())
     return np.asarray(centered / spread) if spread > 0 else centered
@@ -543,7 +544,7 @@ def _standardized(columns: Matrix) -> Matrix:
 
 
 def _cross_fitted(features: Matrix, costs: Matrix, fold: NDArray[np.intp]) -> Matrix:
-    """Ridge regression without the fold of a row; further rows are expected from all."""
+    """Return ridge predictions without the fold of a row; further rows are predicted from all."""
     rows = len(costs)
     penalty = np.full(features.shape[1], _KNOWN_PENALTY)
     penalty[-1] = _FREE
@@ -562,9 +563,9 @@ def _cross_fitted(features: Matrix, costs: Matrix, fold: NDArray[np.intp]) -> Ma
 def _few_rows_ridge(
     columns: Matrix, asked: NDArray[np.intp], targets: NDArray[np.float64], blind: Matrix
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-    """Expected targets of all rows, by leave-one-out error on those that were asked.
+    """Return predicted targets of all rows, with a penalty chosen by leave-one-out error.
 
-    Also their variance for other columns, in units of the noise, and the noise.
+    Also return their variance for other columns, in units of the noise, and the noise.
     """
     center, level, rows = columns[asked].mean(axis=0), targets.mean(), len(asked)
     left, values, axes = np.linalg.svd(columns[asked] - center, full_matrices=False)
@@ -585,10 +586,10 @@ def _few_rows_ridge(
 def _greedy(
     features: Matrix, penalty: NDArray[np.float64], root: Matrix, count: int
 ) -> NDArray[np.intp]:
-    """Rows that lower the mean variance of a ridge regression most, one after the other.
+    """Choose rows one by one, each lowering the mean variance of a ridge regression the most.
 
-    ``root`` times its transpose are the second moments of the rows that the mean is over. All
-    products are kept up by updates of rank one.
+    ``root`` times its transpose is the second moment of the rows that the mean is taken over. All
+    products are maintained by updates of rank one.
     """
     taken = np.empty(count, dtype=np.intp)
     covariance = features / penalty

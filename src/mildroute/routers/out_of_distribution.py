@@ -1,6 +1,6 @@
-"""What to expect of each expert on an input, and whether the input is a familiar one.
+"""Expected scores and dollars of each expert on an input, and detection of unfamiliar inputs.
 
-A familiar input is like some that were learned from.
+A familiar input resembles some of the training rows.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ _BINS = 20
 
 
 class OutcomeModel(BaseEstimator):
-    """Expected score and dollars of each expert, and a bound on what is usual.
+    """A model of the expected score and dollars of each expert, with a bound on usual inputs.
 
-    Beyond the bound, an input is unlike the training data. A router says who should answer; this
-    says what to expect of each expert, by ridge regression. Beside it lie some training rows as
-    landmarks. The distance of the other training rows to their nearest landmark bounds what is
-    usual: of further inputs of the same kind, at most a share ``ood_rate`` lies beyond (a conformal
-    bound, whatever the distribution).
+    A router decides which expert should answer; this model predicts by ridge regression what each
+    expert would deliver. Beyond the bound, an input is unlike the training data. Some training rows
+    serve as landmarks. The distance of the other training rows to their nearest landmark bounds
+    what is usual: of further inputs of the same kind, at most a share ``ood_rate`` lies beyond (a
+    conformal bound, valid for any distribution).
 
     Args:
-        ood_rate: Share of usual inputs that may be taken for strange ones; with few rows it is one
-            over their number.
+        ood_rate: Share of usual inputs that may be flagged as unusual; with few rows it is one over
+            their number.
 
     Attributes:
-        weights_: Of errors and, where there were prices, of dollars, shape (d, p) or (d, 2p).
-        intercept_: Shape (p,) or (2p,).
+        weights_: Weights of errors and, if there were prices, of dollars, shape (d, p) or (d, 2p).
+        intercept_: Intercepts, shape (p,) or (2p,).
         mean_errors_: Mean error of each expert, shape (p,).
-        mean_dollars_: Mean dollars of each expert, shape (p,), or none.
+        mean_dollars_: Mean dollars of each expert, shape (p,), or `None`.
         landmarks_: Training rows, shape (m, d).
-        confidence_counts_: Held-out rows by their highest posterior, in equal bins from 0 to 1, or
-            none.
-        shares_: Share of held-out rows that went to each expert, shape (p,), or none.
+        confidence_counts_: Histogram of the highest posterior of held-out rows, in equal bins from
+            0 to 1, or `None`.
+        shares_: Share of held-out rows that went to each expert, shape (p,), or `None`.
     """
 
     _transient: ClassVar[tuple[str, ...]] = ("_squares",)
@@ -60,13 +60,13 @@ class OutcomeModel(BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, prices: Any = None) -> OutcomeModel:
-        """Learn what is usual.
+        """Learn expected outcomes and the bound on usual inputs.
 
         Args:
             X: Vectors, shape (n, d), dense.
             y: Error of each expert on each row, shape (n, p).
-            sample_weight: Weight of each row, shape (n,), or none.
-            prices: Dollars of each expert, shape (p,), or on each row, shape (n, p), or none.
+            sample_weight: Weight of each row, shape (n,), or `None`.
+            prices: Dollars of each expert, shape (p,), or on each row, shape (n, p), or `None`.
         """
         if not 0 < self.ood_rate < 1:
             raise ArgumentError(
@@ -91,7 +91,7 @@ class OutcomeModel(BaseEstimator):
         return self
 
     def expected(self, X: Any) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
-        """Expected scores, shape (n, p), from 0 to 1, and dollars, likewise, or none."""
+        """Return expected scores from 0 to 1, shape (n, p), and dollars, same shape, or `None`."""
         check_is_fitted(self)
         found = np.asarray(X @ self.weights_) + self.intercept_
         experts = len(self.mean_errors_)
@@ -99,7 +99,7 @@ class OutcomeModel(BaseEstimator):
         return scores, None if self.mean_dollars_ is None else np.maximum(found[:, experts:], 0.0)
 
     def is_out_of_distribution(self, X: Any) -> NDArray[np.bool_]:
-        """Whether each row lies farther from every landmark than usual rows do, shape (n,)."""
+        """Return whether each row is farther from all landmarks than usual rows are, shape (n,)."""
         check_is_fitted(self)
         rows = np.asarray(X, dtype=np.float32)
         nearest = (self._landmark_squares() - 2 * (rows @ self.landmarks_.T)).min(axis=1)
@@ -109,9 +109,9 @@ class OutcomeModel(BaseEstimator):
     def set_drift_reference(
         self, posterior: NDArray[np.float64], shares: Sequence[float] | None = None
     ) -> None:
-        """Keep what held-out decisions look like.
+        """Keep the distribution of held-out decisions.
 
-        Their posteriors, shape (n, p), and shares, shape (p,), if a coin has a part in them.
+        Pass their posteriors, shape (n, p), and shares, shape (p,), if decisions are partly random.
         """
         self.confidence_counts_ = np.histogram(posterior.max(axis=1), bins=_BINS, range=(0.0, 1.0))[
             0
@@ -120,13 +120,13 @@ class OutcomeModel(BaseEstimator):
         self.shares_ = chosen if shares is None else np.asarray(shares, dtype=np.float64)
 
     def best_single(self, price_weight: float = 0.0, experts: int | None = None) -> int:
-        """Index of the expert of lowest mean cost, of all or of the first ones."""
+        """Return the expert of lowest mean cost, among all or the first ``experts``."""
         check_is_fitted(self)
         dollars = 0.0 if self.mean_dollars_ is None else self.mean_dollars_
         return int(np.argmin((self.mean_errors_ + price_weight * dollars)[:experts]))
 
     def _mark(self, X: NDArray[Any]) -> None:
-        """Landmarks are drawn at random; all other rows tell what is usual."""
+        """Draw landmarks at random; the distances of all other rows set the bound."""
         order = np.random.default_rng(self.random_state or 0).permutation(len(X))
         count = min(_LANDMARKS, max(1, len(X) // 2))
         self.__dict__.pop("_squares", None)
@@ -137,7 +137,7 @@ class OutcomeModel(BaseEstimator):
             return
         _, distances = pairwise_distances_argmin_min(others.astype(np.float32), self.landmarks_)
         place = min(len(distances), math.ceil((len(distances) + 1) * (1 - self.ood_rate)))
-        # A hair wider: the same row computed in other batches differs in its last digits.
+        # Slightly wider: the same row computed in another batch differs in its last digits.
         self.bound_ = float(np.sort(distances)[place - 1] * (1 + 1e-4) + 1e-6)
 
     def _landmark_squares(self) -> NDArray[np.float32]:
@@ -146,7 +146,7 @@ class OutcomeModel(BaseEstimator):
         return self._squares
 
     def __getstate__(self) -> dict[str, Any]:
-        """What can be computed again is not kept."""
+        """Drop what can be computed again."""
         return {
             name: value
             for name, value in super().__getstate__().items()
